@@ -1,0 +1,110 @@
+"""Element types: as files name them, as NumPy holds them, as WGSL computes with them."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+
+
+class DType(Enum):
+    """An element type of a program or delegate tensor."""
+
+    BOOL = "bool"
+    U8 = "u8"
+    I8 = "i8"
+    I16 = "i16"
+    I32 = "i32"
+    I64 = "i64"
+    F16 = "f16"
+    BF16 = "bf16"
+    F32 = "f32"
+    F64 = "f64"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """The host representation; bf16, which NumPy lacks, is carried as its raw 16 bits."""
+        return _NUMPY[self]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element in files and in host arrays."""
+        return self.numpy.itemsize
+
+    @property
+    def is_float(self) -> bool:
+        return self in (DType.F16, DType.BF16, DType.F32, DType.F64)
+
+    @classmethod
+    def of(cls, dtype: np.dtype[np.generic]) -> DType | None:
+        """The element type of a NumPy array, or None where Pteron has none for it."""
+        return _FROM_NUMPY.get(dtype)
+
+
+_NUMPY: dict[DType, np.dtype[np.generic]] = {
+    DType.BOOL: np.dtype(np.bool_),
+    DType.U8: np.dtype(np.uint8),
+    DType.I8: np.dtype(np.int8),
+    DType.I16: np.dtype(np.int16),
+    DType.I32: np.dtype(np.int32),
+    DType.I64: np.dtype(np.int64),
+    DType.F16: np.dtype(np.float16),
+    DType.BF16: np.dtype(np.uint16),
+    DType.F32: np.dtype(np.float32),
+    DType.F64: np.dtype(np.float64),
+}
+_FROM_NUMPY = {numpy: dtype for dtype, numpy in _NUMPY.items() if dtype is not DType.BF16}
+
+
+class Storage(Enum):
+    """How a tensor's elements lie in a GPU buffer, by the WGSL type a kernel reads.
+
+    Narrow integers and booleans take a whole 32-bit word each, so that no two threads
+    ever write into one word; 64-bit types take their 32-bit form, as the exporter does.
+    """
+
+    F32 = "f32"
+    F16 = "f16"
+    I32 = "i32"
+    U32 = "u32"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        return _STORAGE_NUMPY[self]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element in a GPU buffer."""
+        return self.numpy.itemsize
+
+    @classmethod
+    def of(cls, dtype: DType, *, shader_f16: bool) -> Storage:
+        """Where the adapter computes in f16, f16 stays; elsewhere it widens to f32."""
+        if dtype is DType.F16:
+            return cls.F16 if shader_f16 else cls.F32
+        return _STORAGE[dtype]
+
+
+_STORAGE = {
+    DType.BOOL: Storage.U32,
+    DType.U8: Storage.U32,
+    DType.I8: Storage.I32,
+    DType.I16: Storage.I32,
+    DType.I32: Storage.I32,
+    DType.I64: Storage.I32,
+    DType.BF16: Storage.F32,
+    DType.F32: Storage.F32,
+    DType.F64: Storage.F32,
+}
+_STORAGE_NUMPY: dict[Storage, np.dtype[np.generic]] = {
+    Storage.F32: np.dtype(np.float32),
+    Storage.F16: np.dtype(np.float16),
+    Storage.I32: np.dtype(np.int32),
+    Storage.U32: np.dtype(np.uint32),
+}

@@ -1,0 +1,69 @@
+"""Every error Pteron raises on purpose.
+
+PteronError
+├── FormatError         the file cannot be run as it is; the message says where and why
+│   ├── GraphError          it is readable, but contradicts itself
+│   └── UnsupportedError    it needs operators or backends that are not available
+├── InputError          a call was given something the method does not take
+│   ├── MethodError         the program has no method of that name; also a KeyError
+│   ├── ShapeError          rank or size
+│   │   └── MisfitError         found only inside the graph, so it is a GraphError too
+│   └── DtypeError          element type
+├── HostError           an operator outside the delegates failed
+└── DeviceError         no adapter, not enough memory, a closed or lost device
+"""
+
+from __future__ import annotations
+
+
+class PteronError(Exception):
+    """The base of all errors raised by Pteron."""
+
+
+class FormatError(PteronError):
+    """A file is damaged, truncated, of another kind, or asks for what cannot be done."""
+
+
+class GraphError(FormatError):
+    """A program is inconsistent: the message names the node and what was expected."""
+
+
+class UnsupportedError(FormatError):
+    """The program needs operators or backends that are not available, all of them listed."""
+
+
+class InputError(PteronError):
+    """A call's inputs do not fit the method."""
+
+
+class MethodError(InputError, KeyError):
+    """The program has no method of that name."""
+
+    __str__ = Exception.__str__  # a KeyError would show its message quoted
+
+
+class ShapeError(InputError):
+    """A rank or size is not what the program allows."""
+
+
+class MisfitError(ShapeError, GraphError):
+    """A graph's tensors do not fit together at the shapes and integers of a call.
+
+    Either the call or the graph is at fault; certainly the graph where no live integer had a say in it.
+    """
+
+    def __init__(self, message: str, *, is_certain: bool = False) -> None:
+        super().__init__(message)
+        self.is_certain = is_certain
+
+
+class DtypeError(InputError):
+    """An element type is not what the program takes."""
+
+
+class HostError(PteronError):
+    """An operator outside the delegates could not run on the host."""
+
+
+class DeviceError(PteronError):
+    """The GPU is missing, too small, closed or lost."""

@@ -1,0 +1,76 @@
+"""Files enter as bytes; what they say leaves as plain records. Nothing in a file is trusted."""
+
+from pteron.format.bundled import (
+    BundledFile,
+    BundledTensor,
+    BundledValue,
+    TestCase,
+    TestSuite,
+    is_bundled,
+    read_bundled,
+)
+from pteron.format.delegate import read_delegate
+from pteron.format.delegate_records import (
+    ConstantRecord,
+    DelegateGraph,
+    NodeRecord,
+    VkSymInt,
+    VkTensor,
+    VkValue,
+    VkValueList,
+)
+from pteron.format.layout import TensorLayout
+from pteron.format.program import read_program
+from pteron.format.records import (
+    DelegateCall,
+    DelegateRecord,
+    EValue,
+    FreeCall,
+    IndexList,
+    Instruction,
+    JumpFalseCall,
+    KernelCall,
+    MethodRecord,
+    MoveCall,
+    ProgramFile,
+    TensorRecord,
+)
+from pteron.format.source import FileBytes, Source, open_bytes
+from pteron.format.weights import WeightFile, read_weights
+
+__all__ = [
+    "BundledFile",
+    "BundledTensor",
+    "BundledValue",
+    "ConstantRecord",
+    "DelegateCall",
+    "DelegateGraph",
+    "DelegateRecord",
+    "EValue",
+    "FileBytes",
+    "FreeCall",
+    "IndexList",
+    "Instruction",
+    "JumpFalseCall",
+    "KernelCall",
+    "MethodRecord",
+    "MoveCall",
+    "NodeRecord",
+    "ProgramFile",
+    "Source",
+    "TensorLayout",
+    "TensorRecord",
+    "TestCase",
+    "TestSuite",
+    "VkSymInt",
+    "VkTensor",
+    "VkValue",
+    "VkValueList",
+    "WeightFile",
+    "is_bundled",
+    "open_bytes",
+    "read_bundled",
+    "read_delegate",
+    "read_program",
+    "read_weights",
+]

@@ -1,0 +1,73 @@
+"""The bytes of a `.pte` file enter; its records leave.
+
+A program is a flatbuffer, usually followed by segments of data. An extended header, placed
+after the flatbuffer's first 8 bytes, says where the flatbuffer ends and the segments begin.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from pteron.errors import FormatError
+from pteron.format.flatbuffer import UINT32, open_root
+from pteron.format.method import read_method
+from pteron.format.records import ProgramFile
+from pteron.format.segments import read_named_data, read_segments
+from pteron.format.source import FileBytes, Source, open_bytes
+from pteron.format.stored import read_stored_data
+
+_HEADER_AT = 8
+_HEADER = Struct("<4sIQQ")
+_HEADER_MAGIC = b"eh00"
+# Headers this long also hold the size of all segments together.
+_LENGTH_WITH_SEGMENT_SIZE = 32
+_SEGMENT_SIZE = Struct("<Q")
+
+
+def read_program(source: Source, name: str | None = None) -> ProgramFile:
+    """Read a program; `name` stands for it in messages (by default, its path)."""
+    file = open_bytes(source, name)
+    flatbuffer, segment_area = _split(file)
+    program = open_root(flatbuffer, file.name, b"ET12", "Program")
+    segments = read_segments(program.tables(4, "segments"), segment_area)
+    stored = read_stored_data(program, segments)
+    plans = program.tables(1, "execution_plan")
+    names: set[str] = set()
+    for plan in plans:
+        method = plan.text(0, "name")
+        if method in names:
+            raise plan.error("name", f"two methods are called {method!r}")
+        names.add(method)
+    return ProgramFile(
+        name=file.name,
+        version=program.integer(0, "version", UINT32),
+        methods=tuple(read_method(plan, stored) for plan in plans),
+        named_data=read_named_data(program.tables(7, "named_data"), segments),
+        size=len(file.view),
+    )
+
+
+def _split(file: FileBytes) -> tuple[memoryview, memoryview]:
+    """The flatbuffer and the area of segments behind it, which may be empty."""
+    view = file.view
+    if view[_HEADER_AT : _HEADER_AT + 4] != _HEADER_MAGIC:
+        return view, memoryview(b"")
+    if len(view) < _HEADER_AT + _HEADER.size:
+        raise FormatError(f"{file.name}: the file ends inside its header")
+    _, length, program_size, segments_at = _HEADER.unpack_from(view, _HEADER_AT)
+    segments_size = 0
+    if length >= _LENGTH_WITH_SEGMENT_SIZE and len(view) >= _HEADER_AT + _LENGTH_WITH_SEGMENT_SIZE:
+        (segments_size,) = _SEGMENT_SIZE.unpack_from(view, _HEADER_AT + _HEADER.size)
+    if length < _HEADER.size or not _HEADER_AT + length <= program_size <= len(view):
+        raise FormatError(
+            f"{file.name}: the header, of {length} bytes, claims a program of {program_size} bytes"
+            f" in a file of {len(view)}"
+        )
+    if segments_at == 0:
+        return view[:program_size], memoryview(b"")
+    if segments_at < program_size or segments_at + segments_size > len(view):
+        raise FormatError(
+            f"{file.name}: the header claims {segments_size} bytes of segments at byte {segments_at}"
+            f" in a file of {len(view)}; the file may be truncated"
+        )
+    return view[:program_size], view[segments_at:]

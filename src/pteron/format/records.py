@@ -1,0 +1,129 @@
+"""What a `.pte` program says, as plain records.
+
+Indices are checked when the records are made: every index into `values`, `operators` or
+`delegates` is in range, and every view has exactly the bytes its tensor needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from pteron.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRecord:
+    """A tensor of a method: its layout, and where its bytes come from.
+
+    `sizes` are upper bounds where `dynamism` is "bound". `dim_order` lists the dimensions
+    from the outermost in memory to the innermost.
+    """
+
+    dtype: DType
+    sizes: tuple[int, ...]
+    dim_order: tuple[int, ...]
+    dynamism: Literal["static", "bound", "unbound"]
+    data: memoryview | None
+    """A constant's bytes, or the initial value of a mutable tensor."""
+    is_constant: bool
+    is_mutable: bool
+    """Has an initial value and a place in the arena to change it in."""
+    has_storage: bool
+    """Is planned into the method's arena; without storage or data, a caller supplies the bytes."""
+    name: str | None
+    is_external: bool
+    """Its bytes are in a `.ptd` file, under `name`."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexList:
+    """A list whose items are other values of the method; -1 is None, in optional_tensor lists only."""
+
+    kind: Literal["int", "tensor", "optional_tensor"]
+    items: tuple[int, ...]
+
+
+Scalar: TypeAlias = int | bool | float | str
+EValue: TypeAlias = Scalar | TensorRecord | IndexList | tuple[float, ...] | tuple[bool, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """Run an operator on the host; out tensors are among the arguments."""
+
+    operator: int
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateCall:
+    """Run a delegate; the arguments are its inputs, then its outputs."""
+
+    delegate: int
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MoveCall:
+    """Let the value `target` be the value `source`."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class JumpFalseCall:
+    """Continue at instruction `destination` (one past the last: stop) if `condition` is false."""
+
+    condition: int
+    destination: int
+
+
+@dataclass(frozen=True, slots=True)
+class FreeCall:
+    """Let go of a tensor's memory."""
+
+    value: int
+
+
+Instruction: TypeAlias = KernelCall | DelegateCall | MoveCall | JumpFalseCall | FreeCall
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateRecord:
+    """A part of a method compiled for a backend."""
+
+    backend: str
+    blob: memoryview
+    compile_specs: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class MethodRecord:
+    """One entry point: its values and the instructions that compute them."""
+
+    name: str
+    values: tuple[EValue, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    instructions: tuple[Instruction, ...]
+    operators: tuple[str, ...]
+    """As "aten::add.out"; without the dot where an operator has no overload name."""
+    delegates: tuple[DelegateRecord, ...]
+    buffer_sizes: tuple[int, ...]
+    """Bytes of each arena; entry 0 is a placeholder."""
+    input_spec: str
+    output_spec: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFile:
+    """A whole `.pte` file; all data are views into it."""
+
+    name: str
+    version: int
+    methods: tuple[MethodRecord, ...]
+    named_data: Mapping[str, memoryview]
+    size: int

@@ -1,0 +1,86 @@
+"""A program's root table and segments enter; the bytes of its constants and delegates leave.
+
+Bytes are stored in one of two places: inside the flatbuffer, as older exporters did, or in
+the segments that follow it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pteron.format.flatbuffer import INT8, UINT32, UINT64, Table
+
+_INLINE, _SEGMENT = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Subsegments:
+    """Tensors stored one after another in one segment, by where each begins."""
+
+    segment: memoryview
+    offsets: tuple[int, ...]
+
+    def find(self, index: int) -> memoryview | None:
+        """From the start of a tensor to the end of the segment, or None where there is no such tensor."""
+        if index >= len(self.offsets) or self.offsets[index] > len(self.segment):
+            return None
+        return self.segment[self.offsets[index] :]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredData:
+    """Everything a program stores outside its methods."""
+
+    segments: tuple[memoryview, ...]
+    inline_delegates: tuple[memoryview, ...]
+    inline_constants: tuple[memoryview, ...]
+    constants: Subsegments
+    initial_values: tuple[Subsegments, ...]
+
+    def constant(self, tensor: Table, index: int) -> memoryview:
+        """At least the bytes of constant `index`, which `tensor` refers to."""
+        data = self.constants.find(index)
+        if data is None and index < len(self.inline_constants):
+            data = self.inline_constants[index]
+        if data is None:
+            raise tensor.error("data_buffer_idx", f"there is no constant {index}")
+        return data
+
+    def initial_value(self, tensor: Table, group: int, index: int) -> memoryview:
+        """At least the bytes that the mutable `tensor` begins with."""
+        data = self.initial_values[group].find(index) if group < len(self.initial_values) else None
+        if data is None:
+            raise tensor.error("data_buffer_idx", f"there is no initial value {index} in group {group}")
+        return data
+
+    def delegate(self, reference: Table) -> memoryview:
+        """The blob a delegate refers to."""
+        location = reference.integer(0, "location", INT8)
+        if location == _INLINE:
+            blobs, of = self.inline_delegates, "inline delegates"
+        elif location == _SEGMENT:
+            blobs, of = self.segments, "segments"
+        else:
+            raise reference.error("location", f"{location} is not a place where data can be")
+        return blobs[reference.index(1, "index", len(blobs), of, UINT32)]
+
+
+def read_stored_data(program: Table, segments: tuple[memoryview, ...]) -> StoredData:
+    constants = program.table(5, "constant_segment")
+    return StoredData(
+        segments=segments,
+        inline_delegates=tuple(item.blob(0, "data") for item in program.tables(3, "backend_delegate_data")),
+        inline_constants=tuple(item.blob(0, "storage") for item in program.tables(2, "constant_buffer")),
+        constants=_subsegments(constants, segments) if constants else Subsegments(memoryview(b""), ()),
+        initial_values=tuple(
+            _subsegments(table, segments) for table in program.tables(6, "mutable_data_segments")
+        ),
+    )
+
+
+def _subsegments(table: Table, segments: tuple[memoryview, ...]) -> Subsegments:
+    offsets = table.integers(1, "offsets", UINT64)
+    # Without constants the offsets hold one placeholder, and the segment need not exist.
+    if len(offsets) <= 1:
+        return Subsegments(memoryview(b""), ())
+    return Subsegments(segments[table.index(0, "segment_index", len(segments), "segments", UINT32)], offsets)

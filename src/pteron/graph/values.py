@@ -1,0 +1,120 @@
+"""What a delegate graph's nodes work on: tensors, live integers, lists and plain Python scalars.
+
+Null, Int, Double, Bool, String and their lists need no class of their own: they are None, int,
+float, bool, str and tuples of these.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pteron.dtypes import DType
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Bytes of the file that a tensor starts from: a view, copied nowhere until it is uploaded.
+
+    Equal keys mean equal bytes, so read-only constants may share one upload.
+    """
+
+    key: str
+    dtype: DType
+    shape: Shape
+    data: memoryview = field(repr=False, compare=False)
+
+    def numpy(self) -> npt.NDArray[np.generic]:
+        """The constant as an array over the file's own bytes."""
+        return np.frombuffer(self.data, self.dtype.numpy).reshape(self.shape)
+
+    def bytes(self) -> npt.NDArray[np.uint8]:
+        """The constant's raw bytes, for operators that read packed weights as they lie in the file."""
+        return np.frombuffer(self.data, np.uint8)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """A tensor value; its live shape may be smaller than `shape_max` in any dim, never larger."""
+
+    id: int
+    dtype: DType
+    shape_max: Shape
+    constant: Constant | None = None
+    memory: int | None = None  # tensors of one memory object take turns in one buffer; None: its own
+
+    def __str__(self) -> str:
+        return f"%{self.id}:{self.dtype}{list(self.shape_max)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SymInt:
+    """An integer that is only known at a call, and may differ at the next."""
+
+    id: int
+    initial: int = 0
+
+    def __str__(self) -> str:
+        return f"%{self.id}:SymInt"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueList:
+    """A list of values, such as an operator's several outputs; holes are None."""
+
+    id: int
+    items: tuple[Value, ...]
+
+    def __str__(self) -> str:
+        return f"%{self.id}:[{', '.join(map(describe, self.items))}]"
+
+
+Scalar: TypeAlias = int | float | bool | str | None
+ScalarList: TypeAlias = tuple[int, ...] | tuple[float, ...] | tuple[bool, ...]
+Value: TypeAlias = Tensor | SymInt | ValueList | Scalar | ScalarList
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One operator call of a graph: the last argument is the output, or the list of outputs."""
+
+    index: int
+    name: str
+    args: tuple[Value, ...]
+
+    def __str__(self) -> str:
+        return f"node {self.index} {self.name}({', '.join(map(describe, self.args))})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """A delegate's graph: its nodes in execution order, and the values that cross its border."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    inputs: tuple[Tensor | SymInt, ...]
+    outputs: tuple[Tensor | SymInt, ...]
+
+
+def describe(value: Value) -> str:
+    """A value as error messages show it."""
+    return str(value) if isinstance(value, (Tensor, SymInt, ValueList)) else repr(value)
+
+
+def tensors(value: Value) -> tuple[Tensor, ...]:
+    """The tensors in a value: itself, a list's members, or none."""
+    if isinstance(value, Tensor):
+        return (value,)
+    if isinstance(value, ValueList):
+        return tuple(tensor for item in value.items for tensor in tensors(item))
+    return ()
+
+
+def numel(shape: Shape) -> int:
+    return math.prod(shape)

@@ -1,0 +1,39 @@
+// Matrix products: out[z, m, n] = alpha · Σ a[z, m, k] · b[z, k, n] + added(m, n), a row-major, b by its
+// strides.
+alias A = f32;
+alias B = f32;
+alias D = f32;
+alias R = f32;
+
+struct Params {
+  batch: u32,
+  rows: u32,
+  columns: u32,
+  depth: u32,
+  b_row: u32, // elements from b[k, n] to b[k + 1, n],
+  b_column: u32, // and to b[k, n + 1]
+  alpha: f32,
+  beta: f32,
+  bias_row: u32,
+  bias_column: u32,
+}
+
+@group(0) @binding(0) var<storage, read> a: array<A>;
+@group(0) @binding(1) var<storage, read> b: array<B>;
+@group(0) @binding(2) var<storage, read> bias: array<D>;
+@group(0) @binding(3) var<storage, read_write> out: array<R>;
+@group(0) @binding(4) var<uniform> params: Params;
+
+fn added(m: u32, n: u32) -> f32 {
+  return params.beta * f32(bias[m * params.bias_row + n * params.bias_column]);
+}
+
+fn load_a(z: u32, m: u32, k: u32) -> f32 { return f32(a[(z * params.rows + m) * params.depth + k]); }
+
+fn load_b(z: u32, k: u32, n: u32) -> f32 {
+  return f32(b[z * params.depth * params.columns + k * params.b_row + n * params.b_column]);
+}
+
+fn store(z: u32, m: u32, n: u32, sum: f32) {
+  out[(z * params.rows + m) * params.columns + n] = R(params.alpha * sum + added(m, n));
+}

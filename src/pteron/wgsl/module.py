@@ -1,0 +1,195 @@
+"""Kernel -> Module: the finished WGSL text, with what the host must know of it read from the text itself.
+
+Enters: a Kernel (file name and replaced declarations). Leaves: the source to compile, its bindings in
+order, the layout of its Params, its workgroup size.
+
+A file that opens with `//! use NAME` gets lib/NAME.wgsl in front, once, and what that uses before it; the
+declaration use_NAME puts another library with the same functions in its place. `//! stays inside its
+buffers` promises that every index is in range, and drops the checks. A binding that no function mentions
+is left out, so that an optional operand costs nothing where it is absent.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Literal, cast
+
+from pteron.wgsl.kernel import Kernel
+
+Access = Literal["read", "read_write", "uniform"]
+
+_BINDING = re.compile(
+    r"@group\(0\)\s*@binding\((\d+)\)\s*var<(?:storage,\s*)?(read|read_write|uniform)>\s*(\w+)\s*:\s*([^;]+);\n?"
+)
+_USE = re.compile(r"^//! use (\w+)\n", re.MULTILINE)
+_INSIDE = "//! stays inside its buffers\n"
+_ELEMENT = re.compile(r"array<(?:vec[234]<)?(\w+)>*")
+_VECTOR = re.compile(r"array<vec([234])<")
+_PARAMS = re.compile(r"struct Params \{(.*?)\}", re.DOTALL)
+_FIELD = re.compile(r"(\w+)\s*:\s*([^\n]+?),?\s*(?://[^\n]*)?$", re.MULTILINE)
+_WORKGROUP = re.compile(r"@workgroup_size\(([^)]*)\)")
+_CONST = re.compile(r"^const (\w+)(?:\s*:\s*\w+)? = ([^;]+);", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A buffer that the kernel reads or writes, by the name it has in WGSL."""
+
+    name: str
+    index: int
+    access: Access
+    element: str  # the scalar type of an element, often an alias that follows the bound tensor
+    width: int  # scalars per array element: 1, or 4 for vec4
+
+    @property
+    def writes(self) -> bool:
+        return self.access == "read_write"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A member of Params: `count` scalars of type u32, i32 or f32, from byte `offset` on."""
+
+    name: str
+    scalar: str
+    count: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A kernel's finished source and what it declares."""
+
+    kernel: Kernel
+    source: str
+    bindings: tuple[Binding, ...]  # buffers only; Params is apart
+    params_index: int | None
+    fields: tuple[Field, ...]
+    params_size: int
+    workgroup: tuple[int, int, int]
+    aliases: frozenset[str]
+    bounds_checks: bool
+
+
+@cache
+def compose(kernel: Kernel) -> Module:
+    """The kernel's module; an unknown file or declaration is a programming error and raises ValueError."""
+    text = _load(kernel.name, tuple(pair for pair in kernel.declarations if pair[0].startswith("use_")))
+    for name, replacement in kernel.declarations:
+        if not name.startswith("use_"):
+            text = _replace(kernel, text, name, replacement)
+    text = _drop_unused_bindings(text)
+    if re.search(r"^alias \w+ = f16;", text, re.MULTILINE):
+        text = "enable f16;\n" + text
+    found = [
+        (int(index), cast(Access, access), name, kind) for index, access, name, kind in _BINDING.findall(text)
+    ]
+    fields, params_size = _layout(text)
+    return Module(
+        kernel=kernel,
+        source=text,
+        bindings=tuple(
+            Binding(name, index, access, _element(kind), _width(kind))
+            for index, access, name, kind in found
+            if access != "uniform"
+        ),
+        params_index=next((index for index, access, _, _ in found if access == "uniform"), None),
+        fields=fields,
+        params_size=params_size,
+        workgroup=_workgroup(kernel, text),
+        aliases=frozenset(re.findall(r"^alias (\w+) =", text, re.MULTILINE)),
+        bounds_checks=_INSIDE not in text,
+    )
+
+
+@cache
+def _load(name: str, swapped: tuple[tuple[str, str], ...]) -> str:
+    package = files("pteron")
+    text = (package / "ops" / f"{name}.wgsl").read_text()
+    libraries: dict[str, str] = {}
+
+    def use(text: str) -> None:
+        for used in _USE.findall(text):
+            if used not in libraries:
+                file = dict(swapped).get(f"use_{used}", used)
+                library = (package / "wgsl" / "lib" / f"{file}.wgsl").read_text()
+                use(library)
+                libraries[used] = library
+
+    use(text)
+    return "\n".join(_USE.sub("", part) for part in [*libraries.values(), text])
+
+
+def _replace(kernel: Kernel, text: str, name: str, replacement: str) -> str:
+    simple = re.compile(rf"^((?:alias|const) {name}(?:\s*:\s*\w+)? = )[^;]+;", re.MULTILINE)
+    if simple.search(text):
+        return simple.sub(lambda match: f"{match[1]}{replacement};", text)
+    body = replacement if ";" in replacement else f"return {replacement};"
+    function = re.compile(rf"^(fn {name}\([^{{]*)(?:\{{[^\n]*\}}|\{{\n.*?^\}})$", re.MULTILINE | re.DOTALL)
+    if function.search(text):
+        return function.sub(lambda match: f"{match[1]}{{ {body} }}", text, count=1)
+    raise ValueError(f"kernel {kernel.name} declares no alias, const or fn named {name!r}")
+
+
+def _drop_unused_bindings(text: str) -> str:
+    for match in list(_BINDING.finditer(text)):
+        if len(re.findall(rf"\b{match[3]}\b", _without_comments(text))) == 1:
+            text = text.replace(match[0], "")
+    return text
+
+
+def _without_comments(text: str) -> str:
+    return re.sub(r"//[^\n]*", "", text)
+
+
+def _element(kind: str) -> str:
+    match = _ELEMENT.match(kind)
+    return match[1] if match else kind
+
+
+def _width(kind: str) -> int:
+    match = _VECTOR.match(kind)
+    return int(match[1]) if match else 1
+
+
+def _layout(text: str) -> tuple[tuple[Field, ...], int]:
+    """WGSL's own rules for a uniform struct of scalars, vectors and arrays of vec4."""
+    match = _PARAMS.search(text)
+    if match is None:
+        return (), 0
+    fields, offset = [], 0
+    for name, kind in _FIELD.findall(match[1]):
+        scalar, count, align = _field_type(kind)
+        offset = -(-offset // align) * align
+        fields.append(Field(name, scalar, count, offset))
+        offset += 4 * count
+    return tuple(fields), -(-offset // 16) * 16
+
+
+def _field_type(kind: str) -> tuple[str, int, int]:
+    """(scalar type, number of scalars, alignment in bytes)."""
+    if match := re.fullmatch(r"array<vec4<(\w+)>,\s*(\d+)>", kind):
+        return match[1], 4 * int(match[2]), 16
+    if match := re.fullmatch(r"vec([234])<(\w+)>", kind):
+        return match[2], int(match[1]), 8 if match[1] == "2" else 16
+    return kind, 1, 4
+
+
+def _workgroup(kernel: Kernel, text: str) -> tuple[int, int, int]:
+    constants = dict(_CONST.findall(text))
+
+    def value(term: str) -> int:
+        term = term.strip()
+        if "*" in term:
+            left, right = term.split("*", 1)
+            return value(left) * value(right)
+        return value(constants[term]) if term in constants else int(term.rstrip("u"))
+
+    match = _WORKGROUP.search(text)
+    if match is None:
+        raise ValueError(f"kernel {kernel.name} has no @workgroup_size")
+    x, y, z = (*map(value, match[1].split(",")), 1, 1)[:3]
+    return x, y, z

@@ -1,0 +1,53 @@
+"""A Dispatch: one kernel over named operands and parameters. Operators yield them, plans collect them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pteron.ops.live import AnyInt
+from pteron.ops.operand import Operand, Scratch, Weight
+from pteron.wgsl import Kernel
+
+Bound: TypeAlias = Operand | Weight | Scratch
+Parameter: TypeAlias = AnyInt | float | bool | Sequence[AnyInt]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dispatch:
+    """`Dispatch("rope", x=x, out=out, half=8, threads=n)`: names are those of the kernel's WGSL.
+
+    The grid is given as `threads`, a number of invocations along one axis (folded where it exceeds
+    what a device dispatches), or as `groups`, a number of workgroups per axis. None stands for an
+    operand that this use of the kernel does without.
+    """
+
+    kernel: Kernel
+    bindings: Mapping[str, Bound]
+    parameters: Mapping[str, Parameter]
+    threads: int | None
+    groups: tuple[int, int, int] | None
+
+    def __init__(
+        self,
+        kernel: str | Kernel,
+        *,
+        threads: int | None = None,
+        groups: tuple[int, int, int] | None = None,
+        **arguments: Bound | Parameter | None,
+    ) -> None:
+        if (threads is None) == (groups is None):
+            raise ValueError("a dispatch takes either threads or groups")
+        bindings: dict[str, Bound] = {}
+        parameters: dict[str, Parameter] = {}
+        for name, value in arguments.items():
+            if isinstance(value, (Operand, Weight, Scratch)):
+                bindings[name] = value
+            elif value is not None:
+                parameters[name] = value
+        object.__setattr__(self, "kernel", Kernel(kernel) if isinstance(kernel, str) else kernel)
+        object.__setattr__(self, "bindings", bindings)
+        object.__setattr__(self, "parameters", parameters)
+        object.__setattr__(self, "threads", threads)
+        object.__setattr__(self, "groups", groups)

@@ -1,0 +1,115 @@
+"""What an operator sees while it is planned: tensors at their live shape, and the buffers behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pteron.dtypes import DType, Storage
+from pteron.graph import Constant, Shape, Tensor
+from pteron.graph.values import numel
+
+HostArray: TypeAlias = npt.NDArray[np.generic]
+
+
+class RequirementError(Exception):
+    """An operator cannot take these operands; planning adds the node's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A buffer of the memory plan, which tensors use in turn."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A buffer that outlives a call: a cache or another mutated tensor, by value id."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A read-only constant, uploaded once in the layout its consumers want.
+
+    Weights of equal bytes and layout are one buffer, however many tensors start from them.
+    """
+
+    key: str
+    layout: str
+    constant: Constant = field(compare=False, repr=False)
+    pack: Callable[[Constant], HostArray] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scratch:
+    """A buffer that lives within one node, between its dispatches."""
+
+    count: int
+    storage: Storage = Storage.F32
+
+
+BufferRef: TypeAlias = Slot | State | Weight
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operand:
+    """A tensor in one plan: its live shape, its element type on the GPU, its buffer.
+
+    Elements lie row-major and tightly packed at the live shape.
+    """
+
+    tensor: Tensor
+    shape: Shape
+    storage: Storage
+    buffer: BufferRef | Scratch
+
+    @property
+    def dtype(self) -> DType:
+        return self.tensor.dtype
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def numel(self) -> int:
+        return numel(self.shape)
+
+    @property
+    def strides(self) -> Shape:
+        return contiguous_strides(self.shape)
+
+    def packed(self, layout: str, pack: Callable[[Constant], HostArray]) -> Weight:
+        """This constant in a layout of its operator's own; `layout` names it uniquely."""
+        if not isinstance(self.buffer, Weight):
+            raise RequirementError(f"{self} must be a constant: its operator packs it once, at load")
+        return Weight(self.buffer.key, layout, self.buffer.constant, pack)
+
+    def __str__(self) -> str:
+        return f"%{self.tensor.id}:{self.dtype}{list(self.shape)}"
+
+
+def compute_type(*operands: Operand) -> str:
+    """The WGSL type to compute in, whatever width the operands are stored in."""
+    return "f32" if any(operand.dtype.is_float for operand in operands) else "i32"
+
+
+def contiguous_strides(shape: Shape) -> Shape:
+    """Elements to step over per dim of a row-major tensor."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def plain_weight(constant: Constant, storage: Storage) -> Weight:
+    """A constant as it lies in the file, in the element type that kernels read."""
+    return Weight(constant.key, f"plain {storage}", constant, lambda c: c.numpy().astype(storage.numpy))

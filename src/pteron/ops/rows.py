@@ -1,0 +1,38 @@
+"""How many invocations share a row: one on a software adapter, a workgroup's worth on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pteron.ops.registry import Target
+
+WORKGROUP = 64
+SUBGROUP = 32  # the width that lib/rows_subgroup.wgsl is written for
+
+
+def row_layout(target: Target, rows: int, length: int) -> dict[str, Any]:
+    """The declarations of a row kernel (lib/rows.wgsl), for `Kernel(...)`."""
+    if target.is_cpu:
+        return shared_rows(target, 1, WORKGROUP)
+    lanes = SUBGROUP if target.subgroup_size == SUBGROUP else 1
+    while lanes < 256 and lanes < length:
+        lanes *= 2
+    if rows >= 4096 and lanes > SUBGROUP:  # enough rows to fill the device: fewer barriers win
+        lanes = SUBGROUP
+    return shared_rows(target, lanes, max(1, WORKGROUP // lanes))
+
+
+def shared_rows(target: Target, lanes: int, rows: int) -> dict[str, Any]:
+    """Declarations for `rows` rows of `lanes` invocations per workgroup, by subgroups where they fit."""
+    layout: dict[str, Any] = {"LANES": f"{lanes}u", "ROWS": f"{rows}u"}
+    if target.subgroup_size == SUBGROUP and lanes % SUBGROUP == 0:
+        layout["use_rows"] = "rows_subgroup"
+    return layout
+
+
+def row_groups(target: Target, layout: Mapping[str, Any], rows: int) -> tuple[int, int, int]:
+    """Workgroups for `rows` rows, folded where there are more than an axis takes."""
+    count = -(-rows // int(layout["ROWS"].rstrip("u")))
+    folds = max(1, -(-count // target.workgroups_max))
+    return -(-count // folds), folds, 1

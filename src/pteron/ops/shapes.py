@@ -1,0 +1,68 @@
+"""Arithmetic on shapes and strides that operator families share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pteron.graph import Shape
+from pteron.ops.operand import Operand, RequirementError, contiguous_strides
+from pteron.ops.registry import require
+
+
+def axis(dim: int, rank: int) -> int:
+    """A dim counted from the front, whichever end it was counted from.
+
+    Where a scalar may stand for a vector of one, call it with a rank of at least 1.
+    """
+    dim = int(dim)
+    require(-rank <= dim < rank, f"dim {dim} is out of range for rank {rank}")
+    return dim % rank
+
+
+def axes(dims: Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """Several dims, in order; none named means all of them."""
+    found = sorted(axis(dim, max(rank, 1)) for dim in dims) if dims else range(rank)
+    require(len(set(found)) == len(found), f"dims {dims} name one dim twice")
+    return tuple(found) if rank else ()
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """The shape that several broadcast to."""
+    rank = max(map(len, shapes))
+    aligned = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    result = []
+    for sizes in zip(*aligned, strict=True):
+        wide = {size for size in sizes if size != 1}
+        if len(wide) > 1:
+            raise RequirementError(
+                f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast together"
+            )
+        result.append(wide.pop() if wide else 1)
+    return tuple(result)
+
+
+def broadcast_shape(*operands: Operand) -> Shape:
+    """The shape rule of operators that combine elements of tensors."""
+    return broadcast(*(operand.shape for operand in operands if isinstance(operand, Operand)))
+
+
+def broadcast_strides(shape: Shape, to: Shape) -> Shape:
+    """Strides by which a tensor of `shape` is read at every index of `to`."""
+    lead = len(to) - len(shape)
+    strides = contiguous_strides(shape)
+    return (0,) * lead + tuple(0 if size == 1 else step for size, step in zip(shape, strides, strict=True))
+
+
+def collapse(shape: Shape, *strides: Shape) -> tuple[Shape, list[Shape]]:
+    """The same walk over memory in as few dims as possible: neighbours that every tensor walks
+    as one are merged, dims of size 1 are dropped."""
+    kept: list[tuple[int, tuple[int, ...]]] = []
+    for size, *steps in zip(shape, *strides, strict=True):
+        if size == 1:
+            continue
+        if kept and all(outer == step * size for outer, step in zip(kept[-1][1], steps, strict=True)):
+            kept[-1] = (kept[-1][0] * size, tuple(steps))
+        else:
+            kept.append((size, tuple(steps)))
+    sizes = tuple(size for size, _ in kept)
+    return sizes, [tuple(steps[i] for _, steps in kept) for i in range(len(strides))]

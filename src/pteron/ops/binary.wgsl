@@ -1,0 +1,43 @@
+//! use index
+//! use math
+// out[i] = combine(a[i], b[i]) with broadcasting. One invocation computes one element, in T whatever the
+// stored types are. Sizes and strides describe the walk over the output, merged to as few dims as possible.
+alias A = f32;
+alias B = f32;
+alias T = f32;
+alias R = f32;
+const WORKGROUP = 64u;
+
+struct Params {
+  count: u32,
+  rank: u32,
+  alpha: f32,
+  shape: array<vec4<u32>, 2>,
+  a_strides: array<vec4<u32>, 2>,
+  b_strides: array<vec4<u32>, 2>,
+}
+
+@group(0) @binding(0) var<storage, read> a: array<A>;
+@group(0) @binding(1) var<storage, read> b: array<B>;
+@group(0) @binding(2) var<storage, read_write> out: array<R>;
+@group(0) @binding(3) var<uniform> params: Params;
+
+fn combine(a: T, b: T) -> R { return R(a + b); }
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let i = flat_index(id, groups);
+  if (i >= params.count) { return; }
+  var rest = i;
+  var a_index = 0u;
+  var b_index = 0u;
+  for (var d = params.rank; d > 0u; d--) {
+    let axis = d - 1u;
+    let size = params.shape[axis / 4u][axis % 4u];
+    let position = rest % size;
+    rest /= size;
+    a_index += position * params.a_strides[axis / 4u][axis % 4u];
+    b_index += position * params.b_strides[axis / 4u][axis % 4u];
+  }
+  out[i] = combine(T(a[a_index]), T(b[b_index]));
+}

@@ -1,0 +1,54 @@
+//! use rows
+// out[k] = (x[k] - mean) · rstd · weight[k] + bias[k] over each row of `length` elements, where
+// rstd = 1 / sqrt(variance + eps); the row's mean and rstd are results too. LANES invocations share a row.
+alias X = f32;
+alias W = f32;
+alias V = f32;
+alias R = f32;
+alias S = f32;
+
+struct Params {
+  rows: u32,
+  length: u32,
+  eps: f32,
+}
+
+@group(0) @binding(0) var<storage, read> x: array<X>;
+@group(0) @binding(1) var<storage, read> weight: array<W>;
+@group(0) @binding(2) var<storage, read> bias: array<V>;
+@group(0) @binding(3) var<storage, read_write> out: array<R>;
+@group(0) @binding(4) var<storage, read_write> mean: array<S>;
+@group(0) @binding(5) var<storage, read_write> rstd: array<S>;
+@group(0) @binding(6) var<uniform> params: Params;
+
+fn gain(k: u32) -> f32 { return f32(weight[k]); }
+fn shift(k: u32) -> f32 { return f32(bias[k]); }
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) local: u32,
+) {
+  let row = row_index(group, groups, local);
+  let lane = local % LANES;
+  let inside = row < params.rows;
+  let length = select(0u, params.length, inside);
+  let base = row * params.length;
+  var sum = 0.0;
+  for (var k = lane; k < length; k += LANES) { sum += f32(x[base + k]); }
+  let center = row_sum(sum, local) / f32(params.length);
+  var squares = 0.0;
+  for (var k = lane; k < length; k += LANES) {
+    let value = f32(x[base + k]) - center;
+    squares += value * value;
+  }
+  let scale = inverseSqrt(row_sum(squares, local) / f32(params.length) + params.eps);
+  for (var k = lane; k < length; k += LANES) {
+    out[base + k] = R((f32(x[base + k]) - center) * scale * gain(k) + shift(k));
+  }
+  if (inside && lane == 0u) {
+    mean[row] = S(center);
+    rstd[row] = S(scale);
+  }
+}

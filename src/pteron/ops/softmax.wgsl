@@ -1,0 +1,39 @@
+//! use rows
+// out[k] = exp(x[k] - m) / Σ exp(x - m) over a row's elements, m their maximum, or the logarithm of it.
+// A row's elements lie `stride` apart; LANES invocations share it.
+alias X = f32;
+alias R = f32;
+
+struct Params {
+  rows: u32,
+  length: u32,
+  stride: u32,
+}
+
+@group(0) @binding(0) var<storage, read> x: array<X>;
+@group(0) @binding(1) var<storage, read_write> out: array<R>;
+@group(0) @binding(2) var<uniform> params: Params;
+
+fn result(shifted: f32, total: f32) -> f32 { return exp(shifted) / total; }
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) local: u32,
+) {
+  let row = row_index(group, groups, local);
+  let lane = local % LANES;
+  let length = select(0u, params.length, row < params.rows);
+  let base = row / params.stride * params.stride * params.length + row % params.stride;
+  var most = f32(x[base]);
+  for (var k = lane; k < length; k += LANES) { most = larger(most, f32(x[base + k * params.stride])); }
+  most = row_max(most, local);
+  var total = 0.0;
+  for (var k = lane; k < length; k += LANES) { total += exp(f32(x[base + k * params.stride]) - most); }
+  total = row_sum(total, local);
+  for (var k = lane; k < length; k += LANES) {
+    let i = base + k * params.stride;
+    out[i] = R(result(f32(x[i]) - most, total));
+  }
+}

@@ -1,0 +1,45 @@
+//! use matmul
+// A matrix product (lib/matmul.wgsl). A workgroup of 16×16 invocations computes a tile of 64×64 outputs,
+// 4×4 each, and brings a and b through workgroup memory, 16 columns of k at a time.
+const SIDE = 64u;
+const STEP = 16u;
+const WORKGROUP = 256u;
+
+// Both tiles lie with k outermost, so that a step reads four neighbours of each.
+var<workgroup> a_tile: array<f32, STEP * SIDE>;
+var<workgroup> b_tile: array<f32, STEP * SIDE>;
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+  let m_base = group.y * SIDE;
+  let n_base = group.x * SIDE;
+  let z = group.z;
+  let m_own = local / 16u * 4u;
+  let n_own = local % 16u * 4u;
+  var sums = array<vec4<f32>, 4>();
+  for (var k_base = 0u; k_base < params.depth; k_base += STEP) {
+    for (var i = local; i < STEP * SIDE; i += WORKGROUP) {
+      let k = k_base + i % STEP;
+      let m = m_base + i / STEP;
+      let n = n_base + i / STEP;
+      let inside_a = k < params.depth && m < params.rows;
+      let inside_b = k < params.depth && n < params.columns;
+      a_tile[i % STEP * SIDE + i / STEP] = select(0.0, load_a(z, m, k), inside_a);
+      b_tile[i % STEP * SIDE + i / STEP] = select(0.0, load_b(z, k, n), inside_b);
+    }
+    workgroupBarrier();
+    for (var k = 0u; k < STEP; k++) {
+      let at = k * SIDE + n_own;
+      let right = vec4(b_tile[at], b_tile[at + 1u], b_tile[at + 2u], b_tile[at + 3u]);
+      for (var t = 0u; t < 4u; t++) { sums[t] += a_tile[k * SIDE + m_own + t] * right; }
+    }
+    workgroupBarrier();
+  }
+  for (var t = 0u; t < 4u; t++) {
+    let m = m_base + m_own + t;
+    for (var s = 0u; s < 4u; s++) {
+      let n = n_base + n_own + s;
+      if (m < params.rows && n < params.columns) { store(z, m, n, sums[t][s]); }
+    }
+  }
+}

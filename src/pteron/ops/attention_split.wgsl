@@ -1,0 +1,89 @@
+//! use rows
+//! stays inside its buffers
+// Part of softmax(scale · q·kᵀ + bias) · v: one workgroup takes one query of one head and LANES keys of
+// its context. Each lane scores one key, then gathers its share of the values' elements. What it leaves
+// per (query, split) is the greatest score, the sum of the shares, and the gathered values before they
+// are divided by it; attention_merge.wgsl brings the splits together.
+alias Q = f32;
+alias K = f32;
+alias M = f32;
+const WIDTH = 64u; // elements per head, a multiple of 4
+const CAUSAL = true; // query s sees the context up to start + s
+
+struct Params {
+  splits: u32,
+  steps: u32,
+  heads: u32,
+  heads_per_key: u32, // query heads that share a key head
+  context: i32, // keys to attend to
+  start: i32, // position of the first query
+  scale: f32,
+  q_strides: vec3<u32>, // of (batch, step, head), in elements
+  k_strides: vec3<u32>,
+  v_strides: vec3<u32>,
+  mask_strides: vec4<u32>, // of (batch, head, step, key)
+}
+
+@group(0) @binding(0) var<storage, read> q: array<Q>;
+@group(0) @binding(1) var<storage, read> k: array<vec4<K>>;
+@group(0) @binding(2) var<storage, read> v: array<K>;
+@group(0) @binding(3) var<storage, read> mask: array<M>;
+@group(0) @binding(4) var<storage, read_write> parts: array<f32>;
+@group(0) @binding(5) var<uniform> params: Params;
+
+var<workgroup> query: array<vec4<f32>, WIDTH / 4u>;
+var<workgroup> shares: array<f32, LANES>;
+
+fn bias(place: vec4<u32>) -> f32 { return f32(mask[dot(place, params.mask_strides)]); }
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let split = group.x;
+  let i = group.y;
+  if (i32(split * LANES) >= params.context) { return; }
+  let step = i % params.steps;
+  let head = i / params.steps % params.heads;
+  let batch = i / params.steps / params.heads;
+  let q_base = dot(vec3(batch, step, head), params.q_strides);
+  let k_base = dot(vec3(batch, 0u, head / params.heads_per_key), params.k_strides);
+  let v_base = dot(vec3(batch, 0u, head / params.heads_per_key), params.v_strides);
+  var seen = params.context;
+  if (CAUSAL) { seen = min(seen, params.start + i32(step) + 1); }
+  let first = split * LANES;
+  let count = u32(clamp(seen - i32(first), 0, i32(LANES)));
+
+  for (var d = lane; d < WIDTH / 4u; d += LANES) {
+    let at = q_base + 4u * d;
+    query[d] = vec4(f32(q[at]), f32(q[at + 1u]), f32(q[at + 2u]), f32(q[at + 3u])) * params.scale;
+  }
+  workgroupBarrier();
+  let inside = lane < count;
+  let key = first + select(0u, lane, inside);
+  let k_row = (k_base + key * params.k_strides.y) / 4u;
+  var score = -3.4028234e38;
+  if (inside) {
+    var sum = vec4(0.0);
+    for (var d = 0u; d < WIDTH / 4u; d++) { sum += query[d] * vec4<f32>(k[k_row + d]); }
+    score = dot(sum, vec4(1.0)) + bias(vec4(batch, head, step, key));
+  }
+  let most = row_max(score, lane);
+  let share = select(0.0, exp(score - most), inside);
+  shares[lane] = share;
+  let total = row_sum(share, lane);
+  workgroupBarrier();
+  let base = (i * params.splits + split) * (WIDTH + 2u);
+  for (var d = lane; d < WIDTH; d += LANES) {
+    // Keys past the end have no share; walking them too gives the loop a length that is known, so that its
+    // loads need not wait for one another.
+    var sum = 0.0;
+    for (var c = 0u; c < LANES; c++) {
+      let row = min(first + c, u32(params.context) - 1u);
+      sum += shares[c] * f32(v[v_base + row * params.v_strides.y + d]);
+    }
+    parts[base + 2u + d] = sum;
+  }
+  if (lane == 0u) {
+    parts[base] = most;
+    parts[base + 1u] = total;
+  }
+}

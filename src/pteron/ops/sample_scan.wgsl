@@ -1,0 +1,41 @@
+//! use rows
+//! use sample
+// First look at the logits: per block, the greatest logit, the sum of exp(logit - greatest), and the
+// greatest after the repetition penalty. One workgroup takes one block of neighbouring tokens.
+alias X = f32;
+alias I = u32;
+
+struct Params {
+  vocabulary: u32,
+  base: u32, // where the last row of logits starts
+  block: u32, // tokens per workgroup
+  penalty: f32,
+}
+
+@group(0) @binding(0) var<storage, read> logits: array<X>;
+@group(0) @binding(1) var<storage, read> seen: array<I>;
+@group(0) @binding(2) var<storage, read_write> blocks: array<vec4<f32>>;
+@group(0) @binding(3) var<uniform> params: Params;
+
+fn was_seen(token: u32) -> bool { return seen[token] != 0u; }
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+  let first = group.x * params.block;
+  let end = min(first + params.block, params.vocabulary);
+  var most = -3.4028234e38;
+  var most_penalised = -3.4028234e38;
+  for (var token = first + local; token < end; token += LANES) {
+    let value = f32(logits[params.base + token]);
+    most = max(most, value);
+    most_penalised = max(most_penalised, penalised(value, was_seen(token), params.penalty));
+  }
+  most = row_max(most, local);
+  most_penalised = row_max(most_penalised, local);
+  var sum = 0.0;
+  for (var token = first + local; token < end; token += LANES) {
+    sum += exp(f32(logits[params.base + token]) - most);
+  }
+  sum = row_sum(sum, local);
+  if (local == 0u) { blocks[group.x] = vec4(most, sum, most_penalised, 0.0); }
+}

@@ -1,0 +1,17 @@
+"""GRAPH -> CALLS: bind operators, find what runs only once, give every tensor its buffer."""
+
+from pteron.passes.placement import Placement, StateBuffer, place
+from pteron.passes.prepare import Prepared, prepare
+from pteron.passes.resolve import Call, Source, missing_operators, resolve
+
+__all__ = [
+    "Call",
+    "Placement",
+    "Prepared",
+    "Source",
+    "StateBuffer",
+    "missing_operators",
+    "place",
+    "prepare",
+    "resolve",
+]

@@ -1,0 +1,171 @@
+"""Tensors -> buffers: who shares memory with whom, and what outlives a call.
+
+Tensors share a memory object as the file says. The file's lifetimes were made for its own nodes; here
+views cost nothing, so a tensor may live longer, and WebGPU does not let a dispatch read and write one
+buffer. So each memory object becomes as many buffers ("slots") as it has tensors alive at once, which is one
+for nearly all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pteron.dtypes import DType, Storage
+from pteron.errors import GraphError
+from pteron.graph import Constant, Graph, Tensor
+from pteron.graph.values import numel
+from pteron.ops import Target
+from pteron.ops.operand import BufferRef, Slot, State, plain_weight
+from pteron.passes.resolve import Call
+
+
+@dataclass(frozen=True, slots=True)
+class StateBuffer:
+    """A buffer that keeps its content between calls, and what it holds at first (None: zeros)."""
+
+    tensor: Tensor
+    initial: Constant | None
+    storage: Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Each tensor's buffer, each slot's size in bytes at the maximum shapes, each state's start."""
+
+    buffers: dict[int, BufferRef]
+    slot_bytes: tuple[int, ...]
+    states: dict[int, StateBuffer]
+
+
+@dataclass(slots=True)
+class _Lifetime:
+    """From the call that writes a tensor to the last that reads it, views of it included."""
+
+    tensor: Tensor
+    start: float
+    end: float
+    bytes: int
+
+
+def mutated_ids(calls: Iterable[Call]) -> set[int]:
+    """Tensors that keep what a call leaves in them: updated in place, or constants written to."""
+    return {
+        tensor.id
+        for call in calls
+        for tensor in call.writes
+        if tensor in call.mutated or tensor in call.reads or tensor.constant is not None
+    }
+
+
+def place(graph: Graph, calls: tuple[Call, ...], folded: set[Call], target: Target) -> Placement:
+    """Give every tensor of the graph its buffer."""
+    placing = _Placing(graph, target, mutated_ids(calls))
+    for value in graph.inputs:
+        if isinstance(value, Tensor):
+            placing.write(value, -1)
+    for index, call in enumerate(calls):
+        for tensor in call.reads:
+            placing.read(tensor, index, str(call.node))
+        for output in call.outputs:
+            if isinstance(output, Tensor):
+                placing.output(call, output, index, lasting=call in folded)
+    computed = {*graph.inputs, *(output for call in calls for output in call.outputs)}
+    for output in graph.outputs:
+        if isinstance(output, Tensor):
+            placing.read(output, math.inf, "the output list")
+        elif output not in computed:
+            raise GraphError(f"{graph.name}: nothing computes the output {output}")
+    return placing.finish()
+
+
+@dataclass(slots=True)
+class _Placing:
+    """What is known of the tensors while the calls are walked."""
+
+    graph: Graph
+    target: Target
+    mutated: set[int]
+    buffers: dict[int, BufferRef] = field(default_factory=dict)  # of constants and states
+    states: dict[int, StateBuffer] = field(default_factory=dict)
+    lifetimes: dict[int, _Lifetime] = field(default_factory=dict)
+    root_of: dict[int, int] = field(default_factory=dict)  # a view lives in the tensor it views
+
+    def read(self, tensor: Tensor, index: float, where: str) -> None:
+        """A tensor is used: it lives until then, or it is a constant that gets its buffer now."""
+        if tensor.id in self.root_of:
+            lifetime = self.lifetimes[self.root_of[tensor.id]]
+            lifetime.end = max(lifetime.end, index)
+        elif tensor.id not in self.buffers:
+            if tensor.constant is None:
+                raise GraphError(f"{self.graph.name}, {where} reads {tensor} before anything wrote it")
+            if tensor.id in self.mutated:
+                self._keep(tensor, tensor.constant)
+            else:
+                self.buffers[tensor.id] = plain_weight(tensor.constant, self._storage(tensor))
+
+    def write(self, tensor: Tensor, index: float, *, lasting: bool = False) -> None:
+        """A tensor begins to live; `lasting` means for ever, since no later call makes it again."""
+        if tensor.id not in self.root_of and tensor.id not in self.buffers:
+            start, end = (-math.inf, math.inf) if lasting else (index, index)
+            size = numel(tensor.shape_max) * self._storage(tensor).itemsize
+            self.root_of[tensor.id] = tensor.id
+            self.lifetimes[tensor.id] = _Lifetime(tensor, start, end, size)
+        elif tensor.id in self.root_of:
+            lifetime = self.lifetimes[self.root_of[tensor.id]]
+            lifetime.end = max(lifetime.end, index)
+
+    def output(self, call: Call, output: Tensor, index: int, *, lasting: bool) -> None:
+        """A call's output: a state it updates, a view of its input, or a tensor of its own."""
+        if output.constant is not None:
+            self.read(output, index, str(call.node))
+        elif call.operator.is_prepack and output.id in self.mutated:
+            self._keep(output, call.reads[0].constant)
+        elif call.operator.is_view and self._shares(call.reads[0], output):
+            viewed = call.reads[0]
+            if viewed.id in self.root_of:
+                self.root_of[output.id] = self.root_of[viewed.id]
+            else:
+                self.buffers[output.id] = self.buffers[viewed.id]
+        else:
+            self.write(output, index, lasting=lasting or output.id in self.mutated)
+
+    def finish(self) -> Placement:
+        slot_of, slot_bytes = _share(self.lifetimes.values())
+        slots = {id: Slot(slot_of[root]) for id, root in self.root_of.items()}
+        return Placement(self.buffers | slots, slot_bytes, self.states)
+
+    def _keep(self, tensor: Tensor, initial: Constant | None) -> None:
+        self.buffers[tensor.id] = State(tensor.id)
+        self.states[tensor.id] = StateBuffer(tensor, initial, self._storage(tensor))
+
+    def _shares(self, viewed: Tensor, output: Tensor) -> bool:
+        """A view needs no copy unless either side changes later, or the element type does now."""
+        unchanged = viewed.id not in self.mutated and output.id not in self.mutated
+        converts = output.dtype is DType.BOOL and viewed.dtype is not DType.BOOL  # any number but 0 becomes 1
+        return unchanged and not converts and self._storage(viewed) is self._storage(output)
+
+    def _storage(self, tensor: Tensor) -> Storage:
+        return Storage.of(tensor.dtype, shader_f16=self.target.shader_f16)
+
+
+def _share(lifetimes: Iterable[_Lifetime]) -> tuple[dict[int, int], tuple[int, ...]]:
+    """Within each memory object, a tensor takes the first slot that is free when it is written."""
+    slot_of: dict[int, int] = {}
+    sizes: list[int] = []
+    free_from: list[float] = []
+    slots_of_memory: dict[int, list[int]] = {}
+    for lifetime in sorted(lifetimes, key=lambda lifetime: lifetime.start):
+        memory = lifetime.tensor.memory
+        slots = slots_of_memory.setdefault(memory, []) if memory is not None else []
+        slot = next((slot for slot in slots if free_from[slot] < lifetime.start), None)
+        if slot is None:
+            slot = len(sizes)
+            sizes.append(0)
+            free_from.append(-math.inf)
+            slots.append(slot)
+        slot_of[lifetime.tensor.id] = slot
+        sizes[slot] = max(sizes[slot], lifetime.bytes)
+        free_from[slot] = lifetime.end
+    return slot_of, tuple(sizes)

@@ -1,0 +1,59 @@
+"""A graph made ready for planning: its calls, split into those of every run and those of the first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pteron.graph import Graph, Tensor
+from pteron.ops import Target
+from pteron.passes.fuse import fuse
+from pteron.passes.placement import Placement, mutated_ids, place
+from pteron.passes.resolve import Call, Source, resolve, sources
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """What planning starts from; `once` runs at load, `each` at every call."""
+
+    graph: Graph
+    target: Target
+    once: tuple[Call, ...]
+    each: tuple[Call, ...]
+    sources: tuple[Source, ...]
+    placement: Placement
+
+
+def prepare(graph: Graph, target: Target) -> Prepared:
+    """Resolve, fuse, fold and place a graph for a device."""
+    calls = fuse(graph, resolve(graph))
+    once = constant_calls(calls)
+    folded = set(once)
+    return Prepared(
+        graph=graph,
+        target=target,
+        once=once,
+        each=tuple(call for call in calls if call not in folded),
+        sources=sources(graph, calls),
+        placement=place(graph, calls, folded, target),
+    )
+
+
+def constant_calls(calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    """The calls that depend on constants alone: their results are the same at every run.
+
+    Scalars of a model (`x * 2.5 + 1`) arrive as constants that are converted and copied by nodes.
+    """
+    mutated = mutated_ids(calls)
+    fixed: set[int] = set()
+    found = []
+    for call in calls:
+        known = all(
+            (tensor.constant is not None or tensor.id in fixed) and tensor.id not in mutated
+            for tensor in call.reads
+        )
+        outputs = [value for value in call.outputs if isinstance(value, Tensor)]
+        stays = bool(outputs) and not any(tensor.id in mutated for tensor in call.writes)
+        if known and stays and not call.symbols:
+            fixed.update(tensor.id for tensor in outputs)
+            found.append(call)
+    return tuple(found)

@@ -1,0 +1,149 @@
+"""Nodes -> calls: every node meets its operator, every argument the kind that the operator takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from pteron.errors import GraphError, UnsupportedError
+from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
+from pteron.graph.values import describe, tensors
+from pteron.ops import OPERATORS, Operator
+from pteron.ops.signature import KindError, conform
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A node whose operator is known and whose arguments have the kinds it takes."""
+
+    node: Node
+    operator: Operator
+    inputs: tuple[Value, ...]
+    outputs: tuple[Tensor | SymInt | None, ...]
+
+    @property
+    def reads(self) -> tuple[Tensor, ...]:
+        return tuple(tensor for value in self.inputs for tensor in tensors(value))
+
+    @property
+    def writes(self) -> tuple[Tensor, ...]:
+        """The tensors this call changes: its outputs, and inputs that it updates in place."""
+        outputs = tuple(value for value in self.outputs if isinstance(value, Tensor))
+        return outputs + self.mutated
+
+    @property
+    def mutated(self) -> tuple[Tensor, ...]:
+        arguments = self.operator.signature.inputs
+        return tuple(
+            tensor
+            for argument, value in zip(arguments, self.inputs, strict=True)
+            if argument.mutated
+            for tensor in tensors(value)
+        )
+
+    @property
+    def symbols(self) -> tuple[SymInt, ...]:
+        values = (item for value in self.inputs for item in _items(value))
+        return tuple(value for value in values if isinstance(value, SymInt))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a live integer comes from: one element of a graph input, or (dim None) the input itself."""
+
+    symbol: int
+    input: int
+    dim: int | None = None
+    index: int = 0
+
+
+def missing_operators(graph: Graph) -> Counter[str]:
+    """The operators of a graph that Pteron does not have, with how often each is used."""
+    return Counter(node.name for node in graph.nodes if node.name not in OPERATORS)
+
+
+def resolve(graph: Graph) -> tuple[Call, ...]:
+    """The graph's calls; all unsupported operators are reported at once."""
+    missing = missing_operators(graph)
+    if missing:
+        listed = ", ".join(f"{name} ({count}x)" for name, count in sorted(missing.items()))
+        raise UnsupportedError(f"{graph.name}: unsupported operators: {listed}")
+    return tuple(_bind(graph, node) for node in graph.nodes)
+
+
+def sources(graph: Graph, calls: tuple[Call, ...]) -> tuple[Source, ...]:
+    """The live integers that a call's inputs decide."""
+    found = [
+        Source(value.id, position) for position, value in enumerate(graph.inputs) if isinstance(value, SymInt)
+    ]
+    for call in calls:
+        if not call.operator.is_source:
+            continue
+        tensor, dim, index = call.inputs
+        (symbol,) = call.outputs
+        if tensor not in graph.inputs:
+            raise GraphError(f"{graph.name}, {call.node}: a SymInt can only be read from a graph input")
+        assert isinstance(tensor, Tensor)  # what the signature conformed to
+        assert isinstance(symbol, SymInt)
+        if tensor.dtype.is_float:
+            raise GraphError(f"{graph.name}, {call.node}: a SymInt is read from integers, not {tensor.dtype}")
+        if not isinstance(dim, int) or not isinstance(index, int) or not _has(tensor, dim, index):
+            raise GraphError(f"{graph.name}, {call.node}: {tensor} has no element {index} along dim {dim}")
+        found.append(Source(symbol.id, graph.inputs.index(tensor), dim, index))
+    return tuple(found)
+
+
+def _has(tensor: Tensor, dim: int, index: int) -> bool:
+    rank = len(tensor.shape_max)
+    return -rank <= dim < rank and -tensor.shape_max[dim] <= index < tensor.shape_max[dim]
+
+
+def _bind(graph: Graph, node: Node) -> Call:
+    operator = OPERATORS[node.name]
+    signature = operator.signature
+    expected = len(signature.inputs) + 1
+    if len(node.args) != expected:
+        raise GraphError(f"{graph.name}, {node}: expected {expected} arguments, found {len(node.args)}")
+    *inputs, output = node.args
+    try:
+        bound = tuple(
+            conform(argument, value) for argument, value in zip(signature.inputs, inputs, strict=True)
+        )
+    except KindError as error:
+        raise GraphError(f"{graph.name}, {node}: {error}") from None
+    call = Call(node, operator, bound, _outputs(graph, node, operator, output))
+    for tensor in call.mutated:
+        if call.reads.count(tensor) > 1:
+            raise GraphError(f"{graph.name}, {node}: {tensor} is updated in place and read besides")
+    if operator.is_prepack:
+        _check_prepack(graph, call)
+    return call
+
+
+def _outputs(
+    graph: Graph, node: Node, operator: Operator, value: Value
+) -> tuple[Tensor | SymInt | None, ...]:
+    arguments = operator.signature.outputs
+    members = value.items if isinstance(value, ValueList) else (value,)
+    if arguments[0].kind == "tensors":
+        arguments = arguments * len(members)
+    kinds = {"tensor": Tensor, "tensors": Tensor, "symint": SymInt}
+    if len(members) != len(arguments) or not all(
+        isinstance(member, kinds[argument.kind]) or (member is None and argument.optional)
+        for member, argument in zip(members, arguments, strict=True)
+    ):
+        expected = ", ".join(map(str, operator.signature.outputs))
+        raise GraphError(f"{graph.name}, {node}: expected the outputs ({expected}), found {describe(value)}")
+    return members  # type: ignore[return-value]  # the kinds were checked just now
+
+
+def _check_prepack(graph: Graph, call: Call) -> None:
+    source, target = call.reads[0], call.writes[0]
+    if source.constant is None:
+        raise GraphError(f"{graph.name}, {call.node}: prepack of {source}, which is not a constant")
+    if (source.shape_max, source.dtype) != (target.shape_max, target.dtype):
+        raise GraphError(f"{graph.name}, {call.node}: prepack of {source} into {target}, unlike it")
+
+
+def _items(value: Value) -> tuple[Value, ...]:
+    return value.items if isinstance(value, ValueList) else (value,)

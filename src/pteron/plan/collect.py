@@ -1,0 +1,145 @@
+"""Dispatches -> launches: specialise kernels, name buffers, pack parameters, size grids."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pteron.graph import Node, Shape
+from pteron.ops import Dispatch, Operand, RequirementError, Scratch, Target, Weight
+from pteron.ops.dispatch import Parameter
+from pteron.ops.live import Affine, Guard, LiveInt
+from pteron.plan.plan import Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
+from pteron.wgsl import Field, Module, compose
+
+_CODES = {"u32": "<I", "i32": "<i"}
+_F32_MAX = 3.4028234663852886e38
+
+
+@dataclass(slots=True)
+class Collector:
+    """Gathers the launches of a plan; equal parameter blocks are kept once."""
+
+    target: Target
+    launches: list[
+        tuple[Node, Module, tuple[PlanBuffer, ...], ParameterBlock | None, tuple[int, int, int]]
+    ] = field(default_factory=list)
+    scratch_bytes: list[int] = field(default_factory=list)
+
+    def add(self, node: Node, dispatches: Iterable[Dispatch]) -> None:
+        """Add one node's dispatches."""
+        scratch: dict[int, int] = {}  # by identity of the Scratch object: numbered anew in each node
+        for dispatch in dispatches:
+            groups = _groups(dispatch, self.target)
+            if 0 in groups:
+                continue
+            module = _module(dispatch)
+            buffers = tuple(
+                self._buffer(dispatch.bindings[binding.name], scratch) for binding in module.bindings
+            )
+            block = _block(dispatch, module) if module.params_index is not None else None
+            self.launches.append((node, module, buffers, block, groups))
+
+    def finish(
+        self, shapes: Mapping[int, Shape], integers: Mapping[int, Affine], guards: tuple[Guard, ...]
+    ) -> Plan:
+        """The plan, its live blocks first."""
+        blocks = dict.fromkeys(block for *_, block, _ in self.launches if block is not None)
+        ordered = sorted(blocks, key=lambda block: not block.live)
+        index_of = {block: index for index, block in enumerate(ordered)}
+        return Plan(
+            launches=tuple(
+                Launch(node, module, buffers, index_of[block] if block is not None else None, groups)
+                for node, module, buffers, block, groups in self.launches
+            ),
+            blocks=tuple(ordered),
+            scratch_bytes=tuple(self.scratch_bytes),
+            shapes=shapes,
+            integers=integers,
+            guards=guards,
+        )
+
+    def _buffer(self, bound: Operand | Weight | Scratch, scratch: dict[int, int]) -> PlanBuffer:
+        buffer = bound.buffer if isinstance(bound, Operand) else bound
+        if not isinstance(buffer, Scratch):
+            return buffer
+        index = scratch.setdefault(id(buffer), len(scratch))
+        if index == len(self.scratch_bytes):
+            self.scratch_bytes.append(0)
+        self.scratch_bytes[index] = max(self.scratch_bytes[index], buffer.count * buffer.storage.itemsize)
+        return ScratchRef(index)
+
+
+def _module(dispatch: Dispatch) -> Module:
+    """The kernel's module, its element aliases set to the types of what is bound to them."""
+    draft = compose(dispatch.kernel)
+    needed = {binding.name for binding in draft.bindings}
+    if needed != dispatch.bindings.keys():
+        raise ValueError(
+            f"kernel {dispatch.kernel} binds {sorted(needed)}, the dispatch gives {sorted(dispatch.bindings)}"
+        )
+    elements: dict[str, str] = {}
+    for binding in draft.bindings:
+        bound = dispatch.bindings[binding.name]
+        if binding.element not in draft.aliases or isinstance(bound, Weight):
+            continue
+        storage = str(bound.storage)
+        if elements.setdefault(binding.element, storage) != storage:
+            shown = ", ".join(f"{name}: {value}" for name, value in dispatch.bindings.items())
+            raise RequirementError(
+                f"kernel {dispatch.kernel.name} takes one element type for several operands; got {shown}"
+            )
+    return compose(dispatch.kernel.specialise(**elements)) if elements else draft
+
+
+def _groups(dispatch: Dispatch, target: Target) -> tuple[int, int, int]:
+    """Workgroups per axis; a long row of them is folded into a near-equal rectangle."""
+    if dispatch.groups is not None:
+        if max(dispatch.groups) > target.workgroups_max:
+            raise RequirementError(
+                f"kernel {dispatch.kernel.name} needs {dispatch.groups} workgroups, "
+                f"the adapter allows {target.workgroups_max} per axis"
+            )
+        return dispatch.groups
+    assert dispatch.threads is not None
+    count = -(-dispatch.threads // compose(dispatch.kernel).workgroup[0])
+    rows = -(-count // target.workgroups_max)
+    return (-(-count // rows), rows, 1) if rows > 1 else (count, 1, 1)
+
+
+def _block(dispatch: Dispatch, module: Module) -> ParameterBlock:
+    names = {field.name for field in module.fields}
+    if names != dispatch.parameters.keys():
+        raise ValueError(
+            f"kernel {dispatch.kernel} has the parameters {sorted(names)}, "
+            f"the dispatch gives {sorted(dispatch.parameters)}"
+        )
+    data = bytearray(module.params_size)
+    live: list[tuple[int, Affine]] = []
+    for field_ in module.fields:
+        _pack(field_, dispatch.parameters[field_.name], data, live)
+    return ParameterBlock(bytes(data), tuple(live))
+
+
+def _pack(field_: Field, value: Parameter, data: bytearray, live: list[tuple[int, Affine]]) -> None:
+    scalars = list(value) if isinstance(value, Sequence) else [value]
+    if len(scalars) > field_.count:
+        raise RequirementError(f"{field_.name} takes at most {field_.count} values, got {len(scalars)}")
+    for position, scalar in enumerate(scalars):
+        offset = field_.offset + 4 * position
+        if field_.scalar == "f32":
+            struct.pack_into("<f", data, offset, _saturated(float(scalar)))
+        elif isinstance(scalar, LiveInt):
+            live.append((offset, scalar.expression))
+        else:
+            try:
+                struct.pack_into(_CODES[field_.scalar], data, offset, int(scalar))
+            except struct.error:
+                raise RequirementError(f"{field_.name} = {scalar} does not fit {field_.scalar}") from None
+
+
+def _saturated(number: float) -> float:
+    """Within f32: exporters write the largest f64 where they mean no limit."""
+    return number if math.isinf(number) or math.isnan(number) else min(max(number, -_F32_MAX), _F32_MAX)

@@ -1,0 +1,165 @@
+"""Live integers: arithmetic is exact, and guards hold only where every decision would be the same."""
+
+from __future__ import annotations
+
+import operator
+import random
+from collections.abc import Callable
+
+import pytest
+
+from pteron.ops.live import Affine, AnyInt, LiveInt, Symbol, Trace, affine, bucket
+
+ARITHMETIC: tuple[Callable[[AnyInt, AnyInt], AnyInt], ...] = (operator.add, operator.sub, operator.mul)
+COMPARISONS: tuple[Callable[[AnyInt, AnyInt], bool], ...] = (
+    operator.lt,
+    operator.le,
+    operator.gt,
+    operator.ge,
+    operator.eq,
+    operator.ne,
+)
+
+
+def live(trace: Trace, id: int) -> LiveInt:
+    return LiveInt(Affine(0, ((Symbol(id), 1),)), trace)
+
+
+def evaluate(value: AnyInt, values: dict[int, int]) -> int:
+    return affine(value).evaluate(values)
+
+
+# Arithmetic -------------------------------------------------------------------------------------
+
+
+def draw_expression(source: random.Random, leaves: list[AnyInt], depth: int) -> AnyInt:
+    """A random expression of the leaves; drawing twice from equal sources gives the same one."""
+    if depth == 0:
+        return source.choice([*leaves, source.randint(-9, 9)])
+    left = draw_expression(source, leaves, depth - 1)
+    right = draw_expression(source, leaves, depth - 1)
+    if source.random() < 0.2:
+        return left // source.choice((1, 2, 3, 7, -2))
+    return source.choice(ARITHMETIC)(left, right)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_expressions_follow_their_symbols(seed: int) -> None:
+    trace = Trace({0: 5, 1: 3})
+    symbolic = draw_expression(random.Random(seed), [live(trace, 0), live(trace, 1)], depth=3)
+    for a, b in [(5, 3), (0, 0), (-7, 2), (100, -100), (1, 1)]:
+        plain = draw_expression(random.Random(seed), [a, b], depth=3)
+        assert evaluate(symbolic, {0: a, 1: b}) == plain
+    assert trace.guards() == ()  # arithmetic decides nothing
+
+
+def test_what_cancels_is_a_plain_number() -> None:
+    trace = Trace({0: 5, 1: 3})
+    p, q = live(trace, 0), live(trace, 1)
+    assert (p + 7) - p == 7
+    assert isinstance((p + q) - (q + p), int)
+    assert isinstance(3 * p - p - p * 2, int)
+    assert isinstance(p * q - q * p, (int, LiveInt))
+    assert trace.guards() == ()
+
+
+def test_a_number_on_the_left() -> None:
+    p = live(Trace({0: 5}), 0)
+    assert evaluate(10 - p, {0: 3}) == 7
+    assert evaluate(4 * p, {0: 3}) == 12
+    assert evaluate(-p, {0: 3}) == -3
+    assert evaluate(10 // p, {0: 3}) == 3
+
+
+def test_it_hides_in_no_dict() -> None:
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(live(Trace({0: 5}), 0))
+
+
+# Guards -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compare", COMPARISONS)
+@pytest.mark.parametrize("bound", [-3, 0, 4])
+def test_a_comparison_holds_where_its_answer_is_the_same(
+    compare: Callable[[AnyInt, AnyInt], bool], bound: int
+) -> None:
+    for value in range(-6, 8):
+        trace = Trace({0: value})
+        answer = compare(live(trace, 0), bound)
+        assert answer == compare(value, bound)
+        for other in range(-6, 8):
+            holds = all(guard.holds({0: other}) for guard in trace.guards())
+            if holds:
+                assert compare(other, bound) == answer
+            elif compare not in (operator.eq, operator.ne):  # those two may note which side they are on
+                assert compare(other, bound) != answer
+
+
+def test_a_number_used_as_such_pins_the_value() -> None:
+    trace = Trace({0: 5})
+    assert int(live(trace, 0) + 2) == 7
+    assert list(range(9))[live(trace, 0)] == 5
+    (guard,) = trace.guards()
+    assert guard.holds({0: 5})
+    assert not guard.holds({0: 4})
+
+
+def test_truth_is_not_being_zero() -> None:
+    assert live(Trace({0: 5}), 0)
+    assert not live(Trace({0: 0}), 0)
+
+
+def test_guards_of_one_expression_are_one_interval() -> None:
+    trace = Trace({0: 5})
+    p = live(trace, 0)
+    assert p >= 0
+    assert p + 3 <= 12
+    assert p < 100
+    (guard,) = trace.guards()
+    assert (guard.low, guard.high) == (0, 9)
+
+
+def run_program(source: random.Random, leaves: list[AnyInt]) -> list[object]:
+    """Random decisions on random expressions: what a planner does with live integers."""
+    outcomes: list[object] = []
+    for _ in range(4):
+        left, right = (draw_expression(source, leaves, depth=2) for _ in range(2))
+        kind = source.random()
+        if kind < 0.8:
+            outcomes.append(bool(source.choice(COMPARISONS)(left, right)))
+        elif kind < 0.9:
+            outcomes.append(bucket(left))
+        else:
+            outcomes.append(int(left))
+    return outcomes
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_guards_are_sound(seed: int) -> None:
+    """Wherever the guards hold, the same program takes the same decisions."""
+    values = random.Random(seed + 1000)
+    start = {0: values.randint(-9, 9), 1: values.randint(-9, 9)}
+    trace = Trace(dict(start))
+    outcomes = run_program(random.Random(seed), [live(trace, 0), live(trace, 1)])
+    assert outcomes == run_program(random.Random(seed), [start[0], start[1]])
+    assert all(guard.holds(start) for guard in trace.guards())
+    for a in range(-9, 10):
+        for b in range(-9, 10):
+            if all(guard.holds({0: a, 1: b}) for guard in trace.guards()):
+                assert run_program(random.Random(seed), [a, b]) == outcomes
+
+
+# Buckets ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [-1, 0, 1, 2, 3, 4, 5, 63, 64, 65, 1000])
+def test_a_bucket_holds_for_all_its_values(value: int) -> None:
+    trace = Trace({0: value})
+    size = bucket(live(trace, 0))
+    assert size == bucket(value)
+    assert size >= value
+    assert size & (size - 1) == 0
+    for other in range(-2, 1100):
+        holds = all(guard.holds({0: other}) for guard in trace.guards())
+        assert holds == (bucket(other) == size)

@@ -1,0 +1,256 @@
+"""plan(): pure, sized by the live shapes, its parameters kept once, its hazards led through scratch."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from sketch import Sketch, plan_at
+
+from pteron.dtypes import DType
+from pteron.errors import ShapeError
+from pteron.ops import Target
+from pteron.ops.operand import Slot, State
+from pteron.plan import Plan, ScratchRef
+
+GPU = Target(is_cpu=False)
+
+
+def as_data(plan: Plan) -> tuple[Any, ...]:
+    """Everything a plan says, comparable."""
+    launches = tuple(
+        (launch.node.index, launch.module.kernel, launch.buffers, launch.block, launch.groups)
+        for launch in plan.launches
+    )
+    return launches, plan.blocks, plan.scratch_bytes, dict(plan.shapes), dict(plan.integers), plan.guards
+
+
+def kernels(plan: Plan) -> list[str]:
+    return [launch.module.kernel.name for launch in plan.launches]
+
+
+def words(plan: Plan, index: int) -> dict[str, int]:
+    """The whole numbers in a launch's parameters, by name."""
+    launch = plan.launches[index]
+    assert launch.block is not None
+    data = plan.blocks[launch.block].data
+    return {
+        field.name: struct.unpack_from("<i", data, field.offset)[0]
+        for field in launch.module.fields
+        if field.scalar != "f32"
+    }
+
+
+# Pure -------------------------------------------------------------------------------------------
+
+
+def test_the_same_plan_twice() -> None:
+    sketch = Sketch()
+    x, a, b, p = sketch.tensor(11, 5), sketch.tensor(5, 11), sketch.tensor(11), sketch.symbol()
+    sketch.node("aten.t_copy.default", x, a)
+    sketch.node("aten.select_copy.int", a, 0, p, b)
+    prepared = sketch.prepare([x, p], [b])
+    first = plan_at(prepared, {x: (7, 5)}, {p: 2})
+    plan_at(prepared, {x: (1, 5)}, {p: 4})
+    assert as_data(first) == as_data(plan_at(prepared, {x: (7, 5)}, {p: 2}))
+    assert as_data(first) != as_data(plan_at(prepared, {x: (6, 5)}, {p: 2}))
+
+
+def test_live_shapes_size_grids_and_parameters_only() -> None:
+    sketch = Sketch()
+    x, out = sketch.tensor(1000, 5), sketch.tensor(1000, 5)
+    sketch.node("aten.relu.default", x, out)
+    prepared = sketch.prepare([x], [out])
+    most, few = plan_at(prepared), plan_at(prepared, {x: (3, 5)})
+    assert (most.launches[0].groups, few.launches[0].groups) == ((79, 1, 1), (1, 1, 1))
+    assert (words(most, 0)["count"], words(few, 0)["count"]) == (5000, 15)
+    assert (most.shapes[out.id], few.shapes[out.id]) == ((1000, 5), (3, 5))
+    assert most.launches[0].module is few.launches[0].module
+    assert most.launches[0].buffers == few.launches[0].buffers
+
+
+def test_the_live_shape_chooses_the_kernel() -> None:
+    sketch = Sketch()
+    x, weight, out = sketch.tensor(64, 32), sketch.constant(16, 32), sketch.tensor(64, 16)
+    sketch.node("aten.linear.default", x, weight, None, out)
+    for target, rows, kernel in [
+        (Target(), 64, "matmul"),
+        (Target(), 1, "matmul"),
+        (GPU, 64, "matmul_tiled"),
+        (GPU, 1, "matvec"),
+    ]:
+        prepared = sketch.prepare([x], [out], target)
+        assert kernels(plan_at(prepared, {x: (rows, 32)})) == [kernel]
+
+
+def test_nothing_is_launched_for_no_elements() -> None:
+    sketch = Sketch()
+    x, a, out = sketch.tensor(3, 5), sketch.tensor(3, 5), sketch.tensor(3, 5)
+    sketch.node("aten.relu.default", x, a)
+    sketch.node("aten.relu.default", a, out)
+    plan = plan_at(sketch.prepare([x], [out]), {x: (0, 5)})
+    assert (plan.launches, plan.blocks) == ((), ())
+    assert plan.shapes[out.id] == (0, 5)
+
+
+def test_a_long_grid_is_folded() -> None:
+    sketch = Sketch()
+    x, out = sketch.tensor(64 * 10), sketch.tensor(64 * 10)
+    sketch.node("aten.relu.default", x, out)
+    prepared = sketch.prepare([x], [out], Target(workgroups_max=4))
+    x_groups, y_groups, _ = plan_at(prepared).launches[0].groups
+    assert x_groups <= 4
+    assert x_groups * y_groups >= 10
+
+
+def test_a_plan_prints_its_launches() -> None:
+    sketch = Sketch()
+    x, out = sketch.tensor(3), sketch.tensor(3)
+    sketch.node("aten.relu.default", x, out)
+    assert str(plan_at(sketch.prepare([x], [out]))).split() == [
+        "0",
+        "aten.relu.default",
+        "unary",
+        "(1,",
+        "1,",
+        "1)",
+    ]
+
+
+# Parameters -------------------------------------------------------------------------------------
+
+
+def test_equal_parameters_are_one_block() -> None:
+    sketch = Sketch()
+    x, a, b, c = (sketch.tensor(3, 5) for _ in range(4))
+    sketch.node("aten.relu.default", x, a)
+    sketch.node("aten.abs.default", a, b)
+    sketch.node("aten.hardtanh.default", b, -1.0, 1.0, c)
+    plan = plan_at(sketch.prepare([x], [c]))
+    assert len(plan.blocks) == 2
+    assert [launch.block for launch in plan.launches] == [0, 0, 1]
+
+
+def test_blocks_come_in_the_order_of_their_use() -> None:
+    """So that equal graphs give equal plans in every process."""
+    sketch = Sketch()
+    x, a, b = sketch.tensor(7), sketch.tensor(7), sketch.tensor(7)
+    sketch.node("aten.hardtanh.default", x, 2.0, 3.0, a)
+    sketch.node("aten.hardtanh.default", a, 0.0, 1.0, b)
+    plan = plan_at(sketch.prepare([x], [b]))
+    assert [launch.block for launch in plan.launches] == [0, 1]
+
+
+def test_live_blocks_come_first_and_follow_their_integers() -> None:
+    sketch = Sketch()
+    x, p = sketch.tensor(11, 5), sketch.symbol()
+    a, b, c = sketch.tensor(11, 5), sketch.tensor(5), sketch.tensor(5)
+    sketch.node("aten.relu.default", x, a)
+    sketch.node("aten.select_copy.int", a, 0, p, b)
+    sketch.node("aten.relu.default", b, c)
+    plan = plan_at(sketch.prepare([x, p], [c]), values={p: 2})
+    assert [bool(block.live) for block in plan.blocks] == [True, False, False]
+    assert plan.live_blocks == 1
+    block = plan.blocks[0]
+    ((offset, _),) = block.live
+    assert struct.unpack_from("<i", block.fill({p.id: 3}), offset) == (15,)
+    assert struct.unpack_from("<i", block.fill({p.id: 10}), offset) == (50,)
+
+
+def test_guards_say_where_a_plan_holds() -> None:
+    sketch = Sketch()
+    x, p, out = sketch.tensor(11, 5), sketch.symbol(), sketch.tensor(5)
+    sketch.node("aten.select_copy.int", x, 0, p, out)
+    plan = plan_at(sketch.prepare([x, p], [out]), values={p: 2})
+    assert [value for value in range(-12, 13) if plan.holds({p.id: value})] == list(range(11))
+
+
+def test_a_live_number_in_a_float_parameter_is_pinned() -> None:
+    sketch = Sketch()
+    x, p, out = sketch.tensor(3), sketch.symbol(), sketch.tensor(3)
+    sketch.node("aten.add.Tensor", x, x, p, out)
+    plan = plan_at(sketch.prepare([x, p], [out]), values={p: 2})
+    assert plan.live_blocks == 0
+    assert [value for value in range(5) if plan.holds({p.id: value})] == [2]
+
+
+def test_live_integers_are_part_of_the_plan() -> None:
+    sketch = Sketch()
+    p, total = sketch.symbol(), sketch.symbol()
+    sketch.node("add", p, 3, total)
+    plan = plan_at(sketch.prepare([p], [total]), values={p: 2})
+    assert plan.integers[total.id].evaluate({p.id: 10}) == 13
+
+
+# Hazards ----------------------------------------------------------------------------------------
+
+
+def test_an_update_in_place_goes_through_scratch() -> None:
+    sketch = Sketch()
+    state, x = sketch.constant(3, 5), sketch.tensor(3, 5)
+    sketch.node("aten.add.Tensor", state, x, 1, state)
+    prepared = sketch.prepare([x], [state])
+    plan = plan_at(prepared)
+    assert kernels(plan) == ["binary", "copy"]
+    added, brought_home = plan.launches
+    assert added.buffers == (State(state.id), prepared.placement.buffers[x.id], ScratchRef(0))
+    assert brought_home.buffers == (ScratchRef(0), State(state.id))
+    assert plan.scratch_bytes == (60,)
+
+
+def test_scratch_is_shared_by_nodes() -> None:
+    sketch = Sketch()
+    small, large = sketch.constant(3), sketch.constant(7)
+    sketch.node("aten.relu.default", small, small)
+    sketch.node("aten.relu.default", large, large)
+    assert plan_at(sketch.prepare([], [small, large])).scratch_bytes == (28,)
+
+
+def test_one_operand_twice_is_no_hazard() -> None:
+    sketch = Sketch()
+    x, out = sketch.tensor(3), sketch.tensor(3)
+    sketch.node("aten.mul.Tensor", x, x, out)
+    assert plan_at(sketch.prepare([x], [out])).launches[0].buffers == (Slot(0), Slot(0), Slot(1))
+
+
+# Refusals ---------------------------------------------------------------------------------------
+
+
+def test_a_refusal_names_graph_node_operator_and_shapes() -> None:
+    sketch = Sketch()
+    x, y, out = sketch.tensor(3, 5), sketch.tensor(5, 7), sketch.tensor(3, 7)
+    sketch.node("aten.mm.default", x, y, out)
+    prepared = sketch.prepare([x, y], [out])
+    with pytest.raises(
+        ShapeError, match=r"^sketch, node 0 aten.mm.default: mm; got %0:f32\[3, 4\], %1:f32\[5, 7\]$"
+    ):
+        plan_at(prepared, {x: (3, 4)})
+
+
+def test_an_output_that_does_not_fit() -> None:
+    sketch = Sketch()
+    x, out = sketch.tensor(3, 5), sketch.tensor(3, 4)
+    sketch.node("aten.relu.default", x, out)
+    with pytest.raises(
+        ShapeError, match=r"output \[3, 5\] does not fit into %1:f32\[3, 4\]; inputs %0:f32\[3, 5\]"
+    ):
+        plan_at(sketch.prepare([x], [out]))
+
+
+def test_operands_that_must_share_an_element_type() -> None:
+    sketch = Sketch()
+    table, indices = sketch.tensor(3, 5, dtype=DType.I32), sketch.tensor(2, dtype=DType.I32)
+    out = sketch.tensor(2, 5)
+    sketch.node("aten.embedding.default", table, indices, -1, False, False, out)
+    with pytest.raises(ShapeError, match=r"gather takes one element type .* x: %0:i32\[3, 5\]"):
+        plan_at(sketch.prepare([table, indices], [out]))
+
+
+def test_a_grid_that_the_adapter_does_not_take() -> None:
+    sketch = Sketch()
+    x, y, out = sketch.tensor(9, 5, 5), sketch.tensor(9, 5, 7), sketch.tensor(9, 5, 7)
+    sketch.node("aten.bmm.default", x, y, out)
+    prepared = sketch.prepare([x, y], [out], Target(is_cpu=False, workgroups_max=4))
+    with pytest.raises(ShapeError, match="the adapter allows 4 per axis"):
+        plan_at(prepared)

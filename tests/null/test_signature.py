@@ -1,0 +1,114 @@
+"""Signatures: the line that names an operator's arguments, and what each kind of them takes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pteron.dtypes import DType
+from pteron.graph import SymInt, Tensor, Value, ValueList
+from pteron.ops import OPERATORS
+from pteron.ops.signature import Argument, KindError, conform, parse
+
+X = Tensor(0, DType.F32, (3,))
+P = SymInt(1)
+
+
+def argument(word: str) -> Argument:
+    (found,) = parse(f"{word} -> out").inputs
+    return found
+
+
+def test_a_line() -> None:
+    signature = parse("self dim:ints? cache! keepdim:bool -> out mean")
+    assert [found.name for found in signature.inputs] == ["self", "dim", "cache", "keepdim"]
+    assert [found.kind for found in signature.inputs] == ["tensor", "ints", "tensor", "bool"]
+    assert [found.optional for found in signature.inputs] == [False, True, False, False]
+    assert [found.mutated for found in signature.inputs] == [False, False, True, False]
+    assert [found.name for found in signature.outputs] == ["out", "mean"]
+
+
+def test_no_inputs() -> None:
+    assert parse("-> out").inputs == ()
+
+
+def test_an_unknown_kind() -> None:
+    with pytest.raises(ValueError, match="unknown kind 'tensr' in 'x:tensr'"):
+        parse("x:tensr -> out")
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "expected"),
+    [
+        ("x", X, X),
+        ("x?", None, None),
+        ("x:any", None, None),
+        ("x:int", 3, 3),
+        ("x:int", 3.0, 3),
+        ("x:int", True, 1),
+        ("x:int", P, P),
+        ("x:int?", None, None),
+        ("x:ints", (1, 2.0), (1, 2)),
+        ("x:ints", (), ()),
+        ("x:float", 2, 2.0),
+        ("x:float", math.inf, math.inf),
+        ("x:floats", (1, 2.5), (1.0, 2.5)),
+        ("x:number", 2, 2),
+        ("x:number", 2.5, 2.5),
+        ("x:number", P, P),
+        ("x:bool", 1, True),
+        ("x:bool", 0.0, False),
+        ("x:str", "tanh", "tanh"),
+        ("x:any", 7, 7),
+    ],
+)
+def test_what_conforms(word: str, value: Value, expected: Value) -> None:
+    result = conform(argument(word), value)
+    assert result == expected
+    assert type(result) is type(expected)
+
+
+def test_a_list_of_live_integers_keeps_them() -> None:
+    result = conform(argument("size:ints"), ValueList(2, (P, 3.0)))
+    assert isinstance(result, ValueList)
+    assert result.items == (P, 3)
+
+
+def test_a_list_of_tensors_may_have_holes() -> None:
+    items = ValueList(2, (None, X))
+    assert conform(argument("indices:tensors"), items) is items
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("x", None),
+        ("x", 3),
+        ("x:int", 2.5),
+        ("x:int", "3"),
+        ("x:int", None),
+        ("x:ints", 3),
+        ("x:ints", (1, 2.5)),
+        ("x:ints", ValueList(2, (X,))),
+        ("x:float", "1"),
+        ("x:float", P),
+        ("x:bool", 2),
+        ("x:bool", None),
+        ("x:str", 1),
+        ("x:tensors", X),
+        ("x:tensors", ValueList(2, (3,))),
+        ("x:number", X),
+    ],
+)
+def test_what_does_not_conform(word: str, value: Value) -> None:
+    with pytest.raises(KindError, match=r"^argument x: "):
+        conform(argument(word), value)
+
+
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+def test_every_operator_has_one_kind_of_output(name: str) -> None:
+    """Several outputs are tensors by name, one list of tensors, or one live integer."""
+    kinds = [output.kind for output in OPERATORS[name].signature.outputs]
+    assert kinds in (["tensors"], ["symint"]) or set(kinds) == {"tensor"}
+    assert (kinds == ["symint"]) == (OPERATORS[name].is_scalar or OPERATORS[name].is_source)

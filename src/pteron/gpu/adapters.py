@@ -1,0 +1,90 @@
+"""The adapters of this machine, and the choice of one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from pteron.errors import DeviceError
+from pteron.gpu.native import wgpu
+
+ADAPTER_VARIABLE = "PTERON_ADAPTER"
+_PREFERENCE = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
+_NVIDIA, _APPLE = 0x10DE, 0x106B
+_SOFTWARE_HINT = (
+    "no GPU adapter was found; install a Vulkan driver, or for a software adapter: "
+    "Debian/Ubuntu `apt install mesa-vulkan-drivers`, Fedora `dnf install mesa-vulkan-drivers`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterInfo:
+    """An adapter as `pteron info` shows it."""
+
+    index: int  # among the machine's adapters, the most capable first
+    name: str
+    kind: str  # DiscreteGPU, IntegratedGPU, CPU or Unknown
+    backend: str  # Vulkan, Metal, D3D12, ...
+    driver: str
+    features: tuple[str, ...]
+    limits: dict[str, int]
+    subgroup_size: int  # 0 where it varies
+    handle: Any = field(repr=False, compare=False)
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.kind == "CPU"
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.kind}, {self.backend})"
+
+
+def adapters() -> tuple[AdapterInfo, ...]:
+    """The machine's adapters, the most capable first."""
+    try:
+        handles = wgpu.gpu.enumerate_adapters_sync()
+    except RuntimeError:  # wgpu's answer where there is not even a loader
+        return ()
+    handles = sorted(handles, key=lambda handle: _PREFERENCE.get(handle.info["adapter_type"], 2))
+    return tuple(_describe(index, handle) for index, handle in enumerate(handles))
+
+
+def choose(wanted: str | None = None) -> AdapterInfo:
+    """The adapter whose name or kind contains `wanted` (or is that number), or the most capable one.
+
+    Without `wanted`, the environment variable PTERON_ADAPTER decides.
+    """
+    wanted = wanted or os.environ.get(ADAPTER_VARIABLE) or None
+    found = adapters()
+    if not found:
+        raise DeviceError(_SOFTWARE_HINT)
+    if wanted is None:
+        return found[0]
+    if wanted.isdigit() and int(wanted) < len(found):
+        return found[int(wanted)]
+    for adapter in found:
+        if wanted.lower() in f"{adapter.name} {adapter.kind} {adapter.backend}".lower():
+            return adapter
+    listed = "; ".join(f"{index}: {adapter}" for index, adapter in enumerate(found))
+    raise DeviceError(f"no adapter matches {wanted!r}; this machine has {listed}")
+
+
+def _describe(index: int, handle: Any) -> AdapterInfo:
+    info = handle.info
+    return AdapterInfo(
+        index=index,
+        name=info["device"],
+        kind=info["adapter_type"],
+        backend=info["backend_type"],
+        driver=info["description"],
+        features=tuple(sorted(handle.features)),
+        limits=dict(handle.limits),
+        subgroup_size=_subgroup_size(info),
+        handle=handle,
+    )
+
+
+def _subgroup_size(info: Any) -> int:
+    # What adapters report is a range of what is possible; only these makers' GPUs have but one size.
+    return {_NVIDIA: 32, _APPLE: 32}.get(info["vendor_id"], 0)

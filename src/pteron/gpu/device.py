@@ -1,0 +1,170 @@
+"""A device: buffers, pipelines and the queue of one adapter."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pteron.errors import DeviceError
+from pteron.gpu.adapters import AdapterInfo, choose
+from pteron.gpu.native import compile_shader, errors_as_device_error, wgpu
+from pteron.gpu.readback import Readback
+from pteron.ops import Target
+from pteron.wgsl import Module
+
+Buffer: TypeAlias = Any  # a wgpu buffer; only this package looks inside
+FEATURES = ("shader-f16", "subgroup", "timestamp-query", "timestamp-query-inside-passes")
+_UPLOAD_CHUNK = 1 << 24
+
+
+class Device:
+    """An open adapter. Devices are shared: programs on one device can exchange tensors without copies
+    to the host. Close it, or leave it to the end of the process."""
+
+    _shared: dict[str, Device] = {}  # noqa: RUF012  # one open device per adapter, on purpose
+    _opening = threading.Lock()
+
+    def __init__(self, adapter: AdapterInfo) -> None:
+        self.adapter = adapter
+        self.lock = threading.RLock()  # one call at a time: wgpu's objects are shared by all of them
+        features = [feature for feature in FEATURES if feature in adapter.features]
+        with errors_as_device_error(f"opening {adapter}"):
+            self._device: Any = adapter.handle.request_device_sync(required_features=features)
+        self._pipelines: dict[str, Any] = {}
+        self._staging: list[Any] = []
+        self.target = Target(
+            shader_f16="shader-f16" in features,
+            subgroup_size=adapter.subgroup_size if "subgroup" in features else 0,
+            is_cpu=adapter.is_cpu,
+            workgroups_max=adapter.limits["max-compute-workgroups-per-dimension"],
+            workgroup_bytes_max=adapter.limits["max-compute-workgroup-storage-size"],
+            binding_bytes_max=adapter.limits["max-storage-buffer-binding-size"],
+        )
+        self._buffers: weakref.WeakSet[Buffer] = weakref.WeakSet()
+        self.is_closed = False
+
+    @classmethod
+    def open(cls, device: Device | str | None = None) -> Device:
+        """The device itself, or the shared one of the adapter that `device` names (see `choose`)."""
+        if isinstance(device, Device):
+            device.check_open()
+            return device
+        adapter = choose(device)
+        key = f"{adapter.index} {adapter.backend} {adapter.name}"
+        with cls._opening:
+            if key not in cls._shared or cls._shared[key].is_closed:
+                cls._shared[key] = cls(adapter)
+            return cls._shared[key]
+
+    def __repr__(self) -> str:
+        return f"<pteron.Device {self.adapter}{', closed' if self.is_closed else ''}>"
+
+    @property
+    def name(self) -> str:
+        return self.adapter.name
+
+    @property
+    def handle(self) -> Any:
+        """The wgpu device."""
+        self.check_open()
+        return self._device
+
+    def check_open(self) -> None:
+        if self.is_closed:
+            raise DeviceError(f"the device {self.adapter} is closed")
+
+    def close(self) -> None:
+        """Release the device; programs on it can no longer run."""
+        with self.lock:
+            if not self.is_closed:
+                self.is_closed = True
+                self._pipelines.clear()
+                self._staging.clear()
+                self._device.destroy()
+
+    # Buffers ------------------------------------------------------------------------------------
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of the buffers that are alive."""
+        return sum(buffer.size for buffer in self._buffers)
+
+    def create_buffer(self, size: int, label: str, *, uniform: bool = False) -> Buffer:
+        """A zero-filled buffer of at least `size` bytes, a multiple of 16."""
+        size = max(16, -(-size // 16) * 16)
+        limit = self.adapter.limits["max-buffer-size"] if uniform else self.target.binding_bytes_max
+        if size > limit:
+            raise DeviceError(f"{label} needs a buffer of {size:,} bytes; {self.adapter} allows {limit:,}")
+        kind = wgpu.BufferUsage.UNIFORM if uniform else wgpu.BufferUsage.STORAGE
+        usage = kind | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
+        with errors_as_device_error(f"allocating {size:,} bytes for {label} on {self.adapter}"):
+            buffer = self.handle.create_buffer(label=label, size=size, usage=usage)
+        self._buffers.add(buffer)
+        return buffer
+
+    def free(self, buffer: Buffer) -> None:
+        """Give a buffer's memory back; commands already submitted may still use it."""
+        self._buffers.discard(buffer)
+        buffer.destroy()
+
+    def write(self, buffer: Buffer, data: npt.NDArray[np.generic] | bytes, offset: int = 0) -> None:
+        """Copy host data into a buffer, before any command submitted later."""
+        flat = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data.reshape(-1).view(np.uint8)
+        view = memoryview(flat)  # type: ignore[arg-type]  # NumPy's stubs hide the buffer protocol
+        whole = len(view) & ~3
+        for start in range(0, whole, _UPLOAD_CHUNK):
+            chunk = view[start : min(start + _UPLOAD_CHUNK, whole)]
+            self.handle.queue.write_buffer(buffer, offset + start, chunk)
+        if whole < len(view):  # writes are of whole words
+            tail = bytes(view[whole:]).ljust(4, b"\0")
+            self.handle.queue.write_buffer(buffer, offset + whole, tail)
+
+    # Reading back -------------------------------------------------------------------------------
+
+    def readback(self, size: int) -> Readback:
+        """A place for `size` bytes that commands copy to and the host then reads."""
+        size = max(16, -(-size // 16) * 16)
+        for index, staging in enumerate(self._staging):
+            if size <= staging.size <= 4 * size:
+                return Readback(self, self._staging.pop(index))
+        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+        with errors_as_device_error(f"allocating {size:,} bytes to read back"):
+            return Readback(self, self.handle.create_buffer(label="readback", size=size, usage=usage))
+
+    def recycle(self, staging: Buffer) -> None:
+        """Keep an unmapped staging buffer for the next readback."""
+        if len(self._staging) < 8 and not self.is_closed:
+            self._staging.append(staging)
+
+    def read(self, buffer: Buffer, size: int) -> bytes:
+        """A buffer's first `size` bytes, after all commands submitted so far."""
+        if size == 0:
+            return b""
+        with self.lock:
+            readback = self.readback(size)
+            encoder = self.handle.create_command_encoder()
+            encoder.copy_buffer_to_buffer(buffer, 0, readback.staging, 0, -(-size // 4) * 4)
+            self.handle.queue.submit([encoder.finish()])
+            data = readback.peek(0, size)
+            readback.release()
+            return data
+
+    # Pipelines ----------------------------------------------------------------------------------
+
+    def pipeline(self, module: Module) -> Any:
+        """The compute pipeline of a kernel, compiled once per device."""
+        if module.source not in self._pipelines:
+            with errors_as_device_error(f"compiling kernel {module.kernel}"):
+                shader = compile_shader(
+                    self.handle, module.kernel.name, module.source, bounds_checks=module.bounds_checks
+                )
+                self._pipelines[module.source] = self.handle.create_compute_pipeline(
+                    label=module.kernel.name,
+                    layout="auto",
+                    compute={"module": shader, "entry_point": "main"},
+                )
+        return self._pipelines[module.source]

@@ -1,0 +1,53 @@
+"""wgpu, imported once and quietly, with the raw functions of its native library for the hot path."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+# Mesa's device-select layer prints warnings where there is no desktop session; nothing needs it here.
+os.environ.setdefault("NODEVICE_SELECT", "1")
+
+import wgpu
+from wgpu.backends.wgpu_native import GPUShaderModule, extras
+from wgpu.backends.wgpu_native._api import libf
+from wgpu.backends.wgpu_native._ffi import ffi, lib
+
+from pteron.errors import DeviceError
+
+# Errors reach us as exceptions; the log would only repeat them.
+logging.getLogger("wgpu").setLevel(logging.CRITICAL)
+
+if sys.platform == "linux":
+    # Probing OpenGL is slow and noisy, and the default flags add a validation dispatch to indirect ones.
+    extras.set_instance_extras(backends=["Vulkan"], flags=["Empty"])
+
+__all__ = ["compile_shader", "errors_as_device_error", "ffi", "lib", "wgpu"]
+
+
+@contextlib.contextmanager
+def errors_as_device_error(doing: str) -> Iterator[None]:
+    """What wgpu raises, as a DeviceError that says what was being done."""
+    try:
+        yield
+    except (wgpu.GPUError, RuntimeError, ValueError) as error:
+        raise DeviceError(f"{doing}: {error}") from error
+
+
+def compile_shader(device: Any, label: str, code: str, *, bounds_checks: bool) -> Any:
+    """A shader module without wgpu's guard against endless loops, which keeps drivers from unrolling any;
+    without bounds checks too where the kernel is known to stay inside its buffers."""
+    text, name = ffi.new("char[]", code.encode()), ffi.new("char[]", label.encode())
+    source = ffi.new("WGPUShaderSourceWGSL *")
+    source.chain.sType = lib.WGPUSType_ShaderSourceWGSL
+    source.code.data, source.code.length = text, len(text) - 1
+    descriptor = ffi.new("WGPUShaderModuleDescriptor *")
+    descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", source)
+    descriptor.label.data, descriptor.label.length = name, len(name) - 1
+    checks = lib.WGPUShaderRuntimeChecks_BoundsChecks if bounds_checks else 0
+    handle = libf.wgpuDeviceCreateShaderModuleTrusted(device._internal, descriptor, checks)
+    return GPUShaderModule(label, handle, device)

@@ -1,0 +1,51 @@
+"""GPU time of compute passes, where the adapter can tell it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pteron.errors import DeviceError
+from pteron.gpu.device import Device
+from pteron.gpu.native import lib, wgpu
+
+
+class PassTimer:
+    """Two timestamps for each of up to `passes` compute passes."""
+
+    def __init__(self, device: Device, passes: int) -> None:
+        if "timestamp-query" not in device.adapter.features:
+            raise DeviceError(f"{device.adapter} offers no timestamps")
+        self._device = device
+        self._count = 0
+        self._passes = passes
+        self._queries = device.handle.create_query_set(type="timestamp", count=2 * passes)
+        usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+        self._resolved = device.handle.create_buffer(size=16 * passes, usage=usage)
+        self._nanoseconds = float(lib.wgpuQueueGetTimestampPeriod(device.handle.queue._internal))
+
+    def next_pass(self) -> dict[str, Any]:
+        """Arguments for `begin_compute_pass`; passes beyond the timer's size go untimed."""
+        if self._count == self._passes:
+            return {}
+        index = 2 * self._count
+        self._count += 1
+        return {
+            "timestamp_writes": {
+                "query_set": self._queries,
+                "beginning_of_pass_write_index": index,
+                "end_of_pass_write_index": index + 1,
+            }
+        }
+
+    def seconds(self) -> list[float]:
+        """The time of each pass so far; waits for them."""
+        if self._count == 0:
+            return []
+        encoder = self._device.handle.create_command_encoder()
+        encoder.resolve_query_set(self._queries, 0, 2 * self._count, self._resolved, 0)
+        self._device.handle.queue.submit([encoder.finish()])
+        ticks = np.frombuffer(self._device.read(self._resolved, 16 * self._count), np.uint64).reshape(-1, 2)
+        self._count = 0
+        return [float(end - begin) * self._nanoseconds * 1e-9 for begin, end in ticks]

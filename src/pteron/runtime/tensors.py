@@ -1,0 +1,144 @@
+"""Tensors between the host and the GPU: what a call takes, what it gives back, and the conversions."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pteron.dtypes import DType, Storage
+from pteron.errors import DeviceError, DtypeError
+from pteron.gpu import Buffer, Device, Readback
+from pteron.graph import Shape
+from pteron.graph.values import numel
+from pteron.ops.operand import HostArray
+
+if TYPE_CHECKING:
+    import torch
+
+_INT32 = np.iinfo(np.int32)
+
+
+class GpuTensor:
+    """A tensor that stays on the GPU: an output of one call, to be an input of another.
+
+    It owns its memory, which is freed with it.
+    """
+
+    def __init__(self, device: Device, buffer: Buffer, shape: Shape, dtype: DType, storage: Storage) -> None:
+        self.device = device
+        self.buffer = buffer
+        self.shape = shape
+        self.dtype = dtype
+        self.storage = storage
+        weakref.finalize(self, _free, device, buffer)
+
+    def __repr__(self) -> str:
+        return f"<pteron.GpuTensor {self.dtype}{list(self.shape)} on {self.device.name}>"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the GPU."""
+        return numel(self.shape) * self.storage.itemsize
+
+    def numpy(self) -> HostArray:
+        """A copy on the host, after everything submitted so far."""
+        if self.device.is_closed:
+            raise DeviceError(f"{self!r}: its device is closed")
+        data = self.device.read(self.buffer, self.nbytes)
+        return from_storage(data, self.shape, self.dtype, self.storage)
+
+    def torch(self) -> torch.Tensor:
+        """A copy as a PyTorch tensor on the CPU."""
+        return to_torch(self.numpy(), self.dtype)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+
+class Fetch:
+    """Outputs of one submission on their way to the host, read from one staging buffer."""
+
+    def __init__(self, readback: Readback, count: int) -> None:
+        self.staging = readback.staging
+        self._readback = readback
+        self._unread = count
+
+    def read(self, offset: int, size: int) -> bytes:
+        data = self._readback.peek(offset, size)
+        self._unread -= 1
+        if self._unread == 0:
+            self._readback.release()
+        return data
+
+
+class HostResult:
+    """An output that the host will read: waiting for the GPU is put off until it does."""
+
+    def __init__(self, fetch: Fetch, offset: int, shape: Shape, dtype: DType, storage: Storage) -> None:
+        self._fetch: Fetch | None = fetch
+        self._offset = offset
+        self.shape = shape
+        self.dtype = dtype
+        self._storage = storage
+        self._array: HostArray | None = None
+
+    def numpy(self) -> HostArray:
+        if self._array is None:
+            assert self._fetch is not None
+            data = self._fetch.read(self._offset, numel(self.shape) * self._storage.itemsize)
+            self._array = from_storage(data, self.shape, self.dtype, self._storage)
+            self._fetch = None
+        return self._array
+
+
+def _free(device: Device, buffer: Buffer) -> None:
+    if not device.is_closed:
+        device.free(buffer)
+
+
+def to_storage(array: HostArray, dtype: DType, storage: Storage, what: str) -> HostArray:
+    """A host array in the element type its GPU buffer has."""
+    if dtype is DType.BF16:
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    elif dtype is DType.I64 and array.size and (array.min() < _INT32.min or array.max() > _INT32.max):
+        raise DtypeError(f"{what}: values beyond 32 bits, from {array.min()} to {array.max()}")
+    return np.ascontiguousarray(array, storage.numpy)
+
+
+def from_storage(data: bytes, shape: Shape, dtype: DType, storage: Storage) -> HostArray:
+    """GPU bytes as a host array of the program's element type, writable and of its own."""
+    array = np.frombuffer(data, storage.numpy).reshape(shape)
+    if dtype is DType.BF16:
+        bits = array.astype(np.float32).view(np.uint32)
+        return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return array.astype(dtype.numpy)
+
+
+def to_torch(array: HostArray, dtype: DType) -> torch.Tensor:
+    """A host array as a tensor over the same memory."""
+    import torch
+
+    tensor = torch.from_numpy(array.copy() if any(step < 0 for step in array.strides) else array)
+    return tensor.view(torch.bfloat16) if dtype is DType.BF16 else tensor
+
+
+def from_torch(tensor: torch.Tensor) -> tuple[HostArray, DType]:
+    """A CPU tensor as an array over the same memory, with its element type."""
+    import torch
+
+    tensor = tensor.detach()
+    if tensor.device.type != "cpu":
+        tensor = tensor.cpu()
+    if tensor.dtype is torch.bfloat16:
+        return tensor.view(torch.uint16).numpy(), DType.BF16
+    try:
+        array = tensor.numpy()
+        dtype = DType.of(array.dtype)
+    except (TypeError, RuntimeError):  # sparse, quantized and the like
+        dtype = None
+    if dtype is None:
+        raise DtypeError(f"tensors of {tensor.dtype}, {tensor.layout} are not supported")
+    return array, dtype

@@ -1,0 +1,37 @@
+"""Fixtures that many tests share: where programs lie, and the machine's device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pteron import Device
+from pteron.ops import Target
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+@pytest.fixture(scope="session")
+def programs() -> Path:
+    """The folder of small exported programs with their goldens."""
+    return FIXTURES / "programs"
+
+
+@pytest.fixture(scope="session")
+def models() -> Path:
+    """The folder of tiny language models with their goldens."""
+    return FIXTURES / "models"
+
+
+@pytest.fixture(scope="session")
+def device() -> Device:
+    """The shared device, on which programs are loaded by default."""
+    return Device.open()
+
+
+@pytest.fixture(params=["software", "hardware"])
+def target(request: pytest.FixtureRequest, device: Device) -> Target:
+    """The device as if it were a CPU, and as if it were not: kernels of both kinds run on any adapter."""
+    return replace(device.target, is_cpu=request.param == "software")

@@ -1,0 +1,246 @@
+"""Attention with and without caches: grouped heads, masks, odd widths, prefill and decode."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from arguments import Leaf, Symbol, tensor, weight
+from check import NOTHING, check_op, draw_runs, floats, refuse_op
+from one_operator import OneOperator
+
+from pteron.dtypes import DType
+from pteron.ops import Target
+
+CACHED, CUSTOM, PLAIN, UPDATE = (
+    f"{name}.default" for name in ("sdpa_with_kv_cache", "custom_sdpa", "et_vk.sdpa", "update_cache")
+)
+CAPACITY = 23
+# Prefill, decode, decode, a chunk, decode; then the last places of the cache.
+DECODE = {"S": (5, 1, 1, 7, 1, 2), "p": (0, 5, 6, 7, 14, 21), "C": (5, 6, 7, 14, 15, 23)}
+# Chunks of more queries than a tile holds, of fewer, of exactly one tile; then decode.
+CHUNKS = {"S": (67, 9, 33, 32, 1), "p": (0, 67, 76, 109, 141)}
+GROUPS = [(3, 3), (4, 2), (8, 2)]
+
+
+def attend(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None, start: int = 0) -> Any:
+    """softmax(scale · q·kᵀ + mask) · v for tensors of [batch, steps, heads, width]."""
+    shared = q.shape[2] // k.shape[2]
+    k, v = (x.repeat_interleave(shared, 2) for x in (k, v))
+    scores = torch.einsum("bshw,bkhw->bhsk", q, k) * (scale if scale is not None else q.shape[-1] ** -0.5)
+    if causal:
+        steps, context = scores.shape[-2:]
+        later = torch.arange(context)[None] > torch.arange(steps)[:, None] + start
+        scores = scores.masked_fill(later, -math.inf)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+    return torch.einsum("bhsk,bkhw->bshw", scores.softmax(-1), v)
+
+
+class CachedAttention:
+    """The oracle of attention over caches, which it keeps from call to call."""
+
+    def __init__(self) -> None:
+        self.caches: list[Any] = []
+
+    def __call__(self, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, start: int, *rest: Any) -> Any:
+        _, mask, _, causal, scale = rest
+        self.caches = self.caches or [k_cache.clone(), v_cache.clone()]
+        end = start + q.shape[1]
+        for cache, fresh in zip(self.caches, (k, v), strict=True):
+            cache[:, start:end] = fresh
+        keys, values = (cache[:, :end] for cache in self.caches)
+        return attend(q, keys, values, mask, causal, scale, start)
+
+
+def cached(
+    heads: int, key_heads: int, width: int, batch: int = 1, capacity: int = CAPACITY
+) -> tuple[Any, ...]:
+    """Queries, keys, values, caches and position of attention over caches."""
+    new = tensor(batch, "S", key_heads, width)
+    caches = (weight(batch, capacity, key_heads, width), weight(batch, capacity, key_heads, width))
+    return tensor(batch, "S", heads, width), new, tensor(batch, "S", key_heads, width), *caches, Symbol("p")
+
+
+# With caches ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("heads", "key_heads"), GROUPS)
+@pytest.mark.parametrize("width", [4, 7, 64, 65, 128])
+def test_prefill_and_decode(heads: int, key_heads: int, width: int, target: Target) -> None:
+    arguments = (*cached(heads, key_heads, width), 1, None, 0, True, None)
+    check_op(CACHED, *arguments, oracle=CachedAttention(), live=DECODE, target=target)
+
+
+@pytest.mark.parametrize(("width", "causal"), [(6, True), (32, False), (64, True)])
+def test_long_chunks(width: int, causal: bool, target: Target) -> None:
+    arguments = (*cached(4, 2, width, batch=2, capacity=142), 1, None, 0, causal, None)
+    check_op(CACHED, *arguments, oracle=CachedAttention(), live=CHUNKS, target=target, tolerance=2e-5)
+
+
+@floats
+def test_long_chunks_in_float_types(dtype: str, target: Target) -> None:
+    arguments = (*cached(2, 1, 32, capacity=142), 1, None, 0, True, 0.25)
+    check_op(CACHED, *arguments, oracle=CachedAttention(), live=CHUNKS, dtype=dtype, target=target)
+
+
+@floats
+def test_float_types(dtype: str, target: Target) -> None:
+    arguments = (*cached(4, 2, 16, batch=2), 1, None, 0, True, 0.125)
+    check_op(CACHED, *arguments, oracle=CachedAttention(), live=DECODE, dtype=dtype, target=target)
+
+
+def test_not_causal(target: Target) -> None:
+    arguments = (*cached(4, 2, 16), 1, None, 0, False, None)
+    check_op(CACHED, *arguments, oracle=CachedAttention(), live=DECODE, target=target)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_cached_with_a_mask(causal: bool, target: Target) -> None:
+    arguments = (*cached(4, 2, 16), 1, tensor("S", "C"), 0, causal, None)
+    check_op(CACHED, *arguments, oracle=CachedAttention(), live=DECODE, target=target)
+
+
+def test_decoding_takes_no_new_plan(target: Target) -> None:
+    live = {"S": (1,), "p": tuple(range(CAPACITY))}
+    arguments = (*cached(4, 2, 16), 1, None, 0, True, None)
+    check_op(CACHED, *arguments, oracle=CachedAttention(), live=live, target=target, plans=1)
+
+
+def test_a_long_context(target: Target) -> None:
+    """More keys than one block of lanes holds, and scores of very different size."""
+    q, kv = tensor(1, "S", 2, 8, low=-9, high=9), (tensor(1, "S", 2, 8, low=-9, high=9), tensor(1, "S", 2, 8))
+    arguments = (q, *kv, weight(1, 301, 2, 8), weight(1, 301, 2, 8), Symbol("p"), 1, None, 0, True, None)
+    live = {"S": (197, 1, 67, 1), "p": (0, 197, 198, 300)}
+    check_op(CACHED, *arguments, oracle=CachedAttention(), live=live, target=target, tolerance=1e-4)
+
+
+def test_update_cache() -> None:
+    value, cache, position = tensor(2, "S", 3, 5), weight(2, 7, 3, 5), Symbol("p")
+    live = {"S": (3, 1, 2, 7), "p": (0, 3, 5, 0)}
+    runs = draw_runs((value, cache, position), live, "f32")
+    most: dict[Leaf, Any] = {value: np.empty((2, 7, 3, 5), np.float32), cache: runs[0][cache], position: 0}
+    operator = OneOperator(UPDATE, (value, cache, position), most, [((1,), DType.F32)])
+    expected = runs[0][cache].copy()
+    for run in runs:
+        operator.run(run)
+        start = run[position]
+        expected[:, start : start + run[value].shape[1]] = run[value]
+        np.testing.assert_array_equal(operator.state(cache), expected)
+    operator.session.reset()
+    np.testing.assert_array_equal(operator.state(cache), runs[0][cache])
+    operator.close()
+
+
+# Without caches ---------------------------------------------------------------------------------
+
+
+def _custom(q: Any, k: Any, v: Any, start: int, mask: Any, dropout: float, causal: bool, scale: Any) -> Any:
+    end = start + q.shape[1] if mask is None else k.shape[1]
+    return attend(q, k[:, :end], v[:, :end], mask, causal, scale, start)
+
+
+@floats
+@pytest.mark.parametrize(("heads", "key_heads"), GROUPS)
+@pytest.mark.parametrize("causal", [True, False])
+def test_custom_sdpa(heads: int, key_heads: int, causal: bool, dtype: str, target: Target) -> None:
+    keys = (tensor(2, CAPACITY, key_heads, 9), tensor(2, CAPACITY, key_heads, 9))
+    arguments = (tensor(2, "S", heads, 9), *keys, Symbol("p"), None, 0, causal, None)
+    check_op(CUSTOM, *arguments, oracle=_custom, live=DECODE, dtype=dtype, target=target)
+
+
+@pytest.mark.parametrize("mask", [("S", CAPACITY), (1, CAPACITY), (2, 1, "S", CAPACITY)])
+def test_custom_sdpa_with_a_mask(mask: tuple[int | str, ...], target: Target) -> None:
+    keys = (tensor(2, CAPACITY, 2, 9), tensor(2, CAPACITY, 2, 9))
+    arguments = (tensor(2, "S", 4, 9), *keys, Symbol("p"), tensor(*mask), 0, False, 0.5)
+    check_op(CUSTOM, *arguments, oracle=_custom, live=DECODE, target=target)
+
+
+def _plain(q: Any, k: Any, v: Any, mask: Any, scale: float | None) -> Any:
+    """The same, heads before steps."""
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return attend(q, k, v, mask, False, scale).transpose(1, 2)
+
+
+@pytest.mark.parametrize("width", [4, 7, 64, 65])
+@pytest.mark.parametrize(("heads", "key_heads"), GROUPS)
+def test_sdpa(heads: int, key_heads: int, width: int, target: Target) -> None:
+    keys = (tensor(2, key_heads, "T", width), tensor(2, key_heads, "T", width))
+    check_op(PLAIN, tensor(2, heads, "S", width), *keys, None, None, oracle=_plain, target=target)
+
+
+MASKS: list[tuple[int | str, ...]] = [
+    ("S", "T"),
+    (1, "T"),
+    (2, 1, "S", "T"),
+    (1, 3, 1, "T"),
+    (2, 3, "S", 1),
+    (),
+]
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_sdpa_with_a_broadcast_mask(mask: tuple[int | str, ...], target: Target) -> None:
+    arguments = (tensor(2, 3, "S", 5), tensor(2, 3, "T", 5), tensor(2, 3, "T", 5), tensor(*mask), 0.7)
+    check_op(PLAIN, *arguments, oracle=_plain, target=target)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_sdpa_of_many_queries_with_a_mask(mask: tuple[int | str, ...], target: Target) -> None:
+    arguments = (tensor(2, 3, "S", 32), tensor(2, 3, "T", 32), tensor(2, 3, "T", 32), tensor(*mask), 0.2)
+    live = {"S": (37, 9, 64), "T": (5, 70, 32)}
+    check_op(PLAIN, *arguments, oracle=_plain, live=live, target=target)
+
+
+def test_no_queries(target: Target) -> None:
+    arguments = (tensor(2, 3, "S", 32), tensor(2, 3, 7, 32), tensor(2, 3, 7, 32), None, None)
+    check_op(PLAIN, *arguments, oracle=_plain, live=NOTHING, target=target)
+
+
+@pytest.mark.parametrize("mask_dtype", ["f32", "bool"])
+def test_sdpa_with_hidden_keys(mask_dtype: str, target: Target) -> None:
+    shown = np.tril(np.ones((5, 7), bool), 1)
+    values = shown if mask_dtype == "bool" else np.where(shown, 0.0, -np.inf)
+    mask = tensor(values=values, dtype=mask_dtype)
+    arguments = (tensor(2, 3, 5, 8), tensor(2, 3, 7, 8), tensor(2, 3, 7, 8), mask, None)
+    check_op(PLAIN, *arguments, oracle=_plain, target=target)
+
+
+@floats
+def test_sdpa_in_float_types(dtype: str, target: Target) -> None:
+    arguments = (tensor(1, 2, "S", 16), tensor(1, 2, "T", 16), tensor(1, 2, "T", 16), tensor("S", "T"), None)
+    check_op(PLAIN, *arguments, oracle=_plain, dtype=dtype, target=target)
+
+
+# Refusals ---------------------------------------------------------------------------------------
+
+
+def test_refusals_with_caches() -> None:
+    q, k = tensor(1, 3, 4, 8), tensor(1, 3, 2, 8)
+    caches, others = ((weight(1, 7, heads, 8), weight(1, 7, heads, 8)) for heads in (2, 3))
+    rest = (1, None, 0, True, None)
+    out = ((1, 3, 4, 8),)
+    beyond = "positions 5 to 8 exceed the cache's capacity 7"
+    flat = (tensor(3, 4, 8), k, k, *caches, 0)
+    odd = (tensor(1, 3, 3, 8), k, k, *caches, 0)
+    refuse_op(CACHED, q, k, k, *caches, 5, *rest, out=out, match=beyond)
+    refuse_op(CACHED, *flat, *rest, out=((3, 4, 8),), match=r"rank 4; got .*\[3, 4, 8\]")
+    refuse_op(CACHED, q, k, k, *others, 0, *rest, out=out, match=r"second dim only; got .*\[1, 3, 2, 8\]")
+    refuse_op(CACHED, *odd, *rest, out=((1, 3, 3, 8),), match=r"multiple of key heads; got .*\[1, 3, 3, 8\]")
+
+
+def test_refusals_without_caches() -> None:
+    q, k, wide = tensor(1, 4, 3, 8), tensor(1, 2, 3, 8), tensor(1, 4, 3, 9)
+    out = ((1, 4, 3, 8),)
+    refuse_op(CUSTOM, q, q, q, 1, None, 0, True, None, out=out, match="positions 1 to 5 exceed the 4 keys")
+    refuse_op(PLAIN, q, wide, wide, None, None, out=out, match=r"one width; got .*\[1, 4, 3, 9\]")
+    refuse_op(PLAIN, q, k, k, tensor(2, 3), None, out=out, match=r"do not broadcast|must broadcast")
+
+
+def test_a_live_position_beyond_the_cache() -> None:
+    arguments = (*cached(2, 2, 4), 1, None, 0, True, None)
+    live = {"S": (1,), "p": (0, CAPACITY)}
+    refuse_op(CACHED, *arguments, live=live, out=((1, 1, 2, 4),), match="exceed the cache's capacity 23")

@@ -1,0 +1,115 @@
+"""Operators that pick by index: whole slices and single elements, from either end and from beyond."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from arguments import tensor, weight
+from check import NOTHING, check_op, every_dtype, floats, refuse_op
+
+EMBEDDING, SELECT, INDEX, GATHER = (
+    f"aten.{name}" for name in ("embedding.default", "index_select.default", "index.Tensor", "gather.default")
+)
+
+
+def _embedding(table: Any, indices: Any, *_: Any) -> Any:
+    """Rows by index; PyTorch raises where one is out of range, a GPU answers NaN."""
+    size = table.shape[0]
+    inside = (indices >= -size) & (indices < size)
+    rows = table[torch.where(inside, indices, 0)]
+    return torch.where(inside[..., None], rows, torch.nan)
+
+
+@floats
+@pytest.mark.parametrize("index_dtype", ["i32", "i64"])
+@pytest.mark.parametrize("shape", [("S",), (2, "S"), (), (2, "S", 3), (0,)])
+def test_embedding(shape: tuple[int | str, ...], index_dtype: str, dtype: str) -> None:
+    indices = tensor(*shape, dtype=index_dtype, low=0, high=12)
+    check_op(EMBEDDING, weight(13, 5), indices, -1, False, False, oracle=_embedding, dtype=dtype)
+
+
+def test_embedding_of_indices_from_the_end_and_beyond() -> None:
+    indices = tensor(values=(-1, -13, -14, 12, 13, 2**31 - 1, -(2**31)), dtype="i64")
+    check_op(EMBEDDING, weight(13, 5), indices, -1, False, False, oracle=_embedding)
+
+
+def test_no_indices() -> None:
+    indices = tensor("S", dtype="i64", low=0, high=12)
+    check_op(EMBEDDING, weight(13, 5), indices, -1, False, False, oracle=_embedding, live=NOTHING)
+    check_op(SELECT, tensor(13, 5), 0, indices, live=NOTHING)
+
+
+def test_embedding_in_a_table_from_the_call() -> None:
+    indices = tensor("S", dtype="i64", low=0, high=0)
+    check_op(EMBEDDING, tensor("T", 5), indices, -1, False, False, oracle=_embedding)
+
+
+@every_dtype
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_index_select(dim: int, dtype: str) -> None:
+    check_op(SELECT, tensor(4, "S", 3), dim, tensor("T", dtype="i64", low=0, high=0), dtype=dtype)
+    check_op(SELECT, tensor(4, 5, 4), dim, tensor("T", dtype="i32", low=0, high=3), dtype=dtype)
+
+
+def test_integers_beyond_the_end_are_zero() -> None:
+    def oracle(x: Any, dim: int, index: Any) -> Any:
+        return torch.tensor([7, 0, 5])
+
+    check_op(
+        SELECT,
+        tensor(values=(5, 6, 7)),
+        0,
+        tensor(values=(-1, 3, 0), dtype="i32"),
+        oracle=oracle,
+        dtype="i32",
+    )
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "i32", "i64"])
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_index(dim: int, dtype: str) -> None:
+    indices = [None] * dim + [tensor("S", dtype="i64", low=-4, high=3)]
+    check_op(INDEX, tensor(4, 5, "T", 4) if dim < 2 else tensor("T", 5, 4), indices, dtype=dtype)
+
+
+def test_index_by_several_dims_at_once() -> None:
+    check_op(INDEX, tensor(4, 5, 3), [None, tensor(2, "S", dtype="i64", low=-5, high=4)])
+
+
+@every_dtype
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_gather(dim: int, dtype: str) -> None:
+    index = tensor(2, "S", 3, dtype="i64", low=0, high=1)
+    check_op(GATHER, tensor(2, 11, 3), dim, index, False, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("x", "index", "dim"), [((), (), 0), ((5,), (9,), 0), ((3, 0), (0, 0), 1), ((2, 3), (2, 7), 1)]
+)
+def test_gather_shapes(x: tuple[int, ...], index: tuple[int, ...], dim: int) -> None:
+    check_op(GATHER, tensor(*x), dim, tensor(*index, dtype="i64", low=0, high=0), False)
+
+
+def test_gather_within_live_rows() -> None:
+    check_op(GATHER, tensor("S", 13), 1, tensor("S", "T", dtype="i32", low=0, high=12), False)
+
+
+def test_gather_from_the_end_and_beyond() -> None:
+    def oracle(x: Any, dim: int, index: Any, sparse: bool) -> Any:
+        return torch.tensor([[3.0, torch.nan, 1.0], [torch.nan, 5.0, 6.0]], dtype=torch.float64)
+
+    index = tensor(values=[[-1, 3, 0], [-4, 1, 2]], dtype="i64")
+    check_op(GATHER, tensor(values=[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), 1, index, False, oracle=oracle)
+
+
+def test_refusals() -> None:
+    x, index = tensor(3, 5), tensor(2, dtype="i64")
+    refuse_op(EMBEDDING, tensor(3), index, -1, False, False, match=r"weight must be a matrix; got .*\[3\]")
+    refuse_op(SELECT, x, 2, index, match="dim 2 is out of range for rank 2")
+    refuse_op(SELECT, x, 0, tensor(2, 2, dtype="i64"), match=r"one dim; got .*\[2, 2\]")
+    refuse_op(INDEX, x, [index, index], match=r"exactly one dim must be indexed; got .*\[3, 5\]")
+    refuse_op(INDEX, x, [tensor(3, dtype="bool")], match="by booleans")
+    refuse_op(GATHER, x, 0, index, False, match=r"within x but for dim 0; got .*\[3, 5\], .*\[2\]")
+    refuse_op(GATHER, x, 0, tensor(2, 6, dtype="i64"), False, out=((2, 6),), match="within x but for dim 0")

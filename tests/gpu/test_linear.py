@@ -1,0 +1,95 @@
+"""Matrix products of odd sizes, by the kernel for software adapters and by those for GPUs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from arguments import tensor, weight
+from check import NOTHING, check_op, floats, refuse_op
+
+from pteron.ops import Target
+
+ROWS = (1, 2, 3, 5, 17, 33, 67)
+LINEAR, MM, BMM, ADDMM = (f"aten.{name}.default" for name in ("linear", "mm", "bmm", "addmm"))
+LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 17, 4)}
+
+
+@pytest.mark.parametrize(("columns", "depth"), [(1, 1), (7, 1), (1, 13), (13, 7), (67, 31), (131, 67)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear(columns: int, depth: int, bias: bool, target: Target) -> None:
+    added = weight(columns) if bias else None
+    check_op(LINEAR, tensor("M", depth), weight(columns, depth), added, live=LIVE_ROWS, target=target)
+
+
+@pytest.mark.parametrize("shape", [(7,), (1, 7), (2, "S", 7), (2, 3, "S", 7), (0, 7)])
+def test_linear_of_any_rank(shape: tuple[int | str, ...], target: Target) -> None:
+    check_op(LINEAR, tensor(*shape), weight(5, 7), weight(5), target=target)
+
+
+@floats
+def test_linear_in_float_types(dtype: str, target: Target) -> None:
+    arguments = (tensor("M", 31, low=-1, high=1), weight(13, 31, low=-1, high=1), weight(13))
+    check_op(LINEAR, *arguments, live=LIVE_ROWS, dtype=dtype, target=target)
+
+
+def test_linear_with_a_weight_from_the_call(target: Target) -> None:
+    check_op(LINEAR, tensor("M", 7), tensor(5, 7), tensor(5), live=LIVE_ROWS, target=target)
+
+
+def test_deep_products(target: Target) -> None:
+    arguments = (tensor("M", 1009, low=-1, high=1), weight(3, 1009, low=-1, high=1), None)
+    check_op(LINEAR, *arguments, live={"M": (5, 1, 3)}, target=target, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("columns", "depth"), [(1, 1), (13, 7), (67, 65)])
+def test_mm(rows: int, columns: int, depth: int, target: Target) -> None:
+    check_op(MM, tensor(rows, depth), tensor(depth, columns), target=target)
+
+
+def test_mm_of_live_matrices(target: Target) -> None:
+    check_op(MM, tensor("S", "T"), tensor("T", 5), target=target)
+    check_op(MM, tensor(5, "T"), tensor("T", "S"), target=target)
+
+
+@floats
+def test_bmm(dtype: str, target: Target) -> None:
+    check_op(BMM, tensor("S", 5, 7), tensor("S", 7, 3), dtype=dtype, target=target)
+    check_op(BMM, tensor(3, "S", 7), tensor(3, 7, 5), dtype=dtype, target=target)
+
+
+@pytest.mark.parametrize("bias", [(5,), (1, 5), ("S", 1), ("S", 5), (), (1,)])
+@pytest.mark.parametrize(("beta", "alpha"), [(1, 1), (0.5, -2)])
+def test_addmm(bias: tuple[int | str, ...], beta: float, alpha: float, target: Target) -> None:
+    check_op(ADDMM, tensor(*bias), tensor("S", 7), tensor(7, 5), beta, alpha, target=target)
+
+
+def test_addmm_does_not_read_a_bias_times_zero(target: Target) -> None:
+    arguments = (tensor(values=[math.nan] * 5), tensor("S", 7), tensor(7, 5), 0, 1)
+    check_op(ADDMM, *arguments, target=target)
+
+
+def test_products_over_nothing_are_zero(target: Target) -> None:
+    check_op(MM, tensor("S", 0), tensor(0, 5), target=target)
+    check_op(BMM, tensor(2, "S", 0), tensor(2, 0, 5), target=target)
+    check_op(ADDMM, tensor(5), tensor("S", 0), tensor(0, 5), 1, 1, target=target)
+    check_op(LINEAR, tensor("S", 0), weight(5, 0), weight(5), target=target)
+
+
+def test_products_of_nothing(target: Target) -> None:
+    check_op(MM, tensor("S", 7), tensor(7, 0), target=target)
+    check_op(MM, tensor(0, 7), tensor(7, 5), target=target)
+    check_op(MM, tensor("S", "T"), tensor("T", 5), live=NOTHING, target=target)
+    check_op(LINEAR, tensor("S", 7), weight(5, 7), weight(5), live=NOTHING, target=target)
+
+
+def test_refusals() -> None:
+    x = tensor(3, 5)
+    refuse_op(LINEAR, x, weight(4, 6), None, match=r"linear; got .*\[3, 5\], .*\[4, 6\]")
+    refuse_op(
+        LINEAR, x, weight(4, 5), weight(3), out=((3, 4),), match=r"per row of weight; got .*\[4, 5\], .*\[3\]"
+    )
+    refuse_op(MM, x, tensor(4, 6), match=r"mm; got .*\[3, 5\], .*\[4, 6\]")
+    refuse_op(BMM, tensor(2, 3, 5), tensor(3, 5, 3), match=r"bmm; got .*\[2, 3, 5\], .*\[3, 5, 3\]")
+    refuse_op(ADDMM, tensor(4), x, tensor(5, 6), 1, 1, match=r"\[4\]")

@@ -1,0 +1,181 @@
+"""4-bit weights in groups, dynamic 8-bit activations: against the dequantised product in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from arguments import Array, tensor, weight
+from check import check_op, floats, refuse_op
+
+from pteron.ops import Target
+
+LINEAR = "et_vk.linear_q4gsw.default"
+DYNAMIC = "et_vk.linear_dq8ca_q4gsw.default"
+EMBEDDING = "et_vk.embedding_q4gsw.default"
+QPARAMS = "torchao.choose_qparams_affine.default"
+LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 17, 4)}
+
+
+def packed(columns: int, depth: int) -> Array:
+    """Random 4-bit rows [n, k/2]: k is padded to whole words by zeros, which are stored as 8."""
+    nibbles = np.random.default_rng(1).integers(0, 16, (columns, -(-depth // 8) * 8)).astype(np.uint8)
+    nibbles[:, depth:] = 8
+    return nibbles[:, ::2] | nibbles[:, 1::2] << 4
+
+
+def unpacked(weights: Any) -> Any:
+    """The signed values of packed rows, the lower nibble first."""
+    return torch.stack([weights & 15, weights >> 4], -1).flatten(1) - 8
+
+
+def matrix(weights: Any, scales: Any, group: int, depth: int) -> Any:
+    """Packed rows and scales [groups, n padded] as the matrix [n, k] they stand for."""
+    rows = unpacked(weights)[:, :depth]
+    return rows * scales.T[: len(rows)].repeat_interleave(group, 1)[:, :depth]
+
+
+def linear(x: Any, weights: Any, scales: Any, group: int, bias: Any) -> Any:
+    product = x @ matrix(weights, scales, group, x.shape[-1]).T
+    return product if bias is None else product + bias[: product.shape[-1]]
+
+
+def scales(depth: int, group: int, columns: int) -> Any:
+    padded = -(-columns // 4) * 4
+    return weight(-(-depth // group), padded, low=0.01, high=0.2)
+
+
+@pytest.mark.parametrize("group", [32, 64, 128, 256])
+@pytest.mark.parametrize("columns", [1, 67, 130])
+def test_linear(group: int, columns: int, target: Target) -> None:
+    arguments = (weight(values=packed(columns, 2 * group), dtype="u8"), scales(2 * group, group, columns))
+    x = tensor("M", 2 * group, low=-1, high=1)
+    check_op(LINEAR, x, *arguments, group, None, oracle=linear, live=LIVE_ROWS, target=target, tolerance=1e-4)
+
+
+@pytest.mark.parametrize(
+    "depth", [36, 100, 324]
+)  # four more than a multiple of eight; the last group is short
+def test_rows_that_end_within_a_word(depth: int, target: Target) -> None:
+    arguments = (weight(values=packed(13, depth), dtype="u8"), scales(depth, 32, 13), 32, weight(16))
+    x = tensor("M", depth, low=-1, high=1)
+    check_op(LINEAR, x, *arguments, oracle=linear, live=LIVE_ROWS, target=target, tolerance=1e-4)
+
+
+@floats
+def test_linear_in_float_types(dtype: str, target: Target) -> None:
+    arguments = (weight(values=packed(13, 64), dtype="u8"), scales(64, 32, 13), 32, weight(16))
+    x = tensor(2, "M", 64, low=-1, high=1)
+    live = {"M": (33, 1, 5)}
+    tolerance = 1e-4 if dtype == "f32" else 1e-2
+    check_op(LINEAR, x, *arguments, oracle=linear, live=live, dtype=dtype, target=target, tolerance=tolerance)
+
+
+def test_many_columns(target: Target) -> None:
+    """As many as an output layer has: bundles of four, in a folded grid where need be."""
+    columns = 70_001
+    arguments = (weight(values=packed(columns, 32), dtype="u8"), scales(32, 32, columns), 32, None)
+    x = tensor("M", 32, low=-1, high=1)
+    check_op(LINEAR, x, *arguments, oracle=linear, live={"M": (1,)}, target=target, tolerance=1e-4)
+
+
+def test_no_rows(target: Target) -> None:
+    arguments = (weight(values=packed(5, 32), dtype="u8"), scales(32, 32, 5), 32, None)
+    check_op(
+        LINEAR,
+        tensor("M", 32),
+        *arguments,
+        oracle=linear,
+        live={"M": (3, 0, 1)},
+        target=target,
+        tolerance=1e-4,
+    )
+
+
+def test_linear_refuses() -> None:
+    good = (weight(values=packed(5, 32), dtype="u8"), scales(32, 32, 5))
+    refuse_op(LINEAR, tensor(3, 32), *good, 12, None, match="multiple of 8", out=[(3, 5)])
+    refuse_op(LINEAR, tensor(3, 64), *good, 32, None, match="must cover x's columns", out=[(3, 5)])
+    few = weight(1, 4)
+    refuse_op(LINEAR, tensor(3, 32), good[0], few, 32, None, match="scales must be", out=[(3, 5)])
+    from_the_call = tensor(5, 16, dtype="u8", low=0, high=255)
+    refuse_op(
+        LINEAR, tensor(3, 32), from_the_call, good[1], 32, None, match="must be a constant", out=[(3, 5)]
+    )
+
+
+def dynamic(x: Any, x_scales: Any, zeros: Any, weights: Any, sums: Any, s: Any, group: int, bias: Any) -> Any:
+    x_scales, zeros = x_scales.reshape(-1, 1), zeros.reshape(-1, 1)
+    steps = torch.clamp(torch.round(x / x_scales) + zeros, -128, 127) - zeros
+    product = (steps @ matrix(weights, s, group, x.shape[-1]).T) * x_scales
+    return product if bias is None else product + bias[: product.shape[-1]]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_dynamic_activations(bias: bool, target: Target) -> None:
+    arguments = (
+        tensor("M", 64, low=-1, high=1),
+        tensor("M", low=0.007, high=0.009),
+        tensor("M", dtype="i8", low=-20, high=20),
+        weight(values=packed(13, 64), dtype="u8"),
+        weight(2, 16, dtype="i32", low=0, high=9),
+        scales(64, 32, 13),
+        32,
+        weight(16) if bias else None,
+    )
+    check_op(DYNAMIC, *arguments, oracle=dynamic, live=LIVE_ROWS, target=target, tolerance=1e-3)
+
+
+def qparams(x: Any, mapping: str, block: Any, *rest: Any) -> Any:
+    most, least = x.amax(-1).clamp(min=0), x.amin(-1).clamp(max=0)
+    step = ((most - least) / 255).clamp(min=float(np.finfo(np.float32).eps))
+    return step, torch.clamp(-128 - torch.round(least / step), -128, 127).to(torch.int64)
+
+
+@pytest.mark.parametrize("length", [1, 7, 64, 300])
+def test_choose_qparams(length: int, target: Target) -> None:
+    x = tensor(1, "S", length, low=-2, high=3)
+    rest = ("ASYMMETRIC", [1, 1, length], None, -128, 127, None, None, None, False)
+    check_op(QPARAMS, x, *rest, oracle=qparams, target=target)
+
+
+def test_choose_qparams_refuses() -> None:
+    rest = (None, -128, 127, None, None, None, False)
+    shapes = [(1, 3), (1, 3)]
+    refuse_op(QPARAMS, tensor(1, 3, 8), "SYMMETRIC", [1, 1, 8], *rest, match="not ASYMMETRIC", out=shapes)
+    refuse_op(QPARAMS, tensor(1, 3, 8), "ASYMMETRIC", [1, 1, 4], *rest, match="whole rows", out=shapes)
+
+
+def embedding(weights: Any, s: Any, group: int, indices: Any, linear_order: bool) -> Any:
+    ordered = weights if linear_order else (weights & 15) << 4 | weights >> 4
+    rows = unpacked(ordered) * s.repeat_interleave(group, 1)
+    return rows[indices]
+
+
+@pytest.mark.parametrize("linear_order", [True, False])
+@pytest.mark.parametrize("group", [32, 64])
+@floats
+def test_embedding(linear_order: bool, group: int, dtype: str, target: Target) -> None:
+    arguments = (
+        weight(values=packed(131, 64), dtype="u8"),
+        weight(131, 64 // group, low=0.01, high=0.2),
+        group,
+        tensor(1, "S", dtype="i64", low=0, high=130),
+        linear_order,
+    )
+    tolerance = 1e-5 if dtype == "f32" else 2e-3
+    check_op(EMBEDDING, *arguments, oracle=embedding, dtype=dtype, target=target, tolerance=tolerance)
+
+
+def test_embedding_of_a_large_vocabulary() -> None:
+    size = 128_256
+    arguments = (
+        weight(values=packed(size, 32), dtype="u8"),
+        weight(size, 1, low=0.01, high=0.2),
+        32,
+        tensor(values=[[0, 1, 127_999, size - 1]], dtype="i64"),
+        True,
+    )
+    check_op(EMBEDDING, *arguments, oracle=embedding)

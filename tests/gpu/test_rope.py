@@ -1,0 +1,99 @@
+"""Rotary embeddings in their three forms: pairs of neighbours, of halves, and by a table of pairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from arguments import Symbol, tensor, weight
+from check import check_op, floats, refuse_op
+
+ROPE, ROPE_HF, ROPE_INTERLEAVED = (
+    f"et_vk.apply_rotary_emb{form}.default" for form in ("", "_hf", "_interleaved")
+)
+
+
+def _turn_neighbours(x: Any, cosines: Any, sines: Any) -> Any:
+    """x is [..., width], the tables [..., width / 2]."""
+    u, v = x[..., 0::2], x[..., 1::2]
+    return torch.stack((u * cosines - v * sines, u * sines + v * cosines), -1).flatten(-2)
+
+
+def _rope(xq: Any, xk: Any, cosines: Any, sines: Any) -> tuple[Any, Any]:
+    cosines, sines = cosines[:, None], sines[:, None]
+    return _turn_neighbours(xq, cosines, sines), _turn_neighbours(xk, cosines, sines)
+
+
+def _rope_hf(xq: Any, xk: Any, cosines: Any, sines: Any, start: int) -> tuple[Any, Any]:
+    def turn(x: Any) -> Any:
+        rotary = cosines.shape[1]
+        rows = slice(start, start + x.shape[1])
+        turned, rest = x[..., :rotary], x[..., rotary:]
+        u, v = turned.chunk(2, -1)
+        turned = turned * cosines[rows, None] + torch.cat((-v, u), -1) * sines[rows, None]
+        return torch.cat((turned, rest), -1)
+
+    return turn(xq), turn(xk)
+
+
+def _rope_interleaved(x: Any, table: Any) -> Any:
+    return _turn_neighbours(x, table[..., 0::2], table[..., 1::2])
+
+
+@floats
+@pytest.mark.parametrize("width", [2, 6, 64])
+@pytest.mark.parametrize(("heads", "key_heads"), [(1, 1), (6, 2)])
+def test_rope(width: int, heads: int, key_heads: int, dtype: str) -> None:
+    tables = (tensor("S", width // 2, low=-1, high=1), tensor("S", width // 2, low=-1, high=1))
+    check_op(
+        ROPE,
+        tensor(2, "S", heads, width),
+        tensor(2, "S", key_heads, width),
+        *tables,
+        oracle=_rope,
+        dtype=dtype,
+    )
+
+
+POSITIONS = {"S": (5, 1, 1, 7, 3), "p": (0, 5, 6, 16, 1)}
+
+
+@floats
+@pytest.mark.parametrize(("width", "rotary"), [(6, 6), (10, 6), (7, 4), (64, 64), (5, 0)])
+def test_rope_hf(width: int, rotary: int, dtype: str) -> None:
+    tables = (weight(23, rotary, low=-1, high=1), weight(23, rotary, low=-1, high=1))
+    arguments = (tensor(2, "S", 4, width), tensor(2, "S", 2, width), *tables, Symbol("p"))
+    check_op(ROPE_HF, *arguments, oracle=_rope_hf, live=POSITIONS, dtype=dtype)
+
+
+def test_a_moving_start_takes_no_new_plan() -> None:
+    tables = (weight(23, 6), weight(23, 6))
+    live = {"S": (1,), "p": (0, 1, 2, 22, 7)}
+    arguments = (tensor(1, "S", 2, 6), tensor(1, "S", 1, 6), *tables, Symbol("p"))
+    check_op(ROPE_HF, *arguments, oracle=_rope_hf, live=live, plans=0)
+
+
+@floats
+@pytest.mark.parametrize("shape", [("S", 6), (2, "S", 8), (2, 3, "S", 4)])
+def test_rope_interleaved(shape: tuple[int | str, ...], dtype: str) -> None:
+    table = tensor(*shape[-2:], low=-1, high=1)
+    check_op(ROPE_INTERLEAVED, tensor(*shape), table, oracle=_rope_interleaved, dtype=dtype)
+
+
+def test_refusals() -> None:
+    q, k = tensor(1, 3, 4, 6), tensor(1, 3, 2, 6)
+    both = ((1, 3, 4, 6), (1, 3, 2, 6))
+    table = weight(3, 3)
+    refuse_op(ROPE, q, k, table, weight(3, 2), out=both, match=r"must be \[3, 3\]; got .*\[3, 2\]")
+    refuse_op(ROPE, q, tensor(1, 2, 2, 6), table, table, out=both, match=r"same steps; got .*\[1, 2, 2, 6\]")
+    refuse_op(ROPE, tensor(3, 4, 6), k, table, table, out=both, match=r"width\]; got .*\[3, 4, 6\]")
+    refuse_op(ROPE_HF, q, k, weight(3, 6), weight(3, 4), 0, out=both, match=r"one shape; got .*\[3, 6\]")
+    refuse_op(ROPE_HF, q, k, weight(3, 8), weight(3, 8), 0, out=both, match="wider than a head")
+    refuse_op(
+        ROPE_HF, q, k, weight(5, 6), weight(5, 6), 3, out=both, match="positions 3 to 6 leave the table"
+    )
+    refuse_op(
+        ROPE_INTERLEAVED, tensor(3, 5), tensor(3, 5), out=((3, 5),), match=r"width even; got .*\[3, 5\]"
+    )
+    refuse_op(ROPE_INTERLEAVED, tensor(3, 6), tensor(2, 6), out=((3, 6),), match=r"columns; got .*\[2, 6\]")

@@ -1,0 +1,144 @@
+"""Live integers: computed on the host, read from inputs and shapes, and moving slices without a new plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pteron.dtypes import DType
+from pteron.errors import GraphError, ShapeError
+from pteron.gpu import Device
+from pteron.graph import Constant, Graph, Node, SymInt, Tensor
+from pteron.runtime.session import Counters, Session, Wanted
+from pteron.runtime.tensors import HostResult
+
+TABLE = np.arange(23 * 5, dtype=np.float32).reshape(23, 5)
+P, Q, SUM, HALF, END = (SymInt(id) for id in range(5))
+POSITIONS = Tensor(10, DType.I64, (4,))
+X = Tensor(11, DType.F32, (11, 5))
+OUT = Tensor(12, DType.F32, (11, 5))
+TABLE_VALUE = Tensor(
+    13, DType.F32, TABLE.shape, Constant("table", DType.F32, TABLE.shape, memoryview(TABLE.tobytes()))
+)
+
+
+def open_session(*calls: tuple[Any, ...], inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Session:
+    nodes = tuple(Node(index, name, tuple(arguments)) for index, (name, *arguments) in enumerate(calls))
+    return Session(Graph("scalars", nodes, inputs, outputs), Device.open(), Counters())
+
+
+def fetch(session: Session, *inputs: Any) -> np.ndarray[Any, Any]:
+    (result,) = session.run(inputs, [Wanted(DType.F32, on_gpu=False)])
+    assert isinstance(result, HostResult)
+    return result.numpy()
+
+
+@pytest.mark.parametrize(
+    ("name", "compute"),
+    [
+        ("add", lambda a, b: a + b),
+        ("sub", lambda a, b: a - b),
+        ("mul", lambda a, b: a * b),
+        ("floordiv", lambda a, b: a // b),
+    ],
+)
+def test_arithmetic(name: str, compute: Callable[[int, int], int]) -> None:
+    two_live = open_session((name, P, Q, SUM), inputs=(P, Q), outputs=(SUM,))
+    one_live = open_session((name, P, -3, SUM), inputs=(P,), outputs=(SUM,))
+    other_live = open_session((name, 7, Q, SUM), inputs=(Q,), outputs=(SUM,))
+    for a, b in [(7, 2), (-7, 2), (7, -2), (-7, -2), (0, 5), (100, 1)]:
+        assert two_live.run([a, b], [None]) == [compute(a, b)]
+        assert one_live.run([a], [None]) == [compute(a, -3)]
+        assert other_live.run([b], [None]) == [compute(7, b)]
+
+
+def test_a_chain_of_arithmetic() -> None:
+    """(p + 3) * (p - q) // 2"""
+    session = open_session(
+        ("add", P, 3, SUM),
+        ("sub", P, Q, HALF),
+        ("mul", SUM, HALF, END),
+        ("floordiv", END, 2, (product := SymInt(9))),
+        inputs=(P, Q),
+        outputs=(product, SUM),
+    )
+    for p, q in [(5, 2), (-5, 2), (0, 0), (4, -9)]:
+        assert session.run([p, q], [None, None]) == [(p + 3) * (p - q) // 2, p + 3]
+    assert session.counters.plans == 1
+
+
+def test_division_by_zero() -> None:
+    session = open_session(("floordiv", P, Q, SUM), inputs=(P, Q), outputs=(SUM,))
+    with pytest.raises(ShapeError, match="node 0 floordiv: floordiv by zero"):
+        session.run([5, 0], [None])
+
+
+@pytest.mark.parametrize(("dim", "index", "value"), [(0, 0, 3), (0, -1, 9), (-1, 2, 7)])
+def test_an_integer_from_an_input(dim: int, index: int, value: int) -> None:
+    session = open_session(
+        ("et_vk.select_as_symint.default", POSITIONS, dim, index, P), inputs=(POSITIONS,), outputs=(P,)
+    )
+    assert session.run([np.array([3, 5, 7, 9])], [None]) == [value]
+
+
+def test_an_integer_from_a_place_that_is_not_there() -> None:
+    session = open_session(
+        ("et_vk.select_as_symint.default", POSITIONS, 0, 3, P), inputs=(POSITIONS,), outputs=(P,)
+    )
+    with pytest.raises(ShapeError, match=r"no element 3 along dim 0 of shape \[2\]"):
+        session.run([np.array([3, 5])], [None])
+
+
+def test_an_integer_from_floats() -> None:
+    with pytest.raises(GraphError, match="read from integers, not f32"):
+        open_session(("et_vk.select_as_symint.default", X, 0, 0, P), inputs=(X,), outputs=(P,))
+
+
+def test_a_size_is_a_number_of_the_plan() -> None:
+    session = open_session(("sym_size.int", X, -2, P), inputs=(X,), outputs=(P,))
+    for rows in (11, 1, 7, 11):
+        assert session.run([np.zeros((rows, 5), np.float32)], [None]) == [rows]
+    assert session.counters.plans == 3
+
+
+def window(*bounds: tuple[Any, ...], start: SymInt, end: SymInt) -> Session:
+    """out = x + table[start:end], the bounds computed from x's rows and a position."""
+    return open_session(
+        ("et_vk.select_as_symint.default", POSITIONS, 0, -1, P),
+        ("sym_size.int", X, 0, Q),
+        *bounds,
+        ("aten.slice_copy.Tensor", TABLE_VALUE, 0, start, end, 1, (rows := Tensor(20, DType.F32, (11, 5)))),
+        ("aten.add.Tensor", X, rows, 1, OUT),
+        inputs=(X, POSITIONS),
+        outputs=(OUT,),
+    )
+
+
+def test_a_moving_window_is_one_plan_per_length() -> None:
+    """Every exported language model reads its rotary tables so."""
+    session = window(("add", P, Q, END), start=P, end=END)
+    before = session.counters.plans
+    for rows, position in [(4, 0), (1, 4), (1, 5), (11, 12), (1, 22), (4, 19), (1, 0)]:
+        x = np.ones((rows, 5), np.float32)
+        actual = fetch(session, x, np.array([0, 0, 0, position]))
+        np.testing.assert_array_equal(actual, x + TABLE[position : position + rows])
+    assert session.counters.plans - before <= 3
+
+
+def test_a_window_at_half_the_position() -> None:
+    session = window(("floordiv", P, 2, HALF), ("add", HALF, Q, END), start=HALF, end=END)
+    before = session.counters.plans
+    for position in (0, 1, 2, 9, 30):
+        x = np.ones((3, 5), np.float32)
+        actual = fetch(session, x, np.array([0, 0, 0, position]))
+        np.testing.assert_array_equal(actual, x + TABLE[position // 2 : position // 2 + 3])
+    assert session.counters.plans - before <= 1
+
+
+def test_a_window_beyond_the_table_names_the_node() -> None:
+    session = window(("add", P, Q, END), start=P, end=END)
+    with pytest.raises(ShapeError, match=r"aten.add.Tensor: shapes \[3, 5\], \[2, 5\] do not broadcast"):
+        fetch(session, np.ones((3, 5), np.float32), np.array([0, 0, 0, 21]))

@@ -1,0 +1,52 @@
+"""Run ExecuTorch programs on every GPU, through WebGPU.
+
+import pteron
+
+program = pteron.load("model.pte")
+(y,) = program["forward"](x)
+"""
+
+from pteron.dtypes import DType
+from pteron.errors import (
+    DeviceError,
+    DtypeError,
+    FormatError,
+    GraphError,
+    HostError,
+    InputError,
+    MethodError,
+    MisfitError,
+    PteronError,
+    ShapeError,
+    UnsupportedError,
+)
+from pteron.gpu import AdapterInfo, Device, adapters
+from pteron.runtime import Counters, GpuTensor, Method, Program, Runtime, ValueSpec, Verification, load
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AdapterInfo",
+    "Counters",
+    "DType",
+    "Device",
+    "DeviceError",
+    "DtypeError",
+    "FormatError",
+    "GpuTensor",
+    "GraphError",
+    "HostError",
+    "InputError",
+    "Method",
+    "MethodError",
+    "MisfitError",
+    "Program",
+    "PteronError",
+    "Runtime",
+    "ShapeError",
+    "UnsupportedError",
+    "ValueSpec",
+    "Verification",
+    "adapters",
+    "load",
+]

@@ -1,0 +1,146 @@
+"""Operators outside the delegates: the few that ExecuTorch itself defines, and ATen through PyTorch."""
+
+from __future__ import annotations
+
+import importlib.util
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pteron.dtypes import DType
+from pteron.errors import HostError
+from pteron.runtime.values import HostTensor, Unset
+
+Arguments: TypeAlias = Sequence[Any]
+Run: TypeAlias = Callable[[Arguments], Mapping[int, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of an operator, as its schema has it."""
+
+    name: str
+    kind: str = "any"  # "Tensor", "Optional[List[int]]" and so on, in PyTorch's words
+    is_written: bool = False
+    is_read: bool = True  # what is written and read is updated in place
+
+
+@dataclass(frozen=True, slots=True)
+class HostOperator:
+    """`run` takes the arguments' values in schema order and gives what it wrote, by argument position.
+
+    It raises HostError for values it cannot work with; anything else it raises is the program's fault.
+    """
+
+    run: Run
+    parameters: tuple[Parameter, ...]
+
+
+def find_operator(name: str) -> HostOperator | None:
+    """The operator of a name such as "aten::add.out", or None where nothing here provides it."""
+    if name in _NATIVE:
+        return _NATIVE[name]
+    if importlib.util.find_spec("torch") is None:
+        return None
+    from pteron.runtime.host_torch import find_torch_operator
+
+    return find_torch_operator(name)
+
+
+def has_torch() -> bool:
+    """Whether PyTorch is there to run ATen operators."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def _native(run: Run, names: str, out: str = "out") -> HostOperator:
+    """An operator with these parameters, of which it writes `out`."""
+    return HostOperator(run, tuple(Parameter(n, "any", n == out, n != out) for n in names.split()))
+
+
+def _scalar(compute: Callable[..., Any], names: str) -> HostOperator:
+    """An operator whose result, a Python number, comes after its inputs."""
+    count = len(names.split())
+
+    def run(arguments: Arguments) -> Mapping[int, object]:
+        try:
+            return {count: compute(*arguments[:count])}
+        except ArithmeticError as error:
+            raise HostError(str(error)) from None
+
+    return _native(run, f"{names} out")
+
+
+def _array(value: object) -> np.ndarray[Any, Any]:
+    if not isinstance(value, HostTensor):
+        raise TypeError(f"expected a tensor, found {type(value).__name__}")
+    return value.array
+
+
+def _view(arguments: Arguments) -> Mapping[int, object]:
+    """The same memory in another shape."""
+    source, size, _ = arguments[:3]
+    return {2: HostTensor(_array(source).reshape(tuple(size)), source.dtype)}
+
+
+def _copy_index(arguments: Arguments) -> Mapping[int, object]:
+    """Write one step's result into its row; rows are appended as a loop goes on."""
+    target, source, index = arguments[:3]
+    row = _array(source)[None]
+    if isinstance(target, Unset) or index == 0:
+        return {0: HostTensor(row.copy(), source.dtype)}
+    return {0: HostTensor(np.concatenate([_array(target)[:index], row]), source.dtype)}
+
+
+def _convert(arguments: Arguments) -> Mapping[int, object]:
+    """A copy in the output's element type; memory order is not observable in NumPy's terms."""
+    source, out = arguments[0], arguments[3]
+    dtype: DType = out.dtype
+    if dtype is source.dtype:
+        return {3: HostTensor(_array(source).copy(), dtype)}
+    if DType.BF16 in (dtype, source.dtype):
+        raise HostError(f"conversion from {source.dtype} to {dtype} needs PyTorch")
+    return {3: HostTensor(_array(source).astype(dtype.numpy), dtype)}
+
+
+_BINARY: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "truediv": operator.truediv,
+    "mod": operator.mod,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "sym_max": max,
+    "sym_min": min,
+}
+_UNARY: dict[str, Callable[..., Any]] = {
+    "neg": operator.neg,
+    "sym_float": float,
+    "ceil": lambda a: -(-a // 1),
+    "round": round,
+    "trunc": int,
+}
+_CONVERT = _native(_convert, "self non_blocking dim_order out")
+_NATIVE: dict[str, HostOperator] = {
+    **{
+        f"executorch_prim::{name}.{overload}": _scalar(compute, names)
+        for family, names in ((_BINARY, "a b"), (_UNARY, "a"))
+        for name, compute in family.items()
+        for overload in ("Scalar", "int")
+    },
+    "executorch_prim::et_view.default": _native(_view, "self size out"),
+    "executorch_prim::et_copy_index.tensor": _native(_copy_index, "copy_to copy_from index", "copy_to"),
+    "aten::sym_size.int": _scalar(lambda tensor, dim: int(_array(tensor).shape[dim]), "self dim"),
+    "aten::sym_numel": _scalar(lambda tensor: int(_array(tensor).size), "self"),
+    "aten::_local_scalar_dense": _scalar(lambda tensor: _array(tensor).item(), "self"),
+    "dim_order_ops::_to_dim_order_copy.out": _CONVERT,
+    "dim_order_ops::_clone_dim_order.out": _CONVERT,
+}

@@ -1,0 +1,201 @@
+"""The ExecuTorch program interpreter: runs a method's instructions over its values.
+
+Tensors move between host and GPU only where an instruction needs them on the other side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+
+from pteron.errors import FormatError, GraphError, HostError
+from pteron.format import (
+    DelegateCall,
+    FreeCall,
+    IndexList,
+    JumpFalseCall,
+    KernelCall,
+    MethodRecord,
+    MoveCall,
+    TensorRecord,
+)
+from pteron.runtime.checks import describe_record
+from pteron.runtime.host import HostOperator
+from pteron.runtime.session import Input, Session, Wanted
+from pteron.runtime.states import initial_states, initial_value
+from pteron.runtime.tensors import GpuTensor, HostResult
+from pteron.runtime.values import HostTensor, RuntimeValue, Unset, describe, fits
+
+INSTRUCTIONS_MAX = 1_000_000  # per call: a loop that runs longer does not end
+
+
+class Interpreter:
+    """One method's values and the instructions that change them."""
+
+    def __init__(
+        self,
+        file: str,
+        record: MethodRecord,
+        operators: Sequence[HostOperator],
+        sessions: Sequence[Session],
+    ) -> None:
+        self._where = f"{file}, method {record.name}"
+        self._record = record
+        self._operators = operators
+        self._sessions = sessions
+        self._on_gpu = self._gpu_values()
+        self._initial = [initial_value(value) for value in record.values]
+        self._states = self._initial_states()
+
+    def reset(self) -> None:
+        """Bring mutable buffers and delegate states back to their initial values."""
+        self._states = self._initial_states()
+        for session in self._sessions:
+            session.reset()
+
+    def run(self, inputs: Sequence[RuntimeValue], *, keep: bool) -> list[RuntimeValue]:
+        """The outputs of one call; `keep` leaves tensors on the GPU where a delegate made them."""
+        values = list(self._initial)
+        for id, state in self._states.items():
+            values[id] = state
+        for id, value in zip(self._record.inputs, inputs, strict=True):
+            values[id] = value
+        instructions = self._record.instructions
+        counter = executed = 0
+        while counter < len(instructions):
+            executed += 1
+            if executed > INSTRUCTIONS_MAX:
+                raise FormatError(f"{self._where}: still running after {INSTRUCTIONS_MAX:,} instructions")
+            instruction = instructions[counter]
+            counter += 1
+            match instruction:
+                case KernelCall():
+                    self._kernel(instruction, counter - 1, values)
+                case DelegateCall():
+                    self._delegate(instruction, counter - 1, values, keep)
+                case MoveCall(source, target):
+                    self._move(source, target, counter - 1, values)
+                case JumpFalseCall(condition, destination):
+                    if not self._is_true(values[condition], counter - 1):
+                        counter = destination
+                case FreeCall(value):
+                    values[value] = self._states.get(value, self._initial[value])
+        return [self._output(id, values) for id in self._record.outputs]
+
+    # Instructions -------------------------------------------------------------------------------
+
+    def _kernel(self, call: KernelCall, index: int, values: list[RuntimeValue]) -> None:
+        where = f"{self._where}, instruction {index} {self._record.operators[call.operator]}"
+        arguments = [self._argument(id, values) for id in call.args]
+        try:
+            written = self._operators[call.operator].run(arguments)
+        except HostError as error:
+            raise HostError(f"{where}: {error}") from error
+        except Exception as error:  # a host kernel given what the program's own types rule out
+            raise GraphError(f"{where}: {error}") from error
+        for position, value in written.items():
+            self._store(call.args[position], cast(RuntimeValue, value), values, where)
+
+    def _store(self, id: int, value: RuntimeValue, values: list[RuntimeValue], where: str) -> None:
+        """Let a value be what was computed for it, if that is what the program declares it to be.
+
+        A state is written through to its own memory, so that it is there at the next call.
+        """
+        record = self._record.values[id]
+        if isinstance(record, IndexList) and isinstance(value, tuple):
+            for item, member in zip(record.items, value, strict=False):
+                self._store(item, member, values, where)
+            return
+        is_tensor = isinstance(record, TensorRecord) or isinstance(value, HostTensor)
+        if is_tensor and not fits(value, record):
+            declared = describe_record(record)
+            raise GraphError(f"{where} wrote {describe(value)} to %{id}, which is {declared}")
+        state = self._states.get(id)
+        if state is None or not isinstance(value, HostTensor):
+            values[id] = value
+        elif value.array is not state.array:
+            np.copyto(state.array, value.array)
+
+    def _move(self, source: int, target: int, index: int, values: list[RuntimeValue]) -> None:
+        record, value = self._record.values[target], values[source]
+        if isinstance(record, TensorRecord) and not isinstance(value, Unset) and not fits(value, record):
+            what = f"{describe(value)} is moved to %{target}, which is {describe_record(record)}"
+            raise GraphError(f"{self._where}, instruction {index}: {what}")
+        values[target] = value
+
+    def _output(self, id: int, values: list[RuntimeValue]) -> RuntimeValue:
+        if isinstance(values[id], Unset):
+            raise GraphError(f"{self._where}: nothing wrote the output %{id}")
+        return values[id]
+
+    def _argument(self, id: int, values: list[RuntimeValue]) -> RuntimeValue:
+        """A value for the host: tensors fetched, lists of indices followed."""
+        listed = self._record.values[id]
+        if isinstance(listed, IndexList):
+            return tuple(None if item < 0 else self._argument(item, values) for item in listed.items)
+        value = values[id]
+        if isinstance(value, (GpuTensor, HostResult)):
+            values[id] = HostTensor(value.numpy(), value.dtype)
+        return values[id]
+
+    def _is_true(self, condition: RuntimeValue, index: int) -> bool:
+        if isinstance(condition, (GpuTensor, HostResult)):
+            return bool(condition.numpy().all())
+        if isinstance(condition, HostTensor):
+            return bool(condition.array.all())
+        if isinstance(condition, bool):
+            return condition
+        found = type(condition).__name__
+        raise GraphError(f"{self._where}, instruction {index}: a jump on {found}, not a boolean")
+
+    def _delegate(self, call: DelegateCall, index: int, values: list[RuntimeValue], keep: bool) -> None:
+        session = self._sessions[call.delegate]
+        count = len(session.graph.inputs)
+        inputs = [self._delegate_input(values[id], index) for id in call.args[:count]]
+        targets = call.args[count:]
+        wanted = [self._wanted(id, keep) for id in targets]
+        for id, output in zip(targets, session.run(inputs, wanted), strict=True):
+            record = self._record.values[id]
+            if isinstance(output, int) and isinstance(record, TensorRecord):
+                array = np.full(record.sizes, output, record.dtype.numpy)
+                values[id] = HostTensor(array, record.dtype)
+            elif id in self._states and isinstance(output, (GpuTensor, HostResult)):
+                where = f"{self._where}, instruction {index}"
+                self._store(id, HostTensor(output.numpy(), output.dtype), values, where)
+            else:
+                values[id] = output
+
+    def _delegate_input(self, value: RuntimeValue, index: int) -> Input:
+        if isinstance(value, HostTensor):
+            return value.array
+        if isinstance(value, HostResult):
+            return value.numpy()
+        if isinstance(value, (GpuTensor, int)):
+            return value
+        raise GraphError(
+            f"{self._where}, instruction {index}: a delegate cannot take {type(value).__name__} as an input"
+        )
+
+    def _wanted(self, id: int, keep: bool) -> Wanted | None:
+        record = self._record.values[id]
+        if not isinstance(record, TensorRecord):
+            return None
+        on_gpu = id in self._on_gpu or (keep and id in self._record.outputs)
+        return Wanted(record.dtype, on_gpu and id not in self._states)
+
+    # Values -------------------------------------------------------------------------------------
+
+    def _initial_states(self) -> dict[int, HostTensor]:
+        graphs = [session.graph for session in self._sessions]
+        return initial_states(self._where, self._record, self._operators, graphs)
+
+    def _gpu_values(self) -> set[int]:
+        """Values that a delegate reads: worth leaving on the GPU where another delegate made them."""
+        return {
+            id
+            for instruction in self._record.instructions
+            if isinstance(instruction, DelegateCall)
+            for id in instruction.args[: len(self._sessions[instruction.delegate].graph.inputs)]
+        }

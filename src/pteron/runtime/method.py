@@ -1,0 +1,227 @@
+"""A method: an entry point of a program, called with inputs and giving outputs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from pteron.dtypes import DType
+from pteron.errors import DeviceError, DtypeError, InputError, ShapeError
+from pteron.format import DelegateCall, MethodRecord, TensorRecord
+from pteron.gpu import Device
+from pteron.graph import Graph, SymInt
+from pteron.runtime.host import HostOperator
+from pteron.runtime.interpreter import Interpreter
+from pteron.runtime.session import Counters, Session
+from pteron.runtime.specs import ValueSpec, describe
+from pteron.runtime.tensors import GpuTensor, HostResult, from_torch, to_torch
+from pteron.runtime.values import HostTensor, RuntimeValue
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Method:
+    """`method(*inputs)` runs it. NumPy in, NumPy out; torch in, torch out; scalars are taken as they are.
+
+    With `on_gpu=True` outputs that a delegate made stay on the GPU, as GpuTensors that further calls take.
+    Calls from several threads are served one after the other.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        record: MethodRecord,
+        graphs: Sequence[Graph],
+        operators: Sequence[HostOperator],
+        device: Device | None,
+    ) -> None:
+        self.name = record.name
+        self.device = device
+        self._where = f"{file}, method {record.name}"
+        self._record = record
+        self._counters = Counters()
+        self._specs: tuple[tuple[ValueSpec, ...], tuple[ValueSpec, ...]] | None = None
+        self._closed = False
+        self._lock = device.lock if device else threading.RLock()
+        self._sessions: list[Session] = []
+        with self._lock:
+            try:
+                for graph in graphs:
+                    assert device is not None
+                    self._sessions.append(Session(graph, device, self._counters))
+                self._interpreter = Interpreter(file, record, operators, self._sessions)
+                self._integers = self._integers_of_delegates()
+            except BaseException:
+                self.close()
+                raise
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(map(str, self.inputs))
+        outputs = ", ".join(map(str, self.outputs))
+        return f"<pteron.Method {self.name}({inputs}) -> ({outputs})>"
+
+    @property
+    def inputs(self) -> tuple[ValueSpec, ...]:
+        """What the method takes: element types, maximum shapes, which dims are dynamic."""
+        return self._described()[0]
+
+    @property
+    def outputs(self) -> tuple[ValueSpec, ...]:
+        """What the method gives."""
+        return self._described()[1]
+
+    @property
+    def sole_session(self) -> Session | None:
+        """The delegate that is the whole method, where there is one: loops may drive it directly."""
+        alone = len(self._record.instructions) == 1 and len(self._sessions) == 1
+        return self._sessions[0] if alone else None
+
+    @property
+    def counters(self) -> Counters:
+        """How often it was called, planned and so on, up to now."""
+        return replace(self._counters)
+
+    @property
+    def gpu_bytes(self) -> dict[str, int]:
+        """GPU memory by kind: weights, states, activations, scratch."""
+        total: dict[str, int] = {}
+        for session in self._sessions:
+            for kind, size in session.memory.bytes_by_kind.items():
+                total[kind] = total.get(kind, 0) + size
+        return total
+
+    def __call__(self, *inputs: object, on_gpu: bool = False) -> tuple[Any, ...]:
+        """Run the method; the outputs are a tuple, whatever their number."""
+        with self._lock:
+            self._check_open()
+            return self._call(inputs, on_gpu)
+
+    def reset(self) -> None:
+        """Bring caches and mutated buffers back to their initial values."""
+        with self._lock:
+            self._check_open()
+            self._interpreter.reset()
+
+    def close(self) -> None:
+        """Free the method's GPU memory."""
+        with self._lock:
+            self._closed = True
+            for session in self._sessions:
+                session.close()
+
+    def _described(self) -> tuple[tuple[ValueSpec, ...], tuple[ValueSpec, ...]]:
+        if self._specs is None:
+            self._specs = describe(self._record, [session.prepared for session in self._sessions])
+        return self._specs
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DeviceError(f"{self._where}: the program is closed")
+        if self.device is not None:
+            self.device.check_open()
+
+    def _call(self, inputs: Sequence[object], on_gpu: bool) -> tuple[Any, ...]:
+        ids = self._record.inputs
+        if len(inputs) != len(ids):
+            raise InputError(f"{self._where} takes {len(ids)} inputs, got {len(inputs)}")
+        torch_in = any(_is_torch(value) for value in inputs)
+        given = [self._input(position, value) for position, value in enumerate(inputs)]
+        self._counters.calls += 1
+        outputs = self._interpreter.run(given, keep=on_gpu)
+        return tuple(_result(value, torch_in, on_gpu) for value in outputs)
+
+    # Inputs -------------------------------------------------------------------------------------
+
+    def _input(self, position: int, value: object) -> RuntimeValue:
+        id = self._record.inputs[position]
+        expected = self._record.values[id]
+        where = f"{self._where}, input {position}"
+        if not isinstance(expected, TensorRecord):
+            return self._scalar_input(where, id, expected, value)
+        tensor = _as_tensor(where, expected, value)
+        if isinstance(tensor, GpuTensor) and tensor.device is not self.device:
+            raise InputError(f"{where}: {tensor!r} is on another device than the program")
+        if tensor.dtype is not expected.dtype:
+            raise DtypeError(f"{where}: expected {expected.dtype}, got {tensor.dtype}")
+        _check_shape(where, expected, tensor.shape if isinstance(tensor, GpuTensor) else tensor.array.shape)
+        return tensor
+
+    def _scalar_input(self, where: str, id: int, expected: object, value: Any) -> RuntimeValue:
+        if (_is_torch(value) or isinstance(value, (np.generic, np.ndarray))) and value.ndim == 0:
+            value = value.item()
+        if not isinstance(value, (int, float, bool, str, type(None))):
+            raise DtypeError(f"{where}: expected a scalar, got {type(value).__name__}")
+        if id in self._integers and not isinstance(value, int):
+            raise DtypeError(f"{where}: expected an integer, got {value!r}")
+        if expected is not None and value != expected and not self._is_read(id):
+            raise InputError(f"{where}: the program was exported for the value {expected!r}, got {value!r}")
+        return value
+
+    def _is_read(self, id: int) -> bool:
+        """Whether any instruction looks at a value; if none does, it was built into the program."""
+        return any(id in getattr(instruction, "args", ()) for instruction in self._record.instructions)
+
+    def _integers_of_delegates(self) -> set[int]:
+        """The values that delegates take as live integers."""
+        return {
+            id
+            for call in self._record.instructions
+            if isinstance(call, DelegateCall)
+            for id, value in zip(call.args, self._sessions[call.delegate].graph.inputs, strict=False)
+            if isinstance(value, SymInt)
+        }
+
+
+def _is_torch(value: object) -> bool:
+    """Whether a value is a PyTorch tensor; looking at its classes does not import PyTorch."""
+    return any((base.__module__, base.__name__) == ("torch", "Tensor") for base in type(value).__mro__)
+
+
+def _as_tensor(where: str, expected: TensorRecord, value: object) -> HostTensor | GpuTensor:
+    if isinstance(value, GpuTensor):
+        return value
+    if _is_torch(value):
+        return HostTensor(*from_torch(cast("torch.Tensor", value)))
+    if isinstance(value, (bool, int, float, list, tuple)):  # plain Python has no element type of its own
+        target = expected.dtype.numpy
+        try:
+            if not np.can_cast(np.asarray(value).dtype, target, "same_kind"):
+                raise ValueError(f"got {value!r}")
+            return HostTensor(np.asarray(value, target), expected.dtype)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise DtypeError(f"{where}: expected {expected.dtype}, {error}") from None
+    array = np.asarray(value)
+    if expected.dtype is DType.BF16 and array.dtype == np.uint16:
+        return HostTensor(array, DType.BF16)
+    dtype = DType.of(array.dtype)
+    if dtype is None:
+        raise DtypeError(f"{where}: expected {expected.dtype}, got {array.dtype}")
+    return HostTensor(array, dtype)
+
+
+def _check_shape(where: str, expected: TensorRecord, shape: tuple[int, ...]) -> None:
+    static = expected.dynamism == "static"
+    if len(shape) != len(expected.sizes):
+        raise ShapeError(
+            f"{where}: expected rank {len(expected.sizes)} {list(expected.sizes)}, got {list(shape)}"
+        )
+    if static and shape != expected.sizes:
+        raise ShapeError(f"{where}: expected shape {list(expected.sizes)}, got {list(shape)}")
+    if expected.dynamism == "bound" and any(s > most for s, most in zip(shape, expected.sizes, strict=True)):
+        raise ShapeError(f"{where}: expected a shape up to {list(expected.sizes)}, got {list(shape)}")
+
+
+def _result(value: RuntimeValue, torch_out: bool, on_gpu: bool) -> Any:
+    """An output as the caller wants it."""
+    if isinstance(value, GpuTensor) and on_gpu:
+        return value
+    if isinstance(value, (GpuTensor, HostResult)):
+        value = HostTensor(value.numpy(), value.dtype)
+    if isinstance(value, HostTensor):
+        return to_torch(value.array.copy(), value.dtype) if torch_out else value.array.copy()
+    return value

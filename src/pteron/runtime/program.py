@@ -1,0 +1,207 @@
+"""A program: a loaded .pte, its methods, and the device they run on."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from types import TracebackType
+from typing import TypeAlias
+
+from pteron.errors import DeviceError, FormatError, GraphError, MethodError, UnsupportedError
+from pteron.format import (
+    BundledFile,
+    EValue,
+    MethodRecord,
+    ProgramFile,
+    TensorRecord,
+    is_bundled,
+    open_bytes,
+    read_bundled,
+    read_delegate,
+    read_program,
+    read_weights,
+)
+from pteron.gpu import Device
+from pteron.graph import Graph, build
+from pteron.ops import Target
+from pteron.passes import missing_operators, prepare
+from pteron.runtime.checks import check_method
+from pteron.runtime.host import HostOperator, find_operator, has_torch
+from pteron.runtime.method import Method
+
+BACKEND = "VulkanBackend"
+Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
+
+
+def load(source: Source, data: Sequence[Source] | Source = (), device: Device | str | None = None) -> Program:
+    """Open a program: a .pte or bundled .bpte, by path or as bytes.
+
+    `data` names .ptd weight files. `device` is a Device or part of an adapter's name; without it the
+    environment variable PTERON_ADAPTER decides, or the most capable adapter is taken. Nothing is uploaded
+    before a method is first asked for.
+    """
+    opened = open_bytes(source)
+    bundle = read_bundled(opened.view, opened.name) if is_bundled(opened.view) else None
+    file = read_program(bundle.program if bundle else opened.view, opened.name)
+    return Program(file, load_weights(data), device, bundle)
+
+
+def load_weights(data: Sequence[Source] | Source) -> dict[str, memoryview]:
+    """The named tensors of weight files; a later file may not redefine a name."""
+    sources = [data] if isinstance(data, (str, os.PathLike, bytes, bytearray, memoryview)) else data
+    named: dict[str, memoryview] = {}
+    for source in sources:
+        weights = read_weights(source)
+        for key, view in weights.data.items():
+            if key in named and named[key] != view:
+                raise FormatError(f"{weights.name}: {key!r} differs from the one in another weight file")
+            named[key] = view
+    return named
+
+
+class Program:
+    """Methods by name: `program["forward"](x)`. A context manager: leaving it frees its GPU memory."""
+
+    def __init__(
+        self,
+        file: ProgramFile,
+        weights: Mapping[str, memoryview],
+        device: Device | str | None,
+        bundle: BundledFile | None = None,
+    ) -> None:
+        self.file = file
+        self.bundle = bundle
+        self._device = Device.open(device) if device is not None else None
+        self._records = {record.name: with_external_data(file, record, weights) for record in file.methods}
+        self._methods: dict[str, Method] = {}
+        self._lock = threading.RLock()
+        self._closed = False
+        self._graphs = {record.name: read_graphs(file, record, weights) for record in file.methods}
+        check_supported(file, self._graphs)
+        self._operators = {record.name: _host_operators(record) for record in file.methods}
+        for name, record in self._records.items():
+            for graph in self._graphs[name]:
+                prepare(graph, Target())  # what is wrong with a graph is wrong on every device
+            check_method(f"{file.name}, method {name}", record, self._operators[name], self._graphs[name])
+
+    def __repr__(self) -> str:
+        return f"<pteron.Program {self.file.name}: {', '.join(self.methods)}>"
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The names of the methods."""
+        return tuple(self._records)
+
+    @property
+    def device(self) -> Device:
+        """The device the methods run on, opened when first needed."""
+        if self._device is None:
+            self._device = Device.open()
+        return self._device
+
+    def __getitem__(self, name: str) -> Method:
+        """A method, loaded onto the device at first use."""
+        if name not in self._records:
+            raise MethodError(f"{self.file.name} has no method {name!r}; it has {', '.join(self.methods)}")
+        with self._lock:
+            if self._closed:
+                raise DeviceError(f"{self.file.name}: the program is closed")
+            if name not in self._methods:
+                graphs = self._graphs[name]
+                device = self.device if graphs else self._device
+                record, operators = self._records[name], self._operators[name]
+                self._methods[name] = Method(self.file.name, record, graphs, operators, device)
+            return self._methods[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._records
+
+    def close(self) -> None:
+        """Free the GPU memory of all methods; the shared device stays open."""
+        with self._lock:
+            self._closed = True
+            for method in self._methods.values():
+                method.close()
+            self._methods.clear()
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def with_external_data(
+    file: ProgramFile, record: MethodRecord, weights: Mapping[str, memoryview]
+) -> MethodRecord:
+    """The method with the tensors that it keeps in weight files found there."""
+
+    def found(value: EValue) -> EValue:
+        if not isinstance(value, TensorRecord) or not value.is_external:
+            return value
+        assert value.name is not None  # the reader requires it
+        where = f"{file.name}, method {record.name}: tensor {value.name!r}"
+        data, needed = weights.get(value.name), prod(value.sizes) * value.dtype.itemsize
+        if data is None:
+            raise GraphError(f"{where} is not in the weight files given (load(..., data=[...]))")
+        if len(data) != needed:
+            raise GraphError(f"{where} needs {needed} bytes, its weight file has {len(data)}")
+        return replace(value, data=data)
+
+    return replace(record, values=tuple(map(found, record.values)))
+
+
+def read_graphs(file: ProgramFile, record: MethodRecord, weights: Mapping[str, memoryview]) -> list[Graph]:
+    """The graphs of a method's delegates, by their order in the file."""
+    foreign = sorted({delegate.backend for delegate in record.delegates if delegate.backend != BACKEND})
+    if foreign:
+        raise UnsupportedError(
+            f"{file.name}, method {record.name}: delegates for {', '.join(foreign)}; only {BACKEND} runs here"
+        )
+
+    def named(key: str) -> memoryview | None:
+        found = file.named_data.get(key)
+        return weights.get(key) if found is None else found
+
+    graphs = []
+    for index, delegate in enumerate(record.delegates):
+        name = f"{file.name}, {record.name}, delegate {index}"
+        graphs.append(build(read_delegate(delegate.blob, name, named)))
+    return graphs
+
+
+def check_supported(file: ProgramFile, graphs: Mapping[str, Sequence[Graph]]) -> None:
+    """One error for everything that a program needs and Pteron cannot give."""
+    problems = []
+    delegated = sorted(
+        {name for of_method in graphs.values() for graph in of_method for name in missing_operators(graph)}
+    )
+    if delegated:
+        problems.append(f"delegate operators that Pteron does not have: {', '.join(delegated)}")
+    hosted = missing_host_operators(file)
+    if hosted:
+        reason = "unknown to PyTorch" if has_torch() else "PyTorch needed: pip install 'pteron[host]'"
+        problems.append(f"operators outside the delegates ({reason}): {', '.join(hosted)}")
+    if problems:
+        raise UnsupportedError(f"{file.name}: {'; '.join(problems)}")
+
+
+def missing_host_operators(file: ProgramFile) -> list[str]:
+    """Operators outside the delegates that nothing here can run."""
+    names = {name for record in file.methods for name in record.operators}
+    return sorted(name for name in names if find_operator(name) is None)
+
+
+def _host_operators(record: MethodRecord) -> list[HostOperator]:
+    return [operator for name in record.operators if (operator := find_operator(name)) is not None]

@@ -1,0 +1,75 @@
+"""A method's values before its first instruction: constants, and the buffers that live across calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import cast
+
+import numpy as np
+
+from pteron.errors import GraphError
+from pteron.format import DelegateCall, EValue, IndexList, KernelCall, MethodRecord, MoveCall, TensorRecord
+from pteron.graph import Graph
+from pteron.ops.operand import HostArray
+from pteron.runtime.checks import describe_record
+from pteron.runtime.host import HostOperator
+from pteron.runtime.values import HostTensor, RuntimeValue, Unset
+
+
+def initial_value(value: EValue) -> RuntimeValue:
+    """What a value is at the start of every call; a state is put in its place."""
+    if not isinstance(value, TensorRecord):
+        return None if isinstance(value, IndexList) else cast(RuntimeValue, value)
+    if value.data is None or value.is_mutable:
+        return Unset(value.dtype)
+    return HostTensor(_array(value), value.dtype)
+
+
+def initial_states(
+    where: str, record: MethodRecord, operators: Sequence[HostOperator], graphs: Sequence[Graph]
+) -> dict[int, HostTensor]:
+    """Buffers that live across calls, by value id: those with an initial value, and those (zeros at first)
+    that an operator updates in place before anything else writes them."""
+    updated = _updated_in_place(record, operators, graphs)
+    states = {}
+    for id, value in enumerate(record.values):
+        if not isinstance(value, TensorRecord) or value.is_constant or id in record.inputs:
+            continue
+        if value.is_mutable and value.data is not None:
+            states[id] = HostTensor(_array(value).copy(), value.dtype)
+        elif id in updated:
+            needed, planned = prod(value.sizes) * value.dtype.itemsize, sum(record.buffer_sizes)
+            if needed > planned:
+                what = f"%{id}, {describe_record(value)}, needs {needed:,} bytes"
+                raise GraphError(f"{where}: {what}; the method plans {planned:,} for all its tensors")
+            states[id] = HostTensor(np.zeros(value.sizes, value.dtype.numpy), value.dtype)
+    return states
+
+
+def _updated_in_place(
+    record: MethodRecord, operators: Sequence[HostOperator], graphs: Sequence[Graph]
+) -> set[int]:
+    updated: set[int] = set()
+    written: set[int] = set()
+    for instruction in record.instructions:
+        match instruction:
+            case KernelCall(operator, args):
+                for parameter, id in zip(operators[operator].parameters, args, strict=False):
+                    if parameter.is_written and parameter.is_read and id not in written:
+                        updated.add(id)
+                    elif parameter.is_written:
+                        written.add(id)
+            case DelegateCall(delegate, args):
+                written.update(args[len(graphs[delegate].inputs) :])
+            case MoveCall(_, target):
+                written.add(target)
+    return updated
+
+
+def _array(record: TensorRecord) -> HostArray:
+    """A tensor's stored bytes by its logical shape, whatever order of dims they were stored in."""
+    assert record.data is not None
+    stored = tuple(record.sizes[dim] for dim in record.dim_order)
+    array = np.frombuffer(record.data, record.dtype.numpy).reshape(stored)
+    return array.transpose(np.argsort(record.dim_order)) if record.sizes else array

@@ -1,0 +1,85 @@
+"""Load and call damaged copies of a program; run by test_damaged_programs.py in a process of its own.
+
+    python run_damaged.py PROGRAM COUNT SEED
+
+Every copy is announced on stdout before it is tried, so that the last one printed is the one that ended the
+process, if anything did. The outcomes leave as one line of JSON at the end.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from damage import damaged_copies, structure_of
+
+import pteron
+from pteron import DeviceError, FormatError, HostError
+
+SECONDS_PER_COPY = 20  # after that, it hangs: the process ends, showing where
+BYTES_MAX = 1 << 26  # a call with larger inputs is left out
+
+
+def input_sets(method: pteron.Method) -> Iterator[list[object]]:
+    """Inputs at the maximum shapes, at half of them, at ones and at the maximum again, where dims vary."""
+    shrinks: tuple[Callable[[int], int], ...] = (int, lambda size: -(-size // 2), lambda size: 1, int)
+    for shrink in shrinks:
+        inputs: list[object] = []
+        for spec in method.inputs:
+            if spec.kind != "tensor" or spec.dtype is None:
+                inputs.append(spec.value if spec.value is not None else 1)
+                continue
+            dims = zip(spec.shape_max, spec.dynamic, strict=True)
+            shape = tuple(shrink(size) if free else size for size, free in dims)
+            if np.prod(shape, dtype=np.float64) * spec.dtype.itemsize > BYTES_MAX:
+                return
+            inputs.append(np.zeros(shape, spec.dtype.numpy))
+        yield inputs
+
+
+def use(data: bytes) -> str:
+    """The whole way: load, every method, several calls; the outcome in a word. Other errors are raised."""
+    try:
+        with pteron.load(data) as program:
+            for name in program.methods:
+                method = program[name]
+                for inputs in input_sets(method):
+                    method(*inputs)
+    except (FormatError, HostError) as error:
+        return type(error).__name__
+    except DeviceError as error:
+        if "needs a buffer of" not in str(error):
+            raise
+        return "too large here"
+    return "ran"
+
+
+def main() -> None:
+    path, count, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    original = path.read_bytes()
+    assert use(original) == "ran"
+    outcomes: Counter[str] = Counter()
+    failures: list[str] = []
+    slowest = (0.0, "")
+    for done, data in damaged_copies(original, structure_of(original), count, seed):
+        print(done, flush=True)
+        faulthandler.dump_traceback_later(SECONDS_PER_COPY, exit=True)
+        began = time.perf_counter()
+        try:
+            outcomes[use(data)] += 1
+        except Exception:
+            failures.append(f"{done}\n{traceback.format_exc()}")
+        slowest = max(slowest, (time.perf_counter() - began, done))
+        faulthandler.cancel_dump_traceback_later()
+    print(json.dumps({"outcomes": outcomes, "failures": failures, "slowest": slowest}))
+
+
+if __name__ == "__main__":
+    main()

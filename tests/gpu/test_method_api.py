@@ -1,0 +1,514 @@
+"""What a caller meets: inputs accepted and refused, specs, tensors on the GPU, closing, memory."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from golden import assert_outputs, read_cases
+
+import pteron
+from pteron import DeviceError, DType, DtypeError, GpuTensor, GraphError, InputError, PteronError, ShapeError
+from pteron.runtime import plan_cache
+from pteron.runtime.session import Session
+
+Load = Callable[[str], pteron.Method]
+
+
+@pytest.fixture
+def load(programs: Path) -> Iterator[Load]:
+    """Methods by the names of their programs, closed after the test."""
+    opened: list[pteron.Program] = []
+
+    def load(name: str) -> pteron.Method:
+        data = sorted(programs.glob(f"{name}.*.ptd"))
+        opened.append(pteron.load(programs / f"{name}.pte", data=data))
+        return opened[-1]["forward"]
+
+    yield load
+    for program in opened:
+        program.close()
+
+
+def zeros(*shape: int) -> np.ndarray[Any, Any]:
+    return np.zeros(shape, np.float32)
+
+
+# Inputs -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [4, np.int64(4), np.int32(4), np.array(4)])
+def test_integers_of_any_kind(load: Load, count: object) -> None:
+    x = np.arange(55, dtype=np.float32).reshape(11, 5)
+    (found,) = load("symint_input")(x, count)
+    np.testing.assert_array_equal(found, x[:4] * x[:4])
+
+
+def test_torch_scalars(load: Load) -> None:
+    torch: Any = pytest.importorskip("torch")
+    x = torch.arange(55.0).reshape(11, 5)
+    (found,) = load("symint_input")(x, torch.tensor(4))
+    assert torch.equal(found, x[:4] * x[:4])
+
+
+@pytest.mark.parametrize("start", [3, np.int64(3), np.array(3)])
+def test_a_scalar_for_a_tensor_of_rank_0(load: Load, programs: Path, start: object) -> None:
+    method = load("symint_from_host")
+    x = np.ones((2, 5), np.float32)
+    (found,) = method(x, start)
+    (expected,) = method(x, np.array(3, np.int64))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_lists_take_the_declared_dtype(load: Load) -> None:
+    (found,) = load("select_position")([[1, 2, 3, 4, 5]], [3])
+    assert found.dtype == np.float32
+    assert found.shape == (1, 5)
+
+
+def test_memory_of_any_layout(load: Load) -> None:
+    method, x = load("mlp_dynamic"), np.random.default_rng(0).normal(size=(14, 14)).astype(np.float32)
+    for view in (x[::2, ::2], x[::-2, ::2], x.T[:7, :7].T, np.asfortranarray(x[:5, :7])):
+        assert not view.flags.c_contiguous
+        np.testing.assert_array_equal(method(view)[0], method(view.copy())[0])
+
+
+def test_negative_strides_reach_host_operators(load: Load) -> None:
+    x = np.random.default_rng(0).normal(size=(4, 7)).astype(np.float32)
+    method = load("host_only")
+    np.testing.assert_array_equal(method(x[::-1])[0], method(x[::-1].copy())[0])
+
+
+def test_inputs_are_not_changed(load: Load) -> None:
+    x = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
+    x.flags.writeable = False
+    kept = x.copy()
+    method = load("mutable_buffer_host")
+    method(x)
+    method(x)
+    np.testing.assert_array_equal(x, kept)
+
+
+def test_outputs_belong_to_the_caller(load: Load) -> None:
+    """Writing to an output changes neither inputs, constants nor states."""
+    method, (x, y) = load("repeated_outputs"), (np.ones((2, 10), np.float32), np.ones((2, 2), np.float32))
+    for _ in range(2):
+        product, same_y, same_x, again, _ = method(x, y)
+        for output in (product, same_y, same_x, again):
+            assert (output == 1).all()
+            output[:] = 7
+        assert (again == 7).all()
+    assert (x == 1).all()
+    assert (y == 1).all()
+
+
+REFUSED: list[tuple[str, list[object], type[Exception], list[str]]] = [
+    ("mlp_dynamic", [zeros(5)], ShapeError, ["input 0", "rank 2", "[5]"]),
+    ("mlp_dynamic", [zeros(1, 5, 7)], ShapeError, ["input 0", "rank 2", "[1, 5, 7]"]),
+    ("mlp_dynamic", [zeros(18, 7)], ShapeError, ["input 0", "[17, 7]", "[18, 7]"]),
+    ("mlp_dynamic", [zeros(17, 8)], ShapeError, ["input 0", "[17, 7]", "[17, 8]"]),
+    ("mlp_dynamic", [zeros(17, 6)], ShapeError, ["node 1 aten.linear", "[17, 6]"]),
+    ("mlp", [zeros(2, 7)], ShapeError, ["input 0", "[3, 7]", "[2, 7]"]),
+    ("mlp", [np.zeros((3, 7))], DtypeError, ["input 0", "f32", "f64"]),
+    ("mlp", [np.zeros((3, 7), np.int64)], DtypeError, ["input 0", "f32", "i64"]),
+    ("mlp", [np.zeros((3, 7), np.complex64)], DtypeError, ["input 0", "f32", "complex64"]),
+    ("mlp", [np.zeros((3, 7), object)], DtypeError, ["input 0", "f32", "object"]),
+    ("mlp", ["text"], DtypeError, ["input 0"]),
+    ("mlp", [None], DtypeError, ["input 0"]),
+    ("mlp", [[[1.0, 2.0], [3.0]]], DtypeError, ["input 0"]),
+    ("mlp", [], InputError, ["1 inputs", "got 0"]),
+    ("mlp", [zeros(3, 7), zeros(3, 7)], InputError, ["1 inputs", "got 2"]),
+    ("select_position", [zeros(4, 5), np.array([1], np.int32)], DtypeError, ["input 1", "i64", "i32"]),
+    ("select_position", [zeros(4, 5), [1.5]], DtypeError, ["input 1", "i64", "1.5"]),
+    ("select_position", [zeros(4, 5), np.array([20])], ShapeError, ["node 5", "integer %7 is 20"]),
+    ("select_position", [zeros(4, 5), np.array([1 << 31])], InputError, ["2147483648", "32 bits"]),
+    ("symint_input", [zeros(11, 5), 12.5], DtypeError, ["input 1", "integer", "12.5"]),
+    ("symint_input", [zeros(11, 5), None], DtypeError, ["input 1", "integer"]),
+    ("symint_input", [zeros(11, 5), "4"], DtypeError, ["input 1", "integer"]),
+    ("symint_input", [zeros(11, 5), [4]], DtypeError, ["input 1", "scalar"]),
+    ("symint_input", [zeros(11, 5), 1 << 40], InputError, ["1099511627776", "32 bits"]),
+]
+
+
+@pytest.mark.parametrize(("name", "inputs", "error", "words"), REFUSED)
+def test_refused_before_anything_ran(
+    load: Load, name: str, inputs: list[object], error: type[Exception], words: list[str]
+) -> None:
+    method = load(name)
+    before = method.counters
+    with pytest.raises(error) as caught:
+        method(*inputs)
+    message = str(caught.value)
+    assert f"{name}.pte" in message
+    assert all(word in message for word in words), message
+    after = method.counters
+    assert after.dispatches == before.dispatches
+    assert after.bytes_uploaded == before.bytes_uploaded
+    assert after.bytes_read == before.bytes_read
+
+
+def test_torch_tensors_of_other_kinds(load: Load) -> None:
+    torch: Any = pytest.importorskip("torch")
+    method, x = load("mlp"), torch.zeros(3, 7)
+    for refused in (x.to(torch.complex64), x.to_sparse(), x.half(), x.to(torch.float8_e5m2), x.int()):
+        with pytest.raises(DtypeError):
+            method(refused)
+    parameter = torch.nn.Parameter(x)
+    assert isinstance(method(parameter)[0], torch.Tensor)
+    assert torch.equal(method(x.t().contiguous().t())[0], method(x)[0])
+
+
+@pytest.mark.parametrize("value", [1 << 31, -(1 << 31) - 1, 1 << 62])
+def test_integers_beyond_32_bits(load: Load, programs: Path, value: int) -> None:
+    case = read_cases(programs / "dtypes.npz")[0]
+    method = load("dtypes")
+    inputs = [array.copy() for array in case.inputs]
+    inputs[0][1, 2] = value
+    before = method.counters
+    with pytest.raises(DtypeError, match=f"32 bits.*{value}"):
+        method(*inputs)
+    assert method.counters.dispatches == before.dispatches
+    assert method.counters.bytes_uploaded == before.bytes_uploaded
+    assert_outputs(method(*case.inputs), case.outputs)
+
+
+def test_refused_calls_leave_states_alone(load: Load, programs: Path) -> None:
+    method = load("attention_cache")
+    for case in read_cases(programs / "attention_cache.npz"):
+        for wrong, error in (
+            ([*case.inputs[:3], np.array([13])], ShapeError),
+            ([*case.inputs[:3], np.array([0], np.int32)], DtypeError),
+            ([case.inputs[0], zeros(1, 6, 2, 4), *case.inputs[2:]], ShapeError),
+            (case.inputs[:3], InputError),
+        ):
+            with pytest.raises(error):
+                method(*wrong)
+        assert_outputs(method(*case.inputs), case.outputs)
+
+
+# Specs ------------------------------------------------------------------------------------------
+
+
+def described(method: pteron.Method) -> tuple[list[str], list[str]]:
+    return [str(spec) for spec in method.inputs], [str(spec) for spec in method.outputs]
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "outputs"),
+    [
+        ("mlp", ["f32[3, 7]"], ["f32[3, 5]"]),
+        ("mlp_dynamic", ["f32[≤17, 7]"], ["f32[≤17, 11]"]),
+        ("select_position", ["f32[≤11, 5]", "i64[1]"], ["f32[≤11, 5]"]),
+        ("symint_input", ["f32[11, 5]", "int"], ["f32[≤11, 5]"]),
+        ("symint_output", ["f32[≤11, ≤5]"], ["f32[≤11, ≤5]", "int"]),
+        (
+            "attention_cache",
+            ["f32[1, ≤5, 4, 4]", "f32[1, ≤5, 2, 4]", "f32[1, ≤5, 2, 4]", "i64[1]"],
+            ["f32[1, ≤5, 4, 4]"],
+        ),
+        ("cond", ["bool[]", "f32[2, 7]"], ["f32[2, 3]"]),
+    ],
+)
+def test_specs(load: Load, name: str, inputs: list[str], outputs: list[str]) -> None:
+    assert described(load(name)) == (inputs, outputs)
+
+
+def test_spec_fields(load: Load) -> None:
+    (spec,) = load("mlp_dynamic").inputs
+    assert (spec.kind, spec.dtype, spec.shape_max, spec.dynamic) == (
+        "tensor",
+        DType.F32,
+        (17, 7),
+        (True, False),
+    )
+    assert load("symint_input").inputs[1].kind == "int"
+
+
+def test_a_spec_is_enough_to_call(programs: Path) -> None:
+    """Every program takes zeros at its maximum shapes."""
+    for path in sorted(programs.glob("*.pte")):
+        with pteron.load(path, data=sorted(programs.glob(f"{path.stem}.*.ptd"))) as program:
+            for name in program:
+                method = program[name]
+                inputs = [
+                    np.zeros(spec.shape_max, spec.dtype.numpy) if spec.dtype else spec.value
+                    for spec in method.inputs
+                ]
+                outputs = method(*inputs)
+                for spec, output in zip(method.outputs, outputs, strict=True):
+                    if spec.dtype:
+                        assert output.dtype == spec.dtype.numpy
+                        dims = zip(output.shape, spec.shape_max, spec.dynamic, strict=True)
+                        assert all(size == most or (free and size < most) for size, most, free in dims)
+
+
+# Tensors on the GPU -----------------------------------------------------------------------------
+
+
+def test_outputs_stay_on_the_gpu(load: Load, device: pteron.Device) -> None:
+    method, x = load("mlp_dynamic"), np.ones((5, 7), np.float32)
+    (expected,) = method(x)
+    read = method.counters.bytes_read
+    (kept,) = method(x, on_gpu=True)
+    assert isinstance(kept, GpuTensor)
+    assert (kept.shape, kept.dtype, kept.device, kept.nbytes) == ((5, 11), DType.F32, device, 5 * 11 * 4)
+    assert "f32[5, 11]" in repr(kept)
+    assert method.counters.bytes_read == read
+    np.testing.assert_array_equal(kept.numpy(), expected)
+    np.testing.assert_array_equal(np.asarray(kept), expected)
+    np.testing.assert_array_equal(np.asarray(kept, np.float64), expected.astype(np.float64))
+    method(x * 2)
+    np.testing.assert_array_equal(kept.numpy(), expected)  # later calls do not change it
+
+
+def test_torch_from_the_gpu(load: Load) -> None:
+    torch: Any = pytest.importorskip("torch")
+    method, x = load("mlp_dynamic"), np.ones((5, 7), np.float32)
+    (kept,) = method(x, on_gpu=True)
+    assert isinstance(kept.torch(), torch.Tensor)
+    np.testing.assert_array_equal(kept.torch().numpy(), method(x)[0])
+
+
+def test_chained_calls_read_nothing_back(load: Load) -> None:
+    """mutable_buffer gives a tensor of the shape it takes."""
+    method = load("mutable_buffer")
+    other = load("mutable_buffer")
+    x: Any = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
+    on_host = x
+    for _ in range(5):
+        (x,) = method(x, on_gpu=True)
+        (on_host,) = other(on_host)
+    assert method.counters.bytes_read == 0
+    assert method.counters.bytes_uploaded == 3 * 5 * 4  # the first input only
+    np.testing.assert_array_equal(x.numpy(), on_host)
+
+
+def test_a_gpu_tensor_at_other_shapes(load: Load) -> None:
+    first, second = load("zero_dim"), load("two_delegates")
+    for rows in (3, 1, 13, 0):
+        (kept,) = first(np.ones((rows, 7), np.float32), on_gpu=True)
+        assert kept.shape == (rows, 5)
+    with pytest.raises(ShapeError, match=r"node 0 aten\.linear"):
+        second(kept)
+
+
+def test_a_gpu_tensor_of_another_dtype(load: Load) -> None:
+    (_, order) = load("two_delegates")(np.ones((3, 7), np.float32), on_gpu=True)
+    assert isinstance(order, np.ndarray)  # a host operator made it, so it is no GPU tensor
+    kept = load("norms")(np.ones((2, 3, 7), np.float32), on_gpu=True)
+    indices = kept[13]
+    assert isinstance(indices, GpuTensor)
+    assert indices.dtype is DType.I64
+    assert indices.numpy().dtype == np.int64
+    with pytest.raises(DtypeError, match="input 0: expected f32, got i64"):
+        load("mlp_dynamic")(indices)
+
+
+def test_a_gpu_tensor_of_another_device(load: Load, programs: Path, device: pteron.Device) -> None:
+    other = pteron.Device(device.adapter)
+    try:
+        with pteron.load(programs / "mutable_buffer.pte", device=other) as program:
+            (kept,) = program["forward"](zeros(3, 5), on_gpu=True)
+            assert kept.device is other
+            with pytest.raises(InputError, match=r"input 0.*another device"):
+                load("mutable_buffer")(kept)
+            program["forward"](kept)
+    finally:
+        other.close()
+    with pytest.raises(DeviceError, match="closed"):
+        kept.numpy()
+
+
+def test_zero_sized_dims(load: Load) -> None:
+    method = load("zero_dim")
+    for _ in range(2):
+        (found,) = method(zeros(0, 7))
+        assert found.shape == (0, 5)
+        assert found.dtype == np.float32
+    (kept,) = method(zeros(0, 7), on_gpu=True)
+    assert kept.numpy().shape == (0, 5)
+    assert method(zeros(2, 7))[0].shape == (2, 5)
+
+
+# States -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mutable_buffer", "mutable_buffer_host", "update_cache", "attention_cache"])
+def test_reset_brings_states_back(load: Load, programs: Path, name: str) -> None:
+    method, cases = load(name), read_cases(programs / f"{name}.npz")
+    for _ in range(3):
+        for case in cases:
+            assert_outputs(method(*case.inputs), case.outputs)
+        method.reset()
+
+
+# Plans ------------------------------------------------------------------------------------------
+
+
+def test_shapes_seen_before_are_not_planned_again(load: Load) -> None:
+    method = load("mlp_dynamic")
+    for rows in range(1, 18):
+        method(zeros(rows, 7))
+    plans = method.counters.plans
+    assert plans == 17  # the maximum was planned at load
+    for rows in (17, 1, 9, 3, 3):
+        method(zeros(rows, 7))
+    assert method.counters.plans == plans
+
+
+def test_kept_plans_are_bounded(load: Load, device: pteron.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More distinct shapes than are kept: still right, and no memory is gathered."""
+    assert 17 < plan_cache.PLANS_KEPT < 1000
+    monkeypatch.setattr(plan_cache, "PLANS_KEPT", 5)
+    method, x = load("mlp_dynamic"), np.random.default_rng(0).normal(size=(17, 7)).astype(np.float32)
+    (expected,) = method(x)
+    used = []
+    for rows in [*range(1, 18), *range(17, 0, -1), *range(1, 18)]:
+        (found,) = method(x[:rows])
+        np.testing.assert_allclose(found, expected[:rows], atol=1e-6)
+        used.append(device.buffer_bytes)
+    assert max(used) == max(used[:6])
+    assert method.counters.plans > 17  # some were forgotten and made again
+    plans = method.counters.plans
+    for rows in (17, 16, 15, 14, 13) * 3:
+        method(x[:rows])
+    assert method.counters.plans == plans  # the latest were kept
+
+
+# Closing ----------------------------------------------------------------------------------------
+
+
+def test_closed_programs_refuse(programs: Path) -> None:
+    with pteron.load(programs / "mlp.pte") as program:
+        method = program["forward"]
+        method(zeros(3, 7))
+    for use in (
+        lambda: method(zeros(3, 7)),
+        lambda: program["forward"],
+        method.reset,
+    ):
+        with pytest.raises(DeviceError, match="closed"):
+            use()
+    program.close()
+    program.close()
+    method.close()
+
+
+def test_tensors_outlive_their_program(programs: Path) -> None:
+    with pteron.load(programs / "mlp.pte") as program:
+        (expected,) = program["forward"](zeros(3, 7))
+        (kept,) = program["forward"](zeros(3, 7), on_gpu=True)
+    np.testing.assert_array_equal(kept.numpy(), expected)
+
+
+def test_closed_devices_refuse(programs: Path, device: pteron.Device) -> None:
+    own = pteron.Device(device.adapter)
+    program = pteron.load(programs / "mlp.pte", device=own)
+    method = program["forward"]
+    (kept,) = method(zeros(3, 7), on_gpu=True)
+    own.close()
+    own.close()
+    assert "closed" in repr(own)
+    for use in (lambda: method(zeros(3, 7)), kept.numpy, method.reset, own.check_open):
+        with pytest.raises(DeviceError, match="closed"):
+            use()
+    with pytest.raises(DeviceError, match="closed"):
+        pteron.load(programs / "mlp.pte", device=own)
+    program.close()  # gives nothing back, and says nothing
+
+
+def test_the_shared_device_is_opened_again(programs: Path) -> None:
+    """In a process of its own, for every other test uses the shared device."""
+    import subprocess
+    import sys
+
+    script = f"""
+import numpy as np, pteron
+first = pteron.Device.open()
+first.close()
+second = pteron.Device.open()
+assert second is not first and not second.is_closed
+pteron.load({str(programs / "mlp.pte")!r})["forward"](np.zeros((3, 7), np.float32))
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("name", ["mlp", "mutable_buffer", "two_delegates", "attention_cache", "norms"])
+def test_memory_is_given_back(programs: Path, device: pteron.Device, name: str) -> None:
+    gc.collect()
+    before = device.buffer_bytes
+    cases = read_cases(programs / f"{name}.npz")
+    with pteron.load(programs / f"{name}.pte") as program:
+        assert device.buffer_bytes == before  # nothing is uploaded before a method is asked for
+        method = program["forward"]
+        for case in cases:
+            outputs = method(*case.inputs, on_gpu=True)
+        assert device.buffer_bytes > before
+        assert sum(method.gpu_bytes.values()) > 0
+        del outputs
+    gc.collect()
+    assert device.buffer_bytes == before
+
+
+def test_a_dropped_program_gives_its_memory_back(programs: Path, device: pteron.Device) -> None:
+    gc.collect()
+    before = device.buffer_bytes
+    for _ in range(3):
+        pteron.load(programs / "mlp.pte")["forward"](zeros(3, 7))
+    gc.collect()
+    assert device.buffer_bytes == before
+
+
+def test_a_failed_load_gives_its_memory_back(
+    programs: Path, device: pteron.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gc.collect()
+    before = device.buffer_bytes
+    kept: list[Session] = []
+
+    def fail_at_the_second(session: Session) -> None:
+        kept.append(session)  # so that only closing it can free its memory
+        if len(kept) == 2:
+            assert device.buffer_bytes > before
+            raise GraphError("on purpose")
+
+    monkeypatch.setattr(Session, "_run_once", fail_at_the_second)
+    with pteron.load(programs / "two_delegates.pte") as program, pytest.raises(GraphError):
+        program["forward"]
+    assert device.buffer_bytes == before
+
+
+# Errors -----------------------------------------------------------------------------------------
+
+
+def test_public_names() -> None:
+    assert pteron.__all__ == sorted(pteron.__all__)
+    for name in pteron.__all__:
+        assert hasattr(pteron, name)
+
+
+def test_every_error_is_a_pteron_error() -> None:
+    from pteron import errors
+
+    found = [value for value in vars(errors).values() if isinstance(value, type)]
+    assert len(found) > 8
+    for error in found:
+        assert issubclass(error, PteronError)
+        assert error.__name__ in pteron.__all__
+        assert error.__doc__
+        assert error.__name__ in (errors.__doc__ or "")
+
+
+def test_unknown_methods(programs: Path) -> None:
+    with pteron.load(programs / "multi_method.pte") as program:
+        assert "encode" in program
+        assert "forward" not in program
+        assert len(program) == len(program.methods)
+        with pytest.raises(pteron.MethodError, match=r"no method 'forward'; it has .*encode") as caught:
+            program["forward"]
+        assert isinstance(caught.value, KeyError)
+        assert isinstance(caught.value, InputError)

@@ -1,0 +1,129 @@
+"""The interface of executorch.runtime: scripts written for it change one import."""
+
+from __future__ import annotations
+
+import inspect
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from golden import assert_outputs, read_cases
+
+import pteron
+from pteron import InputError, MethodError, Runtime
+from pteron.runtime import mirror
+
+
+def test_load_and_execute(programs: Path) -> None:
+    path = programs / "mlp.pte"
+    for source in (
+        path,
+        str(path),
+        path.read_bytes(),
+        bytearray(path.read_bytes()),
+        BytesIO(path.read_bytes()),
+    ):
+        program = Runtime.get().load_program(source)
+        assert program.method_names == {"forward"}
+        method = program.load_method("forward")
+        for case in read_cases(programs / "mlp.npz"):
+            outputs = method.execute(case.inputs)
+            assert isinstance(outputs, list)
+            assert_outputs(outputs, case.outputs)
+
+
+def test_torch_in_torch_out(programs: Path) -> None:
+    torch: Any = pytest.importorskip("torch")
+    method = Runtime.get().load_program(programs / "mlp.pte").load_method("forward")
+    (case, *_) = read_cases(programs / "mlp.npz")
+    (found,) = method.execute((torch.from_numpy(case.inputs[0]),))
+    assert isinstance(found, torch.Tensor)
+    np.testing.assert_allclose(found.numpy(), case.outputs[0], atol=1e-5)
+
+
+def test_options_of_loading(programs: Path) -> None:
+    (weights,) = programs.glob("external_host.*.ptd")
+    program = Runtime.get().load_program(
+        programs / "external_host.pte",
+        verification=mirror.Verification.Minimal,
+        enable_etdump=False,
+        debug_buffer_size=0,
+        data_path=weights,
+    )
+    for case in read_cases(programs / "external_host.npz"):
+        assert_outputs(program.load_method("forward").execute(case.inputs), case.outputs)
+
+
+def test_one_runtime() -> None:
+    assert Runtime.get() is Runtime.get()
+
+
+def test_one_method_for_one_name(programs: Path) -> None:
+    """Its state goes on, however often it is asked for."""
+    program = Runtime.get().load_program(programs / "mutable_buffer.pte")
+    for case in read_cases(programs / "mutable_buffer.npz"):
+        assert_outputs(program.load_method("forward").execute(case.inputs), case.outputs)
+
+
+def test_metadata(programs: Path) -> None:
+    program = Runtime.get().load_program(programs / "dtypes.pte")
+    for metadata in (program.metadata("forward"), program.load_method("forward").metadata):
+        assert (metadata.name(), metadata.num_inputs(), metadata.num_outputs()) == ("forward", 4, 6)
+        infos = [metadata.input_tensor_meta(index) for index in range(4)]
+        assert [info.dtype() for info in infos] == [4, 3, 11, 6]  # torch's Long, Int, Bool, Float
+        assert [info.sizes() for info in infos] == [(3, 5)] * 4
+        assert [info.nbytes() for info in infos] == [120, 60, 15, 60]
+        assert metadata.output_tensor_meta(5).dtype() == 6
+        with pytest.raises(InputError, match="value 6 of 6"):
+            metadata.output_tensor_meta(6)
+
+
+def test_metadata_takes_no_memory(programs: Path, device: pteron.Device) -> None:
+    before = device.buffer_bytes
+    program = Runtime.get().load_program(programs / "mlp_dynamic.pte")
+    assert program.metadata("forward").input_tensor_meta(0).sizes() == (17, 7)
+    assert device.buffer_bytes == before
+
+
+def test_unknown_methods(programs: Path) -> None:
+    program = Runtime.get().load_program(programs / "mlp.pte")
+    for ask in (program.load_method, program.metadata):
+        with pytest.raises(MethodError, match="no method 'backward'"):
+            ask("backward")
+        with pytest.raises(KeyError):  # what executorch raises
+            ask("backward")
+
+
+def test_registries() -> None:
+    registry = Runtime.get().backend_registry
+    assert registry.registered_backend_names == ["VulkanBackend"]
+    assert registry.is_available("VulkanBackend")
+    assert not registry.is_available("XnnpackBackend")
+    assert "aten.linear.default" in Runtime.get().operator_registry.operator_names
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in vars(kind) if not name.startswith("_")}
+
+
+def test_names_are_those_of_executorch() -> None:
+    theirs: Any = pytest.importorskip("executorch.runtime")
+    portable: Any = pytest.importorskip("executorch.extension.pybindings.portable_lib")
+    pairs = [
+        (theirs.Runtime, mirror.Runtime, {"get", "load_program"}),
+        (theirs.Program, mirror.RuntimeProgram, set()),
+        (theirs.Method, mirror.RuntimeMethod, set()),
+        (theirs.BackendRegistry, mirror.BackendRegistry, set()),
+        (theirs.OperatorRegistry, mirror.OperatorRegistry, set()),
+        (portable.MethodMeta, mirror.MethodMeta, set()),
+        (portable.TensorInfo, mirror.TensorInfo, set()),
+    ]
+    # What concerns ExecuTorch's own memory and tracing has no counterpart.
+    absent = {"write_etdump_result_to_file", "attribute_tensor_meta", "num_attributes", "is_memory_planned"}
+    for there, here, names in pairs:
+        assert (public(there) | names) - absent <= public(here)
+    parameters = inspect.signature(theirs.Runtime.load_program).parameters
+    assert list(parameters) == list(inspect.signature(mirror.Runtime.load_program).parameters)
+    assert [member.name for member in mirror.Verification] == ["Minimal", "InternalConsistency"]

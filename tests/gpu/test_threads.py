@@ -1,0 +1,159 @@
+"""Calls from several threads are served one after the other: right results, whole states, no crash."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden import assert_outputs, read_cases
+
+import pteron
+
+THREADS = 4
+TIMEOUT = 120
+
+
+def together(*jobs: Callable[[], object]) -> list[object]:
+    """Run jobs in a thread each, all starting at once; the first error of any is raised."""
+    start = threading.Barrier(len(jobs))
+
+    def run(job: Callable[[], object]) -> object:
+        start.wait(TIMEOUT)
+        return job()
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        return [future.result(TIMEOUT) for future in [pool.submit(run, job) for job in jobs]]
+
+
+@pytest.mark.parametrize("name", ["mlp_dynamic", "two_delegates", "select_position", "host_only"])
+def test_one_method(programs: Path, name: str) -> None:
+    """Every thread at shapes and positions of its own."""
+    cases = read_cases(programs / f"{name}.npz")
+    with pteron.load(programs / f"{name}.pte") as program:
+        method = program["forward"]
+
+        def run(first: int) -> None:
+            for step in range(24):
+                case = cases[(first + step) % len(cases)]
+                assert_outputs(method(*case.inputs), case.outputs)
+
+        together(*(lambda first=first: run(first) for first in range(THREADS)))
+        assert method.counters.calls == THREADS * 24
+
+
+def test_two_methods_of_one_program(programs: Path) -> None:
+    cases = read_cases(programs / "multi_method.npz")
+    with pteron.load(programs / "multi_method.pte") as program:
+
+        def run(name: str) -> None:
+            for case in (case for case in cases * 10 if case.method == name):
+                assert_outputs(program[name](*case.inputs), case.outputs)
+
+        together(*(lambda name=name: run(name) for name in ("encode", "decode") * 2))
+
+
+def test_programs_on_the_shared_device(programs: Path) -> None:
+    """Loading, calling, keeping tensors and closing, all at the same time."""
+
+    def run(name: str) -> None:
+        cases = read_cases(programs / f"{name}.npz")
+        for _ in range(4):
+            with pteron.load(programs / f"{name}.pte") as program:
+                for case in cases:
+                    kept = program["forward"](*case.inputs, on_gpu=True)
+                    assert_outputs(kept, case.outputs)
+
+    together(*(lambda n=n: run(n) for n in ("mlp", "attention_cache", "norms", "mutable_buffer")))
+
+
+def test_a_state_is_updated_whole(programs: Path) -> None:
+    """Each call adds its input to the state: in whatever order, none is lost and none is torn."""
+    with pteron.load(programs / "mutable_buffer.pte") as program:
+        method = program["forward"]
+        one = np.ones((3, 5), np.float32)
+        initial = method(np.zeros((3, 5), np.float32))[0] / 2
+
+        def run() -> list[float]:
+            seen = []
+            for _ in range(25):
+                grown = method(one)[0] / 2 - initial
+                assert (grown == grown[0, 0]).all()
+                seen.append(float(grown[0, 0]))
+            return seen
+
+        seen = together(*[run] * THREADS)
+        counts = sorted(count for of_thread in seen for count in of_thread)  # type: ignore[attr-defined]
+        assert counts == list(range(1, 25 * THREADS + 1))
+
+
+def test_a_state_on_the_host_is_updated_whole(programs: Path) -> None:
+    cases = read_cases(programs / "mutable_buffer_host.npz")
+    with pteron.load(programs / "mutable_buffer_host.pte") as program:
+        method = program["forward"]
+        together(*(lambda: [method(*case.inputs) for case in cases * 5] for _ in range(THREADS)))
+        method.reset()
+        for case in cases:
+            assert_outputs(method(*case.inputs), case.outputs)
+
+
+def test_a_method_is_loaded_once(programs: Path) -> None:
+    for _ in range(5):
+        with pteron.load(programs / "mutable_buffer.pte") as program:
+            found = together(*(lambda: program["forward"] for _ in range(THREADS)))
+            assert len({id(method) for method in found}) == 1
+
+
+def test_closing_while_others_call(programs: Path) -> None:
+    """A call either gives its result or says that the program is closed."""
+    (case, *_) = read_cases(programs / "mlp.npz")
+    for _ in range(5):
+        program = pteron.load(programs / "mlp.pte")
+        method = program["forward"]
+
+        def call(method: pteron.Method = method) -> int:
+            for count in range(1000):
+                try:
+                    assert_outputs(method(*case.inputs), case.outputs)
+                except pteron.DeviceError:
+                    return count
+            return -1
+
+        assert all(count != -1 for count in together(call, call, program.close))
+        with pytest.raises(pteron.DeviceError, match="closed"):
+            method(*case.inputs)
+
+
+def test_tensors_are_read_and_freed_anywhere(programs: Path, device: pteron.Device) -> None:
+    (case, *_) = read_cases(programs / "mlp.npz")
+    with pteron.load(programs / "mlp.pte") as program:
+        method = program["forward"]
+        (expected,) = method(*case.inputs)
+        before = device.buffer_bytes
+
+        def run() -> None:
+            for _ in range(25):
+                (kept,) = method(*case.inputs, on_gpu=True)
+                np.testing.assert_array_equal(kept.numpy(), expected)
+
+        together(*[run] * THREADS)
+        assert device.buffer_bytes == before
+
+
+def test_two_devices(programs: Path, device: pteron.Device) -> None:
+    cases = read_cases(programs / "mlp_dynamic.npz")
+    others = [pteron.Device(device.adapter) for _ in range(2)]
+    try:
+
+        def run(own: pteron.Device) -> None:
+            with pteron.load(programs / "mlp_dynamic.pte", device=own) as program:
+                for case in cases * 4:
+                    assert_outputs(program["forward"](*case.inputs), case.outputs)
+
+        together(*(lambda own=own: run(own) for own in (*others, device)))
+    finally:
+        for other in others:
+            other.close()

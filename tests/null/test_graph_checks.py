@@ -1,0 +1,474 @@
+"""Programs that contradict themselves are refused when they are loaded, by an error that names the place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pteron
+from pteron import DType, GraphError, PteronError, UnsupportedError
+from pteron.format import (
+    ConstantRecord,
+    DelegateCall,
+    DelegateGraph,
+    EValue,
+    IndexList,
+    Instruction,
+    JumpFalseCall,
+    KernelCall,
+    MethodRecord,
+    MoveCall,
+    NodeRecord,
+    TensorRecord,
+    VkSymInt,
+    VkTensor,
+    VkValue,
+    VkValueList,
+)
+from pteron.graph import Graph, build
+from pteron.ops import Target
+from pteron.passes import prepare
+from pteron.runtime.checks import check_method
+from pteron.runtime.host import HostOperator, Parameter, find_operator
+
+# Delegates --------------------------------------------------------------------------------------
+
+
+def tensor(*dims: int, dtype: DType = DType.F32, constant: int | None = None) -> VkTensor:
+    return VkTensor(dtype, dims, constant, None, None)
+
+
+def delegate(
+    values: Sequence[VkValue],
+    nodes: Sequence[tuple[str, Sequence[int]]],
+    inputs: Sequence[int] = (0,),
+    outputs: Sequence[int] = (1,),
+    constants: Sequence[ConstantRecord] = (),
+) -> DelegateGraph:
+    return DelegateGraph(
+        name="written.pte, forward, delegate 0",
+        version="0",
+        nodes=tuple(NodeRecord(index, name, tuple(args)) for index, (name, args) in enumerate(nodes)),
+        values=tuple(values),
+        input_ids=tuple(inputs),
+        output_ids=tuple(outputs),
+        constants=tuple(constants),
+    )
+
+
+def stored(count: int, key: str | None = None) -> ConstantRecord:
+    return ConstantRecord(key, 4 * count, memoryview(bytes(4 * count)))
+
+
+def load(record: DelegateGraph) -> Graph:
+    """What loading does with a delegate, up to the device."""
+    graph = build(record)
+    prepare(graph, Target())
+    return graph
+
+
+X = tensor(2, 3)
+RELU = "aten.relu.default"
+PREPACK = "et_vk.prepack.default"
+
+WRONG: dict[str, tuple[DelegateGraph, list[str]]] = {
+    "a constant without data": (
+        delegate(
+            [X, tensor(2, 3), tensor(2, 3, constant=0)],
+            [("aten.mul.Tensor", (0, 2, 1))],
+            constants=[ConstantRecord("layer.weight", 24, None)],
+        ),
+        ["node 0 aten.mul.Tensor", "%2", "'layer.weight'", "data=[...]"],
+    ),
+    "a constant too small for its dims": (
+        delegate(
+            [X, tensor(2, 3), tensor(2, 3, constant=0)],
+            [("aten.mul.Tensor", (0, 2, 1))],
+            constants=[stored(5)],
+        ),
+        ["node 0 aten.mul.Tensor", "%2:f32[2, 3]", "needs 24 bytes", "has 20"],
+    ),
+    "a constant too large for its dtype": (
+        delegate(
+            [X, tensor(2, 3), tensor(2, 3, dtype=DType.F16, constant=0)],
+            [(RELU, (0, 1)), ("aten.mul.Tensor", (0, 2, 1))],
+            constants=[stored(6)],
+        ),
+        ["node 1 aten.mul.Tensor", "%2:f16[2, 3]", "needs 12 bytes", "has 24"],
+    ),
+    "prepack of unequal shapes": (
+        delegate([X, tensor(3, 2), tensor(2, 3, constant=0)], [(PREPACK, (2, 1))], constants=[stored(6)]),
+        ["node 0 et_vk.prepack.default", "%2:f32[2, 3]", "%1:f32[3, 2]"],
+    ),
+    "prepack into another dtype": (
+        delegate(
+            [X, tensor(2, 3, dtype=DType.I32), tensor(2, 3, constant=0)],
+            [(PREPACK, (2, 1))],
+            constants=[stored(6)],
+        ),
+        ["node 0 et_vk.prepack.default", "%2:f32[2, 3]", "%1:i32[2, 3]"],
+    ),
+    "prepack of what is no constant": (
+        delegate([X, tensor(2, 3)], [(PREPACK, (0, 1))]),
+        ["node 0 et_vk.prepack.default", "%0", "not a constant"],
+    ),
+    "a number for a tensor": (
+        delegate([X, tensor(2, 3), 7], [("aten.mul.Tensor", (0, 2, 1))]),
+        ["node 0 aten.mul.Tensor", "other: a tensor", "int"],
+    ),
+    "a tensor for a number": (
+        delegate([X, tensor(2, 3)], [("aten.unsqueeze_copy.default", (0, 0, 1))]),
+        ["node 0 aten.unsqueeze_copy.default", "dim: an integer", "Tensor"],
+    ),
+    "a broken number for an integer": (
+        delegate([X, tensor(2, 3), 0.5], [("aten.unsqueeze_copy.default", (0, 2, 1))]),
+        ["node 0 aten.unsqueeze_copy.default", "dim: an integer", "float"],
+    ),
+    "None for a tensor": (
+        delegate([X, tensor(2, 3), None], [("aten.mul.Tensor", (0, 2, 1))]),
+        ["node 0 aten.mul.Tensor", "other: a tensor", "NoneType"],
+    ),
+    "a number for an output": (
+        delegate([X, tensor(2, 3), 7], [(RELU, (0, 2))]),
+        ["node 0 aten.relu.default", "outputs", "7"],
+    ),
+    "a SymInt for an output": (
+        delegate([X, tensor(2, 3), VkSymInt(1)], [(RELU, (0, 2))]),
+        ["node 0 aten.relu.default", "outputs", "SymInt"],
+    ),
+    "too few arguments": (
+        delegate([X, tensor(2, 3)], [(RELU, (0, 1)), ("aten.mul.Tensor", (0, 1))]),
+        ["node 1 aten.mul.Tensor", "expected 3 arguments, found 2"],
+    ),
+    "too many arguments": (
+        delegate([X, tensor(2, 3)], [(RELU, (0, 0, 1))]),
+        ["node 0 aten.relu.default", "expected 2 arguments, found 3"],
+    ),
+    "too few outputs": (
+        delegate(
+            [X, tensor(2, 3), (3,), None, 1e-5, VkValueList((1,))],
+            [("aten.native_layer_norm.default", (0, 2, 3, 3, 4, 5))],
+        ),
+        ["node 0 aten.native_layer_norm.default", "outputs"],
+    ),
+    "a tensor read before it is written": (
+        delegate([X, tensor(2, 3), tensor(2, 3)], [("aten.mul.Tensor", (0, 2, 1)), (RELU, (0, 2))]),
+        ["node 0 aten.mul.Tensor", "reads %2:f32[2, 3]", "before"],
+    ),
+    "an output that nothing writes": (
+        delegate([X, tensor(2, 3), tensor(2, 3)], [(RELU, (0, 1))], outputs=(1, 2)),
+        ["output", "%2:f32[2, 3]", "before"],
+    ),
+    "a SymInt output that nothing computes": (
+        delegate([X, tensor(2, 3), VkSymInt(1)], [(RELU, (0, 1))], outputs=(1, 2)),
+        ["output", "%2:SymInt"],
+    ),
+    "a list that contains itself": (
+        delegate([X, tensor(2, 3), VkValueList((0, 2)), 0], [("aten.cat.default", (2, 3, 1))]),
+        ["list %2 contains itself"],
+    ),
+    "lists that contain each other": (
+        delegate(
+            [X, tensor(2, 3), VkValueList((3,)), VkValueList((2,)), 0], [("aten.cat.default", (2, 4, 1))]
+        ),
+        ["contains itself"],
+    ),
+    "a list for a tensor at the border": (
+        delegate([VkValueList((1,)), tensor(2, 3)], [], inputs=(0,), outputs=(1,)),
+        ["input 0", "%0", "neither a tensor nor a SymInt"],
+    ),
+    "a SymInt of what is no input": (
+        delegate(
+            [tensor(2, dtype=DType.I32), tensor(2, dtype=DType.I32), 0, VkSymInt(0)],
+            [(RELU, (0, 1)), ("et_vk.select_as_symint.default", (1, 2, 2, 3))],
+        ),
+        ["node 1 et_vk.select_as_symint.default", "graph input"],
+    ),
+    "a SymInt of floats": (
+        delegate([X, tensor(2, 3), 0, VkSymInt(0)], [("et_vk.select_as_symint.default", (0, 2, 2, 3))]),
+        ["node 0 et_vk.select_as_symint.default", "integers, not f32"],
+    ),
+    "a SymInt beyond the input": (
+        delegate(
+            [tensor(2, dtype=DType.I32), tensor(2), 0, 2, VkSymInt(0)],
+            [("et_vk.select_as_symint.default", (0, 2, 3, 4))],
+        ),
+        ["node 0 et_vk.select_as_symint.default", "no element 2 along dim 0"],
+    ),
+    "a SymInt along a live dim": (
+        delegate(
+            [tensor(2, dtype=DType.I32), tensor(2), 0, VkSymInt(0)],
+            [("et_vk.select_as_symint.default", (0, 3, 2, 3))],
+        ),
+        ["node 0 et_vk.select_as_symint.default"],
+    ),
+    "a cache read besides": (
+        delegate(
+            [tensor(1, 5, 2, 4), tensor(1), tensor(1, 5, 2, 4, constant=0), 0],
+            [("update_cache.default", (2, 2, 3, 1))],
+            constants=[stored(40)],
+        ),
+        ["node 0 update_cache.default", "updated in place and read"],
+    ),
+    "more elements than can be addressed": (
+        delegate([X, tensor(1 << 20, 1 << 20)], [(RELU, (0, 1))]),
+        ["%1:f32[1048576, 1048576]", "more elements"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_graph_is_refused(what: str) -> None:
+    record, words = WRONG[what]
+    with pytest.raises(GraphError) as caught:
+        load(record)
+    message = str(caught.value)
+    assert "written.pte, forward, delegate 0" in message
+    assert all(word in message for word in words), message
+
+
+def test_a_right_graph_is_not() -> None:
+    record = delegate([X, tensor(2, 3), tensor(2, 3, constant=0)], [("aten.mul.Tensor", (0, 2, 1))])
+    assert load(replace(record, constants=(stored(6),))).nodes
+
+
+def test_numbers_may_arrive_in_the_other_kind() -> None:
+    """Exporters keep one value for 1 and 1.0."""
+    load(delegate([X, tensor(2, 1, 3), 1.0], [("aten.unsqueeze_copy.default", (0, 2, 1))]))
+
+
+def test_unsupported_operators_of_a_graph_are_all_listed() -> None:
+    record = delegate([X, tensor(2, 3)], [("aten.bogus.default", (0, 1)), (RELU, (0, 1)), ("a.b.c", (0, 1))])
+    nodes = (*record.nodes, NodeRecord(3, "a.b.c", (0, 1)))
+    with pytest.raises(UnsupportedError, match=r"a\.b\.c \(2x\), aten\.bogus\.default \(1x\)"):
+        load(replace(record, nodes=nodes))
+
+
+# Files ------------------------------------------------------------------------------------------
+
+
+def patched(path: Path, replacements: Mapping[bytes, bytes]) -> bytes:
+    data = path.read_bytes()
+    for old, new in replacements.items():
+        assert len(old) == len(new)
+        assert old in data
+        data = data.replace(old, new)
+    return data
+
+
+def test_everything_unsupported_in_one_error(programs: Path) -> None:
+    """Of several delegates, and outside of them."""
+    replaced = {b"mul.Tensor": b"mol.Tensor", b"linear": b"lineal", b"cumsum": b"cumsim", b"::erf": b"::orf"}
+    with pytest.raises(UnsupportedError) as caught:
+        pteron.load(patched(programs / "mutable_buffer_host.pte", replaced))
+    for name in ("aten.mol.Tensor", "aten.lineal.default", "aten::cumsim", "aten::orf"):
+        assert str(caught.value).count(name) == 1
+
+
+def test_several_methods_in_one_error(programs: Path) -> None:
+    data = patched(
+        programs / "multi_method.pte", {b"aten.tanh.": b"aten.tinh.", b"aten.linear": b"aten.lineal"}
+    )
+    with pytest.raises(UnsupportedError, match=r"aten\.lineal\.default, aten\.tinh\.default"):
+        pteron.load(data)
+
+
+def test_another_backend(programs: Path) -> None:
+    data = patched(programs / "two_delegates.pte", {b"VulkanBackend": b"OthersBackend"})
+    with pytest.raises(UnsupportedError, match="forward: delegates for OthersBackend; only VulkanBackend"):
+        pteron.load(data)
+
+
+def test_missing_weight_files(programs: Path) -> None:
+    with pytest.raises(
+        GraphError, match=r"node \d+ aten\.linear\.default.*key '\w+' is neither in the program"
+    ) as caught:
+        pteron.load(programs / "external_weights.pte")
+    assert "load(..., data=[...])" in str(caught.value)
+    (first, *_) = sorted(programs.glob("external_weights.*.ptd"))
+    with pytest.raises(GraphError, match="key"):
+        pteron.load(programs / "external_weights.pte", data=first)
+
+
+def test_missing_weight_files_of_the_host(programs: Path) -> None:
+    with pytest.raises(GraphError, match=r"forward: tensor '[\w.]+' is not in the weight files"):
+        pteron.load(programs / "external_host.pte")
+
+
+def test_weight_files_that_disagree(programs: Path) -> None:
+    (path,) = programs.glob("external_host.*.ptd")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 0xFF
+    with pytest.raises(pteron.FormatError, match="differs from the one in another weight file"):
+        pteron.load(programs / "external_host.pte", data=[path, bytes(data)])
+
+
+def test_what_is_no_program(tmp_path: Path, programs: Path) -> None:
+    empty = tmp_path / "empty.pte"
+    empty.touch()
+    sources: list[tuple[Path | bytes, str]] = [
+        (tmp_path, "directory"),
+        (tmp_path / "missing.pte", "no such file"),
+        (empty, "empty"),
+        (b"", "empty"),
+        (b"text, not a program, however long it may be", "identifier"),
+        (sorted(programs.glob("*.ptd"))[0], "identifier"),
+    ]
+    for source, words in sources:
+        with pytest.raises(pteron.FormatError, match=words):
+            pteron.load(source)
+    with pytest.raises(pteron.FormatError, match="not a weight file"):
+        pteron.load(programs / "mlp.pte", data=programs / "mlp.pte")
+
+
+# Instructions -----------------------------------------------------------------------------------
+
+
+def value(*sizes: int, dtype: DType = DType.F32, constant: bool = False) -> TensorRecord:
+    data = memoryview(bytes(1024)) if constant else None
+    order = tuple(range(len(sizes)))
+    return TensorRecord(dtype, sizes, order, "bound", data, constant, False, not constant, None, False)
+
+
+def method(
+    values: Sequence[EValue], instructions: Sequence[Instruction], operators: Sequence[str] = ()
+) -> MethodRecord:
+    return MethodRecord(
+        name="forward",
+        values=tuple(values),
+        inputs=(0,),
+        outputs=(1,),
+        instructions=tuple(instructions),
+        operators=tuple(operators),
+        delegates=(),
+        buffer_sizes=(0, 1024),
+        input_spec="",
+        output_spec="",
+    )
+
+
+ADD = HostOperator(
+    lambda arguments: {},
+    (
+        Parameter("self", "Tensor"),
+        Parameter("dim", "Optional[List[int]]"),
+        Parameter("alpha", "number"),
+        Parameter("tensors", "List[Tensor]"),
+        Parameter("out", "Tensor", is_written=True, is_read=False),
+    ),
+)
+NATIVE = find_operator("executorch_prim::add.Scalar")
+assert NATIVE is not None
+ARGUMENTS: list[EValue] = [
+    value(2, 3),
+    value(2, 3),
+    1,
+    IndexList("int", (2,)),
+    IndexList("tensor", (0, 1)),
+    None,
+]
+WRONG_CALLS: dict[str, tuple[Sequence[int], Any, str]] = {
+    "too few arguments": ((0, 3, 2, 4), None, "at least 5 arguments, found 4"),
+    "no arguments": ((), None, "at least 5 arguments, found 0"),
+    "a number for a tensor": ((2, 3, 2, 4, 1), None, "argument self takes Tensor, found 1"),
+    "a tensor for a list": ((0, 0, 2, 4, 1), None, r"argument dim takes .*found a tensor f32\[2, 3\]"),
+    "a tensor for a number": ((0, 3, 0, 4, 1), None, "argument alpha takes number, found a tensor"),
+    "a list for a number": ((0, 3, 3, 4, 1), None, "argument alpha takes number, found a list of int"),
+    "numbers for tensors": ((0, 3, 2, 3, 1), None, r"argument tensors takes List\[Tensor\], found a list"),
+    "text for a tensor": ((0, 3, 2, 4, 5), "text", "argument out takes Tensor, found 'text'"),
+    "a constant for an output": ((0, 3, 2, 4, 5), value(2, 3, constant=True), "%5 is a constant"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_CALLS)
+def test_a_wrong_host_call_is_refused(what: str) -> None:
+    args, last, words = WRONG_CALLS[what]
+    record = method([*ARGUMENTS[:5], last], [KernelCall(0, tuple(args))], ["custom::add.out"])
+    with pytest.raises(GraphError, match=f"here, instruction 0: custom::add.out: .*{words}"):
+        check_method("here", record, [ADD], [])
+
+
+def test_a_right_host_call_is_not() -> None:
+    for args in ((0, 3, 2, 4, 1), (0, 5, 2, 4, 1), (0, 3, 2, 4, 1, 1)):
+        check_method("here", method(ARGUMENTS, [KernelCall(0, args)], ["custom::add.out"]), [ADD], [])
+
+
+def graph_of(inputs: Sequence[VkValue], outputs: Sequence[VkValue]) -> Graph:
+    count = len(inputs)
+    values = [*inputs, *outputs]
+    return build(delegate(values, [], range(count), range(count, len(values))))
+
+
+WRONG_BORDERS: dict[str, tuple[list[EValue], Graph, str]] = {
+    "mutated buffers among the outputs": (
+        [value(2, 3), value(2, 3)],
+        graph_of([X], [X, X]),
+        "1 inputs and 2 outputs, but is given 2 values.*alias_buffer_mutations=True",
+    ),
+    "a larger tensor": (
+        [value(2, 4), value(2, 3)],
+        graph_of([X], [X]),
+        r"input 0 .*%0 is a tensor f32\[2, 4\]",
+    ),
+    "a smaller output": ([value(2, 3), value(2)], graph_of([X], [X]), r"output 0 .*%1 is a tensor f32\[2\]"),
+    "integers for floats": (
+        [value(2, 3, dtype=DType.I64), value(2, 3)],
+        graph_of([X], [X]),
+        r"input 0 .*%0 is a tensor i64",
+    ),
+    "a number for a tensor": ([3, value(2, 3)], graph_of([X], [X]), "input 0 .*%0 is 3, not a tensor"),
+    "a text for a SymInt": (["3", value(2, 3)], graph_of([VkSymInt(0)], [X]), "%0 is '3', not an integer"),
+    "a vector for a SymInt": (
+        [value(2, 3), value(2, dtype=DType.I64)],
+        graph_of([X], [VkSymInt(0)]),
+        "output 0 .*not one integer",
+    ),
+    "a constant output": (
+        [value(2, 3), value(2, 3, constant=True)],
+        graph_of([X], [X]),
+        "output 0 .*%1 is written, but is a constant",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_BORDERS)
+def test_a_wrong_delegate_call_is_refused(what: str) -> None:
+    values, graph, words = WRONG_BORDERS[what]
+    with pytest.raises(GraphError, match=f"here, instruction 0: .*{words}"):
+        check_method("here", method(values, [DelegateCall(0, (0, 1))]), [], [graph])
+
+
+def test_integers_at_the_border() -> None:
+    graph = graph_of([VkSymInt(0), tensor(2, dtype=DType.I32)], [VkSymInt(0)])
+    for first in (None, 7, value(dtype=DType.I64)):
+        values = [first, value(2, dtype=DType.I64), value(1, dtype=DType.I64)]
+        check_method("here", method(values, [DelegateCall(0, (0, 1, 2))]), [], [graph])
+
+
+def test_jumps_that_never_end_are_refused() -> None:
+    values: list[EValue] = [value(2, 3), value(2, 3), False, 1]
+    back = JumpFalseCall(2, 0)
+    with pytest.raises(GraphError, match="instruction 1: a jump back to instruction 0"):
+        check_method("here", method(values, [MoveCall(0, 1), back]), [], [])
+    with pytest.raises(GraphError, match="instruction 0: a jump back to instruction 0"):
+        check_method("here", method(values, [back]), [], [])
+    changed: list[Instruction] = [KernelCall(0, (3, 3, 2)), back]
+    assert NATIVE is not None
+    check_method("here", method(values, changed, ["executorch_prim::add.Scalar"]), [NATIVE], [])
+    with pytest.raises(GraphError, match="instruction 0: a jump on 'text'"):
+        check_method("here", method([value(1), value(1), "text"], [JumpFalseCall(2, 1)]), [], [])
+
+
+def test_moves_between_kinds_are_refused() -> None:
+    with pytest.raises(GraphError, match="instruction 0: value %0 is moved to %1"):
+        check_method("here", method([value(2), 3], [MoveCall(0, 1)]), [], [])
+
+
+def test_errors_of_loading_are_format_errors() -> None:
+    assert issubclass(GraphError, pteron.FormatError)
+    assert issubclass(UnsupportedError, pteron.FormatError)
+    assert issubclass(pteron.FormatError, PteronError)

@@ -1,0 +1,224 @@
+"""Instructions on the host: values that are written, moved, updated in place, looped over; states; errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pteron import DType, GraphError, HostError
+from pteron.errors import FormatError
+from pteron.format import (
+    EValue,
+    FreeCall,
+    IndexList,
+    Instruction,
+    JumpFalseCall,
+    KernelCall,
+    MethodRecord,
+    MoveCall,
+    TensorRecord,
+)
+from pteron.runtime import interpreter
+from pteron.runtime.host import HostOperator, find_operator
+from pteron.runtime.interpreter import Interpreter
+from pteron.runtime.values import HostTensor
+
+X = np.array([1, 2, 3], np.float32)
+ONE = np.ones(3, np.float32)
+
+
+def tensor(
+    *sizes: int,
+    dtype: DType = DType.F32,
+    data: Any = None,
+    is_constant: bool = False,
+    dynamism: Any = "bound",
+) -> TensorRecord:
+    view = None if data is None else memoryview(np.asarray(data, dtype.numpy).tobytes())
+    is_mutable = data is not None and not is_constant
+    order = tuple(range(len(sizes)))
+    return TensorRecord(dtype, sizes, order, dynamism, view, is_constant, is_mutable, True, None, False)
+
+
+class Machine:
+    """A method of one input, %0, written out by hand."""
+
+    def __init__(
+        self,
+        values: Sequence[EValue],
+        operators: Sequence[str],
+        instructions: Sequence[Instruction],
+        outputs: Sequence[int] = (1,),
+    ) -> None:
+        found = [find_operator(name) for name in operators]
+        if None in found:
+            pytest.skip("needs PyTorch")
+        record = MethodRecord(
+            "forward", tuple(values), (0,), tuple(outputs), tuple(instructions), tuple(operators), (),
+            (0, 1024), "", "",
+        )  # fmt: skip
+        runnable: list[HostOperator] = [operator for operator in found if operator is not None]
+        self.interpreter = Interpreter("written.pte", record, runnable, [])
+
+    def __call__(self, x: np.ndarray[Any, Any] = X) -> list[Any]:
+        dtype = DType.of(x.dtype)
+        assert dtype is not None
+        outputs = self.interpreter.run([HostTensor(x, dtype)], keep=False)
+        return [output.array if isinstance(output, HostTensor) else output for output in outputs]
+
+
+def test_updated_in_place_is_a_state() -> None:
+    """A buffer without an initial value that an in-place operator changes, whichever operator it is."""
+    machine = Machine([tensor(3), tensor(3), 1], ["aten::add_.Tensor"], [KernelCall(0, (1, 0, 2, 1))])
+    for times in (1, 2, 3):
+        np.testing.assert_array_equal(machine()[0], X * times)
+    machine.interpreter.reset()
+    np.testing.assert_array_equal(machine()[0], X)
+
+
+def test_written_then_updated_is_none() -> None:
+    """What an instruction before gives a value of its own starts anew at every call, at any size."""
+    calls: list[Instruction] = [KernelCall(0, (0, 1, 1)), KernelCall(1, (1, 0, 2, 1))]
+    machine = Machine([tensor(3), tensor(3), 1], ["aten::neg.out", "aten::add_.Tensor"], calls)
+    for x in (X, X[:2], X):
+        np.testing.assert_array_equal(machine(x)[0], np.zeros_like(x))
+
+
+def test_a_state_starts_from_its_initial_value() -> None:
+    values: list[EValue] = [tensor(3), tensor(3, data=[5, 6, 7]), False]
+    machine = Machine(values, ["aten::copy_"], [KernelCall(0, (1, 0, 2, 1))])
+    np.testing.assert_array_equal(machine()[0], X)
+    machine = Machine(values, ["aten::copy_"], [])
+    np.testing.assert_array_equal(machine()[0], [5, 6, 7])
+
+
+def test_an_output_does_not_change_what_else_holds_the_old_value() -> None:
+    """%1 = -x; %2 = %1; %1 = |x|: %2 is still -x."""
+    calls: list[Instruction] = [KernelCall(0, (0, 1, 1)), MoveCall(1, 2), KernelCall(1, (0, 1, 1))]
+    values: list[EValue] = [tensor(3), tensor(3), tensor(3)]
+    machine = Machine(values, ["aten::neg.out", "aten::abs.out"], calls, (1, 2))
+    first, second = machine()
+    np.testing.assert_array_equal(first, X)
+    np.testing.assert_array_equal(second, -X)
+
+
+def test_an_input_that_cannot_be_written_is_not() -> None:
+    x = ONE.copy()
+    x.flags.writeable = False
+    machine = Machine([tensor(3), 1], ["aten::add_.Tensor"], [KernelCall(0, (0, 0, 1, 0))], (0,))
+    np.testing.assert_array_equal(machine(x)[0], [2, 2, 2])
+    np.testing.assert_array_equal(x, ONE)
+
+
+def test_lists_of_outputs() -> None:
+    values: list[EValue] = [
+        tensor(3),
+        tensor(1),
+        tensor(2),
+        1,
+        2,
+        0,
+        IndexList("int", (3, 4)),
+        IndexList("tensor", (1, 2)),
+    ]
+    calls: list[Instruction] = [KernelCall(0, (0, 6, 5, 7, 7))]
+    first, second = Machine(values, ["aten::split_with_sizes_copy.out"], calls, (1, 2))()
+    np.testing.assert_array_equal(first, X[:1])
+    np.testing.assert_array_equal(second, X[1:])
+
+
+def test_a_loop() -> None:
+    """Rows x, 2x, 3x: the count goes up until it is 3, each step's result becomes a row."""
+    values: list[EValue] = [tensor(3), tensor(3, 3), tensor(3), 0, 1, False, 3, tensor(3), 1, 0]
+    calls: list[Instruction] = [
+        KernelCall(0, (9, 4, 3)),  # the first count is 1
+        KernelCall(1, (0, 3, 7, 7)),  # step = x * count
+        KernelCall(2, (3, 4, 9)),  # row = count - 1
+        KernelCall(3, (1, 7, 9)),  # rows[row] = step
+        KernelCall(0, (3, 4, 3)),
+        KernelCall(4, (3, 6, 5)),  # done = count > 3
+        JumpFalseCall(5, 1),
+    ]
+    operators = [
+        "executorch_prim::add.Scalar",
+        "aten::mul.Scalar_out",
+        "executorch_prim::sub.Scalar",
+        "executorch_prim::et_copy_index.tensor",
+        "executorch_prim::gt.Scalar",
+    ]
+    machine = Machine(values, operators, calls)
+    for _ in range(2):
+        np.testing.assert_array_equal(machine()[0], [X, 2 * X, 3 * X])
+
+
+def test_a_loop_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter, "INSTRUCTIONS_MAX", 1000)
+    calls: list[Instruction] = [KernelCall(0, (2, 2, 3)), JumpFalseCall(3, 0)]
+    machine = Machine([tensor(3), tensor(3), 1, False], ["executorch_prim::lt.Scalar"], calls)
+    with pytest.raises(FormatError, match="still running after 1,000 instructions"):
+        machine()
+
+
+def test_read_before_written() -> None:
+    machine = Machine([tensor(3), tensor(3), tensor(3)], ["aten::neg.out"], [KernelCall(0, (2, 1, 1))])
+    with pytest.raises(GraphError, match=r"instruction 0 aten::neg\.out: self .*nothing has written"):
+        machine()
+
+
+def test_freed_is_gone() -> None:
+    calls: list[Instruction] = [KernelCall(0, (0, 2, 2)), FreeCall(2), KernelCall(0, (2, 1, 1))]
+    machine = Machine([tensor(3), tensor(3), tensor(3)], ["aten::neg.out"], calls)
+    with pytest.raises(GraphError, match=r"instruction 2 aten::neg\.out"):
+        machine()
+
+
+def test_an_output_never_written() -> None:
+    with pytest.raises(GraphError, match="forward: nothing wrote the output %1"):
+        Machine([tensor(3), tensor(3)], [], [])()
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        (tensor(2), r"f32\[3\] to %1, which is a tensor f32\[2\]"),
+        (tensor(3, 1), r"f32\[3\] to %1, which is a tensor f32\[3, 1\]"),
+        (tensor(4, dynamism="static"), r"f32\[3\] to %1, which is a tensor f32\[4\]"),
+    ],
+)
+def test_written_otherwise_than_declared(declared: TensorRecord, words: str) -> None:
+    machine = Machine([tensor(3), declared], ["aten::neg.out"], [KernelCall(0, (0, 1, 1))])
+    with pytest.raises(GraphError, match=rf"instruction 0 aten::neg\.out wrote a tensor {words}"):
+        machine()
+
+
+def test_moved_to_what_is_declared_otherwise() -> None:
+    machine = Machine([tensor(3), tensor(2)], [], [MoveCall(0, 1)])
+    with pytest.raises(GraphError, match=r"instruction 0: a tensor f32\[3\] is moved to %1"):
+        machine()
+
+
+def test_a_state_larger_than_the_memory_planned() -> None:
+    with pytest.raises(GraphError, match=r"%1, a tensor f32\[1000000\], needs 4,000,000 bytes.* plans 1,024"):
+        Machine([tensor(3), tensor(1000000), 1], ["aten::add_.Tensor"], [KernelCall(0, (1, 0, 2, 1))])
+
+
+def test_values_that_do_not_fit_are_host_errors() -> None:
+    """The program is right, the values are not: nobody can know before they are there."""
+    calls: list[Instruction] = [KernelCall(0, (2, 3, 4))]
+    machine = Machine([tensor(3), 0, 1, 0, 0], ["executorch_prim::floordiv.Scalar"], calls, (4,))
+    with pytest.raises(HostError, match=r"instruction 0 executorch_prim::floordiv\.Scalar: .*zero"):
+        machine()
+    machine = Machine([tensor(3), tensor(3), 5, None], ["aten::cumsum.out"], [KernelCall(0, (0, 2, 3, 1, 1))])
+    with pytest.raises(HostError, match=r"instruction 0 aten::cumsum\.out: .*Dimension out of range"):
+        machine()
+
+
+def test_functional_operators_are_of_no_use() -> None:
+    """They write nowhere, so that a program that names one could only lose its result."""
+    pytest.importorskip("torch")
+    assert find_operator("aten::add.out") is not None
+    for name in ("aten::add.Tensor", "aten::no_such_operator", "no_such_namespace::add.out", "nonsense", ""):
+        assert find_operator(name) is None

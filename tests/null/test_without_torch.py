@@ -1,0 +1,119 @@
+"""Without PyTorch: importing does without it, delegated programs run, others say what they need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+# Hides PyTorch and everything that would bring it in, also from importlib.util.find_spec.
+HIDE_TORCH = """
+import importlib.abc, importlib.util, sys
+
+class Hidden(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "torchao", "executorch"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+find_spec = importlib.util.find_spec
+
+def find_nothing(name, package=None):
+    return None if name.partition(".")[0] == "torch" else find_spec(name, package)
+
+importlib.util.find_spec = find_nothing
+
+import numpy as np
+import pteron
+
+assert "torch" not in sys.modules
+"""
+
+
+def run(script: str, *arguments: object) -> str:
+    """What a script prints that runs where PyTorch is not installed; its failure fails the test."""
+    command = [sys.executable, "-c", HIDE_TORCH + script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_does_not_import_torch() -> None:
+    script = "import sys, pteron; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_running_a_delegated_program_does_not_import_torch(programs: Path) -> None:
+    """Though it is installed: importing it takes seconds."""
+    script = """
+import sys
+import numpy as np
+import pteron
+pteron.load(sys.argv[1])["forward"](np.zeros((3, 7), np.float32))
+print("torch" in sys.modules)
+"""
+    command = [sys.executable, "-c", script, str(programs / "mlp.pte")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "False"
+
+
+def test_delegated_programs_run(programs: Path) -> None:
+    script = """
+for path in sys.argv[1:]:
+    with np.load(path.removesuffix("pte") + "npz") as goldens, pteron.load(path) as program:
+        inputs = sorted(key for key in goldens if key.startswith("case0_input"))
+        outputs = sorted(key for key in goldens if key.startswith("case0_output"))
+        found = program["forward"](*(goldens[key] for key in inputs))
+        for output, key in zip(found, outputs, strict=True):
+            np.testing.assert_allclose(output, goldens[key], atol=1e-5)
+        print(path)
+assert "torch" not in sys.modules
+"""
+    names = ["mlp", "mlp_dynamic", "select_position", "symint_input", "symint_output", "value_list"]
+    printed = run(script, *(programs / f"{name}.pte" for name in names))
+    assert len(printed.splitlines()) == len(names)
+
+
+def test_host_operators_of_executorch_run(programs: Path) -> None:
+    """symint_from_host reads its position by aten::_local_scalar_dense, which needs no PyTorch."""
+    script = """
+with np.load(sys.argv[2]) as goldens, pteron.load(sys.argv[1]) as program:
+    for case in range(4):
+        (found,) = program["forward"](goldens[f"case{case}_input0"], goldens[f"case{case}_input1"])
+        np.testing.assert_allclose(found, goldens[f"case{case}_output0"], atol=1e-5)
+"""
+    run(script, programs / "symint_from_host.pte", programs / "symint_from_host.npz")
+
+
+def test_all_missing_host_operators_in_one_error(programs: Path) -> None:
+    script = """
+for path in sys.argv[1:]:
+    try:
+        pteron.load(path)
+    except pteron.UnsupportedError as error:
+        print(error)
+"""
+    names = {
+        "two_delegates": ["aten::cumsum.out", "aten::erf.out", "aten::sort.values"],
+        "host_only": ["aten::addmm.out", "aten::gelu.out", "aten::permute_copy.out", "aten::relu.out"],
+        # The sizes and comparisons among its operators run, and so are not listed.
+        "symint_host": ["aten::add.out", "aten::full.out", "aten::sub.out", "aten::view_copy.out"],
+    }
+    lines = run(script, *(programs / f"{name}.pte" for name in names)).splitlines()
+    assert len(lines) == len(names)
+    for line, (name, operators) in zip(lines, names.items(), strict=True):
+        assert f"{name}.pte" in line
+        assert "pteron[host]" in line
+        assert line.endswith(", ".join(operators))
+
+
+def test_a_gpu_tensor_needs_torch_only_for_torch(programs: Path) -> None:
+    script = """
+(kept,) = pteron.load(sys.argv[1])["forward"](np.zeros((3, 7), np.float32), on_gpu=True)
+assert kept.numpy().shape == (3, 5)
+try:
+    kept.torch()
+except ModuleNotFoundError as error:
+    print(error.name)
+"""
+    assert run(script, programs / "mlp.pte").strip() == "torch"

@@ -1,0 +1,85 @@
+"""Every exported form of the tiny models, against eager PyTorch's logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pteron
+from pteron.llm import LanguageModel
+
+MODELS = Path(__file__).parents[1] / "fixtures" / "models"
+TOLERANCE = {
+    "tiny_llama_fp32": 1e-4,
+    "tiny_qwen3_fp32": 1e-4,
+    "tiny_llama_q4": 1e-4,
+    "tiny_llama_q4_emb4": 1e-4,
+    "tiny_llama_8da4w": 1e-4,
+    "tiny_llama_q4_static": 1e-4,
+    "tiny_llama_q4_full": 1e-4,  # logits of every position, of which the last count
+    "tiny_llama_q4_fp16": 1e-2,
+}
+LENGTHS = [7, 31, 1, 16, 2, 31, 7, 2, 16, 1]
+
+
+@pytest.fixture(params=TOLERANCE, scope="module")
+def model(request: pytest.FixtureRequest) -> LanguageModel:
+    return LanguageModel(pteron.load(MODELS / f"{request.param}.pte"))
+
+
+def tolerance(model: LanguageModel) -> float:
+    return TOLERANCE[Path(model.program.file.name).stem]
+
+
+def test_goldens(model: LanguageModel) -> None:
+    golden = np.load(Path(model.program.file.name).with_suffix(".npz"))
+    for _ in range(2):  # a second time over what the first left in the cache
+        model.reset()
+        logits = model.prefill(golden["prompt"].tolist())
+        last = golden["logits_prefill"].reshape(-1, model.vocabulary)[-1]
+        np.testing.assert_allclose(logits, last, atol=tolerance(model), rtol=0)
+        for token, expected in zip(golden["decode_tokens"].tolist(), golden["logits_decode"], strict=True):
+            step = model.decode_one_token(token)
+            np.testing.assert_allclose(step, expected, atol=tolerance(model), rtol=0)
+
+
+def test_any_length_in_any_order_equals_single_steps(model: LanguageModel) -> None:
+    tokens = np.random.default_rng(5).integers(3, model.vocabulary, 40).tolist()
+    single = []
+    model.reset()
+    for token in tokens:
+        single.append(model.decode_one_token(token))
+    for length in LENGTHS:
+        model.reset()
+        logits = model.prefill(tokens[:length])
+        np.testing.assert_allclose(logits, single[length - 1], atol=tolerance(model), rtol=0)
+        for position in range(length, length + 3):
+            step = model.decode_one_token(tokens[position])
+            np.testing.assert_allclose(step, single[position], atol=tolerance(model), rtol=0)
+
+
+def test_a_prompt_of_three_times_the_sequence() -> None:
+    golden = np.load(MODELS / "tiny_llama_q4_short.npz")
+    model = LanguageModel(pteron.load(MODELS / "tiny_llama_q4_short.pte"))
+    assert len(golden["prompt"]) == 3 * model.steps_max
+    for _ in range(2):
+        model.reset()
+        logits = model.prefill(golden["prompt"].tolist())
+        assert model.position == len(golden["prompt"])
+        np.testing.assert_allclose(logits, golden["logits_prefill"].reshape(-1), atol=1e-4, rtol=0)
+        for token, expected in zip(golden["decode_tokens"].tolist(), golden["logits_decode"], strict=True):
+            np.testing.assert_allclose(model.decode_one_token(token), expected, atol=1e-4, rtol=0)
+
+
+def test_tokens_outside_the_vocabulary_are_refused() -> None:
+    model = LanguageModel(pteron.load(MODELS / "tiny_llama_q4.pte"))
+    with pytest.raises(pteron.InputError, match="512 is outside the vocabulary of 512"):
+        model.prefill([3, 512])
+
+
+def test_programs_that_are_no_language_model_are_refused() -> None:
+    program = pteron.load(MODELS.parent / "programs" / "mlp.pte")
+    with pytest.raises(pteron.UnsupportedError, match="not a language model"):
+        LanguageModel(program)

@@ -1,0 +1,28 @@
+"""Libraries that only some of a language model's files need."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from pteron.errors import PteronError
+
+
+def need(module: str, purpose: str, extra: str = "llm") -> Any:
+    """Import a module of an optional dependency, or say in a sentence how to get it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise PteronError(_sentence(module, purpose, extra)) from error
+
+
+def check_installed(modules: tuple[str, ...], purpose: str, extra: str) -> None:
+    """Complain about a missing package before anything is imported: some take seconds, and talk meanwhile."""
+    for module in modules:
+        if find_spec(module) is None:
+            raise PteronError(_sentence(module, purpose, extra))
+
+
+def _sentence(module: str, purpose: str, extra: str) -> str:
+    return f"{purpose} needs the Python package {module.partition('.')[0]!r}: pip install 'pteron[{extra}]'"

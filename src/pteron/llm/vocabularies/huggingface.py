@@ -1,0 +1,85 @@
+"""Hugging Face's tokenizer.json, encoded by their `tokenizers` library.
+
+Decoding is done here, from the bytes of each token. Two conventions cover language models: a byte-level
+alphabet, or SentencePiece's pieces, with ▁ for a space and <0x0A> for a single byte.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from pteron.errors import FormatError, UnsupportedError
+from pteron.llm.extras import need
+from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.vocabularies import bytelevel
+
+BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class HuggingFaceTokenizer(Tokenizer):
+    def __init__(self, file: Path) -> None:
+        library = need("tokenizers", f"reading {file.name}")
+        content = file.read_text(encoding="utf-8")
+        try:
+            self._tokenizer = library.Tokenizer.from_str(content)
+        except Exception as error:  # the library raises nothing more precise
+            raise FormatError(f"{file.name} is not a tokenizer that `tokenizers` reads: {error}") from error
+        description: dict[str, Any] = json.loads(content)
+        steps = list(_steps(description.get("decoder")))
+        self._byte_level = any(step["type"] == "ByteLevel" for step in steps)
+        if not self._byte_level and not any(_opens_spaces(step) for step in steps):
+            raise UnsupportedError(f"{file.name}: a decoder that language models do not use: {steps}")
+        self.leading_space = any(_drops_space(step) for step in steps)
+        self.vocab_size = 1 + max(self._tokenizer.get_vocab().values())
+        self._added = {token["id"]: token for token in description.get("added_tokens") or []}
+        # What the library puts before a text by itself opens it.
+        opened, plain = (self._tokenizer.encode("a", add_special_tokens=add).ids for add in (True, False))
+        if opened[:1] != plain[:1]:
+            self.bos_id, self.adds_bos = opened[0], True
+
+    def token_bytes(self, token: int) -> bytes:
+        added = self._added.get(token)
+        if added is not None:
+            return b"" if added["special"] else str(added["content"]).encode()
+        text = self._tokenizer.id_to_token(token)
+        if text is None:  # a model's table may be larger than its vocabulary
+            return b""
+        if self._byte_level:
+            return bytelevel.to_bytes(text)
+        single = BYTE_TOKEN.fullmatch(text)
+        return bytes.fromhex(single[1]) if single else text.replace("▁", " ").encode()
+
+    def token_id(self, text: str) -> int | None:
+        found: int | None = self._tokenizer.token_to_id(text)
+        return found
+
+    def token_text(self, token: int) -> str:
+        return self._tokenizer.id_to_token(token) or ""
+
+    def _encode(self, text: str, special: bool) -> list[int]:
+        self._tokenizer.encode_special_tokens = not special
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+
+def _steps(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
+    if decoder is None:
+        return []
+    if decoder["type"] != "Sequence":
+        return [decoder]
+    return [step for inner in decoder["decoders"] for step in _steps(inner)]
+
+
+def _opens_spaces(step: dict[str, Any]) -> bool:
+    """Whether a step turns ▁ into a space."""
+    return step["type"] == "Metaspace" or (step["type"] == "Replace" and step.get("content") == " ")
+
+
+def _drops_space(step: dict[str, Any]) -> bool:
+    if step["type"] == "Metaspace":
+        never = step.get("prepend_scheme") == "never" or step.get("add_prefix_space") is False
+        return not never
+    return step["type"] == "Strip" and step.get("content") == " " and step.get("start", 0) > 0

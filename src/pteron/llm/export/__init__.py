@@ -1,0 +1,113 @@
+"""From a checkpoint to a folder that `pteron generate` and `pteron chat` take: program, tokenizer, template.
+
+    export_llm("SmolLM2-135M-Instruct", "smollm2", max_context_len=2048)
+
+In: a Hugging Face folder, a GGUF file or a llama2.c model. Out: a folder with model.pte, the tokenizer,
+chat_template.jinja and pteron.json. Needs the extra `export`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from pteron.errors import InputError
+from pteron.llm.export.apart import Progress, lower_apart
+from pteron.llm.export.checkpoint import Checkpoint
+from pteron.llm.export.folder import write_companions
+from pteron.llm.export.lowering import PROGRAM, Options, check, stage
+from pteron.llm.export.memory import check_memory
+from pteron.llm.extras import check_installed
+
+__all__ = ["Options", "export_checkpoint", "export_llm", "read_checkpoint"]
+
+
+def read_checkpoint(source: str | os.PathLike[str]) -> Checkpoint:
+    """Everything about a checkpoint but its weights, which are read when they are asked for."""
+    source = Path(source)
+    if source.is_dir():
+        from pteron.llm.export.huggingface import read_huggingface
+
+        return read_huggingface(source)
+    if not source.exists():
+        raise InputError(f"{source} does not exist")
+    with source.open("rb") as file:
+        magic = file.read(4)
+    if magic == b"GGUF":
+        from pteron.llm.export.gguf_file import read_gguf
+
+        return read_gguf(source)
+    if source.suffix == ".bin":
+        from pteron.llm.export.llama2c import read_llama2c
+
+        return read_llama2c(source)
+    raise InputError(f"{source}: neither a Hugging Face folder nor a GGUF file nor a llama2.c model (.bin)")
+
+
+def export_llm(
+    source: str | os.PathLike[str],
+    out_dir: str | os.PathLike[str],
+    *,
+    quantize: str | None = "4w",
+    group_size: int = 32,
+    embedding_bits: int | None = 4,
+    max_seq_len: int = 128,
+    max_context_len: int | None = None,
+    force_fp16: bool = False,
+    full_logits: bool = False,
+    name: str | None = None,
+    progress: Progress = lambda line: None,
+) -> Path:
+    """Export a checkpoint into `out_dir` and return that folder.
+
+    `quantize` is "4w" (4-bit weights), "8da4w" (and 8-bit activations) or None (float32), in groups of
+    `group_size` columns that share a scale. `max_seq_len` bounds the tokens of one call, `max_context_len`
+    those of a conversation (the model's own bound, up to 2048, unless given). `name` is what the model is
+    called in its folder. `progress` receives a line now and then.
+    """
+    checkpoint = read_checkpoint(source)
+    checkpoint.name = name or checkpoint.name
+    options = Options(
+        quantize=quantize,
+        group_size=group_size,
+        embedding_bits=embedding_bits,
+        max_seq_len=max_seq_len,
+        max_context_len=max_context_len or min(checkpoint.context_length, 2048),
+        force_fp16=force_fp16,
+        full_logits=full_logits,
+    )
+    return export_checkpoint(checkpoint, Path(out_dir), options, progress)
+
+
+def export_checkpoint(
+    checkpoint: Checkpoint, out_dir: Path, options: Options, progress: Progress = lambda line: None
+) -> Path:
+    """Export a checkpoint that has been read already."""
+    started = time.perf_counter()
+    check_installed(("torch", "torchao", "executorch"), "exporting a model", "export")
+    check(checkpoint, options)
+    if options.max_context_len > checkpoint.context_length:
+        progress(
+            f"the model was trained for {checkpoint.context_length} tokens, less than the context asked for"
+        )
+    progress(check_memory(checkpoint))
+
+    out_dir.mkdir(parents=True, exist_ok=True)
+    vocabulary = checkpoint.vocabulary
+    metadata: dict[str, object] = {"get_eos_ids": list(vocabulary.eos_ids)}
+    if vocabulary.bos_id is not None:
+        metadata["get_bos_id"] = vocabulary.bos_id
+    # Beside the result, because the system's temporary folder may be too small for the weights.
+    with tempfile.TemporaryDirectory(dir=out_dir, prefix=".export-") as temporary:
+        progress("reading the weights")
+        stage(checkpoint, Path(temporary))
+        progress("loading ExecuTorch")
+        program = lower_apart(Path(temporary), options, metadata, progress)
+        shutil.move(program, out_dir / PROGRAM)
+    write_companions(checkpoint, options, out_dir)
+    size = (out_dir / PROGRAM).stat().st_size
+    progress(f"{out_dir / PROGRAM}: {size / 1e6:.1f} MB in {time.perf_counter() - started:.0f} s")
+    return out_dir

@@ -1,0 +1,66 @@
+"""Runs the lowering in a process of its own: a staged checkpoint in, progress lines and a .pte out.
+
+ExecuTorch's exporter logs thousands of lines (also natively), reconfigures Python's logging and holds a
+multiple of the model in memory. Apart, none of this reaches the caller; and should the system kill it for
+its memory, the caller lives to say so.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TypeAlias
+
+from pteron.errors import PteronError
+from pteron.llm.export.lowering import PROGRAM, Options, lower
+
+Progress: TypeAlias = Callable[[str], None]
+JOB = "job.json"
+# What the exporter's log says, and what that means.
+MILESTONES = {
+    "Registering override fallback regex": "quantising and tracing the model",
+    "Lowering model using following partitioner": "finding what the GPU can run",
+    "Operators included in this Vulkan partition": "packing the weights",
+    "Saved exported program": "program written",
+}
+LINES_KEPT = 15
+
+
+def lower_apart(folder: Path, options: Options, metadata: dict[str, object], progress: Progress) -> Path:
+    (folder / JOB).write_text(json.dumps({"options": asdict(options), "metadata": metadata}))
+    command = [sys.executable, "-W", "ignore", "-m", __name__, str(folder)]
+    last = deque[str](maxlen=LINES_KEPT)
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                last.append(line)
+                for sign, meaning in MILESTONES.items():
+                    if sign in line:
+                        progress(meaning)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode == -9:
+        raise PteronError("the system ended ExecuTorch's exporter, most probably because memory ran out")
+    program = folder / PROGRAM
+    if process.returncode or not program.exists():
+        raise PteronError(f"ExecuTorch's exporter failed; it said at the end:\n{''.join(last)}")
+    return program
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    job = json.loads((folder / JOB).read_text())
+    lower(folder, Options(**job["options"]), job["metadata"])
+
+
+if __name__ == "__main__":
+    main()

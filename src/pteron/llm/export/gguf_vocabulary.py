@@ -1,0 +1,121 @@
+"""The tokenizer in a GGUF file's metadata -> a tokenizer.json.
+
+Byte-level vocabularies ("gpt2") bring their merges; how they cut text into words is only named, and the
+names known here have their rule in CUTS. SentencePiece vocabularies ("llama") bring scores, from which
+merges follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pteron.errors import UnsupportedError
+from pteron.llm.export.checkpoint import Vocabulary
+from pteron.llm.extras import need
+from pteron.llm.vocabularies.tiktoken_ranks import words
+
+UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # of tokenizer.ggml.token_type
+
+
+def read_vocabulary(fields: dict[str, Any], name: str) -> Vocabulary:
+    metadata = {
+        key.removeprefix("tokenizer.ggml."): value
+        for key, value in fields.items()
+        if key.startswith("tokenizer.ggml.")
+    }
+    kind = metadata.get("model")
+    if kind not in BUILDERS:
+        raise UnsupportedError(f"{name}: a tokenizer of kind {kind!r}; known are {', '.join(BUILDERS)}")
+    tokenizers = need("tokenizers", f"converting the tokenizer of {name}")
+    tokenizer = BUILDERS[kind](tokenizers, metadata, name)
+    types = metadata.get("token_type") or []
+    for wanted, special in ((CONTROL, True), (USER_DEFINED, False)):
+        texts = [metadata["tokens"][id] for id, type in enumerate(types) if type == wanted]
+        added = [tokenizers.AddedToken(text, special=special, normalized=False) for text in texts]
+        tokenizer.add_special_tokens(added) if special else tokenizer.add_tokens(added)
+    ends = [metadata.get(key) for key in ("eos_token_id", "eot_token_id", "eom_token_id")]
+    return Vocabulary(
+        "tokenizer.json",
+        {"tokenizer.json": tokenizer.to_str().encode()},
+        metadata.get("bos_token_id"),
+        tuple(dict.fromkeys(int(id) for id in ends if id is not None)),
+        bool(metadata.get("add_bos_token", kind == "llama")),
+        fields.get("tokenizer.chat_template"),
+    )
+
+
+def _digits(library: Any) -> Any:
+    """Every digit alone, otherwise GPT-2's words."""
+    cuts = library.pre_tokenizers
+    return cuts.Sequence([cuts.Digits(individual_digits=True), cuts.ByteLevel(add_prefix_space=False)])
+
+
+def _pattern(pattern: str) -> Callable[[Any], Any]:
+    def build(library: Any) -> Any:
+        cuts = library.pre_tokenizers
+        split = cuts.Split(library.Regex(pattern), behavior="isolated")
+        return cuts.Sequence([split, cuts.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+    return build
+
+
+def _words(library: Any) -> Any:
+    return library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+
+CUTS: dict[str, Callable[[Any], Any]] = {
+    "default": _words,
+    "gpt-2": _words,
+    "smollm": _digits,
+    "starcoder": _digits,
+    "refact": _digits,
+    "llama-bpe": _pattern(words(r"\p{N}{1,3}")),
+    "qwen2": _pattern(words(r"\p{N}")),
+}
+
+
+def _byte_level(library: Any, metadata: dict[str, Any], name: str) -> Any:
+    cut = metadata.get("pre", "default")
+    if cut not in CUTS:
+        raise UnsupportedError(f"{name}: text cut in the way {cut!r}; known are {', '.join(CUTS)}")
+    merges = [tuple(merge.split(" ", 1)) for merge in metadata["merges"]]
+    ids = {token: id for id, token in enumerate(metadata["tokens"])}
+    # Llama 3's vocabulary has whole words that its merges do not reach.
+    whole = cut == "llama-bpe"
+    tokenizer = library.Tokenizer(library.models.BPE(ids, merges, ignore_merges=whole))
+    if cut == "qwen2":
+        tokenizer.normalizer = library.normalizers.NFC()
+    tokenizer.pre_tokenizer = CUTS[cut](library)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    return tokenizer
+
+
+def _scored(library: Any, metadata: dict[str, Any], name: str) -> Any:
+    pieces: list[str] = metadata["tokens"]
+    ids = {piece: id for id, piece in enumerate(pieces)}
+    unknown = next((pieces[id] for id, type in enumerate(metadata["token_type"]) if type == UNKNOWN), None)
+    scores = metadata["scores"]
+    merges = [
+        (scores[id], id, (piece[:cut], piece[cut:]))
+        for piece, id in ids.items()
+        for cut in range(1, len(piece))
+        if piece[:cut] in ids and piece[cut:] in ids
+    ]
+    merges.sort(key=lambda merge: (-merge[0], merge[1]))
+    model = library.models.BPE(
+        ids, [pair for _, _, pair in merges], unk_token=unknown, fuse_unk=True, byte_fallback=True
+    )
+    tokenizer = library.Tokenizer(model)
+    prefixed = metadata.get("add_space_prefix", True)
+    replace = library.normalizers.Replace(" ", "▁")
+    prepend = [library.normalizers.Prepend("▁")] if prefixed else []
+    tokenizer.normalizer = library.normalizers.Sequence([*prepend, replace])
+    decoders = library.decoders
+    strip = [decoders.Strip(" ", 1, 0)] if prefixed else []
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+    tokenizer.decoder = decoders.Sequence(steps)
+    return tokenizer
+
+
+BUILDERS: dict[str, Callable[[Any, dict[str, Any], str], Any]] = {"gpt2": _byte_level, "llama": _scored}

@@ -1,0 +1,97 @@
+"""llama2.c's model file (its first version: seven integers, then float32 weights) -> a checkpoint.
+
+The weights lie kind by kind, all layers of a kind together. Rotary embeddings are interleaved, as
+ExecuTorch's own are, so that queries and keys need no reordering.
+"""
+
+from __future__ import annotations
+
+import struct
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pteron.errors import FormatError
+from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Checkpoint, Vocabulary, Weights
+
+HEADER = struct.Struct("<7i")
+
+
+def read_llama2c(path: Path) -> Checkpoint:
+    """The model at `path`, with the tokenizer.bin that lies beside it."""
+    with path.open("rb") as file:
+        header = file.read(HEADER.size)
+    if len(header) < HEADER.size:
+        raise FormatError(f"{path.name}: too short for a llama2.c model")
+    dim, hidden, layers, heads, kv_heads, vocab_size, context = HEADER.unpack(header)
+    # A negative vocabulary size says that the output matrix is stored, at the end.
+    own_output, vocab_size = vocab_size < 0, abs(vocab_size)
+    if min(dim, hidden, layers, heads, kv_heads, vocab_size, context) <= 0 or dim % heads or heads % kv_heads:
+        raise FormatError(f"{path.name}: not a llama2.c model (its header makes no sense)")
+    kv_dim = dim // heads * kv_heads
+    kinds: dict[str, tuple[int, ...]] = {
+        "attention_norm": (dim,),
+        "attention.wq": (dim, dim),
+        "attention.wk": (kv_dim, dim),
+        "attention.wv": (kv_dim, dim),
+        "attention.wo": (dim, dim),
+        "ffn_norm": (dim,),
+        "feed_forward.w1": (hidden, dim),
+        "feed_forward.w2": (dim, hidden),
+        "feed_forward.w3": (hidden, dim),
+    }
+    shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (vocab_size, dim)}
+    for kind, shape in kinds.items():
+        shapes |= {f"layers.{layer}.{kind}.weight": shape for layer in range(layers)}
+    shapes["norm.weight"] = (dim,)
+    rotary_tables = context * (dim // heads)
+    if own_output:
+        shapes[OUTPUT] = (vocab_size, dim)
+    expected = HEADER.size + 4 * (sum(map(prod, shapes.values())) + rotary_tables)
+    if path.stat().st_size != expected:
+        raise FormatError(f"{path.name}: {path.stat().st_size} bytes, but its header asks for {expected}")
+
+    parameters = {
+        "dim": dim,
+        "n_layers": layers,
+        "n_heads": heads,
+        "n_kv_heads": kv_heads,
+        "vocab_size": vocab_size,
+        "hidden_dim": hidden,
+        "norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+    }
+    return Checkpoint(
+        path.stem,
+        parameters,
+        shapes,
+        lambda: _read_weights(path, shapes, rotary_tables),
+        context,
+        read_vocabulary(path.parent / "tokenizer.bin"),
+    )
+
+
+def _read_weights(path: Path, shapes: dict[str, tuple[int, ...]], rotary_tables: int) -> Weights:
+    import torch
+
+    values: Any = torch.from_numpy(np.fromfile(path, np.float32, offset=HEADER.size))
+    weights: Weights = {}
+    position = 0
+    for name, shape in shapes.items():
+        if name == OUTPUT:
+            position += rotary_tables  # the exporter computes its own
+        # A copy, so that saving one weight does not save the whole file with it.
+        weights[name] = values[position : position + prod(shape)].view(shape).clone()
+        position += prod(shape)
+    return weights
+
+
+def read_vocabulary(tokenizer: Path) -> Vocabulary:
+    if not tokenizer.exists():
+        raise FormatError(f"a llama2.c model needs its tokenizer beside it: {tokenizer} does not exist")
+    # The training text is one story after the other, each opened by token 1: that one ends a story, too.
+    return Vocabulary(
+        tokenizer.name, {tokenizer.name: tokenizer.read_bytes()}, bos_id=1, eos_ids=(1, 2), adds_bos=True
+    )

@@ -1,0 +1,106 @@
+"""Checkpoint + options -> a .pte for the WebGPU/Vulkan delegate, by ExecuTorch's own Llama exporter."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pteron.errors import InputError
+from pteron.llm.export.checkpoint import Checkpoint
+
+QUANTIZATIONS = ("4w", "8da4w")
+PARAMETERS, WEIGHTS, PROGRAM = "params.json", "checkpoint.pth", "model.pte"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a checkpoint becomes a program."""
+
+    quantize: str | None = "4w"
+    group_size: int = 32
+    embedding_bits: int | None = 4
+    max_seq_len: int = 128  # the most tokens of one call
+    max_context_len: int = 2048  # the size of the key/value cache
+    force_fp16: bool = False
+    full_logits: bool = False
+    search_scales: bool = True  # choose a group's scale by the error it leaves (HQQ), not by its extremes
+
+
+def check(checkpoint: Checkpoint, options: Options) -> None:
+    """Refuse what the exporter would notice after minutes, or do otherwise without a word."""
+    checkpoint.check_complete()
+    if options.quantize not in (None, *QUANTIZATIONS):
+        raise InputError(f"quantize must be {', '.join(QUANTIZATIONS)} or nothing, not {options.quantize!r}")
+    if options.embedding_bits not in (None, 4):
+        raise InputError(f"embeddings are stored as floats or with 4 bits, not with {options.embedding_bits}")
+    if not 1 < options.max_seq_len < options.max_context_len:
+        raise InputError(
+            f"max_seq_len {options.max_seq_len} must be at least 2 and less than max_context_len "
+            f"{options.max_context_len}"
+        )
+    if options.quantize is None and options.embedding_bits is None:
+        return
+    group = options.group_size
+    if group < 2:
+        raise InputError(f"a group size of {group} makes no sense; 32 is usual")
+    uneven = [name for name, shape in checkpoint.shapes.items() if len(shape) == 2 and shape[1] % group]
+    if uneven:
+        shape = checkpoint.shapes[uneven[0]]
+        raise InputError(
+            f"group size {group} does not divide the columns of {len(uneven)} weights, "
+            f"such as {uneven[0]} with {shape[0]} x {shape[1]}"
+        )
+
+
+def stage(checkpoint: Checkpoint, folder: Path) -> None:
+    """Write a checkpoint as the exporter wants to find it."""
+    import torch
+
+    (folder / PARAMETERS).write_text(json.dumps(checkpoint.parameters))
+    torch.save(checkpoint.weights(), folder / WEIGHTS)
+
+
+def llm_config(folder: Path, options: Options, metadata: dict[str, object] | None = None) -> Any:
+    """ExecuTorch's configuration for a staged checkpoint; `metadata` become constants of the program."""
+    from executorch.extension.llm.export.config.llm_config import DtypeOverride, LlmConfig, ModelType
+
+    config = LlmConfig()
+    config.base.model_class = ModelType.llama3_2
+    config.base.params = str(folder / PARAMETERS)
+    config.base.checkpoint = str(folder / WEIGHTS)
+    config.base.metadata = json.dumps(metadata or {})
+    config.model.use_kv_cache = True
+    config.model.use_sdpa_with_kv_cache = True
+    config.model.enable_dynamic_shape = True
+    config.model.dtype_override = DtypeOverride.fp32
+    # The exporter bounds a call by one token less than it is told.
+    config.export.max_seq_length = options.max_seq_len + 1
+    config.export.max_context_length = options.max_context_len
+    config.export.output_dir = str(folder)
+    config.export.output_name = str(folder / PROGRAM)
+    config.quantization.qmode = options.quantize
+    config.quantization.group_size = options.group_size
+    config.quantization.use_hqq = options.search_scales
+    if options.embedding_bits:
+        # One group size for both: a tied table, quantised alike, is then stored once.
+        config.quantization.embedding_quantize = f"{options.embedding_bits},{options.group_size}"
+    config.backend.vulkan.enabled = True
+    config.backend.vulkan.force_fp16 = options.force_fp16
+    config.debug.generate_full_logits = options.full_logits
+    return config
+
+
+def lower(folder: Path, options: Options, metadata: dict[str, object] | None = None) -> Path:
+    """Export the checkpoint staged in a folder; the program lies beside it."""
+    from executorch.examples.models.llama.export_llama_lib import export_llama
+
+    return Path(export_llama(llm_config(folder, options, metadata)))
+
+
+def eager_model(folder: Path, options: Options) -> Any:
+    """The PyTorch module that `lower` exports, quantised as it is there: the reference for its outputs."""
+    from executorch.examples.models.llama.export_llama_lib import _prepare_for_llama_export
+
+    return _prepare_for_llama_export(llm_config(folder, options)).model.eval()

@@ -1,0 +1,247 @@
+"""Exporting language models: each family's logits are those of Hugging Face's own model."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from families import FAMILIES, HEADS, HIDDEN, KV_HEADS, LAYERS, PROMPT, config, tensors, write_folder
+
+from pteron.errors import FormatError, InputError, PteronError, UnsupportedError
+from pteron.llm.export import Options, export_llm, memory, read_checkpoint
+from pteron.llm.export.apart import lower_apart
+from pteron.llm.export.lowering import check, eager_model, stage
+from pteron.llm.registry import fetch
+from pteron.llm.tokenizer import load_tokenizer
+
+pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+pytest.importorskip("tokenizers")
+
+GOLDENS = Path(__file__).parents[1] / "fixtures/llm/families.npz"
+FLOAT = Options(quantize=None, embedding_bits=None, max_seq_len=32, max_context_len=64, full_logits=True)
+
+
+def golden(family: str) -> Any:
+    with np.load(GOLDENS) as file:
+        return file[family]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_checkpoint_means_what_it_meant(family: str, tmp_path: Path) -> None:
+    from reference import Reference
+
+    checkpoint = read_checkpoint(write_folder(family, tmp_path))
+    logits = Reference(checkpoint.parameters, checkpoint.weights()).logits(PROMPT).numpy()
+    np.testing.assert_allclose(logits, golden(family), atol=2e-5)
+
+
+@pytest.mark.export
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_exported_module_means_the_same(family: str, tmp_path: Path) -> None:
+    import torch
+
+    checkpoint = read_checkpoint(write_folder(family, tmp_path / "source"))
+    stage(checkpoint, tmp_path)
+    with torch.no_grad():
+        model = eager_model(tmp_path, FLOAT)
+        logits = model(torch.tensor([PROMPT]), {"input_pos": torch.tensor([0])})[0].numpy()
+    np.testing.assert_allclose(logits, golden(family), atol=2e-5)
+
+
+def write_gguf(family: str, file: Path) -> Path:
+    """The same checkpoint as GGUF: other names, and `llama` interleaves the rows of queries and keys."""
+    gguf = pytest.importorskip("gguf")
+    settings = config(family)
+    architecture = settings["model_type"]
+    writer = gguf.GGUFWriter(str(file), architecture)
+    writer.add_block_count(LAYERS)
+    writer.add_context_length(256)
+    writer.add_embedding_length(settings["hidden_size"])
+    writer.add_feed_forward_length(HIDDEN)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KV_HEADS)
+    writer.add_layer_norm_rms_eps(settings["rms_norm_eps"])
+    writer.add_rope_freq_base(settings["rope_theta"])
+    if "head_dim" in settings:
+        writer.add_key_length(settings["head_dim"])
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(["<|end|>", *"abcdefghij", "ab"])
+    writer.add_token_types([3] + [1] * 11)
+    writer.add_token_merges(["a b"])
+    writer.add_eos_token_id(0)
+    writer.add_chat_template("{{ messages[0].content }}")
+    names = {
+        "embed_tokens": "token_embd",
+        "lm_head": "output",
+        "model.norm": "output_norm",
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "ffn_norm",
+        "self_attn.o_proj": "attn_output",
+    }
+    for name, tensor in tensors(family).items():
+        if architecture == "llama" and (kind := re.search(r"\.(q|k)_proj", name)):
+            heads = HEADS if kind[1] == "q" else KV_HEADS
+            halves = tensor.reshape(heads, 2, -1, *tensor.shape[1:])
+            tensor = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(tensor.shape))
+        renamed = name
+        for theirs, ours in names.items():
+            renamed = renamed.replace(theirs, ours)
+        renamed = renamed.removeprefix("model.").replace("layers.", "blk.")
+        renamed = re.sub(
+            r"self_attn\.(\w)_(?:proj|(norm))", lambda m: f"attn_{m[1]}" + ("_norm" if m[2] else ""), renamed
+        )
+        renamed = re.sub(r"mlp\.(\w+)_proj", r"ffn_\1", renamed)
+        writer.add_tensor(renamed, tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_a_gguf_file_means_the_same(family: str, tmp_path: Path) -> None:
+    from reference import Reference
+
+    checkpoint = read_checkpoint(write_gguf(family, tmp_path / "model.gguf"))
+    logits = Reference(checkpoint.parameters, checkpoint.weights()).logits(PROMPT).numpy()
+    np.testing.assert_allclose(logits, golden(family), atol=2e-5)
+    (tmp_path / "tokenizer.json").write_bytes(checkpoint.vocabulary.files["tokenizer.json"])
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.encode("abba<|end|>", special=True) == [11, 2, 1, 0]
+    assert checkpoint.vocabulary.eos_ids == (0,)
+
+
+@pytest.mark.export
+@pytest.mark.parametrize(("family", "quantize"), [("llama3", None), ("qwen2", "4w"), ("qwen3", "8da4w")])
+def test_an_exported_folder(family: str, quantize: str | None, tmp_path: Path) -> None:
+    import torch
+
+    import pteron
+
+    lines: list[str] = []
+    source = write_folder(family, tmp_path / "source")
+    bits = 4 if quantize else None
+    folder = export_llm(
+        source,
+        tmp_path / "out",
+        quantize=quantize,
+        embedding_bits=bits,
+        max_seq_len=32,
+        max_context_len=64,
+        progress=lines.append,
+    )
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "chat_template.jinja",
+        "model.pte",
+        "pteron.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+    manifest = json.loads((folder / "pteron.json").read_text())
+    assert (manifest["name"], manifest["eos_ids"], manifest["max_seq_len"]) == ("source", [0], 32)
+    assert load_tokenizer(folder).eos_ids == (0,)
+    assert "million parameters" in lines[0]
+    assert "packing the weights" in lines
+
+    stage(read_checkpoint(source), tmp_path)
+    options = Options(quantize=quantize, embedding_bits=bits, max_seq_len=32, max_context_len=64)
+    with torch.no_grad():
+        model = eager_model(tmp_path, options)
+        expected = model(torch.tensor([PROMPT]), {"input_pos": torch.tensor([0])}).numpy()
+    if quantize is None:
+        np.testing.assert_allclose(expected, golden(family)[-1:], atol=2e-5)
+    with pteron.load(folder / "model.pte") as program:
+        (logits,) = program["forward"](np.array([PROMPT]), np.array([0]))
+    np.testing.assert_allclose(np.asarray(logits), expected, atol=1e-4)
+
+
+def test_what_cannot_be_exported_is_refused_at_once(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(write_folder("qwen3", tmp_path))
+    for options, sentence in [
+        (replace(FLOAT, quantize="2w"), "quantize must be 4w, 8da4w or nothing"),
+        (replace(FLOAT, embedding_bits=8), "with 4 bits, not with 8"),
+        (replace(FLOAT, max_seq_len=100), "max_seq_len 100 must be"),
+        (
+            replace(FLOAT, quantize="4w", group_size=64),
+            "group size 64 does not divide the columns of 2 weights",
+        ),
+    ]:
+        with pytest.raises(InputError, match=sentence):
+            check(checkpoint, options)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"model_type": "bert"}, "models of type 'bert'"),
+        ({"hidden_act": "gelu"}, "activation 'gelu'"),
+        ({"use_sliding_window": True, "sliding_window": 8}, "a sliding window of 8 tokens"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "scaled by 'yarn'"),
+    ],
+)
+def test_unknown_models_are_named(change: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    write_folder("llama", tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config("llama") | change))
+    with pytest.raises(UnsupportedError, match=sentence):
+        read_checkpoint(tmp_path)
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=r"no config\.json"):
+        read_checkpoint(tmp_path)
+    with pytest.raises(InputError, match="does not exist"):
+        read_checkpoint(tmp_path / "missing")
+    (tmp_path / "text.txt").write_text("text")
+    with pytest.raises(InputError, match="neither a Hugging Face folder"):
+        read_checkpoint(tmp_path / "text.txt")
+    (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(10))
+    with pytest.raises(FormatError, match=r"model\.gguf is damaged"):
+        read_checkpoint(tmp_path / "model.gguf")
+    (tmp_path / "model.bin").write_bytes(bytes(100))
+    with pytest.raises(FormatError, match=r"not a llama2\.c model"):
+        read_checkpoint(tmp_path / "model.bin")
+
+
+def test_an_incomplete_checkpoint_is_refused(tmp_path: Path) -> None:
+    write_folder("llama", tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config("llama") | {"num_hidden_layers": 3}))
+    with pytest.raises(
+        FormatError, match=r"9 weights are missing, the first being layers\.2\.attention_norm"
+    ):
+        check(read_checkpoint(tmp_path), FLOAT)
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(FormatError, match="its configuration lacks 'num_attention_heads'"):
+        read_checkpoint(tmp_path)
+    write_folder("llama", tmp_path)
+    (tmp_path / "model-00001-of-00002.safetensors").write_bytes(bytes(20))
+    with pytest.raises(FormatError, match=r"model-00001-of-00002\.safetensors is damaged"):
+        read_checkpoint(tmp_path)
+
+
+@pytest.mark.export
+def test_a_failing_exporter_is_quoted(tmp_path: Path) -> None:
+    with pytest.raises(PteronError, match=r"ExecuTorch's exporter failed(.|\n)*No such file"):
+        lower_apart(tmp_path, FLOAT, {}, lambda line: None)
+
+
+def test_too_little_memory_is_said_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = read_checkpoint(write_folder("llama", tmp_path))
+    monkeypatch.setattr(memory, "available", lambda: 2 * 10**9)
+    assert "(2.0 GB of memory are free)" in memory.check_memory(checkpoint)
+    monkeypatch.setattr(memory, "available", lambda: 10**8)
+    with pytest.raises(PteronError, match=r"only 0\.1 GB of memory are free"):
+        memory.check_memory(checkpoint)
+
+
+def test_models_by_name() -> None:
+    assert (fetch("stories15m") / "model.pte").exists()
+    with pytest.raises(InputError, match="known are smollm2, stories15m"):
+        fetch("gpt-9")

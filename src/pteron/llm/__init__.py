@@ -1,0 +1,21 @@
+"""Language models: text in, a stream of text out."""
+
+from pteron.llm.generate import Drawn, LoopCounters, generate_step
+from pteron.llm.llm import LLM, Piece, Statistics
+from pteron.llm.model import LanguageModel
+from pteron.llm.sampler import Sampler, Sampling
+from pteron.llm.tokenizer import Tokenizer, load_tokenizer
+
+__all__ = [
+    "LLM",
+    "Drawn",
+    "LanguageModel",
+    "LoopCounters",
+    "Piece",
+    "Sampler",
+    "Sampling",
+    "Statistics",
+    "Tokenizer",
+    "generate_step",
+    "load_tokenizer",
+]

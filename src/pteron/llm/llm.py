@@ -1,0 +1,257 @@
+"""LLM: a program and its tokenizer, text in and a stream of text out.
+
+llm = LLM("folder")
+for piece in llm.generate("Once upon a time"):
+    print(piece.text, end="", flush=True)
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pteron.errors import InputError
+from pteron.gpu import Device
+from pteron.llm.chat import Message, render
+from pteron.llm.generate import LoopCounters, generate_step
+from pteron.llm.model import LanguageModel
+from pteron.llm.sampler import Sampler, Sampling
+from pteron.llm.settings import read_json
+from pteron.llm.stopping import StopScanner
+from pteron.llm.tokenizer import Tokenizer, load_tokenizer
+from pteron.runtime import load
+
+Overflow = Literal["error", "truncate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One token of a generation: the text it completed (none, where a character or a stop string is still
+    open), its log-probability."""
+
+    token: int
+    text: str
+    logprob: float
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What a generation took. Seconds are wall time; the prompt's end at the first token."""
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0  # of the prompt, whose cache was still there
+    new_tokens: int = 0
+    prompt_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    stalls: int = 0
+    finish_reason: str = ""  # "stop": a stop id or string; "length": max_new_tokens; "context": no room left
+
+    @property
+    def prompt_rate(self) -> float:
+        """Prompt tokens per second, those that had to be read."""
+        read = self.prompt_tokens - self.reused_tokens
+        return read / self.prompt_seconds if self.prompt_seconds else 0.0
+
+    @property
+    def decode_rate(self) -> float:
+        """Tokens per second after the first."""
+        return (self.new_tokens - 1) / self.decode_seconds if self.decode_seconds else 0.0
+
+
+class LLM:
+    """A language model that reads and writes text.
+
+    `path` is a program (.pte) or a folder made by `pteron export llm`; `tokenizer` a file, a folder or a
+    Tokenizer, by default the one beside the program. What the model has read stays in its cache: a prompt
+    that begins like the last one, as every turn of a conversation does, is read from where they part.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        tokenizer: str | os.PathLike[str] | Tokenizer | None = None,
+        *,
+        data: Sequence[str | os.PathLike[str]] = (),
+        device: Device | str | None = None,
+    ) -> None:
+        path = Path(path)
+        folder = path if path.is_dir() else path.parent
+        file = folder / read_json(folder / "pteron.json").get("model", "model.pte") if path.is_dir() else path
+        self.tokenizer = (
+            tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer or folder)
+        )
+        self.program = load(file, data, device)
+        self.model = LanguageModel(self.program)
+        self.statistics = Statistics()
+        self._samplers: dict[Sampling, Sampler] = {}
+        self._read: list[int] = []  # tokens whose keys and values are in the cache
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """The tokens that end a text."""
+        return self.tokenizer.eos_ids or self.model.eos_ids
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_new_tokens: int = 256,
+        sampling: Sampling | None = None,
+        stop: Sequence[str] = (),
+        stop_ids: Sequence[int] | None = None,
+        overflow: Overflow = "error",
+        resident: bool | None = None,
+    ) -> Generator[Piece, None, None]:
+        """Continue a text, or token ids, piece by piece. `statistics` tells what it took.
+
+        Stop ids (by default the model's own) and stop strings end the generation and are not part of its
+        text. A prompt that leaves no room in the context is an error, or with `overflow="truncate"` loses its
+        oldest tokens.
+        """
+        ids = self._ids(prompt)
+        return self._generate(
+            self._fitted(ids, max_new_tokens, overflow),
+            max_new_tokens,
+            sampling or Sampling(),
+            StopScanner(stop),
+            frozenset(self.eos_ids if stop_ids is None else stop_ids),
+            resident,
+        )
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        max_new_tokens: int = 512,
+        sampling: Sampling | None = None,
+        stop: Sequence[str] = (),
+        overflow: Overflow = "error",
+        **variables: object,
+    ) -> Generator[Piece, None, None]:
+        """The assistant's answer to a conversation, rendered by the model's chat template."""
+        tokenizer = self.tokenizer
+        names = {
+            "bos": "" if tokenizer.bos_id is None else tokenizer.token_text(tokenizer.bos_id),
+            "eos": tokenizer.token_text(tokenizer.eos_ids[0]) if tokenizer.eos_ids else "",
+        }
+        text = render(messages, tokenizer.chat_template, **names, **variables)  # type: ignore[arg-type]
+        ids = tokenizer.encode(text, bos=tokenizer.adds_bos, special=True)
+        if tokenizer.chat_template is None:
+            stop = [*stop, "\nUser:"]
+        return self.generate(
+            ids, max_new_tokens=max_new_tokens, sampling=sampling, stop=stop, overflow=overflow
+        )
+
+    def reset(self) -> None:
+        """Forget what was read."""
+        self.model.reset()
+        self._read = []
+
+    def close(self) -> None:
+        """Free the GPU memory."""
+        for sampler in self._samplers.values():
+            sampler.close()
+        self._samplers.clear()
+        self.program.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ids(self, prompt: str | Sequence[int]) -> list[int]:
+        if isinstance(prompt, str):
+            ids = self.tokenizer.encode(prompt, bos=self.tokenizer.adds_bos)
+        else:
+            ids = list(prompt)
+        opening = self.tokenizer.bos_id if self.tokenizer.bos_id is not None else self.model.bos_id
+        if not ids and opening is not None:
+            ids = [opening]
+        if not ids:
+            raise InputError("the prompt is empty, and the model has no token that opens a text")
+        return ids
+
+    def _fitted(self, ids: list[int], max_new_tokens: int, overflow: Overflow) -> list[int]:
+        context = self.model.context
+        if max_new_tokens < 1:
+            raise InputError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
+        if not context or len(ids) <= context:
+            return ids
+        if overflow == "error":
+            raise InputError(
+                f"the prompt has {len(ids)} tokens, the context holds {context}; shorten it, or ask for "
+                'overflow="truncate" to drop the oldest'
+            )
+        kept = max(1, context - max_new_tokens)
+        opening = ids[:1] if ids[0] == self.tokenizer.bos_id and kept > 1 else []
+        return opening + ids[len(ids) - kept + len(opening) :]
+
+    def _generate(
+        self,
+        ids: list[int],
+        max_new_tokens: int,
+        sampling: Sampling,
+        scanner: StopScanner,
+        stop_ids: frozenset[int],
+        resident: bool | None,
+    ) -> Generator[Piece, None, None]:
+        shared = _shared_length(self._read, ids)
+        reused = min(shared, len(ids) - 1)  # the last token is read again: its logits are needed
+        statistics = self.statistics = Statistics(prompt_tokens=len(ids), reused_tokens=reused)
+        self.model.position = reused
+        sampler = self._sampler(sampling)
+        sampler.remember(ids)
+        counters = LoopCounters()
+        stream = self.tokenizer.stream()
+        drawn: list[int] = []
+        started = time.perf_counter()
+        steps = generate_step(
+            self.model, sampler, ids[reused:], max_new_tokens, resident=resident, counters=counters
+        )
+        try:
+            for step in steps:
+                now = time.perf_counter()
+                if not drawn:
+                    statistics.prompt_seconds = now - started
+                statistics.decode_seconds = now - started - statistics.prompt_seconds
+                drawn.append(step.token)
+                statistics.new_tokens = len(drawn)
+                if step.token in stop_ids:
+                    statistics.finish_reason = "stop"
+                    break
+                text = scanner.push(stream.push(step.token))
+                yield Piece(step.token, text, step.logprob)
+                if scanner.is_stopped:
+                    statistics.finish_reason = "stop"
+                    break
+            else:
+                full = len(drawn) < max_new_tokens
+                statistics.finish_reason = "context" if full else "length"
+            rest = "" if scanner.is_stopped else scanner.push(stream.finish()) + scanner.finish()
+            if rest:
+                yield Piece(drawn[-1], rest, 0.0)
+        finally:
+            steps.close()  # ends the loop, and what is under way
+            statistics.stalls = counters.stalls
+            self._read = (ids + drawn)[: self.model.position]
+
+    def _sampler(self, sampling: Sampling) -> Sampler:
+        if sampling not in self._samplers:
+            while len(self._samplers) >= 4:
+                self._samplers.pop(next(iter(self._samplers))).close()
+            model = self.model
+            made = Sampler(model.device, model.vocabulary, sampling, model.logits_dtype)
+            self._samplers[sampling] = made
+        return self._samplers[sampling]
+
+
+def _shared_length(a: Sequence[int], b: Sequence[int]) -> int:
+    for index, (x, y) in enumerate(zip(a, b, strict=False)):
+        if x != y:
+            return index
+    return min(len(a), len(b))

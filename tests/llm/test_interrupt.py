@@ -1,0 +1,28 @@
+"""Ctrl-C while a text is told: it ends there, with its figures, wherever the interruption lands."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+@pytest.mark.parametrize("delay", [0.0, 0.13, 0.29, 0.5])
+def test_generate_ends_cleanly(delay: float) -> None:
+    command = [sys.executable, "-m", "pteron", "generate", "--model", "stories15m", "--prompt", "The cat"]
+    with subprocess.Popen(
+        [*command, "--max-new-tokens", "240"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.read(20)  # the prompt and a few words: it is under way
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        rest, figures = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert rest.decode().endswith("…\n")
+    assert b"tokens/s" in figures
+    assert b"Traceback" not in figures

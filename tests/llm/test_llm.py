@@ -1,0 +1,170 @@
+"""LLM: text in, text out, over tiny models and the story-teller that comes with the package."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from byte_tokenizer import FIRST_BYTE, ByteTokenizer
+
+import pteron
+from pteron.llm import LLM, Piece, Sampling
+from pteron.llm.registry import fetch
+from pteron.llm.stopping import StopScanner
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.fixture
+def llm() -> Iterator[LLM]:
+    with LLM(FIXTURES / "models" / "tiny_llama_q4.pte", ByteTokenizer()) as made:
+        yield made
+
+
+def text_of(pieces: Iterator[Piece]) -> str:
+    return "".join(piece.text for piece in pieces)
+
+
+def tokens_of(pieces: Iterator[Piece]) -> list[int]:
+    return [piece.token for piece in pieces]
+
+
+class TestTinyModel:
+    def test_lengths_and_reasons(self, llm: LLM) -> None:
+        assert len(tokens_of(llm.generate("hello", max_new_tokens=9, stop_ids=()))) == 9
+        assert llm.statistics.finish_reason == "length"
+        assert llm.statistics.prompt_tokens == 6  # with the token that opens a text
+        assert llm.statistics.decode_rate > 0
+        tokens_of(llm.generate("hello", max_new_tokens=500, stop_ids=()))
+        assert llm.statistics.finish_reason == "context"
+        assert llm.statistics.new_tokens == 64 - 6 + 1
+
+    def test_stop_ids_end_it(self, llm: LLM) -> None:
+        free = tokens_of(llm.generate("hello", max_new_tokens=12, stop_ids=()))
+        stopped = tokens_of(llm.generate("hello", max_new_tokens=12, stop_ids=(free[5],)))
+        assert stopped == free[: free.index(free[5])]
+        assert llm.statistics.finish_reason == "stop"
+
+    def test_stop_strings_that_straddle_tokens(self, llm: LLM) -> None:
+        sampling = Sampling(temperature=1.0, seed=3)
+        free = text_of(llm.generate("hi", max_new_tokens=50, stop_ids=(), sampling=sampling))
+        stop = free[4:7]  # three characters are three tokens or more
+        assert len(stop) == 3
+        stopped = text_of(llm.generate("hi", max_new_tokens=50, stop_ids=(), sampling=sampling, stop=[stop]))
+        assert stopped == free[: free.index(stop)]
+        assert llm.statistics.finish_reason == "stop"
+
+    def test_a_conversation_is_only_read_from_where_it_is_new(self, llm: LLM) -> None:
+        turns = [{"role": "user", "content": "a"}]
+        for expected_reuse in (False, True, True):
+            answer = text_of(llm.chat(turns, max_new_tokens=6))
+            assert (llm.statistics.reused_tokens > 0) == expected_reuse
+            fresh = LLM(FIXTURES / "models" / "tiny_llama_q4.pte", ByteTokenizer())
+            assert text_of(fresh.chat(turns, max_new_tokens=6)) == answer
+            fresh.close()
+            turns += [{"role": "assistant", "content": answer[:2]}, {"role": "user", "content": "b"}]
+
+    def test_reset_forgets(self, llm: LLM) -> None:
+        first = tokens_of(llm.generate("hello", max_new_tokens=5))
+        llm.reset()
+        assert tokens_of(llm.generate("hello", max_new_tokens=5)) == first
+        assert llm.statistics.reused_tokens == 0
+
+    def test_a_generation_left_early_spoils_nothing(self, llm: LLM) -> None:
+        whole = tokens_of(llm.generate("hello there", max_new_tokens=10))
+        left = llm.generate("hello there", max_new_tokens=10)
+        next(left)
+        left.close()
+        assert tokens_of(llm.generate("hello there", max_new_tokens=10)) == whole
+        assert llm.statistics.reused_tokens > 0
+
+    def test_an_empty_prompt_opens_a_text(self, llm: LLM) -> None:
+        assert len(tokens_of(llm.generate("", max_new_tokens=3, stop_ids=()))) == 3
+        assert llm.statistics.prompt_tokens == 1
+
+    def test_prompts_beyond_the_context(self, llm: LLM) -> None:
+        with pytest.raises(pteron.InputError, match="100 tokens, the context holds 64"):
+            llm.generate([5] * 100)
+        ids = [1, *range(10, 109)]
+        truncated = tokens_of(llm.generate(ids, max_new_tokens=8, overflow="truncate", stop_ids=()))
+        assert llm.statistics.prompt_tokens == 64 - 8
+        kept = [1, *ids[len(ids) - 55 :]]
+        assert truncated == tokens_of(llm.generate(kept, max_new_tokens=8, stop_ids=()))
+
+    def test_no_room_for_anything(self, llm: LLM) -> None:
+        with pytest.raises(pteron.InputError, match="at least 1"):
+            llm.generate("a", max_new_tokens=0)
+
+
+def test_an_emoji_spread_over_tokens_comes_out_once() -> None:
+    stream = ByteTokenizer().stream()
+    pieces = [stream.push(FIRST_BYTE + byte) for byte in "a🙂b".encode()]
+    assert pieces == ["a", "", "", "", "🙂", "b"]
+    half = [stream.push(FIRST_BYTE + byte) for byte in "🙂".encode()[:2]]
+    assert half == ["", ""]
+    assert stream.finish() == "�"
+
+
+def test_stop_scanner_holds_back_no_more_than_it_must() -> None:
+    scanner = StopScanner(["</s>", "END"])
+    assert [scanner.push(text) for text in ["a<", "b</", "s", "x", "EN", "Dx"]] == [
+        "a",
+        "<b",
+        "",
+        "</sx",
+        "",
+        "",
+    ]
+    assert scanner.is_stopped
+    plain = StopScanner([])
+    assert plain.push("anything") == "anything"
+    held = StopScanner(["END"])
+    assert held.push("the EN") == "the "
+    assert held.finish() == "EN"
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((FIXTURES / "llm" / "stories15m.json").read_text())
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def stories() -> Iterator[LLM]:
+    with LLM(fetch("stories15m")) as made:
+        yield made
+
+
+class TestStories:
+    """stories15M in 4 bits, against the eager quantised model."""
+
+    def test_greedy_equals_eager_quantised(self, stories: LLM, golden: dict[str, Any]) -> None:
+        pieces = list(stories.generate("Once upon a time", max_new_tokens=100, stop_ids=()))
+        assert stories.statistics.prompt_tokens == len(golden["prompt_ids"])
+        assert [piece.token for piece in pieces] == golden["quantized"]["greedy"][:100]
+        assert golden["quantized"]["greedy_text"].startswith("".join(piece.text for piece in pieces))
+
+    def test_perplexity_agrees_with_eager(self, stories: LLM, golden: dict[str, Any]) -> None:
+        ids = golden["text_ids"]
+        model = stories.model
+        stories.reset()
+        losses = []
+        logits = model.prefill(ids[:1])
+        for token in ids[1:]:
+            shares = logits.astype(np.float64) - logits.max()
+            losses.append(np.log(np.exp(shares).sum()) - shares[token])
+            logits = model.decode_one_token(token)
+        stories.reset()
+        assert np.exp(np.mean(losses)) == pytest.approx(golden["quantized"]["perplexity"], rel=0.005)
+
+    def test_loop_and_single_steps_tell_the_same_story(self, stories: LLM) -> None:
+        sampling = Sampling(temperature=0.8, top_p=0.9, seed=42)
+        told = [
+            tokens_of(stories.generate("The dog", max_new_tokens=25, sampling=sampling, resident=resident))
+            for resident in (True, False)
+        ]
+        assert told[0] == told[1]

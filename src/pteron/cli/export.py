@@ -1,0 +1,68 @@
+"""pteron export: from a checkpoint to a folder that `pteron generate` and `pteron chat` take."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from pteron.cli.arguments import Commands
+
+
+def add_parser(commands: Commands) -> None:
+    parser = commands.add_parser("export", help="make a program from a checkpoint")
+    kinds = parser.add_subparsers(required=True, metavar="KIND")
+    llm = kinds.add_parser("llm", help="a language model: Llama, SmolLM2, Mistral, Qwen2 or Qwen3")
+    llm.add_argument(
+        "source",
+        metavar="CHECKPOINT",
+        help="a Hugging Face folder, a GGUF file or a llama2.c model",
+    )
+    llm.add_argument(
+        "-o", "--output", metavar="FOLDER", required=True, help="for the program and its tokenizer"
+    )
+    llm.add_argument(
+        "--quantize",
+        choices=["4w", "8da4w", "none"],
+        default="4w",
+        help="4-bit weights, these with 8-bit activations, or float32 (default: 4w)",
+    )
+    llm.add_argument(
+        "--group-size", type=int, default=32, metavar="N", help="weights that share a scale (default: 32)"
+    )
+    llm.add_argument(
+        "--embedding-bits",
+        choices=["4", "none"],
+        help="of the embedding table (default: as weights)",
+    )
+    llm.add_argument(
+        "--max-seq-len", type=int, default=128, metavar="N", help="the most tokens of one call (default: 128)"
+    )
+    llm.add_argument(
+        "--max-context-len",
+        type=int,
+        metavar="N",
+        help="the most tokens of a conversation (default: the model's, up to 2048)",
+    )
+    llm.add_argument("--fp16", action="store_true", help="compute in 16 bits, which the GPU must support")
+    llm.set_defaults(command=command)
+
+
+def command(arguments: argparse.Namespace) -> int:
+    # Here, because the other commands need not know that the exporter exists.
+    from pteron.llm.export import export_llm
+
+    quantize = None if arguments.quantize == "none" else arguments.quantize
+    embedding = arguments.embedding_bits or ("4" if quantize else "none")
+    folder = export_llm(
+        arguments.source,
+        arguments.output,
+        quantize=quantize,
+        group_size=arguments.group_size,
+        embedding_bits=None if embedding == "none" else int(embedding),
+        max_seq_len=arguments.max_seq_len,
+        max_context_len=arguments.max_context_len,
+        force_fp16=arguments.fp16,
+        progress=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    print(folder)
+    return 0

@@ -1,0 +1,84 @@
+"""pteron run: call a method once or more, or run the test cases of a bundled program."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from pteron.cli.arguments import Commands, add_adapter, add_json, add_program
+from pteron.runtime import Program, load
+from pteron.tools.inputs import LiveSize, read_inputs
+from pteron.tools.run import Selection, check_bundle, run, save_outputs
+from pteron.tools.run_text import check_lines, run_lines
+from pteron.tools.text import json_text
+
+
+def add_parser(commands: Commands) -> None:
+    parser = commands.add_parser("run", help="run a method, with random inputs where none are given")
+    add_program(parser, "a program (.pte) or a bundled program (.bpte)")
+    parser.add_argument("--method", metavar="NAME", help="default: forward, or the only one")
+    parser.add_argument(
+        "--input",
+        metavar="VALUE",
+        action="append",
+        default=[],
+        help=".npy, .npz or .json file, or a value (3, 2.5, true, [1, 2]); repeatable, in the method's order",
+    )
+    parser.add_argument(
+        "--dim",
+        metavar="SIZE",
+        type=live_size,
+        action="append",
+        default=[],
+        help="live size of random inputs: 0.1=7 for dim 1 of input 0, 7 for every dynamic dim; repeatable",
+    )
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of random inputs (default 0)")
+    parser.add_argument("--output", metavar="FOLDER", help="write the outputs there, as output_N.npy")
+    parser.add_argument(
+        "--repeat", metavar="N", type=int, default=0, help="call it N times more, for the time"
+    )
+    parser.add_argument(
+        "--check",
+        action=argparse.BooleanOptionalAction,
+        help="run the test cases of a bundled program and compare (default for .bpte without --input)",
+    )
+    add_adapter(parser)
+    add_json(parser)
+    parser.set_defaults(command=command)
+
+
+def command(arguments: argparse.Namespace) -> int:
+    inputs = read_inputs(arguments.input)
+    with load(arguments.program, arguments.data, arguments.adapter) as program:
+        check = arguments.check
+        if check is None:
+            check = program.bundle is not None and not inputs
+        if check:
+            return _check(program, arguments)
+        selection = Selection(arguments.method, inputs, arguments.dim, arguments.seed, arguments.repeat)
+        report, outputs = run(program, selection)
+    paths = save_outputs(outputs, arguments.output) if arguments.output else []
+    if arguments.json:
+        print(json_text(report))
+        return 0
+    print("\n".join(run_lines(report)))
+    for path in paths:
+        print(f"  wrote {path}")
+    return 0
+
+
+def live_size(text: str) -> LiveSize:
+    """`7`, or `0.1=7`."""
+    match = re.fullmatch(r"(?:(\d+)\.(\d+)=)?(\d+)", text, re.ASCII)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"expected SIZE or INPUT.DIM=SIZE, as in 0.1=7, not {text!r}")
+    input, dim, size = match.groups()
+    return LiveSize(int(size)) if input is None else LiveSize(int(size), int(input), int(dim))
+
+
+def _check(program: Program, arguments: argparse.Namespace) -> int:
+    cases = check_bundle(program, arguments.method)
+    name = Path(program.file.name).name
+    print(json_text(cases) if arguments.json else "\n".join(check_lines(name, program.device.name, cases)))
+    return 1 if any(case.problem for case in cases) else 0

@@ -1,0 +1,120 @@
+"""What to call a method with: values from files and from the command line, random ones for the rest."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pteron.dtypes import DType
+from pteron.errors import InputError, ShapeError
+from pteron.graph import Shape
+from pteron.runtime import ValueSpec
+
+_INTEGERS_BELOW = 8  # random integers are often indices into something
+_ARRAY_FILES = (".npy", ".npz", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A value for one input, and where it comes from."""
+
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSize:
+    """The live size of one dim of one input, or (no input named) of every dynamic dim."""
+
+    size: int
+    input: int | None = None
+    dim: int | None = None
+
+    def __str__(self) -> str:
+        return str(self.size) if self.input is None else f"{self.input}.{self.dim}={self.size}"
+
+
+def read_inputs(texts: Sequence[str]) -> list[Input]:
+    """Inputs in order: a .npy or .json file is one, a .npz file one per array, anything else a value."""
+    return [given for text in texts for given in _read_input(text)]
+
+
+def fill_inputs(
+    specs: Sequence[ValueSpec], given: Sequence[Input], sizes: Sequence[LiveSize], seed: int
+) -> list[Input]:
+    """The inputs given, and random ones for those that are not."""
+    shapes = live_shapes(specs, sizes)
+    generator = np.random.default_rng(seed)
+    drawn = [_random_input(spec, shape, generator) for spec, shape in zip(specs, shapes, strict=True)]
+    return [*given, *drawn[len(given) :]]
+
+
+def live_shapes(specs: Sequence[ValueSpec], sizes: Sequence[LiveSize]) -> list[Shape]:
+    """The shape of each input: its maximum, where no live size was chosen."""
+    shapes = [list(spec.shape_max) for spec in specs]
+    for chosen in sizes:
+        for input, dim in _places(specs, chosen):
+            most = specs[input].shape_max[dim]
+            if not 0 <= chosen.size <= most:
+                raise ShapeError(f"dim {chosen}: dim {dim} of input {input} goes up to {most}")
+            shapes[input][dim] = chosen.size
+    return [tuple(shape) for shape in shapes]
+
+
+def _places(specs: Sequence[ValueSpec], chosen: LiveSize) -> list[tuple[int, int]]:
+    """The (input, dim) pairs whose size is chosen."""
+    dynamic = [(i, d) for i, spec in enumerate(specs) for d, free in enumerate(spec.dynamic) if free]
+    listed = ", ".join(f"{i}.{d}" for i, d in dynamic) or "none"
+    if chosen.input is None:
+        if not dynamic:
+            raise InputError(f"dim {chosen}: the method has no dynamic dims")
+        return dynamic
+    place = (chosen.input, chosen.dim if chosen.dim is not None else 0)
+    if place not in dynamic:
+        raise InputError(f"dim {chosen}: no such dynamic dim; the method has {listed} (input.dim)")
+    return [place]
+
+
+def _random_input(spec: ValueSpec, shape: Shape, generator: np.random.Generator) -> Input:
+    if spec.dtype is None:
+        return Input(spec.value, "as exported")
+    if spec.dtype is DType.BOOL:
+        return Input(generator.integers(0, 2, shape).astype(np.bool_), "random")
+    if spec.dtype is DType.BF16:
+        bits = generator.standard_normal(shape).astype(np.float32).view(np.uint32)
+        return Input((bits >> 16).astype(np.uint16), "random")
+    if spec.dtype.is_float:
+        return Input(generator.standard_normal(shape).astype(spec.dtype.numpy), "random")
+    if np.prod(shape) == 1:  # a position or a length: only the first surely leaves room for the rest
+        return Input(np.zeros(shape, spec.dtype.numpy), "zero")
+    return Input(generator.integers(0, _INTEGERS_BELOW, shape).astype(spec.dtype.numpy), "random")
+
+
+def _read_input(text: str) -> list[Input]:
+    path = Path(text)
+    if path.suffix not in _ARRAY_FILES:
+        try:
+            return [Input(json.loads(text), text)]
+        except ValueError:
+            kinds = ", ".join(_ARRAY_FILES)
+            raise InputError(
+                f"input {text}: neither a value (3, 2.5, true, [1, 2]) nor a file ({kinds})"
+            ) from None
+    try:
+        if path.suffix == ".json":
+            return [Input(json.loads(path.read_text()), path.name)]
+        loaded = np.load(path, allow_pickle=False)
+        if path.suffix == ".npy":
+            return [Input(loaded, path.name)]
+        with loaded:
+            return [Input(loaded[key], f"{path.name} {key}") for key in loaded.files]
+    except FileNotFoundError:
+        raise InputError(f"input {text}: there is no such file") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"input {text}: the file cannot be read: {error}") from None

@@ -1,0 +1,171 @@
+"""pteron run, info and demo, from the command line to the adapter and back."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden import assert_outputs, read_cases
+
+from pteron.cli import main
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+PROGRAMS = sorted((FIXTURES / "programs").glob("*.pte"))
+
+
+def weights_of(path: Path) -> list[str]:
+    """The --data arguments of a program."""
+    return [text for file in sorted(path.parent.glob(f"{path.stem}.*.ptd")) for text in ("--data", str(file))]
+
+
+@pytest.mark.parametrize(
+    "name", ["mlp_dynamic", "two_delegates", "external_weights", "select_position", "host_only", "dtypes"]
+)
+def test_outputs_are_written(name: str, programs: Path, tmp_path: Path) -> None:
+    path = programs / f"{name}.pte"
+    case = read_cases(programs / f"{name}.npz")[0]
+    argv = ["run", str(path), *weights_of(path), "--output", str(tmp_path / "out")]
+    for index, array in enumerate(case.inputs):
+        np.save(tmp_path / f"{index}.npy", array)
+        argv += ["--input", str(tmp_path / f"{index}.npy")]
+    assert main(argv) == 0
+    found = [np.load(tmp_path / "out" / f"output_{index}.npy") for index in range(len(case.outputs))]
+    assert_outputs(found, case.outputs)
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_every_program_runs_with_random_inputs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    method = ["--method", "encode"] if path.stem == "multi_method" else []
+    code = main(["run", str(path), *weights_of(path), *method, "--json"])
+    printed = capsys.readouterr()
+    assert (code, printed.err) == (0, "")
+    report = json.loads(printed.out)
+    assert report["counters"]["calls"] == 1
+
+
+def test_what_ran_where(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["run", str(programs / "two_delegates.pte"), "--dim", "4", "--repeat", "2"]
+    assert main(argv) == 0
+    text = capsys.readouterr().out
+    assert "output 0  f32[4, 3]  min " in text
+    assert "2 delegate calls: 2 dispatches" in text
+    assert "1x aten::cumsum.out" in text
+    assert "median of 2 calls" in text
+
+
+def test_few_values_are_shown(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(programs / "multi_method.pte"), "--method", "get_end_ids"]) == 0
+    assert "output 1  int  5" in capsys.readouterr().out
+
+
+def test_an_integer_input_is_taken_from_the_command_line(
+    programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = read_cases(programs / "symint_input.npz")[0]
+    np.save(tmp_path / "x.npy", case.inputs[0])
+    argv = ["run", str(programs / "symint_input.pte"), "--input", str(tmp_path / "x.npy")]
+    assert main([*argv, "--input", str(case.inputs[1]), "--output", str(tmp_path)]) == 0
+    assert_outputs([np.load(tmp_path / "output_0.npy")], case.outputs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--method", "train"], "has no method 'train'; it has forward"),
+        (["--dim", "18"], "dim 18: dim 0 of input 0 goes up to 17"),
+        (["--dim", "0.1=3"], "no such dynamic dim; the method has 0.0 (input.dim)"),
+        (["--input", "wide.npy"], "expected f32, got f64"),
+        (["--input", "long.npy"], "expected a shape up to [17, 7], got [18, 7]"),
+        (["--input", "flat.npy"], "expected rank 2 [17, 7], got [7]"),
+        (["--input", "gone.npy"], "gone.npy: there is no such file"),
+        (["--input", "[[1]]", "--input", "2"], "takes 1 inputs, got 2"),
+        (["--adapter", "abacus"], "no adapter matches 'abacus'"),
+        (["--check"], "has no test cases"),
+    ],
+)
+def test_errors_are_sentences(
+    arguments: list[str],
+    sentence: str,
+    programs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("wide.npy", np.zeros((2, 7)))
+    np.save("long.npy", np.zeros((18, 7), np.float32))
+    np.save("flat.npy", np.zeros(7, np.float32))
+    assert main(["run", str(programs / "mlp_dynamic.pte"), *arguments]) == 1
+    printed = capsys.readouterr()
+    assert printed.err.startswith("pteron: ")
+    assert printed.err.count("\n") == 1
+    assert sentence in printed.err
+    assert printed.out == ""
+
+
+def test_an_output_folder_that_cannot_be_made(
+    programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(["run", str(programs / "mlp.pte"), "--output", str(tmp_path / "file" / "out")]) == 1
+    assert "the outputs cannot be written" in capsys.readouterr().err
+
+
+def test_an_unsupported_program(programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "strange.pte"
+    content = (programs / "mlp.pte").read_bytes()
+    path.write_bytes(content.replace(b"aten.gelu.default", b"aten.gild.default"))
+    assert main(["run", str(path)]) == 1
+    assert "delegate operators that Pteron does not have: aten.gild.default" in capsys.readouterr().err
+
+
+def test_bundled_programs_check_themselves(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(programs / "bundled.bpte")]) == 0
+    assert "2 of 2 test cases passed" in capsys.readouterr().out
+    assert main(["run", str(programs / "bundled.bpte"), "--no-check"]) == 0
+    assert "first call" in capsys.readouterr().out
+
+
+def test_a_bundled_program_that_differs(
+    programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = (programs / "bundled.bpte").read_bytes()
+    expected = read_cases(programs / "bundled.npz")[0].outputs[0]
+    assert expected.tobytes() in content
+    path = tmp_path / "wrong.bpte"
+    path.write_bytes(content.replace(expected.tobytes(), (expected + 1).tobytes()))
+    assert main(["run", str(path)]) == 1
+    text = capsys.readouterr().out
+    assert "forward 0  output 0: 15 of 15 values differ" in text
+    assert "1 of 2 test cases passed" in text
+
+
+def test_info_lists_adapters_and_says_why_one_is_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PTERON_ADAPTER", raising=False)
+    assert main(["info"]) == 0
+    text = capsys.readouterr().out
+    assert "storage binding" in text
+    assert "(used: the " in text
+    monkeypatch.setenv("PTERON_ADAPTER", "0")
+    assert main(["info", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["chosen"], report["reason"]) == (0, "asked for by PTERON_ADAPTER=0")
+
+
+def test_info_without_an_adapter(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(import_module("pteron.gpu.adapters"), "adapters", lambda: ())
+    assert main(["info"]) == 1
+    assert "mesa-vulkan-drivers" in capsys.readouterr().err
+
+
+def test_the_demo_tells_a_story(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--max-new-tokens", "12"]) == 0
+    text = capsys.readouterr().out
+    assert "Once upon a time, there was" in text
+    assert "12 tokens at " in text
+    assert "nothing on the host" in text

@@ -1,0 +1,106 @@
+"""The command line without a GPU: every error is one sentence and exit code 1."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pteron
+from pteron.cli import inspect as inspect_command
+from pteron.cli import main
+from pteron.cli.run import live_size
+from pteron.tools.inputs import LiveSize
+
+
+def fails(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The sentence that a command fails with."""
+    assert main(argv) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("pteron: ")
+    assert printed.err.count("\n") == 1
+    return printed.err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"pteron {pteron.__version__}\n"
+
+
+def test_inspect_prints_text_or_json(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(programs / "mlp.pte")]) == 0
+    assert "forward(f32[3, 7]) -> (f32[3, 5])" in capsys.readouterr().out
+    assert main(["inspect", str(programs / "mlp.pte"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["methods"][0]["inputs"][0]["shape_max"] == [3, 7]
+    assert report["methods"][0]["delegates"][0]["graph"] == []
+
+
+@pytest.mark.parametrize("command", ["inspect", "run"])
+def test_a_missing_file(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "nowhere.pte: there is no such file" in fails([command, "nowhere.pte"], capsys)
+
+
+@pytest.mark.parametrize("command", ["inspect", "run"])
+def test_a_damaged_file(
+    command: str, programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "half.pte"
+    content = (programs / "mlp.pte").read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    assert "half.pte: " in fails([command, str(path)], capsys)
+
+
+def test_a_method_that_is_not_there(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["inspect", str(programs / "mlp.pte"), "--method", "train"]
+    assert "has no method 'train'; it has forward" in fails(argv, capsys)
+
+
+def test_live_sizes() -> None:
+    assert live_size("7") == LiveSize(7)
+    assert live_size("0.1=7") == LiveSize(7, 0, 1)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1=7", "0.1", "0.1=", "0.1=x"])
+def test_a_live_size_that_is_none(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        live_size(text)
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "model.pte", f"--dim={text}"])
+    assert "as in 0.1=7" in capsys.readouterr().err
+
+
+def test_an_error_of_several_lines_becomes_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise pteron.DeviceError("the kernel\n  was refused")
+
+    monkeypatch.setattr(inspect_command, "inspect", fail)
+    assert fails(["inspect", "model.pte"], capsys) == "pteron: the kernel was refused\n"
+
+
+def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(inspect_command, "inspect", interrupt)
+    assert main(["inspect", "model.pte"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_reader_that_stops_reading_is_no_error(models: Path) -> None:
+    argv = [sys.executable, "-m", "pteron", "inspect", str(models / "tiny_llama_fp32.pte"), "--graph"]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    process.wait()

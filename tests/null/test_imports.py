@@ -1,0 +1,102 @@
+"""Imports only point to earlier stages, one package touches wgpu, and PyTorch is loaded when it is needed."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pteron
+
+ROOT = Path(pteron.__file__).parent
+STAGES = (
+    {"errors", "dtypes"},
+    {"format"},
+    {"graph"},
+    {"wgsl"},
+    {"ops"},
+    {"passes"},
+    {"plan"},
+    {"gpu"},
+    {"runtime"},
+    {"llm"},
+    {"tools"},
+    {"demo", "cli"},
+)
+STAGE_OF = {name: index for index, names in enumerate(STAGES) for name in names}
+FILES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
+HOST_TORCH = Path("runtime/host_torch.py")  # imported only where a program needs an ATen operator on the host
+
+
+def imports(path: Path, *, at_import: bool = False) -> Iterator[tuple[str, int]]:
+    """(module, line) of what a file imports; `at_import`: only what importing the file loads."""
+    tree = ast.parse((ROOT / path).read_text())
+    nodes = _executed(tree.body) if at_import else ast.walk(tree)
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} imports by a relative name"
+            module = node.module or ""
+            if module == "pteron":
+                yield from ((f"pteron.{alias.name}", node.lineno) for alias in node.names)
+            else:
+                yield module, node.lineno
+
+
+def _executed(body: list[ast.stmt]) -> Iterator[ast.AST]:
+    """Statements that run when a module is imported: not functions, not `if TYPE_CHECKING`."""
+    for statement in body:
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
+            continue
+        if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield statement
+            yield from _executed(
+                [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.stmt)]
+            )
+
+
+def packages(module: str) -> str:
+    return module.split(".")[0]
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.parts[0].removesuffix(".py") in STAGE_OF], ids=str
+)
+def test_imports_point_to_earlier_stages(path: Path) -> None:
+    own = STAGE_OF[path.parts[0].removesuffix(".py")]
+    for module, line in imports(path):
+        parts = module.split(".")
+        if parts[0] == "pteron" and len(parts) > 1 and parts[1] in STAGE_OF:
+            assert STAGE_OF[parts[1]] <= own, f"{path}:{line} imports the later stage {module}"
+
+
+def test_every_package_has_a_stage() -> None:
+    names = {path.parts[0].removesuffix(".py") for path in FILES} - {"__init__", "__main__"}
+    assert names <= STAGE_OF.keys()
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.parts[0] != "gpu"], ids=str)
+def test_only_gpu_imports_wgpu(path: Path) -> None:
+    assert "wgpu" not in {packages(module) for module, _ in imports(path)}
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path != HOST_TORCH], ids=str)
+def test_torch_is_imported_where_it_is_used(path: Path) -> None:
+    loaded = {packages(module) for module, _ in imports(path, at_import=True)}
+    assert not loaded & {"torch", "torchao", "executorch"}
+
+
+def test_host_torch_is_imported_where_it_is_used() -> None:
+    for path in FILES:
+        assert "pteron.runtime.host_torch" not in {module for module, _ in imports(path, at_import=True)}
+
+
+def test_pteron_loads_no_torch() -> None:
+    code = "import sys, pteron, pteron.cli, pteron.tools; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

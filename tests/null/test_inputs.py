@@ -1,0 +1,108 @@
+"""Inputs of a run: from files, from the command line, at random; and how results are compared and shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pteron.dtypes import DType
+from pteron.errors import InputError, ShapeError
+from pteron.runtime import ValueSpec
+from pteron.tools.compare import compare
+from pteron.tools.inputs import Input, LiveSize, fill_inputs, live_shapes, read_inputs
+from pteron.tools.text import columns, counted, human_bytes, human_time
+
+TOKENS = ValueSpec("tensor", DType.I64, (1, 31), (False, True))
+POSITION = ValueSpec("tensor", DType.I64, (1,), (False,))
+FEATURES = ValueSpec("tensor", DType.BF16, (31, 4), (True, False))
+COUNT = ValueSpec("int", value=5)
+
+
+def test_values_and_files(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(3))
+    np.savez(tmp_path / "y.npz", first=np.zeros(2), second=np.ones(2))
+    (tmp_path / "z.json").write_text("[[1, 2]]")
+    files = [str(tmp_path / name) for name in ("x.npy", "y.npz", "z.json")]
+    inputs = read_inputs([*files, "3", "2.5", "true"])
+    assert [given.origin for given in inputs[:3]] == ["x.npy", "y.npz first", "y.npz second"]
+    assert [given.value for given in inputs[3:]] == [[[1, 2]], 3, 2.5, True]
+
+
+@pytest.mark.parametrize("name", ["gone.npy", "text.npy", "text.npz", "text.json", "word"])
+def test_what_cannot_be_read(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    if name.startswith("text"):
+        path.write_text("not what the name says")
+    with pytest.raises(InputError, match=name):
+        read_inputs([str(path)])
+
+
+def test_sizes_of_every_dynamic_dim_or_of_one() -> None:
+    specs = [TOKENS, POSITION, FEATURES]
+    assert live_shapes(specs, []) == [(1, 31), (1,), (31, 4)]
+    assert live_shapes(specs, [LiveSize(7)]) == [(1, 7), (1,), (7, 4)]
+    assert live_shapes(specs, [LiveSize(7), LiveSize(5, 0, 1)]) == [(1, 5), (1,), (7, 4)]
+
+
+@pytest.mark.parametrize("size", [LiveSize(32), LiveSize(32, 0, 1)])
+def test_a_size_beyond_the_maximum(size: LiveSize) -> None:
+    with pytest.raises(ShapeError, match=r"dim .*: dim 1 of input 0 goes up to 31"):
+        live_shapes([TOKENS], [size])
+
+
+@pytest.mark.parametrize("size", [LiveSize(7, 0, 0), LiveSize(7, 1, 0), LiveSize(7, 9, 0)])
+def test_a_size_of_a_dim_that_is_not_dynamic(size: LiveSize) -> None:
+    with pytest.raises(InputError, match=r"the method has 0\.1 \(input\.dim\)"):
+        live_shapes([TOKENS, POSITION], [size])
+    with pytest.raises(InputError, match="no dynamic dims"):
+        live_shapes([POSITION], [LiveSize(7)])
+
+
+def test_random_inputs_are_small_and_repeatable() -> None:
+    specs = [TOKENS, POSITION, FEATURES, COUNT]
+    tokens, position, features, count = fill_inputs(specs, [], [LiveSize(7)], seed=3)
+    assert tokens.value.shape == (1, 7)
+    assert tokens.value.min() >= 0
+    assert tokens.value.max() < 8
+    assert position.value.tolist() == [0]
+    assert features.value.dtype == np.uint16
+    assert count.value == 5
+    again = fill_inputs(specs, [], [LiveSize(7)], seed=3)
+    np.testing.assert_array_equal(again[2].value, features.value)
+
+
+def test_given_inputs_come_first() -> None:
+    given = Input(np.ones((1, 2)), "x.npy")
+    inputs = fill_inputs([TOKENS, POSITION], [given], [], seed=0)
+    assert inputs[0] is given
+    assert inputs[1].origin == "zero"
+
+
+def test_results_are_compared_by_their_element_type() -> None:
+    x = np.linspace(1, 2, 6, dtype=np.float32).reshape(2, 3)
+    assert compare(x, x * np.float32(1 + 1e-6)).problem is None
+    worse = x.copy()
+    worse[1, 0] += 0.5
+    assert compare(x, worse).problem == ("1 of 6 values differ, the worst at [1, 0]: 2.1 instead of 1.6")
+    assert compare(x, x[0]).problem == "shape [3] instead of [2, 3]"
+    assert compare(np.array([1, 2]), np.array([1, 3])).problem is not None
+    special = np.array([np.nan, np.inf, -np.inf])
+    assert compare(special, special).largest == 0
+    assert compare(np.zeros(3), special).problem is not None
+    assert compare(np.array([0x3F80], np.uint16), np.array([0x3F81], np.uint16), DType.BF16).problem is None
+    assert compare(np.zeros((0, 3)), np.zeros((0, 3))).problem is None
+    assert compare(3, 3).problem is None
+
+
+def test_text() -> None:
+    assert [human_bytes(n) for n in (0, 999, 1000, 5140, 999_960, 847_984_000)] == [
+        "0 B", "999 B", "1.0 kB", "5.1 kB", "1.0 MB", "848.0 MB",
+    ]  # fmt: skip
+    assert [human_time(t) for t in (2.5, 0.0123, 4.5e-5)] == ["2.50 s", "12.3 ms", "45 µs"]
+    assert [counted(1, "node"), counted(2, "node"), counted(2, "entry", "entries")] == [
+        "1 node", "2 nodes", "2 entries",
+    ]  # fmt: skip
+    assert columns([("1", "a", ""), ("10", "bb", "c")], indent=2, align=">") == ["   1  a", "  10  bb  c"]
+    assert columns([]) == []

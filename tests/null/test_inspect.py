@@ -1,0 +1,164 @@
+"""Inspecting files: everything that can be read is shown, whether or not it can run here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pteron.errors import GraphError, InputError
+from pteron.gpu import Device
+from pteron.graph import Constant
+from pteron.tools.inspect import ProgramReport, WeightFileReport, inspect
+from pteron.tools.inspect_text import inspect_lines
+from pteron.tools.text import json_text
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+FILES = sorted(path for kind in ("pte", "bpte", "ptd") for path in FIXTURES.glob(f"*/*.{kind}"))
+
+MLP_DYNAMIC = """\
+mlp_dynamic.pte  3.2 kB, ExecuTorch program, with segments
+  named data  3 tensors, 396 B
+  runs here   yes
+
+forward(f32[≤17, 7]) -> (f32[≤17, 11])
+  instructions  1 delegate call
+  delegate 0  VulkanBackend, 4 nodes
+    constants    3 tensors, 396 B
+    activations  2 buffers, 1.5 kB, at the maximum shapes
+    operators
+      1  et_vk.prepack.default
+      1  aten.linear.default
+      1  aten.add.Tensor
+      1  aten._softmax.default
+    graph
+         0  %1:f32[11] = et_vk.prepack.default(%0:f32[11])
+         1  %5:f32[17, 11] = aten.linear.default(%4:f32[17, 7], %2:f32[11, 7], %3:f32[11])
+         2  %7:f32[17, 11] = aten.add.Tensor(%5:f32[17, 11], %1:f32[11], 1)
+         3  %10:f32[17, 11] = aten._softmax.default(%7:f32[17, 11], -1, False)
+"""
+
+
+def program_report(path: Path, *data: Path) -> ProgramReport:
+    report = inspect(path, data)
+    assert isinstance(report, ProgramReport)
+    return report
+
+
+def renamed(path: Path, old: bytes, new: bytes, folder: Path) -> Path:
+    """A copy of a program in which a name is replaced by another of the same length."""
+    content = path.read_bytes()
+    assert len(old) == len(new)
+    assert old in content
+    copy = folder / path.name
+    copy.write_bytes(content.replace(old, new))
+    return copy
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_fixture_can_be_inspected(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("inspecting opens no device and reads no weight")
+
+    for owner, name in ((Device, "__init__"), (Constant, "numpy"), (Constant, "bytes")):
+        monkeypatch.setattr(owner, name, refuse)
+    report = inspect(path, graph=True)
+    assert next(inspect_lines(report)).startswith(path.name)
+    assert json.loads(json_text(report))["bytes"] == path.stat().st_size
+
+
+def test_a_program_as_text(programs: Path) -> None:
+    report = inspect(programs / "mlp_dynamic.pte", graph=True)
+    assert "\n".join(inspect_lines(report)) + "\n" == MLP_DYNAMIC
+
+
+def test_dynamic_dims_are_found_across_delegates_and_host_operators(programs: Path) -> None:
+    (method,) = program_report(programs / "two_delegates.pte").methods
+    assert [str(spec) for spec in method.inputs] == ["f32[≤13, 7]"]
+    assert str(method.outputs[0]) == "f32[≤13, 3]"
+    assert method.instructions == {"delegate call": 2, "host operator": 3}
+    assert {use.name for use in method.host_operators} >= {"aten::cumsum.out", "aten::erf.out"}
+
+
+def test_an_integer_that_a_delegate_takes_is_an_int(programs: Path) -> None:
+    (method,) = program_report(programs / "symint_input.pte").methods
+    assert [spec.kind for spec in method.inputs] == ["tensor", "int"]
+    assert len(method.delegates[0].live_integers) == 1
+
+
+def test_states_and_live_integers_of_a_language_model(models: Path) -> None:
+    report = program_report(models / "tiny_llama_fp32.pte")
+    forward = next(method for method in report.methods if method.name == "forward")
+    (delegate,) = forward.delegates
+    assert delegate.states is not None
+    assert (delegate.states.count, delegate.states.bytes) == (4, 32768)
+    assert all(text.startswith("%") for text in delegate.live_integers)
+    text = "\n".join(inspect_lines(report))
+    assert "get_vocab_size          512" in text
+
+
+def test_missing_weights_are_counted_until_they_are_given(programs: Path) -> None:
+    path = programs / "external_weights.pte"
+    assert program_report(path).problems == ("6 constants in none of the files given",)
+    whole = program_report(path, *programs.glob("external_weights.*.ptd"))
+    assert whole.problems == ()
+    assert whole.methods[0].delegates[0].constants_missing == ()
+
+
+def test_a_constant_too_large_for_any_memory(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object) -> None:
+        raise OSError("Cannot allocate memory")
+
+    monkeypatch.setattr("pteron.tools.inspect_delegate.mmap", SimpleNamespace(mmap=no_memory))
+    report = program_report(programs / "external_weights.pte")
+    assert "larger than any memory" in report.problems[-1]
+
+
+def test_unsupported_operators_are_marked(programs: Path, tmp_path: Path) -> None:
+    path = renamed(programs / "mlp.pte", b"aten.gelu.default", b"aten.gild.default", tmp_path)
+    report = program_report(path)
+    assert report.problems == ("aten.gild.default is not supported (1x)",)
+    lines = list(inspect_lines(report))
+    assert "      1  aten.gild.default    unsupported" in lines
+    assert report.methods[0].delegates[0].activations is None
+
+
+def test_another_backend_is_named(programs: Path, tmp_path: Path) -> None:
+    path = renamed(programs / "mlp.pte", b"VulkanBackend", b"RemoteBackend", tmp_path)
+    report = program_report(path)
+    assert report.problems == ("RemoteBackend programs do not run here",)
+    assert any("delegate 0  RemoteBackend, " in line for line in inspect_lines(report))
+
+
+def test_an_inconsistent_graph_is_a_reason_not_an_error(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise GraphError("node 3 contradicts itself")
+
+    monkeypatch.setattr("pteron.tools.inspect_delegate.prepare", refuse)
+    assert program_report(programs / "mlp.pte").problems == ("node 3 contradicts itself",)
+
+
+def test_bundled_programs_show_their_test_cases(programs: Path) -> None:
+    report = program_report(programs / "bundled.bpte")
+    assert report.test_cases == {"forward": 2}
+    assert report.kind.startswith("bundled")
+
+
+def test_weight_files_list_their_entries(programs: Path) -> None:
+    report = inspect(programs / "external_weights.shard0.ptd")
+    assert isinstance(report, WeightFileReport)
+    assert [weight.bytes for weight in report.weights] == [20, 572]
+    assert len(list(inspect_lines(report))) == 3
+
+
+def test_one_method(programs: Path) -> None:
+    report = inspect(programs / "multi_method.pte", method="encode")
+    assert isinstance(report, ProgramReport)
+    assert [method.name for method in report.methods] == ["encode"]
+    with pytest.raises(InputError, match=r"no method 'train'; it has decode, encode"):
+        inspect(programs / "multi_method.pte", method="train")

@@ -1,0 +1,74 @@
+# Sourced by scripts/demo and scripts/test: a Python environment in .venv, and an adapter to run on.
+# Whatever is done already is not done again.
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+PYTHON_IN_VENV=.venv/bin/python
+
+say() { printf '… %s\n' "$*"; }
+
+fail() {
+    printf '%s: %s\n' "$0" "$*" >&2
+    exit 1
+}
+
+# quietly COMMAND...: the command's output is shown only if it fails.
+quietly() {
+    local log status=0
+    log=$(mktemp)
+    "$@" >"$log" 2>&1 || status=$?
+    [ "$status" = 0 ] || cat "$log" >&2
+    rm -f "$log"
+    return "$status"
+}
+
+# install_system PACKAGE...: with apt, where we may; otherwise it fails without a word.
+install_system() {
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+    say "installing $* with apt"
+    quietly apt-get update -qq && DEBIAN_FRONTEND=noninteractive quietly apt-get install -qq -y "$@"
+}
+
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-} python3.13 python3.12 python3.11 python3; do
+        if "$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' &>/dev/null; then
+            echo "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+make_environment() {
+    "$PYTHON_IN_VENV" -m pip --version &>/dev/null && return
+    local python
+    python=$(find_python) || { install_system python3-venv && python=$(find_python); } ||
+        fail "Python 3.11 or newer with its venv module is needed (on Debian and Ubuntu: apt install python3-venv)"
+    say "making .venv with $("$python" --version)"
+    rm -rf .venv
+    quietly "$python" -m venv .venv || fail "$python cannot make a virtual environment"
+}
+
+# pip_install NAME WHAT PIP-ARGUMENTS...: unless it was done since pyproject.toml last changed.
+pip_install() {
+    local stamp=.venv/installed-$1 what=$2 version
+    version=$(cksum <pyproject.toml)
+    shift 2
+    [ "$(cat "$stamp" 2>/dev/null)" = "$version" ] && return
+    say "installing $what"
+    quietly "$PYTHON_IN_VENV" -m pip install --quiet --disable-pip-version-check "$@" || fail "pip could not install $what"
+    echo "$version" >"$stamp"
+}
+
+# Where there is no adapter at all, Mesa's software adapter makes the CPU one.
+provide_adapter() {
+    local message
+    message=$("$PYTHON_IN_VENV" -m pteron info 2>&1 >/dev/null) && return
+    case $message in
+    *"no GPU adapter"*)
+        install_system mesa-vulkan-drivers || true
+        message=$("$PYTHON_IN_VENV" -m pteron info 2>&1 >/dev/null) && return
+        ;;
+    esac
+    fail "${message#pteron: }"
+}

@@ -1,0 +1,225 @@
+"""Speed of a language model: prefill and decode, on this machine's GPU.
+
+    python benchmarks/llm.py PROGRAM.pte [--prefill 128 512] [--decode 64 512] [--tokens 200] [--torch]
+
+Prints load time and GPU bytes, prefill and decode tokens per second at several lengths, GPU and host time
+per step, dispatches per step; with --torch how far the logits are from a float64 PyTorch reference, and how
+fast PyTorch is on the same graph; with --profile a step by kernel.
+Times are taken after a second of continuous load: an idle GPU runs at a fraction of its clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import numpy as np
+
+import pteron
+from pteron.gpu import PassTimer, submit
+from pteron.gpu.recording import Step
+from pteron.llm.generate import LoopCounters, generate_step
+from pteron.llm.model import LanguageModel
+from pteron.llm.sampler import Sampler, Sampling
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("program")
+    parser.add_argument("--prefill", type=int, nargs="*", default=[1, 16, 128, 512])
+    parser.add_argument(
+        "--decode", type=int, nargs="*", default=[16, 512], help="context lengths to decode from"
+    )
+    parser.add_argument("--tokens", type=int, default=200, help="tokens per decode measurement")
+    parser.add_argument("--warm", type=float, default=1.5, help="seconds of load before timing")
+    parser.add_argument("--profile", type=int, nargs="*", default=[], help="steps to break down by kernel")
+    parser.add_argument("--torch", action="store_true", help="check and time PyTorch on the same graph")
+    arguments = parser.parse_args()
+
+    started = time.perf_counter()
+    program = pteron.load(arguments.program)
+    read = time.perf_counter()
+    model = LanguageModel(program)
+    loaded = time.perf_counter()
+    print(f"{program.file.name} on {model.device.adapter}")
+    sizes = ", ".join(f"{kind} {size / 1e6:,.1f} MB" for kind, size in model.method.gpu_bytes.items())
+    print(f"open {read - started:.2f} s, upload and compile {loaded - read:.2f} s; GPU memory: {sizes}")
+
+    stream = np.random.default_rng(0).integers(3, model.vocabulary, model.context or 64).tolist()
+    prefill = [n for n in arguments.prefill if n <= min(model.steps_max, model.context or n)]
+    decode = [n for n in arguments.decode if n + 8 < (model.context or 0)]
+    warm_up(model, stream, arguments.warm)
+    for length in prefill:
+        measure_prefill(model, stream, length)
+    for length in decode:
+        measure_decode(model, stream, length, arguments.tokens)
+    for length in arguments.profile:
+        profile(model, length)
+    if arguments.torch:
+        compare_with_torch(model, stream, prefill, decode)
+
+
+def settle(model: LanguageModel) -> None:
+    """Wait for everything submitted."""
+    buffer, _ = model.logits_place(1)
+    model.device.read(buffer, 4)
+
+
+def warm_up(model: LanguageModel, stream: list[int], seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        model.reset()
+        for chunk in list(model.chunks(stream[:64])) * 4:
+            model.position = 0
+            model.launch(chunk)
+        settle(model)
+
+
+def timer_of(model: LanguageModel, passes: int) -> PassTimer | None:
+    offered = "timestamp-query" in model.device.adapter.features
+    return PassTimer(model.device, passes) if offered else None
+
+
+def measure_prefill(model: LanguageModel, stream: list[int], length: int) -> None:
+    ids = stream[:length]
+    dispatches = model.method.counters.dispatches
+    model.position = 0
+    model.launch(ids)
+    dispatches = model.method.counters.dispatches - dispatches
+    warm_up(model, stream, 0.2)
+    times = []
+    for _ in range(10):
+        model.position = 0
+        started = time.perf_counter()
+        model.launch(ids)
+        settle(model)
+        times.append(time.perf_counter() - started)
+    repeats = max(2, min(200, int(0.5 / min(times))))
+    model.timer = timer_of(model, repeats)
+    started = time.perf_counter()
+    for _ in range(repeats):
+        model.position = 0
+        model.launch(ids)
+    settle(model)
+    streamed = (time.perf_counter() - started) / repeats
+    gpu = statistics.median(model.timer.seconds()) if model.timer else float("nan")
+    model.timer = None
+    print(
+        f"prefill {length:5} tokens: {length / min(times):9,.0f} tokens/s "
+        f"({min(times) * 1e3:7.2f} ms, waiting), {length / streamed:9,.0f} back to back; "
+        f"GPU {gpu * 1e3:7.2f} ms, {dispatches} dispatches"
+    )
+
+
+def measure_decode(model: LanguageModel, stream: list[int], length: int, tokens: int) -> None:
+    tokens = min(tokens, (model.context or 0) - length)
+    sampler = Sampler(model.device, model.vocabulary, Sampling())
+    for _ in range(2):  # the first time compiles and warms
+        model.reset()
+        counters = LoopCounters()
+        before = model.method.counters
+        steps = generate_step(model, sampler, stream[:length], tokens, counters=counters)
+        next(steps)
+        started = time.perf_counter()
+        drawn = sum(1 for _ in steps)
+        seconds = (time.perf_counter() - started) / drawn
+    after = model.method.counters
+    model.reset()
+    model.timer = timer_of(model, 2 * tokens + 2)
+    list(generate_step(model, sampler, stream[:length], tokens))
+    passes = model.timer.seconds()[-2 * (tokens - 1) :] if model.timer else [float("nan")]
+    gpu = 2 * sum(passes) / len(passes)  # the model's pass and the sampler's
+    model.timer = None
+    host = host_time(model, tokens)
+    dispatches = (after.dispatches - before.dispatches) / tokens
+    print(
+        f"decode from {length:5}: {1 / seconds:9,.0f} tokens/s ({seconds * 1e3:.3f} ms a token): "
+        f"GPU {gpu * 1e3:.3f} ms, host {host * 1e3:.3f} ms, {dispatches:.0f} dispatches, "
+        f"{after.plans - before.plans} plans, {counters.stalls} stalls, {counters.throttles} throttled reads"
+    )
+    sampler.close()
+
+
+def profile(model: LanguageModel, steps: int) -> None:
+    """GPU time by kernel and grid: the dispatches of each kind alone, repeated in one pass."""
+    assert model.session is not None
+    position = (model.context or 0) // 4
+    values = {source.symbol: position for source in model.session.prepared.sources}
+    recording = model.session.ready(((1, steps), (1,)), values)
+    kinds: dict[str, list[Step]] = {}
+    for launch, step in zip(recording.plan.launches, recording.steps, strict=True):
+        kinds.setdefault(f"{launch.module.kernel.name} {launch.node.name} {launch.groups}", []).append(step)
+    rows = []
+    whole = recording.steps
+    for kind, some in kinds.items():
+        repeats = max(1, 400 // len(some))
+        recording.steps = some * repeats
+        times = []
+        for _ in range(4):
+            timer = PassTimer(model.device, 1)
+            submit(model.device, [recording], timer)
+            times.append(timer.seconds()[0] / repeats)
+        rows.append((min(times), len(some), kind))
+    recording.steps = whole
+    total = sum(row[0] for row in rows)
+    print(f"profile of {steps} tokens at position {position}: {total * 1e3:.3f} ms")
+    for seconds, count, kind in sorted(rows, reverse=True)[:24]:
+        each = seconds / count
+        print(f"  {seconds * 1e6:9.1f} µs  {seconds / total:5.1%}  {count:4} x {each * 1e6:8.2f} µs  {kind}")
+
+
+def host_time(model: LanguageModel, tokens: int) -> float:
+    """Seconds the host needs to prepare and submit one step."""
+    model.position = 1
+    model.launch([5])
+    settle(model)
+    started = time.perf_counter()
+    steps = min(20, tokens)
+    for _ in range(steps):
+        model.launch([5])
+    seconds = (time.perf_counter() - started) / steps
+    settle(model)
+    return seconds
+
+
+def compare_with_torch(
+    model: LanguageModel, stream: list[int], prefill: list[int], decode: list[int]
+) -> None:
+    import torch
+    from torch_reference import TorchReference
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    assert model.session is not None
+    exact = TorchReference(model.session.graph, torch.float64, device)
+    for length in sorted({1, 7, *prefill[-2:]}):
+        ids = stream[:length]
+        model.reset()
+        logits = model.prefill(ids)
+        want = exact(torch.tensor([ids], device=device), 0).reshape(-1)[-model.vocabulary :].cpu().numpy()
+        step = model.decode_one_token(stream[length])
+        want_step = exact(torch.tensor([[stream[length]]], device=device), length).reshape(-1).cpu().numpy()
+        error = max(np.abs(logits - want).max(), np.abs(step - want_step).max())
+        print(
+            f"logits of {length} tokens and of one more: at most {error:.2e} from float64 "
+            f"(logits up to {np.abs(want).max():.1f}); same choice: {logits.argmax() == want.argmax()}"
+        )
+    del exact
+    half = TorchReference(model.session.graph, torch.float16 if device == "cuda" else torch.float32, device)
+    for length, start in [*((n, 0) for n in prefill), *((1, n) for n in decode)]:
+        ids = torch.tensor([stream[:length]], device=device)
+        times = []
+        for _ in range(6):
+            started = time.perf_counter()
+            half(ids, start)
+            if device == "cuda":
+                torch.cuda.synchronize()
+            times.append(time.perf_counter() - started)
+        what = f"prefill {length}" if start == 0 else f"decode from {start}"
+        print(f"PyTorch eager, {half.dtype}, {device}: {what}: {length / min(times):,.0f} tokens/s")
+
+
+if __name__ == "__main__":
+    main()

@@ -69,6 +69,12 @@ def test_a_grid_beyond_one_axis_is_folded() -> None:
 # One tensor and scalars -------------------------------------------------------------------------
 
 
+@floats
+def test_hardshrink(dtype: str) -> None:
+    check_op("aten.hardshrink.default", tensor("S", 5), 0.75, dtype=dtype)
+    check_op("aten.hardshrink.default", tensor(values=(0.5, -0.5, 0.50001, INF, -INF, 0.0)), 0.5, dtype="f32")
+
+
 @pytest.mark.parametrize(("low", "high"), [(-1.0, 1.5), (0, 6), (-INF, 0.25)])
 @floats
 def test_hardtanh(low: float, high: float, dtype: str) -> None:

@@ -82,6 +82,7 @@ def scalar(name: str, signature: str, expression: str) -> None:
     define(name, signature, shape=same_shape, dispatches=dispatches)
 
 
+scalar("aten.hardshrink.default", "self lambd:number -> out", "select(x, 0.0, abs(x) <= params.first)")
 scalar(
     "aten.hardtanh.default",
     "self min_val:number max_val:number -> out",

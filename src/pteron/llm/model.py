@@ -92,15 +92,16 @@ class LanguageModel:
         assert isinstance(position_input, Tensor)
         count = len(tokens) if isinstance(tokens, list) else 1
         values = {source.symbol: self.position for source in session.prepared.sources}
-        recording = session.ready(((1, count), (1,)), values)
-        before: list[Command] = []
-        if isinstance(tokens, list):
-            self.device.write(session.buffer(tokens_input), np.array(tokens, np.int32))
-        else:
-            before.append(Copy(tokens, session.buffer(tokens_input), 4))
-        self.device.write(session.buffer(position_input), np.array([self.position], np.int32))
-        self.position += count
-        return submit(self.device, [*before, recording, *then], self.timer)
+        with self.device.lock:
+            recording = session.ready(((1, count), (1,)), values)
+            before: list[Command] = []
+            if isinstance(tokens, list):
+                self.device.write(session.buffer(tokens_input), np.array(tokens, np.int32))
+            else:
+                before.append(Copy(tokens, session.buffer(tokens_input), 4))
+            self.device.write(session.buffer(position_input), np.array([self.position], np.int32))
+            self.position += count
+            return submit(self.device, [*before, recording, *then], self.timer)
 
     def logits_place(self, count: int) -> tuple[Buffer, int]:
         """Where the last logits lie after `count` tokens were launched: a buffer and a byte offset."""

@@ -29,7 +29,7 @@ def offsets(members: str) -> tuple[dict[str, int], int]:
 def test_every_kernel_composes(name: str) -> None:
     module = compose(Kernel(name))
     assert module.bindings
-    assert any(binding.writes for binding in module.bindings)
+    assert any(binding.access == "read_write" for binding in module.bindings)
     assert "fn main(" in module.source
     assert "//! use" not in module.source
     assert 1 <= module.workgroup[0] * module.workgroup[1] * module.workgroup[2] <= 256

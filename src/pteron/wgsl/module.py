@@ -27,7 +27,6 @@ _BINDING = re.compile(
 _USE = re.compile(r"^//! use (\w+)\n", re.MULTILINE)
 _INSIDE = "//! stays inside its buffers\n"
 _ELEMENT = re.compile(r"array<(?:vec[234]<)?(\w+)>*")
-_VECTOR = re.compile(r"array<vec([234])<")
 _PARAMS = re.compile(r"struct Params \{(.*?)\}", re.DOTALL)
 _FIELD = re.compile(r"(\w+)\s*:\s*([^\n]+?),?\s*(?://[^\n]*)?$", re.MULTILINE)
 _WORKGROUP = re.compile(r"@workgroup_size\(([^)]*)\)")
@@ -42,11 +41,6 @@ class Binding:
     index: int
     access: Access
     element: str  # the scalar type of an element, often an alias that follows the bound tensor
-    width: int  # scalars per array element: 1, or 4 for vec4
-
-    @property
-    def writes(self) -> bool:
-        return self.access == "read_write"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +86,7 @@ def compose(kernel: Kernel) -> Module:
         kernel=kernel,
         source=text,
         bindings=tuple(
-            Binding(name, index, access, _element(kind), _width(kind))
+            Binding(name, index, access, _element(kind))
             for index, access, name, kind in found
             if access != "uniform"
         ),
@@ -148,11 +142,6 @@ def _without_comments(text: str) -> str:
 def _element(kind: str) -> str:
     match = _ELEMENT.match(kind)
     return match[1] if match else kind
-
-
-def _width(kind: str) -> int:
-    match = _VECTOR.match(kind)
-    return int(match[1]) if match else 1
 
 
 def _layout(text: str) -> tuple[tuple[Field, ...], int]:

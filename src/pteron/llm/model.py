@@ -120,11 +120,12 @@ class LanguageModel:
 
     @property
     def is_resident(self) -> bool:
-        """Whether steps can follow one another on the GPU without the host: the model is one delegate, and
-        its live integers come from the position alone."""
+        """Whether steps can follow one another on the GPU without the host: the model is one delegate, its
+        live integers come from the position alone, and the logits of every row start at a whole word."""
         if self.session is None or len(self.session.graph.inputs) != 2:
             return False
-        return all(source.input == 1 for source in self.session.prepared.sources)
+        positioned = all(source.input == 1 for source in self.session.prepared.sources)
+        return positioned and self.logits_place(2)[1] % 4 == 0
 
     def _constant(self, name: str, default: int | None) -> int | None:
         values = self._constants(name)

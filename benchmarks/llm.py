@@ -21,7 +21,7 @@ from pteron.gpu import PassTimer, submit
 from pteron.gpu.recording import Step
 from pteron.llm.generate import LoopCounters, generate_step
 from pteron.llm.model import LanguageModel
-from pteron.llm.sampler import Sampler, Sampling
+from pteron.llm.sampling import Sampler, Sampling
 
 
 def main() -> None:

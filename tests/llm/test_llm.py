@@ -13,7 +13,7 @@ from perplexity import perplexity
 
 import pteron
 from pteron.llm import LLM, Piece, Sampling
-from pteron.llm.registry import fetch
+from pteron.llm.catalogue import fetch
 from pteron.llm.stopping import StopScanner
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

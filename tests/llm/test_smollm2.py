@@ -14,7 +14,7 @@ import pytest
 from perplexity import perplexity
 
 from pteron.llm import LLM
-from pteron.llm.registry import fetch
+from pteron.llm.catalogue import fetch
 
 pytestmark = pytest.mark.heavy
 

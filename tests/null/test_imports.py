@@ -19,6 +19,7 @@ STAGES = (
     {"graph"},
     {"wgsl"},
     {"ops"},
+    {"families"},
     {"passes"},
     {"plan"},
     {"gpu"},

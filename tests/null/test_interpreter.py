@@ -23,8 +23,8 @@ from pteron.format import (
 )
 from pteron.runtime import interpreter
 from pteron.runtime.host import HostOperator, find_operator
+from pteron.runtime.host_values import HostTensor
 from pteron.runtime.interpreter import Interpreter
-from pteron.runtime.values import HostTensor
 
 X = np.array([1, 2, 3], np.float32)
 ONE = np.ones(3, np.float32)

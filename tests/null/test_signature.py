@@ -8,7 +8,7 @@ import pytest
 
 from pteron.dtypes import DType
 from pteron.graph import SymInt, Tensor, Value, ValueList
-from pteron.ops import OPERATORS
+from pteron.ops import OPERATORS, Kind
 from pteron.ops.signature import Argument, KindError, conform, parse
 
 X = Tensor(0, DType.F32, (3,))
@@ -111,4 +111,4 @@ def test_every_operator_has_one_kind_of_output(name: str) -> None:
     """Several outputs are tensors by name, one list of tensors, or one live integer."""
     kinds = [output.kind for output in OPERATORS[name].signature.outputs]
     assert kinds in (["tensors"], ["symint"]) or set(kinds) == {"tensor"}
-    assert (kinds == ["symint"]) == (OPERATORS[name].is_scalar or OPERATORS[name].is_source)
+    assert (kinds == ["symint"]) == (OPERATORS[name].kind in (Kind.SCALAR, Kind.SOURCE))

@@ -11,7 +11,7 @@ from pathlib import Path
 from pteron.cli.arguments import add_adapter
 from pteron.errors import InputError
 from pteron.llm import LLM, Piece, Sampling
-from pteron.llm.registry import fetch, names
+from pteron.llm.catalogue import fetch, names
 
 
 def add_language_arguments(parser: argparse.ArgumentParser, max_new_tokens: int) -> None:

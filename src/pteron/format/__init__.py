@@ -19,7 +19,6 @@ from pteron.format.delegate_records import (
     VkValue,
     VkValueList,
 )
-from pteron.format.layout import TensorLayout
 from pteron.format.program import read_program
 from pteron.format.records import (
     DelegateCall,
@@ -36,6 +35,7 @@ from pteron.format.records import (
     TensorRecord,
 )
 from pteron.format.source import FileBytes, Source, open_bytes
+from pteron.format.tensor_layout import TensorLayout
 from pteron.format.weights import WeightFile, read_weights
 
 __all__ = [

@@ -9,8 +9,8 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.format.flatbuffer import INT64, Table, open_root
-from pteron.format.layout import read_layout
 from pteron.format.source import Source, open_bytes
+from pteron.format.tensor_layout import read_layout
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 

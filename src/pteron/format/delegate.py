@@ -22,7 +22,7 @@ from pteron.format.delegate_records import (
     VkValueList,
 )
 from pteron.format.flatbuffer import INT8, INT64, UINT32, UINT64, Table, open_root
-from pteron.format.layout import check_sizes
+from pteron.format.tensor_layout import check_sizes
 
 # Four unused bytes, magic, header size, flatbuffer offset and size, constants offset and size.
 _HEADER = Struct("<4x4sHIIIQ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pteron.format.evalues import read_value
 from pteron.format.flatbuffer import INT64, UINT8, Table
 from pteron.format.records import (
     DelegateCall,
@@ -16,7 +17,6 @@ from pteron.format.records import (
     MoveCall,
 )
 from pteron.format.stored import StoredData
-from pteron.format.values import read_value
 
 
 def read_method(plan: Table, stored: StoredData) -> MethodRecord:

@@ -3,7 +3,7 @@
 from pteron.llm.generate import Drawn, LoopCounters, generate_step
 from pteron.llm.llm import LLM, Piece, Statistics
 from pteron.llm.model import LanguageModel
-from pteron.llm.sampler import Sampler, Sampling
+from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = [

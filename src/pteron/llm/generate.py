@@ -11,7 +11,7 @@ import numpy as np
 from pteron.errors import InputError
 from pteron.gpu import Command, Copy, Readback, submit
 from pteron.llm.model import LanguageModel
-from pteron.llm.sampler import Sampler
+from pteron.llm.sampling import Sampler
 
 IN_FLIGHT = 4  # steps submitted and not yet read: enough that the GPU never waits for the host
 

@@ -19,7 +19,7 @@ from pteron.gpu import Device
 from pteron.llm.chat import Message, render
 from pteron.llm.generate import LoopCounters, generate_step
 from pteron.llm.model import LanguageModel
-from pteron.llm.sampler import Sampler, Sampling
+from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.settings import read_json
 from pteron.llm.stopping import StopScanner
 from pteron.llm.tokenizer import Tokenizer, load_tokenizer

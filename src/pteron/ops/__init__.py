@@ -1,41 +1,28 @@
-"""WHAT AN OPERATOR MEANS: signatures, shape rules, checks and dispatches, one family a module.
+"""WHAT AN OPERATOR IS: signatures, operands at live shapes, live integers, dispatches, the table of all."""
 
-Importing this package registers every operator.
-"""
-
+from pteron.ops.call import Call
 from pteron.ops.dispatch import Dispatch
+from pteron.ops.live import AnyInt, LiveInt, bucket
 from pteron.ops.operand import Operand, RequirementError, Scratch, Weight
-from pteron.ops.registry import OPERATORS, Operator, Target, define, op, require
-
-# The families come after what they are made of; being imported registers them.
-from pteron.ops import (  # noqa: F401  # isort: skip
-    attention,
-    create,
-    elementwise,
-    embedding,
-    fusion,
-    layout,
-    linear,
-    norm,
-    pad,
-    quantized,
-    reduce,
-    rope,
-    sample,
-    scalars,
-    softmax,
-)
+from pteron.ops.operator import OPERATORS, Kind, Operator, define, op, require, same_shape
+from pteron.ops.target import Target
 
 __all__ = [
     "OPERATORS",
+    "AnyInt",
+    "Call",
     "Dispatch",
+    "Kind",
+    "LiveInt",
     "Operand",
     "Operator",
     "RequirementError",
     "Scratch",
     "Target",
     "Weight",
+    "bucket",
     "define",
     "op",
     "require",
+    "same_shape",
 ]

@@ -16,7 +16,7 @@ Parameter: TypeAlias = AnyInt | float | bool | Sequence[AnyInt]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dispatch:
-    """`Dispatch("rope", x=x, out=out, half=8, threads=n)`: names are those of the kernel's WGSL.
+    """`Dispatch(kernel("rope"), x=x, out=out, half=8, threads=n)`: names are those of the kernel's WGSL.
 
     The grid is given as `threads`, a number of invocations along one axis (folded where it exceeds
     what a device dispatches), or as `groups`, a number of workgroups per axis. None stands for an
@@ -31,7 +31,7 @@ class Dispatch:
 
     def __init__(
         self,
-        kernel: str | Kernel,
+        kernel: Kernel,
         *,
         threads: int | None = None,
         groups: tuple[int, int, int] | None = None,
@@ -46,7 +46,7 @@ class Dispatch:
                 bindings[name] = value
             elif value is not None:
                 parameters[name] = value
-        object.__setattr__(self, "kernel", Kernel(kernel) if isinstance(kernel, str) else kernel)
+        object.__setattr__(self, "kernel", kernel)
         object.__setattr__(self, "bindings", bindings)
         object.__setattr__(self, "parameters", parameters)
         object.__setattr__(self, "threads", threads)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pteron.ops.registry import Target
+from pteron.ops.target import Target
 
 WORKGROUP = 64
 SUBGROUP = 32  # the width that lib/rows_subgroup.wgsl is written for
@@ -25,7 +25,7 @@ def row_layout(target: Target, rows: int, length: int) -> dict[str, Any]:
 
 def shared_rows(target: Target, lanes: int, rows: int) -> dict[str, Any]:
     """Declarations for `rows` rows of `lanes` invocations per workgroup, by subgroups where they fit."""
-    layout: dict[str, Any] = {"LANES": f"{lanes}u", "ROWS": f"{rows}u"}
+    layout: dict[str, Any] = {"LANES": lanes, "ROWS": rows}
     if target.subgroup_size == SUBGROUP and lanes % SUBGROUP == 0:
         layout["use_rows"] = "rows_subgroup"
     return layout
@@ -33,6 +33,6 @@ def shared_rows(target: Target, lanes: int, rows: int) -> dict[str, Any]:
 
 def row_groups(target: Target, layout: Mapping[str, Any], rows: int) -> tuple[int, int, int]:
     """Workgroups for `rows` rows, folded where there are more than an axis takes."""
-    count = -(-rows // int(layout["ROWS"].rstrip("u")))
+    count = -(-rows // layout["ROWS"])
     folds = max(1, -(-count // target.workgroups_max))
     return -(-count // folds), folds, 1

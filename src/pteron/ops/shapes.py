@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pteron.graph import Shape
 from pteron.ops.operand import Operand, RequirementError, contiguous_strides
-from pteron.ops.registry import require
+from pteron.ops.operator import require
 
 
 def axis(dim: int, rank: int) -> int:

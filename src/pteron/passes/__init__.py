@@ -2,10 +2,9 @@
 
 from pteron.passes.placement import Placement, StateBuffer, place
 from pteron.passes.prepare import Prepared, prepare
-from pteron.passes.resolve import Call, Source, missing_operators, resolve
+from pteron.passes.resolve import Source, missing_operators, resolve
 
 __all__ = [
-    "Call",
     "Placement",
     "Prepared",
     "Source",

@@ -16,9 +16,8 @@ from pteron.dtypes import DType, Storage
 from pteron.errors import GraphError
 from pteron.graph import Constant, Graph, Tensor
 from pteron.graph.values import numel
-from pteron.ops import Target
+from pteron.ops import Call, Kind, Target
 from pteron.ops.operand import BufferRef, Slot, State, plain_weight
-from pteron.passes.resolve import Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,7 @@ class _Placing:
         """A call's output: a state it updates, a view of its input, or a tensor of its own."""
         if output.constant is not None:
             self.read(output, index, str(call.node))
-        elif call.operator.is_prepack and output.id in self.mutated:
+        elif call.operator.kind is Kind.PREPACK and output.id in self.mutated:
             self._keep(output, call.reads[0].constant)
         elif call.operator.is_view and self._shares(call.reads[0], output):
             viewed = call.reads[0]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pteron.graph import Graph, Tensor
-from pteron.ops import Target
-from pteron.passes.fuse import fuse
+from pteron.ops import Call, Target
 from pteron.passes.placement import Placement, mutated_ids, place
-from pteron.passes.resolve import Call, Source, resolve, sources
+from pteron.passes.resolve import Source, resolve, sources
+from pteron.passes.rewrite import rewrite_calls
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,8 +24,8 @@ class Prepared:
 
 
 def prepare(graph: Graph, target: Target) -> Prepared:
-    """Resolve, fuse, fold and place a graph for a device."""
-    calls = fuse(graph, resolve(graph))
+    """Resolve, rewrite, fold and place a graph for a device."""
+    calls = rewrite_calls(graph, resolve(graph))
     once = constant_calls(calls)
     folded = set(once)
     return Prepared(

@@ -5,46 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+import pteron.families  # noqa: F401  # registers the operators
 from pteron.errors import GraphError, UnsupportedError
 from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
-from pteron.graph.values import describe, tensors
-from pteron.ops import OPERATORS, Operator
+from pteron.graph.values import describe
+from pteron.ops import OPERATORS, Call, Kind, Operator
 from pteron.ops.signature import KindError, conform
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Call:
-    """A node whose operator is known and whose arguments have the kinds it takes."""
-
-    node: Node
-    operator: Operator
-    inputs: tuple[Value, ...]
-    outputs: tuple[Tensor | SymInt | None, ...]
-
-    @property
-    def reads(self) -> tuple[Tensor, ...]:
-        return tuple(tensor for value in self.inputs for tensor in tensors(value))
-
-    @property
-    def writes(self) -> tuple[Tensor, ...]:
-        """The tensors this call changes: its outputs, and inputs that it updates in place."""
-        outputs = tuple(value for value in self.outputs if isinstance(value, Tensor))
-        return outputs + self.mutated
-
-    @property
-    def mutated(self) -> tuple[Tensor, ...]:
-        arguments = self.operator.signature.inputs
-        return tuple(
-            tensor
-            for argument, value in zip(arguments, self.inputs, strict=True)
-            if argument.mutated
-            for tensor in tensors(value)
-        )
-
-    @property
-    def symbols(self) -> tuple[SymInt, ...]:
-        values = (item for value in self.inputs for item in _items(value))
-        return tuple(value for value in values if isinstance(value, SymInt))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +43,7 @@ def sources(graph: Graph, calls: tuple[Call, ...]) -> tuple[Source, ...]:
         Source(value.id, position) for position, value in enumerate(graph.inputs) if isinstance(value, SymInt)
     ]
     for call in calls:
-        if not call.operator.is_source:
+        if call.operator.kind is not Kind.SOURCE:
             continue
         tensor, dim, index = call.inputs
         (symbol,) = call.outputs
@@ -115,7 +81,7 @@ def _bind(graph: Graph, node: Node) -> Call:
     for tensor in call.mutated:
         if call.reads.count(tensor) > 1:
             raise GraphError(f"{graph.name}, {node}: {tensor} is updated in place and read besides")
-    if operator.is_prepack:
+    if operator.kind is Kind.PREPACK:
         _check_prepack(graph, call)
     return call
 
@@ -143,7 +109,3 @@ def _check_prepack(graph: Graph, call: Call) -> None:
         raise GraphError(f"{graph.name}, {call.node}: prepack of {source}, which is not a constant")
     if (source.shape_max, source.dtype) != (target.shape_max, target.dtype):
         raise GraphError(f"{graph.name}, {call.node}: prepack of {source} into {target}, unlike it")
-
-
-def _items(value: Value) -> tuple[Value, ...]:
-    return value.items if isinstance(value, ValueList) else (value,)

@@ -12,12 +12,12 @@ from typing import Any
 
 from pteron.dtypes import Storage
 from pteron.errors import GraphError, MisfitError
+from pteron.families.layout.copy import copy_elements
 from pteron.graph import Shape, SymInt, Tensor, Value, ValueList
-from pteron.ops import Dispatch, Operand, RequirementError, Scratch
-from pteron.ops.layout import copy_elements
+from pteron.ops import Call, Dispatch, Kind, Operand, RequirementError, Scratch
 from pteron.ops.live import Affine as AffineExpression
 from pteron.ops.live import AnyInt, LiveInt, Symbol, Trace, affine
-from pteron.passes import Call, Prepared
+from pteron.passes import Prepared
 from pteron.plan.collect import Collector
 from pteron.plan.plan import Plan
 
@@ -68,19 +68,18 @@ class _Planning:
 
     def _add(self, call: Call) -> None:
         operator = call.operator
-        if operator.is_source:
+        if operator.kind is Kind.SOURCE:
             return
         inputs = [self._live(call, value) for value in call.inputs]
-        if operator.is_scalar:
+        if operator.kind is Kind.SCALAR:
             (output,) = call.outputs
             assert isinstance(output, SymInt)
-            result: Any = operator.dispatches(*inputs)
+            result: Any = operator.compute(*inputs)
             self.integers[output.id] = result
             return
         outputs = self._outputs(call, inputs)
         targets, copies = self._without_hazards(call, outputs)
-        extra = {"target": self.prepared.target} if operator.takes_target else {}
-        dispatches = [*operator.dispatches(*inputs, *targets, **extra), *copies]
+        dispatches = [*operator.dispatches(inputs, targets, self.prepared.target), *copies]
         self.collector.add(call.node, dispatches)
 
     def _live(self, call: Call, value: Value) -> object:

@@ -12,7 +12,7 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.errors import HostError
-from pteron.runtime.values import HostTensor, Unset
+from pteron.runtime.host_values import HostTensor, Unset
 
 Arguments: TypeAlias = Sequence[Any]
 Run: TypeAlias = Callable[[Arguments], Mapping[int, object]]

@@ -12,8 +12,8 @@ import torch
 
 from pteron.errors import HostError
 from pteron.runtime.host import Arguments, HostOperator, Parameter
+from pteron.runtime.host_values import HostTensor, Unset
 from pteron.runtime.tensors import from_torch, to_torch
-from pteron.runtime.values import HostTensor, Unset
 
 # Constants are views into the program's file, which operators never write to. PyTorch warns of such memory
 # once in a process: here, where nobody hears it.

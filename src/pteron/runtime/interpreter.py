@@ -23,10 +23,10 @@ from pteron.format import (
 )
 from pteron.runtime.checks import describe_record
 from pteron.runtime.host import HostOperator
+from pteron.runtime.host_values import HostTensor, RuntimeValue, Unset, describe, fits
 from pteron.runtime.session import Input, Session, Wanted
 from pteron.runtime.states import initial_states, initial_value
 from pteron.runtime.tensors import GpuTensor, HostResult
-from pteron.runtime.values import HostTensor, RuntimeValue, Unset, describe, fits
 
 INSTRUCTIONS_MAX = 1_000_000  # per call: a loop that runs longer does not end
 

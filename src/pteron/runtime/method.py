@@ -15,11 +15,11 @@ from pteron.format import DelegateCall, MethodRecord, TensorRecord
 from pteron.gpu import Device
 from pteron.graph import Graph, SymInt
 from pteron.runtime.host import HostOperator
+from pteron.runtime.host_values import HostTensor, RuntimeValue
 from pteron.runtime.interpreter import Interpreter
 from pteron.runtime.session import Counters, Session
 from pteron.runtime.specs import ValueSpec, describe
 from pteron.runtime.tensors import GpuTensor, HostResult, from_torch, to_torch
-from pteron.runtime.values import HostTensor, RuntimeValue
 
 if TYPE_CHECKING:
     import torch

@@ -14,7 +14,7 @@ from pteron.graph import Graph
 from pteron.ops.operand import HostArray
 from pteron.runtime.checks import describe_record
 from pteron.runtime.host import HostOperator
-from pteron.runtime.values import HostTensor, RuntimeValue, Unset
+from pteron.runtime.host_values import HostTensor, RuntimeValue, Unset
 
 
 def initial_value(value: EValue) -> RuntimeValue:

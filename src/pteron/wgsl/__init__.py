@@ -1,6 +1,6 @@
 """KERNEL TEXT: compose WGSL files into kernels, and read their bindings and Params from the text."""
 
-from pteron.wgsl.kernel import Kernel
+from pteron.wgsl.kernel import Kernel, Kernels
 from pteron.wgsl.module import Binding, Field, Module, compose
 
-__all__ = ["Binding", "Field", "Kernel", "Module", "compose"]
+__all__ = ["Binding", "Field", "Kernel", "Kernels", "Module", "compose"]

@@ -3,8 +3,9 @@
 Enters: a Kernel (file name and replaced declarations). Leaves: the source to compile, its bindings in
 order, the layout of its Params, its workgroup size.
 
-A file that opens with `//! use NAME` gets lib/NAME.wgsl in front, once, and what that uses before it; the
-declaration use_NAME puts another library with the same functions in its place. `//! stays inside its
+A file that opens with `//! use NAME` gets lib/NAME.wgsl in front, once, and what that uses before it: that of
+its own package, or else the one here. The declaration use_NAME puts another library with the same functions
+in its place. `//! stays inside its
 buffers` promises that every index is in range, and drops the checks. A binding that no function mentions
 is left out, so that an optional operand costs nothing where it is absent.
 """
@@ -71,7 +72,8 @@ class Module:
 @cache
 def compose(kernel: Kernel) -> Module:
     """The kernel's module; an unknown file or declaration is a programming error and raises ValueError."""
-    text = _load(kernel.name, tuple(pair for pair in kernel.declarations if pair[0].startswith("use_")))
+    swapped = tuple(pair for pair in kernel.declarations if pair[0].startswith("use_"))
+    text = _load(kernel.package, kernel.name, swapped)
     for name, replacement in kernel.declarations:
         if not name.startswith("use_"):
             text = _replace(kernel, text, name, replacement)
@@ -100,16 +102,18 @@ def compose(kernel: Kernel) -> Module:
 
 
 @cache
-def _load(name: str, swapped: tuple[tuple[str, str], ...]) -> str:
-    package = files("pteron")
-    text = (package / "ops" / f"{name}.wgsl").read_text()
+def _load(package: str, name: str, swapped: tuple[tuple[str, str], ...]) -> str:
+    folder = files(package)
+    text = (folder / f"{name}.wgsl").read_text("utf-8")
     libraries: dict[str, str] = {}
 
     def use(text: str) -> None:
         for used in _USE.findall(text):
             if used not in libraries:
                 file = dict(swapped).get(f"use_{used}", used)
-                library = (package / "wgsl" / "lib" / f"{file}.wgsl").read_text()
+                own = folder / "lib" / f"{file}.wgsl"
+                shared = files("pteron.wgsl") / "lib" / f"{file}.wgsl"
+                library = (own if own.is_file() else shared).read_text("utf-8")
                 use(library)
                 libraries[used] = library
 
@@ -118,8 +122,10 @@ def _load(name: str, swapped: tuple[tuple[str, str], ...]) -> str:
 
 
 def _replace(kernel: Kernel, text: str, name: str, replacement: str) -> str:
-    simple = re.compile(rf"^((?:alias|const) {name}(?:\s*:\s*\w+)? = )[^;]+;", re.MULTILINE)
-    if simple.search(text):
+    simple = re.compile(rf"^((?:alias|const) {name}(?:\s*:\s*\w+)? = )([^;]+);", re.MULTILINE)
+    if found := simple.search(text):
+        if replacement.isdecimal() and found[2].endswith("u"):
+            replacement += "u"
         return simple.sub(lambda match: f"{match[1]}{replacement};", text)
     body = replacement if ";" in replacement else f"return {replacement};"
     function = re.compile(rf"^(fn {name}\([^{{]*)(?:\{{[^\n]*\}}|\{{\n.*?^\}})$", re.MULTILINE | re.DOTALL)

@@ -1,0 +1,126 @@
+"""Scaled dot-product attention, with and without a cache that lives in the graph.
+
+Caches are [batch, capacity, heads, width]; a call writes its keys and values at [start, start + steps)
+and attends to all that is there so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pteron.families.attention.kernels import Attention
+from pteron.families.layout.copy import copy_strided
+from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require, same_shape
+
+
+def _require_rank(*operands: Operand) -> None:
+    require(all(operand.rank == 4 for operand in operands), "attention takes tensors of rank 4", *operands)
+
+
+def _write_cache(value: Operand, cache: Operand, start: AnyInt) -> Dispatch:
+    """Write `value` into the cache's rows from `start` on."""
+    _require_rank(value, cache)
+    steps, capacity = value.shape[1], cache.shape[1]
+    same = value.shape[:1] + value.shape[2:] == cache.shape[:1] + cache.shape[2:]
+    require(same, "value and cache must differ in their second dim only", value, cache)
+    inside = start >= 0 and start + steps <= capacity
+    require(
+        inside, f"positions {start} to {start + steps} exceed the cache's capacity {capacity}", value, cache
+    )
+    offset = start * cache.strides[1]
+    return copy_strided(value, cache, value.shape, value.strides, cache.strides, out_offset=offset)
+
+
+@op("update_cache.default", "value cache! start_pos:int -> out", shape=lambda *_: (1,))
+def update_cache(value: Operand, cache: Operand, start_pos: AnyInt, out: Operand) -> Iterator[Dispatch]:
+    yield _write_cache(value, cache, start_pos)  # the output only stands for the cache having changed
+
+
+@op(
+    "sdpa_with_kv_cache.default",
+    "query key value key_cache! value_cache! start_pos:int seq_len:any attn_mask? drpout_p:any "
+    "is_causal:bool scale:float? -> out",
+    shape=same_shape,
+)
+def sdpa_with_kv_cache(
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    key_cache: Operand,
+    value_cache: Operand,
+    start_pos: AnyInt,
+    seq_len: object,
+    attn_mask: Operand | None,
+    drpout_p: object,
+    is_causal: bool,
+    scale: float | None,
+    out: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    _require_rank(query, key, value)
+    yield _write_cache(key, key_cache, start_pos)
+    yield _write_cache(value, value_cache, start_pos)
+    yield from Attention(
+        query,
+        key_cache,
+        value_cache,
+        out,
+        context=start_pos + query.shape[1],
+        mask=attn_mask,
+        scale=scale,
+        start=start_pos,
+        causal=is_causal,
+    ).dispatches(target)
+
+
+@op(
+    "custom_sdpa.default",
+    "query key value start_pos:int attn_mask? drpout_p:any is_causal:bool scale:float? -> out",
+    shape=same_shape,
+)
+def custom_sdpa(
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    start_pos: AnyInt,
+    attn_mask: Operand | None,
+    drpout_p: object,
+    is_causal: bool,
+    scale: float | None,
+    out: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    _require_rank(query, key, value)
+    steps, capacity = query.shape[1], key.shape[1]
+    inside = start_pos >= 0 and start_pos + steps <= capacity
+    require(inside, f"positions {start_pos} to {start_pos + steps} exceed the {capacity} keys", query, key)
+    yield from Attention(
+        query,
+        key,
+        value,
+        out,
+        context=start_pos + steps if attn_mask is None else capacity,
+        mask=attn_mask,
+        scale=scale,
+        start=start_pos,
+        causal=is_causal,
+    ).dispatches(target)
+
+
+@op("et_vk.sdpa.default", "q k v attn_mask? scale:float? -> out", shape=same_shape)
+def sdpa(
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    attn_mask: Operand | None,
+    scale: float | None,
+    out: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    _require_rank(q, k, v)
+    yield from Attention(
+        q, k, v, out, context=k.shape[2], mask=attn_mask, scale=scale, heads_first=True
+    ).dispatches(target)

@@ -1,0 +1,1 @@
+"""Element by element: one tensor, or several with broadcasting."""

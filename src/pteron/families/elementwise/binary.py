@@ -1,0 +1,125 @@
+"""Operators that combine the elements of two or three tensors at their places, with broadcasting.
+
+An operator here is one line: its name and the WGSL expression of one element of `a` and one of `b`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from pteron.ops import Dispatch, Operand, define, require
+from pteron.ops.operand import compute_type
+from pteron.ops.shapes import broadcast_shape, broadcast_strides, collapse
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+
+def apply_binary(
+    expression: str, a: Operand, b: Operand, out: Operand, alpha: float = 1.0
+) -> Iterator[Dispatch]:
+    """out = expression(a, b), broadcast."""
+    a_strides = broadcast_strides(a.shape, out.shape)
+    b_strides = broadcast_strides(b.shape, out.shape)
+    shape, (a_strides, b_strides) = collapse(out.shape, a_strides, b_strides)
+    yield Dispatch(
+        kernel("binary", T=compute_type(a, b, out), combine=f"R({expression})"),
+        a=a,
+        b=b,
+        out=out,
+        count=out.numel,
+        rank=len(shape),
+        alpha=alpha,
+        shape=shape,
+        a_strides=a_strides,
+        b_strides=b_strides,
+        threads=out.numel,
+    )
+
+
+def binary(name: str, expression: str) -> None:
+    """An operator of two tensors `a` and `b`."""
+    dispatches = partial(apply_binary, expression)
+    define(name, "self other -> out", shape=broadcast_shape, compute=dispatches)
+
+
+binary("aten.bitwise_and.Tensor", "a & b")
+binary("aten.bitwise_or.Tensor", "a | b")
+binary("aten.logical_and.default", "select(T(0), T(1), a != T(0) && b != T(0))")
+binary("aten.logical_or.default", "select(T(0), T(1), a != T(0) || b != T(0))")
+binary("aten.div.Tensor", "a / b")
+binary("aten.minimum.default", "select(select(b, a, a < b), a, is_nan(f32(a)))")
+binary("aten.mul.Tensor", "a * b")
+for _word, _sign in [("eq", "=="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")]:
+    binary(f"aten.{_word}.Tensor", f"a {_sign} b")
+
+
+def scaled(name: str, expression: str) -> None:
+    """An operator of two tensors whose second is scaled by `alpha` first."""
+
+    def dispatches(a: Operand, b: Operand, alpha: float, out: Operand) -> Iterator[Dispatch]:
+        return apply_binary(expression, a, b, out, float(alpha))
+
+    define(name, "self other alpha:number -> out", shape=broadcast_shape, compute=dispatches)
+
+
+scaled("aten.add.Tensor", "a + T(params.alpha) * b")
+scaled("aten.sub.Tensor", "a - T(params.alpha) * b")
+
+# Vulkan leaves the remainder of negative numbers open, so it is computed from the quotient.
+_FLOORED = "a / b - select(0, 1, a / b * b != a && (a < 0) != (b < 0))"
+_DIVISIONS: dict[tuple[str | None, str], str] = {
+    (None, "f32"): "a / b",
+    ("trunc", "f32"): "trunc(a / b)",
+    ("floor", "f32"): "floor(a / b)",
+    ("trunc", "i32"): "a / b",
+    ("floor", "i32"): _FLOORED,
+}
+
+
+def _div_mode(a: Operand, b: Operand, rounding_mode: str | None, out: Operand) -> Iterator[Dispatch]:
+    key = (rounding_mode, compute_type(a, b, out))
+    require(key in _DIVISIONS, f"div with rounding_mode {rounding_mode!r} into {out.dtype}", a, b)
+    return apply_binary(_DIVISIONS[key], a, b, out)
+
+
+define(
+    "aten.div.Tensor_mode",
+    "self other rounding_mode:str? -> out",
+    shape=broadcast_shape,
+    compute=_div_mode,
+)
+
+
+def _pow_tensor(a: Operand, b: Operand, out: Operand) -> Iterator[Dispatch]:
+    integers = compute_type(a, b, out) == "i32"
+    return apply_binary("integer_power(a, b)" if integers else "power(a, b)", a, b, out)
+
+
+define("aten.pow.Tensor_Tensor", "self exponent -> out", shape=broadcast_shape, compute=_pow_tensor)
+
+
+# Three tensors ----------------------------------------------------------------------------------
+
+
+def _where(condition: Operand, a: Operand, b: Operand, out: Operand) -> Iterator[Dispatch]:
+    walks = [broadcast_strides(operand.shape, out.shape) for operand in (condition, a, b)]
+    shape, (condition_strides, a_strides, b_strides) = collapse(out.shape, *walks)
+    yield Dispatch(
+        kernel("where"),
+        condition=condition,
+        a=a,
+        b=b,
+        out=out,
+        count=out.numel,
+        rank=len(shape),
+        shape=shape,
+        condition_strides=condition_strides,
+        a_strides=a_strides,
+        b_strides=b_strides,
+        threads=out.numel,
+    )
+
+
+define("aten.where.self", "condition self other -> out", shape=broadcast_shape, compute=_where)

@@ -1,0 +1,104 @@
+"""Operators that pick slices of a tensor by index.
+
+An index out of range is an error in PyTorch. A GPU cannot raise one, so the slice becomes NaN (zero for
+integers), which no later operator hides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pteron.dtypes import DType
+from pteron.graph import Shape
+from pteron.graph.values import numel
+from pteron.ops import Dispatch, Operand, op, require
+from pteron.ops.shapes import axis
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+
+def _gather(x: Operand, dim: int, indices: Operand, out: Operand) -> Iterator[Dispatch]:
+    yield Dispatch(
+        kernel("gather") if x.dtype.is_float else kernel("gather", missing="X()"),
+        x=x,
+        indices=indices,
+        out=out,
+        count=out.numel,
+        picks=indices.numel,
+        size=x.shape[dim],
+        inner=numel(x.shape[dim + 1 :]),
+        threads=out.numel,
+    )
+
+
+def _embedding_shape(weight: Operand, indices: Operand, *_: object) -> Shape:
+    require(weight.rank == 2, "weight must be a matrix", weight)
+    return (*indices.shape, weight.shape[1])
+
+
+@op(
+    "aten.embedding.default",
+    "weight indices padding_idx:any scale_grad_by_freq:any sparse:any -> out",
+    shape=_embedding_shape,
+)
+def embedding(
+    weight: Operand, indices: Operand, padding_idx: object, by_freq: object, sparse: object, out: Operand
+) -> Iterator[Dispatch]:
+    return _gather(weight, 0, indices, out)
+
+
+def _index_select_shape(x: Operand, dim: int, index: Operand) -> Shape:
+    at = axis(dim, x.rank)
+    require(index.rank <= 1, "index must have one dim", index)
+    return (*x.shape[:at], index.numel, *x.shape[at + 1 :])
+
+
+@op("aten.index_select.default", "self dim:int index -> out", shape=_index_select_shape)
+def index_select(x: Operand, dim: int, index: Operand, out: Operand) -> Iterator[Dispatch]:
+    return _gather(x, axis(dim, x.rank), index, out)
+
+
+def _only_index(x: Operand, indices: Sequence[Operand | None]) -> tuple[int, Operand]:
+    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    require(len(given) == 1 and len(indices) <= x.rank, "exactly one dim must be indexed", x, *indices)
+    require(given[0][1].dtype is not DType.BOOL, "indexing by booleans has no fixed shape", x, *indices)
+    return given[0]
+
+
+def _index_shape(x: Operand, indices: Sequence[Operand | None]) -> Shape:
+    dim, index = _only_index(x, indices)
+    return (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
+
+
+@op("aten.index.Tensor", "self indices:tensors -> out", shape=_index_shape)
+def index(x: Operand, indices: Sequence[Operand | None], out: Operand) -> Iterator[Dispatch]:
+    dim, picks = _only_index(x, indices)
+    return _gather(x, dim, picks, out)
+
+
+def _gather_shape(x: Operand, dim: int, index: Operand, sparse_grad: object) -> Shape:
+    at = axis(dim, max(x.rank, 1))
+    fits = index.rank == x.rank and all(
+        picked <= size for d, (picked, size) in enumerate(zip(index.shape, x.shape, strict=True)) if d != at
+    )
+    require(fits or index.numel == 0, f"index must lie within x but for dim {dim}", x, index)
+    return index.shape
+
+
+@op("aten.gather.default", "self dim:int index sparse_grad:any -> out", shape=_gather_shape)
+def gather(x: Operand, dim: int, index: Operand, sparse_grad: object, out: Operand) -> Iterator[Dispatch]:
+    at = axis(dim, max(x.rank, 1))
+    yield Dispatch(
+        kernel("gather_each") if x.dtype.is_float else kernel("gather_each", missing="X()"),
+        x=x,
+        indices=index,
+        out=out,
+        count=out.numel,
+        rank=out.rank,
+        size=x.shape[at] if x.rank else 1,
+        stride=x.strides[at] if x.rank else 1,
+        shape=out.shape,
+        x_strides=tuple(0 if d == at else step for d, step in enumerate(x.strides)),
+        threads=out.numel,
+    )

@@ -1,0 +1,1 @@
+"""Moving elements: views, permutations, slices, joins, padding."""

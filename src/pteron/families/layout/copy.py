@@ -1,0 +1,50 @@
+"""One strided copy serves every operator that moves elements without computing."""
+
+from __future__ import annotations
+
+from pteron.dtypes import DType
+from pteron.graph import Shape
+from pteron.graph.values import numel
+from pteron.ops import AnyInt, Dispatch, Operand
+from pteron.ops.shapes import collapse
+from pteron.wgsl import Kernel, Kernels
+
+kernel = Kernels(__name__)
+
+
+def copy_strided(
+    x: Operand,
+    out: Operand,
+    shape: Shape,
+    x_strides: Shape,
+    out_strides: Shape,
+    x_offset: AnyInt = 0,
+    out_offset: AnyInt = 0,
+) -> Dispatch:
+    """Copy `shape` elements between two walks over memory, converting the element type."""
+    count = numel(shape)
+    shape, (x_strides, out_strides) = collapse(shape, x_strides, out_strides)
+    return Dispatch(
+        _conversion(x.dtype, out.dtype),
+        x=x,
+        out=out,
+        count=count,
+        rank=len(shape),
+        x_offset=x_offset,
+        out_offset=out_offset,
+        shape=shape,
+        x_strides=x_strides,
+        out_strides=out_strides,
+        threads=count,
+    )
+
+
+def copy_elements(x: Operand, out: Operand) -> Dispatch:
+    """Copy a tensor's elements in order."""
+    return copy_strided(x, out, (x.numel,), (1,), (1,))
+
+
+def _conversion(source: DType, result: DType) -> Kernel:
+    if result is DType.BOOL and source is not DType.BOOL:
+        return kernel("copy", convert="R(value != X())")
+    return kernel("copy")

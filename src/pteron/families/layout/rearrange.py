@@ -1,0 +1,183 @@
+"""Operators that put elements elsewhere: permutations, slices, repeats, joins and splits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pteron.families.layout.copy import copy_strided
+from pteron.graph import Shape
+from pteron.ops import AnyInt, Dispatch, Operand, define, op, require, same_shape
+from pteron.ops.operand import contiguous_strides
+from pteron.ops.shapes import axis, broadcast_strides
+
+TO_END = (1 << 63) - 1  # how the exporter writes an absent end of a slice
+
+
+def _permuted(x: Operand, dims: Sequence[int]) -> Shape:
+    order = [axis(d, x.rank) for d in dims]
+    require(sorted(order) == list(range(x.rank)), f"dims {list(dims)} must be a permutation", x)
+    return tuple(x.shape[d] for d in order)
+
+
+def _permute(x: Operand, dims: Sequence[int], out: Operand) -> Iterator[Dispatch]:
+    strides = tuple(x.strides[axis(d, x.rank)] for d in dims)
+    yield copy_strided(x, out, out.shape, strides, out.strides)
+
+
+define("aten.permute.default", "self dims:ints -> out", shape=_permuted, compute=_permute)
+define("aten.permute_copy.default", "self dims:ints -> out", shape=_permuted, compute=_permute)
+define(
+    "aten.t_copy.default",
+    "self -> out",
+    shape=lambda x: x.shape[::-1],
+    compute=lambda x, out: [copy_strided(x, out, out.shape, x.strides[::-1], out.strides)],
+)
+
+
+def _replaced(shape: Shape, dim: int, size: AnyInt) -> tuple[AnyInt, ...]:
+    return (*shape[:dim], size, *shape[dim + 1 :])
+
+
+def _bounds(size: int, start: AnyInt | None, end: AnyInt | None) -> tuple[AnyInt, AnyInt]:
+    """A slice's start and end within [0, size], by Python's rules."""
+
+    def clamp(position: AnyInt) -> AnyInt:
+        if position < 0:
+            position = position + size
+        return 0 if position < 0 else size if position > size else position
+
+    first = clamp(0 if start is None else start)
+    last = clamp(size if end is None or (isinstance(end, int) and end == TO_END) else end)
+    return first, first if last < first else last
+
+
+def _slice_shape(
+    x: Operand, dim: int, start: AnyInt | None, end: AnyInt | None, step: int
+) -> tuple[AnyInt, ...]:
+    require(step >= 1, f"slice step must be positive, got {step}", x)
+    at = axis(dim, x.rank)
+    first, last = _bounds(x.shape[at], start, end)
+    return _replaced(x.shape, at, (last - first + step - 1) // step if step > 1 else last - first)
+
+
+@op(
+    "aten.slice_copy.Tensor",
+    "self dim:int start:int? end:int? step:int -> out",
+    shape=_slice_shape,
+)
+def _slice(
+    x: Operand, dim: int, start: AnyInt | None, end: AnyInt | None, step: int, out: Operand
+) -> Iterator[Dispatch]:
+    at = axis(dim, x.rank)
+    first, _ = _bounds(x.shape[at], start, end)
+    strides = tuple(s * step if d == at else s for d, s in enumerate(x.strides))
+    yield copy_strided(x, out, out.shape, strides, out.strides, x_offset=first * x.strides[at])
+
+
+def _select_shape(x: Operand, dim: int, index: AnyInt) -> Shape:
+    at = axis(dim, x.rank)
+    size = x.shape[at] if x.rank else 0
+    require(index >= -size and index < size, f"select of dim {dim} at {index}", x)
+    return x.shape[:at] + x.shape[at + 1 :]
+
+
+@op("aten.select_copy.int", "self dim:int index:int -> out", shape=_select_shape)
+def _select(x: Operand, dim: int, index: AnyInt, out: Operand) -> Iterator[Dispatch]:
+    at = axis(dim, x.rank)
+    position = index + x.shape[at] if index < 0 else index
+    strides = x.strides[:at] + x.strides[at + 1 :]
+    yield copy_strided(x, out, out.shape, strides, out.strides, x_offset=position * x.strides[at])
+
+
+@op("aten.flip.default", "self dims:ints -> out", shape=same_shape)
+def _flip(x: Operand, dims: Sequence[int], out: Operand) -> Iterator[Dispatch]:
+    flipped = {axis(d, x.rank) for d in dims}
+    strides = tuple(-s if d in flipped else s for d, s in enumerate(x.strides))
+    last = sum((x.shape[d] - 1) * x.strides[d] for d in flipped)
+    yield copy_strided(x, out, out.shape, strides, out.strides, x_offset=last)
+
+
+def _expand_shape(x: Operand, size: Sequence[AnyInt], implicit: bool = False) -> Shape:
+    sizes = [int(length) for length in size]
+    lead = len(sizes) - x.rank
+    require(lead >= 0, f"expand to {sizes}", x)
+    aligned = (1,) * lead + x.shape
+    result = tuple(old if new == -1 else new for old, new in zip(aligned, sizes, strict=True))
+    fits = all(old in (1, new) for old, new in zip(aligned, result, strict=True))
+    require(fits, f"expand to {sizes}: only dims of size 1 grow", x)
+    return result
+
+
+@op("aten.expand_copy.default", "self size:ints implicit:bool -> out", shape=_expand_shape)
+def _expand(x: Operand, size: Sequence[AnyInt], implicit: bool, out: Operand) -> Iterator[Dispatch]:
+    yield copy_strided(x, out, out.shape, broadcast_strides(x.shape, out.shape), out.strides)
+
+
+def _repeat_shape(x: Operand, repeats: Sequence[AnyInt]) -> Shape:
+    require(len(repeats) >= x.rank, f"repeat by {list(repeats)}", x)
+    aligned = (1,) * (len(repeats) - x.rank) + x.shape
+    return tuple(int(times) * size for times, size in zip(repeats, aligned, strict=True))
+
+
+@op("aten.repeat.default", "self repeats:ints -> out", shape=_repeat_shape)
+def _repeat(x: Operand, repeats: Sequence[AnyInt], out: Operand) -> Iterator[Dispatch]:
+    # Each dim becomes two, (times, size), of which the source walks only the second.
+    lead = len(repeats) - x.rank
+    aligned = (1,) * lead + x.shape
+    steps = (0,) * lead + x.strides
+    pairs = tuple(length for pair in zip(map(int, repeats), aligned, strict=True) for length in pair)
+    strides = tuple(step for s in steps for step in (0, s))
+    yield copy_strided(x, out, pairs, strides, contiguous_strides(pairs))
+
+
+def _nonempty(tensors: Sequence[Operand]) -> list[Operand]:
+    # PyTorch lets a bare empty tensor stand among tensors of any rank.
+    return [tensor for tensor in tensors if tensor.shape != (0,)] or list(tensors[:1])
+
+
+def _cat_shape(tensors: Sequence[Operand], dim: int) -> Shape:
+    require(bool(tensors) and None not in tensors, "cat of nothing", *tensors)
+    parts = _nonempty(tensors)
+    at = axis(dim, parts[0].rank)
+    for part in parts:
+        require(part.rank == parts[0].rank, "cat takes tensors of one rank", *parts)
+        others = part.shape[:at] + part.shape[at + 1 :]
+        require(others == parts[0].shape[:at] + parts[0].shape[at + 1 :], f"cat along dim {dim}", *parts)
+    total = sum(part.shape[at] for part in parts)
+    return (*parts[0].shape[:at], total, *parts[0].shape[at + 1 :])
+
+
+@op("aten.cat.default", "tensors:tensors dim:int -> out", shape=_cat_shape)
+def _cat(tensors: Sequence[Operand], dim: int, out: Operand) -> Iterator[Dispatch]:
+    offset, at = 0, axis(dim, out.rank)
+    for part in _nonempty(tensors):
+        yield copy_strided(part, out, part.shape, part.strides, out.strides, out_offset=offset)
+        offset += part.shape[at] * out.strides[at]
+
+
+def _split_shapes(x: Operand, split_sizes: Sequence[AnyInt], dim: int) -> list[Shape]:
+    at, sizes = axis(dim, x.rank), [int(size) for size in split_sizes]
+    require(sum(sizes) == x.shape[at], f"split dim {dim} into {sizes}", x)
+    return [(*x.shape[:at], size, *x.shape[at + 1 :]) for size in sizes]
+
+
+@op("aten.split_with_sizes_copy.default", "self split_sizes:ints dim:int -> out:tensors", shape=_split_shapes)
+def _split(x: Operand, split_sizes: Sequence[AnyInt], dim: int, *outputs: Operand) -> Iterator[Dispatch]:
+    offset, at = 0, axis(dim, x.rank)
+    for out in outputs:
+        yield copy_strided(x, out, out.shape, x.strides, out.strides, x_offset=offset)
+        offset += out.shape[at] * x.strides[at]
+
+
+def _unfold_shape(x: Operand, dimension: int, size: int, step: int) -> Shape:
+    at = axis(dimension, x.rank)
+    fits = x.rank > 0 and 0 <= size <= x.shape[at] and step > 0
+    require(fits, f"unfold dim {dimension} into windows of {size} by steps of {step}", x)
+    return (*x.shape[:at], (x.shape[at] - size) // step + 1, *x.shape[at + 1 :], size)
+
+
+@op("aten.unfold_copy.default", "self dimension:int size:int step:int -> out", shape=_unfold_shape)
+def _unfold(x: Operand, dimension: int, size: int, step: int, out: Operand) -> Iterator[Dispatch]:
+    at = axis(dimension, x.rank)
+    strides = tuple(s * step if d == at else s for d, s in enumerate(x.strides))
+    yield copy_strided(x, out, out.shape, (*strides, x.strides[at]), out.strides)

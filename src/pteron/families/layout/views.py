@@ -1,0 +1,62 @@
+"""Views, which keep the order of their elements: mostly they share their input's buffer and cost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pteron.families.layout.copy import copy_elements
+from pteron.graph import Shape
+from pteron.graph.values import numel
+from pteron.ops import AnyInt, Dispatch, Kind, Operand, define, require, same_shape
+from pteron.ops.operator import ShapeRule
+from pteron.ops.shapes import axis
+
+
+def _view(x: Operand, *rest: object) -> Iterator[Dispatch]:
+    out = rest[-1]
+    assert isinstance(out, Operand)
+    if x.buffer != out.buffer:
+        yield copy_elements(x, out)
+
+
+def _view_shape(x: Operand, size: Sequence[AnyInt]) -> Shape:
+    sizes = [int(length) for length in size]
+    known = numel(tuple(length for length in sizes if length != -1))
+    if -1 in sizes:
+        require(sizes.count(-1) == 1 and known > 0 and x.numel % known == 0, f"view as {sizes}", x)
+        sizes[sizes.index(-1)] = x.numel // known
+    require(numel(tuple(sizes)) == x.numel, f"view as {sizes} must keep the number of elements", x)
+    return tuple(sizes)
+
+
+def _squeeze_shape(x: Operand, dim: Sequence[int]) -> Shape:
+    # A dynamic dim may be 1 at this call and still stays: only the maximum says what is squeezed.
+    dims = {axis(d, max(x.rank, 1)) for d in dim}
+    return tuple(size for d, size in enumerate(x.shape) if d not in dims or x.tensor.shape_max[d] != 1)
+
+
+def _unsqueeze_shape(x: Operand, dim: int) -> Shape:
+    at = axis(dim, x.rank + 1)
+    return (*x.shape[:at], 1, *x.shape[at:])
+
+
+_TO_COPY = "self dtype:any layout:any device:any pin_memory:any non_blocking:any memory_format:any -> out"
+_VIEWS: list[tuple[str, str, ShapeRule]] = [
+    ("aten.view_copy.default", "self size:ints -> out", _view_shape),
+    ("aten.squeeze_copy.dims", "self dim:ints -> out", _squeeze_shape),
+    ("aten.unsqueeze_copy.default", "self dim:int -> out", _unsqueeze_shape),
+    ("aten.clone.default", "self memory_format:any -> out", same_shape),
+    ("aten.alias_copy.default", "self -> out", same_shape),
+    ("dim_order_ops._clone_dim_order.default", "self non_blocking:any dim_order:any -> out", same_shape),
+    ("aten._to_copy.default", _TO_COPY, same_shape),
+    ("dim_order_ops._to_dim_order_copy.default", _TO_COPY, same_shape),
+]
+for _name, _signature, _shape in _VIEWS:
+    define(_name, _signature, shape=_shape, compute=_view, kind=Kind.VIEW)
+
+
+def _prepack(x: Operand, out: Operand) -> tuple[Dispatch, ...]:
+    return ()  # the output's buffer is uploaded from the constant
+
+
+define("et_vk.prepack.default", "x -> out", shape=same_shape, compute=_prepack, kind=Kind.PREPACK)

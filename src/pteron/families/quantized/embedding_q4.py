@@ -1,0 +1,57 @@
+"""Embeddings with 4-bit weights in groups, each group with a scale of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pteron.families.quantized.packing import packed_words
+from pteron.graph import Shape
+from pteron.ops import Dispatch, Operand, Weight, op, require
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+
+def _as_f32(scales: Operand) -> Weight:
+    return scales.packed("plain f32", lambda constant: constant.numpy().astype(np.float32))
+
+
+def _embedding_shape(
+    weight: Operand, scales: Operand, group_size: int, indices: Operand, linear: bool
+) -> Shape:
+    require(weight.rank == 2 and weight.shape[1] % 4 == 0, "weight must be [rows, width / 2]", weight)
+    return (*indices.shape, 2 * weight.shape[1])
+
+
+@op(
+    "et_vk.embedding_q4gsw.default",
+    "weight weight_scales group_size:int indices is_linear_weight:bool -> out",
+    shape=_embedding_shape,
+)
+def embedding_q4gsw(
+    weight: Operand,
+    weight_scales: Operand,
+    group_size: int,
+    indices: Operand,
+    is_linear_weight: bool,
+    out: Operand,
+) -> Iterator[Dispatch]:
+    require(group_size > 0 and group_size % 8 == 0, f"group_size {group_size} must be a multiple of 8")
+    size, row_bytes = weight.shape
+    fits = weight_scales.shape == (size, -(-2 * row_bytes // group_size))
+    require(fits, f"scales must be [rows, width / {group_size}]", weight_scales, weight)
+    words = row_bytes // 4
+    yield Dispatch(
+        kernel("embedding_q4", HIGH_FIRST=not is_linear_weight),
+        weights=packed_words(weight),
+        scales=_as_f32(weight_scales),
+        indices=indices,
+        out=out,
+        count=indices.numel * words,
+        size=size,
+        words=words,
+        words_per_group=group_size // 8,
+        threads=indices.numel * words,
+    )

@@ -1,0 +1,155 @@
+"""Linear layers with 4-bit weights in groups, each group with a scale of its own.
+
+Weights stay packed as they lie in the file: eight to a word, the lowest nibble the first column. Scales are
+brought to [row][group].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from pteron.families.linear.product import ROWS_FEW
+from pteron.families.quantized.packing import packed_words
+from pteron.graph import Constant, Shape
+from pteron.ops import Dispatch, Operand, Target, Weight, op, require
+from pteron.ops.operand import HostArray
+from pteron.ops.rows import row_groups, shared_rows
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+# x as int8 by its row's scale and zero point, then back, so that the product sees what int8 arithmetic sees.
+_QUANTIZED_X = {
+    "activation": "clamp(round(value / f32(x_scales[m])) + f32(x_zeros[m]), vec4(-128.0), vec4(127.0)) "
+    "- f32(x_zeros[m])",
+    "finish": "sum * f32(x_scales[m])",
+}
+
+
+def _scales_by_row(scales: Operand, rows: int) -> Weight:
+    """Scales [group][row, padded] as [row][group]."""
+
+    def transpose(constant: Constant) -> HostArray:
+        return np.ascontiguousarray(constant.numpy()[:, :rows].T.astype(np.float32))
+
+    return scales.packed(f"by row {rows}", transpose)
+
+
+def _linear_shape(x: Operand, weights: Operand) -> Shape:
+    require(
+        x.rank >= 1 and weights.rank == 2,
+        "a 4-bit product takes x [..., k] and weights [n, k / 2]",
+        x,
+        weights,
+    )
+    columns, row_bytes = weights.shape
+    depth = x.shape[-1]
+    require(
+        depth % 4 == 0 and row_bytes % 4 == 0 and row_bytes * 2 >= depth,
+        "rows of 4-bit weights must cover x's columns, in whole words",
+        x,
+        weights,
+    )
+    return (*x.shape[:-1], columns)
+
+
+def _linear(
+    x: Operand,
+    weights: Operand,
+    scales: Operand,
+    group_size: int,
+    bias: Operand | None,
+    out: Operand,
+    target: Target,
+    x_scales: Operand | None = None,
+    x_zeros: Operand | None = None,
+) -> Dispatch:
+    columns, depth = weights.shape[0], x.shape[-1]
+    rows = out.numel // columns if columns else 0
+    require(group_size > 0 and group_size % 8 == 0, f"group_size {group_size} must be a multiple of 8")
+    fits = scales.rank == 2 and scales.shape[0] * group_size >= depth and scales.shape[1] >= columns
+    require(fits, f"scales must be [k / {group_size}, n]", scales, weights)
+    declarations: dict[str, Any] = {} if bias else {"added": "0.0"}
+    if x_scales is not None:
+        declarations |= _QUANTIZED_X
+    arguments: dict[str, Any] = {
+        "x": x,
+        "weights": packed_words(weights),
+        "scales": _scales_by_row(scales, columns),
+        "bias": bias,
+        "x_scales": x_scales,
+        "x_zeros": x_zeros,
+        "out": out,
+        "rows": rows,
+        "columns": columns,
+    }
+    declarations |= {
+        "QUADS": depth // 4,
+        "WORDS": weights.shape[1] // 4,
+        "GROUP": group_size // 8,
+    }
+    if target.is_cpu:
+        tile = min(4, max(rows, 1))
+        threads = -(-rows // tile) * columns
+        return Dispatch(kernel("q4_thread", TILE=tile, **declarations), **arguments, threads=threads)
+    if rows <= ROWS_FEW:
+        per_bundle = matvec_columns(columns)
+        layout = shared_rows(target, 32, 1)
+        return Dispatch(
+            kernel("q4_matvec", COLUMNS=per_bundle, **layout, **declarations),
+            **arguments,
+            groups=row_groups(target, layout, -(-columns // per_bundle) * rows),
+        )
+    tall = 8 if rows > 256 else 4
+    groups = -(-columns // 64), -(-rows // (16 * tall)), 1
+    return Dispatch(kernel("q4_tiled", TALL=tall, **declarations), **arguments, groups=groups)
+
+
+def matvec_columns(columns: int) -> int:
+    """Columns per bundle: more reuse x better, fewer fill the device sooner. Measured on an H200."""
+    return 4 if columns >= 8192 else 2 if columns >= 1024 else 1
+
+
+@op(
+    "et_vk.linear_q4gsw.default",
+    "self weights weight_scales group_size:int bias? -> out",
+    shape=lambda x, weights, *_: _linear_shape(x, weights),
+)
+def linear_q4gsw(
+    x: Operand,
+    weights: Operand,
+    weight_scales: Operand,
+    group_size: int,
+    bias: Operand | None,
+    out: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    yield _linear(x, weights, weight_scales, group_size, bias, out, target)
+
+
+@op(
+    "et_vk.linear_dq8ca_q4gsw.default",
+    "input input_scales input_zp weights weight_sums weight_scales group_size:int bias? -> out",
+    shape=lambda x, input_scales, input_zp, weights, *_: _linear_shape(x, weights),
+)
+def linear_dq8ca_q4gsw(
+    x: Operand,
+    input_scales: Operand,
+    input_zp: Operand,
+    weights: Operand,
+    weight_sums: Operand,
+    weight_scales: Operand,
+    group_size: int,
+    bias: Operand | None,
+    out: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    rows = x.numel // x.shape[-1] if x.shape[-1] else 0
+    fits = input_scales.numel == rows == input_zp.numel
+    require(fits, "x needs one scale and one zero point per row", x, input_scales, input_zp)
+    yield _linear(x, weights, weight_scales, group_size, bias, out, target, input_scales, input_zp)

@@ -1,0 +1,63 @@
+"""Choosing the scale and zero point by which a row of activations becomes int8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from pteron.graph import Shape
+from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require
+from pteron.ops.rows import row_groups, row_layout
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+
+def _qparams_shapes(
+    x: Operand, mapping: str, block_size: Sequence[AnyInt], *_: object
+) -> tuple[Shape, Shape]:
+    keepdim = bool(_[-1])
+    whole_rows = all(size == 1 for size in block_size[:-1]) and block_size[-1] == x.shape[-1]
+    require(whole_rows, f"blocks must be whole rows of x, not {list(block_size)}", x)
+    row = (*x.shape[:-1], 1) if keepdim else x.shape[:-1]
+    return row, row
+
+
+@op(
+    "torchao.choose_qparams_affine.default",
+    "input mapping_type:str block_size:ints target_dtype:any quant_min:number? quant_max:number? eps:number? "
+    "scale_dtype:any zero_point_dtype:any keepdim:bool -> scale zero_point",
+    shape=_qparams_shapes,
+)
+def choose_qparams_affine(
+    x: Operand,
+    mapping_type: str,
+    block_size: Sequence[AnyInt],
+    target_dtype: object,
+    quant_min: float | None,
+    quant_max: float | None,
+    eps: float | None,
+    scale_dtype: object,
+    zero_point_dtype: object,
+    keepdim: bool,
+    scale: Operand,
+    zero_point: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    require(mapping_type == "ASYMMETRIC", f"mapping_type {mapping_type!r} is not ASYMMETRIC")
+    length = x.shape[-1]
+    layout = row_layout(target, scale.numel, length)
+    yield Dispatch(
+        kernel("choose_qparams", **layout),
+        x=x,
+        scale=scale,
+        zero_point=zero_point,
+        rows=scale.numel,
+        length=length,
+        low=-128.0 if quant_min is None else quant_min,
+        high=127.0 if quant_max is None else quant_max,
+        eps=float(np.finfo(np.float32).eps) if eps is None else eps,
+        groups=row_groups(target, layout, scale.numel),
+    )

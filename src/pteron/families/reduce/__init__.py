@@ -1,0 +1,1 @@
+"""Reductions over dims, and softmax."""

@@ -1,0 +1,1 @@
+"""Live integers, computed on the host."""

@@ -1,0 +1,5 @@
+"""Choosing the next token on the GPU."""
+
+from pteron.llm.sampling.sampler import Sampler, Sampling
+
+__all__ = ["Sampler", "Sampling"]

@@ -1,0 +1,63 @@
+"""A call: a node of a graph that has met its operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pteron.graph import Node, SymInt, Tensor, Value, ValueList
+from pteron.graph.values import tensors
+from pteron.ops.operator import Operator
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """An operator with arguments of the kinds it takes; `node` is where it comes from."""
+
+    node: Node
+    operator: Operator
+    inputs: tuple[Value, ...]
+    outputs: tuple[Tensor | SymInt | None, ...]
+
+    def __str__(self) -> str:
+        return f"node {self.node.index} {self.operator.name}"
+
+    @property
+    def reads(self) -> tuple[Tensor, ...]:
+        return tuple(tensor for value in self.inputs for tensor in tensors(value))
+
+    @property
+    def writes(self) -> tuple[Tensor, ...]:
+        """The tensors this call changes: its outputs, and inputs that it updates in place."""
+        outputs = tuple(value for value in self.outputs if isinstance(value, Tensor))
+        return outputs + self.mutated
+
+    @property
+    def mutated(self) -> tuple[Tensor, ...]:
+        arguments = self.operator.signature.inputs
+        return tuple(
+            tensor
+            for argument, value in zip(arguments, self.inputs, strict=True)
+            if argument.mutated
+            for tensor in tensors(value)
+        )
+
+    @property
+    def read_ids(self) -> set[int]:
+        """The tensors and live integers that decide what it computes."""
+        return {tensor.id for tensor in self.reads} | {symbol.id for symbol in self.symbols}
+
+    @property
+    def written_ids(self) -> set[int]:
+        """The tensors and live integers that are not what they were before."""
+        outputs = {value.id for value in self.outputs if value is not None}
+        return outputs | {tensor.id for tensor in self.mutated}
+
+    @property
+    def symbols(self) -> tuple[SymInt, ...]:
+        """The live integers it reads."""
+        values = (item for value in self.inputs for item in _items(value))
+        return tuple(value for value in values if isinstance(value, SymInt))
+
+
+def _items(value: Value) -> tuple[Value, ...]:
+    return value.items if isinstance(value, ValueList) else (value,)

@@ -1,0 +1,121 @@
+"""What an operator is, and the table of those that Pteron knows, by the names exported graphs use.
+
+An operator is a signature, a shape rule and the dispatches that compute it. Adding one to a family
+is one `define` line; docs/add-an-operator.md shows the whole way.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, TypeAlias
+
+from pteron.ops.dispatch import Dispatch
+from pteron.ops.operand import RequirementError
+from pteron.ops.signature import Signature, parse
+from pteron.ops.target import Target
+
+# Operators are written against the values their signature names, so these stay open.
+ShapeRule: TypeAlias = Callable[..., Any]
+Compute: TypeAlias = Callable[..., Any]
+
+
+class Kind(Enum):
+    """What a call of an operator comes down to."""
+
+    COMPUTE = auto()  # kernels over tensors
+    VIEW = auto()  # the output has its input's elements in order: it may share the input's buffer
+    PREPACK = auto()  # a view of a constant that also gives mutated tensors their initial value
+    SCALAR = auto()  # a live integer computed from others, on the host
+    SOURCE = auto()  # a live integer read from an input of the graph
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What an operator means."""
+
+    name: str
+    signature: Signature
+    kind: Kind
+    shape: ShapeRule | None
+    compute: Compute
+    takes_target: bool
+
+    @property
+    def is_view(self) -> bool:
+        return self.kind in (Kind.VIEW, Kind.PREPACK)
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether only Pteron itself may call it: rewrites make such calls, files cannot."""
+        return self.name.startswith("pteron.")
+
+    def dispatches(
+        self, inputs: Sequence[object], outputs: Sequence[object], target: Target
+    ) -> Iterable[Dispatch]:
+        """What computes the outputs on a device of this kind."""
+        extra = {"target": target} if self.takes_target else {}
+        result: Iterable[Dispatch] = self.compute(*inputs, *outputs, **extra)
+        return result
+
+
+OPERATORS: dict[str, Operator] = {}
+
+
+def define(
+    name: str, signature: str, *, shape: ShapeRule | None, compute: Compute, kind: Kind = Kind.COMPUTE
+) -> Operator:
+    """Register an operator. `shape(*inputs)` gives the output's shape, or one shape per output;
+    `compute(*inputs, *outputs)` yields the dispatches, with `target=` where it asks for that."""
+    if name in OPERATORS:
+        raise ValueError(f"operator {name} is defined twice")
+    parsed = parse(signature)
+    _check_agreement(name, parsed, shape, compute, kind)
+    takes_target = "target" in inspect.signature(compute).parameters
+    OPERATORS[name] = Operator(name, parsed, kind, shape, compute, takes_target)
+    return OPERATORS[name]
+
+
+def op(name: str, signature: str, *, shape: ShapeRule) -> Callable[[Compute], Compute]:
+    """`define` as a decorator of the function that yields the dispatches."""
+
+    def register(compute: Compute) -> Compute:
+        define(name, signature, shape=shape, compute=compute)
+        return compute
+
+    return register
+
+
+def _check_agreement(
+    name: str, signature: Signature, shape: ShapeRule | None, compute: Compute, kind: Kind
+) -> None:
+    """The functions of an operator must take what its signature lists."""
+    inputs = len(signature.inputs)
+    on_host = kind in (Kind.SCALAR, Kind.SOURCE)
+    for what, function, count in (
+        ("shape rule", shape, inputs),
+        ("function", compute, inputs if on_host else inputs + len(signature.outputs)),
+    ):
+        if function is None:
+            continue
+        parameters = inspect.signature(function)
+        try:
+            parameters.bind(*range(count), **({"target": None} if "target" in parameters.parameters else {}))
+        except TypeError:
+            raise ValueError(
+                f"operator {name}: its {what}{parameters} does not take {count} values"
+            ) from None
+
+
+def require(condition: bool, message: str, *operands: object) -> None:
+    """Raise a RequirementError that shows the operands, unless the condition holds."""
+    if not condition:
+        shown = ", ".join(map(str, operands))
+        raise RequirementError(f"{message}; got {shown}" if operands else message)
+
+
+def same_shape(x: Any, *_: Any) -> Any:
+    """The shape rule of operators that keep their first input's shape."""
+    return x.shape

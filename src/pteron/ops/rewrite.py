@@ -1,0 +1,75 @@
+"""Rewrites: calls that one operator of ours computes together, found by a function over the flow of values.
+
+    @rewrite("silu_mul")
+    def silu_mul(flow: Flow) -> Iterator[Replacement]:
+        for product in flow.of("aten.mul.Tensor"):
+            ...
+            yield Replacement((sigmoid, gate, product), Call(...))
+
+A rewrite says what computes the same; it need not prove that the change is allowed. `passes/rewrite.py` does
+that for all of them: nobody else may see what vanishes, nothing that is read may change in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import permutations
+from typing import TypeAlias
+
+from pteron.graph import Graph, SymInt, Tensor, Value
+from pteron.ops.call import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Calls that vanish, and the call that makes in their place whatever of theirs is used elsewhere."""
+
+    old: tuple[Call, ...]
+    new: Call
+
+
+class Flow:
+    """Calls in order, with who makes and who reads each value."""
+
+    def __init__(self, graph: Graph, calls: Iterable[Call]) -> None:
+        self.calls = tuple(calls)
+        self.position = {call: index for index, call in enumerate(self.calls)}
+        self.makers: dict[int, list[Call]] = {}
+        self.readers: dict[int, list[Call]] = {}
+        self.outputs = frozenset(value.id for value in graph.outputs)
+        for call in self.calls:
+            for id in call.written_ids:
+                self.makers.setdefault(id, []).append(call)
+            for id in call.read_ids:
+                self.readers.setdefault(id, []).append(call)
+
+    def of(self, name: str) -> Iterator[Call]:
+        """The calls of an operator."""
+        return (call for call in self.calls if call.operator.name == name)
+
+    def maker(self, value: Value, name: str) -> Call | None:
+        """The one call that makes a value, if it is of this operator."""
+        makers = self.makers.get(value.id, ()) if isinstance(value, (Tensor, SymInt)) else ()
+        return makers[0] if len(makers) == 1 and makers[0].operator.name == name else None
+
+
+Find: TypeAlias = Callable[[Flow], Iterator[Replacement]]
+REWRITES: dict[str, Find] = {}
+
+
+def rewrite(name: str) -> Callable[[Find], Find]:
+    """Register a rewrite under the name by which it is switched off."""
+
+    def register(find: Find) -> Find:
+        if name in REWRITES:
+            raise ValueError(f"rewrite {name} is defined twice")
+        REWRITES[name] = find
+        return find
+
+    return register
+
+
+def orders(call: Call) -> Iterator[tuple[Value, ...]]:
+    """A call's inputs in every order, for operators that commute."""
+    return permutations(call.inputs)

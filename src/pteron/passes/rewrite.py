@@ -1,0 +1,89 @@
+"""Calls -> fewer calls: every rewrite that applies and is allowed, each proven on the flow of values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+
+from pteron.errors import InputError
+from pteron.graph import Graph
+from pteron.ops import Call
+from pteron.ops.rewrite import REWRITES, Flow, Replacement
+
+REWRITES_VARIABLE = "PTERON_REWRITES"
+
+
+def rewrite_calls(
+    graph: Graph, calls: tuple[Call, ...], names: Collection[str] | None = None
+) -> tuple[Call, ...]:
+    """The calls after the rewrites of these names, by default those that are switched on."""
+    for name in switched_on() if names is None else names:
+        flow = Flow(graph, calls)
+        taken: set[Call] = set()
+        replaced: dict[Call, Call] = {}  # the call before which a new one stands
+        for found in REWRITES[name](flow):
+            if not taken.isdisjoint(found.old) or (place := place_of(flow, found)) is None:
+                continue
+            taken.update(found.old)
+            replaced[flow.calls[place]] = found.new
+        calls = tuple(_merged(flow.calls, replaced, taken))
+    return calls
+
+
+def switched_on() -> tuple[str, ...]:
+    """The rewrites in use: all, or what PTERON_REWRITES says: "none", or "-name" for each that stays off."""
+    wanted = os.environ.get(REWRITES_VARIABLE, "").strip()
+    if wanted == "none":
+        return ()
+    off = {word.strip().removeprefix("-") for word in wanted.split(",") if word.strip()}
+    unknown = sorted(off - REWRITES.keys())
+    if unknown:
+        raise InputError(
+            f"{REWRITES_VARIABLE}={wanted!r} names {', '.join(unknown)}; there are {', '.join(REWRITES)}"
+        )
+    return tuple(name for name in REWRITES if name not in off)
+
+
+def place_of(flow: Flow, found: Replacement) -> int | None:
+    """The position before which the new call can stand, None where every place would change a result."""
+    old = {call: flow.position[call] for call in found.old}
+    if _shows(flow, found):
+        return None
+    first, last = min(old.values()), max(old.values())
+    between = [(position, flow.calls[position]) for position in range(first, last + 1)]
+    others = [(position, call) for position, call in between if call not in old]
+    bound = [
+        (before, position)
+        for call, before in old.items()
+        for position, other in others
+        if _depends(call, other)
+    ]
+    for place in range(last, first - 1, -1):
+        # A call that stood before another must still, where one touches what the other changes.
+        if all((before < position) == (place <= position) for before, position in bound):
+            return place
+    return None
+
+
+def _shows(flow: Flow, found: Replacement) -> bool:
+    """Whether anybody else sees a value that the new call does not make."""
+    made = {value.id for value in found.new.outputs if value is not None}
+    vanishing = {value.id for call in found.old for value in call.outputs if value is not None} - made
+    return any(
+        id in flow.outputs or any(reader not in found.old for reader in flow.readers.get(id, ()))
+        for id in vanishing
+    )
+
+
+def _depends(a: Call, b: Call) -> bool:
+    """Whether it matters which of two calls comes first."""
+    written_a, written_b = a.written_ids, b.written_ids
+    return bool(written_a & (written_b | b.read_ids) or written_b & a.read_ids)
+
+
+def _merged(calls: Iterable[Call], replaced: dict[Call, Call], taken: set[Call]) -> Iterable[Call]:
+    for call in calls:
+        if call in replaced:
+            yield replaced[call]
+        if call not in taken:
+            yield call

@@ -1,0 +1,17 @@
+"""Every kernel file of the package, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pteron
+from pteron.wgsl import Kernel
+
+ROOT = Path(pteron.__file__).parent
+FILES = {path.stem: path for path in sorted(ROOT.rglob("*.wgsl")) if path.parent.name != "lib"}
+
+
+def kernel(name: str, **declarations: object) -> Kernel:
+    """A kernel by its file's name alone, wherever it lies."""
+    parts = FILES[name].parent.relative_to(ROOT).parts if name in FILES else ("families",)
+    return Kernel(".".join(("pteron", *parts)), name, **declarations)

@@ -12,6 +12,8 @@ from pteron.gpu.native import wgpu
 ADAPTER_VARIABLE = "PTERON_ADAPTER"
 _PREFERENCE = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
 _NVIDIA, _APPLE = 0x10DE, 0x106B
+# Mesa's llvmpipe counts the iterations of all of an invocation's loops together.
+_SOFTWARE_LOOPS = 65535
 _SOFTWARE_HINT = (
     "no GPU adapter was found; install a Vulkan driver, or for a software adapter: "
     "Debian/Ubuntu `apt install mesa-vulkan-drivers`, Fedora `dnf install mesa-vulkan-drivers`"
@@ -35,6 +37,11 @@ class AdapterInfo:
     @property
     def is_cpu(self) -> bool:
         return self.kind == "CPU"
+
+    @property
+    def loop_max(self) -> int:
+        """Iterations after which an invocation's loops end without a word; 0 where they do not."""
+        return _SOFTWARE_LOOPS if self.is_cpu else 0
 
     def __str__(self) -> str:
         return f"{self.name} ({self.kind}, {self.backend})"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from pteron.gpu.device import Buffer, Device
 from pteron.graph import Constant
 from pteron.ops.operand import Slot, State, Weight
@@ -44,8 +42,9 @@ class Memory:
         """The buffer of a reference; a weight is uploaded when it is first asked for."""
         if reference not in self._buffers:
             assert isinstance(reference, Weight)
-            array = reference.pack(reference.constant)
-            buffer = self._device.create_buffer(array.nbytes, f"{self._name} weight {reference.key[:12]}")
+            array = reference.pack()
+            label = f"{self._name} weight {reference.constant.key[:12]}"
+            buffer = self._device.create_buffer(reference.bytes, label)
             self._device.write(buffer, array)
             self._buffers[reference] = buffer
         return self._buffers[reference]
@@ -66,12 +65,9 @@ class Memory:
         for id, state in self._states.items():
             reference = State(id)
             fresh = reference not in self._buffers
-            elements = int(np.prod(state.tensor.shape_max, dtype=np.int64))
             if fresh:
                 label = f"{self._name} state %{id}"
-                self._buffers[reference] = self._device.create_buffer(
-                    elements * state.storage.itemsize, label
-                )
+                self._buffers[reference] = self._device.create_buffer(state.bytes, label)
             if not _is_zero(state.initial):
                 assert state.initial is not None
                 self._device.write(

@@ -43,6 +43,7 @@ class Device:
             workgroups_max=adapter.limits["max-compute-workgroups-per-dimension"],
             workgroup_bytes_max=adapter.limits["max-compute-workgroup-storage-size"],
             binding_bytes_max=adapter.limits["max-storage-buffer-binding-size"],
+            loop_max=adapter.loop_max,
         )
         self._buffers: weakref.WeakSet[Buffer] = weakref.WeakSet()
         self.is_closed = False

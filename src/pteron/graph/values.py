@@ -16,27 +16,49 @@ import numpy.typing as npt
 from pteron.dtypes import DType
 
 Shape: TypeAlias = tuple[int, ...]
+_COMPARED = 1 << 24  # bytes at a time
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Constant:
     """Bytes of the file that a tensor starts from: a view, copied nowhere until it is uploaded.
 
-    Equal keys mean equal bytes, so read-only constants may share one upload.
+    Constants are equal where their keys, types, shapes and bytes are: read-only ones may then share one upload.
+    Exporters make keys from content, but a key alone proves nothing.
     """
 
     key: str
     dtype: DType
     shape: Shape
-    data: memoryview = field(repr=False, compare=False)
+    data: memoryview = field(repr=False)
+
+    def __hash__(self) -> int:
+        return hash((self.key, self.dtype, self.shape))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Constant):
+            return NotImplemented
+        if self is other:
+            return True
+        alike = (self.key, self.dtype, self.shape) == (other.key, other.dtype, other.shape)
+        return alike and _same_bytes(self.bytes(), other.bytes())
 
     def numpy(self) -> npt.NDArray[np.generic]:
         """The constant as an array over the file's own bytes."""
         return np.frombuffer(self.data, self.dtype.numpy).reshape(self.shape)
 
     def bytes(self) -> npt.NDArray[np.uint8]:
-        """The constant's raw bytes, for operators that read packed weights as they lie in the file."""
+        """The constant's raw bytes."""
         return np.frombuffer(self.data, np.uint8)
+
+
+def _same_bytes(a: npt.NDArray[np.uint8], b: npt.NDArray[np.uint8]) -> bool:
+    if len(a) != len(b):
+        return False
+    if a.ctypes.data == b.ctypes.data:  # the same place in one file
+        return True
+    chunks = (slice(start, start + _COMPARED) for start in range(0, len(a), _COMPARED))
+    return all(np.array_equal(a[chunk], b[chunk]) for chunk in chunks)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -36,15 +36,43 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A read-only constant, uploaded once in the layout its consumers want.
+    """A read-only constant, seen in a shape and uploaded once in the layout its consumers want.
 
-    Weights of equal bytes and layout are one buffer, however many tensors start from them.
+    Weights of equal content and layout are one buffer, however many tensors start from them.
     """
 
-    key: str
-    layout: str
-    constant: Constant = field(compare=False, repr=False)
-    pack: Callable[[Constant], HostArray] = field(compare=False, repr=False)
+    constant: Constant
+    shape: Shape
+    layout: str  # a name in LAYOUTS,
+    arguments: tuple[int | str, ...]  # and what that takes besides the elements
+    count: int  # elements that it packs to
+    storage: Storage
+
+    @property
+    def bytes(self) -> int:
+        return self.count * self.storage.itemsize
+
+    def pack(self) -> HostArray:
+        """What is uploaded."""
+        packed = LAYOUTS[self.layout](self.constant.numpy().reshape(self.shape), *self.arguments)
+        if packed.nbytes > self.bytes:
+            raise ValueError(f"layout {self.layout} packs {self.shape} to more than {self.bytes} bytes")
+        return packed
+
+
+LAYOUTS: dict[str, Callable[..., HostArray]] = {}
+
+
+def layout(name: str) -> Callable[[Callable[..., HostArray]], Callable[..., HostArray]]:
+    """Register a function from a constant's elements to what kernels read; `Operand.packed` names it."""
+
+    def register(pack: Callable[..., HostArray]) -> Callable[..., HostArray]:
+        if name in LAYOUTS:
+            raise ValueError(f"layout {name} is defined twice")
+        LAYOUTS[name] = pack
+        return pack
+
+    return register
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,11 +114,11 @@ class Operand:
     def strides(self) -> Shape:
         return contiguous_strides(self.shape)
 
-    def packed(self, layout: str, pack: Callable[[Constant], HostArray]) -> Weight:
-        """This constant in a layout of its operator's own; `layout` names it uniquely."""
+    def packed(self, layout: str, *arguments: int | str, count: int, storage: Storage) -> Weight:
+        """This constant, in the shape it has here, in a layout of its operator's own: `count` elements."""
         if not isinstance(self.buffer, Weight):
             raise RequirementError(f"{self} must be a constant: its operator packs it once, at load")
-        return Weight(self.buffer.key, layout, self.buffer.constant, pack)
+        return Weight(self.buffer.constant, self.shape, layout, arguments, count, storage)
 
     def __str__(self) -> str:
         return f"%{self.tensor.id}:{self.dtype}{list(self.shape)}"
@@ -112,4 +140,9 @@ def contiguous_strides(shape: Shape) -> Shape:
 
 def plain_weight(constant: Constant, storage: Storage) -> Weight:
     """A constant as it lies in the file, in the element type that kernels read."""
-    return Weight(constant.key, f"plain {storage}", constant, lambda c: c.numpy().astype(storage.numpy))
+    return Weight(constant, constant.shape, "plain", (str(storage),), numel(constant.shape), storage)
+
+
+@layout("plain")
+def _plain(elements: HostArray, storage: str) -> HostArray:
+    return elements.astype(Storage(storage).numpy)

@@ -15,3 +15,4 @@ class Target:
     workgroups_max: int = 65535  # per axis
     workgroup_bytes_max: int = 16384
     binding_bytes_max: int = 1 << 27
+    loop_max: int = 0  # iterations of all its loops after which an invocation ends; 0: no such limit

@@ -17,7 +17,7 @@ from pteron.errors import GraphError
 from pteron.graph import Constant, Graph, Tensor
 from pteron.graph.values import numel
 from pteron.ops import Call, Kind, Target
-from pteron.ops.operand import BufferRef, Slot, State, plain_weight
+from pteron.ops.operand import BufferRef, Slot, State, Weight, plain_weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,10 @@ class StateBuffer:
     initial: Constant | None
     storage: Storage
 
+    @property
+    def bytes(self) -> int:
+        return numel(self.tensor.shape_max) * self.storage.itemsize
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -36,6 +40,12 @@ class Placement:
     buffers: dict[int, BufferRef]
     slot_bytes: tuple[int, ...]
     states: dict[int, StateBuffer]
+
+    def size_of(self, buffer: BufferRef) -> int:
+        """A buffer's bytes at the maximum shapes."""
+        if isinstance(buffer, Slot):
+            return self.slot_bytes[buffer.index]
+        return buffer.bytes if isinstance(buffer, Weight) else self.states[buffer.id].bytes
 
 
 @dataclass(slots=True)

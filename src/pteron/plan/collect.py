@@ -12,6 +12,7 @@ from pteron.ops import Dispatch, Operand, RequirementError, Scratch, Target, Wei
 from pteron.ops.dispatch import Parameter
 from pteron.ops.live import Affine, Guard, LiveInt
 from pteron.plan.plan import Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
+from pteron.plan.verify import SizeOf, verify
 from pteron.wgsl import Field, Module, compose
 
 _CODES = {"u32": "<I", "i32": "<i"}
@@ -23,6 +24,7 @@ class Collector:
     """Gathers the launches of a plan; equal parameter blocks are kept once."""
 
     target: Target
+    size_of: SizeOf
     launches: list[
         tuple[Node, Module, tuple[PlanBuffer, ...], ParameterBlock | None, tuple[int, int, int]]
     ] = field(default_factory=list)
@@ -36,6 +38,7 @@ class Collector:
             if 0 in groups:
                 continue
             module = _module(dispatch)
+            verify(dispatch, module, groups, self.target, self.size_of)
             buffers = tuple(
                 self._buffer(dispatch.bindings[binding.name], scratch) for binding in module.bindings
             )

@@ -44,7 +44,7 @@ class _Planning:
     collector: Collector = field(init=False)
 
     def __post_init__(self) -> None:
-        self.collector = Collector(self.prepared.target)
+        self.collector = Collector(self.prepared.target, self.prepared.placement.size_of)
         for source in self.prepared.sources:
             self.integers[source.symbol] = self._symbol(source.symbol)
 

@@ -5,20 +5,21 @@ order, the layout of its Params, its workgroup size.
 
 A file that opens with `//! use NAME` gets lib/NAME.wgsl in front, once, and what that uses before it: that of
 its own package, or else the one here. The declaration use_NAME puts another library with the same functions
-in its place. `//! stays inside its
-buffers` promises that every index is in range, and drops the checks. A binding that no function mentions
-is left out, so that an optional operand costs nothing where it is absent.
+in its place. Further lines of that kind state loops and extents (statements.py). A binding that no function
+mentions is left out, so that an optional operand costs nothing where it is absent.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Literal, cast
 
 from pteron.wgsl.kernel import Kernel
+from pteron.wgsl.statements import Statements, read_statements
 
 Access = Literal["read", "read_write", "uniform"]
 
@@ -26,7 +27,6 @@ _BINDING = re.compile(
     r"@group\(0\)\s*@binding\((\d+)\)\s*var<(?:storage,\s*)?(read|read_write|uniform)>\s*(\w+)\s*:\s*([^;]+);\n?"
 )
 _USE = re.compile(r"^//! use (\w+)\n", re.MULTILINE)
-_INSIDE = "//! stays inside its buffers\n"
 _ELEMENT = re.compile(r"array<(?:vec[234]<)?(\w+)>*")
 _PARAMS = re.compile(r"struct Params \{(.*?)\}", re.DOTALL)
 _FIELD = re.compile(r"(\w+)\s*:\s*([^\n]+?),?\s*(?://[^\n]*)?$", re.MULTILINE)
@@ -66,7 +66,13 @@ class Module:
     params_size: int
     workgroup: tuple[int, int, int]
     aliases: frozenset[str]
-    bounds_checks: bool
+    constants: Mapping[str, int]  # those that are whole numbers
+    statements: Statements
+
+    @property
+    def bounds_checks(self) -> bool:
+        """Whether it is compiled with checks: unless it states an extent for all that it binds."""
+        return not all(binding.name in self.statements.extents for binding in self.bindings)
 
 
 @cache
@@ -77,7 +83,8 @@ def compose(kernel: Kernel) -> Module:
     for name, replacement in kernel.declarations:
         if not name.startswith("use_"):
             text = _replace(kernel, text, name, replacement)
-    text = _drop_unused_bindings(text)
+    statements, text = read_statements(_drop_unused_bindings(text))
+    constants = _constants(text)
     if re.search(r"^alias \w+ = f16;", text, re.MULTILINE):
         text = "enable f16;\n" + text
     found = [
@@ -95,9 +102,10 @@ def compose(kernel: Kernel) -> Module:
         params_index=next((index for index, access, _, _ in found if access == "uniform"), None),
         fields=fields,
         params_size=params_size,
-        workgroup=_workgroup(kernel, text),
+        workgroup=_workgroup(kernel, text, constants),
         aliases=frozenset(re.findall(r"^alias (\w+) =", text, re.MULTILINE)),
-        bounds_checks=_INSIDE not in text,
+        constants=constants,
+        statements=statements,
     )
 
 
@@ -173,18 +181,24 @@ def _field_type(kind: str) -> tuple[str, int, int]:
     return kind, 1, 4
 
 
-def _workgroup(kernel: Kernel, text: str) -> tuple[int, int, int]:
-    constants = dict(_CONST.findall(text))
+def _constants(text: str) -> dict[str, int]:
+    """The values of constants that are whole numbers, in the order of their declaration."""
+    values: dict[str, int] = {}
+    for name, expression in _CONST.findall(text):
+        plain = re.sub(r"\b(\d+)u\b", r"\1", expression).replace("/", "//")
+        try:
+            value = eval(plain, {"__builtins__": {}}, values)
+        except (NameError, SyntaxError, TypeError):
+            continue  # a number with a fraction, a vector, a truth
+        if isinstance(value, int):
+            values[name] = value
+    return values
 
-    def value(term: str) -> int:
-        term = term.strip()
-        if "*" in term:
-            left, right = term.split("*", 1)
-            return value(left) * value(right)
-        return value(constants[term]) if term in constants else int(term.rstrip("u"))
 
+def _workgroup(kernel: Kernel, text: str, constants: Mapping[str, int]) -> tuple[int, int, int]:
     match = _WORKGROUP.search(text)
     if match is None:
         raise ValueError(f"kernel {kernel.name} has no @workgroup_size")
-    x, y, z = (*map(value, match[1].split(",")), 1, 1)[:3]
+    sizes = (term.strip().rstrip("u") for term in match[1].split(","))
+    x, y, z = (*(constants[size] if size in constants else int(size) for size in sizes), 1, 1)[:3]
     return x, y, z

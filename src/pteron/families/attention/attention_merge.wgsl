@@ -1,4 +1,3 @@
-//! stays inside its buffers
 // Brings the splits of attention_split.wgsl together: Σ values · exp(most - greatest) / Σ total ·
 // exp(most - greatest). One workgroup takes one query of one head, each invocation its elements.
 alias R = f32;

@@ -1,5 +1,4 @@
 //! use rows
-//! stays inside its buffers
 // Part of softmax(scale · q·kᵀ + bias) · v: one workgroup takes one query of one head and LANES keys of
 // its context. Each lane scores one key, then gathers its share of the values' elements. What it leaves
 // per (query, split) is the greatest score, the sum of the shares, and the gathered values before they

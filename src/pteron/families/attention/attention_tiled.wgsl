@@ -1,4 +1,3 @@
-//! stays inside its buffers
 // out = softmax(scale · q·kᵀ + bias) · v for many queries. A workgroup takes 32 queries of one head and
 // walks their context in tiles of 32 keys, brought through workgroup memory. Eight invocations share a
 // query: each scores four keys of a tile, then gathers an eighth of the values' elements, rescaled by the

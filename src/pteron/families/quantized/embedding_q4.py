@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
-from pteron.families.quantized.packing import packed_words
+from pteron.families.quantized.packing import packed_words, plain_scales
 from pteron.graph import Shape
-from pteron.ops import Dispatch, Operand, Weight, op, require
+from pteron.ops import AnyInt, Dispatch, Operand, op, require
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
 
-def _as_f32(scales: Operand) -> Weight:
-    return scales.packed("plain f32", lambda constant: constant.numpy().astype(np.float32))
-
-
 def _embedding_shape(
-    weight: Operand, scales: Operand, group_size: int, indices: Operand, linear: bool
+    weight: Operand, scales: Operand, group_size: AnyInt, indices: Operand, linear: bool
 ) -> Shape:
     require(weight.rank == 2 and weight.shape[1] % 4 == 0, "weight must be [rows, width / 2]", weight)
     return (*indices.shape, 2 * weight.shape[1])
@@ -33,11 +27,12 @@ def _embedding_shape(
 def embedding_q4gsw(
     weight: Operand,
     weight_scales: Operand,
-    group_size: int,
+    group_size: AnyInt,
     indices: Operand,
     is_linear_weight: bool,
     out: Operand,
 ) -> Iterator[Dispatch]:
+    group_size = int(group_size)
     require(group_size > 0 and group_size % 8 == 0, f"group_size {group_size} must be a multiple of 8")
     size, row_bytes = weight.shape
     fits = weight_scales.shape == (size, -(-2 * row_bytes // group_size))
@@ -46,7 +41,7 @@ def embedding_q4gsw(
     yield Dispatch(
         kernel("embedding_q4", HIGH_FIRST=not is_linear_weight),
         weights=packed_words(weight),
-        scales=_as_f32(weight_scales),
+        scales=plain_scales(weight_scales),
         indices=indices,
         out=out,
         count=indices.numel * words,

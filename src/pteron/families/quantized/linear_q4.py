@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from pteron.families.linear.product import ROWS_FEW
-from pteron.families.quantized.packing import packed_words
-from pteron.graph import Constant, Shape
-from pteron.ops import Dispatch, Operand, Target, Weight, op, require
-from pteron.ops.operand import HostArray
+from pteron.families.quantized.packing import packed_words, scales_by_row
+from pteron.graph import Shape
+from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require
 from pteron.ops.rows import row_groups, shared_rows
 from pteron.wgsl import Kernels
 
@@ -27,15 +24,6 @@ _QUANTIZED_X = {
     "- f32(x_zeros[m])",
     "finish": "sum * f32(x_scales[m])",
 }
-
-
-def _scales_by_row(scales: Operand, rows: int) -> Weight:
-    """Scales [group][row, padded] as [row][group]."""
-
-    def transpose(constant: Constant) -> HostArray:
-        return np.ascontiguousarray(constant.numpy()[:, :rows].T.astype(np.float32))
-
-    return scales.packed(f"by row {rows}", transpose)
 
 
 def _linear_shape(x: Operand, weights: Operand) -> Shape:
@@ -60,7 +48,7 @@ def _linear(
     x: Operand,
     weights: Operand,
     scales: Operand,
-    group_size: int,
+    group_size: AnyInt,
     bias: Operand | None,
     out: Operand,
     target: Target,
@@ -69,16 +57,18 @@ def _linear(
 ) -> Dispatch:
     columns, depth = weights.shape[0], x.shape[-1]
     rows = out.numel // columns if columns else 0
+    words, group_size = -(-depth // 8), int(group_size)
     require(group_size > 0 and group_size % 8 == 0, f"group_size {group_size} must be a multiple of 8")
     fits = scales.rank == 2 and scales.shape[0] * group_size >= depth and scales.shape[1] >= columns
     require(fits, f"scales must be [k / {group_size}, n]", scales, weights)
+    require(bias is None or bias.numel >= columns, "bias must have one value per column", bias, weights)
     declarations: dict[str, Any] = {} if bias else {"added": "0.0"}
     if x_scales is not None:
         declarations |= _QUANTIZED_X
     arguments: dict[str, Any] = {
         "x": x,
         "weights": packed_words(weights),
-        "scales": _scales_by_row(scales, columns),
+        "scales": scales_by_row(scales, columns, -(-8 * words // group_size)),
         "bias": bias,
         "x_scales": x_scales,
         "x_zeros": x_zeros,
@@ -88,7 +78,8 @@ def _linear(
     }
     declarations |= {
         "QUADS": depth // 4,
-        "WORDS": weights.shape[1] // 4,
+        "WORDS": words,
+        "PITCH": weights.shape[1] // 4,
         "GROUP": group_size // 8,
     }
     if target.is_cpu:
@@ -122,7 +113,7 @@ def linear_q4gsw(
     x: Operand,
     weights: Operand,
     weight_scales: Operand,
-    group_size: int,
+    group_size: AnyInt,
     bias: Operand | None,
     out: Operand,
     *,
@@ -143,7 +134,7 @@ def linear_dq8ca_q4gsw(
     weights: Operand,
     weight_sums: Operand,
     weight_scales: Operand,
-    group_size: int,
+    group_size: AnyInt,
     bias: Operand | None,
     out: Operand,
     *,

@@ -1,7 +1,6 @@
 //! use rows
 //! use nibbles
 //! use q4
-//! stays inside its buffers
 // A product with 4-bit weights (lib/q4.wgsl) for few rows m. LANES invocations compute COLUMNS
 // neighbouring n of one m: per step each takes SPAN words (eight weights each) of every column.
 const COLUMNS = 2u;
@@ -28,7 +27,7 @@ fn main(
         let high = load(m, 2u * word + 1u);
         for (var c = 0u; c < COLUMNS; c++) {
           let n = min(first + c, params.columns - 1u);
-          let packed = weights[n * WORDS + word];
+          let packed = weights[n * PITCH + word];
           let sum = dot(low, unpack_nibbles(packed, 0u)) + dot(high, unpack_nibbles(packed, 4u));
           sums[c] += sum * scales[n * GROUPS + word / GROUP];
         }

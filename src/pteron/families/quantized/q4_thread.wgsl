@@ -17,7 +17,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   for (var group = 0u; group < GROUPS; group++) {
     let scale = scales[n * GROUPS + group];
     for (var word = group * GROUP; word < min((group + 1u) * GROUP, WORDS); word++) {
-      let packed = weights[n * WORDS + word];
+      let packed = weights[n * PITCH + word];
       let low = unpack_nibbles(packed, 0u) * scale;
       let high = unpack_nibbles(packed, 4u) * scale;
       for (var t = 0u; t < TILE; t++) {

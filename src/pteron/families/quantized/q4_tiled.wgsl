@@ -1,6 +1,5 @@
 //! use nibbles
 //! use q4
-//! stays inside its buffers
 // A product with 4-bit weights (lib/q4.wgsl). A workgroup of 16×16 invocations computes a tile of 16·TALL
 // rows by 64 columns, TALL × 4 outputs each. Every step brings 32 columns k of x and of the unpacked,
 // scaled weights through workgroup memory, both with k outermost, so that an invocation reads its rows
@@ -32,7 +31,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let word = min(word_base + w_load, WORDS - 1u);
     let inside = word_base + w_load < WORDS;
     let scale = select(0.0, scales[n_row * GROUPS + word / GROUP], inside);
-    let packed = weights[n_row * WORDS + word];
+    let packed = weights[n_row * PITCH + word];
     let low = unpack_nibbles(packed, 0u) * scale;
     let high = unpack_nibbles(packed, 4u) * scale;
     let w_at = w_load * 8u * (WIDTH / 4u) + n_load / 4u;

@@ -1,13 +1,21 @@
+//! extent x: 4 * rows * QUADS
+//! extent weights: columns * PITCH
+//! extent scales: columns * GROUPS
+//! extent bias: columns
+//! extent x_scales: rows
+//! extent x_zeros: rows
+//! extent out: rows * columns
 // Products with 4-bit weights: out[m, n] = Σ x[m, k] · w[n, k] · scale[n, k / group] + added(n).
 //
-// A word holds eight weights, the lowest nibble first, each stored as its value plus 8. Rows of w are
-// WORDS long, padded by zeros; rows of x are QUADS vec4s long; GROUP words share a scale; scales lie
-// [n][group]. Row lengths are known when a kernel is compiled, so that its loops unroll.
+// A word holds eight weights, the lowest nibble first, each stored as its value plus 8. Rows of w lie PITCH
+// words apart and are WORDS long, enough to cover x; rows of x are QUADS vec4s long; GROUP words share a
+// scale; scales lie [n][group]. Row lengths are known when a kernel is compiled, so that its loops unroll.
 alias X = f32;
 alias D = f32;
 alias Z = i32;
 alias R = f32;
 const WORDS = 8u;
+const PITCH = 8u;
 const QUADS = 16u;
 const GROUP = 4u;
 const GROUPS = (WORDS + GROUP - 1u) / GROUP;

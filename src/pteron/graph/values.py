@@ -23,8 +23,8 @@ _COMPARED = 1 << 24  # bytes at a time
 class Constant:
     """Bytes of the file that a tensor starts from: a view, copied nowhere until it is uploaded.
 
-    Constants are equal where their keys, types, shapes and bytes are: read-only ones may then share one upload.
-    Exporters make keys from content, but a key alone proves nothing.
+    Constants are equal where their keys, types, shapes and bytes are: read-only ones may then share one
+    upload. Exporters make keys from content, but a key alone proves nothing.
     """
 
     key: str

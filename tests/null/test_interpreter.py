@@ -61,7 +61,7 @@ class Machine:
             (0, 1024), "", "",
         )  # fmt: skip
         runnable: list[HostOperator] = [operator for operator in found if operator is not None]
-        self.interpreter = Interpreter("written.pte", record, runnable, [])
+        self.interpreter = Interpreter("written.pte, method forward", record, runnable, [])
 
     def __call__(self, x: np.ndarray[Any, Any] = X) -> list[Any]:
         dtype = DType.of(x.dtype)

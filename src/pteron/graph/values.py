@@ -122,6 +122,7 @@ class Graph:
     nodes: tuple[Node, ...]
     inputs: tuple[Tensor | SymInt, ...]
     outputs: tuple[Tensor | SymInt, ...]
+    is_internal: bool = False  # made by Pteron itself, so it may call operators that files may not
 
 
 def describe(value: Value) -> str:

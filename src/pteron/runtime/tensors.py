@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,6 +57,26 @@ class GpuTensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor where the GPU has it, in memory of somebody else's: good until that is used again."""
+
+    buffer: Buffer
+    offset: int  # bytes
+    shape: Shape
+    dtype: DType
+    storage: Storage
+
+    @property
+    def nbytes(self) -> int:
+        return numel(self.shape) * self.storage.itemsize
+
+    def last_row(self) -> View:
+        """The last of its rows."""
+        row = (1, *self.shape[-1:])
+        return replace(self, shape=row, offset=self.offset + self.nbytes - numel(row) * self.storage.itemsize)
 
 
 class Fetch:

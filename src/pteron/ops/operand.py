@@ -143,3 +143,9 @@ def plain_weight(constant: Constant, storage: Storage) -> Weight:
 @layout("plain")
 def _plain(elements: HostArray, storage: str) -> HostArray:
     return elements.astype(Storage(storage).numpy)
+
+
+@layout("packed")
+def _packed(elements: HostArray, layout: str) -> HostArray:
+    """What was packed before, in the layout named."""
+    return elements

@@ -8,7 +8,7 @@ the sampler all go through it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from pteron.dtypes import DType
@@ -66,6 +66,7 @@ class Session:
         self.device = device
         self.counters = counters
         self.is_closed = False
+        executable.target.check_runs_on(device.target)
         at_most = compiled.plan_at_maximum() if compiled else None
         with device.lock:
             self._weights = Weights(device, executable.name)
@@ -135,6 +136,11 @@ class Session:
 
         self.launch(inputs, states, take)
         return outputs
+
+    def snapshot(self) -> Executable:
+        """The executable with the plans made so far, as `plan.archive` writes it."""
+        with self.device.lock:
+            return replace(self.executable, plans=self._plans.plans())
 
     @property
     def bytes_by_kind(self) -> dict[str, int]:

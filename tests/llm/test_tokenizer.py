@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pteron.errors import FormatError, InputError, PteronError
-from pteron.llm.tokenizer import Tokenizer, load_tokenizer
+from pteron.llm import Tokenizer, load_tokenizer
 from pteron.llm.vocabularies import bytelevel
 from pteron.llm.vocabularies.merging import merge_best
 

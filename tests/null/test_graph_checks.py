@@ -33,7 +33,8 @@ from pteron.graph import Graph, build
 from pteron.ops import Target
 from pteron.passes import prepare
 from pteron.runtime.checks import check_method
-from pteron.runtime.host import HostOperator, Parameter, find_operator
+from pteron.runtime.host import find_operator
+from pteron.runtime.host_operator import HostOperator, Parameter
 
 # Delegates --------------------------------------------------------------------------------------
 

@@ -22,7 +22,8 @@ from pteron.format import (
     TensorRecord,
 )
 from pteron.runtime import interpreter
-from pteron.runtime.host import HostOperator, find_operator
+from pteron.runtime.host import find_operator
+from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.host_values import HostTensor
 from pteron.runtime.interpreter import Interpreter
 

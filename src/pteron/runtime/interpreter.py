@@ -22,7 +22,7 @@ from pteron.format import (
     TensorRecord,
 )
 from pteron.runtime.checks import describe_record
-from pteron.runtime.host import HostOperator
+from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.host_values import HostTensor, RuntimeValue, Unset, describe, fits
 from pteron.runtime.session import Input, Session, Wanted
 from pteron.runtime.states import initial_states, initial_value

@@ -14,7 +14,7 @@ from pteron.errors import DeviceError, DtypeError, InputError, ShapeError
 from pteron.format import DelegateCall, MethodRecord, TensorRecord
 from pteron.gpu import Device
 from pteron.graph import Graph, SymInt
-from pteron.runtime.host import HostOperator
+from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.host_values import HostTensor, RuntimeValue
 from pteron.runtime.interpreter import Interpreter
 from pteron.runtime.session import Counters, Session

@@ -29,7 +29,8 @@ from pteron.graph import Graph, build
 from pteron.ops import Target
 from pteron.passes import missing_operators, prepare
 from pteron.runtime.checks import check_method
-from pteron.runtime.host import HostOperator, find_operator, has_torch
+from pteron.runtime.host import find_operator, has_torch
+from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.method import Method
 
 BACKEND = "VulkanBackend"

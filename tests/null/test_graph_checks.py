@@ -40,7 +40,7 @@ from pteron.runtime.host_operator import HostOperator, Parameter
 
 
 def tensor(*dims: int, dtype: DType = DType.F32, constant: int | None = None) -> VkTensor:
-    return VkTensor(dtype, dims, constant, None, None)
+    return VkTensor(dtype, dims, constant, None)
 
 
 def delegate(
@@ -52,8 +52,7 @@ def delegate(
 ) -> DelegateGraph:
     return DelegateGraph(
         name="written.pte, forward, delegate 0",
-        version="0",
-        nodes=tuple(NodeRecord(index, name, tuple(args)) for index, (name, args) in enumerate(nodes)),
+        nodes=tuple(NodeRecord(name, tuple(args)) for name, args in nodes),
         values=tuple(values),
         input_ids=tuple(inputs),
         output_ids=tuple(outputs),
@@ -244,7 +243,7 @@ def test_numbers_may_arrive_in_the_other_kind() -> None:
 
 def test_unsupported_operators_of_a_graph_are_all_listed() -> None:
     record = delegate([X, tensor(2, 3)], [("aten.bogus.default", (0, 1)), (RELU, (0, 1)), ("a.b.c", (0, 1))])
-    nodes = (*record.nodes, NodeRecord(3, "a.b.c", (0, 1)))
+    nodes = (*record.nodes, NodeRecord("a.b.c", (0, 1)))
     with pytest.raises(UnsupportedError, match=r"a\.b\.c \(2x\), aten\.bogus\.default \(1x\)"):
         load(replace(record, nodes=nodes))
 
@@ -332,7 +331,7 @@ def test_what_is_no_program(tmp_path: Path, programs: Path) -> None:
 def value(*sizes: int, dtype: DType = DType.F32, constant: bool = False) -> TensorRecord:
     data = memoryview(bytes(1024)) if constant else None
     order = tuple(range(len(sizes)))
-    return TensorRecord(dtype, sizes, order, "bound", data, constant, False, not constant, None, False)
+    return TensorRecord(dtype, sizes, order, "bound", data, constant, False, None, False)
 
 
 def method(
@@ -347,8 +346,6 @@ def method(
         operators=tuple(operators),
         delegates=(),
         buffer_sizes=(0, 1024),
-        input_spec="",
-        output_spec="",
     )
 
 

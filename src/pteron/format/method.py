@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pteron.format.evalues import read_value
-from pteron.format.flatbuffer import INT64, UINT8, Table
+from pteron.format.flatbuffer import INT64, Table
 from pteron.format.records import (
     DelegateCall,
     DelegateRecord,
@@ -30,7 +30,6 @@ def read_method(plan: Table, stored: StoredData) -> MethodRecord:
     buffer_sizes = plan.integers(8, "non_const_buffer_sizes", INT64)
     if any(size < 0 for size in buffer_sizes):
         raise plan.error("non_const_buffer_sizes", f"{min(buffer_sizes)} bytes is not a size")
-    spec = plan.table(1, "container_meta_type")
     return MethodRecord(
         name=name,
         values=tuple(read_value(table, value_count, stored) for table in value_tables),
@@ -40,8 +39,6 @@ def read_method(plan: Table, stored: StoredData) -> MethodRecord:
         operators=operators,
         delegates=delegates,
         buffer_sizes=buffer_sizes,
-        input_spec=spec.text(0, "encoded_inp_str") if spec else "",
-        output_spec=spec.text(1, "encoded_out_str") if spec else "",
     )
 
 
@@ -54,12 +51,7 @@ def _delegate(table: Table, stored: StoredData) -> DelegateRecord:
     backend = table.text(0, "id")
     if not backend:
         raise table.error("id", "the delegate names no backend")
-    specs = table.tables(2, "compile_specs")
-    return DelegateRecord(
-        backend=backend,
-        blob=stored.delegate(table.required_table(1, "processed")),
-        compile_specs={spec.text(0, "key"): bytes(spec.integers(1, "value", UINT8)) for spec in specs},
-    )
+    return DelegateRecord(backend, stored.delegate(table.required_table(1, "processed")))
 
 
 @dataclass(frozen=True, slots=True)

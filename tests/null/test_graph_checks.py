@@ -169,13 +169,31 @@ WRONG: dict[str, tuple[DelegateGraph, list[str]]] = {
     ),
     "a list that contains itself": (
         delegate([X, tensor(2, 3), VkValueList((0, 2)), 0], [("aten.cat.default", (2, 3, 1))]),
-        ["list %2 contains itself"],
+        ["list %2 contains %2, a list"],
     ),
     "lists that contain each other": (
         delegate(
             [X, tensor(2, 3), VkValueList((3,)), VkValueList((2,)), 0], [("aten.cat.default", (2, 4, 1))]
         ),
-        ["contains itself"],
+        ["list %2 contains %3, a list"],
+    ),
+    "lists that double at every level": (
+        delegate(
+            [X, tensor(2, 3), 0, VkValueList((0, 0)), *(VkValueList((id, id)) for id in range(3, 99))],
+            [("aten.cat.default", (99, 2, 1))],
+        ),
+        ["list %99 contains %98, a list"],
+    ),
+    "lists within lists within lists": (
+        delegate(
+            [X, tensor(2, 3), 0, VkValueList((0,)), *(VkValueList((id,)) for id in range(3, 5000))],
+            [("aten.cat.default", (5000, 2, 1))],
+        ),
+        ["list %5000 contains %4999, a list"],
+    ),
+    "numbers within a list": (
+        delegate([X, tensor(2, 3), (1, 2), VkValueList((0, 2)), 0], [("aten.cat.default", (3, 4, 1))]),
+        ["list %3 contains %2, a list"],
     ),
     "a list for a tensor at the border": (
         delegate([VkValueList((1,)), tensor(2, 3)], [], inputs=(0,), outputs=(1,)),

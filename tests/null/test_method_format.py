@@ -87,6 +87,21 @@ def test_every_kind_of_value() -> None:
 
 
 @pytest.mark.parametrize(
+    "values",
+    [
+        [value_of(10, int32s(0))],
+        [value_of(10, int32s(1)), value_of(7, int64s(0))],
+        [Fields({0: int8(1)}), *(value_of(11, int32s(id, id, -1)) for id in range(99))],
+        [value_of(8, Numbers("d", (0.5,))), value_of(7, int64s(0))],
+    ],
+    ids=["itself", "each other", "doubled at every level", "numbers"],
+)
+def test_lists_contain_no_lists(values: list[Fields]) -> None:
+    with pytest.raises(FormatError, match=r"values\[\d+\]\.val.* a list contains value \d+, which is a list"):
+        read_values(*values)
+
+
+@pytest.mark.parametrize(
     "value",
     [
         Fields({}),

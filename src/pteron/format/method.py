@@ -9,7 +9,9 @@ from pteron.format.flatbuffer import INT64, Table
 from pteron.format.records import (
     DelegateCall,
     DelegateRecord,
+    EValue,
     FreeCall,
+    IndexList,
     Instruction,
     JumpFalseCall,
     KernelCall,
@@ -30,9 +32,12 @@ def read_method(plan: Table, stored: StoredData) -> MethodRecord:
     buffer_sizes = plan.integers(8, "non_const_buffer_sizes", INT64)
     if any(size < 0 for size in buffer_sizes):
         raise plan.error("non_const_buffer_sizes", f"{min(buffer_sizes)} bytes is not a size")
+    values = tuple(read_value(table, value_count, stored) for table in value_tables)
+    for table, value in zip(value_tables, values, strict=True):
+        _check_members(table, value, values)
     return MethodRecord(
         name=name,
-        values=tuple(read_value(table, value_count, stored) for table in value_tables),
+        values=values,
         inputs=plan.indices(3, "inputs", value_count, "values"),
         outputs=plan.indices(4, "outputs", value_count, "values"),
         instructions=_instructions(plan, value_count, len(operators), len(delegates)),
@@ -40,6 +45,14 @@ def read_method(plan: Table, stored: StoredData) -> MethodRecord:
         delegates=delegates,
         buffer_sizes=buffer_sizes,
     )
+
+
+def _check_members(table: Table, value: EValue, values: tuple[EValue, ...]) -> None:
+    """A list in a list could contain itself, or double at every level."""
+    if isinstance(value, IndexList):
+        for id in value.items:
+            if id >= 0 and isinstance(values[id], (IndexList, tuple)):
+                raise table.error("val", f"a list contains value {id}, which is a list")
 
 
 def _operator(table: Table) -> str:

@@ -26,7 +26,7 @@ from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.host_values import HostTensor, RuntimeValue, Unset, describe, fits
 from pteron.runtime.session import Input, Session, Wanted
 from pteron.runtime.states import initial_states, initial_value
-from pteron.runtime.tensors import GpuTensor, HostResult
+from pteron.runtime.tensors import GpuTensor, HostResult, numbers
 
 INSTRUCTIONS_MAX = 1_000_000  # per call: a loop that runs longer does not end
 
@@ -168,10 +168,11 @@ class Interpreter:
                 values[id] = output
 
     def _delegate_input(self, value: RuntimeValue, index: int) -> Input:
+        """A value as a delegate takes it: arrays of numbers, for a session cannot tell raw bits from them."""
         if isinstance(value, HostTensor):
-            return value.array
+            return numbers(value.array, value.dtype)
         if isinstance(value, HostResult):
-            return value.numpy()
+            return numbers(value.numpy(), value.dtype)
         if isinstance(value, (GpuTensor, int)):
             return value
         raise GraphError(

@@ -8,6 +8,7 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.graph import Constant, Graph, Node, Shape, SymInt, Tensor, Value, ValueList
+from pteron.graph.values import Item
 from pteron.ops import Target
 from pteron.passes import prepare
 from pteron.plan import Compiled, Plan
@@ -31,7 +32,7 @@ class Sketch:
     def symbol(self) -> SymInt:
         return SymInt(self._id())
 
-    def list(self, *items: Value) -> ValueList:
+    def list(self, *items: Item) -> ValueList:
         return ValueList(self._id(), items)
 
     def node(self, name: str, *arguments: Value) -> None:

@@ -24,7 +24,8 @@ from pteron.llm.pool import Pool, shared_length
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.settings import read_json
 from pteron.llm.stopping import StopScanner
-from pteron.llm.tokenizer import Tokenizer, load_tokenizer
+from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.vocabularies.load import load_tokenizer
 from pteron.runtime import load
 
 Overflow = Literal["error", "truncate"]

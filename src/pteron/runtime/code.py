@@ -9,7 +9,7 @@ from pteron.format import MethodRecord
 from pteron.gpu import Device
 from pteron.passes import Prepared
 from pteron.plan import Compiled
-from pteron.runtime.host import HostOperator
+from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.session import Counters, Session
 from pteron.runtime.specs import ValueSpec, describe
 

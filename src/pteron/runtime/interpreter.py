@@ -23,7 +23,7 @@ from pteron.format import (
 )
 from pteron.runtime.checks import describe_record
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.host import HostOperator
+from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.host_values import HostTensor, RuntimeValue, Unset, describe, fits
 from pteron.runtime.session import Wanted
 from pteron.runtime.staging import Input

@@ -30,7 +30,8 @@ from pteron.graph import Graph, build
 from pteron.passes import missing_operators, prepare
 from pteron.runtime.checks import check_method
 from pteron.runtime.code import Code
-from pteron.runtime.host import HostOperator, find_operator, has_torch
+from pteron.runtime.host import find_operator, has_torch
+from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.method import Method
 from pteron.runtime.sequence import Sequence
 

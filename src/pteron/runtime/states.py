@@ -13,7 +13,7 @@ from pteron.format import DelegateCall, EValue, IndexList, KernelCall, MethodRec
 from pteron.ops.operand import HostArray
 from pteron.plan import Executable
 from pteron.runtime.checks import describe_record
-from pteron.runtime.host import HostOperator
+from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.host_values import HostTensor, RuntimeValue, Unset
 
 

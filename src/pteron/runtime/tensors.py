@@ -122,11 +122,15 @@ def _free(device: Device, buffer: Buffer) -> None:
 
 def to_storage(array: HostArray, dtype: DType, storage: Storage, what: str) -> HostArray:
     """A host array in the element type its GPU buffer has."""
-    if dtype is DType.BF16:
-        array = (array.astype(np.uint32) << 16).view(np.float32)
-    elif dtype is DType.I64 and array.size and (array.min() < _INT32.min or array.max() > _INT32.max):
+    array = numbers(array, dtype)
+    if dtype is DType.I64 and array.size and (array.min() < _INT32.min or array.max() > _INT32.max):
         raise DtypeError(f"{what}: values beyond 32 bits, from {array.min()} to {array.max()}")
     return np.ascontiguousarray(array, storage.numpy)
+
+
+def numbers(array: HostArray, dtype: DType) -> HostArray:
+    """The array itself, or what the raw bits of bf16 mean, in f32."""
+    return (array.astype(np.uint32) << 16).view(np.float32) if dtype is DType.BF16 else array
 
 
 def from_storage(data: bytes, shape: Shape, dtype: DType, storage: Storage) -> HostArray:

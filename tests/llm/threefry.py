@@ -16,7 +16,7 @@ def threefry(
     first, second, third = (np.uint32(word) for word in (seed, step, seed ^ step ^ 0x1BD11BDA))
     keys = (first, second, third)
     with np.errstate(over="ignore"):
-        a, b = np.asarray(token, np.uint32) + first, np.uint32(counter) + second
+        a, b = np.asarray(token, np.uint32) + first, np.asarray(counter, np.uint32) + second
         for group in range(5):
             for rotation in ROTATIONS[4 * (group % 2) : 4 * (group % 2) + 4]:
                 a = a + b

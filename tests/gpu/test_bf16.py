@@ -11,6 +11,8 @@ from pteron.dtypes import DType
 from pteron.format import DelegateCall, KernelCall, MethodRecord, TensorRecord
 from pteron.gpu import Device
 from pteron.graph import Graph, Node, Tensor
+from pteron.passes import prepare
+from pteron.runtime.code import Code
 from pteron.runtime.host import find_operator
 from pteron.runtime.method import Method
 
@@ -39,7 +41,7 @@ def relu(device: Device, *, after_view: bool) -> Method:
         delegates=(),
         buffer_sizes=(0, 64),
     )
-    return Method("written.pte", record, [graph], [view], device)
+    return Method(Code("written.pte", record, [prepare(graph)], [view], device))
 
 
 @pytest.mark.parametrize("after_view", [False, True], ids=["an input", "made on the host"])

@@ -15,7 +15,9 @@ from pteron.gpu import Device
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
 from pteron.llm.sampling.operator import SAMPLE, Row, pick, searched
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op
-from pteron.runtime.session import Counters, Session, Wanted
+from pteron.plan import TensorPort
+from pteron.runtime.delegate import Delegate
+from pteron.runtime.session import Session, Wanted
 from pteron.runtime.tensors import HostResult
 from pteron.wgsl import Kernel, compose
 
@@ -24,18 +26,18 @@ REACH = 50  # temperatures below the likeliest from which no token is drawn
 KERNELS = ("sample_scan", "sample_tally", "sample_narrow", "sample_pick", "sample_merge")
 
 
-def session_of(name: str, arguments: list[Any], outputs: list[Tensor], target: Target | None) -> Session:
+def session_of(name: str, arguments: list[Any], outputs: list[Tensor], target: Target | None) -> Delegate:
     """A graph of one node, whose inputs are the tensors and live integers among its arguments."""
     given = [value for value in arguments if isinstance(value, (Tensor, SymInt))]
     inputs = tuple(value for value in given if not (isinstance(value, Tensor) and value.constant))
     results = ValueList(99, tuple(outputs)) if len(outputs) > 1 else outputs[0]
-    graph = Graph("one", (Node(0, name, (*arguments, results)),), inputs, tuple(outputs))
-    return Session(graph, Device.open(), Counters(), target)
+    graph = Graph("one", (Node(0, name, (*arguments, results)),), inputs, tuple(outputs), is_internal=True)
+    return Delegate(Session.of(graph, Device.open(), target=target))
 
 
-def run(session: Session, *values: Any) -> list[Array]:
-    outputs = session.prepared.graph.outputs
-    wanted = [Wanted(tensor.dtype, on_gpu=False) for tensor in outputs if isinstance(tensor, Tensor)]
+def run(session: Delegate, *values: Any) -> list[Array]:
+    ports = session.executable.outputs
+    wanted = [Wanted(port.dtype, on_gpu=False) for port in ports if isinstance(port, TensorPort)]
     return [result.numpy() for result in session.run(values, wanted) if isinstance(result, HostResult)]
 
 

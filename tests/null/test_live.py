@@ -72,8 +72,8 @@ def test_what_cancels_is_a_plain_number() -> None:
 def test_products_in_either_order_are_equal_in_value() -> None:
     trace = Trace({0: 5, 1: 3})
     p, q = live(trace, 0), live(trace, 1)
-    assert evaluate(p * q - q * p, {0: 4, 1: 9}) == 0
-    assert evaluate(p * q, {0: 4, 1: 9}) == evaluate(q * p, {0: 4, 1: 9}) == 36
+    assert value_at(p * q - q * p, {0: 4, 1: 9}) == 0
+    assert value_at(p * q, {0: 4, 1: 9}) == value_at(q * p, {0: 4, 1: 9}) == 36
 
 
 def test_a_number_on_the_left() -> None:

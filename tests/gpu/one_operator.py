@@ -51,6 +51,7 @@ class OneOperator:
             nodes=(Node(0, name, (*node_arguments, output)),),
             inputs=tuple(values[leaf] for leaf in self._inputs),
             outputs=tuple(self.outputs),
+            is_internal=True,
         )
         self.device = Device.open()
         self.counters = Counters()

@@ -132,13 +132,30 @@ class Trace:
             raise RequirementError(f"a live integer of {number.bit_length()} bits does not fit into 64")
 
     def decide(self, expression: Affine, low: float, high: float) -> None:
-        """The plan holds only while low <= expression <= high."""
-        known_low, known_high = self.decisions.get(expression.terms, (-math.inf, math.inf))
-        shift = expression.constant
-        self.decisions[expression.terms] = (max(known_low, low - shift), min(known_high, high - shift))
+        """The plan holds only while low <= expression <= high.
+
+        Multiples of one expression share an interval: 32·p <= 100 is p <= 3.
+        """
+        factor = math.gcd(*(coefficient for _, coefficient in expression.terms))
+        if expression.terms[0][1] < 0:
+            factor = -factor
+        terms = tuple((term, coefficient // factor) for term, coefficient in expression.terms)
+        low, high = low - expression.constant, high - expression.constant
+        if factor < 0:
+            low, high, factor = -high, -low, -factor
+        known_low, known_high = self.decisions.get(terms, (-math.inf, math.inf))
+        self.decisions[terms] = (
+            max(known_low, _divided(low, factor)),
+            min(known_high, -_divided(-high, factor)),
+        )
 
     def guards(self) -> tuple[Guard, ...]:
         return tuple(Guard(Affine(0, terms), low, high) for terms, (low, high) in self.decisions.items())
+
+
+def _divided(number: float, factor: int) -> float:
+    """A lower bound, divided: rounded up, for only whole numbers are meant."""
+    return number if math.isinf(number) else -(-int(number) // factor)
 
 
 class LiveInt:

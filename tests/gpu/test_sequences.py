@@ -1,0 +1,97 @@
+"""Memory and its owners: weights are a device's, states a sequence's, all else is shared."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pteron
+from pteron import Device
+
+
+def test_sequences_have_states_of_their_own(programs: Path) -> None:
+    golden = np.load(programs / "mutable_buffer.npz")
+    x = golden["case0_input0"]
+    with pteron.load(programs / "mutable_buffer.pte") as program:
+        first, second = program["forward"], program.sequence()["forward"]
+        (once,) = first(x)
+        (twice,) = first(x)
+        assert not np.array_equal(once, twice)
+        np.testing.assert_array_equal(second(x)[0], once)
+        np.testing.assert_array_equal(second(x)[0], twice)
+        first.reset()
+        np.testing.assert_array_equal(first(x)[0], once)
+        assert not np.array_equal(second(x)[0], twice)
+
+
+def test_a_sequence_of_host_states(programs: Path) -> None:
+    pytest.importorskip("torch")
+    golden = np.load(programs / "mutable_buffer_host.npz")
+    x = golden["case0_input0"]
+    with pteron.load(programs / "mutable_buffer_host.pte") as program:
+        first, second = program["forward"], program.sequence()["forward"]
+        outputs = [first(x)[0] for _ in range(3)]
+        for output in outputs:
+            np.testing.assert_array_equal(second(x)[0], output)
+
+
+def test_another_sequence_costs_its_states_alone(models: Path, device: Device) -> None:
+    with pteron.load(models / "tiny_llama_q4.pte", device=device) as program:
+        method = program["forward"]
+        gc.collect()
+        before = device.buffer_bytes
+        sequence = program.sequence()
+        again = sequence["forward"]
+        assert sequence.state_bytes == method.gpu_bytes["states"] > 0
+        assert device.buffer_bytes - before == sequence.state_bytes
+        assert again.gpu_bytes == method.gpu_bytes
+        sequence.close()
+        assert device.buffer_bytes == before
+
+
+def test_programs_and_methods_share_weights(models: Path, device: Device) -> None:
+    gc.collect()
+    path = models / "tiny_llama_fp32.pte"
+    with pteron.load(path, device=device) as first:
+        weights = first["forward"].gpu_bytes["weights"]
+        before = device.buffer_bytes
+        with pteron.load(path.read_bytes(), device=device) as second:  # other memory, the same content
+            own = second["forward"].gpu_bytes
+            assert own["weights"] == weights
+            assert device.buffer_bytes - before < own["states"] + own["activations"] + own["scratch"] + 65536
+        assert device.buffer_bytes == before
+        ids, position = np.array([[5, 6, 7]]), np.array([0])
+        golden = first["forward"](ids, position)[0]
+    with pteron.load(path, device=device) as third:
+        np.testing.assert_array_equal(third["forward"](ids, position)[0], golden)
+
+
+def test_a_forgotten_program_frees_its_memory(models: Path, device: Device) -> None:
+    gc.collect()
+    before = device.buffer_bytes, len(device.uploads)
+    program = pteron.load(models / "tiny_llama_q4.pte", device=device)
+    program["forward"]
+    program.sequence()["forward"]
+    assert device.buffer_bytes > before[0]
+    del program
+    gc.collect()
+    assert (device.buffer_bytes, len(device.uploads)) == before
+
+
+def test_a_closed_sequence(programs: Path) -> None:
+    program = pteron.load(programs / "mutable_buffer.pte")
+    with program.sequence() as sequence:
+        method = sequence["forward"]
+    x = np.load(programs / "mutable_buffer.npz")["case0_input0"]
+    with pytest.raises(pteron.DeviceError, match="closed"):
+        method(x)
+    with pytest.raises(pteron.DeviceError, match="the sequence is closed"):
+        sequence["forward"]
+    program["forward"](x)  # the program's own goes on
+    open_one = program.sequence()["forward"]
+    program.close()
+    with pytest.raises(pteron.DeviceError, match="closed"):
+        open_one(x)

@@ -1,0 +1,244 @@
+"""Streams of one model: each is right whatever becomes of the others, and after anything that went wrong."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from byte_tokenizer import ByteTokenizer
+
+import pteron
+from pteron.llm import LLM, Sampling
+from pteron.llm.pool import SEQUENCES_MAX
+
+MODELS = Path(__file__).parents[1] / "fixtures" / "models"
+SOURCES = str(Path(pteron.__file__).parent)
+A = [1, *range(40, 80)]
+B = [*A[:20], 200, 90, 17, 111, 5]
+RESIDENT = pytest.mark.parametrize("resident", [None, False], ids=["resident", "stepwise"])
+
+
+@pytest.fixture
+def llm() -> Iterator[LLM]:
+    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer()) as made:
+        yield made
+
+
+def tokens(llm: LLM, ids: list[int], count: int = 8, **options: Any) -> list[int]:
+    return [piece.token for piece in llm.generate(ids, max_new_tokens=count, stop_ids=(), **options)]
+
+
+@pytest.fixture
+def right() -> dict[str, list[int]]:
+    """What each prompt gives on a model that has seen nothing else."""
+    found = {}
+    for name, ids in (("A", A), ("B", B)):
+        with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer()) as fresh:
+            found[name] = tokens(fresh, ids)
+    return found
+
+
+# Several at once --------------------------------------------------------------------------------
+
+
+@RESIDENT
+def test_interleaved(llm: LLM, right: dict[str, list[int]], resident: bool | None) -> None:
+    a = llm.generate(A, max_new_tokens=8, stop_ids=(), resident=resident)
+    b = llm.generate(B, max_new_tokens=8, stop_ids=(), resident=resident)
+    pairs = [(x.token, y.token) for x, y in zip(a, b, strict=True)]
+    assert [x for x, _ in pairs] == right["A"]
+    assert [y for _, y in pairs] == right["B"]
+    assert tokens(llm, A) == right["A"]
+
+
+def test_streams_of_one_sampler_setting(llm: LLM) -> None:
+    """Samplers of equal settings share their kernels, not what they have drawn or seen."""
+    sampling = Sampling(temperature=0.8, top_k=20, repetition_penalty=1.3, seed=5)
+    alone = [tokens(llm, ids, sampling=sampling) for ids in (A, B)]
+    streams = [llm.generate(ids, max_new_tokens=8, stop_ids=(), sampling=sampling) for ids in (A, B)]
+    assert [
+        [piece.token for piece in pieces] for pieces in zip(*zip(*streams, strict=True), strict=True)
+    ] == alone
+
+
+def test_threads(llm: LLM, right: dict[str, list[int]]) -> None:
+    wrong: list[object] = []
+
+    def work(name: str, ids: list[int]) -> None:
+        try:
+            for _ in range(4):
+                if tokens(llm, ids) != right[name]:
+                    wrong.append(name)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=pair) for pair in (("A", A), ("B", B)) * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not wrong
+
+
+def test_a_suspended_stream(llm: LLM, right: dict[str, list[int]]) -> None:
+    kept = llm.generate(A, max_new_tokens=8, stop_ids=())
+    start = [piece.token for piece in islice(kept, 2)]
+    assert tokens(llm, B) == right["B"]
+    assert start + [piece.token for piece in kept] == right["A"]
+
+
+def test_an_old_stream_closed_late(llm: LLM, right: dict[str, list[int]]) -> None:
+    old = llm.generate(A, max_new_tokens=8, stop_ids=())
+    next(old)
+    tokens(llm, B)
+    old.close()
+    assert tokens(llm, A) == right["A"]
+    assert tokens(llm, B) == right["B"]
+
+
+def test_an_abandoned_stream_gives_its_sequence_back(llm: LLM) -> None:
+    for _ in range(SEQUENCES_MAX + 2):
+        next(llm.generate(A, max_new_tokens=8, stop_ids=()))
+    assert len(llm._pool) <= 2
+
+
+def test_too_many_open_streams(llm: LLM, right: dict[str, list[int]]) -> None:
+    streams = [llm.generate(A, max_new_tokens=4, stop_ids=()) for _ in range(SEQUENCES_MAX + 1)]
+    for stream in streams[:-1]:
+        next(stream)
+    with pytest.raises(pteron.InputError, match=f"{SEQUENCES_MAX} streams are open"):
+        next(streams[-1])
+    streams[0].close()
+    assert tokens(llm, B) == right["B"]
+
+
+def test_reset_leaves_open_streams_alone(llm: LLM, right: dict[str, list[int]]) -> None:
+    found = []
+    for piece in llm.generate(A, max_new_tokens=8, stop_ids=()):
+        llm.reset()
+        found.append(piece.token)
+    assert found == right["A"]
+    llm.reset()
+    assert tokens(llm, A) == right["A"]
+    assert llm.statistics.reused_tokens == 0
+
+
+def test_a_prefix_is_found_again(llm: LLM) -> None:
+    tokens(llm, A)
+    tokens(llm, B)
+    assert llm.statistics.reused_tokens == 20
+
+
+# Closing ----------------------------------------------------------------------------------------
+
+
+def test_closed_under_an_open_stream(llm: LLM) -> None:
+    stream = llm.generate(A, max_new_tokens=20, stop_ids=())
+    next(stream)
+    llm.close()
+    with pytest.raises(pteron.DeviceError, match="closed"):
+        list(stream)
+    stream.close()
+    with pytest.raises(pteron.DeviceError, match="the model is closed"):
+        tokens(llm, A)
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.02, 0.05])
+def test_closed_while_a_thread_generates(llm: LLM, delay: float) -> None:
+    ended: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            while True:
+                tokens(llm, A, 20)
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(delay)
+    llm.close()
+    thread.join(30)
+    assert [type(error) for error in ended] == [pteron.DeviceError]
+
+
+# What went wrong before -------------------------------------------------------------------------
+
+
+@RESIDENT
+def test_a_prefill_that_fails(llm: LLM, right: dict[str, list[int]], resident: bool | None) -> None:
+    with pytest.raises(pteron.InputError, match="token 1000000 is outside the vocabulary"):
+        tokens(llm, [*A, 10**6], resident=resident)
+    assert tokens(llm, A, resident=resident) == right["A"]
+
+
+@RESIDENT
+def test_a_prefill_that_fails_in_its_second_chunk(
+    llm: LLM, right: dict[str, list[int]], resident: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, calls = llm.model, []
+    assert model.steps_max < len(A)
+    name = "_advance"
+    advance: Callable[..., None] = model._advance
+
+    def interrupt(chunk: list[int]) -> None:
+        calls.append(chunk)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        advance(chunk)
+
+    monkeypatch.setattr(model, name, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        tokens(llm, A, resident=resident)
+    monkeypatch.undo()
+    assert model.tokens == A[: model.steps_max]
+    assert tokens(llm, A, resident=resident) == right["A"]
+
+
+class Interruption:
+    """A Ctrl-C at the n-th line that is executed inside the package."""
+
+    def __init__(self, line: int) -> None:
+        self.line = line
+        self.count = 0
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> Any:
+        return self._local if frame.f_code.co_filename.startswith(SOURCES) else None
+
+    def _local(self, frame: FrameType, event: str, argument: object) -> Any:
+        if event == "line":
+            self.count += 1
+            if self.count == self.line:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self._local
+
+
+@RESIDENT
+def test_ctrl_c_at_any_line(llm: LLM, right: dict[str, list[int]], resident: bool | None) -> None:
+    """Whatever line it lands on, the next answers are those of a model that was never interrupted."""
+    line, wrong = 1, []
+    while True:
+        llm.reset()
+        tokens(llm, [5, 6, 7], 2)
+        before = sys.gettrace()
+        sys.settrace(interruption := Interruption(line))
+        try:
+            tokens(llm, A, 6, resident=resident)
+            break
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        found = {"A": tokens(llm, A, resident=resident), "B": tokens(llm, B, resident=resident)}
+        if found != right:
+            wrong.append(line)
+        line += 97
+    assert interruption.count > 500
+    assert not wrong

@@ -1,0 +1,256 @@
+"""Every launch is proven before it is recorded: graphs that would leave their memory are refused, by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_files import kernel
+from sketch import Sketch, plan_at
+
+from pteron.dtypes import DType, Storage
+from pteron.errors import GraphError, MisfitError, PteronError, UnsupportedError
+from pteron.graph import Constant, SymInt, Tensor
+from pteron.ops import AnyInt, Dispatch, Operand, RequirementError, Scratch, Target
+from pteron.ops.live import Trace
+from pteron.ops.operand import Slot, Weight
+from pteron.passes import prepare
+from pteron.plan import Compiled
+from pteron.plan.verify import verify
+from pteron.wgsl import compose
+
+GPU = Target(is_cpu=False, workgroup_bytes_max=49152)
+ROUTES = pytest.mark.parametrize("target", [Target(), GPU], ids=["software", "hardware"])
+LINEAR = "et_vk.linear_q4gsw.default"
+
+
+def refused(sketch: Sketch, inputs: list[Tensor | SymInt], output: Tensor, target: Target) -> str:
+    """The message with which a graph is refused, at load or when it is planned."""
+    with pytest.raises(PteronError) as caught:
+        plan_at(sketch.prepare(inputs, [output], target))
+    assert isinstance(caught.value, (GraphError, MisfitError))
+    return str(caught.value)
+
+
+def q4(
+    sketch: Sketch,
+    columns: int = 16,
+    depth: int = 32,
+    row_bytes: int | None = None,
+    group: int | SymInt = 32,
+    groups: int = 1,
+    bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """x and the output of a 4-bit product."""
+    x, out = sketch.tensor(1, depth), sketch.tensor(1, columns)
+    weights = sketch.constant(columns, row_bytes or depth // 2, dtype=DType.U8)
+    sketch.node(LINEAR, x, weights, sketch.constant(groups, columns), group, bias, out)
+    return x, out
+
+
+# The seven ways that were found -----------------------------------------------------------------
+
+
+@ROUTES
+def test_a_tensor_written_twice(target: Target) -> None:
+    """First as a view of 4 elements, then by a product that stores 4,096 bytes."""
+    sketch = Sketch()
+    small = sketch.tensor(1, 4)
+    x, y = q4(sketch, columns=1024)
+    sketch.nodes.clear()
+    sketch.node("aten.view_copy.default", small, (1, 4), y)
+    weights, scales = sketch.constant(1024, 16, dtype=DType.U8), sketch.constant(1, 1024)
+    sketch.node(LINEAR, x, weights, scales, 32, None, y)
+    assert "writes %2:f32[1, 1024], which was written before" in refused(sketch, [small, x], y, target)
+
+
+def test_a_graph_input_is_not_written() -> None:
+    sketch = Sketch()
+    x, y = sketch.tensor(3), sketch.tensor(3)
+    sketch.node("aten.relu.default", x, y)
+    assert "written before" in refused(sketch, [x, y], y, Target())
+
+
+def test_an_update_may_write_again() -> None:
+    sketch = Sketch()
+    x, state = sketch.tensor(3), sketch.constant(3)
+    sketch.node("aten.add.Tensor", state, x, 1, state)
+    sketch.node("aten.add.Tensor", x, x, 1, x)
+    sketch.node("aten.add.Tensor", state, x, 1, state)
+    assert plan_at(sketch.prepare([x], [state])).launches
+
+
+@ROUTES
+def test_a_bias_that_is_too_short(target: Target) -> None:
+    sketch = Sketch()
+    x, out = q4(sketch, columns=1000, bias=sketch.constant(1))
+    assert "bias must have one value per column" in refused(sketch, [x], out, target)
+
+
+@ROUTES
+@pytest.mark.parametrize("rows", [1, 33])
+def test_weights_padded_beyond_x(target: Target, rows: int) -> None:
+    """Scales are walked as far as x goes, not as far as the words of a padded row."""
+    sketch = Sketch()
+    x, out = sketch.tensor(rows, 8), sketch.tensor(rows, 64)
+    weights, scales = sketch.constant(64, 16384, dtype=DType.U8), sketch.constant(1, 64)
+    sketch.node(LINEAR, x, weights, scales, 8, None, out)
+    (launch,) = plan_at(sketch.prepare([x], [out], target)).launches
+    assert launch.module.constants["GROUPS"] == 1
+    assert not launch.module.bounds_checks
+
+
+@ROUTES
+def test_scales_that_are_too_few(target: Target) -> None:
+    sketch = Sketch()
+    x, out = q4(sketch, depth=64, group=32, groups=1)
+    assert "scales must be [k / 32, n]" in refused(sketch, [x], out, target)
+
+
+def constant(key: str, data: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Constant:
+    dtype = DType.of(data.dtype)
+    assert dtype is not None
+    return Constant(key, dtype, data.shape, memoryview(data.tobytes()))
+
+
+def test_constants_are_told_apart_by_more_than_their_key() -> None:
+    four, eight = np.arange(4, dtype=np.int64), np.arange(4, dtype=np.int64).view(np.int32)
+    assert constant("h", four) != constant("h", eight)  # equal bytes
+    assert constant("h", eight) != constant("h", eight.reshape(2, 4))
+    assert constant("h", eight) != constant("h", eight[:4])
+    assert constant("h", eight) != constant("h", eight + 1)
+    assert constant("h", eight) == constant("h", eight.copy())
+    assert hash(constant("h", eight)) == hash(constant("h", eight.copy()))
+    assert constant("h", eight) != constant("g", eight)
+
+
+@ROUTES
+def test_a_folded_view_hands_its_shape_on(target: Target) -> None:
+    """A view of 4 elements that claims 1,000 in the file has 4 for whoever reads it."""
+    sketch = Sketch()
+    claimed = sketch.tensor(1000)
+    sketch.node("aten.view_copy.default", sketch.constant(4), (4,), claimed)
+    x, out = q4(sketch, columns=1000, bias=claimed)
+    assert "f32[4]" in refused(sketch, [x], out, target)
+
+
+@ROUTES
+def test_weights_are_packed_by_what_the_operand_says(target: Target) -> None:
+    """Scales seen through a view: [4, 8] in the file, [8, 4] for the product."""
+    sketch = Sketch()
+    stored = np.arange(32, dtype=np.float32).reshape(4, 8)
+    scales, seen = Tensor(100, DType.F32, (4, 8), constant("s", stored)), sketch.tensor(8, 4)
+    sketch.node("aten.view_copy.default", scales, (8, 4), seen)
+    x, out, weights = sketch.tensor(1, 64), sketch.tensor(1, 4), sketch.constant(4, 32, dtype=DType.U8)
+    sketch.node(LINEAR, x, weights, seen, 8, None, out)
+    (launch,) = plan_at(sketch.prepare([x], [out], target)).launches
+    packed = [b for b in launch.buffers if isinstance(b, Weight) and b.layout == "scales by row"]
+    np.testing.assert_array_equal(packed[0].pack().reshape(4, 8), stored.reshape(8, 4).T)
+
+
+# What the verifier itself does ------------------------------------------------------------------
+
+
+def operand(*shape: int, slot: int = 0) -> Operand:
+    return Operand(Tensor(slot, DType.F32, shape), shape, Storage.F32, Slot(slot))
+
+
+def test_memory_that_is_smaller_than_what_is_bound() -> None:
+    dispatch = Dispatch(kernel("fill"), out=operand(5), count=5, integer_first=0, integer_step=0, first=0.0,
+                        step=0.0, threads=5)  # fmt: skip
+    module = compose(dispatch.kernel)
+    verify(dispatch, module, (1, 1, 1), Target(), lambda _: 20)
+    with pytest.raises(RequirementError, match=r"%0:f32\[5\] takes 20 bytes, its memory has 16"):
+        verify(dispatch, module, (1, 1, 1), Target(), lambda _: 16)
+
+
+def product(columns: int, rows: AnyInt, out: Scratch | Operand) -> Dispatch:
+    """A 4-bit product of four rows of x, or of fewer."""
+    weights = Weight(
+        constant("w", np.zeros((columns, 4), np.uint8)), (columns, 4), "words", (), columns, Storage.U32
+    )
+    scales = Weight(
+        constant("s", np.zeros(columns, np.float32)), (columns,), "plain", ("f32",), columns, Storage.F32
+    )
+    made = kernel("q4_thread", QUADS=2, WORDS=1, PITCH=1, GROUP=1, added="0.0")
+    return Dispatch(made, x=operand(4, 8), weights=weights, scales=scales, out=out, rows=rows,
+                    columns=columns, threads=columns)  # fmt: skip
+
+
+def test_an_unchecked_kernel_stays_within_what_it_states() -> None:
+    dispatch = product(16, 1, operand(1, 16))
+    module = compose(dispatch.kernel)
+    assert not module.bounds_checks
+    verify(dispatch, module, (1, 1, 1), Target(), lambda _: 1 << 20)
+    short = product(16, 1, operand(1, 15))
+    with pytest.raises(RequirementError, match=r"reaches 16 elements of out, %0:f32\[1, 15\] has 15"):
+        verify(short, module, (1, 1, 1), Target(), lambda _: 1 << 20)
+    with pytest.raises(RequirementError, match="reaches 16 elements of out, scratch memory has 7"):
+        verify(product(16, 1, Scratch(7)), module, (1, 1, 1), Target(), lambda _: 1 << 20)
+
+
+def test_a_live_extent_leaves_a_guard() -> None:
+    trace = Trace({0: 2})
+    dispatch = product(16, trace.symbol(0), operand(5, 16))
+    verify(dispatch, compose(dispatch.kernel), (1, 1, 1), Target(), lambda _: 1 << 20)
+    (guard,) = trace.guards()
+    assert guard.high == 4
+
+
+def test_a_kernel_that_does_not_state_all_extents_is_checked() -> None:
+    assert compose(kernel("unary")).bounds_checks
+
+
+# Foreign exceptions -----------------------------------------------------------------------------
+
+
+def test_a_live_group_size_is_pinned() -> None:
+    sketch = Sketch()
+    p = sketch.symbol()
+    x, out = q4(sketch, group=p)
+    plan = plan_at(sketch.prepare([x, p], [out]), values={p: 32})
+    assert plan.numbers({p.id: 32}) is not None
+    assert plan.numbers({p.id: 16}) is None
+
+
+def test_a_live_product_that_leaves_32_bits() -> None:
+    sketch = Sketch()
+    p, squared, out = sketch.symbol(), sketch.symbol(), sketch.tensor(4, dtype=DType.I32)
+    sketch.node("mul", p, p, squared)
+    sketch.node("aten.full.default", (4,), squared, None, None, None, None, out)
+    compiled = sketch.prepare([p], [out])
+    plan = plan_at(compiled, values={p: 3})
+    assert plan.numbers({p.id: 46340}) is not None
+    assert plan.numbers({p.id: 70000}) is None
+    assert plan.numbers({p.id: 1 << 40}) is None  # not even in 64
+    with pytest.raises(MisfitError, match="4900000000 does not fit i32"):
+        plan_at(compiled, values={p: 70000})
+
+
+@pytest.mark.parametrize("name", ["mul", "add"])
+def test_long_chains_of_live_integers_plan_at_once(name: str) -> None:
+    """20 nested products used to take 21 seconds."""
+    sketch = Sketch()
+    p = x = sketch.symbol()
+    for _ in range(62 if name == "add" else 400):
+        x, before = sketch.symbol(), x
+        sketch.node(name, before, before, x)
+    compiled = sketch.prepare([p], [x])
+    assert plan_at(compiled, values={p: 1}).integers
+
+
+def test_a_file_may_not_call_what_is_internal() -> None:
+    sketch = Sketch()
+    x, y, out = sketch.tensor(3), sketch.tensor(3), sketch.tensor(3)
+    sketch.node("pteron.silu_mul", x, y, out)
+    graph = sketch.graph([x, y], [out])
+    with pytest.raises(UnsupportedError, match=r"pteron\.silu_mul"):
+        prepare(graph)
+
+
+def test_compiled_executables_know_their_weights() -> None:
+    sketch = Sketch()
+    x, out = q4(sketch)
+    compiled: Compiled = sketch.prepare([x], [out])
+    made = plan_at(compiled)
+    compiled.executable.plans[compiled.shapes_max] = [made]
+    assert {weight.layout for weight in compiled.executable.weights()} == {"words", "scales by row"}

@@ -17,7 +17,7 @@ import time
 import numpy as np
 
 import pteron
-from pteron.gpu import PassTimer, submit
+from pteron.gpu import PassTimer, Replay, submit
 from pteron.gpu.recording import Step
 from pteron.llm.generate import LoopCounters, generate_step
 from pteron.llm.model import LanguageModel
@@ -64,15 +64,14 @@ def main() -> None:
 
 def settle(model: LanguageModel) -> None:
     """Wait for everything submitted."""
-    buffer, _ = model.logits_place(1)
-    model.device.read(buffer, 4)
+    model.device.wait()
 
 
 def warm_up(model: LanguageModel, stream: list[int], seconds: float) -> None:
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         model.reset()
-        for chunk in list(model.chunks(stream[:64])) * 4:
+        for chunk in model.chunks(stream[:64]) * 4:
             model.position = 0
             model.launch(chunk)
         settle(model)
@@ -145,25 +144,22 @@ def measure_decode(model: LanguageModel, stream: list[int], length: int, tokens:
 
 def profile(model: LanguageModel, steps: int) -> None:
     """GPU time by kernel and grid: the dispatches of each kind alone, repeated in one pass."""
-    assert model.session is not None
+    assert model.delegate is not None
     position = (model.context or 0) // 4
-    values = {source.symbol: position for source in model.session.prepared.sources}
-    recording = model.session.ready(((1, steps), (1,)), values)
+    inputs = (np.full((1, steps), 5, np.int64), np.array([position], np.int64))
+    plan, replay = model.delegate.recorded(inputs)
     kinds: dict[str, list[Step]] = {}
-    for launch, step in zip(recording.plan.launches, recording.steps, strict=True):
-        kinds.setdefault(f"{launch.module.kernel.name} {launch.node.name} {launch.groups}", []).append(step)
+    for launch, step in zip(plan.launches, replay.steps, strict=True):
+        kinds.setdefault(f"{launch.module.kernel.name} {launch.operator} {launch.groups}", []).append(step)
     rows = []
-    whole = recording.steps
     for kind, some in kinds.items():
         repeats = max(1, 400 // len(some))
-        recording.steps = some * repeats
         times = []
         for _ in range(4):
             timer = PassTimer(model.device, 1)
-            submit(model.device, [recording], timer)
+            submit(model.device, [Replay(some * repeats, replay.kept)], timer)
             times.append(timer.seconds()[0] / repeats)
         rows.append((min(times), len(some), kind))
-    recording.steps = whole
     total = sum(row[0] for row in rows)
     print(f"profile of {steps} tokens at position {position}: {total * 1e3:.3f} ms")
     for seconds, count, kind in sorted(rows, reverse=True)[:24]:
@@ -192,8 +188,8 @@ def compare_with_torch(
     from torch_reference import TorchReference
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    assert model.session is not None
-    exact = TorchReference(model.session.graph, torch.float64, device)
+    graph = model.program.graphs("forward")[0]
+    exact = TorchReference(graph, torch.float64, device)
     for length in sorted({1, 7, *prefill[-2:]}):
         ids = stream[:length]
         model.reset()
@@ -207,7 +203,7 @@ def compare_with_torch(
             f"(logits up to {np.abs(want).max():.1f}); same choice: {logits.argmax() == want.argmax()}"
         )
     del exact
-    half = TorchReference(model.session.graph, torch.float16 if device == "cuda" else torch.float32, device)
+    half = TorchReference(graph, torch.float16 if device == "cuda" else torch.float32, device)
     for length, start in [*((n, 0) for n in prefill), *((1, n) for n in decode)]:
         ids = torch.tensor([stream[:length]], device=device)
         times = []

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sketch import Sketch, plan_at
 
+from pteron.errors import InputError
 from pteron.graph import Tensor
+from pteron.ops import Call
+from pteron.ops.rewrite import Flow, Replacement
+from pteron.ops.signature import parse
+from pteron.passes import resolve
+from pteron.passes.rewrite import REWRITES_VARIABLE, place_of
 
 SIGMOID, MUL, ADD = "aten.sigmoid.default", "aten.mul.Tensor", "aten.add.Tensor"
 
@@ -68,3 +76,103 @@ def test_another_sigmoid_is_no_gate() -> None:
     gate.sketch.node(MUL, gate.x, gate.s, gate.g)
     gate.sketch.node(MUL, gate.g, gate.y, gate.out)
     assert gate.kernels() == [SIGMOID, MUL, MUL]
+
+
+# Switching --------------------------------------------------------------------------------------
+
+
+def test_a_rewrite_is_switched_off_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate()
+    gate.chain()
+    for wanted in ("none", "-silu_mul"):
+        monkeypatch.setenv(REWRITES_VARIABLE, wanted)
+        assert gate.kernels() == [SIGMOID, MUL, MUL]
+    monkeypatch.setenv(REWRITES_VARIABLE, "-silu_mull")
+    with pytest.raises(InputError, match=r"names silu_mull; there are .*silu_mul"):
+        gate.kernels()
+    monkeypatch.delenv(REWRITES_VARIABLE)
+    assert gate.kernels() == ["pteron.silu_mul"]
+
+
+# Several roots, updates, shared values: the driver alone ----------------------------------------
+
+
+def flow_of(sketch: Sketch, inputs: list[Tensor], outputs: list[Tensor]) -> Flow:
+    graph = sketch.graph(inputs, outputs)
+    return Flow(graph, resolve(graph))
+
+
+def fused(flow: Flow, positions: list[int], outputs: list[Tensor], *reads: Tensor) -> int | None:
+    """Where one call could stand for the calls at these positions, reading and making these."""
+    old = tuple(flow.calls[position] for position in positions)
+    operator = replace(old[-1].operator, signature=parse("a b? c? d? -> x y? z?"))
+    new = Call(old[-1].node, operator, (*reads, *[None] * (4 - len(reads))), tuple(outputs))
+    return place_of(flow, Replacement(old, new))
+
+
+def test_several_roots() -> None:
+    """q, k and v of one x: three products become one call with three outputs, before whoever reads any."""
+    sketch = Sketch()
+    x, q, k, v, used = (sketch.tensor(3, 5) for _ in range(5))
+    for out in (q, k, v):
+        sketch.node(SIGMOID, x, out)
+    sketch.node(MUL, q, k, used)
+    flow = flow_of(sketch, [x], [used, v])
+    assert fused(flow, [0, 1, 2], [q, k, v], x) == 2
+    assert fused(flow, [0, 1, 2], [q, k], x) is None  # v is an output of the graph
+
+
+def test_a_reader_between_the_roots() -> None:
+    sketch = Sketch()
+    x, q, k, used = (sketch.tensor(3, 5) for _ in range(4))
+    sketch.node(SIGMOID, x, q)
+    sketch.node(SIGMOID, q, used)
+    sketch.node(SIGMOID, x, k)
+    flow = flow_of(sketch, [x], [used, k])
+    assert fused(flow, [0, 2], [q, k], x) == 1  # early enough for the reader of q
+    sketch = Sketch()
+    sketch.node(SIGMOID, x, q)
+    sketch.node(SIGMOID, q, used)
+    sketch.node(SIGMOID, used, k)
+    flow = flow_of(sketch, [x], [used, k])
+    assert fused(flow, [0, 2], [q, k], x, used) is None  # k comes from what is made of q
+
+
+def test_a_shared_value_stays_an_output() -> None:
+    """A residual sum that a norm and a later sum read: the fused call makes both."""
+    sketch = Sketch()
+    x, y, total, normed, later = (sketch.tensor(3, 5) for _ in range(5))
+    sketch.node(ADD, x, y, 1, total)
+    sketch.node(SIGMOID, total, normed)
+    sketch.node(ADD, total, normed, 1, later)
+    flow = flow_of(sketch, [x, y], [later])
+    assert fused(flow, [0, 1], [total, normed], x, y) == 1
+    assert fused(flow, [0, 1], [normed], x, y) is None
+
+
+def test_updates_keep_their_order() -> None:
+    """RoPE and a cache write become one call, unless somebody looks at the cache in between."""
+    sketch = Sketch()
+    x, rotated, done = sketch.tensor(1, 2, 3, 4), sketch.tensor(1, 2, 3, 4), sketch.tensor(1)
+    cache, seen = sketch.constant(1, 7, 3, 4), sketch.tensor(1, 7, 3, 4)
+    sketch.node(SIGMOID, x, rotated)
+    sketch.node("update_cache.default", rotated, cache, 0, done)
+    sketch.node(SIGMOID, cache, seen)
+    assert fused(flow_of(sketch, [x], [seen]), [0, 1], [done], x, cache) == 1
+    sketch = Sketch()
+    again = sketch.tensor(1)
+    sketch.node("update_cache.default", x, cache, 0, done)
+    sketch.node(SIGMOID, cache, seen)
+    sketch.node("update_cache.default", x, cache, 0, again)
+    assert fused(flow_of(sketch, [x], [seen]), [0, 2], [done, again], x, cache) is None
+
+
+def test_a_new_call_does_not_read_what_vanishes() -> None:
+    sketch = Sketch()
+    x, y, s, g, a, b = (sketch.tensor(3) for _ in range(6))
+    sketch.node(SIGMOID, x, s)
+    sketch.node(MUL, x, s, g)
+    sketch.node(MUL, g, g, a)
+    sketch.node(MUL, a, y, b)
+    names = [call.operator.name for call in sketch.prepare([x, y], [b]).prepared.each]
+    assert names == [SIGMOID, MUL, MUL, MUL]  # g is read twice: by the gate, and as what is gated

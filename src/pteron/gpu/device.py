@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pteron.errors import DeviceError
 from pteron.gpu.adapters import AdapterInfo, choose
-from pteron.gpu.native import compile_shader, errors_as_device_error, wgpu
+from pteron.gpu.native import compile_shader, errors_as_device_error, wait_for_all, wgpu
 from pteron.gpu.readback import Readback
 from pteron.ops import Target, Weight
 from pteron.wgsl import Module
@@ -171,6 +171,11 @@ class Device:
             data = readback.peek(0, size)
             readback.release()
             return data
+
+    def wait(self) -> None:
+        """Wait for everything submitted so far."""
+        with self.lock:
+            wait_for_all(self.handle)
 
     # Pipelines ----------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ if sys.platform == "linux":
     # Probing OpenGL is slow and noisy, and the default flags add a validation dispatch to indirect ones.
     extras.set_instance_extras(backends=["Vulkan"], flags=["Empty"])
 
-__all__ = ["compile_shader", "errors_as_device_error", "ffi", "lib", "wgpu"]
+__all__ = ["compile_shader", "errors_as_device_error", "ffi", "lib", "wait_for_all", "wgpu"]
 
 
 @contextlib.contextmanager
@@ -51,3 +51,8 @@ def compile_shader(device: Any, label: str, code: str, *, bounds_checks: bool) -
     checks = lib.WGPUShaderRuntimeChecks_BoundsChecks if bounds_checks else 0
     handle = libf.wgpuDeviceCreateShaderModuleTrusted(device._internal, descriptor, checks)
     return GPUShaderModule(label, handle, device)
+
+
+def wait_for_all(device: Any) -> None:
+    """Return once a device has done all that was submitted to it."""
+    lib.wgpuDevicePoll(device._internal, True, ffi.NULL)

@@ -47,7 +47,8 @@ def switched_on() -> tuple[str, ...]:
 def place_of(flow: Flow, found: Replacement) -> int | None:
     """The position before which the new call can stand, None where every place would change a result."""
     old = {call: flow.position[call] for call in found.old}
-    if _shows(flow, found):
+    made = {value.id for call in old for value in call.outputs if value is not None}
+    if found.new.read_ids & made or _shows(flow, found):
         return None
     first, last = min(old.values()), max(old.values())
     between = [(position, flow.calls[position]) for position in range(first, last + 1)]

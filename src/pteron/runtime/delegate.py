@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pteron.gpu import Device, PassTimer
-from pteron.plan import Executable
+from pteron.gpu import Device, PassTimer, Replay
+from pteron.plan import Executable, Plan
 from pteron.runtime.session import Counters, Output, Session, Then, Wanted
 from pteron.runtime.staging import Input
 
@@ -42,6 +42,10 @@ class Delegate:
     ) -> int:
         """Run the graph and what follows it in one submission (`Session.launch`): the door for loops."""
         return self._session.launch(inputs, self._states, then, timer)
+
+    def recorded(self, inputs: Sequence[Input]) -> tuple[Plan, Replay]:
+        """The plan for such inputs and its replay over this sequence's states, to be looked at or timed."""
+        return self._session.recorded(inputs, self._states)
 
     def reset(self) -> None:
         """Bring caches and other states back to their initial values."""

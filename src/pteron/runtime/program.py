@@ -133,6 +133,10 @@ class Program:
                 self._codes[name] = Code(self.file.name, record, graphs, operators, device)
             return self._codes[name]
 
+    def graphs(self, name: str) -> tuple[Graph, ...]:
+        """The graphs of a method's delegates, as the file has them."""
+        return tuple(self._graphs[name])
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._records)
 

@@ -13,12 +13,24 @@ from typing import TypeAlias
 
 from pteron.dtypes import DType
 from pteron.errors import DeviceError
-from pteron.gpu import Arena, Buffer, Command, Copy, Device, PassTimer, Recording, States, Weights, submit
+from pteron.gpu import (
+    Arena,
+    Buffer,
+    Command,
+    Copy,
+    Device,
+    PassTimer,
+    Recording,
+    Replay,
+    States,
+    Weights,
+    submit,
+)
 from pteron.graph import Graph
 from pteron.ops import Target
 from pteron.ops.operand import State, Weight
 from pteron.passes import prepare
-from pteron.plan import Compiled, Executable, SymbolPort, TensorPort
+from pteron.plan import Compiled, Executable, Plan, SymbolPort, TensorPort
 from pteron.runtime.plan_cache import PlanCache
 from pteron.runtime.staging import Input, live_shapes, live_values, stage, upload
 from pteron.runtime.tensors import Fetch, GpuTensor, HostResult, View
@@ -136,6 +148,13 @@ class Session:
 
         self.launch(inputs, states, take)
         return outputs
+
+    def recorded(self, inputs: Sequence[Input], states: States) -> tuple[Plan, Replay]:
+        """The plan for such inputs and its replay, its live parameters set to theirs."""
+        with self.device.lock:
+            recording, numbers = self._ready(inputs)
+            recording.refresh(numbers)
+            return recording.plan, recording.replay(states)
 
     def snapshot(self) -> Executable:
         """The executable with the plans made so far, as `plan.archive` writes it."""

@@ -58,16 +58,21 @@ class Product:
             "bias_row": bias_strides[0],
             "bias_column": bias_strides[1],
         }
-        parameters |= self._grid(target, name, declarations, parts)
+        factors: dict[str, Any] = {"a": self.a, "b": self.b, **self._grid(target, name, declarations, parts)}
         if parts == 1:
             whole = kernel(name, **declarations, **absent)
-            yield Dispatch(whole, a=self.a, b=self.b, bias=self.bias, out=self.out, **parameters)
+            yield Dispatch(whole, bias=self.bias, out=self.out, **factors, **parameters)
             return
         sums = Scratch(parts * self.out.numel)
-        yield Dispatch(kernel(name, **declarations, **_PARTIAL), a=self.a, b=self.b, out=sums, **parameters)
-        grid = {"groups": None, "threads": self.out.numel}
-        merge = kernel("matmul_merge", load_a="0.0", load_b="0.0", **absent)
-        yield Dispatch(merge, sums=sums, bias=self.bias, out=self.out, **{**parameters, **grid})
+        yield Dispatch(kernel(name, **declarations, **_PARTIAL), out=sums, **factors, **parameters)
+        yield Dispatch(
+            kernel("matmul_merge", load_a="0.0", load_b="0.0", **absent),
+            sums=sums,
+            bias=self.bias,
+            out=self.out,
+            **parameters,
+            threads=self.out.numel,
+        )
 
     def _kernel(self, target: Target) -> tuple[str, dict[str, Any], int]:
         """(name, declarations, depth that one of its invocations can take)."""

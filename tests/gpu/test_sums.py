@@ -113,12 +113,14 @@ def test_softmax(data: Any, size: int, target: Target) -> None:
 @adversarial
 @pytest.mark.parametrize("size", [1, 1021, 16_385, 128_256])
 def test_products(data: Any, size: int, target: Target) -> None:
-    """In blocks of 64, blocks in parts of 4096, parts in blocks of 64: at most 64 additions each."""
+    """One invocation adds in blocks of 64, blocks in parts of 4096, parts in blocks of 64: at most 64
+    additions each. Lanes add every 256th product, then merge."""
     values = data(size)
     arguments = (tensor(values=[values]), weight(values=np.full((1, size), 0.1)), None)
     (out,) = run("aten.linear.default", *arguments, shapes=[(1, 1)], target=target)
     products = values.astype(np.float64) * float(np.float32(0.1))
-    assert abs(out.item() - products.sum()) <= 3 * 65 * UNIT * np.abs(products).sum()
+    additions = 3 * 65 if target.is_cpu else size / 256 + 10
+    assert abs(out.item() - products.sum()) <= additions * UNIT * np.abs(products).sum()
 
 
 def test_layer_norm_of_a_hidden_state(target: Target) -> None:

@@ -16,8 +16,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let first = i / params.columns % tiles * TILE;
   let slice = i / params.columns / tiles;
   if (slice >= params.batch * params.parts) { return; }
-  let z = slice % params.batch;
-  let k_first = slice / params.batch * params.span;
+  let z = batch_of(slice);
+  let k_first = part_of(slice) * params.span;
   let k_end = min(k_first + params.span, params.depth);
   let last = min(TILE, params.rows - first) - 1u;
   var sums = array<f32, TILE>();

@@ -15,8 +15,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let m_base = group.y * SIDE;
   let n_base = group.x * SIDE;
   let slice = group.z;
-  let z = slice % params.batch;
-  let k_first = slice / params.batch * params.span;
+  let z = batch_of(slice);
+  let k_first = part_of(slice) * params.span;
   let k_end = min(k_first + params.span, params.depth);
   let m_own = local / 16u * 4u;
   let n_own = local % 16u * 4u;

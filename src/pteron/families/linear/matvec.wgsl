@@ -1,7 +1,6 @@
 //! use rows
-//! use sums
 //! use matmul
-//! loops: ceil(span, LANES) + ceil(span, BLOCK * LANES) + 8
+//! loops: ceil(span, LANES) + 8
 // A matrix product (lib/matmul.wgsl) for few rows m: LANES invocations share one output and walk its k
 // together, which is the contiguous dim of b.
 @compute @workgroup_size(WORKGROUP)
@@ -16,17 +15,11 @@ fn main(
   let m = i / params.columns % params.rows;
   let slice = i / params.columns / params.rows;
   let inside = slice < params.batch * params.parts;
-  let z = slice % params.batch;
-  let k_first = slice / params.batch * params.span;
+  let z = batch_of(slice);
+  let k_first = part_of(slice) * params.span;
   let k_end = select(0u, min(k_first + params.span, params.depth), inside);
-  var sums = vec2(0.0);
-  for (var block = k_first + lane; block < k_end; block += BLOCK * LANES) {
-    var sum = 0.0;
-    for (var k = block; k < min(block + BLOCK * LANES, k_end); k += LANES) {
-      sum += load_a(z, m, k) * load_b(z, k, n);
-    }
-    sums = carry(sums, sum, (block - k_first) / (BLOCK * LANES));
-  }
-  let total = row_sum(sums.x + sums.y, local);
+  var sum = 0.0;
+  for (var k = k_first + lane; k < k_end; k += LANES) { sum += load_a(z, m, k) * load_b(z, k, n); }
+  let total = row_sum(sum, local);
   if (inside && lane == 0u) { store(slice, m, n, total); }
 }

@@ -15,10 +15,16 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 ROWS_FEW = 4  # up to here a product reads its weights once and is bound by that
+MATVEC_WALK_MAX = 1024  # products that a lane of matvec adds up one after the other
 TILED_DEPTH_MAX = 8192  # of one part by matmul_tiled, where the adapter ends long loops
 
 # What a part of a deep product leaves: its sum alone.
-_PARTIAL = {"result": "sum", "added": "0.0"}
+_PARTIAL = {
+    "part_of": "slice / params.batch",
+    "batch_of": "slice % params.batch",
+    "result": "sum",
+    "added": "0.0",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,7 @@ class Product:
             return "matmul_tiled", {}, TILED_DEPTH_MAX if target.loop_max else max(self.depth, 1)
         if not target.is_cpu and self.b_row == 1:
             layout = row_layout(target, self.out.numel, self.depth)
-            return "matvec", layout, WALK_MAX * int(layout["LANES"])
+            return "matvec", layout, MATVEC_WALK_MAX * int(layout["LANES"])
         return "matmul_thread", {"TILE": min(4, max(self.rows, 1))}, WALK_MAX
 
     def _grid(self, target: Target, name: str, declarations: Mapping[str, Any], parts: int) -> dict[str, Any]:

@@ -44,7 +44,10 @@ fn load_b(z: u32, k: u32, n: u32) -> f32 {
 // What becomes of a part's sum.
 fn result(m: u32, n: u32, sum: f32) -> f32 { return params.alpha * sum + added(m, n); }
 
-// `slice` is part · batch + z.
+// A slice of the grid is part · batch + z: of a product in one part, just z.
+fn part_of(slice: u32) -> u32 { return 0u; }
+fn batch_of(slice: u32) -> u32 { return slice; }
+
 fn store(slice: u32, m: u32, n: u32, sum: f32) {
   out[(slice * params.rows + m) * params.columns + n] = R(result(m, n, sum));
 }

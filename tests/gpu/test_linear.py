@@ -86,10 +86,21 @@ def test_products_of_nothing(target: Target) -> None:
 
 def test_refusals() -> None:
     x = tensor(3, 5)
-    refuse_op(LINEAR, x, weight(4, 6), None, match=r"linear; got .*\[3, 5\], .*\[4, 6\]")
+    refuse_op(
+        LINEAR,
+        x,
+        weight(4, 6),
+        None,
+        match=r"last dim must equal weight's second; got .*\[3, 5\], .*\[4, 6\]",
+    )
     refuse_op(
         LINEAR, x, weight(4, 5), weight(3), out=((3, 4),), match=r"per row of weight; got .*\[4, 5\], .*\[3\]"
     )
-    refuse_op(MM, x, tensor(4, 6), match=r"mm; got .*\[3, 5\], .*\[4, 6\]")
-    refuse_op(BMM, tensor(2, 3, 5), tensor(3, 5, 3), match=r"bmm; got .*\[2, 3, 5\], .*\[3, 5, 3\]")
+    refuse_op(MM, x, tensor(4, 6), match=r"columns must equal the second's rows; got .*\[3, 5\], .*\[4, 6\]")
+    refuse_op(LINEAR, x, weight(5), None, match="weight must have two dims")
+    refuse_op(MM, x, tensor(5), match="must have two dims")
+    refuse_op(BMM, x, tensor(5, 3), match="must have three dims")
+    refuse_op(BMM, tensor(2, 3, 5), tensor(2, 4, 3), match="columns must equal the second's rows")
+    refuse_op(BMM, tensor(2, 3, 5), tensor(3, 5, 3), match=r"of one size; got .*\[2, 3, 5\], .*\[3, 5, 3\]")
     refuse_op(ADDMM, tensor(4), x, tensor(5, 6), 1, 1, match=r"\[4\]")
+    refuse_op(ADDMM, tensor(3, 1, 6), x, tensor(5, 6), 1, 1, match=r"must broadcast to \[3, 6\]; got")

@@ -1,4 +1,5 @@
-"""How many invocations share a row: one on a software adapter, a workgroup's worth on a GPU."""
+"""How many invocations share a row: one on a software adapter, a workgroup's worth on a GPU; and how a row
+that is too long for them is cut into parts."""
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ from pteron.ops.target import Target
 
 WORKGROUP = 64
 SUBGROUP = 32  # the width that lib/rows_subgroup.wgsl is written for
+# Elements of a row that one invocation walks: three levels of blocks of 16 (lib/sums.wgsl), and few enough to
+# walk several times before an adapter ends its loops (Target.loop_max).
+WALK_MAX = 4096
 
 
 def row_layout(target: Target, rows: int, length: int) -> dict[str, Any]:
@@ -36,3 +40,16 @@ def row_groups(target: Target, layout: Mapping[str, Any], rows: int) -> tuple[in
     count = -(-rows // layout["ROWS"])
     folds = max(1, -(-count // target.workgroups_max))
     return -(-count // folds), folds, 1
+
+
+def row_parts(layout: Mapping[str, Any], length: int) -> tuple[int, int]:
+    """(parts, span) of a row whose parts are walked by a row kernel's lanes."""
+    return split(length, WALK_MAX * int(layout["LANES"]))
+
+
+def split(length: int, span_max: int) -> tuple[int, int]:
+    """(parts, span): `length` in near-equal spans of at most `span_max`. Only the last may be shorter; none
+    is empty, unless there is nothing to split."""
+    parts = max(1, -(-length // span_max))
+    span = max(1, -(-length // parts))
+    return max(1, -(-length // span)), span

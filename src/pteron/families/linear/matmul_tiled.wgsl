@@ -1,4 +1,5 @@
 //! use matmul
+//! loops: ceil(span, STEP) * (1 + STEP * SIDE // WORKGROUP + 5 * STEP) + 20
 // A matrix product (lib/matmul.wgsl). A workgroup of 16×16 invocations computes a tile of 64×64 outputs,
 // 4×4 each, and brings a and b through workgroup memory, 16 columns of k at a time.
 const SIDE = 64u;
@@ -13,19 +14,25 @@ var<workgroup> b_tile: array<f32, STEP * SIDE>;
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let m_base = group.y * SIDE;
   let n_base = group.x * SIDE;
-  let z = group.z;
+  let slice = group.z;
+  let z = batch_of(slice);
+  let k_first = part_of(slice) * params.span;
+  let k_end = min(k_first + params.span, params.depth);
   let m_own = local / 16u * 4u;
   let n_own = local % 16u * 4u;
   var sums = array<vec4<f32>, 4>();
-  for (var k_base = 0u; k_base < params.depth; k_base += STEP) {
+  for (var k_base = k_first; k_base < k_end; k_base += STEP) {
     for (var i = local; i < STEP * SIDE; i += WORKGROUP) {
       let k = k_base + i % STEP;
       let m = m_base + i / STEP;
       let n = n_base + i / STEP;
-      let inside_a = k < params.depth && m < params.rows;
-      let inside_b = k < params.depth && n < params.columns;
-      a_tile[i % STEP * SIDE + i / STEP] = select(0.0, load_a(z, m, k), inside_a);
-      b_tile[i % STEP * SIDE + i / STEP] = select(0.0, load_b(z, k, n), inside_b);
+      let inside_a = k < k_end && m < params.rows;
+      let inside_b = k < k_end && n < params.columns;
+      let k_there = min(k, k_end - 1u);
+      let left = load_a(z, min(m, params.rows - 1u), k_there);
+      let right = load_b(z, k_there, min(n, params.columns - 1u));
+      a_tile[i % STEP * SIDE + i / STEP] = select(0.0, left, inside_a);
+      b_tile[i % STEP * SIDE + i / STEP] = select(0.0, right, inside_b);
     }
     workgroupBarrier();
     for (var k = 0u; k < STEP; k++) {
@@ -39,7 +46,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let m = m_base + m_own + t;
     for (var s = 0u; s < 4u; s++) {
       let n = n_base + n_own + s;
-      if (m < params.rows && n < params.columns) { store(z, m, n, sums[t][s]); }
+      if (m < params.rows && n < params.columns) { store(slice, m, n, sums[t][s]); }
     }
   }
 }

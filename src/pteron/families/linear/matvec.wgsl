@@ -1,5 +1,6 @@
 //! use rows
 //! use matmul
+//! loops: ceil(span, LANES) + 8
 // A matrix product (lib/matmul.wgsl) for few rows m: LANES invocations share one output and walk its k
 // together, which is the contiguous dim of b.
 @compute @workgroup_size(WORKGROUP)
@@ -12,10 +13,13 @@ fn main(
   let lane = local % LANES;
   let n = i % params.columns;
   let m = i / params.columns % params.rows;
-  let z = i / params.columns / params.rows;
-  let depth = select(0u, params.depth, z < params.batch);
+  let slice = i / params.columns / params.rows;
+  let inside = slice < params.batch * params.parts;
+  let z = batch_of(slice);
+  let k_first = part_of(slice) * params.span;
+  let k_end = select(0u, min(k_first + params.span, params.depth), inside);
   var sum = 0.0;
-  for (var k = lane; k < depth; k += LANES) { sum += load_a(z, m, k) * load_b(z, k, n); }
-  sum = row_sum(sum, local);
-  if (z < params.batch && lane == 0u) { store(z, m, n, sum); }
+  for (var k = k_first + lane; k < k_end; k += LANES) { sum += load_a(z, m, k) * load_b(z, k, n); }
+  let total = row_sum(sum, local);
+  if (inside && lane == 0u) { store(slice, m, n, total); }
 }

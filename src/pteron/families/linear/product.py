@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pteron.graph import Shape
-from pteron.ops import Dispatch, Operand, Target, op, require
-from pteron.ops.rows import row_groups, row_layout
+from pteron.ops import Dispatch, Operand, Scratch, Target, op, require
+from pteron.ops.rows import WALK_MAX, row_groups, row_layout, split
 from pteron.ops.shapes import broadcast, broadcast_strides
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
 ROWS_FEW = 4  # up to here a product reads its weights once and is bound by that
+MATVEC_WALK_MAX = 1024  # products that a lane of matvec adds up one after the other
+TILED_DEPTH_MAX = 8192  # of one part by matmul_tiled, where the adapter ends long loops
+
+# What a part of a deep product leaves: its sum alone.
+_PARTIAL = {
+    "part_of": "slice / params.batch",
+    "batch_of": "slice % params.batch",
+    "result": "sum",
+    "added": "0.0",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +44,19 @@ class Product:
     alpha: float = 1.0
     beta: float = 1.0
 
-    def dispatch(self, target: Target) -> Dispatch:
-        """The product by the kernel that suits its shape and the device."""
+    def dispatches(self, target: Target) -> Iterator[Dispatch]:
+        """The product by the kernel that suits its shape and the device, in parts where it is deep."""
+        name, declarations, span_max = self._kernel(target)
+        parts, span = split(self.depth, span_max)
         bias_strides = broadcast_strides(self.bias.shape, (self.rows, self.columns)) if self.bias else (0, 0)
         absent = {} if self.bias else {"added": "0.0"}
-        arguments: dict[str, Any] = {
-            "a": self.a,
-            "b": self.b,
-            "bias": self.bias,
-            "out": self.out,
+        parameters: dict[str, Any] = {
             "batch": self.batch,
             "rows": self.rows,
             "columns": self.columns,
             "depth": self.depth,
+            "parts": parts,
+            "span": span,
             "b_row": self.b_row,
             "b_column": self.b_column,
             "alpha": self.alpha,
@@ -54,20 +64,43 @@ class Product:
             "bias_row": bias_strides[0],
             "bias_column": bias_strides[1],
         }
+        factors: dict[str, Any] = {"a": self.a, "b": self.b, **self._grid(target, name, declarations, parts)}
+        if parts == 1:
+            whole = kernel(name, **declarations, **absent)
+            yield Dispatch(whole, bias=self.bias, out=self.out, **factors, **parameters)
+            return
+        sums = Scratch(parts * self.out.numel)
+        yield Dispatch(kernel(name, **declarations, **_PARTIAL), out=sums, **factors, **parameters)
+        yield Dispatch(
+            kernel("matmul_merge", load_a="0.0", load_b="0.0", **absent),
+            sums=sums,
+            bias=self.bias,
+            out=self.out,
+            **parameters,
+            threads=self.out.numel,
+        )
+
+    def _kernel(self, target: Target) -> tuple[str, dict[str, Any], int]:
+        """(name, declarations, depth that one of its invocations can take)."""
         if not target.is_cpu and self.rows > ROWS_FEW:
-            groups = -(-self.columns // 64), -(-self.rows // 64), self.batch
-            return Dispatch(kernel("matmul_tiled", **absent), **arguments, groups=groups)
+            return "matmul_tiled", {}, TILED_DEPTH_MAX if target.loop_max else max(self.depth, 1)
         if not target.is_cpu and self.b_row == 1:
             layout = row_layout(target, self.out.numel, self.depth)
-            groups = row_groups(target, layout, self.out.numel)
-            return Dispatch(kernel("matvec", **layout, **absent), **arguments, groups=groups)
-        tile = min(4, max(self.rows, 1))
-        threads = self.batch * -(-self.rows // tile) * self.columns
-        return Dispatch(kernel("matmul_thread", TILE=tile, **absent), **arguments, threads=threads)
+            return "matvec", layout, MATVEC_WALK_MAX * int(layout["LANES"])
+        return "matmul_thread", {"TILE": min(4, max(self.rows, 1))}, WALK_MAX
+
+    def _grid(self, target: Target, name: str, declarations: Mapping[str, Any], parts: int) -> dict[str, Any]:
+        if name == "matmul_tiled":
+            return {"groups": (-(-self.columns // 64), -(-self.rows // 64), self.batch * parts)}
+        if name == "matvec":
+            return {"groups": row_groups(target, declarations, self.out.numel * parts)}
+        return {"threads": parts * self.batch * -(-self.rows // declarations["TILE"]) * self.columns}
 
 
 def _linear_shape(x: Operand, weight: Operand, *_: object) -> Shape:
-    require(x.rank >= 1 and weight.rank == 2 and x.shape[-1] == weight.shape[1], "linear", x, weight)
+    require(weight.rank == 2, "weight must have two dims", x, weight)
+    fits = x.rank >= 1 and x.shape[-1] == weight.shape[1]
+    require(fits, "input's last dim must equal weight's second", x, weight)
     return (*x.shape[:-1], weight.shape[0])
 
 
@@ -78,23 +111,26 @@ def linear(
     columns, depth = weight.shape
     require(bias is None or bias.numel == columns, "bias must have one value per row of weight", weight, bias)
     rows = out.numel // columns if columns else 0
-    yield Product(x, weight, out, rows, columns, depth, b_row=1, b_column=depth, bias=bias).dispatch(target)
+    product = Product(x, weight, out, rows, columns, depth, b_row=1, b_column=depth, bias=bias)
+    yield from product.dispatches(target)
 
 
 def _mm_shape(a: Operand, b: Operand) -> Shape:
-    require(a.rank == 2 and b.rank == 2 and a.shape[1] == b.shape[0], "mm", a, b)
+    require(a.rank == 2 and b.rank == 2, "both matrices must have two dims", a, b)
+    require(a.shape[1] == b.shape[0], "the first matrix's columns must equal the second's rows", a, b)
     return a.shape[0], b.shape[1]
 
 
 @op("aten.mm.default", "self mat2 -> out", shape=_mm_shape)
 def mm(a: Operand, b: Operand, out: Operand, *, target: Target) -> Iterator[Dispatch]:
     (rows, depth), columns = a.shape, b.shape[1]
-    yield Product(a, b, out, rows, columns, depth, b_row=columns, b_column=1).dispatch(target)
+    yield from Product(a, b, out, rows, columns, depth, b_row=columns, b_column=1).dispatches(target)
 
 
 def _bmm_shape(a: Operand, b: Operand) -> Shape:
-    fits = a.rank == 3 and b.rank == 3 and a.shape[0] == b.shape[0] and a.shape[2] == b.shape[1]
-    require(fits, "bmm", a, b)
+    require(a.rank == 3 and b.rank == 3, "both batches of matrices must have three dims", a, b)
+    require(a.shape[0] == b.shape[0], "both batches must be of one size", a, b)
+    require(a.shape[2] == b.shape[1], "the first matrices' columns must equal the second's rows", a, b)
     return a.shape[0], a.shape[1], b.shape[2]
 
 
@@ -102,12 +138,14 @@ def _bmm_shape(a: Operand, b: Operand) -> Shape:
 def bmm(a: Operand, b: Operand, out: Operand, *, target: Target) -> Iterator[Dispatch]:
     (batch, rows, depth), columns = a.shape, b.shape[2]
     product = Product(a, b, out, rows, columns, depth, b_row=columns, b_column=1, batch=batch)
-    yield product.dispatch(target)
+    yield from product.dispatches(target)
 
 
 def _addmm_shape(bias: Operand, a: Operand, b: Operand, *_: object) -> Shape:
     shape = _mm_shape(a, b)
-    require(broadcast(bias.shape, shape) == shape, "addmm", bias, a, b)
+    require(
+        broadcast(bias.shape, shape) == shape, f"what is added must broadcast to {list(shape)}", bias, a, b
+    )
     return shape
 
 
@@ -116,7 +154,7 @@ def addmm(
     bias: Operand, a: Operand, b: Operand, beta: float, alpha: float, out: Operand, *, target: Target
 ) -> Iterator[Dispatch]:
     (rows, depth), columns = a.shape, b.shape[1]
-    yield Product(
+    yield from Product(
         a,
         b,
         out,
@@ -128,4 +166,4 @@ def addmm(
         bias=bias if beta != 0 else None,  # what is multiplied by zero is not read, NaN or not
         alpha=float(alpha),
         beta=float(beta),
-    ).dispatch(target)
+    ).dispatches(target)

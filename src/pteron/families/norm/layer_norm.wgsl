@@ -1,6 +1,9 @@
 //! use rows
+//! use sums
+//! loops: 3 * ceil(length, LANES) + 2 * ceil(length, BLOCK * LANES) + 16
 // out[k] = (x[k] - mean) · rstd · weight[k] + bias[k] over each row of `length` elements, where
-// rstd = 1 / sqrt(variance + eps); the row's mean and rstd are results too. LANES invocations share a row.
+// rstd = 1 / sqrt(variance + eps); the row's mean and rstd are results too. LANES invocations share a row. Longer
+// rows: layer_norm_write.wgsl.
 alias X = f32;
 alias W = f32;
 alias V = f32;
@@ -35,15 +38,23 @@ fn main(
   let inside = row < params.rows;
   let length = select(0u, params.length, inside);
   let base = row * params.length;
-  var sum = 0.0;
-  for (var k = lane; k < length; k += LANES) { sum += f32(x[base + k]); }
-  let center = row_sum(sum, local) / f32(params.length);
-  var squares = 0.0;
-  for (var k = lane; k < length; k += LANES) {
-    let value = f32(x[base + k]) - center;
-    squares += value * value;
+  var sums = vec2(0.0);
+  for (var block = lane; block < length; block += BLOCK * LANES) {
+    var sum = 0.0;
+    for (var k = block; k < min(block + BLOCK * LANES, length); k += LANES) { sum += f32(x[base + k]); }
+    sums = carry(sums, sum, block / (BLOCK * LANES));
   }
-  let scale = inverseSqrt(row_sum(squares, local) / f32(params.length) + params.eps);
+  let center = row_sum(sums.x + sums.y, local) / f32(params.length);
+  var squares = vec2(0.0);
+  for (var block = lane; block < length; block += BLOCK * LANES) {
+    var sum = 0.0;
+    for (var k = block; k < min(block + BLOCK * LANES, length); k += LANES) {
+      let value = f32(x[base + k]) - center;
+      sum += value * value;
+    }
+    squares = carry(squares, sum, block / (BLOCK * LANES));
+  }
+  let scale = inverseSqrt(row_sum(squares.x + squares.y, local) / f32(params.length) + params.eps);
   for (var k = lane; k < length; k += LANES) {
     out[base + k] = R((f32(x[base + k]) - center) * scale * gain(k) + shift(k));
   }

@@ -1,13 +1,16 @@
-"""Normalisation of rows: RMS norm and layer norm."""
+"""Normalisation of rows: RMS norm and layer norm. Rows too long for their lanes are folded to what they are
+scaled by, then written element by element."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+from pteron.families.reduce.fold import SUM, fold, strided_rows
 from pteron.graph import Shape
 from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require, same_shape
-from pteron.ops.rows import row_groups, row_layout
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require, same_shape
+from pteron.ops.rows import row_groups, row_layout, row_parts
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -21,6 +24,21 @@ def rms_norm(x: Operand, weight: Operand, eps: float, out: Operand, *, target: T
     length = x.shape[-1]
     rows = x.numel // length if length else 0
     layout = row_layout(target, rows, length)
+    if row_parts(layout, length)[0] > 1:
+        squares = Scratch(rows)
+        yield from fold(strided_rows(x, rows, length), squares, target, SUM, take="value * value")
+        yield Dispatch(
+            kernel("rms_norm_write"),
+            x=x,
+            weight=weight,
+            squares=squares,
+            out=out,
+            count=x.numel,
+            length=length,
+            eps=eps,
+            threads=x.numel,
+        )
+        return
     yield Dispatch(
         kernel("rms_norm", **layout),
         x=x,
@@ -68,19 +86,33 @@ def layer_norm(
         require(
             parameter is None or parameter.numel == length, "weight and bias must fit the row", x, parameter
         )
-    layout = row_layout(target, mean.numel, length)
+    rows = mean.numel
+    layout = row_layout(target, rows, length)
     absent = {} if weight else {"gain": "1.0"}
     absent |= {} if bias else {"shift": "0.0"}
+    results: dict[str, Any] = {"x": x, "weight": weight, "bias": bias, "out": out, "mean": mean, "rstd": rstd}
+    if row_parts(layout, length)[0] > 1:
+        center, squares = Scratch(rows), Scratch(rows)
+        elements = strided_rows(x, rows, length)
+        yield from fold(elements, center, target, SUM, finish="total / f32(params.count)")
+        square = "(value - of_row[row]) * (value - of_row[row])"
+        yield from fold(elements, squares, target, SUM, take=square, of_row=center)
+        yield Dispatch(
+            kernel("layer_norm_write", **absent),
+            **results,
+            center=center,
+            squares=squares,
+            count=x.numel,
+            length=length,
+            eps=eps,
+            threads=x.numel,
+        )
+        return
     yield Dispatch(
         kernel("layer_norm", **layout, **absent),
-        x=x,
-        weight=weight,
-        bias=bias,
-        out=out,
-        mean=mean,
-        rstd=rstd,
-        rows=mean.numel,
+        **results,
+        rows=rows,
         length=length,
         eps=eps,
-        groups=row_groups(target, layout, mean.numel),
+        groups=row_groups(target, layout, rows),
     )

@@ -1,6 +1,8 @@
 //! use rows
+//! use sums
+//! loops: 2 * ceil(length, LANES) + ceil(length, BLOCK * LANES) + 8
 // out[k] = x[k] · weight[k] / sqrt(mean(x²) + eps) over each row of `length` elements.
-// LANES invocations share a row.
+// LANES invocations share a row. Longer rows: rms_norm_write.wgsl.
 alias X = f32;
 alias W = f32;
 alias R = f32;
@@ -26,11 +28,15 @@ fn main(
   let lane = local % LANES;
   let length = select(0u, params.length, row < params.rows);
   let base = row * params.length;
-  var squares = 0.0;
-  for (var k = lane; k < length; k += LANES) {
-    let value = f32(x[base + k]);
-    squares += value * value;
+  var squares = vec2(0.0);
+  for (var block = lane; block < length; block += BLOCK * LANES) {
+    var sum = 0.0;
+    for (var k = block; k < min(block + BLOCK * LANES, length); k += LANES) {
+      let value = f32(x[base + k]);
+      sum += value * value;
+    }
+    squares = carry(squares, sum, block / (BLOCK * LANES));
   }
-  let scale = inverseSqrt(row_sum(squares, local) / f32(params.length) + params.eps);
+  let scale = inverseSqrt(row_sum(squares.x + squares.y, local) / f32(params.length) + params.eps);
   for (var k = lane; k < length; k += LANES) { out[base + k] = R(f32(x[base + k]) * scale * f32(weight[k])); }
 }

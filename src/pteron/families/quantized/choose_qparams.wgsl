@@ -1,14 +1,19 @@
 //! use rows
+//! loops: ceil(span, LANES) + 16
 // The affine int8 parameters of each row: with m and M its least and greatest element, zero included,
 // scale = max((M - m) / (high - low), eps), zero = clamp(low - round(m / scale), low, high). LANES
-// invocations share a row.
+// invocations share a row, or one of the `parts` of `span` elements that a long row is cut into: then `conclude`
+// leaves the part's m and M, which stand for its elements in another run.
 alias X = f32;
 alias S = f32;
 alias Z = i32;
+alias E = f32;
 
 struct Params {
   rows: u32,
-  length: u32,
+  parts: u32, // per row
+  length: u32, // elements per row
+  span: u32, // elements per part
   low: f32,
   high: f32,
   eps: f32,
@@ -17,7 +22,14 @@ struct Params {
 @group(0) @binding(0) var<storage, read> x: array<X>;
 @group(0) @binding(1) var<storage, read_write> scale: array<S>;
 @group(0) @binding(2) var<storage, read_write> zero_point: array<Z>;
-@group(0) @binding(3) var<uniform> params: Params;
+@group(0) @binding(3) var<storage, read_write> extremes: array<E>;
+@group(0) @binding(4) var<uniform> params: Params;
+
+fn conclude(part: u32, least: f32, most: f32) {
+  let step = max((most - least) / (params.high - params.low), params.eps);
+  scale[part] = S(step);
+  zero_point[part] = Z(clamp(params.low - round(least / step), params.low, params.high));
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -25,22 +37,20 @@ fn main(
   @builtin(num_workgroups) groups: vec3<u32>,
   @builtin(local_invocation_index) local: u32,
 ) {
-  let row = row_index(group, groups, local);
+  let part = row_index(group, groups, local);
   let lane = local % LANES;
-  let inside = row < params.rows;
-  let length = select(0u, params.length, inside);
+  let inside = part < params.rows * params.parts;
+  let base = part / params.parts * params.length;
+  let first = part % params.parts * params.span;
+  let end = select(0u, min(first + params.span, params.length), inside);
   var most = 0.0;
   var least = 0.0;
-  for (var k = lane; k < length; k += LANES) {
-    let value = f32(x[row * params.length + k]);
+  for (var k = first + lane; k < end; k += LANES) {
+    let value = f32(x[base + k]);
     most = max(most, value);
     least = min(least, value);
   }
   most = row_max(most, local);
   least = -row_max(-least, local);
-  if (inside && lane == 0u) {
-    let step = max((most - least) / (params.high - params.low), params.eps);
-    scale[row] = S(step);
-    zero_point[row] = Z(clamp(params.low - round(least / step), params.low, params.high));
-  }
+  if (inside && lane == 0u) { conclude(part, least, most); }
 }

@@ -6,18 +6,24 @@ brought to [row][group].
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pteron.families.linear.product import ROWS_FEW
 from pteron.families.quantized.packing import packed_words, scales_by_row
 from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require
-from pteron.ops.rows import row_groups, shared_rows
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
+from pteron.ops.rows import row_groups, shared_rows, split
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
+BLOCK_MAX = 16  # words that q4_thread adds up one after the other
+THREAD_WORDS_MAX = 2048  # of one part by q4_thread, eight weights each
+TILED_WORDS_MAX = 4096  # of one part by q4_tiled, where the adapter ends long loops
+
+# What a part of a deep product leaves: its sum alone.
+_PARTIAL = {"result": "sum", "added": "0.0"}
 # x as int8 by its row's scale and zero point, then back, so that the product sees what int8 arithmetic sees.
 _QUANTIZED_X = {
     "activation": "clamp(round(value / f32(x_scales[m])) + f32(x_zeros[m]), vec4(-128.0), vec4(127.0)) "
@@ -54,7 +60,8 @@ def _linear(
     target: Target,
     x_scales: Operand | None = None,
     x_zeros: Operand | None = None,
-) -> Dispatch:
+) -> Iterator[Dispatch]:
+    """The product by the kernel that suits its shape and the device, in parts where it is deep."""
     columns, depth = weights.shape[0], x.shape[-1]
     rows = out.numel // columns if columns else 0
     words, group_size = -(-depth // 8), int(group_size)
@@ -62,41 +69,68 @@ def _linear(
     fits = scales.rank == 2 and scales.shape[0] * group_size >= depth and scales.shape[1] >= columns
     require(fits, f"scales must be [k / {group_size}, n]", scales, weights)
     require(bias is None or bias.numel >= columns, "bias must have one value per column", bias, weights)
-    declarations: dict[str, Any] = {} if bias else {"added": "0.0"}
-    if x_scales is not None:
-        declarations |= _QUANTIZED_X
-    arguments: dict[str, Any] = {
-        "x": x,
-        "weights": packed_words(weights),
-        "scales": scales_by_row(scales, columns, -(-8 * words // group_size)),
-        "bias": bias,
-        "x_scales": x_scales,
-        "x_zeros": x_zeros,
-        "out": out,
-        "rows": rows,
-        "columns": columns,
-    }
+    group = group_size // 8
+    name, declarations, part = _kernel(target, rows, columns, words, group)
+    parts = max(1, -(-words // part))
     declarations |= {
         "QUADS": depth // 4,
         "WORDS": words,
         "PITCH": weights.shape[1] // 4,
-        "GROUP": group_size // 8,
+        "GROUP": group,
+        "PARTS": parts,
+        "PART": part,
     }
+    sizes: dict[str, Any] = {"rows": rows, "columns": columns}
+    factors: dict[str, Any] = {
+        "x": x,
+        "weights": packed_words(weights),
+        "scales": scales_by_row(scales, columns, -(-words // group)),
+    }
+    x_parameters: dict[str, Any] = {"x_scales": x_scales, "x_zeros": x_zeros}
+    quantized = {} if x_scales is None else _QUANTIZED_X
+    absent = {} if bias else {"added": "0.0"}
+    arguments = factors | x_parameters | sizes | _grid(target, name, declarations, rows, columns)
+    if parts == 1:
+        yield Dispatch(kernel(name, **declarations, **quantized, **absent), **arguments, bias=bias, out=out)
+        return
+    sums = Scratch(parts * out.numel)
+    yield Dispatch(kernel(name, **declarations, **quantized, **_PARTIAL), **arguments, out=sums)
+    conversion = {"finish": _QUANTIZED_X["finish"]} if x_scales else {}
+    yield Dispatch(
+        kernel("q4_merge", PARTS=parts, **conversion, **absent),
+        sums=sums,
+        x_scales=x_scales,
+        bias=bias,
+        out=out,
+        **sizes,
+        threads=out.numel,
+    )
+
+
+def _kernel(
+    target: Target, rows: int, columns: int, words: int, group: int
+) -> tuple[str, dict[str, Any], int]:
+    """(name, declarations, words of k that one of its invocations takes)."""
     if target.is_cpu:
-        tile = min(4, max(rows, 1))
-        threads = -(-rows // tile) * columns
-        return Dispatch(kernel("q4_thread", TILE=tile, **declarations), **arguments, threads=threads)
+        block = max(size for size in range(1, BLOCK_MAX + 1) if group % size == 0)
+        _, blocks = split(-(-words // block), THREAD_WORDS_MAX // block)
+        return "q4_thread", {"TILE": min(4, max(rows, 1)), "BLOCK": block}, blocks * block
     if rows <= ROWS_FEW:
-        per_bundle = matvec_columns(columns)
         layout = shared_rows(target, 32, 1)
-        return Dispatch(
-            kernel("q4_matvec", COLUMNS=per_bundle, **layout, **declarations),
-            **arguments,
-            groups=row_groups(target, layout, -(-columns // per_bundle) * rows),
-        )
-    tall = 8 if rows > 256 else 4
-    groups = -(-columns // 64), -(-rows // (16 * tall)), 1
-    return Dispatch(kernel("q4_tiled", TALL=tall, **declarations), **arguments, groups=groups)
+        return "q4_matvec", {"COLUMNS": matvec_columns(columns), **layout}, max(words, 1)
+    _, steps = split(-(-words // 4), TILED_WORDS_MAX // 4 if target.loop_max else max(words, 1))
+    return "q4_tiled", {"TALL": 8 if rows > 256 else 4}, 4 * steps
+
+
+def _grid(
+    target: Target, name: str, declarations: Mapping[str, Any], rows: int, columns: int
+) -> dict[str, Any]:
+    parts = declarations["PARTS"]
+    if name == "q4_thread":
+        return {"threads": parts * -(-rows // declarations["TILE"]) * columns}
+    if name == "q4_matvec":
+        return {"groups": row_groups(target, declarations, -(-columns // declarations["COLUMNS"]) * rows)}
+    return {"groups": (-(-columns // 64), -(-rows // (16 * declarations["TALL"])), parts)}
 
 
 def matvec_columns(columns: int) -> int:
@@ -119,7 +153,7 @@ def linear_q4gsw(
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
-    yield _linear(x, weights, weight_scales, group_size, bias, out, target)
+    yield from _linear(x, weights, weight_scales, group_size, bias, out, target)
 
 
 @op(
@@ -143,4 +177,4 @@ def linear_dq8ca_q4gsw(
     rows = x.numel // x.shape[-1] if x.shape[-1] else 0
     fits = input_scales.numel == rows == input_zp.numel
     require(fits, "x needs one scale and one zero point per row", x, input_scales, input_zp)
-    yield _linear(x, weights, weight_scales, group_size, bias, out, target, input_scales, input_zp)
+    yield from _linear(x, weights, weight_scales, group_size, bias, out, target, input_scales, input_zp)

@@ -1,6 +1,7 @@
 //! use rows
 //! use nibbles
 //! use q4
+//! loops: STEPS * (1 + SPAN * (1 + COLUMNS)) + 9 * COLUMNS
 // A product with 4-bit weights (lib/q4.wgsl) for few rows m. LANES invocations compute COLUMNS
 // neighbouring n of one m: per step each takes SPAN words (eight weights each) of every column.
 const COLUMNS = 2u;
@@ -37,6 +38,6 @@ fn main(
   for (var c = 0u; c < COLUMNS; c++) {
     let total = row_sum(sums[c], local);
     let n = first + c;
-    if (lane == 0u && n < params.columns && bundle < bundles * params.rows) { store(m, n, total); }
+    if (lane == 0u && n < params.columns && bundle < bundles * params.rows) { store(0u, m, n, total); }
   }
 }

@@ -1,7 +1,8 @@
 //! use nibbles
 //! use q4
+//! loops: ceil(PART, 4) * (1 + HEIGHT * 8 // WORKGROUP + STEP) + 5 * TALL
 // A product with 4-bit weights (lib/q4.wgsl). A workgroup of 16×16 invocations computes a tile of 16·TALL
-// rows by 64 columns, TALL × 4 outputs each. Every step brings 32 columns k of x and of the unpacked,
+// rows by 64 columns, TALL × 4 outputs each, over PART words, a multiple of four. Every step brings 32 columns k of x and of the unpacked,
 // scaled weights through workgroup memory, both with k outermost, so that an invocation reads its rows
 // and columns as vec4s.
 const WORKGROUP = 256u;
@@ -24,10 +25,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   // not collide.
   let n_load = local % WIDTH;
   let w_load = local / WIDTH;
+  let part_end = min((group.z + 1u) * PART, WORDS);
   let n_row = min(n_base + n_load, params.columns - 1u);
 
   var sums = array<vec4<f32>, TALL>();
-  for (var word_base = 0u; word_base < WORDS; word_base += 4u) {
+  for (var word_base = group.z * PART; word_base < part_end; word_base += 4u) {
     let word = min(word_base + w_load, WORDS - 1u);
     let inside = word_base + w_load < WORDS;
     let scale = select(0.0, scales[n_row * GROUPS + word / GROUP], inside);
@@ -79,7 +81,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let m = m_base + m_own * 4u + t % 4u + t / 4u * 64u;
     for (var s = 0u; s < 4u; s++) {
       let n = n_base + n_own * 4u + s;
-      if (m < params.rows && n < params.columns) { store(m, n, sums[t][s]); }
+      if (m < params.rows && n < params.columns) { store(group.z, m, n, sums[t][s]); }
     }
   }
 }

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import numpy as np
 
 from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require
-from pteron.ops.rows import row_groups, row_layout
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
+from pteron.ops.rows import row_groups, row_layout, row_parts
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
+
+# What a part of a row leaves: its least and its greatest element.
+_EXTREMES = {"conclude": "extremes[2u * part] = E(least); extremes[2u * part + 1u] = E(most);"}
 
 
 def _qparams_shapes(
@@ -47,17 +51,25 @@ def choose_qparams_affine(
     target: Target,
 ) -> Iterator[Dispatch]:
     require(mapping_type == "ASYMMETRIC", f"mapping_type {mapping_type!r} is not ASYMMETRIC")
-    length = x.shape[-1]
-    layout = row_layout(target, scale.numel, length)
-    yield Dispatch(
-        kernel("choose_qparams", **layout),
-        x=x,
-        scale=scale,
-        zero_point=zero_point,
-        rows=scale.numel,
-        length=length,
-        low=-128.0 if quant_min is None else quant_min,
-        high=127.0 if quant_max is None else quant_max,
-        eps=float(np.finfo(np.float32).eps) if eps is None else eps,
-        groups=row_groups(target, layout, scale.numel),
-    )
+    rows, source, length = scale.numel, cast(Operand | Scratch, x), x.shape[-1]
+    while True:
+        layout = row_layout(target, rows, length)
+        parts, span = row_parts(layout, length)
+        extremes = Scratch(rows * parts * 2)
+        results = {"scale": scale, "zero_point": zero_point} if parts == 1 else {"extremes": extremes}
+        yield Dispatch(
+            kernel("choose_qparams", **({} if parts == 1 else _EXTREMES), **layout),
+            x=source,
+            **results,
+            rows=rows,
+            parts=parts,
+            length=length,
+            span=span,
+            low=-128.0 if quant_min is None else quant_min,
+            high=127.0 if quant_max is None else quant_max,
+            eps=float(np.finfo(np.float32).eps) if eps is None else eps,
+            groups=row_groups(target, layout, rows * parts),
+        )
+        if parts == 1:
+            return
+        source, length = extremes, 2 * parts

@@ -1,41 +1,41 @@
 //! use rows
-// out[row] = finish(merge over k of x[row's k-th element]). A row is one output element: its place in x
-// comes from the kept dims, its elements from the reduced dims. LANES invocations share a row and merge
-// values of type Lane.
+//! use sums
+//! loops: ceil(span, LANES) + ceil(span, BLOCK * LANES) + 8
+// out[row, part] = finish(merge of take(x[row's k-th element]) over the part's k). A row is one element of the
+// kept dims; its elements, those of the reduced dims, are cut into `parts` of `span`. LANES invocations share
+// a part and merge values of type Lane, in blocks (lib/sums.wgsl).
 alias X = f32;
 alias R = f32;
 
 struct Params {
   rows: u32,
-  length: u32,
-  kept_rank: u32,
-  reduced_rank: u32,
-  kept_shape: vec4<u32>,
+  parts: u32, // per row
+  length: u32, // elements per row
+  span: u32, // elements per part
+  count: u32, // elements per row of the tensor that is reduced, where x holds its parts already
+  kept_shape: vec4<u32>, // both from the right, filled up with ones
   kept_strides: vec4<u32>,
   reduced_shape: vec4<u32>,
   reduced_strides: vec4<u32>,
 }
 
 @group(0) @binding(0) var<storage, read> x: array<X>;
-@group(0) @binding(1) var<storage, read_write> out: array<R>;
-@group(0) @binding(2) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> of_row: array<f32>; // a number per row, for `take`
+@group(0) @binding(2) var<storage, read_write> out: array<R>;
+@group(0) @binding(3) var<uniform> params: Params;
 
-fn offset(index: u32, rank: u32, shape: vec4<u32>, strides: vec4<u32>) -> u32 {
-  var rest = index;
-  var result = 0u;
-  for (var d = rank; d > 0u; d--) {
-    result += (rest % shape[d - 1u]) * strides[d - 1u];
-    rest /= shape[d - 1u];
-  }
-  return result;
+fn offset(index: u32, shape: vec4<u32>, strides: vec4<u32>) -> u32 {
+  let z = index / shape.w;
+  let y = z / shape.z;
+  let x = y / shape.y;
+  return dot(vec4(x, y % shape.y, z % shape.z, index % shape.w), strides);
 }
 
-fn element(row: u32, k: u32) -> Lane {
-  let base = offset(row, params.kept_rank, params.kept_shape, params.kept_strides);
-  return Lane(x[base + offset(k, params.reduced_rank, params.reduced_shape, params.reduced_strides)]);
-}
+// Where a row's k-th element lies behind its first.
+fn walk(k: u32) -> u32 { return offset(k, params.reduced_shape, params.reduced_strides); }
 
-// What a lane starts from; `value` is an element of its row, for operators that any element may open.
+fn take(value: Lane, row: u32) -> Lane { return value; }
+// What every sum starts from; `value` is one of the part's, for operators that any element may open.
 fn start(value: Lane) -> Lane { return Lane(); }
 fn merge(a: Lane, b: Lane) -> Lane { return a + b; }
 fn merge_lanes(value: Lane, local: u32) -> Lane { return row_sum(value, local); }
@@ -47,12 +47,22 @@ fn main(
   @builtin(num_workgroups) groups: vec3<u32>,
   @builtin(local_invocation_index) local: u32,
 ) {
-  let row = row_index(group, groups, local);
-  let inside = row < params.rows;
+  let i = row_index(group, groups, local);
+  let inside = i < params.rows * params.parts;
   let lane = local % LANES;
-  let length = select(0u, params.length, inside);
-  var total = start(element(min(row, params.rows - 1u), min(lane, max(params.length, 1u) - 1u)));
-  for (var k = lane; k < length; k += LANES) { total = merge(total, element(row, k)); }
-  total = merge_lanes(total, local);
-  if (inside && lane == 0u) { out[row] = R(finish(total)); }
+  let row = min(i / params.parts, params.rows - 1u);
+  let first = i % params.parts * params.span;
+  let end = select(0u, min(first + params.span, params.length), inside);
+  let base = offset(row, params.kept_shape, params.kept_strides);
+  let opening = start(take(Lane(x[base + walk(first)]), row));
+  var sums = vec2(opening);
+  for (var block = first + lane; block < end; block += BLOCK * LANES) {
+    var sum = opening;
+    for (var k = block; k < min(block + BLOCK * LANES, end); k += LANES) {
+      sum = merge(sum, take(Lane(x[base + walk(k)]), row));
+    }
+    sums = carry(sums, sum, (block - first) / (BLOCK * LANES));
+  }
+  let total = merge_lanes(merge(sums.x, sums.y), local);
+  if (inside && lane == 0u) { out[i] = R(finish(total)); }
 }

@@ -4,12 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pteron.ops import Dispatch, Operand, Target, define, same_shape
-from pteron.ops.rows import row_groups, row_layout
+from pteron.families.reduce.fold import LARGEST, SUM, Rows, fold, strided_rows
+from pteron.ops import Dispatch, Operand, Scratch, Target, define, same_shape
+from pteron.ops.rows import row_groups, row_layout, row_parts
 from pteron.ops.shapes import axis
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
+
+
+def _in_parts(x: Operand, out: Operand, rows: Rows, target: Target, result: str) -> Iterator[Dispatch]:
+    """Rows too long for their lanes: fold them twice, then write every element on its own."""
+    most, total = Scratch(rows.count), Scratch(rows.count)
+    yield from fold(rows, most, target, LARGEST)
+    yield from fold(rows, total, target, SUM, take="exp(value - of_row[row])", of_row=most)
+    yield Dispatch(
+        kernel("softmax_write", result=result),
+        x=x,
+        most=most,
+        total=total,
+        out=out,
+        count=x.numel,
+        length=rows.length,
+        stride=rows.reduced[1][0],
+        threads=x.numel,
+    )
 
 
 def softmax(name: str, result: str) -> None:
@@ -22,6 +41,9 @@ def softmax(name: str, result: str) -> None:
         length, stride = (x.shape[at], x.strides[at]) if x.rank else (1, 1)
         rows = x.numel // length if length else 0
         layout = row_layout(target, rows, length)
+        if row_parts(layout, length)[0] > 1:
+            yield from _in_parts(x, out, strided_rows(x, rows, length, stride), target, result)
+            return
         yield Dispatch(
             kernel("softmax", result=result, **layout),
             x=x,

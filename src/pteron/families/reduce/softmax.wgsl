@@ -1,6 +1,8 @@
 //! use rows
+//! use sums
+//! loops: 3 * ceil(length, LANES) + ceil(length, BLOCK * LANES) + 16
 // out[k] = exp(x[k] - m) / Σ exp(x - m) over a row's elements, m their maximum, or the logarithm of it.
-// A row's elements lie `stride` apart; LANES invocations share it.
+// A row's elements lie `stride` apart; LANES invocations share it. Longer rows: softmax_write.wgsl.
 alias X = f32;
 alias R = f32;
 
@@ -29,9 +31,15 @@ fn main(
   var most = f32(x[base]);
   for (var k = lane; k < length; k += LANES) { most = larger(most, f32(x[base + k * params.stride])); }
   most = row_max(most, local);
-  var total = 0.0;
-  for (var k = lane; k < length; k += LANES) { total += exp(f32(x[base + k * params.stride]) - most); }
-  total = row_sum(total, local);
+  var sums = vec2(0.0);
+  for (var block = lane; block < length; block += BLOCK * LANES) {
+    var sum = 0.0;
+    for (var k = block; k < min(block + BLOCK * LANES, length); k += LANES) {
+      sum += exp(f32(x[base + k * params.stride]) - most);
+    }
+    sums = carry(sums, sum, block / (BLOCK * LANES));
+  }
+  let total = row_sum(sums.x + sums.y, local);
   for (var k = lane; k < length; k += LANES) {
     let i = base + k * params.stride;
     out[i] = R(result(f32(x[i]) - most, total));

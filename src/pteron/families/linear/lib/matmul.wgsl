@@ -1,5 +1,10 @@
+//! extent a: batch * rows * depth
+//! extent b: (batch - 1) * depth * columns + (depth - 1) * b_row + (columns - 1) * b_column + 1
+//! extent bias: (rows - 1) * bias_row + (columns - 1) * bias_column + 1
+//! extent out: parts * batch * rows * columns
 // Matrix products: out[z, m, n] = alpha · Σ a[z, m, k] · b[z, k, n] + added(m, n), a row-major, b by its
-// strides.
+// strides. A deep product is cut into `parts`, each a sum over `span` columns k: then `store` leaves sums, and
+// matmul_merge.wgsl finishes.
 alias A = f32;
 alias B = f32;
 alias D = f32;
@@ -10,6 +15,8 @@ struct Params {
   rows: u32,
   columns: u32,
   depth: u32,
+  parts: u32,
+  span: u32,
   b_row: u32, // elements from b[k, n] to b[k + 1, n],
   b_column: u32, // and to b[k, n + 1]
   alpha: f32,
@@ -34,6 +41,13 @@ fn load_b(z: u32, k: u32, n: u32) -> f32 {
   return f32(b[z * params.depth * params.columns + k * params.b_row + n * params.b_column]);
 }
 
-fn store(z: u32, m: u32, n: u32, sum: f32) {
-  out[(z * params.rows + m) * params.columns + n] = R(params.alpha * sum + added(m, n));
+// What becomes of a part's sum.
+fn result(m: u32, n: u32, sum: f32) -> f32 { return params.alpha * sum + added(m, n); }
+
+// A slice of the grid is part · batch + z: of a product in one part, just z.
+fn part_of(slice: u32) -> u32 { return 0u; }
+fn batch_of(slice: u32) -> u32 { return slice; }
+
+fn store(slice: u32, m: u32, n: u32, sum: f32) {
+  out[(slice * params.rows + m) * params.columns + n] = R(result(m, n, sum));
 }

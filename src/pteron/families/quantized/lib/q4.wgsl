@@ -1,51 +1,33 @@
+//! use q4_result
 //! extent x: 4 * rows * QUADS
 //! extent weights: columns * PITCH
 //! extent scales: columns * GROUPS
-//! extent bias: columns
-//! extent x_scales: rows
 //! extent x_zeros: rows
-//! extent out: rows * columns
 // Products with 4-bit weights: out[m, n] = Σ x[m, k] · w[n, k] · scale[n, k / group] + added(n).
 //
 // A word holds eight weights, the lowest nibble first, each stored as its value plus 8. Rows of w lie PITCH
 // words apart and are WORDS long, enough to cover x; rows of x are QUADS vec4s long; GROUP words share a
-// scale; scales lie [n][group]. Row lengths are known when a kernel is compiled, so that its loops unroll.
-alias X = f32;
-alias D = f32;
+// scale; scales lie [n][group]; an invocation takes PART words. Row lengths are known when a kernel is
+// compiled, so that its loops unroll.
 alias Z = i32;
-alias R = f32;
 const WORDS = 8u;
 const PITCH = 8u;
 const QUADS = 16u;
 const GROUP = 4u;
 const GROUPS = (WORDS + GROUP - 1u) / GROUP;
-
-struct Params {
-  rows: u32,
-  columns: u32,
-}
+const PART = 8u;
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<X>>;
 @group(0) @binding(1) var<storage, read> weights: array<u32>;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
-@group(0) @binding(3) var<storage, read> bias: array<D>;
-@group(0) @binding(4) var<storage, read> x_scales: array<X>;
 @group(0) @binding(5) var<storage, read> x_zeros: array<Z>;
-@group(0) @binding(6) var<storage, read_write> out: array<R>;
-@group(0) @binding(7) var<uniform> params: Params;
 
-// What becomes of x before the product and of a sum after it, where activations are quantised.
+// What becomes of x before the product, where activations are quantised.
 fn activation(m: u32, value: vec4<f32>) -> vec4<f32> { return value; }
-fn finish(m: u32, n: u32, sum: f32) -> f32 { return sum; }
-fn added(n: u32) -> f32 { return f32(bias[n]); }
 
 // Four elements of x; beyond its end, where weights are padding, zeros.
 fn load(m: u32, quad: u32) -> vec4<f32> {
   if (QUADS == 2u * WORDS) { return activation(m, vec4<f32>(x[m * QUADS + quad])); }
   let value = activation(m, vec4<f32>(x[m * QUADS + min(quad, QUADS - 1u)]));
   return select(vec4(0.0), value, quad < QUADS);
-}
-
-fn store(m: u32, n: u32, sum: f32) {
-  out[m * params.columns + n] = R(finish(m, n, sum) + added(n));
 }

@@ -1,0 +1,27 @@
+//! use index
+//! use matmul
+//! loops: parts + ceil(parts, BLOCK)
+//! extent sums: parts * batch * rows * columns
+//! extent out: batch * rows * columns
+// A matrix product (lib/matmul.wgsl) from the sums of its parts, which lie [part][z][m][n]. One invocation
+// finishes one output.
+const WORKGROUP = 64u;
+const BLOCK = 64u;
+
+@group(0) @binding(5) var<storage, read> sums: array<f32>;
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let i = flat_index(id, groups);
+  let count = params.batch * params.rows * params.columns;
+  if (i >= count) { return; }
+  var total = 0.0;
+  for (var first = 0u; first < params.parts; first += BLOCK) {
+    var sum = 0.0;
+    for (var part = first; part < min(first + BLOCK, params.parts); part++) { sum += sums[part * count + i]; }
+    total += sum;
+  }
+  let n = i % params.columns;
+  let m = i / params.columns % params.rows;
+  store(i / params.columns / params.rows, m, n, total);
+}

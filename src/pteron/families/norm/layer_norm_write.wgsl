@@ -1,0 +1,43 @@
+//! use index
+// out[i] = (x[i] - center) · rstd · weight[k] + bias[k], where i is the k-th element of its row, `center` the row's
+// mean, `squares` the sum of its squared distances from it, and rstd = 1 / sqrt(squares / length + eps). One
+// invocation writes one element, and the row's mean and rstd if it is the row's first.
+alias X = f32;
+alias W = f32;
+alias V = f32;
+alias R = f32;
+alias S = f32;
+const WORKGROUP = 64u;
+
+struct Params {
+  count: u32,
+  length: u32,
+  eps: f32,
+}
+
+@group(0) @binding(0) var<storage, read> x: array<X>;
+@group(0) @binding(1) var<storage, read> weight: array<W>;
+@group(0) @binding(2) var<storage, read> bias: array<V>;
+@group(0) @binding(3) var<storage, read> center: array<f32>;
+@group(0) @binding(4) var<storage, read> squares: array<f32>;
+@group(0) @binding(5) var<storage, read_write> out: array<R>;
+@group(0) @binding(6) var<storage, read_write> mean: array<S>;
+@group(0) @binding(7) var<storage, read_write> rstd: array<S>;
+@group(0) @binding(8) var<uniform> params: Params;
+
+fn gain(k: u32) -> f32 { return f32(weight[k]); }
+fn shift(k: u32) -> f32 { return f32(bias[k]); }
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let i = flat_index(id, groups);
+  if (i >= params.count) { return; }
+  let row = i / params.length;
+  let k = i % params.length;
+  let scale = inverseSqrt(squares[row] / f32(params.length) + params.eps);
+  out[i] = R((f32(x[i]) - center[row]) * scale * gain(k) + shift(k));
+  if (k == 0u) {
+    mean[row] = S(center[row]);
+    rstd[row] = S(scale);
+  }
+}

@@ -1,5 +1,5 @@
 //! use index
-//! use math
+//! use nan
 // out[o, i, j] = x[o, indices[i], j]: whole slices of a dim, picked by index. One invocation moves one
 // element. An index counts from the end where it is negative; one that is out of range gives `missing`.
 alias X = f32;

@@ -1,5 +1,6 @@
 //! use index
-//! use math
+//! loops: rank
+//! use nan
 // out[i] = x[i with its position along one dim replaced by indices[i]], for every index i of `shape`. One
 // invocation moves one element. An index counts from the end where it is negative; one that is out of
 // range gives `missing`.

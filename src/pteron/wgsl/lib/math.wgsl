@@ -1,4 +1,5 @@
 //! use nan
+//! loops: 31 + 36
 // Functions that WGSL lacks, or leaves open at the edges of their domain.
 
 // Bounds that let a NaN pass. Drivers may turn a plain comparison into min or max, which drop it.

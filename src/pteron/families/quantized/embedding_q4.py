@@ -1,4 +1,7 @@
-"""Embeddings with 4-bit weights in groups, each group with a scale of its own."""
+"""Embeddings with 4-bit weights in groups, each group with a scale of its own.
+
+An index that is negative or beyond the last row gives a row of NaNs, as in `aten.embedding`.
+"""
 
 from __future__ import annotations
 

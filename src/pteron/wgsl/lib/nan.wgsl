@@ -12,6 +12,7 @@ fn minus_infinity() -> f32 {
 }
 
 fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
+fn is_finite(x: f32) -> bool { return (bitcast<u32>(x) & 0x7f800000u) < 0x7f800000u; }
 
 // Whether a score takes no part in a softmax: drivers may give exp(-∞) a value above zero.
 fn is_hidden(score: f32) -> bool { return bitcast<u32>(score) == 0xff800000u; }

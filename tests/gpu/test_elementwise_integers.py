@@ -10,6 +10,9 @@ import pytest
 import torch
 from arguments import tensor
 from check import check_op, numbers, refuse_op
+from one_operator import OneOperator
+
+from pteron.dtypes import DType
 
 NAN, INF = math.nan, math.inf
 NARROW = {"u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64}
@@ -94,19 +97,36 @@ def test_compare_integers_of_every_width(word: str, dtype: str) -> None:
     check_op(f"aten.{word}.Scalar", tensor(values=VALUES[dtype]), 1, dtype=dtype)
 
 
-@every_width
-def test_narrow_integers_wrap_round(dtype: str) -> None:
-    """127 + 127 and 5 · 127 do not fit eight bits: what is stored must be what PyTorch stores."""
+def stored(name: str, arguments: list[Any], values: list[Any], dtype: str) -> list[int]:
+    """The words that an operator leaves on the device, where the next operator meets them."""
+    runs = dict(zip(arguments, (np.asarray(value, DType(dtype).numpy) for value in values), strict=True))
+    rest = [1] if name == "aten.add.Tensor" else []
+    operator = OneOperator(name, [*arguments, *rest], runs, [(runs[arguments[0]].shape, DType(dtype))])
+    operator.run(runs)
+    slot = operator.session.prepared.placement.buffers[operator.outputs[0].id]
+    data = operator.device.read(operator.session.memory[slot], 4 * operator.outputs[0].shape_max[0])
+    operator.close()
+    return [int(word) for word in np.frombuffer(data, np.int32)]
 
-    def add(a: Any, b: Any, alpha: int) -> Any:
-        return a.to(NARROW[dtype]) + b.to(NARROW[dtype])
 
-    def multiply(a: Any, b: Any) -> Any:
-        return a.to(NARROW[dtype]) * b.to(NARROW[dtype])
+@pytest.mark.parametrize(
+    ("dtype", "a", "b", "total"),
+    [
+        ("u8", [1, 4, 128, 255], [127, 2, 128, 255], [128, 6, 0, 254]),
+        ("i8", [1, 4, 127, -128], [127, 2, 127, -1], [-128, 6, -2, 127]),
+        ("i16", [1, 4, 32767, -32768], [127, 2, 1, -1], [128, 6, -32768, 32767]),
+    ],
+)
+def test_sums_wrap_round_where_they_are_stored(
+    dtype: str, a: list[int], b: list[int], total: list[int]
+) -> None:
+    assert stored("aten.add.Tensor", [tensor(4), tensor(4)], [a, b], dtype) == total
 
-    a, b = tensor(values=VALUES[dtype]), tensor(values=127)
-    check_op("aten.add.Tensor", a, b, 1, oracle=add, dtype=dtype, out=dtype)
-    check_op("aten.mul.Tensor", a, b, oracle=multiply, dtype=dtype, out=dtype)
+
+def test_not_and_minus_wrap_round_where_they_are_stored() -> None:
+    assert stored("aten.bitwise_not.default", [tensor(4)], [[0, 1, 5, 255]], "u8") == [255, 254, 250, 0]
+    assert stored("aten.neg.default", [tensor(4)], [[0, 1, 5, 255]], "u8") == [0, 255, 251, 1]
+    assert stored("aten.neg.default", [tensor(4)], [[0, 1, -127, -128]], "i8") == [0, -1, 127, -128]
 
 
 def test_a_sum_of_booleans_is_a_boolean() -> None:

@@ -5,11 +5,11 @@
 //! extent k: (ceil(first + slots, pitch * key_heads) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + WIDTH
 //! extent mask: (ceil(first + slots, pitch * key_heads) - 1) * mask_strides[0] + (key_heads * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 //! extent scores: slots * keys
-// scores = scale · q·kᵀ + bias, -∞ where a query does not see a key. One invocation takes four queries that share
-// a key head, and four keys: loads are what software adapters spend their time on, and each serves four times.
-// attention_values.wgsl goes on from here. Tensors are addressed by the strides of (batch, step, head); a head's
-// elements are contiguous. Scores are [slots, keys], a query in each slot; what lies past the context is not
-// written.
+// scores = scale · q·kᵀ + bias, -∞ where a query does not see a key. One invocation takes four queries that
+// share a key head, and four keys: loads are what software adapters spend their time on, and each serves four
+// times. attention_values.wgsl goes on from here. Tensors are addressed by the strides of (batch, step,
+// head); a head's elements are contiguous. Scores are [slots, keys], a query in each slot; what no query of
+// the four sees is not written.
 alias Q = f32;
 alias K = f32;
 alias M = f32;

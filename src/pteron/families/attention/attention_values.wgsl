@@ -4,9 +4,9 @@
 //! extent scores: slots * keys
 //! extent v: (ceil(first + slots, pitch * key_heads) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + WIDTH
 //! extent out: (ceil(first + slots, pitch * key_heads) - 1) * out_strides[0] + (steps - 1) * out_strides[1] + (key_heads * heads_per_key - 1) * out_strides[2] + WIDTH
-// out = softmax(scores) · v, NaN where a query sees no key. One invocation takes four queries that share a key
-// head, and four of their elements. It walks the keys once, four at a time, keeping the running maxima and
-// rescaling what it has gathered. Scores are those of attention_scores.wgsl.
+// out = softmax(scores) · v, NaN where a query sees no key. One invocation takes four queries that share a
+// key head, and four of their elements. It walks the keys once, four at a time, keeping the running maxima
+// and rescaling what it has gathered. Scores are those of attention_scores.wgsl.
 alias K = f32;
 alias R = f32;
 const WORKGROUP = 64u;
@@ -43,7 +43,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let batch = (params.first + slot) / params.pitch / params.key_heads;
   let order = (params.first + slot) % params.pitch;
   let last = params.heads_per_key * params.steps - 1u;
-  var end = params.context; // of the keys that the last of the queries sees
+  var end = min(params.context, i32(params.keys)); // of the keys that the last of the queries sees
   if (CAUSAL) { end = min(end, params.start + i32(min(order + 3u, last) / params.heads_per_key) + 1); }
 
   let v_base = dot(vec3(batch, 0u, key_head), params.v_strides) + min(columns, vec4(WIDTH - 1u));
@@ -104,4 +104,6 @@ fn share(found: vec4<f32>, most: f32) -> vec4<f32> {
   return select(exp(found - most), vec4(0.0), are_hidden(found));
 }
 
-fn values_at(at: vec4<u32>) -> vec4<f32> { return vec4(f32(v[at.x]), f32(v[at.y]), f32(v[at.z]), f32(v[at.w])); }
+fn values_at(at: vec4<u32>) -> vec4<f32> {
+  return vec4(f32(v[at.x]), f32(v[at.y]), f32(v[at.z]), f32(v[at.w]));
+}

@@ -18,7 +18,11 @@ kernel = Kernels(__name__)
 def _embedding_shape(
     weight: Operand, scales: Operand, group_size: AnyInt, indices: Operand, linear: bool
 ) -> Shape:
-    require(weight.rank == 2 and weight.shape[1] % 4 == 0, "weight must be [rows, width / 2]", weight)
+    require(
+        weight.rank == 2 and weight.shape[1] % 4 == 0,
+        "weight must be [rows, width / 2], width a multiple of 8",
+        weight,
+    )
     return (*indices.shape, 2 * weight.shape[1])
 
 

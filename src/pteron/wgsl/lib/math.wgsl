@@ -70,8 +70,8 @@ fn remainder(x: f32, y: f32) -> f32 {
 // The 24 bits whose product with a power of two is a number without its sign.
 fn significand(bits: u32) -> u32 { return (bits & 0x7fffffu) | select(0x800000u, 0u, bits < 0x800000u); }
 
-// The largest whole number that is not above x / y, found from the remainder as PyTorch finds it: a quotient that
-// rounds up to a whole number does not count as one, and that of an infinity is NaN.
+// The largest whole number that is not above x / y, found from the remainder as PyTorch finds it: a quotient
+// that rounds up to a whole number does not count as one, and that of an infinity is NaN.
 fn floor_quotient(x: f32, y: f32) -> f32 {
   if (y == 0.0) { return x / y; }
   if (is_nan(y) || !is_finite(x)) { return nan(); }

@@ -237,7 +237,39 @@ def test_refusals_without_caches() -> None:
     out = ((1, 4, 3, 8),)
     refuse_op(CUSTOM, q, q, q, 1, None, 0, True, None, out=out, match="positions 1 to 5 exceed the 4 keys")
     refuse_op(PLAIN, q, wide, wide, None, None, out=out, match=r"one width; got .*\[1, 4, 3, 9\]")
-    refuse_op(PLAIN, q, k, k, tensor(2, 3), None, out=out, match=r"do not broadcast|must broadcast")
+    refuse_op(PLAIN, q, k, k, tensor(2, 3), None, out=out, match=r"must broadcast")
+
+
+def test_refusals_of_what_would_be_read_past_its_end() -> None:
+    q, k = tensor(1, 5, 2, 8), tensor(1, 5, 2, 8)
+    caches, short = (weight(1, 13, 2, 8), weight(1, 13, 2, 8)), weight(1, 12, 2, 8)
+    rest, out = (1, None, 0, True, None), ((1, 5, 2, 8),)
+    one = tensor(1, 1, 2, 8)
+    refuse_op(CACHED, q, one, one, *caches, 12, *rest, out=out, match=r"same steps; got .*\[1, 1, 2, 8\]")
+    refuse_op(CACHED, q, k, one, *caches, 0, *rest, out=out, match="keys and values must have one shape")
+    refuse_op(CACHED, q, k, k, caches[0], short, 0, *rest, out=out, match="both caches must have one shape")
+    many = tensor(2, 5, 2, 8)
+    out = ((2, 5, 2, 8),)
+    refuse_op(CACHED, many, k, k, *caches, 0, *rest, out=out, match="one batch size")
+    refuse_op(CUSTOM, many, k, k, 0, None, 0, True, None, out=out, match="one batch size")
+    refuse_op(PLAIN, many, k, k, None, None, out=out, match=r"one batch size; got .*\[2, 5, 2, 8\]")
+    refuse_op(
+        PLAIN, k, k, tensor(1, 5, 1, 8), None, None, out=out, match="keys and values must have one shape"
+    )
+
+
+def test_refusals_of_heads_without_elements() -> None:
+    x = tensor(1, 1, 9, 0)
+    refuse_op(PLAIN, x, x, x, None, None, out=((1, 1, 9, 0),), match="at least one element wide")
+
+
+def test_refusals_of_masks() -> None:
+    x, out = tensor(1, 2, 3, 8), ((1, 2, 3, 8),)
+    expected = r"mask must broadcast to \[batch, heads, steps, keys\] = \[1, 2, 3, 3\]; got "
+    refuse_op(PLAIN, x, x, x, tensor(3, 4), None, out=out, match=expected)
+    refuse_op(PLAIN, x, x, x, tensor(2, 2, 3, 3), None, out=out, match=expected)
+    refuse_op(PLAIN, x, x, x, tensor(1, 1, 1, 3, 3), None, out=out, match=expected)
+    refuse_op(PLAIN, x, x, x, tensor(3, 3, dtype="i32"), None, out=out, match="floats or booleans")
 
 
 def test_a_live_position_beyond_the_cache() -> None:

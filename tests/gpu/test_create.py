@@ -141,5 +141,5 @@ def test_refusals() -> None:
         "aten.full.default", [3], math.nan, *OPTIONS, dtype="i32", out=((3,),), match="integers cannot be nan"
     )
     refuse_op("aten.full.default", [-3], 1, *OPTIONS, out=((3,),), match=r"\[-3\] does not fit")
-    refuse_op("aten.constant_pad_nd.default", x, [1], 0, match=r"pad by \[1\]; got .*\[3, 5\]")
+    refuse_op("aten.constant_pad_nd.default", x, [1], 0, match=r"two borders per dim, .*; got .*\[3, 5\]")
     refuse_op("aten.constant_pad_nd.default", x, [5, -6], 0, match="crops more than there is")

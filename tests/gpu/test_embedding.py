@@ -1,9 +1,10 @@
-"""Operators that pick by index: whole slices and single elements, from either end and from beyond."""
+"""Operators that pick by index: whole slices and single elements, and indices out of range."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from arguments import tensor, weight
@@ -12,12 +13,12 @@ from check import NOTHING, check_op, every_dtype, floats, refuse_op
 EMBEDDING, SELECT, INDEX, GATHER = (
     f"aten.{name}" for name in ("embedding.default", "index_select.default", "index.Tensor", "gather.default")
 )
+EMBEDDING_Q4 = "et_vk.embedding_q4gsw.default"
 
 
 def _embedding(table: Any, indices: Any, *_: Any) -> Any:
     """Rows by index; PyTorch raises where one is out of range, a GPU answers NaN."""
-    size = table.shape[0]
-    inside = (indices >= -size) & (indices < size)
+    inside = (indices >= 0) & (indices < table.shape[0])
     rows = table[torch.where(inside, indices, 0)]
     return torch.where(inside[..., None], rows, torch.nan)
 
@@ -30,9 +31,24 @@ def test_embedding(shape: tuple[int | str, ...], index_dtype: str, dtype: str) -
     check_op(EMBEDDING, weight(13, 5), indices, -1, False, False, oracle=_embedding, dtype=dtype)
 
 
-def test_embedding_of_indices_from_the_end_and_beyond() -> None:
-    indices = tensor(values=(-1, -13, -14, 12, 13, 2**31 - 1, -(2**31)), dtype="i64")
-    check_op(EMBEDDING, weight(13, 5), indices, -1, False, False, oracle=_embedding)
+BEYOND = (-1, 0, -13, -14, 12, 13, 2**31 - 1, -(2**31))
+
+
+def test_embedding_of_indices_out_of_range() -> None:
+    check_op(
+        EMBEDDING, weight(13, 5), tensor(values=BEYOND, dtype="i64"), -1, False, False, oracle=_embedding
+    )
+
+
+def test_quantized_embedding_of_indices_out_of_range() -> None:
+    """The same rows as from a table of floats: weights of 4 bits that are all 1, at a scale of 1."""
+
+    def oracle(weights: Any, scales: Any, group: int, indices: Any, linear: bool) -> Any:
+        return _embedding(torch.ones(13, 32, dtype=torch.float64), indices)
+
+    table = weight(values=np.full((13, 16), 0x99), dtype="u8")
+    indices = tensor(values=BEYOND, dtype="i64")
+    check_op(EMBEDDING_Q4, table, weight(values=np.ones((13, 1))), 32, indices, True, oracle=oracle)
 
 
 def test_no_indices() -> None:
@@ -53,9 +69,9 @@ def test_index_select(dim: int, dtype: str) -> None:
     check_op(SELECT, tensor(4, 5, 4), dim, tensor("T", dtype="i32", low=0, high=3), dtype=dtype)
 
 
-def test_integers_beyond_the_end_are_zero() -> None:
+def test_integers_out_of_range_are_zero() -> None:
     def oracle(x: Any, dim: int, index: Any) -> Any:
-        return torch.tensor([7, 0, 5])
+        return torch.tensor([0, 0, 5])
 
     check_op(
         SELECT,
@@ -72,6 +88,21 @@ def test_integers_beyond_the_end_are_zero() -> None:
 def test_index(dim: int, dtype: str) -> None:
     indices = [None] * dim + [tensor("S", dtype="i64", low=-4, high=3)]
     check_op(INDEX, tensor(4, 5, "T", 4) if dim < 2 else tensor("T", 5, 4), indices, dtype=dtype)
+
+
+def test_index_counts_from_the_end() -> None:
+    def oracle(x: Any, indices: Any) -> Any:
+        return torch.tensor([7.0, torch.nan, 5.0, torch.nan, 5.0], dtype=torch.float64)
+
+    indices = tensor(values=(-1, 3, 0, -4, -3), dtype="i64")
+    check_op(INDEX, tensor(values=(5.0, 6.0, 7.0)), [indices], oracle=oracle)
+
+
+def test_index_select_out_of_range() -> None:
+    def oracle(x: Any, dim: int, index: Any) -> Any:
+        return torch.tensor([torch.nan, 7.0, torch.nan], dtype=torch.float64)
+
+    check_op(SELECT, tensor(values=(5.0, 7.0)), 0, tensor(values=(-1, 1, 2), dtype="i64"), oracle=oracle)
 
 
 def test_index_by_several_dims_at_once() -> None:
@@ -96,9 +127,9 @@ def test_gather_within_live_rows() -> None:
     check_op(GATHER, tensor("S", 13), 1, tensor("S", "T", dtype="i32", low=0, high=12), False)
 
 
-def test_gather_from_the_end_and_beyond() -> None:
+def test_gather_out_of_range() -> None:
     def oracle(x: Any, dim: int, index: Any, sparse: bool) -> Any:
-        return torch.tensor([[3.0, torch.nan, 1.0], [torch.nan, 5.0, 6.0]], dtype=torch.float64)
+        return torch.tensor([[torch.nan, torch.nan, 1.0], [torch.nan, 5.0, 6.0]], dtype=torch.float64)
 
     index = tensor(values=[[-1, 3, 0], [-4, 1, 2]], dtype="i64")
     check_op(GATHER, tensor(values=[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), 1, index, False, oracle=oracle)

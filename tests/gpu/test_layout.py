@@ -274,19 +274,24 @@ def test_live_dims_of_no_elements() -> None:
 def test_refusals() -> None:
     x = tensor(3, 5)
     refuse_op("aten.view_copy.default", x, [4, 4], match=r"view as \[4, 4\].*\[3, 5\]")
-    refuse_op("aten.view_copy.default", x, [-1, 4], match=r"view as \[-1, 4\].*\[3, 5\]")
+    refuse_op(
+        "aten.view_copy.default", x, [-1, 4], match=r"leave a whole number for the one -1; got .*\[3, 5\]"
+    )
     refuse_op("aten.permute_copy.default", x, [0, 0], match=r"\[0, 0\] must be a permutation; got .*\[3, 5\]")
     refuse_op("aten.slice_copy.Tensor", x, 2, 0, 1, 1, match="dim 2 is out of range for rank 2")
     refuse_op("aten.slice_copy.Tensor", x, 0, 0, 1, 0, match="slice step must be positive, got 0")
-    refuse_op("aten.select_copy.int", x, 0, 3, match=r"select of dim 0 at 3; got .*\[3, 5\]")
+    refuse_op("aten.select_copy.int", x, 0, 3, match=r"dim 0 at 3: there are 3 places; got .*\[3, 5\]")
     refuse_op("aten.select_copy.int", tensor(), 0, 0, match="dim 0")
     refuse_op(
         "aten.expand_copy.default", x, [2, 5], False, match=r"expand to \[2, 5\]: only dims of size 1 grow"
     )
-    refuse_op("aten.repeat.default", x, [2], match=r"repeat by \[2\]; got .*\[3, 5\]")
-    refuse_op("aten.unfold_copy.default", x, 1, 6, 1, match="windows of 6 by steps of 1")
-    refuse_op("aten.cat.default", [x, tensor(4, 4)], 0, match=r"cat along dim 0; got .*\[3, 5\].*\[4, 4\]")
-    refuse_op("aten.split_with_sizes_copy.default", x, [1, 1], 0, out=((1, 5),) * 2, match=r"into \[1, 1\]")
+    refuse_op("aten.repeat.default", x, [2], match=r"each dim of x takes a number; got .*\[3, 5\]")
+    refuse_op("aten.unfold_copy.default", x, 1, 6, 1, match="windows of 6 by steps of 1: a window must fit")
+    refuse_op("aten.cat.default", [x, tensor(4, 4)], 0, match=r"all other dims must be equal; got .*\[4, 4\]")
+    split = (x, [1, 1], 0)
+    refuse_op("aten.split_with_sizes_copy.default", *split, out=((1, 5),) * 2, match="must add up to 3")
+    refuse_op("aten.t_copy.default", tensor(2, 3, 4), out=((4, 3, 2),), match=r"two dims; got .*\[2, 3, 4\]")
+    refuse_op("aten.expand_copy.default", x, [5], False, match="no dim of x may be left out")
 
 
 def test_more_dims_than_a_kernel_walks() -> None:

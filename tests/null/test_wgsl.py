@@ -161,8 +161,8 @@ def test_the_last_member_needs_no_comma() -> None:
 
 
 def test_a_kernel_of_many_members() -> None:
-    module = compose(kernel("attention_thread"))
+    module = compose(kernel("attention_scores"))
     found = {field.name: field.offset for field in module.fields}
-    assert found["scale"] == 24
-    assert (found["q_strides"], found["k_strides"], found["mask_strides"]) == (32, 48, 96)
-    assert module.params_size == 112
+    assert found["scale"] == 36
+    assert (found["q_strides"], found["k_strides"], found["mask_strides"]) == (48, 64, 80)
+    assert module.params_size == 96

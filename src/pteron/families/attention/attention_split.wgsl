@@ -1,4 +1,11 @@
+//! use nan
 //! use rows
+//! loops: ceil(WIDTH, 4 * LANES) + WIDTH // 4 + ceil(WIDTH, LANES) * (LANES + 1) + 2 * LANES
+//! extent q: (ceil(first + groups[1], steps * heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (heads - 1) * q_strides[2] + WIDTH
+//! extent k: (ceil(first + groups[1], steps * heads) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (heads - 1) // heads_per_key * k_strides[2] + WIDTH
+//! extent v: (ceil(first + groups[1], steps * heads) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (heads - 1) // heads_per_key * v_strides[2] + WIDTH
+//! extent mask: (ceil(first + groups[1], steps * heads) - 1) * mask_strides[0] + (heads - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
+//! extent parts: ((groups[1] - 1) * splits + groups[0]) * (WIDTH + 2)
 // Part of softmax(scale · q·kᵀ + bias) · v: one workgroup takes one query of one head and LANES keys of
 // its context. Each lane scores one key, then gathers its share of the values' elements. What it leaves
 // per (query, split) is the greatest score, the sum of the shares, and the gathered values before they
@@ -8,9 +15,11 @@ alias K = f32;
 alias M = f32;
 const WIDTH = 64u; // elements per head, a multiple of 4
 const CAUSAL = true; // query s sees the context up to start + s
+const LOWEST = -3.4028234e38;
 
 struct Params {
-  splits: u32,
+  first: u32, // query, counted over batch, heads and steps, of those that this launch takes
+  splits: u32, // per query; those past the context are left as they are
   steps: u32,
   heads: u32,
   heads_per_key: u32, // query heads that share a key head
@@ -38,7 +47,7 @@ fn bias(place: vec4<u32>) -> f32 { return f32(mask[dot(place, params.mask_stride
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let split = group.x;
-  let i = group.y;
+  let i = params.first + group.y;
   if (i32(split * LANES) >= params.context) { return; }
   let step = i % params.steps;
   let head = i / params.steps % params.heads;
@@ -59,18 +68,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let inside = lane < count;
   let key = first + select(0u, lane, inside);
   let k_row = (k_base + key * params.k_strides.y) / 4u;
-  var score = -3.4028234e38;
+  var score = LOWEST;
   if (inside) {
     var sum = vec4(0.0);
     for (var d = 0u; d < WIDTH / 4u; d++) { sum += query[d] * vec4<f32>(k[k_row + d]); }
     score = dot(sum, vec4(1.0)) + bias(vec4(batch, head, step, key));
   }
-  let most = row_max(score, lane);
-  let share = select(0.0, exp(score - most), inside);
+  let most = max(row_max(score, lane), LOWEST); // finite where every key is hidden
+  let share = select(0.0, exp(score - most), inside && !is_hidden(score));
   shares[lane] = share;
   let total = row_sum(share, lane);
   workgroupBarrier();
-  let base = (i * params.splits + split) * (WIDTH + 2u);
+  let base = (group.y * params.splits + split) * (WIDTH + 2u);
   for (var d = lane; d < WIDTH; d += LANES) {
     // Keys past the end have no share; walking them too gives the loop a length that is known, so that its
     // loads need not wait for one another.

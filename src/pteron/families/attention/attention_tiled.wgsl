@@ -1,7 +1,14 @@
+//! use nan
+//! loops: ceil(context, 32) * (1 + 2 * ceil(32 * QUADS, WORKGROUP) + QUADS + 32 + OWN + 32 * (1 + OWN)) + ceil(32 * QUADS, WORKGROUP) + OWN
+//! extent q: (groups[2] - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (groups[1] - 1) * q_strides[2] + WIDTH
+//! extent k: (groups[2] - 1) * k_strides[0] + (context - 1) * k_strides[1] + (groups[1] - 1) // heads_per_key * k_strides[2] + WIDTH
+//! extent v: (groups[2] - 1) * v_strides[0] + (context - 1) * v_strides[1] + (groups[1] - 1) // heads_per_key * v_strides[2] + WIDTH
+//! extent mask: (groups[2] - 1) * mask_strides[0] + (groups[1] - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
+//! extent out: (groups[2] - 1) * out_strides[0] + (steps - 1) * out_strides[1] + (groups[1] - 1) * out_strides[2] + WIDTH
 // out = softmax(scale · q·kᵀ + bias) · v for many queries. A workgroup takes 32 queries of one head and
 // walks their context in tiles of 32 keys, brought through workgroup memory. Eight invocations share a
 // query: each scores four keys of a tile, then gathers an eighth of the values' elements, rescaled by the
-// running maximum.
+// running maximum. A query that sees no key becomes NaN.
 alias Q = f32;
 alias K = f32;
 alias M = f32;
@@ -97,7 +104,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     workgroupBarrier();
     var raised = most;
     for (var c = 0u; c < 32u; c++) { raised = max(raised, scores[row * 33u + c]); }
-    let shares = select(vec4(0.0), exp(own - raised), visible);
+    let shares = select(vec4(0.0), exp(own - raised), visible & !are_hidden(own));
     let shrink = exp(most - raised);
     most = raised;
     workgroupBarrier();
@@ -124,7 +131,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   if (first + row < params.steps) {
     let out_base = dot(vec3(batch, step, head), params.out_strides) / 4u;
     for (var e = 0u; e < OWN; e++) {
-      if (part + 8u * e < QUADS) { out[out_base + part + 8u * e] = vec4<R>(gathered[e] / total); }
+      let mean = select(gathered[e] / total, vec4(nan()), total == 0.0);
+      if (part + 8u * e < QUADS) { out[out_base + part + 8u * e] = vec4<R>(mean); }
     }
   }
 }

@@ -1,4 +1,10 @@
-"""softmax(scale · q·kᵀ + mask) · v, by one of three kernels chosen from the live shape and the device."""
+"""softmax(scale · q·kᵀ + mask) · v, by kernels chosen from the live shape and the device.
+
+Few queries split the context over workgroups and merge the parts; many take tiles of it through workgroup
+memory. Software adapters, and widths that are not a multiple of 4, take two plain products with the scores
+between them. A query that sees no key at all, be it by booleans or by -inf, becomes NaN, as PyTorch's does;
+a very negative finite mask hides nothing from a query that it is added to everywhere.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pteron.dtypes import DType
+from pteron.families.create.fill import fill
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, bucket, require
 from pteron.ops.rows import shared_rows
-from pteron.ops.shapes import broadcast, broadcast_strides
+from pteron.ops.shapes import broadcast_strides
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -19,6 +26,8 @@ LANES = 64  # keys that a workgroup scores at once
 BUCKET = 4096  # keys: shorter contexts share one grid
 TILE = 32  # queries, and keys, of a tile
 STEPS_FEW = 8  # up to here, splitting the context keeps the device busier than tiles of queries do
+SCRATCH_BYTES = 1 << 25  # that pass between two kernels at a time
+WORKGROUP_SOFTWARE = 16  # invocations: few, so that little work still spreads over a CPU's cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,57 +46,137 @@ class Attention:
     heads_first: bool = False  # [batch, heads, steps, width] rather than [batch, steps, heads, width]
 
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
-        """The attention by the kernel that suits it."""
+        """The attention by the kernels that suit it."""
         self._check()
-        width, queries = self.q.shape[3], self.q.numel // max(self.q.shape[3], 1)
-        by_fours = not target.is_cpu and width % 4 == 0
-        if by_fours and self._steps > STEPS_FEW and _tile_bytes(width) <= target.workgroup_bytes_max:
-            yield Dispatch(
-                kernel("attention_tiled", **self._declarations()),
-                **self._arguments(),
-                out=self.out,
-                out_strides=self._sizes(self.out.strides),
-                groups=(-(-self._steps // TILE), self._heads, self.q.shape[0]),
-            )
-        elif by_fours and self._steps <= STEPS_FEW and queries <= target.workgroups_max:
-            yield from self._split(target, queries)
-        else:
-            yield Dispatch(
-                kernel("attention_thread", **self._declarations()),
-                **self._arguments(),
-                out=self.out,
-                out_strides=self._sizes(self.out.strides),
-                queries=queries,
-                heads=self._heads,
-                threads=queries,
-            )
+        if self._sizes(self.k.shape)[1] == 0:
+            return iter([fill(self.out, 0)])  # a sum of nothing
+        if target.is_cpu or self._width % 4:
+            return self._by_scores(target)
+        if self._steps <= STEPS_FEW:
+            return self._by_splits(target)
+        return self._by_tiles() if self._fits_tiles(target) else self._by_scores(target)
 
-    def _split(self, target: Target, queries: int) -> Iterator[Dispatch]:
+    def _by_tiles(self) -> Iterator[Dispatch]:
+        yield Dispatch(
+            kernel("attention_tiled", **self._declarations()),
+            **self._queries(),
+            **self._scored(),
+            **self._valued(),
+            **self._result(),
+            heads_per_key=self._heads_per_key,
+            groups=(-(-self._steps // TILE), self._heads, self.q.shape[0]),
+        )
+
+    def _by_splits(self, target: Target) -> Iterator[Dispatch]:
         """The context in splits, each a workgroup. The grid is that of a bucket of contexts, so that a plan
         holds while the context grows: splits past its end have nothing to do, and cost next to nothing."""
-        width, capacity = self.q.shape[3], self._sizes(self.k.shape)[1]
-        splits = -(-min(bucket(self.context, BUCKET), capacity) // LANES)
-        parts = Scratch(queries * splits * (width + 2))
-        yield Dispatch(
-            kernel("attention_split", **self._declarations(), **shared_rows(target, LANES, 1)),
-            **self._arguments(),
-            parts=parts,
-            splits=splits,
-            heads=self._heads,
-            groups=(splits, queries, 1),
+        splits = -(-self._keys // LANES)
+        declarations = {**self._declarations(), **shared_rows(target, LANES, 1)}
+        queries = self.q.numel // self._width
+        for first, count in _chunks(queries, splits * (self._width + 2), target):
+            parts = Scratch(count * splits * (self._width + 2))
+            common: dict[str, Any] = {"parts": parts, "first": first, "splits": splits, "heads": self._heads}
+            yield Dispatch(
+                kernel("attention_split", **declarations),
+                **common,
+                **self._queries(),
+                **self._scored(),
+                **self._valued(),
+                heads_per_key=self._heads_per_key,
+                groups=(splits, count, 1),
+            )
+            yield Dispatch(
+                kernel("attention_merge", WIDTH=self._width),
+                **common,
+                **self._result(),
+                split=LANES,
+                context=self.context,
+                steps=self._steps,
+                groups=(count, 1, 1),
+            )
+
+    def _by_scores(self, target: Target) -> Iterator[Dispatch]:
+        """The scores of four queries and four keys at a time, then their values. A slot holds one query; each
+        key head has slots for a multiple of four. The grid is that of a bucket of contexts."""
+        pitch = -(-self._heads_per_key * self._steps // 4) * 4
+        slots = pitch * self._key_heads * self.q.shape[0]
+        keys = -(-self._keys // 4) * 4
+        size = WORKGROUP_SOFTWARE if target.is_cpu else LANES
+        for first, count in _chunks(slots, keys, target):
+            common: dict[str, Any] = {
+                **self._queries(),
+                "scores": Scratch(count * keys),
+                "first": first,
+                "slots": count,
+                "pitch": pitch,
+                "keys": keys,
+                "key_heads": self._key_heads,
+                "heads_per_key": self._heads_per_key,
+            }
+            yield Dispatch(
+                kernel("attention_scores", **self._declarations(), WORKGROUP=size),
+                **common,
+                **self._scored(),
+                threads=count // 4 * (keys // 4),
+            )
+            yield Dispatch(
+                kernel("attention_values", WIDTH=self._width, CAUSAL=self.causal, WORKGROUP=size),
+                **common,
+                **self._valued(),
+                **self._result(),
+                threads=count // 4 * -(-self._width // 4),
+            )
+
+    # What the kernels take --------------------------------------------------------------------------
+
+    def _declarations(self) -> dict[str, Any]:
+        declarations: dict[str, Any] = {"WIDTH": self._width, "CAUSAL": self.causal}
+        if self.mask is None:
+            declarations["bias"] = "0.0"
+        elif self.mask.dtype is DType.BOOL:
+            declarations["bias"] = (
+                "select(minus_infinity(), 0.0, mask[dot(place, params.mask_strides)] != M())"
+            )
+        return declarations
+
+    def _queries(self) -> dict[str, Any]:
+        """Which queries there are, and what they may see."""
+        return {"steps": self._steps, "context": self.context, "start": self.start}
+
+    def _scored(self) -> dict[str, Any]:
+        """What scores are made of."""
+        return {
+            "q": self.q,
+            "k": self.k,
+            "mask": self.mask,
+            "scale": self.scale if self.scale is not None else self._width**-0.5,
+            "q_strides": self._sizes(self.q.strides),
+            "k_strides": self._sizes(self.k.strides),
+            "mask_strides": self._mask_strides(),
+        }
+
+    def _valued(self) -> dict[str, Any]:
+        """What shares are taken of."""
+        return {"v": self.v, "v_strides": self._sizes(self.v.strides)}
+
+    def _result(self) -> dict[str, Any]:
+        """Where they add up."""
+        return {"out": self.out, "out_strides": self._sizes(self.out.strides)}
+
+    def _mask_strides(self) -> Shape:
+        return (
+            broadcast_strides(self.mask.shape, self._mask_shape()) if self.mask is not None else (0, 0, 0, 0)
         )
-        yield Dispatch(
-            kernel("attention_merge", WIDTH=width),
-            parts=parts,
-            out=self.out,
-            splits=splits,
-            split=LANES,
-            context=self.context,
-            steps=self._steps,
-            heads=self._heads,
-            out_strides=self._sizes(self.out.strides),
-            groups=(queries, 1, 1),
-        )
+
+    # Sizes ------------------------------------------------------------------------------------------
+
+    def _sizes(self, of: Shape) -> tuple[int, int, int]:
+        """(batch, step, head) of a shape or of strides."""
+        return (of[0], of[2], of[1]) if self.heads_first else (of[0], of[1], of[2])
+
+    @property
+    def _width(self) -> int:
+        return self.q.shape[3]
 
     @property
     def _steps(self) -> int:
@@ -97,52 +186,50 @@ class Attention:
     def _heads(self) -> int:
         return self._sizes(self.q.shape)[2]
 
+    @property
+    def _key_heads(self) -> int:
+        return self._sizes(self.k.shape)[2]
+
+    @property
+    def _heads_per_key(self) -> int:
+        return self._heads // self._key_heads
+
+    @property
+    def _keys(self) -> int:
+        """The longest context that the plan is made for."""
+        return min(bucket(self.context, BUCKET), self._sizes(self.k.shape)[1])
+
+    def _mask_shape(self) -> Shape:
+        return (self.q.shape[0], self._heads, self._steps, int(self.context))
+
+    def _fits_tiles(self, target: Target) -> bool:
+        """Whether the device has the workgroup memory and the loops that attention_tiled.wgsl takes."""
+        quads = self._width // 4
+        bytes_needed = 2 * TILE * (quads + 1) * 16 + TILE * (TILE + 1) * 4  # rows of q and of k or v, scores
+        own = -(-quads // 8)  # quads of the output per invocation
+        loops = -(-self._keys // TILE) * (65 + quads + 35 * own) + 2 * own
+        return bytes_needed <= target.workgroup_bytes_max and not 0 < target.loop_max < loops
+
     def _check(self) -> None:
-        heads, key_heads = self._heads, self._sizes(self.k.shape)[2]
-        fits = self.k.shape == self.v.shape and self.k.shape[3] == self.q.shape[3]
-        require(fits, "queries, keys and values must have one width", self.q, self.k, self.v)
-        grouped = key_heads > 0 and heads % key_heads == 0
-        require(grouped, "query heads must be a multiple of key heads", self.q, self.k)
-
-    def _declarations(self) -> dict[str, Any]:
-        declarations: dict[str, Any] = {"WIDTH": self.q.shape[3], "CAUSAL": self.causal}
-        if self.mask is None:
-            declarations["bias"] = "0.0"
-        elif self.mask.dtype is DType.BOOL:
-            declarations["bias"] = "select(-3.4028234e38, 0.0, mask[dot(place, params.mask_strides)] != M())"
-        return declarations
-
-    def _arguments(self) -> dict[str, Any]:
-        """What every kernel but the merge takes."""
-        return {
-            "q": self.q,
-            "k": self.k,
-            "v": self.v,
-            "mask": self.mask,
-            "steps": self._steps,
-            "heads_per_key": self._heads // self._sizes(self.k.shape)[2],
-            "context": self.context,
-            "start": self.start,
-            "scale": self.scale if self.scale is not None else self.q.shape[3] ** -0.5,
-            "q_strides": self._sizes(self.q.strides),
-            "k_strides": self._sizes(self.k.strides),
-            "v_strides": self._sizes(self.v.strides),
-            "mask_strides": self._mask_strides(),
-        }
-
-    def _sizes(self, of: Shape) -> tuple[int, int, int]:
-        """(batch, step, head) of a shape or of strides."""
-        return (of[0], of[2], of[1]) if self.heads_first else (of[0], of[1], of[2])
-
-    def _mask_strides(self) -> Shape:
-        if self.mask is None:
-            return (0, 0, 0, 0)
-        shape = (self.q.shape[0], self._heads, self._steps, int(self.context))
-        fits = broadcast(self.mask.shape, shape) == shape
-        require(fits, f"mask must broadcast to {list(shape)}", self.mask)
-        return broadcast_strides(self.mask.shape, shape)
+        q, k, v = self.q, self.k, self.v
+        require(k.shape == v.shape, "keys and values must have one shape", k, v)
+        require(q.shape[0] == k.shape[0], "queries and keys must have one batch size", q, k)
+        require(q.shape[3] == k.shape[3], "queries, keys and values must have one width", q, k, v)
+        require(q.shape[3] > 0, "heads must be at least one element wide", q, k, v)
+        grouped = self._key_heads > 0 and self._heads % self._key_heads == 0
+        require(grouped, "query heads must be a multiple of key heads", q, k)
+        if self.mask is not None:
+            kind = self.mask.dtype
+            require(kind.is_float or kind is DType.BOOL, "mask must hold floats or booleans", self.mask)
+            wide, sizes = self._mask_shape(), (1,) * (4 - self.mask.rank) + self.mask.shape
+            fits = len(sizes) == 4 and all(map(lambda size, to: size in (1, to), sizes, wide))
+            require(fits, f"mask must broadcast to [batch, heads, steps, keys] = {list(wide)}", self.mask)
 
 
-def _tile_bytes(width: int) -> int:
-    """Workgroup memory of attention_tiled.wgsl: two tiles of rows, and the scores."""
-    return 2 * TILE * (width // 4 + 1) * 16 + TILE * (TILE + 1) * 4
+def _chunks(count: int, floats: int, target: Target) -> Iterator[tuple[int, int]]:
+    """(first, how many) of queries that pass on `floats` numbers each, as many as there is memory for at a
+    time. Every first is a multiple of 4."""
+    room = min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * floats)
+    size = max(4, min(room, target.workgroups_max) // 4 * 4)
+    for first in range(0, count, size):
+        yield first, min(size, count - first)

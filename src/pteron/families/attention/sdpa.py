@@ -1,7 +1,7 @@
 """Scaled dot-product attention, with and without a cache that lives in the graph.
 
 Caches are [batch, capacity, heads, width]; a call writes its keys and values at [start, start + steps)
-and attends to all that is there so far.
+and attends to all that is there so far, its queries being as many as its keys.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require, same_shap
 
 
 def _require_rank(*operands: Operand) -> None:
+    """Each operand must have a batch, steps, heads and a width."""
     require(all(operand.rank == 4 for operand in operands), "attention takes tensors of rank 4", *operands)
 
 
@@ -58,7 +59,11 @@ def sdpa_with_kv_cache(
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
-    _require_rank(query, key, value)
+    _require_rank(query, key, value, key_cache, value_cache)
+    steps = query.shape[1]
+    require(key.shape[1] == steps, "queries and keys must have the same steps", query, key)
+    require(key.shape == value.shape, "keys and values must have one shape", key, value)
+    require(key_cache.shape == value_cache.shape, "both caches must have one shape", key_cache, value_cache)
     yield _write_cache(key, key_cache, start_pos)
     yield _write_cache(value, value_cache, start_pos)
     yield from Attention(
@@ -66,7 +71,7 @@ def sdpa_with_kv_cache(
         key_cache,
         value_cache,
         out,
-        context=start_pos + query.shape[1],
+        context=start_pos + steps,
         mask=attn_mask,
         scale=scale,
         start=start_pos,

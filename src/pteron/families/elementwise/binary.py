@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from pteron.families.elementwise.element import element
 from pteron.ops import Dispatch, Operand, define, require
 from pteron.ops.operand import compute_type
 from pteron.ops.shapes import broadcast_shape, broadcast_strides, collapse
@@ -23,8 +24,9 @@ def apply_binary(
     a_strides = broadcast_strides(a.shape, out.shape)
     b_strides = broadcast_strides(b.shape, out.shape)
     shape, (a_strides, b_strides) = collapse(out.shape, a_strides, b_strides)
+    compute = compute_type(a, b, out)
     yield Dispatch(
-        kernel("binary", T=compute_type(a, b, out), combine=f"R({expression})"),
+        kernel("binary", T=compute, combine=element(expression, compute, out)),
         a=a,
         b=b,
         out=out,
@@ -44,15 +46,28 @@ def binary(name: str, expression: str) -> None:
     define(name, "self other -> out", shape=broadcast_shape, compute=dispatches)
 
 
-binary("aten.bitwise_and.Tensor", "a & b")
-binary("aten.bitwise_or.Tensor", "a | b")
-binary("aten.logical_and.default", "select(T(0), T(1), a != T(0) && b != T(0))")
-binary("aten.logical_or.default", "select(T(0), T(1), a != T(0) || b != T(0))")
+binary("aten.logical_and.default", "a != T(0) && b != T(0)")
+binary("aten.logical_or.default", "a != T(0) || b != T(0)")
 binary("aten.div.Tensor", "a / b")
 binary("aten.minimum.default", "select(select(b, a, a < b), a, is_nan(f32(a)))")
 binary("aten.mul.Tensor", "a * b")
 for _word, _sign in [("eq", "=="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")]:
     binary(f"aten.{_word}.Tensor", f"a {_sign} b")
+
+
+def bitwise(name: str, expression: str) -> None:
+    """An operator on the bits of two tensors."""
+
+    def dispatches(a: Operand, b: Operand, out: Operand) -> Iterator[Dispatch]:
+        whole = compute_type(a, b, out) == "i32"
+        require(whole, "bitwise operators take integers or booleans", a, b, out)
+        return apply_binary(expression, a, b, out)
+
+    define(name, "self other -> out", shape=broadcast_shape, compute=dispatches)
+
+
+bitwise("aten.bitwise_and.Tensor", "a & b")
+bitwise("aten.bitwise_or.Tensor", "a | b")
 
 
 def scaled(name: str, expression: str) -> None:
@@ -72,15 +87,17 @@ _FLOORED = "a / b - select(0, 1, a / b * b != a && (a < 0) != (b < 0))"
 _DIVISIONS: dict[tuple[str | None, str], str] = {
     (None, "f32"): "a / b",
     ("trunc", "f32"): "trunc(a / b)",
-    ("floor", "f32"): "floor(a / b)",
+    ("floor", "f32"): "floor_quotient(a, b)",
     ("trunc", "i32"): "a / b",
     ("floor", "i32"): _FLOORED,
 }
 
 
 def _div_mode(a: Operand, b: Operand, rounding_mode: str | None, out: Operand) -> Iterator[Dispatch]:
+    modes = (None, "trunc", "floor")
+    require(rounding_mode in modes, f"rounding_mode must be one of {modes}, not {rounding_mode!r}", a, b)
     key = (rounding_mode, compute_type(a, b, out))
-    require(key in _DIVISIONS, f"div with rounding_mode {rounding_mode!r} into {out.dtype}", a, b)
+    require(key in _DIVISIONS, "quotients that are not rounded are floats: the output must be", a, b, out)
     return apply_binary(_DIVISIONS[key], a, b, out)
 
 

@@ -1,5 +1,6 @@
 //! use index
 //! use math
+//! loops: rank
 // out[i] = combine(a[i], b[i]) with broadcasting. One invocation computes one element, in T whatever the
 // stored types are. Sizes and strides describe the walk over the output, merged to as few dims as possible.
 alias A = f32;

@@ -1,14 +1,16 @@
 """Operators of one tensor, with a number or two where they take them.
 
 An operator here is one line: its name, what it takes, and the WGSL expression of one element. Floats are
-computed in f32 and integers in i32, whatever width they are stored in.
+computed in f32 and integers in i32, whatever width they are stored in; an operator that PyTorch computes in
+floats takes integers too, where its output is of floats.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
+from pteron.dtypes import DType
+from pteron.families.elementwise.element import element
 from pteron.ops import Dispatch, Operand, define, require, same_shape
 from pteron.ops.operand import compute_type
 from pteron.wgsl import Kernels
@@ -34,7 +36,7 @@ def apply_unary(
     is_integer = compute_type(x, out) == "i32" and first == _saturate(first)
     compute, scalar = ("i32", "params.integer") if is_integer else ("f32", "params.first")
     yield Dispatch(
-        kernel("unary", T=compute, apply=f"R({expression.replace('{p}', scalar)})"),
+        kernel("unary", T=compute, apply=element(expression.replace("{p}", scalar), compute, out)),
         x=x,
         out=out,
         count=x.numel,
@@ -45,21 +47,27 @@ def apply_unary(
     )
 
 
-def unary(name: str, expression: str) -> None:
-    """An operator of one tensor `x`."""
-    define(name, "self -> out", shape=same_shape, compute=partial(apply_unary, expression))
+def unary(name: str, expression: str, whole: str | None = None) -> None:
+    """An operator of one tensor `x`; `whole` is the expression of one element that is an integer."""
+
+    def dispatches(x: Operand, out: Operand) -> Iterator[Dispatch]:
+        if compute_type(x, out) == "f32":
+            return apply_unary(expression, x, out)
+        require(whole is not None, "the operator computes floats: its output must hold them", x, out)
+        return apply_unary(whole or expression, x, out)
+
+    define(name, "self -> out", shape=same_shape, compute=dispatches)
 
 
-unary("aten.abs.default", "abs(x)")
-unary("aten.bitwise_not.default", "1 - x")
+unary("aten.abs.default", "abs(x)", "abs(x)")
 unary("aten.cos.default", "cos(x)")
 unary("aten.exp.default", "exp(x)")
 unary("aten.hardswish.default", "x * at_most(at_least(x + 3.0, 0.0), 6.0) / 6.0")
 unary("aten.log10.default", "log(x) * 0.4342944819032518")
-unary("aten.logical_not.default", "1 - x")
-unary("aten.neg.default", "-x")
-unary("aten.relu.default", "at_least(x, 0.0)")
-unary("aten.round.default", "round(x)")
+unary("aten.logical_not.default", "x == 0.0", "x == 0")
+unary("aten.neg.default", "-x", "-x")
+unary("aten.relu.default", "at_least(x, 0.0)", "max(x, 0)")
+unary("aten.round.default", "round(x)", "x")
 unary("aten.rsqrt.default", "inverseSqrt(x)")
 unary("aten.sigmoid.default", "1.0 / (1.0 + exp(-x))")
 unary("aten.sin.default", "sin(x)")
@@ -67,30 +75,40 @@ unary("aten.sqrt.default", "sqrt(x)")
 unary("aten.tanh.default", "tanh_safe(x)")
 
 
+def _bitwise_not(x: Operand, out: Operand) -> Iterator[Dispatch]:
+    require(not x.dtype.is_float, "bitwise_not takes integers or booleans", x)
+    return apply_unary("1 - x" if x.dtype is DType.BOOL else "~x", x, out)
+
+
+define("aten.bitwise_not.default", "self -> out", shape=same_shape, compute=_bitwise_not)
+
+
 # One tensor and scalars -------------------------------------------------------------------------
 
 
-def scalar(name: str, signature: str, expression: str) -> None:
-    """An operator of one tensor `x` and one or two numbers."""
+def scalar(name: str, signature: str, expression: str, *, floats: bool = False) -> None:
+    """An operator of one tensor `x` and one or two numbers; some take no integers."""
 
     def dispatches(x: Operand, *rest: object) -> Iterator[Dispatch]:
         *numbers, out = rest
         assert isinstance(out, Operand)
+        require(x.dtype.is_float or not floats, "the operator takes floats", x)
         return apply_unary(expression, x, out, *(float(n) for n in numbers))  # type: ignore[arg-type]
 
     define(name, signature, shape=same_shape, compute=dispatches)
 
 
-scalar("aten.hardshrink.default", "self lambd:number -> out", "select(x, 0.0, abs(x) <= params.first)")
 scalar(
-    "aten.hardtanh.default",
-    "self min_val:number max_val:number -> out",
-    "at_least(at_most(x, params.second), params.first)",
+    "aten.hardshrink.default",
+    "self lambd:number -> out",
+    "select(x, 0.0, abs(x) <= params.first)",
+    floats=True,
 )
 scalar(
     "aten.leaky_relu.default",
     "self negative_slope:number -> out",
     "select(x, x * params.first, x < 0.0)",
+    floats=True,
 )
 for _word, _sign in [("eq", "=="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")]:
     scalar(f"aten.{_word}.Scalar", "self other:number -> out", f"x {_sign} {{p}}")
@@ -109,6 +127,18 @@ def _clamp(x: Operand, low: float | None, high: float | None, out: Operand) -> I
     return apply_unary(expression, x, out, low or 0.0, high or 0.0)
 
 
+def _hardtanh(x: Operand, low: float, high: float, out: Operand) -> Iterator[Dispatch]:
+    if compute_type(x, out) == "i32":
+        return apply_unary(f"max(min(x, {_saturate(high)}), {_saturate(low)})", x, out)
+    return apply_unary("at_least(at_most(x, params.second), params.first)", x, out, float(low), float(high))
+
+
+define(
+    "aten.hardtanh.default",
+    "self min_val:number max_val:number -> out",
+    shape=same_shape,
+    compute=_hardtanh,
+)
 define("aten.clamp.default", "self min:number? max:number? -> out", shape=same_shape, compute=_clamp)
 
 _GELU = {
@@ -130,7 +160,12 @@ _POWERS = {1.0: "x", 2.0: "x * x", 3.0: "x * x * x", 0.5: "sqrt(x)", -1.0: "1.0 
 
 def _pow_scalar(x: Operand, exponent: float, out: Operand) -> Iterator[Dispatch]:
     integers = compute_type(x, out) == "i32"
-    require(not integers or exponent >= 0, f"integers to the power of {exponent}", x)
+    stays_whole = exponent >= 0 and exponent == _saturate(exponent)
+    require(
+        not integers or stays_whole,
+        f"integers to the power of {exponent}: the exponent must be a whole number from 0 on",
+        x,
+    )
     general = "integer_power(x, {p})" if integers else "power(x, {p})"
     return apply_unary(_POWERS.get(float(exponent), general), x, out, float(exponent))
 

@@ -1,4 +1,5 @@
 //! use index
+//! loops: rank
 // out[i] = a[i] where condition[i] holds, b[i] elsewhere, with broadcasting. One invocation computes one
 // element. Sizes and strides describe the walk over the output, merged to as few dims as possible.
 alias C = u32;

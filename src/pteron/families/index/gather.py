@@ -1,7 +1,8 @@
 """Operators that pick slices of a tensor by index.
 
 An index out of range is an error in PyTorch. A GPU cannot raise one, so the slice becomes NaN (zero for
-integers), which no later operator hides.
+integers), which no later operator hides. Negative indices count from the end in index.Tensor, and are out of
+range in embedding, index_select and gather, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 
-def _gather(x: Operand, dim: int, indices: Operand, out: Operand) -> Iterator[Dispatch]:
+def _gather(
+    x: Operand, dim: int, indices: Operand, out: Operand, *, from_end: bool = False
+) -> Iterator[Dispatch]:
+    """Slices of x along `dim`; `from_end` lets negative indices count from there."""
+    picked = kernel("gather", FROM_END=from_end)
     yield Dispatch(
-        kernel("gather") if x.dtype.is_float else kernel("gather", missing="X()"),
+        picked if x.dtype.is_float else picked.specialise(missing="X()"),
         x=x,
         indices=indices,
         out=out,
@@ -74,7 +79,7 @@ def _index_shape(x: Operand, indices: Sequence[Operand | None]) -> Shape:
 @op("aten.index.Tensor", "self indices:tensors -> out", shape=_index_shape)
 def index(x: Operand, indices: Sequence[Operand | None], out: Operand) -> Iterator[Dispatch]:
     dim, picks = _only_index(x, indices)
-    return _gather(x, dim, picks, out)
+    return _gather(x, dim, picks, out, from_end=True)
 
 
 def _gather_shape(x: Operand, dim: int, index: Operand, sparse_grad: object) -> Shape:

@@ -1,10 +1,11 @@
 //! use index
-//! use math
+//! use nan
 // out[o, i, j] = x[o, indices[i], j]: whole slices of a dim, picked by index. One invocation moves one
-// element. An index counts from the end where it is negative; one that is out of range gives `missing`.
+// element. An index that is out of range gives `missing`.
 alias X = f32;
 alias I = i32;
 const WORKGROUP = 64u;
+const FROM_END = false; // negative indices count from the end of the dim
 
 struct Params {
   count: u32,
@@ -28,7 +29,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let pick = i / params.inner % params.picks;
   let outer = i / params.inner / params.picks;
   var index = i32(indices[pick]);
-  if (index < 0) { index += i32(params.size); }
+  if (FROM_END && index < 0) { index += i32(params.size); }
   if (index < 0 || index >= i32(params.size)) {
     out[i] = missing();
   } else {

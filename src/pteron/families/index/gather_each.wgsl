@@ -1,8 +1,8 @@
 //! use index
-//! use math
+//! use nan
+//! loops: rank
 // out[i] = x[i with its position along one dim replaced by indices[i]], for every index i of `shape`. One
-// invocation moves one element. An index counts from the end where it is negative; one that is out of
-// range gives `missing`.
+// invocation moves one element. An index that is out of range gives `missing`.
 alias X = f32;
 alias I = i32;
 const WORKGROUP = 64u;
@@ -35,8 +35,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     base += rest % size * params.x_strides[axis / 4u][axis % 4u];
     rest /= size;
   }
-  var index = i32(indices[i]);
-  if (index < 0) { index += i32(params.size); }
+  let index = i32(indices[i]);
   if (index < 0 || index >= i32(params.size)) {
     out[i] = missing();
   } else {

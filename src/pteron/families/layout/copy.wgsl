@@ -1,4 +1,5 @@
 //! use index
+//! loops: rank
 // out[out_offset + Σ iₐ·out_strideₐ] = convert(x[x_offset + Σ iₐ·x_strideₐ]) for every index i of `shape`.
 // One invocation moves one element. Strides may be zero (a broadcast) or negative (a flip).
 alias X = f32;

@@ -12,7 +12,8 @@ from pteron.ops import AnyInt, Dispatch, Operand, op, require
 
 def _borders(x: Operand, pad: Sequence[AnyInt]) -> list[tuple[int, int]]:
     """(before, after) of each dim; `pad` names them from the last dim on. Negative borders crop."""
-    require(len(pad) % 2 == 0 and len(pad) <= 2 * x.rank, f"pad by {list(pad)}", x)
+    paired = len(pad) % 2 == 0 and len(pad) <= 2 * x.rank
+    require(paired, f"pad by {list(pad)}: it takes two borders per dim, from the last on", x)
     sizes = [int(size) for size in pad]
     given = list(zip(sizes[::2], sizes[1::2], strict=True))
     return [(0, 0)] * (x.rank - len(given)) + given[::-1]

@@ -26,12 +26,16 @@ def _permute(x: Operand, dims: Sequence[int], out: Operand) -> Iterator[Dispatch
 
 define("aten.permute.default", "self dims:ints -> out", shape=_permuted, compute=_permute)
 define("aten.permute_copy.default", "self dims:ints -> out", shape=_permuted, compute=_permute)
-define(
-    "aten.t_copy.default",
-    "self -> out",
-    shape=lambda x: x.shape[::-1],
-    compute=lambda x, out: [copy_strided(x, out, out.shape, x.strides[::-1], out.strides)],
-)
+
+
+def _transposed(x: Operand) -> Shape:
+    require(x.rank <= 2, "t takes at most two dims", x)
+    return x.shape[::-1]
+
+
+@op("aten.t_copy.default", "self -> out", shape=_transposed)
+def _transpose(x: Operand, out: Operand) -> Iterator[Dispatch]:
+    yield copy_strided(x, out, out.shape, x.strides[::-1], out.strides)
 
 
 def _replaced(shape: Shape, dim: int, size: AnyInt) -> tuple[AnyInt, ...]:
@@ -77,7 +81,7 @@ def _slice(
 def _select_shape(x: Operand, dim: int, index: AnyInt) -> Shape:
     at = axis(dim, x.rank)
     size = x.shape[at] if x.rank else 0
-    require(index >= -size and index < size, f"select of dim {dim} at {index}", x)
+    require(index >= -size and index < size, f"select of dim {dim} at {index}: there are {size} places", x)
     return x.shape[:at] + x.shape[at + 1 :]
 
 
@@ -100,7 +104,7 @@ def _flip(x: Operand, dims: Sequence[int], out: Operand) -> Iterator[Dispatch]:
 def _expand_shape(x: Operand, size: Sequence[AnyInt], implicit: bool = False) -> Shape:
     sizes = [int(length) for length in size]
     lead = len(sizes) - x.rank
-    require(lead >= 0, f"expand to {sizes}", x)
+    require(lead >= 0, f"expand to {sizes}: no dim of x may be left out", x)
     aligned = (1,) * lead + x.shape
     result = tuple(old if new == -1 else new for old, new in zip(aligned, sizes, strict=True))
     fits = all(old in (1, new) for old, new in zip(aligned, result, strict=True))
@@ -114,7 +118,7 @@ def _expand(x: Operand, size: Sequence[AnyInt], implicit: bool, out: Operand) ->
 
 
 def _repeat_shape(x: Operand, repeats: Sequence[AnyInt]) -> Shape:
-    require(len(repeats) >= x.rank, f"repeat by {list(repeats)}", x)
+    require(len(repeats) >= x.rank, f"repeat by {list(repeats)}: each dim of x takes a number", x)
     aligned = (1,) * (len(repeats) - x.rank) + x.shape
     return tuple(int(times) * size for times, size in zip(repeats, aligned, strict=True))
 
@@ -136,13 +140,16 @@ def _nonempty(tensors: Sequence[Operand]) -> list[Operand]:
 
 
 def _cat_shape(tensors: Sequence[Operand], dim: int) -> Shape:
-    require(bool(tensors) and None not in tensors, "cat of nothing", *tensors)
+    require(
+        bool(tensors) and None not in tensors, "cat takes one tensor or more, each of them given", *tensors
+    )
     parts = _nonempty(tensors)
     at = axis(dim, parts[0].rank)
     for part in parts:
         require(part.rank == parts[0].rank, "cat takes tensors of one rank", *parts)
         others = part.shape[:at] + part.shape[at + 1 :]
-        require(others == parts[0].shape[:at] + parts[0].shape[at + 1 :], f"cat along dim {dim}", *parts)
+        same = others == parts[0].shape[:at] + parts[0].shape[at + 1 :]
+        require(same, f"cat along dim {dim}: all other dims must be equal", *parts)
     total = sum(part.shape[at] for part in parts)
     return (*parts[0].shape[:at], total, *parts[0].shape[at + 1 :])
 
@@ -157,7 +164,8 @@ def _cat(tensors: Sequence[Operand], dim: int, out: Operand) -> Iterator[Dispatc
 
 def _split_shapes(x: Operand, split_sizes: Sequence[AnyInt], dim: int) -> list[Shape]:
     at, sizes = axis(dim, x.rank), [int(size) for size in split_sizes]
-    require(sum(sizes) == x.shape[at], f"split dim {dim} into {sizes}", x)
+    fits = sum(sizes) == x.shape[at]
+    require(fits, f"split dim {dim} into {sizes}: they must add up to {x.shape[at]}", x)
     return [(*x.shape[:at], size, *x.shape[at + 1 :]) for size in sizes]
 
 
@@ -172,7 +180,8 @@ def _split(x: Operand, split_sizes: Sequence[AnyInt], dim: int, *outputs: Operan
 def _unfold_shape(x: Operand, dimension: int, size: int, step: int) -> Shape:
     at = axis(dimension, x.rank)
     fits = x.rank > 0 and 0 <= size <= x.shape[at] and step > 0
-    require(fits, f"unfold dim {dimension} into windows of {size} by steps of {step}", x)
+    windows = f"unfold dim {dimension} into windows of {size} by steps of {step}"
+    require(fits, f"{windows}: a window must fit into the dim, a step be positive", x)
     return (*x.shape[:at], (x.shape[at] - size) // step + 1, *x.shape[at + 1 :], size)
 
 

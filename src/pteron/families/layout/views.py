@@ -23,7 +23,8 @@ def _view_shape(x: Operand, size: Sequence[AnyInt]) -> Shape:
     sizes = [int(length) for length in size]
     known = numel(tuple(length for length in sizes if length != -1))
     if -1 in sizes:
-        require(sizes.count(-1) == 1 and known > 0 and x.numel % known == 0, f"view as {sizes}", x)
+        open_size = sizes.count(-1) == 1 and known > 0 and x.numel % known == 0
+        require(open_size, f"view as {sizes}: the other sizes must leave a whole number for the one -1", x)
         sizes[sizes.index(-1)] = x.numel // known
     require(numel(tuple(sizes)) == x.numel, f"view as {sizes} must keep the number of elements", x)
     return tuple(sizes)

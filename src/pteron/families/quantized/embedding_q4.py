@@ -1,4 +1,7 @@
-"""Embeddings with 4-bit weights in groups, each group with a scale of its own."""
+"""Embeddings with 4-bit weights in groups, each group with a scale of its own.
+
+An index that is negative or beyond the last row gives a row of NaNs, as in `aten.embedding`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,11 @@ kernel = Kernels(__name__)
 def _embedding_shape(
     weight: Operand, scales: Operand, group_size: AnyInt, indices: Operand, linear: bool
 ) -> Shape:
-    require(weight.rank == 2 and weight.shape[1] % 4 == 0, "weight must be [rows, width / 2]", weight)
+    require(
+        weight.rank == 2 and weight.shape[1] % 4 == 0,
+        "weight must be [rows, width / 2], width a multiple of 8",
+        weight,
+    )
     return (*indices.shape, 2 * weight.shape[1])
 
 

@@ -1,6 +1,7 @@
 //! use index
-//! use math
+//! use nan
 //! use nibbles
+//! loops: 4
 // out[i, k] = w[indices[i], k] · scale[indices[i], k / group], w in 4 bits. One invocation unpacks one
 // word: eight elements. An index out of range gives NaN.
 alias I = i32;

@@ -1,4 +1,5 @@
 //! use nan
+//! loops: 31 + 32
 // Functions that WGSL lacks, or leaves open at the edges of their domain.
 
 // Bounds that let a NaN pass. Drivers may turn a plain comparison into min or max, which drop it.
@@ -41,4 +42,43 @@ fn integer_power(x: i32, y: i32) -> i32 {
     square *= square;
   }
   return result;
+}
+
+// The remainder of x / y with the sign of x, to the last bit, for numbers with y other than zero: a long
+// division of the significands, eight bits at a time. 254 - 1 bits at most are left: 32 rounds.
+fn remainder(x: f32, y: f32) -> f32 {
+  let sign = bitcast<u32>(x) & 0x80000000u;
+  let a = bitcast<u32>(x) & 0x7fffffffu;
+  let b = bitcast<u32>(y) & 0x7fffffffu;
+  if (a < b) { return x; }
+  let exponent = max(b >> 23u, 1u); // of subnormal numbers too
+  let divisor = significand(b);
+  var rest = significand(a) % divisor;
+  var left = max(a >> 23u, 1u) - exponent;
+  while (left > 0u) {
+    let bits = min(left, 8u);
+    rest = (rest << bits) % divisor;
+    left -= bits;
+  }
+  if (rest == 0u) { return bitcast<f32>(sign); }
+  let shift = min(countLeadingZeros(rest) - 8u, exponent - 1u);
+  rest <<= shift;
+  let is_subnormal = rest < 0x800000u;
+  return bitcast<f32>(sign | (rest & 0x7fffffu) | select((exponent - shift) << 23u, 0u, is_subnormal));
+}
+
+// The 24 bits whose product with a power of two is a number without its sign.
+fn significand(bits: u32) -> u32 { return (bits & 0x7fffffu) | select(0x800000u, 0u, bits < 0x800000u); }
+
+// The largest whole number that is not above x / y, found from the remainder as PyTorch finds it: a quotient
+// that rounds up to a whole number does not count as one, and that of an infinity is NaN.
+fn floor_quotient(x: f32, y: f32) -> f32 {
+  if (y == 0.0) { return x / y; }
+  if (is_nan(y) || !is_finite(x)) { return nan(); }
+  let rest = remainder(x, y);
+  var quotient = (x - rest) / y;
+  if (rest != 0.0 && (y < 0.0) != (rest < 0.0)) { quotient -= 1.0; }
+  if (quotient == 0.0) { return bitcast<f32>((bitcast<u32>(x) ^ bitcast<u32>(y)) & 0x80000000u); }
+  let below = floor(quotient);
+  return select(below, below + 1.0, quotient - below > 0.5);
 }

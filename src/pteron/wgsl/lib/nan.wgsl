@@ -1,9 +1,19 @@
-// NaNs by their bits: compilers may take floats for numbers, and then `x != x` is false for all of them.
+// NaNs and infinities by their bits: compilers may take floats for finite numbers, and then `x != x` is false
+// for all of them.
 
-// A value, so that no compiler folds it: constant NaNs are errors.
+// Values, so that no compiler folds them: constants that are not numbers are errors.
 fn nan() -> f32 {
   var bits = 0x7fc00000u;
   return bitcast<f32>(bits);
 }
+fn minus_infinity() -> f32 {
+  var bits = 0xff800000u;
+  return bitcast<f32>(bits);
+}
 
 fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
+fn is_finite(x: f32) -> bool { return (bitcast<u32>(x) & 0x7f800000u) < 0x7f800000u; }
+
+// Whether a score takes no part in a softmax: drivers may give exp(-∞) a value above zero.
+fn is_hidden(score: f32) -> bool { return bitcast<u32>(score) == 0xff800000u; }
+fn are_hidden(scores: vec4<f32>) -> vec4<bool> { return bitcast<vec4<u32>>(scores) == vec4(0xff800000u); }

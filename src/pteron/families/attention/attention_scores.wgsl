@@ -1,0 +1,96 @@
+//! use index
+//! use nan
+//! loops: WIDTH
+//! extent q: (ceil(first + slots, pitch * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
+//! extent k: (ceil(first + slots, pitch * key_heads) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + WIDTH
+//! extent mask: (ceil(first + slots, pitch * key_heads) - 1) * mask_strides[0] + (key_heads * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
+//! extent scores: slots * keys
+// scores = scale · q·kᵀ + bias, -∞ where a query does not see a key. One invocation takes four queries that
+// share a key head, and four keys: loads are what software adapters spend their time on, and each serves four
+// times. attention_values.wgsl goes on from here. Tensors are addressed by the strides of (batch, step,
+// head); a head's elements are contiguous. Scores are [slots, keys], a query in each slot; what no query of
+// the four sees is not written.
+alias Q = f32;
+alias K = f32;
+alias M = f32;
+const WORKGROUP = 64u;
+const WIDTH = 64u; // elements per head
+const CAUSAL = true; // query s sees the context up to start + s
+
+struct Params {
+  first: u32, // slot of those that this launch takes
+  slots: u32, // in this launch, a multiple of 4
+  pitch: u32, // slots per key head, a multiple of 4; those past its queries repeat the last
+  keys: u32, // that a row of scores has room for, a multiple of 4
+  steps: u32,
+  key_heads: u32,
+  heads_per_key: u32, // query heads that share a key head
+  context: i32, // keys to attend to
+  start: i32, // position of the first step
+  scale: f32,
+  q_strides: vec3<u32>,
+  k_strides: vec3<u32>,
+  mask_strides: vec4<u32>, // of (batch, head, step, key)
+}
+
+@group(0) @binding(0) var<storage, read> q: array<Q>;
+@group(0) @binding(1) var<storage, read> k: array<K>;
+@group(0) @binding(2) var<storage, read> mask: array<M>;
+@group(0) @binding(3) var<storage, read_write> scores: array<f32>;
+@group(0) @binding(4) var<uniform> params: Params;
+
+fn bias(place: vec4<u32>) -> f32 { return f32(mask[dot(place, params.mask_strides)]); }
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let i = flat_index(id, groups);
+  let key = 4u * (i % (params.keys / 4u));
+  let slot = 4u * (i / (params.keys / 4u));
+  if (slot >= params.slots || key >= u32(params.context)) { return; }
+  let key_head = (params.first + slot) / params.pitch % params.key_heads;
+  let batch = (params.first + slot) / params.pitch / params.key_heads;
+  let last = params.heads_per_key * params.steps - 1u;
+  let order = min((params.first + slot) % params.pitch + vec4(0u, 1u, 2u, 3u), vec4(last));
+  let steps = order / params.heads_per_key;
+  let heads = key_head * params.heads_per_key + order % params.heads_per_key;
+  var seen = vec4(params.context); // where the keys of each query end
+  if (CAUSAL) { seen = min(seen, params.start + vec4<i32>(steps) + 1); }
+  if (key >= u32(seen.w)) { return; } // the last of them sees the most
+
+  let q_base = batch * params.q_strides.x + steps * params.q_strides.y + heads * params.q_strides.z;
+  let keys = min(key + vec4(0u, 1u, 2u, 3u), vec4(u32(params.context) - 1u));
+  let k_base = dot(vec3(batch, 0u, key_head), params.k_strides) + keys * params.k_strides.y;
+  var sums = mat4x4<f32>(); // a column for each query
+  for (var d = 0u; d < WIDTH; d++) {
+    let at = k_base + d;
+    let column = vec4(f32(k[at.x]), f32(k[at.y]), f32(k[at.z]), f32(k[at.w]));
+    sums[0] += f32(q[q_base.x + d]) * column;
+    sums[1] += f32(q[q_base.y + d]) * column;
+    sums[2] += f32(q[q_base.z + d]) * column;
+    sums[3] += f32(q[q_base.w + d]) * column;
+  }
+  leave(slot, key, seen.x, sums[0] * params.scale + biases(batch, heads.x, steps.x, keys));
+  leave(slot + 1u, key, seen.y, sums[1] * params.scale + biases(batch, heads.y, steps.y, keys));
+  leave(slot + 2u, key, seen.z, sums[2] * params.scale + biases(batch, heads.z, steps.z, keys));
+  leave(slot + 3u, key, seen.w, sums[3] * params.scale + biases(batch, heads.w, steps.w, keys));
+}
+
+// What the mask adds to the scores of four keys.
+fn biases(batch: u32, head: u32, step: u32, keys: vec4<u32>) -> vec4<f32> {
+  return vec4(
+    bias(vec4(batch, head, step, keys.x)),
+    bias(vec4(batch, head, step, keys.y)),
+    bias(vec4(batch, head, step, keys.z)),
+    bias(vec4(batch, head, step, keys.w)),
+  );
+}
+
+// Write the scores of four keys.
+fn leave(slot: u32, key: u32, seen: i32, found: vec4<f32>) {
+  let shown = select(vec4(minus_infinity()), found, i32(key) + vec4(0, 1, 2, 3) < vec4(seen));
+  let at = slot * params.keys + key;
+  scores[at] = shown.x;
+  scores[at + 1u] = shown.y;
+  scores[at + 2u] = shown.z;
+  scores[at + 3u] = shown.w;
+}

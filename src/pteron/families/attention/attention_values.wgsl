@@ -1,0 +1,109 @@
+//! use index
+//! use nan
+//! loops: ceil(keys, 4) + 4 * 5
+//! extent scores: slots * keys
+//! extent v: (ceil(first + slots, pitch * key_heads) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + WIDTH
+//! extent out: (ceil(first + slots, pitch * key_heads) - 1) * out_strides[0] + (steps - 1) * out_strides[1] + (key_heads * heads_per_key - 1) * out_strides[2] + WIDTH
+// out = softmax(scores) · v, NaN where a query sees no key. One invocation takes four queries that share a
+// key head, and four of their elements. It walks the keys once, four at a time, keeping the running maxima
+// and rescaling what it has gathered. Scores are those of attention_scores.wgsl.
+alias K = f32;
+alias R = f32;
+const WORKGROUP = 64u;
+const WIDTH = 64u; // elements per head
+const CAUSAL = true; // query s sees the context up to start + s
+
+struct Params {
+  first: u32, // slot of those that this launch takes
+  slots: u32, // in this launch, a multiple of 4
+  pitch: u32, // slots per key head, a multiple of 4; those past its queries are not used
+  keys: u32, // that a row of scores has room for, a multiple of 4
+  steps: u32,
+  key_heads: u32,
+  heads_per_key: u32, // query heads that share a key head
+  context: i32, // keys to attend to
+  start: i32, // position of the first step
+  v_strides: vec3<u32>, // of (batch, step, head), in elements
+  out_strides: vec3<u32>,
+}
+
+@group(0) @binding(0) var<storage, read> scores: array<f32>;
+@group(0) @binding(1) var<storage, read> v: array<K>;
+@group(0) @binding(2) var<storage, read_write> out: array<R>;
+@group(0) @binding(3) var<uniform> params: Params;
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let i = flat_index(id, groups);
+  let quads = (WIDTH + 3u) / 4u;
+  let slot = 4u * (i / quads);
+  if (slot >= params.slots) { return; }
+  let columns = 4u * (i % quads) + vec4(0u, 1u, 2u, 3u);
+  let key_head = (params.first + slot) / params.pitch % params.key_heads;
+  let batch = (params.first + slot) / params.pitch / params.key_heads;
+  let order = (params.first + slot) % params.pitch;
+  let last = params.heads_per_key * params.steps - 1u;
+  var end = min(params.context, i32(params.keys)); // of the keys that the last of the queries sees
+  if (CAUSAL) { end = min(end, params.start + i32(min(order + 3u, last) / params.heads_per_key) + 1); }
+
+  let v_base = dot(vec3(batch, 0u, key_head), params.v_strides) + min(columns, vec4(WIDTH - 1u));
+  var most = vec4(-3.4028234e38);
+  var total = vec4(0.0);
+  var gathered = mat4x4<f32>(); // a column for each query
+  for (var key = 0u; key < u32(end); key += 4u) {
+    let a = scores_of(slot, key);
+    let b = scores_of(slot + 1u, key);
+    let c = scores_of(slot + 2u, key);
+    let d = scores_of(slot + 3u, key);
+    let raised = max(most, vec4(greatest(a), greatest(b), greatest(c), greatest(d)));
+    let shrink = exp(most - raised);
+    let shares = mat4x4(
+      share(a, raised.x),
+      share(b, raised.y),
+      share(c, raised.z),
+      share(d, raised.w),
+    );
+    let rows = min(key + vec4(0u, 1u, 2u, 3u), vec4(u32(params.context) - 1u)) * params.v_strides.y;
+    // A column for each key.
+    let values = mat4x4(
+      values_at(v_base + rows.x),
+      values_at(v_base + rows.y),
+      values_at(v_base + rows.z),
+      values_at(v_base + rows.w),
+    );
+    let fresh = values * shares;
+    gathered[0] = gathered[0] * shrink.x + fresh[0];
+    gathered[1] = gathered[1] * shrink.y + fresh[1];
+    gathered[2] = gathered[2] * shrink.z + fresh[2];
+    gathered[3] = gathered[3] * shrink.w + fresh[3];
+    total = total * shrink + vec4(1.0) * shares;
+    most = raised;
+  }
+  for (var query = 0u; query < 4u; query++) {
+    if (order + query > last) { return; }
+    let step = (order + query) / params.heads_per_key;
+    let head = key_head * params.heads_per_key + (order + query) % params.heads_per_key;
+    let base = dot(vec3(batch, step, head), params.out_strides);
+    let mean = select(gathered[query] / total[query], vec4(nan()), total[query] == 0.0);
+    for (var e = 0u; e < 4u; e++) {
+      if (columns[e] < WIDTH) { out[base + columns[e]] = R(mean[e]); }
+    }
+  }
+}
+
+// The scores of a query for four keys.
+fn scores_of(slot: u32, key: u32) -> vec4<f32> {
+  let at = slot * params.keys + key;
+  return vec4(scores[at], scores[at + 1u], scores[at + 2u], scores[at + 3u]);
+}
+
+fn greatest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
+
+// What keys take part with, before it is divided by the sum over all keys.
+fn share(found: vec4<f32>, most: f32) -> vec4<f32> {
+  return select(exp(found - most), vec4(0.0), are_hidden(found));
+}
+
+fn values_at(at: vec4<u32>) -> vec4<f32> {
+  return vec4(f32(v[at.x]), f32(v[at.y]), f32(v[at.z]), f32(v[at.w]));
+}

@@ -29,8 +29,7 @@ fn row_sum(value: Lane, local: u32) -> Lane {
 
 // The largest `value` over a row's lanes, given to all of them; a NaN stays one.
 fn row_max(value: Lane, local: u32) -> Lane {
-  var part = subgroupMax(value);
-  if (subgroupAny(is_nan(f32(value)))) { part = subgroupAdd(value); } // a sum with a NaN in it is one
+  let part = select(subgroupMax(value), Lane(nan()), subgroupAny(is_nan(f32(value))));
   if (SUBGROUPS == 1u) { return part; }
   if (local % 32u == 0u) { row_values[local / 32u] = part; }
   workgroupBarrier();

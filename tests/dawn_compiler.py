@@ -41,22 +41,31 @@ class DawnCompiler:
         self._found: dict[str, tuple[str, ...]] = {}
 
     @staticmethod
-    @cache
     def shared() -> DawnCompiler:
-        """The one of this process."""
-        return DawnCompiler()
+        """The one of this process, or a DawnMissingError."""
+        found = _open()
+        if isinstance(found, DawnMissingError):
+            raise found
+        return found
 
     def complaints(self, module: Module) -> tuple[str, ...]:
         """What Dawn has against a kernel, each text being compiled once."""
-        source = module.portable_source
-        if source not in self._found:
+        if module.source not in self._found:
             assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps(source) + "\n")
+            self._process.stdin.write(json.dumps(module.portable_source) + "\n")
             self._process.stdin.flush()
             told = json.loads(self._read())
-            self._found[source] = tuple(f"{module.kernel}: {complaint}" for complaint in told)
-        return self._found[source]
+            self._found[module.source] = tuple(f"{module.kernel}: {complaint}" for complaint in told)
+        return self._found[module.source]
 
     def _read(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
+
+
+@cache
+def _open() -> DawnCompiler | DawnMissingError:
+    try:
+        return DawnCompiler()
+    except DawnMissingError as reason:
+        return reason

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from pteron.errors import MisfitError
 from pteron.graph import Graph, Tensor
@@ -12,6 +13,8 @@ from pteron.passes import prepare
 from pteron.plan import plan
 from pteron.runtime.plan_cache import Shapes, plan_at
 from pteron.wgsl import Module
+
+Call: TypeAlias = tuple[Shapes, Mapping[int, int]]  # the inputs' shapes, the live integers' values
 
 _HARDWARE = Target(is_cpu=False, workgroup_bytes_max=49152)
 TARGETS = {
@@ -24,12 +27,13 @@ TARGETS = {
 }
 
 
-def modules_at(graph: Graph, shapes: Shapes, values: Mapping[int, int]) -> Iterator[Module]:
-    """The kernels of a graph's plans at these shapes of its inputs, for every kind of device."""
+def modules_at(graph: Graph, calls: Sequence[Call]) -> Iterator[Module]:
+    """The kernels of a graph's plans at these calls, for every kind of device."""
     for target in TARGETS.values():
         prepared = prepare(graph, target)
-        for made in (plan(prepared, prepared.once, {}, {}), plan_at(prepared, shapes, values)):
-            yield from (launch.module for launch in made.launches)
+        plans = [plan(prepared, prepared.once, {}, {})]
+        plans += [plan_at(prepared, shapes, values) for shapes, values in calls]
+        yield from (launch.module for made in plans for launch in made.launches)
 
 
 def modules_of(graph: Graph) -> Iterator[Module]:
@@ -40,6 +44,6 @@ def modules_of(graph: Graph) -> Iterator[Module]:
         shapes = tuple(shape and tuple(min(size, live) for live in shape) for shape in most)
         for value in (0, 20):
             try:
-                yield from modules_at(graph, shapes, dict.fromkeys(symbols, value))
+                yield from modules_at(graph, [(shapes, dict.fromkeys(symbols, value))])
             except MisfitError:
                 continue  # sizes or values that this graph does not take

@@ -36,14 +36,6 @@ ON_BOTH = [
 ]
 
 
-@pytest.fixture
-def measuring(monkeypatch: pytest.MonkeyPatch) -> Measuring:
-    """Sessions made in the test run instrumented kernels, and are checked after each run."""
-    made = Measuring()
-    made.start(monkeypatch)
-    return made
-
-
 def as_kind(device: Device, kind: str) -> Target:
     return replace(device.target, is_cpu=kind == "software")
 

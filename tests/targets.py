@@ -31,7 +31,10 @@ def modules_at(graph: Graph, calls: Sequence[Call]) -> Iterator[Module]:
     """The kernels of a graph's plans at these calls, for every kind of device."""
     for target in TARGETS.values():
         prepared = prepare(graph, target)
-        plans = [plan(prepared, prepared.once, {}, {})]
+        try:
+            plans = [plan(prepared, prepared.once, {}, {})]
+        except MisfitError:
+            continue  # constants that do not fit, which is found at load
         plans += [plan_at(prepared, shapes, values) for shapes, values in calls]
         yield from (launch.module for made in plans for launch in made.launches)
 

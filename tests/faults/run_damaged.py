@@ -1,6 +1,8 @@
 """Load and call damaged copies of a program; run by test_damaged_programs.py in a process of its own.
 
-    python run_damaged.py PROGRAM COUNT SEED
+    python run_damaged.py PROGRAM COUNT SEED software|hardware
+
+The last argument chooses the kernels: those for a CPU or those for a GPU; both run on any adapter.
 
 Every copy is announced on stdout before it is tried, so that the last one printed is the one that ended the
 process, if anything did. The outcomes leave as one line of JSON at the end.
@@ -15,6 +17,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +31,12 @@ BYTES_MAX = 1 << 26  # a call with larger inputs is left out
 
 
 def input_sets(method: pteron.Method) -> Iterator[list[object]]:
-    """Inputs at the maximum shapes, at half of them, at ones and at the maximum again, where dims vary."""
+    """Inputs at the maximum shapes, at half of them, at ones and at the maximum again, where dims vary.
+
+    They are zeros; but a single integer, which is a position mostly, takes other values too.
+    """
     shrinks: tuple[Callable[[int], int], ...] = (int, lambda size: -(-size // 2), lambda size: 1, int)
-    for shrink in shrinks:
+    for shrink, position in zip(shrinks, (0, 1, 2, 0), strict=True):
         inputs: list[object] = []
         for spec in method.inputs:
             if spec.kind != "tensor" or spec.dtype is None:
@@ -40,14 +46,15 @@ def input_sets(method: pteron.Method) -> Iterator[list[object]]:
             shape = tuple(shrink(size) if free else size for size, free in dims)
             if np.prod(shape, dtype=np.float64) * spec.dtype.itemsize > BYTES_MAX:
                 return
-            inputs.append(np.zeros(shape, spec.dtype.numpy))
+            is_position = shape == (1,) and not spec.dtype.is_float
+            inputs.append(np.full(shape, position if is_position else 0, spec.dtype.numpy))
         yield inputs
 
 
-def use(data: bytes) -> str:
+def use(data: bytes, device: pteron.Device) -> str:
     """The whole way: load, every method, several calls; the outcome in a word. Other errors are raised."""
     try:
-        with pteron.load(data) as program:
+        with pteron.load(data, device=device) as program:
             for name in program.methods:
                 method = program[name]
                 for inputs in input_sets(method):
@@ -62,21 +69,23 @@ def use(data: bytes) -> str:
 
 
 def main() -> None:
-    path, count, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    path, count, seed, route = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    device = pteron.Device.open()
+    device.target = replace(device.target, is_cpu=route == "software")
     original = path.read_bytes()
-    assert use(original) == "ran"
+    assert use(original, device) == "ran"
     outcomes: Counter[str] = Counter()
     failures: list[str] = []
     slowest = (0.0, "")
     for done, data in damaged_copies(original, structure_of(original), count, seed):
         print(done, flush=True)
         faulthandler.dump_traceback_later(SECONDS_PER_COPY, exit=True)
-        began = time.perf_counter()
+        began = time.process_time()  # which other processes do not lengthen
         try:
-            outcomes[use(data)] += 1
+            outcomes[use(data, device)] += 1
         except Exception:
             failures.append(f"{done}\n{traceback.format_exc()}")
-        slowest = max(slowest, (time.perf_counter() - began, done))
+        slowest = max(slowest, (time.process_time() - began, done))
         faulthandler.cancel_dump_traceback_later()
     print(json.dumps({"outcomes": outcomes, "failures": failures, "slowest": slowest}))
 

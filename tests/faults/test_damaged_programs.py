@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-FIXTURES = Path(__file__).parent.parent / "fixtures" / "programs"
+FIXTURES = Path(__file__).parent.parent / "fixtures"
 RUNNER = Path(__file__).parent / "run_damaged.py"
 # For a longer search, set the variables.
 FACTOR = float(os.environ.get("PTERON_DAMAGED_FACTOR", "1"))
@@ -22,20 +22,32 @@ SECONDS_PER_COPY = 5.0  # the slowest are those whose new kernels are compiled
 REFUSED = {"FormatError", "GraphError", "UnsupportedError"}
 
 # Whole methods in a delegate, all shapes known at load: nothing but a FormatError will do.
-DECIDABLE = {"mlp_dynamic": 2000, "inline_constants": 1000, "value_list": 1000, "layout_static": 800}
+DECIDABLE = {
+    "mlp_dynamic": 2000,
+    "inline_constants": 1000,
+    "value_list": 1000,
+    "layout_static": 800,
+    "quantized_linear": 400,
+}
 # Where only the value of a position, read at the call, shows a contradiction, it may be the call's fault as
 # well: a MisfitError is a ShapeError and a FormatError.
 LIVE = {"select_position": 1000, "attention_cache": 1000, "symint_input": 600}
 # Operators outside the delegates: what does not fit is found by PyTorch at the call, and is a HostError.
 HOSTED = {"two_delegates": 500, "cond": 500, "mutable_buffer_host": 500}
+# Language models with 4-bit weights, of which kernels read many words at a time.
+MODELS = {"tiny_llama_q4_emb4": 80, "tiny_llama_8da4w": 80}
+# Kernels for a CPU, and those for a GPU: the same files meet them, so that fewer and other copies will do.
+ROUTES = ("software", "hardware")
+both_routes = pytest.mark.parametrize("route", ROUTES)
 
 
-def outcomes_of(name: str, copies: int) -> dict[str, int]:
+def outcomes_of(path: str, copies: int, route: str = "software") -> dict[str, int]:
     count = round(copies * FACTOR)
-    command = [sys.executable, str(RUNNER), str(FIXTURES / f"{name}.pte"), str(count), str(SEED)]
+    program, seed = FIXTURES / f"{path}.pte", SEED + ROUTES.index(route)
+    command = [sys.executable, str(RUNNER), str(program), str(count), str(seed), route]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60 + count)
     lines = done.stdout.splitlines() or ["(none was announced)"]
-    assert done.returncode == 0, f"the process died of {name}, {lines[-1]}\n{done.stderr}"
+    assert done.returncode == 0, f"the process died of {path}, {lines[-1]}\n{done.stderr}"
     report = json.loads(lines[-1])
     assert not report["failures"], "\n\n".join(report["failures"][:5])
     seconds, slowest = report["slowest"]
@@ -51,25 +63,36 @@ def outcomes_of(name: str, copies: int) -> dict[str, int]:
     return outcomes
 
 
-def test_there_are_enough_copies() -> None:
-    assert sum(DECIDABLE.values()) >= 2000
+def share(copies: int, route: str) -> int:
+    return copies if route == "software" else copies // 4
 
 
+@both_routes
 @pytest.mark.parametrize("name", DECIDABLE)
-def test_decidable_programs(name: str) -> None:
-    assert outcomes_of(name, DECIDABLE[name]).keys() <= {"ran", *REFUSED}
+def test_decidable_programs(name: str, route: str) -> None:
+    assert outcomes_of(f"programs/{name}", share(DECIDABLE[name], route), route).keys() <= {"ran", *REFUSED}
 
 
+@both_routes
 @pytest.mark.parametrize("name", LIVE)
-def test_programs_with_live_integers(name: str) -> None:
-    outcomes = outcomes_of(name, LIVE[name])
+def test_programs_with_live_integers(name: str, route: str) -> None:
+    outcomes = outcomes_of(f"programs/{name}", share(LIVE[name], route), route)
     assert outcomes.keys() <= {"ran", "MisfitError", *REFUSED}
     assert outcomes.get("MisfitError", 0) < 0.02 * sum(outcomes.values())
+
+
+@both_routes
+@pytest.mark.parametrize("name", MODELS)
+def test_language_models(name: str, route: str) -> None:
+    outcomes = outcomes_of(f"models/{name}", MODELS[name], route)
+    assert outcomes.keys() <= {"ran", "MisfitError", *REFUSED}
+    # Most of their shapes follow from the position.
+    assert outcomes.get("MisfitError", 0) < 0.06 * sum(outcomes.values())
 
 
 @pytest.mark.parametrize("name", HOSTED)
 def test_programs_with_host_operators(name: str) -> None:
     pytest.importorskip("torch")
-    outcomes = outcomes_of(name, HOSTED[name])
+    outcomes = outcomes_of(f"programs/{name}", HOSTED[name])
     assert outcomes.keys() <= {"ran", "HostError", *REFUSED}
     assert outcomes.get("HostError", 0) < 0.02 * sum(outcomes.values())

@@ -14,6 +14,8 @@ from pteron.gpu import Device
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
 from pteron.ops import OPERATORS, Target
 from pteron.ops.operand import Slot, State
+from pteron.passes import prepare
+from pteron.plan import Compiled
 from pteron.runtime.session import Counters, Session, Wanted
 from pteron.runtime.tensors import HostResult
 
@@ -52,19 +54,21 @@ class OneOperator:
         )
         self.device = Device.open()
         self.counters = Counters()
-        self.session = Session(graph, self.device, self.counters, target)
+        self.compiled = Compiled(prepare(graph), target or self.device.target)
+        self.session = Session(self.compiled.executable, self.device, self.counters, self.compiled)
+        self.states = self.session.states()
         self._slots_given, self._slots_written = self._activation_slots()
 
     def run(self, values: Mapping[Leaf, Array | int]) -> list[Array]:
         """The outputs of one call; booleans come as integers, so that poison shows."""
         for slot in self._slots_given | self._slots_written:
-            buffer = self.session.memory[slot]
+            buffer = self.session._arena[slot]
             self.device.write(buffer, POISON * buffer.size)
         wanted = [
             Wanted(DType.I32 if tensor.dtype is DType.BOOL else tensor.dtype, on_gpu=False)
             for tensor in self.outputs
         ]
-        results = self.session.run([values[leaf] for leaf in self._inputs], wanted)
+        results = self.session.run([values[leaf] for leaf in self._inputs], wanted, self.states)
         arrays = [result.numpy() for result in results if isinstance(result, HostResult)]
         for tensor, array in zip(self.outputs, arrays, strict=True):
             self._check_rest_untouched(tensor, array.size)
@@ -73,9 +77,9 @@ class OneOperator:
     def state(self, leaf: TensorArgument) -> Array:
         """What a constant that the operator updates holds now."""
         id = self._leaves.index(leaf)
-        state = self.session.prepared.placement.states[id]
+        state = self.compiled.placement.states[id]
         shape = state.tensor.shape_max
-        data = self.device.read(self.session.memory[State(id)], math.prod(shape) * state.storage.itemsize)
+        data = self.device.read(self.states[State(id)], math.prod(shape) * state.storage.itemsize)
         return np.frombuffer(data, state.storage.numpy).reshape(shape)
 
     def close(self) -> None:
@@ -83,8 +87,8 @@ class OneOperator:
 
     def _activation_slots(self) -> tuple[set[Slot], set[Slot]]:
         """The slots of the inputs, and those that every call writes (not once, at load, from constants)."""
-        prepared = self.session.prepared
-        buffers = prepared.placement.buffers
+        prepared = self.compiled.prepared
+        buffers = self.compiled.placement.buffers
         kept = {buffers[tensor.id] for call in prepared.once for tensor in call.writes}
         given = {buffers[tensor.id] for tensor in prepared.graph.inputs if isinstance(tensor, Tensor)}
         written = {buffers[tensor.id] for call in prepared.each for tensor in call.writes} - kept - given
@@ -92,12 +96,11 @@ class OneOperator:
 
     def _check_rest_untouched(self, tensor: Tensor, count: int) -> None:
         """Nothing is written past the live elements of an output."""
-        prepared = self.session.prepared
-        slot = prepared.placement.buffers[tensor.id]
+        slot = self.compiled.placement.buffers[tensor.id]
         if slot not in self._slots_written:
             return
-        buffer = self.session.memory[slot]
-        storage = Storage.of(tensor.dtype, shader_f16=prepared.target.shader_f16)
+        buffer = self.session._arena[slot]
+        storage = Storage.of(tensor.dtype, shader_f16=self.compiled.target.shader_f16)
         rest = self.device.read(buffer, buffer.size)[count * storage.itemsize :]
         assert rest == POISON * len(rest), f"wrote past the {count} live elements of {tensor}"
 

@@ -130,7 +130,7 @@ def test_update_cache() -> None:
         start = run[position]
         expected[:, start : start + run[value].shape[1]] = run[value]
         np.testing.assert_array_equal(operator.state(cache), expected)
-    operator.session.reset()
+    operator.states.reset()
     np.testing.assert_array_equal(operator.state(cache), runs[0][cache])
     operator.close()
 

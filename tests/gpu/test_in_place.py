@@ -12,28 +12,29 @@ from check import check_op
 from pteron.dtypes import DType
 from pteron.gpu import Device
 from pteron.graph import Constant, Graph, Node, Tensor
-from pteron.runtime.session import Counters, Session, Wanted
+from pteron.runtime.delegate import Delegate
+from pteron.runtime.session import Session, Wanted
 from pteron.runtime.tensors import HostResult
 
 START = np.arange(15, dtype=np.float32).reshape(3, 5)
 
 
 @pytest.fixture
-def accumulator() -> Session:
+def accumulator() -> Delegate:
     """state = state + x; the output is the state."""
     constant = Constant("start", DType.F32, START.shape, memoryview(START.tobytes()))
     state, x = Tensor(0, DType.F32, (3, 5), constant), Tensor(1, DType.F32, (3, 5))
     graph = Graph("accumulator", (Node(0, "aten.add.Tensor", (state, x, 1, state)),), (x,), (state,))
-    return Session(graph, Device.open(), Counters())
+    return Delegate(Session.of(graph, Device.open()))
 
 
-def fetch(session: Session, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def fetch(session: Delegate, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     (result,) = session.run([x], [Wanted(DType.F32, on_gpu=False)])
     assert isinstance(result, HostResult)
     return result.numpy()
 
 
-def test_a_state_adds_up_and_resets(accumulator: Session) -> None:
+def test_a_state_adds_up_and_resets(accumulator: Delegate) -> None:
     x = np.full((3, 5), 2, np.float32)
     np.testing.assert_array_equal(fetch(accumulator, x), START + 2)
     np.testing.assert_array_equal(fetch(accumulator, x), START + 4)

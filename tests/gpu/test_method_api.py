@@ -362,7 +362,6 @@ def test_shapes_seen_before_are_not_planned_again(load: Load) -> None:
 
 def test_kept_plans_are_bounded(load: Load, device: pteron.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """More distinct shapes than are kept: still right, and no memory is gathered."""
-    assert 17 < plan_cache.PLANS_KEPT < 1000
     monkeypatch.setattr(plan_cache, "PLANS_KEPT", 5)
     method, x = load("mlp_dynamic"), np.random.default_rng(0).normal(size=(17, 7)).astype(np.float32)
     (expected,) = method(x)

@@ -145,7 +145,9 @@ def test_choose_qparams_refuses() -> None:
     rest = (None, -128, 127, None, None, None, False)
     shapes = [(1, 3), (1, 3)]
     refuse_op(QPARAMS, tensor(1, 3, 8), "SYMMETRIC", [1, 1, 8], *rest, match="not ASYMMETRIC", out=shapes)
-    refuse_op(QPARAMS, tensor(1, 3, 8), "ASYMMETRIC", [1, 1, 4], *rest, match="whole rows", out=shapes)
+    for block in ([1, 1, 4], [1, 3, 8], [8], [1, 1, 1, 8], []):
+        refuse_op(QPARAMS, tensor(1, 3, 8), "ASYMMETRIC", block, *rest, match="whole rows", out=shapes)
+    refuse_op(QPARAMS, tensor(), "ASYMMETRIC", [], *rest, match="whole rows", out=[(), ()])
 
 
 def embedding(weights: Any, s: Any, group: int, indices: Any, linear_order: bool) -> Any:

@@ -12,7 +12,8 @@ from pteron.dtypes import DType
 from pteron.errors import GraphError, ShapeError
 from pteron.gpu import Device
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
-from pteron.runtime.session import Counters, Session, Wanted
+from pteron.runtime.delegate import Delegate
+from pteron.runtime.session import Session, Wanted
 from pteron.runtime.tensors import HostResult
 
 TABLE = np.arange(23 * 5, dtype=np.float32).reshape(23, 5)
@@ -25,12 +26,12 @@ TABLE_VALUE = Tensor(
 )
 
 
-def open_session(*calls: tuple[Any, ...], inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Session:
+def open_session(*calls: tuple[Any, ...], inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Delegate:
     nodes = tuple(Node(index, name, tuple(arguments)) for index, (name, *arguments) in enumerate(calls))
-    return Session(Graph("scalars", nodes, inputs, outputs), Device.open(), Counters())
+    return Delegate(Session.of(Graph("scalars", nodes, inputs, outputs), Device.open()))
 
 
-def fetch(session: Session, *inputs: Any) -> np.ndarray[Any, Any]:
+def fetch(session: Delegate, *inputs: Any) -> np.ndarray[Any, Any]:
     (result,) = session.run(inputs, [Wanted(DType.F32, on_gpu=False)])
     assert isinstance(result, HostResult)
     return result.numpy()
@@ -104,7 +105,7 @@ def test_a_size_is_a_number_of_the_plan() -> None:
     assert session.counters.plans == 3
 
 
-def window(*bounds: tuple[Any, ...], start: SymInt, end: SymInt) -> Session:
+def window(*bounds: tuple[Any, ...], start: SymInt, end: SymInt) -> Delegate:
     """out = x + table[start:end], the bounds computed from x's rows and a position."""
     return open_session(
         ("et_vk.select_as_symint.default", POSITIONS, 0, -1, P),

@@ -139,18 +139,13 @@ class TestSampler:
     VOCABULARY = 5000  # more than two blocks
 
     def draws(self, sampling: Sampling, logits: np.ndarray, count: int = 400) -> np.ndarray:
-        from pteron.gpu import submit
-
         device = pteron.Device.open()
         sampler = Sampler(device, self.VOCABULARY, sampling)
-        buffer = device.create_buffer(logits.nbytes, "logits")
-        device.write(buffer, logits)
         tokens = []
         for step in range(count):
-            submit(device, sampler.commands(buffer, 0, step))
-            tokens.append(np.frombuffer(device.read(sampler.buffer(sampler.token), 4), np.int32)[0])
+            sampler.draw(logits, step)
+            tokens.append(np.frombuffer(device.read(sampler.token.buffer, 4), np.int32)[0])
         sampler.close()
-        device.free(buffer)
         return np.array(tokens)
 
     def logits(self) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import struct
 import sys
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from pteron.errors import FormatError, InputError, PteronError
-from pteron.llm.tokenizer import Tokenizer, load_tokenizer
+from pteron.llm import Tokenizer, load_tokenizer
 from pteron.llm.vocabularies import bytelevel
 from pteron.llm.vocabularies.merging import merge_best
 
@@ -229,6 +230,14 @@ def test_settings_beside_a_tokenizer(tmp_path: Path) -> None:
         load_tokenizer(folder)
     (folder / "generation_config.json").write_text("{")
     with pytest.raises(FormatError, match=r"generation_config\.json is not valid JSON"):
+        load_tokenizer(folder)
+
+
+@pytest.mark.parametrize("name", ["generation_config.json", "chat_template.jinja", "tokenizer.json"])
+def test_files_that_are_not_utf_8(tmp_path: Path, name: str) -> None:
+    folder = hugging_face(tmp_path)
+    (folder / name).write_bytes(b'{"a": "\xff"}')
+    with pytest.raises(FormatError, match=rf"^{re.escape(name)} is not UTF-8 text"):
         load_tokenizer(folder)
 
 

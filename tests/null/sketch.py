@@ -8,9 +8,10 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.graph import Constant, Graph, Node, Shape, SymInt, Tensor, Value, ValueList
+from pteron.graph.values import Item
 from pteron.ops import Target
-from pteron.passes import Prepared, prepare
-from pteron.plan import Plan, plan
+from pteron.passes import prepare
+from pteron.plan import Compiled, Plan
 
 
 class Sketch:
@@ -31,7 +32,7 @@ class Sketch:
     def symbol(self) -> SymInt:
         return SymInt(self._id())
 
-    def list(self, *items: Value) -> ValueList:
+    def list(self, *items: Item) -> ValueList:
         return ValueList(self._id(), items)
 
     def node(self, name: str, *arguments: Value) -> None:
@@ -45,8 +46,8 @@ class Sketch:
         inputs: Sequence[Tensor | SymInt],
         outputs: Sequence[Tensor | SymInt],
         target: Target | None = None,
-    ) -> Prepared:
-        return prepare(self.graph(inputs, outputs), target or Target())
+    ) -> Compiled:
+        return Compiled(prepare(self.graph(inputs, outputs)), target or Target())
 
     def _id(self) -> int:
         self._next += 1
@@ -54,11 +55,13 @@ class Sketch:
 
 
 def plan_at(
-    prepared: Prepared,
+    compiled: Compiled,
     shapes: Mapping[Tensor, Shape] | None = None,
     values: Mapping[SymInt, int] | None = None,
 ) -> Plan:
     """The plan of every call; inputs that are not named have their maximum shape."""
-    live = {value.id: value.shape_max for value in prepared.graph.inputs if isinstance(value, Tensor)}
-    live |= {tensor.id: shape for tensor, shape in (shapes or {}).items()}
-    return plan(prepared, prepared.each, live, {symbol.id: value for symbol, value in (values or {}).items()})
+    live = tuple(
+        (shapes or {}).get(value, value.shape_max) if isinstance(value, Tensor) else None
+        for value in compiled.prepared.graph.inputs
+    )
+    return compiled.plan(live, {symbol.id: value for symbol, value in (values or {}).items()})

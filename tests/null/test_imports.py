@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -30,12 +31,15 @@ STAGES = (
 )
 STAGE_OF = {name: index for index, names in enumerate(STAGES) for name in names}
 FILES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
+MODULES = {
+    ".".join(("pteron", *path.with_suffix("").parts)).removesuffix(".__init__"): path for path in FILES
+}
 HOST_TORCH = Path("runtime/host_torch.py")  # imported only where a program needs an ATen operator on the host
 
 
 def imports(path: Path, *, at_import: bool = False) -> Iterator[tuple[str, int]]:
     """(module, line) of what a file imports; `at_import`: only what importing the file loads."""
-    tree = ast.parse((ROOT / path).read_text())
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     nodes = _executed(tree.body) if at_import else ast.walk(tree)
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -43,10 +47,9 @@ def imports(path: Path, *, at_import: bool = False) -> Iterator[tuple[str, int]]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno} imports by a relative name"
             module = node.module or ""
-            if module == "pteron":
-                yield from ((f"pteron.{alias.name}", node.lineno) for alias in node.names)
-            else:
-                yield module, node.lineno
+            for alias in node.names:
+                inner = f"{module}.{alias.name}"
+                yield (inner if inner in MODULES or module == "pteron" else module), node.lineno
 
 
 def _executed(body: list[ast.stmt]) -> Iterator[ast.AST]:
@@ -74,6 +77,17 @@ def test_imports_point_to_earlier_stages(path: Path) -> None:
         parts = module.split(".")
         if parts[0] == "pteron" and len(parts) > 1 and parts[1] in STAGE_OF:
             assert STAGE_OF[parts[1]] <= own, f"{path}:{line} imports the later stage {module}"
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """Nor inside functions, nor for its annotations alone."""
+    graph = {
+        name: {module for module, _ in imports(path) if module in MODULES} for name, path in MODULES.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"modules that import each other: {' <- '.join(error.args[1])}")
 
 
 def test_every_package_has_a_stage() -> None:

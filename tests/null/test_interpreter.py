@@ -22,7 +22,8 @@ from pteron.format import (
     TensorRecord,
 )
 from pteron.runtime import interpreter
-from pteron.runtime.host import HostOperator, find_operator
+from pteron.runtime.host import find_operator
+from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.host_values import HostTensor
 from pteron.runtime.interpreter import Interpreter
 
@@ -40,7 +41,7 @@ def tensor(
     view = None if data is None else memoryview(np.asarray(data, dtype.numpy).tobytes())
     is_mutable = data is not None and not is_constant
     order = tuple(range(len(sizes)))
-    return TensorRecord(dtype, sizes, order, dynamism, view, is_constant, is_mutable, True, None, False)
+    return TensorRecord(dtype, sizes, order, dynamism, view, is_constant, is_mutable, None, False)
 
 
 class Machine:
@@ -58,10 +59,10 @@ class Machine:
             pytest.skip("needs PyTorch")
         record = MethodRecord(
             "forward", tuple(values), (0,), tuple(outputs), tuple(instructions), tuple(operators), (),
-            (0, 1024), "", "",
+            (0, 1024),
         )  # fmt: skip
         runnable: list[HostOperator] = [operator for operator in found if operator is not None]
-        self.interpreter = Interpreter("written.pte", record, runnable, [])
+        self.interpreter = Interpreter("written.pte, method forward", record, runnable, [])
 
     def __call__(self, x: np.ndarray[Any, Any] = X) -> list[Any]:
         dtype = DType.of(x.dtype)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pteron.ops.live import Affine, AnyInt, LiveInt, Symbol, Trace, affine, bucket
+from pteron.ops.live import AnyInt, LiveInt, Trace, affine, bucket, evaluate
+from pteron.ops.requirement import RequirementError
 
 ARITHMETIC: tuple[Callable[[AnyInt, AnyInt], AnyInt], ...] = (operator.add, operator.sub, operator.mul)
 COMPARISONS: tuple[Callable[[AnyInt, AnyInt], bool], ...] = (
@@ -22,11 +23,17 @@ COMPARISONS: tuple[Callable[[AnyInt, AnyInt], bool], ...] = (
 
 
 def live(trace: Trace, id: int) -> LiveInt:
-    return LiveInt(Affine(0, ((Symbol(id), 1),)), trace)
+    return trace.symbol(id)
 
 
-def evaluate(value: AnyInt, values: dict[int, int]) -> int:
-    return affine(value).evaluate(values)
+def value_at(value: AnyInt, values: dict[int, int]) -> int:
+    """What an expression is where the live integers have these values."""
+    return affine(value).evaluate(evaluate(value.trace.tape, values) if isinstance(value, LiveInt) else [])
+
+
+def holds_at(trace: Trace, values: dict[int, int]) -> bool:
+    numbers = evaluate(trace.tape, values)
+    return all(guard.holds(numbers) for guard in trace.guards())
 
 
 # Arithmetic -------------------------------------------------------------------------------------
@@ -49,7 +56,7 @@ def test_expressions_follow_their_symbols(seed: int) -> None:
     symbolic = draw_expression(random.Random(seed), [live(trace, 0), live(trace, 1)], depth=3)
     for a, b in [(5, 3), (0, 0), (-7, 2), (100, -100), (1, 1)]:
         plain = draw_expression(random.Random(seed), [a, b], depth=3)
-        assert evaluate(symbolic, {0: a, 1: b}) == plain
+        assert value_at(symbolic, {0: a, 1: b}) == plain
     assert trace.guards() == ()  # arithmetic decides nothing
 
 
@@ -59,16 +66,22 @@ def test_what_cancels_is_a_plain_number() -> None:
     assert (p + 7) - p == 7
     assert isinstance((p + q) - (q + p), int)
     assert isinstance(3 * p - p - p * 2, int)
-    assert isinstance(p * q - q * p, (int, LiveInt))
     assert trace.guards() == ()
+
+
+def test_products_in_either_order_are_equal_in_value() -> None:
+    trace = Trace({0: 5, 1: 3})
+    p, q = live(trace, 0), live(trace, 1)
+    assert evaluate(p * q - q * p, {0: 4, 1: 9}) == 0
+    assert evaluate(p * q, {0: 4, 1: 9}) == evaluate(q * p, {0: 4, 1: 9}) == 36
 
 
 def test_a_number_on_the_left() -> None:
     p = live(Trace({0: 5}), 0)
-    assert evaluate(10 - p, {0: 3}) == 7
-    assert evaluate(4 * p, {0: 3}) == 12
-    assert evaluate(-p, {0: 3}) == -3
-    assert evaluate(10 // p, {0: 3}) == 3
+    assert value_at(10 - p, {0: 3}) == 7
+    assert value_at(4 * p, {0: 3}) == 12
+    assert value_at(-p, {0: 3}) == -3
+    assert value_at(10 // p, {0: 3}) == 3
 
 
 def test_it_hides_in_no_dict() -> None:
@@ -89,7 +102,7 @@ def test_a_comparison_holds_where_its_answer_is_the_same(
         answer = compare(live(trace, 0), bound)
         assert answer == compare(value, bound)
         for other in range(-6, 8):
-            holds = all(guard.holds({0: other}) for guard in trace.guards())
+            holds = holds_at(trace, {0: other})
             if holds:
                 assert compare(other, bound) == answer
             elif compare not in (operator.eq, operator.ne):  # those two may note which side they are on
@@ -100,9 +113,9 @@ def test_a_number_used_as_such_pins_the_value() -> None:
     trace = Trace({0: 5})
     assert int(live(trace, 0) + 2) == 7
     assert list(range(9))[live(trace, 0)] == 5
-    (guard,) = trace.guards()
-    assert guard.holds({0: 5})
-    assert not guard.holds({0: 4})
+    assert len(trace.guards()) == 1
+    assert holds_at(trace, {0: 5})
+    assert not holds_at(trace, {0: 4})
 
 
 def test_truth_is_not_being_zero() -> None:
@@ -143,10 +156,10 @@ def test_guards_are_sound(seed: int) -> None:
     trace = Trace(dict(start))
     outcomes = run_program(random.Random(seed), [live(trace, 0), live(trace, 1)])
     assert outcomes == run_program(random.Random(seed), [start[0], start[1]])
-    assert all(guard.holds(start) for guard in trace.guards())
+    assert holds_at(trace, start)
     for a in range(-9, 10):
         for b in range(-9, 10):
-            if all(guard.holds({0: a, 1: b}) for guard in trace.guards()):
+            if holds_at(trace, {0: a, 1: b}):
                 assert run_program(random.Random(seed), [a, b]) == outcomes
 
 
@@ -161,5 +174,46 @@ def test_a_bucket_holds_for_all_its_values(value: int) -> None:
     assert size >= value
     assert size & (size - 1) == 0
     for other in range(-2, 1100):
-        holds = all(guard.holds({0: other}) for guard in trace.guards())
+        holds = holds_at(trace, {0: other})
         assert holds == (bucket(other) == size)
+
+
+# Size -------------------------------------------------------------------------------------------
+
+
+def test_products_of_products_are_evaluated_once_each() -> None:
+    """Twenty squarings used to take a million steps: every product was evaluated anew for each use."""
+    trace = Trace({0: 1})
+    x: AnyInt = live(trace, 0)
+    for _ in range(2000):
+        x = x * x
+    assert x == 1
+    assert len(trace.tape) == 2001
+    assert holds_at(trace, {0: 1})
+
+
+@pytest.mark.parametrize("grow", [lambda x: x * x, lambda x: x + x, lambda x: x * (1 << 40)])
+def test_what_leaves_64_bits_is_refused(grow: Callable[[AnyInt], AnyInt]) -> None:
+    def grow_on(x: AnyInt) -> None:
+        for _ in range(100):
+            x = grow(x)
+
+    with pytest.raises(RequirementError, match="does not fit into 64"):
+        grow_on(live(Trace({0: 3}), 0))
+
+
+def test_what_leaves_64_bits_at_other_values() -> None:
+    trace = Trace({0: 1})
+    x = live(trace, 0) * live(trace, 0)
+    assert value_at(x, {0: 3}) == 9
+    with pytest.raises(OverflowError):
+        value_at(x, {0: 1 << 40})
+
+
+def test_a_divisor_that_was_decided_on_is_never_zero() -> None:
+    trace = Trace({0: 4, 1: 2})
+    p, q = live(trace, 0), live(trace, 1)
+    assert q != 0
+    quotient = p // q
+    assert value_at(quotient, {0: 9, 1: 2}) == 4
+    assert not holds_at(trace, {0: 9, 1: 0})

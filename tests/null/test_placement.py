@@ -12,10 +12,10 @@ from pteron.errors import GraphError, UnsupportedError
 from pteron.graph import Tensor
 from pteron.ops import Target
 from pteron.ops.operand import Slot, State, Weight
-from pteron.passes import Prepared
+from pteron.plan import Compiled
 
 
-def slot(prepared: Prepared, tensor: Tensor) -> int:
+def slot(prepared: Compiled, tensor: Tensor) -> int:
     buffer = prepared.placement.buffers[tensor.id]
     assert isinstance(buffer, Slot)
     return buffer.index
@@ -103,7 +103,7 @@ def test_a_view_lives_in_what_it_views() -> None:
     sketch.node("aten.relu.default", b, out)
     prepared = sketch.prepare([x], [out])
     assert slot(prepared, x) == slot(prepared, a) == slot(prepared, b)
-    assert [launch.node.index for launch in plan_at(prepared).launches] == [2]
+    assert [launch.node for launch in plan_at(prepared).launches] == [2]
 
 
 def test_a_view_keeps_what_it_views_alive() -> None:
@@ -211,8 +211,8 @@ def test_what_constants_decide_is_computed_once() -> None:
     sketch.node("aten.relu.default", converted, halved)
     sketch.node("aten.mul.Tensor", x, halved, out)
     prepared = sketch.prepare([x], [out])
-    assert [call.node.index for call in prepared.once] == [0, 1]
-    assert [call.node.index for call in prepared.each] == [2]
+    assert [call.node.index for call in prepared.prepared.once] == [0, 1]
+    assert [call.node.index for call in prepared.prepared.each] == [2]
 
 
 def test_a_tensor_of_one_number_is_computed_once() -> None:
@@ -220,7 +220,7 @@ def test_a_tensor_of_one_number_is_computed_once() -> None:
     filled, out, x = sketch.tensor(3), sketch.tensor(3), sketch.tensor(3)
     sketch.node("aten.full.default", (3,), 2.5, None, None, None, None, filled)
     sketch.node("aten.add.Tensor", x, filled, 1, out)
-    assert [call.node.index for call in sketch.prepare([x], [out]).once] == [0]
+    assert [call.node.index for call in sketch.prepare([x], [out]).prepared.once] == [0]
 
 
 def test_live_integers_and_states_are_never_folded() -> None:
@@ -232,7 +232,7 @@ def test_live_integers_and_states_are_never_folded() -> None:
     sketch.node("aten.add.Tensor", state, picked, 1, state)
     sketch.node("aten.relu.default", state, copied)
     prepared = sketch.prepare([p], [picked, filled, copied])
-    assert prepared.once == ()
+    assert prepared.prepared.once == ()
 
 
 def test_a_folded_result_keeps_its_slot() -> None:
@@ -325,6 +325,5 @@ def test_a_live_integer_that_nothing_computed() -> None:
     sketch = Sketch()
     x, p, out = sketch.tensor(3), sketch.symbol(), sketch.tensor()
     sketch.node("aten.select_copy.int", x, 0, p, out)
-    prepared = sketch.prepare([x], [out])
-    with pytest.raises(GraphError, match=r"reads %1:SymInt before anything computed it"):
-        plan_at(prepared)
+    with pytest.raises(GraphError, match=r"reads %1:SymInt before anything wrote it"):
+        sketch.prepare([x], [out])

@@ -48,7 +48,6 @@ def test_a_language_model_has_a_forward_method_and_constant_methods() -> None:
     assert tensor(forward, forward.inputs[0]).dynamism == "bound"
     assert forward.instructions == (DelegateCall(0, (*forward.inputs, *forward.outputs)),)
     assert [delegate.backend for delegate in forward.delegates] == ["VulkanBackend"]
-    assert forward.delegates[0].compile_specs["require_dynamic_shapes"] == b"\x01"
     assert forward.delegates[0].blob[4:8] == memoryview(b"VH00")
     vocabulary = methods["get_vocab_size"]
     assert vocabulary.instructions == ()
@@ -74,10 +73,9 @@ def test_control_flow_and_host_operators() -> None:
     assert any(value == IndexList("int", (8, 9)) for value in method.values)
 
 
-def test_a_mutable_buffer_has_storage_and_an_initial_value() -> None:
+def test_a_mutable_buffer_has_an_initial_value() -> None:
     method = forward_of("mutable_buffer_host")
     (state,) = (value for value in method.values if isinstance(value, TensorRecord) and value.is_mutable)
-    assert state.has_storage
     assert not state.is_constant
     assert state.name == "state"
     assert state.data is not None

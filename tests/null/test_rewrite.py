@@ -24,7 +24,7 @@ class Gate:
 
     def kernels(self, *outputs: Tensor) -> list[str]:
         prepared = self.sketch.prepare([self.x, self.y], [self.out, *outputs])
-        return [call.operator.name for call in prepared.each]
+        return [call.operator.name for call in prepared.prepared.each]
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -32,7 +32,7 @@ def test_a_chain_becomes_one_call(swapped: bool) -> None:
     gate = Gate()
     gate.chain(swapped=swapped)
     prepared = gate.sketch.prepare([gate.x, gate.y], [gate.out])
-    (call,) = prepared.each
+    (call,) = prepared.prepared.each
     assert call.operator.name == "pteron.silu_mul"
     assert call.inputs == (gate.x, gate.y)
     assert len(plan_at(prepared).launches) == 1

@@ -38,7 +38,6 @@ _DTYPES = {
     6: DType.F64,
     7: DType.I64,
 }
-_DTYPE_UNSET = 127
 
 
 def read_delegate(blob: memoryview, name: str, named: Callable[[str], memoryview | None]) -> DelegateGraph:
@@ -49,7 +48,6 @@ def read_delegate(blob: memoryview, name: str, named: Callable[[str], memoryview
     count = len(tables)
     return DelegateGraph(
         name=name,
-        version=graph.text(0, "version"),
         nodes=tuple(_node(table, count) for table in graph.tables(1, "chain")),
         values=tuple(_value(table, count, constants) for table in tables),
         input_ids=graph.indices(3, "input_ids", count, "values", UINT32),
@@ -102,7 +100,7 @@ def _node(table: Table, count: int) -> NodeRecord:
     args = table.indices(2, "args", count, "values")
     if not args:
         raise table.error("args", "an operator call has no arguments")
-    return NodeRecord(table.integer(0, "node_id", UINT32), table.text(1, "name"), args)
+    return NodeRecord(table.text(1, "name"), args)
 
 
 def _value(table: Table, count: int, constants: tuple[ConstantRecord, ...]) -> VkValue:
@@ -132,9 +130,8 @@ _SIMPLE_VALUES: dict[int, Callable[[Table, int], VkValue]] = {
 
 def _tensor(table: Table, constants: tuple[ConstantRecord, ...]) -> VkTensor:
     type_id = table.integer(0, "datatype", INT8)
-    staging_id = table.integer(6, "staging_datatype", INT8, default=_DTYPE_UNSET)
-    if type_id not in _DTYPES or staging_id not in (*_DTYPES, _DTYPE_UNSET):
-        raise table.error("datatype", f"element types {type_id}, {staging_id} are not ones Pteron knows")
+    if type_id not in _DTYPES:
+        raise table.error("datatype", f"element type {type_id} is not one that Pteron knows")
     dtype, dims = _DTYPES[type_id], table.integers(1, "dims", UINT32)
     check_sizes(table, "dims", dims, dtype)
     constant_id, memory_id = table.integer(2, "constant_id"), table.integer(3, "mem_obj_id")
@@ -151,5 +148,4 @@ def _tensor(table: Table, constants: tuple[ConstantRecord, ...]) -> VkTensor:
         # A negative id stands for none; an absent one is 0, an id like any other.
         constant_id=constant_id if constant_id >= 0 else None,
         memory_id=memory_id if memory_id >= 0 else None,
-        staging_dtype=_DTYPES.get(staging_id),
     )

@@ -17,8 +17,6 @@ class VkTensor:
     constant_id: int | None
     memory_id: int | None
     """Tensors with the same id never live at the same time and may share memory."""
-    staging_dtype: DType | None
-    """The element type seen from outside, where it differs from `dtype`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,6 @@ VkValue: TypeAlias = Scalar | ScalarList | VkTensor | VkValueList | VkSymInt | N
 class NodeRecord:
     """One operator call: the last argument is the output, all the others are inputs."""
 
-    node_id: int
     name: str
     args: tuple[int, ...]
 
@@ -63,7 +60,6 @@ class DelegateGraph:
     """Operator calls in order, the values they use, and the constants behind some of the values."""
 
     name: str
-    version: str
     nodes: tuple[NodeRecord, ...]
     values: tuple[VkValue, ...]
     input_ids: tuple[int, ...]

@@ -82,7 +82,6 @@ def read_tensor(table: Table, stored: StoredData) -> TensorRecord:
         data=data,
         is_constant=has_data and not has_storage,
         is_mutable=has_data and has_storage,
-        has_storage=has_storage,
         name=name or None,
         is_external=is_external,
     )

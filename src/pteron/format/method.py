@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pteron.format.evalues import read_value
-from pteron.format.flatbuffer import INT64, UINT8, Table
+from pteron.format.flatbuffer import INT64, Table
 from pteron.format.records import (
     DelegateCall,
     DelegateRecord,
+    EValue,
     FreeCall,
+    IndexList,
     Instruction,
     JumpFalseCall,
     KernelCall,
@@ -30,19 +32,27 @@ def read_method(plan: Table, stored: StoredData) -> MethodRecord:
     buffer_sizes = plan.integers(8, "non_const_buffer_sizes", INT64)
     if any(size < 0 for size in buffer_sizes):
         raise plan.error("non_const_buffer_sizes", f"{min(buffer_sizes)} bytes is not a size")
-    spec = plan.table(1, "container_meta_type")
+    values = tuple(read_value(table, value_count, stored) for table in value_tables)
+    for table, value in zip(value_tables, values, strict=True):
+        _check_members(table, value, values)
     return MethodRecord(
         name=name,
-        values=tuple(read_value(table, value_count, stored) for table in value_tables),
+        values=values,
         inputs=plan.indices(3, "inputs", value_count, "values"),
         outputs=plan.indices(4, "outputs", value_count, "values"),
         instructions=_instructions(plan, value_count, len(operators), len(delegates)),
         operators=operators,
         delegates=delegates,
         buffer_sizes=buffer_sizes,
-        input_spec=spec.text(0, "encoded_inp_str") if spec else "",
-        output_spec=spec.text(1, "encoded_out_str") if spec else "",
     )
+
+
+def _check_members(table: Table, value: EValue, values: tuple[EValue, ...]) -> None:
+    """A list in a list could contain itself, or double at every level."""
+    if isinstance(value, IndexList):
+        for id in value.items:
+            if id >= 0 and isinstance(values[id], (IndexList, tuple)):
+                raise table.error("val", f"a list contains value {id}, which is a list")
 
 
 def _operator(table: Table) -> str:
@@ -54,12 +64,7 @@ def _delegate(table: Table, stored: StoredData) -> DelegateRecord:
     backend = table.text(0, "id")
     if not backend:
         raise table.error("id", "the delegate names no backend")
-    specs = table.tables(2, "compile_specs")
-    return DelegateRecord(
-        backend=backend,
-        blob=stored.delegate(table.required_table(1, "processed")),
-        compile_specs={spec.text(0, "key"): bytes(spec.integers(1, "value", UINT8)) for spec in specs},
-    )
+    return DelegateRecord(backend, stored.delegate(table.required_table(1, "processed")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,6 @@ class TensorRecord:
     is_constant: bool
     is_mutable: bool
     """Has an initial value and a place in the arena to change it in."""
-    has_storage: bool
-    """Is planned into the method's arena; without storage or data, a caller supplies the bytes."""
     name: str | None
     is_external: bool
     """Its bytes are in a `.ptd` file, under `name`."""
@@ -97,7 +95,6 @@ class DelegateRecord:
 
     backend: str
     blob: memoryview
-    compile_specs: Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +111,6 @@ class MethodRecord:
     delegates: tuple[DelegateRecord, ...]
     buffer_sizes: tuple[int, ...]
     """Bytes of each arena; entry 0 is a placeholder."""
-    input_spec: str
-    output_spec: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,12 +14,20 @@ from pteron.errors import DeviceError
 from pteron.gpu.adapters import AdapterInfo, choose
 from pteron.gpu.native import compile_shader, errors_as_device_error, wgpu
 from pteron.gpu.readback import Readback
-from pteron.ops import Target
+from pteron.ops import Target, Weight
 from pteron.wgsl import Module
 
 Buffer: TypeAlias = Any  # a wgpu buffer; only this package looks inside
 FEATURES = ("shader-f16", "subgroup", "timestamp-query", "timestamp-query-inside-passes")
 _UPLOAD_CHUNK = 1 << 24
+
+
+@dataclass(slots=True)
+class Upload:
+    """A weight on the device, and how many sessions use it."""
+
+    buffer: Buffer
+    users: int = 0
 
 
 class Device:
@@ -36,6 +45,7 @@ class Device:
             self._device: Any = adapter.handle.request_device_sync(required_features=features)
         self._pipelines: dict[str, Any] = {}
         self._staging: list[Any] = []
+        self.uploads: dict[Weight, Upload] = {}  # by content: programs share them
         self.target = Target(
             shader_f16="shader-f16" in features,
             subgroup_size=adapter.subgroup_size if "subgroup" in features else 0,
@@ -85,6 +95,7 @@ class Device:
                 self.is_closed = True
                 self._pipelines.clear()
                 self._staging.clear()
+                self.uploads.clear()
                 self._device.destroy()
 
     # Buffers ------------------------------------------------------------------------------------
@@ -110,7 +121,14 @@ class Device:
     def free(self, buffer: Buffer) -> None:
         """Give a buffer's memory back; commands already submitted may still use it."""
         self._buffers.discard(buffer)
-        buffer.destroy()
+        if not self.is_closed:
+            buffer.destroy()
+
+    def clear(self, buffer: Buffer) -> None:
+        """Fill a buffer with zeros, before any command submitted later."""
+        encoder = self.handle.create_command_encoder()
+        encoder.clear_buffer(buffer, 0, buffer.size)
+        self.handle.queue.submit([encoder.finish()])
 
     def write(self, buffer: Buffer, data: npt.NDArray[np.generic] | bytes, offset: int = 0) -> None:
         """Copy host data into a buffer, before any command submitted later."""

@@ -6,13 +6,10 @@ wgpu's own map hands over to a polling thread and costs some 190 µs more than a
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pteron.errors import DeviceError
 from pteron.gpu.native import ffi, lib
-
-if TYPE_CHECKING:
-    from pteron.gpu.device import Device
 
 _tickets = count(1)
 _finished: dict[int, int] = {}  # status of a map by its ticket
@@ -36,11 +33,23 @@ def _on_mapped(status: int, _message: Any, ticket: Any, _unused: Any) -> None:
     _finish(status, ticket)
 
 
+class StagingOwner(Protocol):
+    """The device that staging buffers come from and go back to."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def handle(self) -> Any: ...
+
+    def recycle(self, staging: Any) -> None: ...
+
+
 class Readback:
     """Results on their way to the host: commands copy into `staging`, `peek` waits for them."""
 
-    def __init__(self, device: Device, staging: Any) -> None:
-        self._device = device
+    def __init__(self, owner: StagingOwner, staging: Any) -> None:
+        self._owner = owner
         self.staging = staging
         self._ticket = 0  # of a map that was asked for
         self._is_mapped = False
@@ -61,7 +70,7 @@ class Readback:
     def is_ready(self) -> bool:
         """Whether the results are here, without waiting."""
         if not self._is_mapped:
-            lib.wgpuDevicePoll(self._device.handle._internal, False, ffi.NULL)
+            lib.wgpuDevicePoll(self._owner.handle._internal, False, ffi.NULL)
         return self._is_mapped or self._ticket in _finished
 
     def peek(self, offset: int, size: int, submission: int | None = None) -> bytes:
@@ -78,18 +87,18 @@ class Readback:
         if self._is_mapped:
             lib.wgpuBufferUnmap(self.staging._internal)
             self._is_mapped = False
-        self._device.recycle(self.staging)
+        self._owner.recycle(self.staging)
 
     def _wait(self, submission: int | None) -> None:
         if not self._ticket:
             self.begin()
-        device = self._device.handle._internal
+        device = self._owner.handle._internal
         index = ffi.NULL if submission is None else ffi.new("WGPUSubmissionIndex *", submission)
         while self._ticket not in _finished:
             lib.wgpuDevicePoll(device, True, index)
         status, self._ticket = _finished.pop(self._ticket), 0
         if status != lib.WGPUMapAsyncStatus_Success:
-            raise DeviceError(f"results could not be read back from {self._device.adapter}")
+            raise DeviceError(f"results could not be read back from {self._owner.name}")
         self._is_mapped = True
         if _interruptions:
             raise _interruptions.pop()

@@ -1,6 +1,6 @@
-"""Commands -> the queue: copies and recordings in order, in one command buffer.
+"""Commands -> the queue: copies and replays in order, in one command buffer.
 
-All recordings that follow one another share one compute pass: the driver orders their dispatches by the
+All replays that follow one another share one compute pass: the driver orders their dispatches by the
 buffers they touch, at a tenth of the cost of a pass for each.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from pteron.gpu.device import Buffer, Device
 from pteron.gpu.native import errors_as_device_error, ffi, lib
-from pteron.gpu.recording import Recording, Step
+from pteron.gpu.recording import Replay, Step
 from pteron.gpu.timing import PassTimer
 
 
@@ -27,7 +27,7 @@ class Copy:
     source_offset: int = 0
 
 
-Command: TypeAlias = Copy | Recording
+Command: TypeAlias = Copy | Replay
 
 
 def submit(device: Device, commands: Iterable[Command], timer: PassTimer | None = None) -> int:
@@ -37,7 +37,7 @@ def submit(device: Device, commands: Iterable[Command], timer: PassTimer | None 
         encoder = handle.create_command_encoder()
         compute: Any = None
         for command in commands:
-            if isinstance(command, Recording):
+            if isinstance(command, Replay):
                 if compute is None and command.steps:
                     compute = encoder.begin_compute_pass(**timer.next_pass() if timer else {})
                 _encode(compute, command.steps)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from pteron.errors import GraphError
 from pteron.format import DelegateGraph, VkSymInt, VkTensor, VkValueList
-from pteron.graph.values import Constant, Graph, Node, SymInt, Tensor, Value, ValueList, numel, tensors
+from pteron.graph.values import Constant, Graph, Item, Node, SymInt, Tensor, Value, ValueList, numel, tensors
 
 ValueOf: TypeAlias = Callable[[int], Value]
 # No buffer that a kernel can read is larger than 4 GiB, and every element takes a 32-bit word.
@@ -18,11 +18,9 @@ def build(record: DelegateGraph) -> Graph:
     """The graph of a delegate blob, or a GraphError that names the node that cannot be right."""
     values: dict[int, Value] = {}
 
-    def value(id: int, within: frozenset[int] = frozenset()) -> Value:
-        if id in within:
-            raise GraphError(f"{record.name}: value list %{id} contains itself")
+    def value(id: int) -> Value:
         if id not in values:
-            values[id] = _value(record, id, lambda item: value(item, within | {id}))
+            values[id] = _value(record, id, value)
         return values[id]
 
     nodes = tuple(
@@ -48,9 +46,16 @@ def _value(record: DelegateGraph, id: int, value_of: ValueOf) -> Value:
         case VkSymInt(initial):
             return SymInt(id, initial)
         case VkValueList(items):
-            return ValueList(id, tuple(map(value_of, items)))
+            return ValueList(id, tuple(_item(record, id, item, value_of) for item in items))
         case scalar:
             return scalar
+
+
+def _item(record: DelegateGraph, list_id: int, id: int, value_of: ValueOf) -> Item:
+    """A member of a list; a list in it could contain itself, or double at every level."""
+    if isinstance(record.values[id], (VkValueList, tuple)):
+        raise GraphError(f"{record.name}: value list %{list_id} contains %{id}, a list")
+    return cast(Item, value_of(id))
 
 
 def _constant(record: DelegateGraph, tensor: VkTensor) -> Constant | None:

@@ -88,10 +88,10 @@ class SymInt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueList:
-    """A list of values, such as an operator's several outputs; holes are None."""
+    """A list of values, such as an operator's several outputs; holes are None. Lists do not nest."""
 
     id: int
-    items: tuple[Value, ...]
+    items: tuple[Item, ...]
 
     def __str__(self) -> str:
         return f"%{self.id}:[{', '.join(map(describe, self.items))}]"
@@ -99,7 +99,8 @@ class ValueList:
 
 Scalar: TypeAlias = int | float | bool | str | None
 ScalarList: TypeAlias = tuple[int, ...] | tuple[float, ...] | tuple[bool, ...]
-Value: TypeAlias = Tensor | SymInt | ValueList | Scalar | ScalarList
+Item: TypeAlias = Tensor | SymInt | Scalar
+Value: TypeAlias = Item | ValueList | ScalarList
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,6 +123,7 @@ class Graph:
     nodes: tuple[Node, ...]
     inputs: tuple[Tensor | SymInt, ...]
     outputs: tuple[Tensor | SymInt, ...]
+    is_internal: bool = False  # made by Pteron itself, so it may call operators that files may not
 
 
 def describe(value: Value) -> str:
@@ -134,7 +136,7 @@ def tensors(value: Value) -> tuple[Tensor, ...]:
     if isinstance(value, Tensor):
         return (value,)
     if isinstance(value, ValueList):
-        return tuple(tensor for item in value.items for tensor in tensors(item))
+        return tuple(item for item in value.items if isinstance(item, Tensor))
     return ()
 
 

@@ -4,7 +4,8 @@ from pteron.llm.generate import Drawn, LoopCounters, generate_step
 from pteron.llm.llm import LLM, Piece, Statistics
 from pteron.llm.model import LanguageModel
 from pteron.llm.sampling import Sampler, Sampling
-from pteron.llm.tokenizer import Tokenizer, load_tokenizer
+from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.vocabularies.load import load_tokenizer
 
 __all__ = [
     "LLM",

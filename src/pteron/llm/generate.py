@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pteron.errors import InputError
-from pteron.gpu import Command, Copy, Readback, submit
+from pteron.gpu import Command, Copy, Readback
 from pteron.llm.model import LanguageModel
 from pteron.llm.sampling import Sampler
+from pteron.runtime.session import Outputs
+from pteron.runtime.tensors import View
 
 IN_FLIGHT = 4  # steps submitted and not yet read: enough that the GPU never waits for the host
 
@@ -46,8 +48,8 @@ def generate_step(
 
     `resident` keeps the loop on the GPU: each token is drawn there and fed to the next step there, while the
     host launches steps ahead and reads tokens as they arrive. It is the default where the program allows it.
-    When the iterator ends or is closed, `model.position` is that of the last token drawn, which has not been
-    read yet.
+    When the iterator ends, is closed or fails, `model.position` is behind the tokens that the cache holds for
+    certain: all but the last one drawn, which has not been read yet.
     """
     if not ids:
         raise InputError("generation starts from at least one token")
@@ -61,15 +63,17 @@ def generate_step(
     loop = (
         _resident(model, sampler, ids, count, counters) if resident else _stepwise(model, sampler, ids, count)
     )
-    drawn = 0
+    drawn: Drawn | None = None
     try:
-        for result in loop:
-            drawn += 1
+        for step, result in enumerate(loop):
+            if drawn is not None:  # it was fed to the step whose result this is
+                model.note(start + step - 1, drawn.token)
+            drawn = result
             counters.tokens += 1
             yield result
     finally:
         loop.close()
-        model.position = start + max(drawn - 1, 0)
+        model.position = len(model.tokens)
 
 
 def _stepwise(
@@ -77,20 +81,15 @@ def _stepwise(
 ) -> Generator[Drawn, None, None]:
     """One step at a time, its logits through the host: right for every program."""
     device = model.device
-    stored = sampler.storage
-    buffer = device.create_buffer(stored.itemsize * model.vocabulary, "logits")
-    try:
-        logits = model.prefill(ids)
-        for step in range(count):
-            device.write(buffer, logits.astype(stored.numpy))
-            submit(device, sampler.commands(buffer, 0, step))
-            token = int(np.frombuffer(device.read(sampler.buffer(sampler.token), 4), np.int32)[0])
-            logprob = float(np.frombuffer(device.read(sampler.buffer(sampler.logprob), 4), np.float32)[0])
-            yield Drawn(token, logprob)
-            if step + 1 < count:
-                logits = model.decode_one_token(token)
-    finally:
-        device.free(buffer)
+    logits = model.prefill(ids)
+    for step in range(count):
+        with device.lock:
+            sampler.draw(logits, step)
+            token = int(np.frombuffer(device.read(sampler.token.buffer, 4), np.int32)[0])
+            logprob = float(np.frombuffer(device.read(sampler.logprob.buffer, 4), np.float32)[0])
+        yield Drawn(token, logprob)
+        if step + 1 < count:
+            logits = model.decode_one_token(token)
 
 
 def _resident(
@@ -103,15 +102,19 @@ def _resident(
     def launch(tokens: list[int] | None, step: int) -> None:
         with device.lock:
             readback = device.readback(16)
-            width = len(tokens) if tokens else 1
-            then: list[Command] = [
-                *sampler.commands(*model.logits_place(width), step),
-                Copy(sampler.buffer(sampler.token), readback.staging, 4),
-                Copy(sampler.buffer(sampler.logprob), readback.staging, 4, target_offset=4),
-            ]
-            submission = model.launch(tokens or sampler.buffer(sampler.token), then)
+
+            def draw(outputs: Outputs) -> list[Command]:
+                logits = outputs[0]
+                assert isinstance(logits, View)
+                return [
+                    *sampler.commands(logits.last_row(), step),
+                    Copy(sampler.token.buffer, readback.staging, 4),
+                    Copy(sampler.logprob.buffer, readback.staging, 4, target_offset=4),
+                ]
+
+            submission = model.launch(tokens or sampler.token, draw)
             readback.begin()
-        under_way.append((readback, submission))
+            under_way.append((readback, submission))
 
     def read() -> Drawn:
         readback, submission = under_way.popleft()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,12 @@ from pteron.gpu import Device
 from pteron.llm.chat import Message, render
 from pteron.llm.generate import LoopCounters, generate_step
 from pteron.llm.model import LanguageModel
+from pteron.llm.pool import Pool, shared_length
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.settings import read_json
 from pteron.llm.stopping import StopScanner
-from pteron.llm.tokenizer import Tokenizer, load_tokenizer
+from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.vocabularies.load import load_tokenizer
 from pteron.runtime import load
 
 Overflow = Literal["error", "truncate"]
@@ -67,7 +70,10 @@ class LLM:
 
     `path` is a program (.pte) or a folder made by `pteron export llm`; `tokenizer` a file, a folder or a
     Tokenizer, by default the one beside the program. What the model has read stays in its cache: a prompt
-    that begins like the last one, as every turn of a conversation does, is read from where they part.
+    that begins like an earlier one, as every turn of a conversation does, is read from where they part.
+
+    Streams are independent of each other, in one thread or several: each has a sequence with a cache of its
+    own while it is open, 16 at most.
     """
 
     def __init__(
@@ -87,8 +93,8 @@ class LLM:
         self.program = load(file, data, device)
         self.model = LanguageModel(self.program)
         self.statistics = Statistics()
-        self._samplers: dict[Sampling, Sampler] = {}
-        self._read: list[int] = []  # tokens whose keys and values are in the cache
+        self._pool = Pool(self.model)
+        self._samplers: deque[Sampler] = deque(maxlen=4)  # so that what the latest share stays compiled
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
@@ -147,14 +153,12 @@ class LLM:
         )
 
     def reset(self) -> None:
-        """Forget what was read."""
-        self.model.reset()
-        self._read = []
+        """Forget what was read; streams that are open go on undisturbed."""
+        self._pool.forget()
 
     def close(self) -> None:
-        """Free the GPU memory."""
-        for sampler in self._samplers.values():
-            sampler.close()
+        """Free the GPU memory. Streams that are open end with an error."""
+        self._pool.close()
         self._samplers.clear()
         self.program.close()
 
@@ -200,18 +204,21 @@ class LLM:
         stop_ids: frozenset[int],
         resident: bool | None,
     ) -> Generator[Piece, None, None]:
-        shared = _shared_length(self._read, ids)
-        reused = min(shared, len(ids) - 1)  # the last token is read again: its logits are needed
+        lease = self._pool.lease(ids)
+        model = lease.model
+        # The last token is read again, even where the cache holds it: its logits are needed.
+        reused = min(shared_length(model.tokens, ids), len(ids) - 1)
         statistics = self.statistics = Statistics(prompt_tokens=len(ids), reused_tokens=reused)
-        self.model.position = reused
-        sampler = self._sampler(sampling)
+        model.position = reused
+        sampler = Sampler(model.device, model.vocabulary, sampling, model.logits_dtype)
+        self._samplers.append(sampler)
         sampler.remember(ids)
         counters = LoopCounters()
         stream = self.tokenizer.stream()
         drawn: list[int] = []
         started = time.perf_counter()
         steps = generate_step(
-            self.model, sampler, ids[reused:], max_new_tokens, resident=resident, counters=counters
+            model, sampler, ids[reused:], max_new_tokens, resident=resident, counters=counters
         )
         try:
             for step in steps:
@@ -238,20 +245,4 @@ class LLM:
         finally:
             steps.close()  # ends the loop, and what is under way
             statistics.stalls = counters.stalls
-            self._read = (ids + drawn)[: self.model.position]
-
-    def _sampler(self, sampling: Sampling) -> Sampler:
-        if sampling not in self._samplers:
-            while len(self._samplers) >= 4:
-                self._samplers.pop(next(iter(self._samplers))).close()
-            model = self.model
-            made = Sampler(model.device, model.vocabulary, sampling, model.logits_dtype)
-            self._samplers[sampling] = made
-        return self._samplers[sampling]
-
-
-def _shared_length(a: Sequence[int], b: Sequence[int]) -> int:
-    for index, (x, y) in enumerate(zip(a, b, strict=False)):
-        if x != y:
-            return index
-    return min(len(a), len(b))
+            lease.close()

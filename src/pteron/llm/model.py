@@ -1,20 +1,23 @@
-"""A language model: a program's forward method, its cache, and what its constant methods say of it.
+"""A language model: a program's forward method over one sequence of tokens.
 
-The cache lives on the GPU, inside the program. `position` is how many tokens it holds.
+The cache lives on the GPU, with the sequence. `position` is where the next tokens go; `tokens` are those that
+the cache holds for certain, whatever failed or was interrupted on the way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from pteron.dtypes import DType
 from pteron.errors import InputError, UnsupportedError
-from pteron.gpu import Buffer, Command, Copy, PassTimer, submit
-from pteron.graph import Tensor
+from pteron.gpu import PassTimer
+from pteron.plan import TensorPort
 from pteron.runtime import Method, Program
+from pteron.runtime.session import Then
+from pteron.runtime.tensors import View
 
 Logits = npt.NDArray[np.float32]
 
@@ -22,9 +25,11 @@ Logits = npt.NDArray[np.float32]
 class LanguageModel:
     """Runs `forward(tokens [1, steps], input_pos [1]) -> logits` as ExecuTorch's exporter makes it."""
 
-    def __init__(self, program: Program, method: str = "forward") -> None:
+    def __init__(self, program: Program, method: str = "forward", *, own_sequence: bool = False) -> None:
         self.program = program
-        self.method: Method = program[method]
+        self._method_name = method
+        self._sequence = program.sequence() if own_sequence else None
+        self.method: Method = (self._sequence or program)[method]
         inputs, outputs = self.method.inputs, self.method.outputs
         if len(inputs) != 2 or len(outputs) < 1 or len(inputs[0].shape_max) != 2:
             raise UnsupportedError(
@@ -38,21 +43,28 @@ class LanguageModel:
         self.bos_id = self._constant("get_bos_id", None)
         self.eos_ids = self._constants("get_eos_ids")
         self.position = 0
-        self.session = self.method.sole_session
+        self.tokens: list[int] = []
+        self.delegate = self.method.sole_delegate
         self.device = program.device
         self.timer: PassTimer | None = None
+
+    def sequence(self) -> LanguageModel:
+        """The same model over another sequence of tokens, with a cache of its own."""
+        return LanguageModel(self.program, self._method_name, own_sequence=True)
 
     def reset(self) -> None:
         """Forget everything. The cache need not be cleared: what lies beyond the position is never read."""
         self.position = 0
+        self.tokens.clear()
 
     def prefill(self, ids: Sequence[int]) -> Logits:
         """Read tokens in chunks as long as the program takes; the logits after the last of them."""
         self.check_room(len(ids))
         logits = np.zeros(self.vocabulary, np.float32)
         for chunk in self.chunks(ids):
+            self._overwrite()
             (result, *_) = self.method(np.array([chunk], np.int64), np.array([self.position], np.int64))
-            self.position += len(chunk)
+            self._advance(chunk)
             logits = np.asarray(result, np.float32).reshape(-1, self.vocabulary)[-1]
         return logits
 
@@ -67,8 +79,8 @@ class LanguageModel:
                 f"which holds {self.context}"
             )
 
-    def chunks(self, ids: Sequence[int]) -> Iterator[list[int]]:
-        """Tokens in pieces that the program takes at once."""
+    def chunks(self, ids: Sequence[int]) -> list[list[int]]:
+        """Tokens in pieces that the program takes at once, all of them in its vocabulary."""
         outside = [token for token in ids if not 0 <= token < self.vocabulary]
         if outside:
             raise InputError(f"token {outside[0]} is outside the vocabulary of {self.vocabulary}")
@@ -78,54 +90,60 @@ class LanguageModel:
                 f"{self.program.file.name}: takes exactly {self.steps_max} tokens at a time; "
                 "export with a dynamic shape, or one token at a time"
             )
-        for start in range(0, len(ids), size):
-            yield list(ids[start : start + size])
+        return [list(ids[start : start + size]) for start in range(0, len(ids), size)]
+
+    # What the cache holds -----------------------------------------------------------------------
+
+    def note(self, position: int, token: int) -> None:
+        """The token that was fed at a position on the GPU has become known."""
+        if len(self.tokens) == position:
+            self.tokens.append(token)
+
+    def _overwrite(self) -> None:
+        """Before anything is written at the position: from there on nothing is certain any more."""
+        del self.tokens[self.position :]
+
+    def _advance(self, chunk: Sequence[int]) -> None:
+        """A chunk was submitted, so the cache holds it by the time that anything else reads it."""
+        if len(self.tokens) == self.position:
+            self.tokens.extend(chunk)
+        self.position += len(chunk)
 
     # Without waiting ----------------------------------------------------------------------------
 
-    def launch(self, tokens: list[int] | Buffer, then: Sequence[Command] = ()) -> int:
-        """Run tokens (or the one that a GPU buffer holds) through the model and then further commands."""
-        session = self.session
-        assert session is not None
-        tokens_input, position_input = session.graph.inputs
-        assert isinstance(tokens_input, Tensor)
-        assert isinstance(position_input, Tensor)
-        count = len(tokens) if isinstance(tokens, list) else 1
-        values = {source.symbol: self.position for source in session.prepared.sources}
-        with self.device.lock:
-            recording = session.ready(((1, count), (1,)), values)
-            before: list[Command] = []
-            if isinstance(tokens, list):
-                self.device.write(session.buffer(tokens_input), np.array(tokens, np.int32))
-            else:
-                before.append(Copy(tokens, session.buffer(tokens_input), 4))
-            self.device.write(session.buffer(position_input), np.array([self.position], np.int32))
-            self.position += count
-            return submit(self.device, [*before, recording, *then], self.timer)
-
-    def logits_place(self, count: int) -> tuple[Buffer, int]:
-        """Where the last logits lie after `count` tokens were launched: a buffer and a byte offset."""
-        assert self.session is not None
-        output = self.session.graph.outputs[0]
-        assert isinstance(output, Tensor)
-        rows = count if len(output.shape_max) > 2 and output.shape_max[-2] > 1 else 1
-        itemsize = self.session.storage(output).itemsize
-        return self.session.buffer(output), itemsize * (rows - 1) * self.vocabulary
+    def launch(self, tokens: list[int] | View, then: Then | None = None) -> int:
+        """Run tokens (or the one that the GPU holds) through the model, and then further commands."""
+        assert self.delegate is not None
+        self._overwrite()
+        given = np.array([tokens], np.int64) if isinstance(tokens, list) else tokens
+        position = np.array([self.position], np.int64)
+        submission = self.delegate.launch((given, position), then, self.timer)
+        if isinstance(tokens, list):
+            self._advance(tokens)
+        else:
+            self.position += 1
+        return submission
 
     @property
     def logits_dtype(self) -> DType:
         """The element type of the logits inside the program: f16 where it was exported so."""
-        output = self.session.graph.outputs[0] if self.session else None
-        return output.dtype if isinstance(output, Tensor) else DType.F32
+        return self._logits.dtype if self._logits else DType.F32
 
     @property
     def is_resident(self) -> bool:
         """Whether steps can follow one another on the GPU without the host: the model is one delegate, its
         live integers come from the position alone, and the logits of every row start at a whole word."""
-        if self.session is None or len(self.session.graph.inputs) != 2:
+        if self.delegate is None or self._logits is None:
             return False
-        positioned = all(source.input == 1 for source in self.session.prepared.sources)
-        return positioned and self.logits_place(2)[1] % 4 == 0
+        executable = self.delegate.executable
+        positioned = all(source.input == 1 for source in executable.sources)
+        aligned = len(self._logits.shape_max) < 3 or self.vocabulary * self._logits.storage.itemsize % 4 == 0
+        return len(executable.inputs) == 2 and positioned and aligned
+
+    @property
+    def _logits(self) -> TensorPort | None:
+        output = self.delegate.executable.outputs[0] if self.delegate else None
+        return output if isinstance(output, TensorPort) else None
 
     def _constant(self, name: str, default: int | None) -> int | None:
         values = self._constants(name)

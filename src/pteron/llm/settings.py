@@ -48,8 +48,16 @@ def read_settings(folder: Path) -> Settings:
     settings.tokenizer = read_json(folder / "pteron.json").get("tokenizer")
     template = folder / "chat_template.jinja"
     if template.exists():
-        settings.chat_template = template.read_text(encoding="utf-8")
+        settings.chat_template = read_utf8(template)
     return settings
+
+
+def read_utf8(file: Path) -> str:
+    """The text in a file, which is UTF-8."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{file.name} is not UTF-8 text: {error}") from error
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -57,8 +65,8 @@ def read_json(file: Path) -> dict[str, Any]:
     if not file.exists():
         return {}
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
+        content = json.loads(read_utf8(file))
+    except ValueError as error:
         raise FormatError(f"{file.name} is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise FormatError(f"{file.name} does not hold a JSON object")

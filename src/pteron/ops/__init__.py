@@ -1,10 +1,11 @@
 """WHAT AN OPERATOR IS: signatures, operands at live shapes, live integers, dispatches, the table of all."""
 
 from pteron.ops.call import Call
-from pteron.ops.dispatch import Dispatch
+from pteron.ops.dispatch import Dispatch, Indices
 from pteron.ops.live import AnyInt, LiveInt, bucket
-from pteron.ops.operand import Operand, RequirementError, Scratch, Weight
-from pteron.ops.operator import OPERATORS, Kind, Operator, define, op, require, same_shape
+from pteron.ops.operand import Operand, Scratch, Weight
+from pteron.ops.operator import OPERATORS, Kind, Operator, define, op, same_shape
+from pteron.ops.requirement import RequirementError, require
 from pteron.ops.target import Target
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "AnyInt",
     "Call",
     "Dispatch",
+    "Indices",
     "Kind",
     "LiveInt",
     "Operand",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pteron.graph import Node, SymInt, Tensor, Value, ValueList
@@ -57,6 +58,16 @@ class Call:
         """The live integers it reads."""
         values = (item for value in self.inputs for item in _items(value))
         return tuple(value for value in values if isinstance(value, SymInt))
+
+
+def mutated_ids(calls: Iterable[Call]) -> set[int]:
+    """Tensors that keep what a call leaves in them: updated in place, or constants written to."""
+    return {
+        tensor.id
+        for call in calls
+        for tensor in call.writes
+        if tensor in call.mutated or tensor in call.reads or tensor.constant is not None
+    }
 
 
 def _items(value: Value) -> tuple[Value, ...]:

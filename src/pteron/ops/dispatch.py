@@ -51,3 +51,15 @@ class Dispatch:
         object.__setattr__(self, "parameters", parameters)
         object.__setattr__(self, "threads", threads)
         object.__setattr__(self, "groups", groups)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Indices:
+    """Stated beside a dispatch that picks by index: `operand` holds indices from `low` to `high`.
+
+    No kernel can raise an error for one outside, but where they come from an input the host can.
+    """
+
+    operand: Operand
+    low: int
+    high: int

@@ -4,14 +4,40 @@ A plan is made once and used for many values of them. Arithmetic keeps them symb
 length of [p, p + S) comes out as the plain number S. Comparing one, or using it where only a number
 will do (`int(x)`, a shape), takes a decision: the trace notes the interval in which the decision
 holds, and the plan is good for every call whose live integers lie inside all its intervals.
+
+What is not affine, a product or a quotient of live integers, becomes a term of its own. Terms stand once
+each on a tape, in order, so that expressions share them and evaluating all of them is one walk.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from pteron.ops.requirement import RequirementError
+
+WIDTH_MAX = 1 << 63  # live integers are 64-bit, as in PyTorch
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """constant + Σ coefficient · term, terms by their place on a tape."""
+
+    constant: int
+    terms: tuple[tuple[int, int], ...] = ()
+
+    def evaluate(self, numbers: Sequence[int]) -> int:
+        """Its value where the terms of the tape have these."""
+        return self.constant + sum(factor * numbers[term] for term, factor in self.terms)
+
+    def plus(self, other: Affine, factor: int = 1) -> Affine:
+        total = dict(self.terms)
+        for term, coefficient in other.terms:
+            total[term] = total.get(term, 0) + factor * coefficient
+        terms = tuple(sorted((term, coefficient) for term, coefficient in total.items() if coefficient))
+        return Affine(self.constant + factor * other.constant, terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,62 +46,47 @@ class Symbol:
 
     id: int
 
-    def evaluate(self, values: Mapping[int, int]) -> int:
-        return values[self.id]
-
 
 @dataclass(frozen=True, slots=True)
-class Derived:
-    """A product or floor quotient of live integers: not affine, so it stands as a term of its own."""
-
-    kind: str
+class Product:
     left: Affine
     right: Affine
 
-    def evaluate(self, values: Mapping[int, int]) -> int:
-        left, right = self.left.evaluate(values), self.right.evaluate(values)
-        return left * right if self.kind == "mul" else left // right
-
-
-Term: TypeAlias = Symbol | Derived
-
 
 @dataclass(frozen=True, slots=True)
-class Affine:
-    """constant + Σ coefficient · term."""
+class Quotient:
+    """Rounded down."""
 
-    constant: int
-    terms: tuple[tuple[Term, int], ...] = ()
-
-    def evaluate(self, values: Mapping[int, int]) -> int:
-        return self.constant + sum(factor * term.evaluate(values) for term, factor in self.terms)
-
-    def plus(self, other: Affine, factor: int = 1) -> Affine:
-        total = dict(self.terms)
-        for term, coefficient in other.terms:
-            total[term] = total.get(term, 0) + factor * coefficient
-        terms = tuple((term, coefficient) for term, coefficient in total.items() if coefficient)
-        return Affine(self.constant + factor * other.constant, terms)
-
-    def times(self, factor: int) -> Affine:
-        return Affine(0).plus(self, factor)
+    left: Affine
+    right: Affine
 
 
-@dataclass(slots=True)
-class Trace:
-    """The values of the live integers while a plan is made, and the decisions taken on them."""
+Term: TypeAlias = Symbol | Product | Quotient
+Tape: TypeAlias = tuple[Term, ...]
 
-    values: dict[int, int] = field(default_factory=dict)
-    decisions: dict[tuple[tuple[Term, int], ...], tuple[float, float]] = field(default_factory=dict)
 
-    def decide(self, expression: Affine, low: float, high: float) -> None:
-        """The plan holds only while low <= expression <= high."""
-        known_low, known_high = self.decisions.get(expression.terms, (-math.inf, math.inf))
-        shift = expression.constant
-        self.decisions[expression.terms] = (max(known_low, low - shift), min(known_high, high - shift))
+def evaluate(tape: Iterable[Term], values: Mapping[int, int]) -> list[int]:
+    """The number of each term of a tape, where the live integers of the graph have these values.
 
-    def guards(self) -> tuple[Guard, ...]:
-        return tuple(Guard(Affine(0, terms), low, high) for terms, (low, high) in self.decisions.items())
+    A number that leaves 64 bits is an OverflowError. A quotient by zero is 0: whoever divides has decided
+    that the divisor is not, and the guard that this left tells.
+    """
+    numbers: list[int] = []
+    for term in tape:
+        number = _number(term, numbers, values)
+        if not -WIDTH_MAX <= number < WIDTH_MAX:
+            raise OverflowError(f"a live integer of {number.bit_length()} bits")
+        numbers.append(number)
+    return numbers
+
+
+def _number(term: Term, numbers: Sequence[int], values: Mapping[int, int]) -> int:
+    if isinstance(term, Symbol):
+        return values[term.id]
+    left, right = term.left.evaluate(numbers), term.right.evaluate(numbers)
+    if isinstance(term, Product):
+        return left * right
+    return left // right if right else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +97,48 @@ class Guard:
     low: float
     high: float
 
-    def holds(self, values: Mapping[int, int]) -> bool:
-        return self.low <= self.expression.evaluate(values) <= self.high
+    def holds(self, numbers: Sequence[int]) -> bool:
+        return self.low <= self.expression.evaluate(numbers) <= self.high
+
+
+@dataclass(slots=True)
+class Trace:
+    """The live integers while a plan is made: their values, their terms, the decisions taken on them."""
+
+    values: Mapping[int, int] = field(default_factory=dict)
+    numbers: list[int] = field(default_factory=list)  # of the terms, in order
+    decisions: dict[tuple[tuple[int, int], ...], tuple[float, float]] = field(default_factory=dict)
+    _terms: dict[Term, int] = field(default_factory=dict)  # each with its place
+
+    @property
+    def tape(self) -> Tape:
+        return tuple(self._terms)
+
+    def symbol(self, id: int) -> LiveInt:
+        """A live integer of the graph."""
+        return LiveInt(self.term(Symbol(id)), self)
+
+    def term(self, term: Term) -> Affine:
+        """A term as an expression; it is put on the tape unless it stands there."""
+        if term not in self._terms:
+            number = _number(term, self.numbers, self.values)
+            self.check(number)
+            self._terms[term] = len(self.numbers)
+            self.numbers.append(number)
+        return Affine(0, ((self._terms[term], 1),))
+
+    def check(self, number: int) -> None:
+        if not -WIDTH_MAX <= number < WIDTH_MAX:
+            raise RequirementError(f"a live integer of {number.bit_length()} bits does not fit into 64")
+
+    def decide(self, expression: Affine, low: float, high: float) -> None:
+        """The plan holds only while low <= expression <= high."""
+        known_low, known_high = self.decisions.get(expression.terms, (-math.inf, math.inf))
+        shift = expression.constant
+        self.decisions[expression.terms] = (max(known_low, low - shift), min(known_high, high - shift))
+
+    def guards(self) -> tuple[Guard, ...]:
+        return tuple(Guard(Affine(0, terms), low, high) for terms, (low, high) in self.decisions.items())
 
 
 class LiveInt:
@@ -103,14 +154,16 @@ class LiveInt:
     def __repr__(self) -> str:
         return f"LiveInt({self._value()})"
 
+    def __str__(self) -> str:
+        return str(self._value())
+
     def _value(self) -> int:
-        return self.expression.evaluate(self.trace.values)
+        return self.expression.evaluate(self.trace.numbers)
 
     def _with(self, expression: Affine) -> AnyInt:
+        for number in (expression.constant, *(factor for _, factor in expression.terms)):
+            self.trace.check(number)
         return LiveInt(expression, self.trace) if expression.terms else expression.constant
-
-    def _derived(self, kind: str, left: AnyInt, right: AnyInt) -> AnyInt:
-        return self._with(Affine(0, ((Derived(kind, affine(left), affine(right)), 1),)))
 
     def __int__(self) -> int:
         value = self._value()
@@ -123,7 +176,7 @@ class LiveInt:
         return float(int(self))
 
     def __neg__(self) -> AnyInt:
-        return self._with(self.expression.times(-1))
+        return self._with(Affine(0).plus(self.expression, -1))
 
     def __add__(self, other: AnyInt) -> AnyInt:
         return self._with(self.expression.plus(affine(other)))
@@ -138,16 +191,16 @@ class LiveInt:
 
     def __mul__(self, other: AnyInt) -> AnyInt:
         if isinstance(other, LiveInt):
-            return self._derived("mul", self, other)
-        return self._with(self.expression.times(other))
+            return self._with(self.trace.term(Product(self.expression, other.expression)))
+        return self._with(Affine(0).plus(self.expression, other))
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: AnyInt) -> AnyInt:
-        return self._derived("floordiv", self, other)
+        return self._with(self.trace.term(Quotient(self.expression, affine(other))))
 
     def __rfloordiv__(self, other: AnyInt) -> AnyInt:
-        return self._derived("floordiv", other, self)
+        return self._with(self.trace.term(Quotient(affine(other), self.expression)))
 
     def __le__(self, other: AnyInt) -> bool:
         difference = self - other

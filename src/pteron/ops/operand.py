@@ -12,12 +12,9 @@ import numpy.typing as npt
 from pteron.dtypes import DType, Storage
 from pteron.graph import Constant, Shape, Tensor
 from pteron.graph.values import numel
+from pteron.ops.requirement import RequirementError
 
 HostArray: TypeAlias = npt.NDArray[np.generic]
-
-
-class RequirementError(Exception):
-    """An operator cannot take these operands; planning adds the node's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +143,9 @@ def plain_weight(constant: Constant, storage: Storage) -> Weight:
 @layout("plain")
 def _plain(elements: HostArray, storage: str) -> HostArray:
     return elements.astype(Storage(storage).numpy)
+
+
+@layout("packed")
+def _packed(elements: HostArray, layout: str) -> HostArray:
+    """What was packed before, in the layout named."""
+    return elements

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, TypeAlias
 
-from pteron.ops.dispatch import Dispatch
-from pteron.ops.operand import RequirementError
+from pteron.ops.dispatch import Dispatch, Indices
 from pteron.ops.signature import Signature, parse
 from pteron.ops.target import Target
 
@@ -54,10 +53,10 @@ class Operator:
 
     def dispatches(
         self, inputs: Sequence[object], outputs: Sequence[object], target: Target
-    ) -> Iterable[Dispatch]:
+    ) -> Iterable[Dispatch | Indices]:
         """What computes the outputs on a device of this kind."""
         extra = {"target": target} if self.takes_target else {}
-        result: Iterable[Dispatch] = self.compute(*inputs, *outputs, **extra)
+        result: Iterable[Dispatch | Indices] = self.compute(*inputs, *outputs, **extra)
         return result
 
 
@@ -107,13 +106,6 @@ def _check_agreement(
             raise ValueError(
                 f"operator {name}: its {what}{parameters} does not take {count} values"
             ) from None
-
-
-def require(condition: bool, message: str, *operands: object) -> None:
-    """Raise a RequirementError that shows the operands, unless the condition holds."""
-    if not condition:
-        shown = ", ".join(map(str, operands))
-        raise RequirementError(f"{message}; got {shown}" if operands else message)
 
 
 def same_shape(x: Any, *_: Any) -> Any:

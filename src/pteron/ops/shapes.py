@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pteron.graph import Shape
-from pteron.ops.operand import Operand, RequirementError, contiguous_strides
-from pteron.ops.operator import require
+from pteron.ops.operand import Operand, contiguous_strides
+from pteron.ops.requirement import RequirementError, require
 
 
 def axis(dim: int, rank: int) -> int:

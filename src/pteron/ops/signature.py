@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import cast
 
 from pteron.graph import SymInt, Tensor, Value, ValueList
 
@@ -68,7 +69,7 @@ def conform(argument: Argument, value: Value) -> Value:
     return result
 
 
-def _integer(value: Value) -> Value:
+def _integer(value: Value) -> int | SymInt | None:
     if isinstance(value, (int, SymInt)):
         return value if isinstance(value, SymInt) else int(value)
     return int(value) if isinstance(value, float) and value.is_integer() else None
@@ -81,7 +82,7 @@ def _integers(value: Value) -> Value:
     whole = tuple(_integer(item) for item in items)
     if any(item is None for item in whole):
         return None
-    return ValueList(value.id, whole) if isinstance(value, ValueList) else whole  # type: ignore[return-value]
+    return ValueList(value.id, whole) if isinstance(value, ValueList) else cast(Value, whole)
 
 
 def _tensors(value: Value) -> Value:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pteron.errors import DeviceError
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -16,3 +18,19 @@ class Target:
     workgroup_bytes_max: int = 16384
     binding_bytes_max: int = 1 << 27
     loop_max: int = 0  # iterations of all its loops after which an invocation ends; 0: no such limit
+
+    def check_runs_on(self, device: Target) -> None:
+        """Raise a DeviceError where a device lacks what plans for this target use."""
+        limits = (
+            ("f16 arithmetic", self.shader_f16, device.shader_f16),
+            (
+                f"subgroups of {self.subgroup_size}",
+                self.subgroup_size,
+                self.subgroup_size == device.subgroup_size,
+            ),
+            (f"{self.workgroups_max} workgroups an axis", True, self.workgroups_max <= device.workgroups_max),
+            ("loops without a limit", device.loop_max, 0 < self.loop_max <= device.loop_max),
+        )
+        missing = [what for what, used, there in limits if used and not there]
+        if missing:
+            raise DeviceError(f"the program was planned for a device with {', '.join(missing)}")

@@ -2,13 +2,14 @@
 
 from pteron.passes.placement import Placement, StateBuffer, place
 from pteron.passes.prepare import Prepared, prepare
-from pteron.passes.resolve import Source, missing_operators, resolve
+from pteron.passes.resolve import Source, is_available, missing_operators, resolve
 
 __all__ = [
     "Placement",
     "Prepared",
     "Source",
     "StateBuffer",
+    "is_available",
     "missing_operators",
     "place",
     "prepare",

@@ -13,11 +13,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pteron.dtypes import DType, Storage
-from pteron.errors import GraphError
-from pteron.graph import Constant, Graph, Tensor
+from pteron.graph import Constant, Tensor
 from pteron.graph.values import numel
 from pteron.ops import Call, Kind, Target
+from pteron.ops.call import mutated_ids
 from pteron.ops.operand import BufferRef, Slot, State, Weight, plain_weight
+from pteron.passes.prepare import Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Placement:
     buffers: dict[int, BufferRef]
     slot_bytes: tuple[int, ...]
     states: dict[int, StateBuffer]
+    roots: dict[int, int]  # the tensor that a view lives in, of every tensor in a slot
 
     def size_of(self, buffer: BufferRef) -> int:
         """A buffer's bytes at the maximum shapes."""
@@ -58,34 +60,22 @@ class _Lifetime:
     bytes: int
 
 
-def mutated_ids(calls: Iterable[Call]) -> set[int]:
-    """Tensors that keep what a call leaves in them: updated in place, or constants written to."""
-    return {
-        tensor.id
-        for call in calls
-        for tensor in call.writes
-        if tensor in call.mutated or tensor in call.reads or tensor.constant is not None
-    }
-
-
-def place(graph: Graph, calls: tuple[Call, ...], folded: set[Call], target: Target) -> Placement:
+def place(prepared: Prepared, target: Target) -> Placement:
     """Give every tensor of the graph its buffer."""
-    placing = _Placing(graph, target, mutated_ids(calls))
+    graph, folded = prepared.graph, set(prepared.once)
+    placing = _Placing(target, mutated_ids(prepared.calls))
     for value in graph.inputs:
         if isinstance(value, Tensor):
             placing.write(value, -1)
-    for index, call in enumerate(calls):
+    for index, call in enumerate(prepared.calls):
         for tensor in call.reads:
-            placing.read(tensor, index, str(call.node))
+            placing.read(tensor, index)
         for output in call.outputs:
             if isinstance(output, Tensor):
                 placing.output(call, output, index, lasting=call in folded)
-    computed = {*graph.inputs, *(output for call in calls for output in call.outputs)}
     for output in graph.outputs:
         if isinstance(output, Tensor):
-            placing.read(output, math.inf, "the output list")
-        elif output not in computed:
-            raise GraphError(f"{graph.name}: nothing computes the output {output}")
+            placing.read(output, math.inf)
     return placing.finish()
 
 
@@ -93,7 +83,6 @@ def place(graph: Graph, calls: tuple[Call, ...], folded: set[Call], target: Targ
 class _Placing:
     """What is known of the tensors while the calls are walked."""
 
-    graph: Graph
     target: Target
     mutated: set[int]
     buffers: dict[int, BufferRef] = field(default_factory=dict)  # of constants and states
@@ -101,14 +90,13 @@ class _Placing:
     lifetimes: dict[int, _Lifetime] = field(default_factory=dict)
     root_of: dict[int, int] = field(default_factory=dict)  # a view lives in the tensor it views
 
-    def read(self, tensor: Tensor, index: float, where: str) -> None:
+    def read(self, tensor: Tensor, index: float) -> None:
         """A tensor is used: it lives until then, or it is a constant that gets its buffer now."""
         if tensor.id in self.root_of:
             lifetime = self.lifetimes[self.root_of[tensor.id]]
             lifetime.end = max(lifetime.end, index)
         elif tensor.id not in self.buffers:
-            if tensor.constant is None:
-                raise GraphError(f"{self.graph.name}, {where} reads {tensor} before anything wrote it")
+            assert tensor.constant is not None  # order.py has checked that anything else was written
             if tensor.id in self.mutated:
                 self._keep(tensor, tensor.constant)
             else:
@@ -128,7 +116,7 @@ class _Placing:
     def output(self, call: Call, output: Tensor, index: int, *, lasting: bool) -> None:
         """A call's output: a state it updates, a view of its input, or a tensor of its own."""
         if output.constant is not None:
-            self.read(output, index, str(call.node))
+            self.read(output, index)
         elif call.operator.kind is Kind.PREPACK and output.id in self.mutated:
             self._keep(output, call.reads[0].constant)
         elif call.operator.is_view and self._shares(call.reads[0], output):
@@ -143,7 +131,7 @@ class _Placing:
     def finish(self) -> Placement:
         slot_of, slot_bytes = _share(self.lifetimes.values())
         slots = {id: Slot(slot_of[root]) for id, root in self.root_of.items()}
-        return Placement(self.buffers | slots, slot_bytes, self.states)
+        return Placement(self.buffers | slots, slot_bytes, self.states, self.root_of)
 
     def _keep(self, tensor: Tensor, initial: Constant | None) -> None:
         self.buffers[tensor.id] = State(tensor.id)

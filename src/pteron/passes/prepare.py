@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pteron.graph import Graph, Tensor
-from pteron.ops import Call, Target
-from pteron.passes.placement import Placement, mutated_ids, place
+from pteron.ops import Call
+from pteron.ops.call import mutated_ids
+from pteron.passes.order import check_order
 from pteron.passes.resolve import Source, resolve, sources
 from pteron.passes.rewrite import rewrite_calls
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """What planning starts from; `once` runs at load, `each` at every call."""
+    """What planning starts from, on any device; `once` runs at load, `each` at every call."""
 
     graph: Graph
-    target: Target
     once: tuple[Call, ...]
     each: tuple[Call, ...]
     sources: tuple[Source, ...]
-    placement: Placement
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """All calls. What depends on constants alone comes first: nothing else reads or changes those."""
+        return self.once + self.each
 
 
-def prepare(graph: Graph, target: Target) -> Prepared:
-    """Resolve, rewrite, fold and place a graph for a device."""
-    calls = rewrite_calls(graph, resolve(graph))
+def prepare(graph: Graph, rewrites: Collection[str] | None = None) -> Prepared:
+    """Resolve, check, rewrite and fold a graph; `rewrites` are named, by default those switched on."""
+    calls = resolve(graph)
+    live = sources(graph, calls)
+    check_order(graph, calls)
+    calls = rewrite_calls(graph, calls, rewrites)
     once = constant_calls(calls)
     folded = set(once)
-    return Prepared(
-        graph=graph,
-        target=target,
-        once=once,
-        each=tuple(call for call in calls if call not in folded),
-        sources=sources(graph, calls),
-        placement=place(graph, calls, folded, target),
-    )
+    each = tuple(call for call in calls if call not in folded)
+    return Prepared(graph, once, each, live)
 
 
 def constant_calls(calls: tuple[Call, ...]) -> tuple[Call, ...]:

@@ -25,7 +25,12 @@ class Source:
 
 def missing_operators(graph: Graph) -> Counter[str]:
     """The operators of a graph that Pteron does not have, with how often each is used."""
-    return Counter(node.name for node in graph.nodes if node.name not in OPERATORS)
+    return Counter(node.name for node in graph.nodes if not is_available(node.name, graph.is_internal))
+
+
+def is_available(name: str, to_internal: bool = False) -> bool:
+    """Whether a graph may call an operator; some are for Pteron's own graphs alone."""
+    return name in OPERATORS and (to_internal or not OPERATORS[name].is_internal)
 
 
 def resolve(graph: Graph) -> tuple[Call, ...]:

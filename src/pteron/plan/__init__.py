@@ -1,6 +1,21 @@
 """CALLS + LIVE SHAPES -> PLAN: pure data that says which kernels run over which buffers."""
 
-from pteron.plan.plan import Launch, ParameterBlock, Plan, ScratchRef
-from pteron.plan.planner import plan
+from pteron.plan.compiled import Compiled
+from pteron.plan.executable import Executable, Port, Shapes, StateSpec, SymbolPort, TensorPort
+from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
 
-__all__ = ["Launch", "ParameterBlock", "Plan", "ScratchRef", "plan"]
+__all__ = [
+    "Compiled",
+    "Executable",
+    "IndexRange",
+    "Launch",
+    "ParameterBlock",
+    "Plan",
+    "PlanBuffer",
+    "Port",
+    "ScratchRef",
+    "Shapes",
+    "StateSpec",
+    "SymbolPort",
+    "TensorPort",
+]

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pteron.graph import Node, Shape
 from pteron.ops import Dispatch, Operand, RequirementError, Scratch, Target, Weight
 from pteron.ops.dispatch import Parameter
-from pteron.ops.live import Affine, Guard, LiveInt
-from pteron.plan.plan import Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
+from pteron.ops.live import Affine, LiveInt, Trace
+from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
 from pteron.plan.verify import SizeOf, verify
 from pteron.wgsl import Field, Module, compose
 
 _CODES = {"u32": "<I", "i32": "<i"}
+_I32_MAX = (1 << 31) - 1
 _F32_MAX = 3.4028234663852886e38
 
 
@@ -46,7 +47,11 @@ class Collector:
             self.launches.append((node, module, buffers, block, groups))
 
     def finish(
-        self, shapes: Mapping[int, Shape], integers: Mapping[int, Affine], guards: tuple[Guard, ...]
+        self,
+        shapes: Mapping[int, Shape],
+        integers: Mapping[int, Affine],
+        trace: Trace,
+        indices: tuple[IndexRange, ...],
     ) -> Plan:
         """The plan, its live blocks first."""
         blocks = dict.fromkeys(block for *_, block, _ in self.launches if block is not None)
@@ -54,14 +59,16 @@ class Collector:
         index_of = {block: index for index, block in enumerate(ordered)}
         return Plan(
             launches=tuple(
-                Launch(node, module, buffers, index_of[block] if block is not None else None, groups)
+                Launch(node.index, node.name, module, buffers, index_of[block] if block else None, groups)
                 for node, module, buffers, block, groups in self.launches
             ),
             blocks=tuple(ordered),
             scratch_bytes=tuple(self.scratch_bytes),
             shapes=shapes,
             integers=integers,
-            guards=guards,
+            tape=trace.tape,
+            guards=trace.guards(),
+            indices=indices,
         )
 
     def _buffer(self, bound: Operand | Weight | Scratch, scratch: dict[int, int]) -> PlanBuffer:
@@ -135,6 +142,8 @@ def _pack(field_: Field, value: Parameter, data: bytearray, live: list[tuple[int
         if field_.scalar == "f32":
             struct.pack_into("<f", data, offset, _saturated(float(scalar)))
         elif isinstance(scalar, LiveInt):
+            if scalar < (0 if field_.scalar == "u32" else -_I32_MAX - 1) or scalar > _I32_MAX:
+                raise RequirementError(f"{field_.name} = {scalar} does not fit {field_.scalar}")
             live.append((offset, scalar.expression))
         else:
             try:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pteron.graph import Node, Shape
-from pteron.ops.live import Affine, Guard
+from pteron.graph import Shape
+from pteron.ops.live import Affine, Guard, Tape, evaluate
 from pteron.ops.operand import BufferRef
 from pteron.wgsl import Module
 
@@ -30,26 +30,40 @@ class ParameterBlock:
     data: bytes
     live: tuple[tuple[int, Affine], ...] = ()  # (byte offset, value)
 
-    def fill(self, values: Mapping[int, int]) -> bytes:
-        """The bytes at these values of the live integers."""
+    def fill(self, numbers: Sequence[int]) -> bytes:
+        """The bytes where the plan's live terms have these numbers."""
         filled = bytearray(self.data)
         for offset, expression in self.live:
-            struct.pack_into("<i", filled, offset, expression.evaluate(values))
+            struct.pack_into("<i", filled, offset, expression.evaluate(numbers))
         return bytes(filled)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Launch:
     """One dispatch with everything decided: the kernel's text, its buffers, its grid."""
 
-    node: Node
+    node: int  # which node of the graph it comes from,
+    operator: str  # and what that computes
     module: Module
     buffers: tuple[PlanBuffer, ...]  # in the order of module.bindings
     block: int | None  # which ParameterBlock
     groups: tuple[int, int, int]
 
+    def __str__(self) -> str:
+        return f"node {self.node} {self.operator}"
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(frozen=True, slots=True)
+class IndexRange:
+    """Indices that an input brings: those outside [low, high] pick nothing, and are refused where seen."""
+
+    input: int
+    low: int
+    high: int
+    operator: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Launches in order, and the conditions under which they are right.
 
@@ -59,21 +73,28 @@ class Plan:
     launches: tuple[Launch, ...]
     blocks: tuple[ParameterBlock, ...]
     scratch_bytes: tuple[int, ...]
-    shapes: Mapping[int, Shape]  # by tensor id
-    integers: Mapping[int, Affine]  # by SymInt id
+    shapes: Mapping[int, Shape]  # of the outputs, by tensor id
+    integers: Mapping[int, Affine]  # among the outputs, by SymInt id
+    tape: Tape
     guards: tuple[Guard, ...]
+    indices: tuple[IndexRange, ...] = ()
 
     @property
     def live_blocks(self) -> int:
         """How many of the first blocks hold live integers."""
         return sum(1 for block in self.blocks if block.live)
 
-    def holds(self, values: Mapping[int, int]) -> bool:
-        """Whether the plan is right for these values of the live integers."""
-        return all(guard.holds(values) for guard in self.guards)
+    def numbers(self, values: Mapping[int, int]) -> list[int] | None:
+        """The numbers of its live terms at these values of the graph's live integers, or None where the plan
+        is not right for them."""
+        try:
+            numbers = evaluate(self.tape, values)
+        except OverflowError:
+            return None
+        return numbers if all(guard.holds(numbers) for guard in self.guards) else None
 
     def __str__(self) -> str:
         return "\n".join(
-            f"{launch.node.index:4} {launch.node.name:40} {launch.module.kernel.name:20} {launch.groups}"
+            f"{launch.node:4} {launch.operator:40} {launch.module.kernel.name:20} {launch.groups}"
             for launch in self.launches
         )

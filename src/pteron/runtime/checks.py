@@ -21,7 +21,7 @@ from pteron.format import (
     TensorRecord,
 )
 from pteron.graph import Graph, SymInt, Tensor
-from pteron.runtime.host import HostOperator
+from pteron.runtime.host_operator import HostOperator
 
 
 def check_method(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from pteron.errors import HostError
-from pteron.runtime.host import Arguments, HostOperator, Parameter
+from pteron.runtime.host_operator import Arguments, HostOperator, Parameter
 from pteron.runtime.host_values import HostTensor, Unset
 from pteron.runtime.tensors import from_torch, to_torch
 

@@ -22,9 +22,11 @@ from pteron.format import (
     TensorRecord,
 )
 from pteron.runtime.checks import describe_record
-from pteron.runtime.host import HostOperator
+from pteron.runtime.delegate import Delegate
+from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.host_values import HostTensor, RuntimeValue, Unset, describe, fits
-from pteron.runtime.session import Input, Session, Wanted
+from pteron.runtime.session import Wanted
+from pteron.runtime.staging import Input
 from pteron.runtime.states import initial_states, initial_value
 from pteron.runtime.tensors import GpuTensor, HostResult
 
@@ -36,15 +38,15 @@ class Interpreter:
 
     def __init__(
         self,
-        file: str,
+        where: str,
         record: MethodRecord,
         operators: Sequence[HostOperator],
-        sessions: Sequence[Session],
+        delegates: Sequence[Delegate],
     ) -> None:
-        self._where = f"{file}, method {record.name}"
+        self._where = where
         self._record = record
         self._operators = operators
-        self._sessions = sessions
+        self._delegates = delegates
         self._on_gpu = self._gpu_values()
         self._initial = [initial_value(value) for value in record.values]
         self._states = self._initial_states()
@@ -52,8 +54,8 @@ class Interpreter:
     def reset(self) -> None:
         """Bring mutable buffers and delegate states back to their initial values."""
         self._states = self._initial_states()
-        for session in self._sessions:
-            session.reset()
+        for delegate in self._delegates:
+            delegate.reset()
 
     def run(self, inputs: Sequence[RuntimeValue], *, keep: bool) -> list[RuntimeValue]:
         """The outputs of one call; `keep` leaves tensors on the GPU where a delegate made them."""
@@ -151,12 +153,12 @@ class Interpreter:
         raise GraphError(f"{self._where}, instruction {index}: a jump on {found}, not a boolean")
 
     def _delegate(self, call: DelegateCall, index: int, values: list[RuntimeValue], keep: bool) -> None:
-        session = self._sessions[call.delegate]
-        count = len(session.graph.inputs)
+        delegate = self._delegates[call.delegate]
+        count = len(delegate.executable.inputs)
         inputs = [self._delegate_input(values[id], index) for id in call.args[:count]]
         targets = call.args[count:]
         wanted = [self._wanted(id, keep) for id in targets]
-        for id, output in zip(targets, session.run(inputs, wanted), strict=True):
+        for id, output in zip(targets, delegate.run(inputs, wanted), strict=True):
             record = self._record.values[id]
             if isinstance(output, int) and isinstance(record, TensorRecord):
                 array = np.full(record.sizes, output, record.dtype.numpy)
@@ -168,11 +170,9 @@ class Interpreter:
                 values[id] = output
 
     def _delegate_input(self, value: RuntimeValue, index: int) -> Input:
-        if isinstance(value, HostTensor):
-            return value.array
         if isinstance(value, HostResult):
-            return value.numpy()
-        if isinstance(value, (GpuTensor, int)):
+            return HostTensor(value.numpy(), value.dtype)
+        if isinstance(value, (HostTensor, GpuTensor, int)):
             return value
         raise GraphError(
             f"{self._where}, instruction {index}: a delegate cannot take {type(value).__name__} as an input"
@@ -188,8 +188,8 @@ class Interpreter:
     # Values -------------------------------------------------------------------------------------
 
     def _initial_states(self) -> dict[int, HostTensor]:
-        graphs = [session.graph for session in self._sessions]
-        return initial_states(self._where, self._record, self._operators, graphs)
+        executables = [delegate.executable for delegate in self._delegates]
+        return initial_states(self._where, self._record, self._operators, executables)
 
     def _gpu_values(self) -> set[int]:
         """Values that a delegate reads: worth leaving on the GPU where another delegate made them."""
@@ -197,5 +197,5 @@ class Interpreter:
             id
             for instruction in self._record.instructions
             if isinstance(instruction, DelegateCall)
-            for id in instruction.args[: len(self._sessions[instruction.delegate].graph.inputs)]
+            for id in instruction.args[: len(self._delegates[instruction.delegate].executable.inputs)]
         }

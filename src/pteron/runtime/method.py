@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -11,14 +10,15 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.errors import DeviceError, DtypeError, InputError, ShapeError
-from pteron.format import DelegateCall, MethodRecord, TensorRecord
+from pteron.format import DelegateCall, TensorRecord
 from pteron.gpu import Device
-from pteron.graph import Graph, SymInt
-from pteron.runtime.host import HostOperator
+from pteron.plan import SymbolPort
+from pteron.runtime.code import Code
+from pteron.runtime.delegate import Delegate
 from pteron.runtime.host_values import HostTensor, RuntimeValue
 from pteron.runtime.interpreter import Interpreter
-from pteron.runtime.session import Counters, Session
-from pteron.runtime.specs import ValueSpec, describe
+from pteron.runtime.session import Counters
+from pteron.runtime.specs import ValueSpec
 from pteron.runtime.tensors import GpuTensor, HostResult, from_torch, to_torch
 
 if TYPE_CHECKING:
@@ -32,33 +32,29 @@ class Method:
     Calls from several threads are served one after the other.
     """
 
-    def __init__(
-        self,
-        file: str,
-        record: MethodRecord,
-        graphs: Sequence[Graph],
-        operators: Sequence[HostOperator],
-        device: Device | None,
-    ) -> None:
-        self.name = record.name
-        self.device = device
-        self._where = f"{file}, method {record.name}"
-        self._record = record
-        self._counters = Counters()
-        self._specs: tuple[tuple[ValueSpec, ...], tuple[ValueSpec, ...]] | None = None
+    def __init__(self, code: Code) -> None:
+        self._code = code
+        self._where = code.where
+        self._record = code.record
         self._closed = False
-        self._lock = device.lock if device else threading.RLock()
-        self._sessions: list[Session] = []
-        with self._lock:
+        self._delegates: list[Delegate] = []
+        with code.lock:
             try:
-                for graph in graphs:
-                    assert device is not None
-                    self._sessions.append(Session(graph, device, self._counters))
-                self._interpreter = Interpreter(file, record, operators, self._sessions)
-                self._integers = self._integers_of_delegates()
+                for session in code.sessions:
+                    self._delegates.append(Delegate(session))
+                self._interpreter = Interpreter(code.where, code.record, code.operators, self._delegates)
             except BaseException:
                 self.close()
                 raise
+        self._integers = self._integers_of_delegates()
+
+    @property
+    def name(self) -> str:
+        return self._record.name
+
+    @property
+    def device(self) -> Device | None:
+        return self._code.device
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.inputs))
@@ -68,56 +64,52 @@ class Method:
     @property
     def inputs(self) -> tuple[ValueSpec, ...]:
         """What the method takes: element types, maximum shapes, which dims are dynamic."""
-        return self._described()[0]
+        return self._code.specs[0]
 
     @property
     def outputs(self) -> tuple[ValueSpec, ...]:
         """What the method gives."""
-        return self._described()[1]
+        return self._code.specs[1]
 
     @property
-    def sole_session(self) -> Session | None:
+    def sole_delegate(self) -> Delegate | None:
         """The delegate that is the whole method, where there is one: loops may drive it directly."""
-        alone = len(self._record.instructions) == 1 and len(self._sessions) == 1
-        return self._sessions[0] if alone else None
+        alone = len(self._record.instructions) == 1 and len(self._delegates) == 1
+        return self._delegates[0] if alone else None
 
     @property
     def counters(self) -> Counters:
         """How often it was called, planned and so on, up to now."""
-        return replace(self._counters)
+        return replace(self._code.counters)
 
     @property
     def gpu_bytes(self) -> dict[str, int]:
-        """GPU memory by kind: weights, states, activations, scratch."""
-        total: dict[str, int] = {}
-        for session in self._sessions:
-            for kind, size in session.memory.bytes_by_kind.items():
-                total[kind] = total.get(kind, 0) + size
+        """GPU memory by kind: weights, activations and scratch, which all sequences share, and states."""
+        total = {"weights": 0, "states": 0, "activations": 0, "scratch": 0}
+        for session, delegate in zip(self._code.sessions, self._delegates, strict=True):
+            total["states"] += delegate.state_bytes
+            for kind, size in session.bytes_by_kind.items():
+                total[kind] += size
         return total
 
     def __call__(self, *inputs: object, on_gpu: bool = False) -> tuple[Any, ...]:
         """Run the method; the outputs are a tuple, whatever their number."""
-        with self._lock:
+        with self._code.lock:
             self._check_open()
             return self._call(inputs, on_gpu)
 
     def reset(self) -> None:
         """Bring caches and mutated buffers back to their initial values."""
-        with self._lock:
+        with self._code.lock:
             self._check_open()
             self._interpreter.reset()
 
     def close(self) -> None:
-        """Free the method's GPU memory."""
-        with self._lock:
+        """Free the GPU memory of this sequence's states."""
+        with self._code.lock:
             self._closed = True
-            for session in self._sessions:
-                session.close()
-
-    def _described(self) -> tuple[tuple[ValueSpec, ...], tuple[ValueSpec, ...]]:
-        if self._specs is None:
-            self._specs = describe(self._record, [session.prepared for session in self._sessions])
-        return self._specs
+            for delegate in self._delegates:
+                delegate.close()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -131,7 +123,7 @@ class Method:
             raise InputError(f"{self._where} takes {len(ids)} inputs, got {len(inputs)}")
         torch_in = any(_is_torch(value) for value in inputs)
         given = [self._input(position, value) for position, value in enumerate(inputs)]
-        self._counters.calls += 1
+        self._code.counters.calls += 1
         outputs = self._interpreter.run(given, keep=on_gpu)
         return tuple(_result(value, torch_in, on_gpu) for value in outputs)
 
@@ -172,8 +164,8 @@ class Method:
             id
             for call in self._record.instructions
             if isinstance(call, DelegateCall)
-            for id, value in zip(call.args, self._sessions[call.delegate].graph.inputs, strict=False)
-            if isinstance(value, SymInt)
+            for id, value in zip(call.args, self._delegates[call.delegate].executable.inputs, strict=False)
+            if isinstance(value, SymbolPort)
         }
 
 

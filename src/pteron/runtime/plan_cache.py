@@ -1,55 +1,61 @@
-"""The plans made so far for a delegate, ready to be replayed: found by live shapes, bounded in number."""
+"""The plans of an executable, ready to be replayed: found by live shapes, bounded in number."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TypeAlias
 
-from pteron.gpu import Device, Memory, Recording
-from pteron.graph import Shape
-from pteron.passes import Prepared
-from pteron.plan import Plan, plan
+from pteron.errors import ShapeError
+from pteron.gpu import Arena, Device, Recording, Weights
+from pteron.plan import Compiled, Executable, Plan, Shapes
 
 PLANS_KEPT = 64
-
-Shapes: TypeAlias = tuple[Shape | None, ...]  # per graph input; None for a SymInt
-
-
-def plan_at(prepared: Prepared, shapes: Shapes, values: Mapping[int, int]) -> Plan:
-    """The plan of a graph at these shapes of its inputs."""
-    inputs = zip(prepared.graph.inputs, shapes, strict=True)
-    named = {value.id: shape for value, shape in inputs if shape is not None}
-    return plan(prepared, prepared.each, named, values)
 
 
 class PlanCache:
     """Plans by live shapes. Several may be kept for one set of shapes: each holds for other values of the
     live integers, and says so by its guards."""
 
-    def __init__(self, prepared: Prepared, device: Device, memory: Memory) -> None:
-        self._prepared = prepared
+    def __init__(
+        self,
+        executable: Executable,
+        compiled: Compiled | None,
+        device: Device,
+        arena: Arena,
+        weights: Weights,
+    ) -> None:
+        self._executable = executable
+        self._compiled = compiled
         self._device = device
-        self._memory = memory
+        self._arena = arena
+        self._weights = weights
         self._kept: OrderedDict[Shapes, list[Recording]] = OrderedDict()
         self.made = 0
 
-    def find(self, shapes: Shapes, values: Mapping[int, int]) -> Recording:
-        """The plan for these shapes whose guards hold, made now if there is none."""
+    def find(self, shapes: Shapes, values: Mapping[int, int]) -> tuple[Recording, list[int]]:
+        """The plan for these shapes whose guards hold, recorded now if it was not, and the numbers of its
+        live terms."""
         for recording in self._kept.get(shapes, ()):
-            if recording.plan.holds(values):
+            numbers = recording.plan.numbers(values)
+            if numbers is not None:
                 self._kept.move_to_end(shapes)
-                return recording
-        return self.keep(shapes, plan_at(self._prepared, shapes, values), values)
+                return recording, numbers
+        return self.keep(shapes, self._plan(shapes, values), values)
 
-    def keep(self, shapes: Shapes, made: Plan, values: Mapping[int, int]) -> Recording:
+    def keep(self, shapes: Shapes, plan: Plan, values: Mapping[int, int]) -> tuple[Recording, list[int]]:
         """Make a plan ready to be replayed, and keep it."""
-        recording = Recording(self._device, made, self._memory, values)
+        numbers = plan.numbers(values)
+        assert numbers is not None  # it was made for these values
+        recording = Recording(self._device, plan, self._arena, self._weights, numbers)
         self.made += 1
         self._kept.setdefault(shapes, []).insert(0, recording)
         self._kept.move_to_end(shapes)
         self._forget_oldest()
-        return recording
+        return recording, numbers
+
+    def plans(self) -> dict[Shapes, list[Plan]]:
+        """What is kept."""
+        return {shapes: [recording.plan for recording in kept] for shapes, kept in self._kept.items()}
 
     def close(self) -> None:
         for recordings in self._kept.values():
@@ -57,9 +63,18 @@ class PlanCache:
                 recording.close()
         self._kept.clear()
 
+    def _plan(self, shapes: Shapes, values: Mapping[int, int]) -> Plan:
+        for plan in self._executable.plans.get(shapes, ()):
+            if plan.numbers(values) is not None:
+                return plan
+        if self._compiled is None:
+            known = ", ".join(map(str, self._executable.plans)) or "none"
+            raise ShapeError(f"{self._executable.name}: no plan for the shapes {shapes}; there are {known}")
+        return self._compiled.plan(shapes, values)
+
     def _forget_oldest(self) -> None:
         while sum(map(len, self._kept.values())) > PLANS_KEPT:
             shapes = next(iter(self._kept))
-            self._kept[shapes].pop().close()
+            self._kept[shapes].pop()  # freed with its last user
             if not self._kept[shapes]:
                 del self._kept[shapes]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from types import TracebackType
 from typing import TypeAlias
+from weakref import WeakSet
 
 from pteron.errors import DeviceError, FormatError, GraphError, MethodError, UnsupportedError
 from pteron.format import (
@@ -26,17 +27,19 @@ from pteron.format import (
 )
 from pteron.gpu import Device
 from pteron.graph import Graph, build
-from pteron.ops import Target
 from pteron.passes import missing_operators, prepare
 from pteron.runtime.checks import check_method
-from pteron.runtime.host import HostOperator, find_operator, has_torch
+from pteron.runtime.code import Code
+from pteron.runtime.host import find_operator, has_torch
+from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.method import Method
+from pteron.runtime.sequence import Sequence
 
 BACKEND = "VulkanBackend"
 Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 
 
-def load(source: Source, data: Sequence[Source] | Source = (), device: Device | str | None = None) -> Program:
+def load(source: Source, data: Iterable[Source] | Source = (), device: Device | str | None = None) -> Program:
     """Open a program: a .pte or bundled .bpte, by path or as bytes.
 
     `data` names .ptd weight files. `device` is a Device or part of an adapter's name; without it the
@@ -49,7 +52,7 @@ def load(source: Source, data: Sequence[Source] | Source = (), device: Device | 
     return Program(file, load_weights(data), device, bundle)
 
 
-def load_weights(data: Sequence[Source] | Source) -> dict[str, memoryview]:
+def load_weights(data: Iterable[Source] | Source) -> dict[str, memoryview]:
     """The named tensors of weight files; a later file may not redefine a name."""
     sources = [data] if isinstance(data, (str, os.PathLike, bytes, bytearray, memoryview)) else data
     named: dict[str, memoryview] = {}
@@ -76,15 +79,17 @@ class Program:
         self.bundle = bundle
         self._device = Device.open(device) if device is not None else None
         self._records = {record.name: with_external_data(file, record, weights) for record in file.methods}
-        self._methods: dict[str, Method] = {}
+        self._codes: dict[str, Code] = {}
+        self._own = Sequence(self._code)
+        self._sequences: WeakSet[Sequence] = WeakSet()
         self._lock = threading.RLock()
         self._closed = False
         self._graphs = {record.name: read_graphs(file, record, weights) for record in file.methods}
         check_supported(file, self._graphs)
         self._operators = {record.name: _host_operators(record) for record in file.methods}
+        # What is wrong with a graph is wrong on every device.
+        self._prepared = {name: list(map(prepare, graphs)) for name, graphs in self._graphs.items()}
         for name, record in self._records.items():
-            for graph in self._graphs[name]:
-                prepare(graph, Target())  # what is wrong with a graph is wrong on every device
             check_method(f"{file.name}, method {name}", record, self._operators[name], self._graphs[name])
 
     def __repr__(self) -> str:
@@ -104,17 +109,29 @@ class Program:
 
     def __getitem__(self, name: str) -> Method:
         """A method, loaded onto the device at first use."""
+        with self._lock:
+            return self._own[name]
+
+    def sequence(self) -> Sequence:
+        """Another sequence of calls: the same methods over states of their own. It costs GPU memory for its
+        states alone; weights, kernels and plans are shared. Close it, or the program, to free them."""
+        with self._lock:
+            sequence = Sequence(self._code)
+            self._sequences.add(sequence)
+            return sequence
+
+    def _code(self, name: str) -> Code:
         if name not in self._records:
             raise MethodError(f"{self.file.name} has no method {name!r}; it has {', '.join(self.methods)}")
         with self._lock:
             if self._closed:
                 raise DeviceError(f"{self.file.name}: the program is closed")
-            if name not in self._methods:
-                graphs = self._graphs[name]
+            if name not in self._codes:
+                graphs = self._prepared[name]
                 device = self.device if graphs else self._device
                 record, operators = self._records[name], self._operators[name]
-                self._methods[name] = Method(self.file.name, record, graphs, operators, device)
-            return self._methods[name]
+                self._codes[name] = Code(self.file.name, record, graphs, operators, device)
+            return self._codes[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._records)
@@ -126,12 +143,14 @@ class Program:
         return name in self._records
 
     def close(self) -> None:
-        """Free the GPU memory of all methods; the shared device stays open."""
+        """Free the GPU memory of all methods and sequences; the shared device stays open."""
         with self._lock:
             self._closed = True
-            for method in self._methods.values():
-                method.close()
-            self._methods.clear()
+            for sequence in (self._own, *self._sequences):
+                sequence.close()
+            for code in self._codes.values():
+                code.close()
+            self._codes.clear()
 
     def __enter__(self) -> Program:
         return self
@@ -181,7 +200,7 @@ def read_graphs(file: ProgramFile, record: MethodRecord, weights: Mapping[str, m
     return graphs
 
 
-def check_supported(file: ProgramFile, graphs: Mapping[str, Sequence[Graph]]) -> None:
+def check_supported(file: ProgramFile, graphs: Mapping[str, Iterable[Graph]]) -> None:
     """One error for everything that a program needs and Pteron cannot give."""
     problems = []
     delegated = sorted(

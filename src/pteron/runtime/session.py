@@ -1,28 +1,31 @@
-"""A delegate at work: its graph prepared for a device, its memory, and the plans made so far."""
+"""A delegate on a device: its weights, its arena, its plans. Sequences of calls bring their own states.
+
+`launch` is the one door: it brings inputs into place, replays the plan for their shapes over a sequence's
+states, and lets further commands follow in the same submission. Method calls, the language-model loop and
+the sampler all go through it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-import numpy as np
-
-from pteron.dtypes import DType, Storage
-from pteron.errors import DeviceError, DtypeError, GraphError, InputError, MisfitError, ShapeError
-from pteron.gpu import Buffer, Copy, Device, Memory, Recording, submit
-from pteron.graph import Graph, Shape, SymInt, Tensor
-from pteron.graph.values import numel
+from pteron.dtypes import DType
+from pteron.errors import DeviceError
+from pteron.gpu import Arena, Buffer, Command, Copy, Device, PassTimer, Recording, States, Weights, submit
+from pteron.graph import Graph
 from pteron.ops import Target
-from pteron.ops.operand import HostArray
-from pteron.passes import Source, prepare
-from pteron.plan import Plan, plan
-from pteron.runtime.plan_cache import PlanCache, Shapes, plan_at
-from pteron.runtime.tensors import Fetch, GpuTensor, HostResult, to_storage
+from pteron.ops.operand import State, Weight
+from pteron.passes import prepare
+from pteron.plan import Compiled, Executable, SymbolPort, TensorPort
+from pteron.runtime.plan_cache import PlanCache
+from pteron.runtime.staging import Input, live_shapes, live_values, stage, upload
+from pteron.runtime.tensors import Fetch, GpuTensor, HostResult, View
 
-Input: TypeAlias = HostArray | GpuTensor | int
 Output: TypeAlias = GpuTensor | HostResult | int | None
-_INT32 = np.iinfo(np.int32)
+Outputs: TypeAlias = Sequence[View | int]  # where they lie until the next launch; live integers as they are
+Then: TypeAlias = Callable[[Outputs], Sequence[Command]]
 
 
 @dataclass(slots=True)
@@ -45,217 +48,180 @@ class Wanted:
     on_gpu: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Commands that run a graph, and where its outputs will lie."""
+
+    commands: list[Command]
+    outputs: Outputs
+
+
 class Session:
-    """Runs one delegate graph, at any live shapes up to its maximum."""
+    """Runs one executable, at any live shapes that it has plans for or that can be planned."""
 
     def __init__(
-        self, graph: Graph, device: Device, counters: Counters, target: Target | None = None
+        self, executable: Executable, device: Device, counters: Counters, compiled: Compiled | None = None
     ) -> None:
-        self.graph = graph
+        self.executable = executable
         self.device = device
         self.counters = counters
-        # With another target than the device's own, kernels meant for other devices run here.
-        self.prepared = prepare(graph, target or device.target)
-        at_most = self._plan_at_maximum()
-        try:
-            self.memory = Memory(device, self.prepared.placement, graph.name)
-        except DeviceError:
-            self._blame_the_graph(at_most)
-            raise
-        self._plans = PlanCache(self.prepared, device, self.memory)
-        try:
-            if at_most is not None:  # compiles the kernels that most calls will need
-                self._plans.keep(*at_most)
-                self.counters.plans += 1
-            self._run_once()
-        except BaseException:
-            self.close()
-            raise
+        self.is_closed = False
+        executable.target.check_runs_on(device.target)
+        at_most = compiled.plan_at_maximum() if compiled else None
+        with device.lock:
+            self._weights = Weights(device, executable.name)
+            self._arena = Arena(device, executable)
+            self._plans = PlanCache(executable, compiled, device, self._arena, self._weights)
+            try:
+                if compiled and at_most:  # compiles the kernels that most calls will need
+                    self._plans.keep(compiled.shapes_max, *at_most)
+                    counters.plans += 1
+                self._run_once()
+            except BaseException:
+                self.close()
+                raise
 
-    def run(self, inputs: Sequence[Input], wanted: Sequence[Wanted | None]) -> list[Output]:
+    @classmethod
+    def of(
+        cls, graph: Graph, device: Device, counters: Counters | None = None, target: Target | None = None
+    ) -> Session:
+        """A session of a graph. With another target than the device's own, kernels that are meant for other
+        devices run here."""
+        compiled = Compiled(prepare(graph), target or device.target)
+        return cls(compiled.executable, device, counters or Counters(), compiled)
+
+    def states(self) -> States:
+        """The states of a new sequence of calls."""
+        with self.device.lock:
+            self.check_open()
+            return States(self.device, self.executable)
+
+    def launch(
+        self,
+        inputs: Sequence[Input],
+        states: States,
+        then: Then | None = None,
+        timer: PassTimer | None = None,
+    ) -> int:
+        """Run the graph, then the commands that `then` makes from where its outputs lie; nothing is waited
+        for. Returns the submission's number, by which it can be waited for."""
+        with self.device.lock:
+            encoded = self.encode(inputs, states)
+            after = then(encoded.outputs) if then else ()
+            return submit(self.device, [*encoded.commands, *after], timer)
+
+    def encode(self, inputs: Sequence[Input], states: States) -> Encoded:
+        """The commands that run the graph. They are to be submitted before the session is encoded again, so
+        whoever calls this holds the device's lock until then."""
+        self.check_open()
+        states.check_open()
+        recording, numbers = self._ready(inputs)
+        staged = stage(self.executable, inputs, recording.plan.indices)
+        replay = recording.replay(states)
+        self.counters.parameter_writes += recording.refresh(numbers)
+        buffers = {port.id: self._buffer(port, states) for port, _ in staged}
+        copies, sent = upload(self.device, buffers, staged)
+        self.counters.bytes_uploaded += sent
+        self.counters.dispatches += recording.dispatches
+        return Encoded([*copies, replay], self._outputs(recording, numbers, states))
+
+    def run(self, inputs: Sequence[Input], wanted: Sequence[Wanted | None], states: States) -> list[Output]:
         """Run the graph; nothing is waited for. An output that nobody wants is None."""
-        shapes = tuple(map(_live_shape, self.graph.inputs, inputs))
-        sources = self.prepared.sources
-        values = {source.symbol: self._integer(source, inputs[source.input]) for source in sources}
-        staged = self._staged(inputs)
-        recording = self.ready(shapes, values)
-        before = self._upload(staged)
-        outputs, after = self._outputs(recording.plan, values, wanted)
-        submit(self.device, [*before, recording, *after])
+        outputs: list[Output] = []
+
+        def take(views: Outputs) -> list[Copy]:
+            taken, copies = self._taken(views, wanted)
+            outputs.extend(taken)
+            return copies
+
+        self.launch(inputs, states, take)
         return outputs
 
-    def ready(self, shapes: Shapes, values: Mapping[int, int]) -> Recording:
-        """The recording for these shapes, its live parameters set to these values, to be submitted next."""
-        made = self._plans.made
-        recording = self._plans.find(shapes, values)
-        self.counters.plans += self._plans.made - made
-        self.counters.dispatches += recording.dispatches
-        if recording.refresh(values):
-            self.counters.parameter_writes += 1
-        return recording
+    def snapshot(self) -> Executable:
+        """The executable with the plans made so far, as `plan.archive` writes it."""
+        with self.device.lock:
+            return replace(self.executable, plans=self._plans.plans())
 
-    def buffer(self, tensor: Tensor) -> Buffer:
-        """The buffer a tensor of the graph lies in."""
-        return self.memory[self.prepared.placement.buffers[tensor.id]]
+    @property
+    def bytes_by_kind(self) -> dict[str, int]:
+        """Bytes in weights, activations and scratch memory."""
+        return {"weights": self._weights.bytes, **self._arena.bytes_by_kind}
 
-    def reset(self) -> None:
-        """Bring caches and other states back to their initial values."""
-        self.memory.reset_states()
+    def check_open(self) -> None:
+        if self.is_closed:
+            raise DeviceError(f"{self.executable.name}: the program is closed")
+        self.device.check_open()
 
     def close(self) -> None:
-        self._plans.close()
-        self.memory.close()
-
-    # Plans --------------------------------------------------------------------------------------
-
-    def _plan_at_maximum(self) -> tuple[Shapes, Plan, dict[int, int]] | None:
-        """The plan for the maximum shapes, which proves that the graph fits together.
-
-        Where live integers shape tensors, no value is known yet that must fit, so a misfit proves nothing.
-        """
-        shapes = tuple(t.shape_max if isinstance(t, Tensor) else None for t in self.graph.inputs)
-        values = {source.symbol: 0 for source in self.prepared.sources}
-        try:
-            return shapes, plan_at(self.prepared, shapes, values), values
-        except MisfitError as error:
-            if error.is_certain:
-                raise GraphError(str(error)) from None
-            return None
-
-    def _blame_the_graph(self, at_most: tuple[Shapes, Plan, dict[int, int]] | None) -> None:
-        """Where memory did not suffice because a tensor claims more than its operator ever writes, say so."""
-        if at_most is None:
-            return
-        limit, shapes = self.prepared.target.binding_bytes_max, at_most[1].shapes
-        for call in self.prepared.each:
-            for tensor in call.outputs:
-                if (
-                    isinstance(tensor, Tensor)
-                    and numel(tensor.shape_max) * self.storage(tensor).itemsize > limit
-                ):
-                    computed = shapes.get(tensor.id, tensor.shape_max)
-                    if numel(computed) < numel(tensor.shape_max):
-                        raise GraphError(f"{self.graph.name}, {call.node} computes {list(computed)} at most")
+        """Free all but the states, which belong to their sequences."""
+        with self.device.lock:
+            self.is_closed = True
+            self._plans.close()
+            self._arena.close()
+            self._weights.close()
 
     def _run_once(self) -> None:
         """Run the calls that depend on constants alone."""
-        try:
-            folded = plan(self.prepared, self.prepared.once, {}, {})
-        except MisfitError as error:
-            raise GraphError(str(error)) from None
-        if folded.launches:
-            recording = Recording(self.device, folded, self.memory, {})
-            submit(self.device, [recording])
+        once = self.executable.once
+        if once.launches:
+            recording = Recording(self.device, once, self._arena, self._weights, [])
+            submit(self.device, [recording.replay()])
             recording.close()
 
-    # Inputs -------------------------------------------------------------------------------------
+    def _ready(self, inputs: Sequence[Input]) -> tuple[Recording, list[int]]:
+        """The recording for the inputs' shapes, and the numbers of its live terms."""
+        made = self._plans.made
+        found = self._plans.find(live_shapes(self.executable, inputs), live_values(self.executable, inputs))
+        self.counters.plans += self._plans.made - made
+        return found
 
-    def _integer(self, source: Source, given: Input) -> int:
-        """The live integer that an input holds."""
-        where = f"{self.graph.name}, input {source.input}"
-        array = np.asarray(given.numpy() if isinstance(given, GpuTensor) else given)
-        if source.dim is not None:
-            try:
-                array = np.take(array, source.index, axis=source.dim)
-            except IndexError:
-                place = f"element {source.index} along dim {source.dim}"
-                raise ShapeError(f"{where}: no {place} of shape {list(array.shape)}") from None
-        if array.size != 1:
-            raise ShapeError(f"{where}: expected a single integer, got shape {list(array.shape)}")
-        value = int(array.reshape(())[()])
-        if not _INT32.min <= value <= _INT32.max:
-            raise InputError(f"{where}: {value} does not fit into 32 bits")
-        return value
+    def _buffer(self, port: TensorPort, states: States) -> Buffer:
+        if isinstance(port.buffer, State):
+            return states[port.buffer]
+        return self._weights[port.buffer] if isinstance(port.buffer, Weight) else self._arena[port.buffer]
 
-    def _staged(self, inputs: Sequence[Input]) -> list[tuple[Tensor, HostArray | GpuTensor]]:
-        """Inputs in the element types of their buffers; what is refused is so before anything was written."""
-        staged: list[tuple[Tensor, HostArray | GpuTensor]] = []
-        for position, (tensor, given) in enumerate(zip(self.graph.inputs, inputs, strict=True)):
-            if not isinstance(tensor, Tensor):
-                continue
-            where = f"{self.graph.name}, input {position}"
-            storage = self.storage(tensor)
-            if not isinstance(given, GpuTensor):
-                array = np.asarray(given)
-                given = to_storage(array, DType.of(array.dtype) or tensor.dtype, storage, where)
-            elif given.storage is not storage:
-                raise DtypeError(f"{where}: {given!r} holds {given.storage}, {tensor} takes {storage}")
-            staged.append((tensor, given))
-        return staged
+    def _outputs(self, recording: Recording, numbers: Sequence[int], states: States) -> list[View | int]:
+        plan = recording.plan
+        return [
+            plan.integers[port.id].evaluate(numbers)
+            if isinstance(port, SymbolPort)
+            else View(self._buffer(port, states), 0, plan.shapes[port.id], port.dtype, port.storage)
+            for port in self.executable.outputs
+        ]
 
-    def _upload(self, staged: Sequence[tuple[Tensor, HostArray | GpuTensor]]) -> list[Copy]:
-        """Bring inputs into their buffers: host arrays now, GPU tensors by the copies returned."""
-        copies = []
-        for tensor, given in staged:
-            if isinstance(given, GpuTensor):
-                copies.append(Copy(given.buffer, self.buffer(tensor), given.nbytes))
-            elif given.nbytes:
-                self.device.write(self.buffer(tensor), given)
-                self.counters.bytes_uploaded += given.nbytes
-        return copies
-
-    # Outputs ------------------------------------------------------------------------------------
-
-    def _outputs(
-        self, plan: Plan, values: dict[int, int], wanted: Sequence[Wanted | None]
-    ) -> tuple[list[Output], list[Copy]]:
+    def _taken(self, views: Outputs, wanted: Sequence[Wanted | None]) -> tuple[list[Output], list[Copy]]:
         """Handles for the outputs, and the copies that fill them.
 
-        Every output is copied away from its place, since the graph will use that memory again: to a buffer of
-        its own if it stays on the GPU, else to one staging buffer that all of them share.
+        Every output is copied away from its place, since the next launch will use that memory again: to a
+        buffer of its own if it stays on the GPU, else to one staging buffer that all of them share.
         """
-        pairs = list(zip(self.graph.outputs, wanted, strict=True))
-        sizes = [
-            self._bytes(value, plan) if isinstance(value, Tensor) and want and not want.on_gpu else 0
-            for value, want in pairs
-        ]
-        fetched = sum(1 for value, want in pairs if isinstance(value, Tensor) and want and not want.on_gpu)
-        fetch = Fetch(self.device.readback(sum(map(_aligned, sizes))), fetched) if fetched else None
-        self.counters.bytes_read += sum(sizes)
+        pairs = list(zip(views, wanted, strict=True))
+        fetched = [view.nbytes for view, want in pairs if isinstance(view, View) and want and not want.on_gpu]
+        fetch = Fetch(self.device.readback(sum(map(_aligned, fetched))), len(fetched)) if fetched else None
+        self.counters.bytes_read += sum(fetched)
         outputs: list[Output] = []
         copies: list[Copy] = []
         offset = 0
-        for (value, want), size in zip(pairs, sizes, strict=True):
-            if isinstance(value, SymInt):
-                outputs.append(plan.integers[value.id].evaluate(values))
+        for view, want in pairs:
+            if not isinstance(view, View):
+                outputs.append(view)
             elif want is None:
                 outputs.append(None)
             elif want.on_gpu:
-                kept = self._keep(value, plan, want.dtype)
-                copies.append(Copy(self.buffer(value), kept.buffer, kept.nbytes))
+                kept = self._kept(view, want.dtype)
+                copies.append(Copy(view.buffer, kept.buffer, kept.nbytes))
                 outputs.append(kept)
             else:
                 assert fetch is not None
-                copies.append(Copy(self.buffer(value), fetch.staging, size, offset))
-                shape = plan.shapes[value.id]
-                outputs.append(HostResult(fetch, offset, shape, want.dtype, self.storage(value)))
-                offset += _aligned(size)
+                copies.append(Copy(view.buffer, fetch.staging, view.nbytes, offset))
+                outputs.append(HostResult(fetch, offset, view.shape, want.dtype, view.storage))
+                offset += _aligned(view.nbytes)
         return outputs, copies
 
-    def _keep(self, tensor: Tensor, plan: Plan, dtype: DType) -> GpuTensor:
-        buffer = self.device.create_buffer(self._bytes(tensor, plan), f"{self.graph.name} output {tensor}")
-        return GpuTensor(self.device, buffer, plan.shapes[tensor.id], dtype, self.storage(tensor))
-
-    def _bytes(self, tensor: Tensor, plan: Plan) -> int:
-        return numel(plan.shapes[tensor.id]) * self.storage(tensor).itemsize
-
-    def storage(self, tensor: Tensor) -> Storage:
-        """The element type a tensor has on the GPU."""
-        return Storage.of(tensor.dtype, shader_f16=self.prepared.target.shader_f16)
+    def _kept(self, view: View, dtype: DType) -> GpuTensor:
+        buffer = self.device.create_buffer(view.nbytes, f"{self.executable.name} output")
+        return GpuTensor(self.device, buffer, view.shape, dtype, view.storage)
 
 
 def _aligned(size: int) -> int:
     return -(-size // 16) * 16
-
-
-def _live_shape(value: Tensor | SymInt, given: Input) -> Shape | None:
-    """An input's live shape, within its maximum."""
-    if isinstance(value, SymInt):
-        return None
-    shape = given.shape if isinstance(given, (np.ndarray, GpuTensor)) else ()
-    fits = len(shape) == len(value.shape_max) and all(
-        live <= most for live, most in zip(shape, value.shape_max, strict=True)
-    )
-    if not fits:
-        raise ShapeError(f"expected a shape up to {list(value.shape_max)}, got {list(shape)} for {value}")
-    return tuple(int(size) for size in shape)

@@ -9,8 +9,7 @@ from pteron.dtypes import DType
 from pteron.errors import PteronError
 from pteron.format import DelegateCall, EValue, MethodRecord, TensorRecord
 from pteron.graph import Shape, SymInt, Tensor
-from pteron.passes import Prepared
-from pteron.plan import plan
+from pteron.plan import Compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class ValueSpec:
 
 
 def describe(
-    record: MethodRecord, delegates: Sequence[Prepared | None]
+    record: MethodRecord, delegates: Sequence[Compiled | None]
 ) -> tuple[tuple[ValueSpec, ...], tuple[ValueSpec, ...]]:
     """The specs of a method's inputs and outputs; a delegate that cannot be planned is None."""
     free, integers = _free_dims(record, delegates), _live_integers(record, delegates)
@@ -61,44 +60,44 @@ def _spec(
     return ValueSpec(kind, value=value)
 
 
-def _free_dims(record: MethodRecord, delegates: Sequence[Prepared | None]) -> dict[int, set[int]]:
+def _free_dims(record: MethodRecord, delegates: Sequence[Compiled | None]) -> dict[int, set[int]]:
     """Which dims can vary, by value id, of the values that delegates take and give.
 
     A file only says that some dim of a tensor does. Planning a delegate with one size made smaller shows
     whether that size is free. What several delegates take is as free as the strictest of them lets it be.
     """
     free: dict[int, set[int]] = {}
-    for call, prepared in _delegate_calls(record, delegates):
-        for id, dims in _free_dims_of_call(record, call, prepared).items():
+    for call, compiled in _delegate_calls(record, delegates):
+        for id, dims in _free_dims_of_call(record, call, compiled).items():
             free[id] = free[id] & dims if id in free else dims
     return free
 
 
-def _live_integers(record: MethodRecord, delegates: Sequence[Prepared | None]) -> dict[int, int]:
+def _live_integers(record: MethodRecord, delegates: Sequence[Compiled | None]) -> dict[int, int]:
     """Values that delegates take as live integers, and what they were at export: methods do not say."""
     return {
         id: value.initial
-        for call, prepared in _delegate_calls(record, delegates)
-        for id, value in zip(call.args, prepared.graph.inputs, strict=False)
+        for call, compiled in _delegate_calls(record, delegates)
+        for id, value in zip(call.args, compiled.prepared.graph.inputs, strict=False)
         if isinstance(value, SymInt)
     }
 
 
 def _delegate_calls(
-    record: MethodRecord, delegates: Sequence[Prepared | None]
-) -> Iterator[tuple[DelegateCall, Prepared]]:
+    record: MethodRecord, delegates: Sequence[Compiled | None]
+) -> Iterator[tuple[DelegateCall, Compiled]]:
     for call in record.instructions:
         if isinstance(call, DelegateCall):
-            prepared = delegates[call.delegate]
-            if prepared is not None:
-                yield call, prepared
+            compiled = delegates[call.delegate]
+            if compiled is not None:
+                yield call, compiled
 
 
-def _free_dims_of_call(record: MethodRecord, call: DelegateCall, prepared: Prepared) -> dict[int, set[int]]:
-    inputs, outputs = prepared.graph.inputs, prepared.graph.outputs
+def _free_dims_of_call(record: MethodRecord, call: DelegateCall, compiled: Compiled) -> dict[int, set[int]]:
+    inputs, outputs = compiled.prepared.graph.inputs, compiled.prepared.graph.outputs
     input_ids, output_ids = call.args[: len(inputs)], call.args[len(inputs) :]
     shapes_max = {tensor.id: tensor.shape_max for tensor in inputs if isinstance(tensor, Tensor)}
-    at_most = _shapes(prepared, shapes_max)
+    at_most = _shapes(compiled, shapes_max)
     if at_most is None or len(output_ids) != len(outputs):
         return {}  # nothing is known
     free: dict[int, set[int]] = {id: set() for id in call.args}
@@ -109,7 +108,7 @@ def _free_dims_of_call(record: MethodRecord, call: DelegateCall, prepared: Prepa
         if not isinstance(tensor, Tensor) or not _may_vary(record.values[input_id]):
             continue
         for dim, size in enumerate(tensor.shape_max):
-            found = _shapes_below(prepared, shapes_max, tensor, dim) if size > 1 else None
+            found = _shapes_below(compiled, shapes_max, tensor, dim) if size > 1 else None
             if found is None:
                 continue
             free[input_id].add(dim)
@@ -128,25 +127,28 @@ def _may_vary(value: EValue) -> bool:
 
 
 def _shapes_below(
-    prepared: Prepared, shapes_max: Mapping[int, Shape], tensor: Tensor, dim: int
-) -> dict[int, Shape] | None:
+    compiled: Compiled, shapes_max: Mapping[int, Shape], tensor: Tensor, dim: int
+) -> Mapping[int, Shape] | None:
     """Every tensor's shape where one dim of an input is one smaller, or None where it cannot be.
 
     Another input may be tied to that dim, so its equals everywhere are tried together before giving up.
     """
     size = tensor.shape_max[dim]
     shrunk = (*tensor.shape_max[:dim], size - 1, *tensor.shape_max[dim + 1 :])
-    found = _shapes(prepared, {**shapes_max, tensor.id: shrunk})
+    found = _shapes(compiled, {**shapes_max, tensor.id: shrunk})
     if found is not None:
         return found
     tied = {id: tuple(size - 1 if s == size else s for s in shape) for id, shape in shapes_max.items()}
-    return _shapes(prepared, tied)
+    return _shapes(compiled, tied)
 
 
-def _shapes(prepared: Prepared, shapes: Mapping[int, Shape]) -> dict[int, Shape] | None:
+def _shapes(compiled: Compiled, shapes: Mapping[int, Shape]) -> Mapping[int, Shape] | None:
     """Every tensor's shape where the inputs have these, or None where they cannot."""
-    values = {source.symbol: 0 for source in prepared.sources}
+    values = {source.symbol: 0 for source in compiled.executable.sources}
+    live = tuple(shapes.get(value.id) for value in compiled.prepared.graph.inputs)
     try:
-        return dict(plan(prepared, prepared.each, shapes, values).shapes)
+        found = compiled.shapes(live, values)
     except PteronError:
         return None
+    outputs = (value for value in compiled.prepared.graph.outputs if isinstance(value, Tensor))
+    return {**{tensor.id: tensor.shape_max for tensor in outputs}, **found}

@@ -10,10 +10,10 @@ import numpy as np
 
 from pteron.errors import GraphError
 from pteron.format import DelegateCall, EValue, IndexList, KernelCall, MethodRecord, MoveCall, TensorRecord
-from pteron.graph import Graph
 from pteron.ops.operand import HostArray
+from pteron.plan import Executable
 from pteron.runtime.checks import describe_record
-from pteron.runtime.host import HostOperator
+from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.host_values import HostTensor, RuntimeValue, Unset
 
 
@@ -27,11 +27,11 @@ def initial_value(value: EValue) -> RuntimeValue:
 
 
 def initial_states(
-    where: str, record: MethodRecord, operators: Sequence[HostOperator], graphs: Sequence[Graph]
+    where: str, record: MethodRecord, operators: Sequence[HostOperator], executables: Sequence[Executable]
 ) -> dict[int, HostTensor]:
     """Buffers that live across calls, by value id: those with an initial value, and those (zeros at first)
     that an operator updates in place before anything else writes them."""
-    updated = _updated_in_place(record, operators, graphs)
+    updated = _updated_in_place(record, operators, executables)
     states = {}
     for id, value in enumerate(record.values):
         if not isinstance(value, TensorRecord) or value.is_constant or id in record.inputs:
@@ -48,7 +48,7 @@ def initial_states(
 
 
 def _updated_in_place(
-    record: MethodRecord, operators: Sequence[HostOperator], graphs: Sequence[Graph]
+    record: MethodRecord, operators: Sequence[HostOperator], executables: Sequence[Executable]
 ) -> set[int]:
     updated: set[int] = set()
     written: set[int] = set()
@@ -61,7 +61,7 @@ def _updated_in_place(
                     elif parameter.is_written:
                         written.add(id)
             case DelegateCall(delegate, args):
-                written.update(args[len(graphs[delegate].inputs) :])
+                written.update(args[len(executables[delegate].inputs) :])
             case MoveCall(_, target):
                 written.add(target)
     return updated

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +59,26 @@ class GpuTensor:
         return array if dtype is None else array.astype(dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor where the GPU has it, in memory of somebody else's: good until that is used again."""
+
+    buffer: Buffer
+    offset: int  # bytes
+    shape: Shape
+    dtype: DType
+    storage: Storage
+
+    @property
+    def nbytes(self) -> int:
+        return numel(self.shape) * self.storage.itemsize
+
+    def last_row(self) -> View:
+        """The last of its rows."""
+        row = (1, *self.shape[-1:])
+        return replace(self, shape=row, offset=self.offset + self.nbytes - numel(row) * self.storage.itemsize)
+
+
 class Fetch:
     """Outputs of one submission on their way to the host, read from one staging buffer."""
 
@@ -101,11 +122,15 @@ def _free(device: Device, buffer: Buffer) -> None:
 
 def to_storage(array: HostArray, dtype: DType, storage: Storage, what: str) -> HostArray:
     """A host array in the element type its GPU buffer has."""
-    if dtype is DType.BF16:
-        array = (array.astype(np.uint32) << 16).view(np.float32)
-    elif dtype is DType.I64 and array.size and (array.min() < _INT32.min or array.max() > _INT32.max):
+    array = numbers(array, dtype)
+    if dtype is DType.I64 and array.size and (array.min() < _INT32.min or array.max() > _INT32.max):
         raise DtypeError(f"{what}: values beyond 32 bits, from {array.min()} to {array.max()}")
     return np.ascontiguousarray(array, storage.numpy)
+
+
+def numbers(array: HostArray, dtype: DType) -> HostArray:
+    """The array itself, or what the raw bits of bf16 mean, in f32."""
+    return (array.astype(np.uint32) << 16).view(np.float32) if dtype is DType.BF16 else array
 
 
 def from_storage(data: bytes, shape: Shape, dtype: DType, storage: Storage) -> HostArray:

@@ -108,7 +108,7 @@ def _read_input(text: str) -> list[Input]:
             ) from None
     try:
         if path.suffix == ".json":
-            return [Input(json.loads(path.read_text()), path.name)]
+            return [Input(json.loads(path.read_text("utf-8")), path.name)]
         loaded = np.load(path, allow_pickle=False)
         if path.suffix == ".npy":
             return [Input(loaded, path.name)]

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from pteron.errors import FormatError
 from pteron.format import DelegateGraph, DelegateRecord, read_delegate
 from pteron.graph import Graph, Node, build
-from pteron.graph.values import describe, numel
-from pteron.ops import OPERATORS, Target
-from pteron.passes import Prepared, Source, prepare
+from pteron.graph.values import describe
+from pteron.ops import Target
+from pteron.passes import Source, is_available, prepare
+from pteron.plan import Compiled
 from pteron.runtime.program import BACKEND
 from pteron.tools.text import counted
 
@@ -54,7 +55,7 @@ class DelegateReport:
 
 def inspect_delegate(
     delegate: DelegateRecord, name: str, weights: Mapping[str, memoryview], with_graph: bool
-) -> tuple[DelegateReport, Prepared | None]:
+) -> tuple[DelegateReport, Compiled | None]:
     """The report, and the graph prepared as far as planning its shapes needs it, where that is possible."""
     report = DelegateReport(delegate.backend, len(delegate.blob))
     if delegate.backend != BACKEND:
@@ -70,16 +71,16 @@ def inspect_delegate(
     if not all(use.available for use in report.operators):
         return report, None
     try:
-        prepared = prepare(graph, Target())
+        compiled = Compiled(prepare(graph), Target())
     except FormatError as error:
         return replace(report, problems=(*report.problems, str(error))), None
-    return _of_prepared(report, graph, prepared), prepared
+    return _of_compiled(report, graph, compiled), compiled
 
 
 def _of_record(report: DelegateReport, record: DelegateGraph) -> DelegateReport:
     uses = Counter(node.name for node in record.nodes)
     constants = {constant.key or index: constant for index, constant in enumerate(record.constants)}.values()
-    operators = tuple(OperatorUse(name, count, name in OPERATORS) for name, count in uses.most_common())
+    operators = tuple(OperatorUse(name, count, is_available(name)) for name, count in uses.most_common())
     missing = tuple(str(constant.key) for constant in constants if constant.data is None)
     problems = [f"{use.name} is not supported ({use.count}x)" for use in operators if not use.available]
     if missing:
@@ -94,16 +95,14 @@ def _of_record(report: DelegateReport, record: DelegateGraph) -> DelegateReport:
     )
 
 
-def _of_prepared(report: DelegateReport, graph: Graph, prepared: Prepared) -> DelegateReport:
-    placement = prepared.placement
-    state_bytes = [
-        numel(state.tensor.shape_max) * state.storage.itemsize for state in placement.states.values()
-    ]
+def _of_compiled(report: DelegateReport, graph: Graph, compiled: Compiled) -> DelegateReport:
+    executable = compiled.executable
+    state_bytes = [state.bytes for state in executable.states.values()]
     return replace(
         report,
         states=MemoryUse(len(state_bytes), sum(state_bytes)),
-        activations=MemoryUse(len(placement.slot_bytes), sum(placement.slot_bytes)),
-        live_integers=tuple(_source(graph, source) for source in prepared.sources),
+        activations=MemoryUse(len(executable.slots), sum(executable.slots)),
+        live_integers=tuple(_source(graph, source) for source in executable.sources),
     )
 
 

@@ -2,5 +2,6 @@
 
 from pteron.wgsl.kernel import Kernel, Kernels
 from pteron.wgsl.module import Binding, Field, Module, compose
+from pteron.wgsl.statements import Statements
 
-__all__ = ["Binding", "Field", "Kernel", "Kernels", "Module", "compose"]
+__all__ = ["Binding", "Field", "Kernel", "Kernels", "Module", "Statements", "compose"]

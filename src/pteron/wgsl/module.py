@@ -72,11 +72,7 @@ class Module:
     aliases: frozenset[str]
     constants: Mapping[str, int]  # those that are whole numbers
     statements: Statements
-
-    @property
-    def bounds_checks(self) -> bool:
-        """Whether it is compiled with checks: unless it states an extent for all that it binds."""
-        return not all(binding.name in self.statements.extents for binding in self.bindings)
+    bounds_checks: bool  # unless it states an extent for all that it binds
 
     @property
     def portable_source(self) -> str:
@@ -101,14 +97,15 @@ def compose(kernel: Kernel) -> Module:
         (int(index), cast(Access, access), name, kind) for index, access, name, kind in _BINDING.findall(text)
     ]
     fields, params_size = _layout(text)
+    bindings = tuple(
+        Binding(name, index, access, _element(kind))
+        for index, access, name, kind in found
+        if access != "uniform"
+    )
     return Module(
         kernel=kernel,
         source=text,
-        bindings=tuple(
-            Binding(name, index, access, _element(kind))
-            for index, access, name, kind in found
-            if access != "uniform"
-        ),
+        bindings=bindings,
         params_index=next((index for index, access, _, _ in found if access == "uniform"), None),
         fields=fields,
         params_size=params_size,
@@ -116,6 +113,7 @@ def compose(kernel: Kernel) -> Module:
         aliases=frozenset(re.findall(r"^alias (\w+) =", text, re.MULTILINE)),
         constants=constants,
         statements=statements,
+        bounds_checks=not all(binding.name in statements.extents for binding in bindings),
     )
 
 

@@ -18,7 +18,7 @@ def _qparams_shapes(
     x: Operand, mapping: str, block_size: Sequence[AnyInt], *_: object
 ) -> tuple[Shape, Shape]:
     keepdim = bool(_[-1])
-    whole_rows = all(size == 1 for size in block_size[:-1]) and block_size[-1] == x.shape[-1]
+    whole_rows = x.rank > 0 and tuple(block_size) == (1,) * (x.rank - 1) + x.shape[-1:]
     require(whole_rows, f"blocks must be whole rows of x, not {list(block_size)}", x)
     row = (*x.shape[:-1], 1) if keepdim else x.shape[:-1]
     return row, row

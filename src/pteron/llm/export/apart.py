@@ -32,7 +32,7 @@ LINES_KEPT = 15
 
 
 def lower_apart(folder: Path, options: Options, metadata: dict[str, object], progress: Progress) -> Path:
-    (folder / JOB).write_text(json.dumps({"options": asdict(options), "metadata": metadata}))
+    (folder / JOB).write_text(json.dumps({"options": asdict(options), "metadata": metadata}), "utf-8")
     command = [sys.executable, "-W", "ignore", "-m", __name__, str(folder)]
     last = deque[str](maxlen=LINES_KEPT)
     with subprocess.Popen(
@@ -58,7 +58,7 @@ def lower_apart(folder: Path, options: Options, metadata: dict[str, object], pro
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    job = json.loads((folder / JOB).read_text())
+    job = json.loads((folder / JOB).read_text("utf-8"))
     lower(folder, Options(**job["options"]), job["metadata"])
 
 

@@ -37,4 +37,4 @@ def write_companions(checkpoint: Checkpoint, options: Options, folder: Path) -> 
         "licence": checkpoint.licence,
         "exporter": f"executorch {version('executorch')}",
     }
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")

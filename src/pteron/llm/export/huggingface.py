@@ -22,7 +22,7 @@ from pteron.llm.export.checkpoint import (
 from pteron.llm.export.rope_scaling import rope_parameters
 from pteron.llm.extras import need
 from pteron.llm.settings import read_json
-from pteron.llm.tokenizer import FILE_NAMES, load_tokenizer
+from pteron.llm.vocabularies.load import FILE_NAMES, load_tokenizer
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 TOP_NAMES = {

@@ -58,7 +58,7 @@ def stage(checkpoint: Checkpoint, folder: Path) -> None:
     """Write a checkpoint as the exporter wants to find it."""
     import torch
 
-    (folder / PARAMETERS).write_text(json.dumps(checkpoint.parameters))
+    (folder / PARAMETERS).write_text(json.dumps(checkpoint.parameters), "utf-8")
     torch.save(checkpoint.weights(), folder / WEIGHTS)
 
 

@@ -23,7 +23,7 @@ def available() -> int | None:
     """The bytes of memory that a process can have, where the system tells."""
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
-        for line in meminfo.read_text().splitlines():
+        for line in meminfo.read_text("utf-8").splitlines():
             name, _, value = line.partition(":")
             if name == "MemAvailable":
                 return int(value.split()[0]) * 1024

@@ -1,18 +1,84 @@
-"""Choosing the next token on the GPU: not an exported operator, but one the language-model loop uses."""
+"""Choosing the next token on the GPU: not an exported operator, but one the language-model loop uses.
+
+A first look at the logits finds the greatest of each block of them. Top-k and top-p are each a search for the
+last logit that is kept, in the order of all numbers of 32 bits, eight bits at a time. Then every token left
+adds noise to its logit, and the one with the greatest sum is drawn. Equal logits are kept or left out
+together, and the greatest are always kept. A token whose logit is NaN or -inf is not drawn while another is
+a number; where one is NaN, so is the log-probability.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 
+from pteron.dtypes import Storage
 from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Operand, Scratch, op, require
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
 SAMPLE = "pteron.sample"
-LANES = 256
+LANES, LANES_OF_A_CPU = 256, 32  # where barriers are costly, fewer meet at one
 BLOCK = 2048  # tokens per workgroup
+BINS = 256  # of one step of a search
+SHIFTS = (24, 16, 8, 0)  # bits below those that a step finds
+REACH = 50.0  # as in lib/sample.wgsl
+TEMPERATURES = (2.0**-100, 2.0**100)  # beyond these, draws no longer change, and quotients would overflow
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """The last row of logits, with the penalty for what was seen: what the sampler's kernels look at."""
+
+    logits: Operand
+    seen: Operand | None  # None: nothing is penalised
+    penalty: float
+    blocks: Scratch
+    lanes: int
+
+    @classmethod
+    def of(cls, logits: Operand, seen: Operand, penalty: float, target: Target) -> Row:
+        blocks = Scratch(4 * -(-logits.shape[-1] // BLOCK))
+        lanes = LANES_OF_A_CPU if target.is_cpu else LANES
+        return cls(logits, seen if penalty != 1.0 else None, penalty, blocks, lanes)
+
+    @property
+    def vocabulary(self) -> int:
+        return self.logits.shape[-1]
+
+    @property
+    def base(self) -> int:
+        return self.logits.numel - self.vocabulary
+
+    @property
+    def block_count(self) -> int:
+        return -(-self.vocabulary // BLOCK)
+
+    def look(self, name: str, limit: Operand | Scratch | None = None, **arguments: object) -> Dispatch:
+        """A kernel over all blocks that sees logits up to the place in `limit`, where there is one.
+        Arguments in capitals are constants of the kernel."""
+        constants = {key: value for key, value in arguments.items() if key.isupper()}
+        others = {key: value for key, value in arguments.items() if not key.isupper()}
+        if self.seen is None:
+            constants["was_seen"] = "false"
+        if limit is None and name != "sample_scan":
+            constants["last_place"] = "0xffffffffu"
+        return Dispatch(
+            kernel(name, LANES=self.lanes, ROWS=1, **constants),
+            logits=self.logits,
+            seen=self.seen,
+            blocks=self.blocks,
+            limit=limit,
+            vocabulary=self.vocabulary,
+            base=self.base,
+            block=BLOCK,
+            penalty=self.penalty,
+            groups=(self.block_count, 1, 1),
+            **others,  # type: ignore[arg-type]
+        )
 
 
 def _shapes(logits: Operand, *_: object) -> tuple[Shape, Shape]:
@@ -38,71 +104,95 @@ def sample(
     step: AnyInt,
     token: Operand,
     logprob: Operand,
+    *,
+    target: Target,
 ) -> Iterator[Dispatch]:
-    vocabulary = logits.shape[-1]
-    base = logits.numel - vocabulary
-    count = -(-vocabulary // BLOCK)
-    blocks, picks, threshold = Scratch(4 * count), Scratch(2 * count), Scratch(1)
-    remembers = penalty != 1.0
-    seen_or_none = seen if remembers else None
-    forgetful = {} if remembers else {"was_seen": "false"}
-    rows = {"LANES": LANES, "ROWS": 1}
-    is_filtered = temperature > 0 and (int(top_k) > 0 or top_p < 1.0)
+    row = Row.of(logits, seen, penalty, target)
+    picks = Scratch(2 * row.block_count, Storage.U32)
+    yield row.look("sample_scan")
+    limit = None
+    if temperature > 0:
+        limit = yield from filtered(row, temperature, int(top_k), top_p)
+    yield pick(row, temperature, min_p, seed, step, limit, picks)
+    remembers = {} if row.seen else {"remember": ";"}
     yield Dispatch(
-        kernel("sample_scan", **rows, **forgetful),
+        kernel("sample_merge", LANES=row.lanes, ROWS=1, **remembers),
         logits=logits,
-        seen=seen_or_none,
-        blocks=blocks,
-        vocabulary=vocabulary,
-        base=base,
-        block=BLOCK,
-        penalty=penalty,
-        groups=(count, 1, 1),
-    )
-    if is_filtered:
-        yield Dispatch(
-            kernel("sample_filter", **rows, **forgetful),
-            logits=logits,
-            seen=seen_or_none,
-            blocks=blocks,
-            threshold=threshold,
-            vocabulary=vocabulary,
-            base=base,
-            block_count=count,
-            top_k=top_k,
-            top_p=top_p,
-            temperature=temperature,
-            penalty=penalty,
-            groups=(1, 1, 1),
-        )
-    unfiltered = {} if is_filtered else {"least_kept": "-3.4028234e38"}
-    yield Dispatch(
-        kernel("sample_pick", GREEDY=temperature <= 0, **rows, **forgetful, **unfiltered),
-        logits=logits,
-        seen=seen_or_none,
-        blocks=blocks,
-        threshold=threshold if is_filtered else None,
+        blocks=row.blocks,
         picks=picks,
-        vocabulary=vocabulary,
-        base=base,
-        block=BLOCK,
-        block_count=count,
-        seed=seed,
-        step=step,
-        temperature=temperature,
-        min_p=min_p if temperature > 0 else 0.0,
-        penalty=penalty,
-        groups=(count, 1, 1),
-    )
-    yield Dispatch(
-        kernel("sample_merge") if remembers else kernel("sample_merge", remember=";"),
-        logits=logits,
-        blocks=blocks,
-        picks=picks,
-        seen=seen_or_none,
+        seen=row.seen,
         token=token,
         logprob=logprob,
-        base=base,
-        block_count=count,
+        base=row.base,
+        block_count=row.block_count,
         groups=(1, 1, 1),
     )
+
+
+def filtered(
+    row: Row, temperature: float, top_k: int, top_p: float
+) -> Generator[Dispatch, None, Scratch | None]:
+    """Find the last place that top-k leaves, then the last of these that top-p leaves; None: all are left."""
+    limit: Scratch | None = None
+    for k, p in ((top_k, 1.0), (0, top_p)):
+        if 0 < k < row.vocabulary or p < 1.0:
+            search = Scratch(2, Storage.U32)
+            yield from searched(row, temperature, k, p, limit, search)
+            limit = search
+    return limit
+
+
+def searched(
+    row: Row, temperature: float, top_k: int, top_p: float, limit: Scratch | None, search: Operand | Scratch
+) -> Iterator[Dispatch]:
+    """Write to `search` the last place whose tokens are among the `top_k`, or 0: in the share `top_p`."""
+    tallies = Scratch(BINS * row.block_count)
+    for shift in SHIFTS:
+        yield row.look(
+            "sample_tally",
+            limit,
+            COUNTS=top_k > 0,
+            search=search,
+            tallies=tallies,
+            block_count=row.block_count,
+            shift=shift,
+            temperature=_within_f32(temperature),
+        )
+        yield Dispatch(
+            kernel("sample_narrow"),
+            tallies=tallies,
+            search=search,
+            block_count=row.block_count,
+            shift=shift,
+            top_k=top_k,
+            top_p=top_p,
+            groups=(1, 1, 1),
+        )
+
+
+def pick(
+    row: Row,
+    temperature: float,
+    min_p: float,
+    seed: AnyInt,
+    step: AnyInt,
+    limit: Scratch | None,
+    picks: Operand | Scratch,
+) -> Dispatch:
+    """Write to `picks` the best score of every block, and its token."""
+    return row.look(
+        "sample_pick",
+        limit,
+        GREEDY=temperature <= 0,
+        picks=picks,
+        block_count=row.block_count,
+        seed=seed,
+        step=step,
+        temperature=_within_f32(temperature),
+        log_min_p=max(math.log(min_p), -REACH) if min_p > 0 else -REACH,
+    )
+
+
+def _within_f32(temperature: float) -> float:
+    least, most = TEMPERATURES
+    return min(max(temperature, least), most)

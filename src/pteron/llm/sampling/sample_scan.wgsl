@@ -1,7 +1,11 @@
 //! use rows
 //! use sample
-// First look at the logits: per block, the greatest logit, the sum of exp(logit - greatest), and the
-// greatest after the repetition penalty. One workgroup takes one block of neighbouring tokens.
+//! loops: 2 * ceil(block, LANES) + 24
+//! extent logits: base + vocabulary
+//! extent seen: vocabulary
+//! extent blocks: 4 * groups[0]
+// First look at the logits: per block, the greatest logit, the sum of exp(logit - greatest), a NaN where one is,
+// and the greatest after the repetition penalty. One workgroup takes one block of neighbouring tokens.
 alias X = f32;
 alias I = u32;
 
@@ -23,18 +27,19 @@ fn was_seen(token: u32) -> bool { return seen[token] != 0u; }
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let first = group.x * params.block;
   let end = min(first + params.block, params.vocabulary);
-  var most = -3.4028234e38;
-  var most_penalised = -3.4028234e38;
+  var most = LOWEST;
+  var most_penalised = LOWEST;
   for (var token = first + local; token < end; token += LANES) {
     let value = f32(logits[params.base + token]);
-    most = max(most, value);
+    most = max(most, finite(value));
     most_penalised = max(most_penalised, penalised(value, was_seen(token), params.penalty));
   }
   most = row_max(most, local);
   most_penalised = row_max(most_penalised, local);
   var sum = 0.0;
   for (var token = first + local; token < end; token += LANES) {
-    sum += exp(f32(logits[params.base + token]) - most);
+    let value = f32(logits[params.base + token]);
+    sum += select(exp(finite(value) - most), nan(), is_nan(value));
   }
   sum = row_sum(sum, local);
   if (local == 0u) { blocks[group.x] = vec4(most, sum, most_penalised, 0.0); }

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import InputError
-from pteron.gpu import Buffer, Copy, Device, Recording
+from pteron.gpu import Command, Device
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
 from pteron.llm.sampling.operator import SAMPLE
 from pteron.ops.operand import State
-from pteron.runtime.session import Counters, Session
+from pteron.runtime.session import Session
+from pteron.runtime.tensors import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,64 +50,87 @@ class Sampling:
                 raise InputError(f"{message}: {self}")
 
 
+_LOGITS, _SEED, _STEP, _SEEN, _TOKEN, _LOGPROB, _DRAWN = range(7)  # value ids of the sampler's graph
+_Key: TypeAlias = tuple[Device, int, Sampling, DType]
+
+
 class Sampler:
-    """Draws a token from logits that are on the GPU, and leaves it there."""
+    """Draws tokens of one text from logits that are on the GPU, and leaves them there.
+
+    What it has drawn and seen is its own; samplers of equal settings share the rest.
+    """
+
+    _sessions: ClassVar[WeakValueDictionary[_Key, Session]] = WeakValueDictionary()
 
     def __init__(self, device: Device, vocabulary: int, sampling: Sampling, dtype: DType = DType.F32) -> None:
         self.sampling = sampling
         self._vocabulary = vocabulary
-        self.logits = Tensor(0, dtype, (1, vocabulary))
-        self._seed, self._step = SymInt(1), SymInt(2)
-        zeros = np.zeros(vocabulary, np.bool_)
-        self._seen = Tensor(
-            3,
-            DType.BOOL,
-            (vocabulary,),
-            Constant("seen", DType.BOOL, (vocabulary,), memoryview(zeros.tobytes())),
-        )
-        self.token, self.logprob = Tensor(4, DType.I32, (1, 1)), Tensor(5, DType.F32, (1,))
-        arguments = (
-            self.logits,
-            self._seen,
-            sampling.temperature,
-            sampling.top_k,
-            sampling.top_p,
-            sampling.min_p,
-            sampling.repetition_penalty,
-            self._seed,
-            self._step,
-            ValueList(6, (self.token, self.logprob)),
-        )
-        graph = Graph(
-            "sampler",
-            (Node(0, SAMPLE, arguments),),
-            inputs=(self.logits, self._seed, self._step),
-            outputs=(self.token, self.logprob),
-        )
-        self._session = Session(graph, device, Counters())
+        key = (device, vocabulary, replace(sampling, seed=0), dtype)
+        with device.lock:
+            session = self._sessions.get(key)
+            if session is None:
+                session = self._sessions[key] = Session.of(_graph(vocabulary, sampling, dtype), device)
+            self._session = session
+            self._states = session.states()
 
-    def remember(self, tokens: list[int]) -> None:
+    @property
+    def token(self) -> View:
+        """Where the token lies that was drawn last."""
+        return View(self._states[State(_TOKEN)], 0, (1, 1), DType.I32, Storage.I32)
+
+    @property
+    def logprob(self) -> View:
+        """Where its log-probability under the model lies."""
+        return View(self._states[State(_LOGPROB)], 0, (1,), DType.F32, Storage.F32)
+
+    def remember(self, tokens: Sequence[int]) -> None:
         """Tokens that the repetition penalty counts as seen, in place of those before."""
         if self.sampling.repetition_penalty == 1.0:
             return
         seen = np.zeros(self._vocabulary, np.uint32)
         seen[[token for token in tokens if 0 <= token < self._vocabulary]] = 1
-        self._session.device.write(self._session.memory[State(self._seen.id)], seen)
+        self._session.device.write(self._states[State(_SEEN)], seen)
 
-    def commands(self, logits: Buffer, offset: int, step: int) -> list[Copy | Recording]:
-        """What draws the token of a step from logits that start at a byte offset of a buffer."""
-        values = {self._seed.id: self.sampling.seed, self._step.id: step}
-        ready = self._session.ready(((1, self._vocabulary), None, None), values)
-        size = self._vocabulary * self.storage.itemsize
-        return [Copy(logits, self._session.buffer(self.logits), size, source_offset=offset), ready]
+    def commands(self, logits: View, step: int) -> list[Command]:
+        """What draws the token of a step from a row of logits, to be submitted next."""
+        return self._session.encode((logits, self.sampling.seed, step), self._states).commands
 
-    @property
-    def storage(self) -> Storage:
-        """The element type of the logits on the GPU."""
-        return self._session.storage(self.logits)
-
-    def buffer(self, tensor: Tensor) -> Buffer:
-        return self._session.buffer(tensor)
+    def draw(self, logits: np.ndarray, step: int) -> int:
+        """Draw the token of a step from logits of the host; the submission's number."""
+        return self._session.launch((logits.reshape(1, -1), self.sampling.seed, step), self._states)
 
     def close(self) -> None:
-        self._session.close()
+        """Free what is this sampler's own."""
+        with self._session.device.lock:
+            self._states.close()
+
+
+def _graph(vocabulary: int, sampling: Sampling, dtype: DType) -> Graph:
+    """One call of the sampling operator, over states for what was seen and drawn."""
+    logits, seed, step = Tensor(_LOGITS, dtype, (1, vocabulary)), SymInt(_SEED), SymInt(_STEP)
+    seen = _state(_SEEN, DType.BOOL, (vocabulary,))
+    token, logprob = _state(_TOKEN, DType.I32, (1, 1)), _state(_LOGPROB, DType.F32, (1,))
+    arguments = (
+        logits,
+        seen,
+        sampling.temperature,
+        sampling.top_k,
+        sampling.top_p,
+        sampling.min_p,
+        sampling.repetition_penalty,
+        seed,
+        step,
+        ValueList(_DRAWN, (token, logprob)),
+    )
+    return Graph(
+        "sampler",
+        (Node(0, SAMPLE, arguments),),
+        inputs=(logits, seed, step),
+        outputs=(token, logprob),
+        is_internal=True,
+    )
+
+
+def _state(id: int, dtype: DType, shape: tuple[int, ...]) -> Tensor:
+    zeros = memoryview(np.zeros(shape, dtype.numpy).tobytes())
+    return Tensor(id, dtype, shape, Constant(f"sampler {id}", dtype, shape, zeros))

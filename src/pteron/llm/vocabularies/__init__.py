@@ -1,1 +1,1 @@
-"""One module for each kind of tokenizer file; `pteron.llm.tokenizer.load_tokenizer` picks among them."""
+"""One module for each kind of tokenizer file; `load.load_tokenizer` picks among them."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.llm.extras import need
+from pteron.llm.settings import read_utf8
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.vocabularies import bytelevel
 
@@ -22,7 +23,7 @@ BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 class HuggingFaceTokenizer(Tokenizer):
     def __init__(self, file: Path) -> None:
         library = need("tokenizers", f"reading {file.name}")
-        content = file.read_text(encoding="utf-8")
+        content = read_utf8(file)
         try:
             self._tokenizer = library.Tokenizer.from_str(content)
         except Exception as error:  # the library raises nothing more precise

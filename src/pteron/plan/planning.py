@@ -1,4 +1,4 @@
-"""plan(): walk the calls in order, run each shape rule at the live shapes, collect the dispatches.
+"""Walk calls in order, run each shape rule at the live shapes, collect the dispatches.
 
 Nothing here touches a device, so a resize is simply another plan: no operator has a resize hook, and
 because calls are walked in order, none sees one operand resized and the other not.
@@ -6,100 +6,117 @@ because calls are walked in order, none sees one operand resized and the other n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from pteron.dtypes import Storage
-from pteron.errors import GraphError, MisfitError
+from pteron.errors import MisfitError
 from pteron.families.layout.copy import copy_elements
-from pteron.graph import Shape, SymInt, Tensor, Value, ValueList
-from pteron.ops import Call, Dispatch, Kind, Operand, RequirementError, Scratch
-from pteron.ops.live import Affine as AffineExpression
-from pteron.ops.live import AnyInt, LiveInt, Symbol, Trace, affine
-from pteron.passes import Prepared
+from pteron.graph import Graph, Shape, SymInt, Tensor, Value, ValueList
+from pteron.ops import AnyInt, Call, Dispatch, Indices, Kind, Operand, RequirementError, Scratch, Target
+from pteron.ops.live import Trace, affine
+from pteron.passes import Placement, Prepared
 from pteron.plan.collect import Collector
-from pteron.plan.plan import Plan
-
-
-def plan(
-    prepared: Prepared,
-    calls: Iterable[Call],
-    shapes: Mapping[int, Shape],
-    values: Mapping[int, int],
-) -> Plan:
-    """The plan of these calls where the graph's inputs have `shapes` and its live integers `values`."""
-    planning = _Planning(prepared, Trace(dict(values)), dict(shapes))
-    for call in calls:
-        planning.add(call)
-    return planning.finish()
+from pteron.plan.plan import IndexRange, Plan
 
 
 @dataclass(slots=True)
-class _Planning:
-    prepared: Prepared
+class Planning:
+    """A plan in the making: shapes and live integers as far as the calls were walked."""
+
+    graph: Graph
+    target: Target
+    placement: Placement
     trace: Trace
     shapes: dict[int, Shape]
     integers: dict[int, AnyInt] = field(default_factory=dict)
+    indices: list[IndexRange] = field(default_factory=list)
     collector: Collector = field(init=False)
 
+    @classmethod
+    def of(
+        cls,
+        prepared: Prepared,
+        target: Target,
+        placement: Placement,
+        shapes: Mapping[int, Shape],
+        values: Mapping[int, int],
+    ) -> Planning:
+        """A plan that starts where tensors have these shapes and live integers these values."""
+        planning = cls(prepared.graph, target, placement, Trace(dict(values)), dict(shapes))
+        for source in prepared.sources:
+            if source.symbol in values:
+                planning.integers[source.symbol] = planning.trace.symbol(source.symbol)
+        return planning
+
     def __post_init__(self) -> None:
-        self.collector = Collector(self.prepared.target, self.prepared.placement.size_of)
-        for source in self.prepared.sources:
-            self.integers[source.symbol] = self._symbol(source.symbol)
+        self.collector = Collector(self.target, self.placement.size_of)
 
     def add(self, call: Call) -> None:
+        """Plan one more call."""
         try:
             self._add(call)
         except RequirementError as error:
-            where = f"{self.prepared.graph.name}, node {call.node.index} {call.node.name}"
+            where = f"{self.graph.name}, node {call.node.index} {call.node.name}"
             live = "".join(f"; live integer %{id} is {value}" for id, value in self.trace.values.items())
             raise MisfitError(f"{where}: {error}{live}", is_certain=not self.trace.decisions) from None
 
     def finish(self) -> Plan:
-        for value in self.prepared.graph.outputs:
-            if isinstance(value, Tensor):
-                self.shapes.setdefault(value.id, value.shape_max)
-        integers = {id: affine(value) for id, value in self.integers.items()}
-        return self.collector.finish(self.shapes, integers, self.trace.guards())
-
-    def _symbol(self, id: int) -> LiveInt:
-        return LiveInt(AffineExpression(0, ((Symbol(id), 1),)), self.trace)
+        """The plan of the calls so far."""
+        outputs = self.graph.outputs
+        shapes = {
+            value.id: self.shapes.get(value.id, value.shape_max)
+            for value in outputs
+            if isinstance(value, Tensor)
+        }
+        integers = {
+            value.id: affine(self.integers[value.id])
+            for value in outputs
+            if isinstance(value, SymInt) and value.id in self.integers
+        }
+        return self.collector.finish(shapes, integers, self.trace, tuple(self.indices))
 
     def _add(self, call: Call) -> None:
         operator = call.operator
         if operator.kind is Kind.SOURCE:
             return
-        inputs = [self._live(call, value) for value in call.inputs]
+        inputs = [self._live(value) for value in call.inputs]
         if operator.kind is Kind.SCALAR:
             (output,) = call.outputs
             assert isinstance(output, SymInt)
-            result: Any = operator.compute(*inputs)
-            self.integers[output.id] = result
+            self.integers[output.id] = operator.compute(*inputs)
             return
         outputs = self._outputs(call, inputs)
         targets, copies = self._without_hazards(call, outputs)
-        dispatches = [*operator.dispatches(inputs, targets, self.prepared.target), *copies]
-        self.collector.add(call.node, dispatches)
+        dispatches: list[Dispatch] = []
+        for stated in operator.dispatches(inputs, targets, self.target):
+            if isinstance(stated, Dispatch):
+                dispatches.append(stated)
+            else:
+                self._note(stated, call)
+        self.collector.add(call.node, [*dispatches, *copies])
 
-    def _live(self, call: Call, value: Value) -> object:
+    def _note(self, indices: Indices, call: Call) -> None:
+        """Remember which range an input's elements must lie in, if the indices are an input's."""
+        origin = self.placement.roots.get(indices.operand.tensor.id)
+        for position, value in enumerate(self.graph.inputs):
+            if value.id == origin:
+                self.indices.append(IndexRange(position, indices.low, indices.high, call.node.name))
+
+    def _live(self, value: Value) -> object:
         """A value as operators see it."""
         if isinstance(value, Tensor):
             return self._operand(value)
         if isinstance(value, SymInt):
-            if value.id not in self.integers:
-                raise GraphError(
-                    f"{self.prepared.graph.name}, {call.node} reads {value} before anything computed it"
-                )
             return self.integers[value.id]
         if isinstance(value, ValueList):
-            return tuple(self._live(call, item) for item in value.items)
+            return tuple(self._live(item) for item in value.items)
         return value
 
     def _operand(self, tensor: Tensor) -> Operand:
-        storage = Storage.of(tensor.dtype, shader_f16=self.prepared.target.shader_f16)
+        storage = Storage.of(tensor.dtype, shader_f16=self.target.shader_f16)
         shape = self.shapes.get(tensor.id, tensor.shape_max)
-        return Operand(tensor, shape, storage, self.prepared.placement.buffers[tensor.id])
+        return Operand(tensor, shape, storage, self.placement.buffers[tensor.id])
 
     def _outputs(self, call: Call, inputs: list[object]) -> list[Operand | None]:
         """The outputs at the shapes that the operator's rule gives them, checked against their maxima."""
@@ -131,7 +148,7 @@ class _Planning:
     ) -> tuple[list[Operand | None], list[Dispatch]]:
         """WebGPU lets no dispatch read and write one buffer: where an output lies in an input's buffer,
         the operator writes to scratch memory, and a copy brings the result home."""
-        read = {self.prepared.placement.buffers[tensor.id] for tensor in call.reads}
+        read = {self.placement.buffers[tensor.id] for tensor in call.reads}
         targets, copies = list(outputs), []
         for position, output in enumerate(outputs):
             if output is None or call.operator.is_view or output.buffer not in read:

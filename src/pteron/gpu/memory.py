@@ -1,0 +1,150 @@
+"""GPU memory and its three owners: weights belong to a device, states to a sequence, the arena to a session.
+
+Weights of equal content and layout are one buffer, whichever programs, methods or sequences use them. States
+are what a sequence of calls leaves behind, a cache for example. The arena is what one call needs while it
+runs; calls follow one another, so all sequences of a session use the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from weakref import finalize
+
+from pteron.errors import DeviceError
+from pteron.gpu.device import Buffer, Device, Upload
+from pteron.ops.operand import Slot, State, Weight
+from pteron.plan import Executable, Plan, ScratchRef
+
+
+class Weights:
+    """A session's weights, each shared with all others on the device that have the same."""
+
+    def __init__(self, device: Device, name: str) -> None:
+        self._device = device
+        self._name = name
+        self._used: dict[Weight, Buffer] = {}
+        self._release = finalize(self, _release, device, self._used)
+        self._release.atexit = False
+
+    def __getitem__(self, weight: Weight) -> Buffer:
+        """The weight's buffer; it is uploaded when the first session asks for it."""
+        if weight not in self._used:
+            uploads = self._device.uploads
+            if weight not in uploads:
+                buffer = self._device.create_buffer(weight.bytes, f"{self._name} {weight.constant.key[:12]}")
+                self._device.write(buffer, weight.pack())
+                uploads[weight] = Upload(buffer)
+            uploads[weight].users += 1
+            self._used[weight] = uploads[weight].buffer
+        return self._used[weight]
+
+    @property
+    def bytes(self) -> int:
+        return sum(buffer.size for buffer in self._used.values())
+
+    def close(self) -> None:
+        """Give them up; what no other session uses is freed."""
+        self._release()
+
+
+def _release(device: Device, used: dict[Weight, Buffer]) -> None:
+    while used:
+        weight, _ = used.popitem()
+        upload = device.uploads.get(weight)  # None where the device was closed before
+        if upload is not None:
+            upload.users -= 1
+            if upload.users == 0:
+                device.free(device.uploads.pop(weight).buffer)
+
+
+class States:
+    """What one sequence of calls leaves behind; every state starts from its initial value."""
+
+    def __init__(self, device: Device, executable: Executable) -> None:
+        self._device = device
+        self._name = executable.name
+        self._specs = executable.states
+        self._buffers: dict[int, Buffer] = {}
+        self._is_closed = False
+        try:
+            for id, spec in self._specs.items():
+                self._buffers[id] = device.create_buffer(spec.bytes, f"{executable.name} state %{id}")
+                if spec.initial is not None:
+                    self._write(id, spec.initial)
+        except BaseException:
+            self.close()
+            raise
+
+    def __getitem__(self, state: State) -> Buffer:
+        self.check_open()
+        return self._buffers[state.id]
+
+    def check_open(self) -> None:
+        if self._is_closed:
+            raise DeviceError(f"{self._name}: the sequence is closed")
+
+    @property
+    def bytes(self) -> int:
+        return sum(buffer.size for buffer in self._buffers.values())
+
+    def reset(self) -> None:
+        """Bring every state back to its initial value."""
+        for id, spec in self._specs.items():
+            if spec.initial is None or not spec.initial.constant.bytes().any():
+                self._device.clear(self._buffers[id])
+            else:
+                self._write(id, spec.initial)
+
+    def close(self) -> None:
+        self._is_closed = True
+        for buffer in self._buffers.values():
+            self._device.free(buffer)
+        self._buffers = {}
+
+    def _write(self, id: int, initial: Weight) -> None:
+        if initial.constant.bytes().any():  # buffers start as zeros, so zeros are never sent
+            self._device.write(self._buffers[id], initial.pack())
+
+
+class Arena:
+    """What a call needs while it runs: the slots that tensors use in turn, and scratch memory."""
+
+    def __init__(self, device: Device, executable: Executable) -> None:
+        self._device = device
+        self._name = executable.name
+        self._slots: list[Buffer] = []
+        self._scratch: list[Buffer] = []
+        self._outgrown: list[Buffer] = []  # earlier plans are bound to them
+        try:
+            for index, size in enumerate(executable.slots):
+                self._slots.append(device.create_buffer(size, f"{self._name} slot {index}"))
+        except BaseException:
+            self.close()
+            raise
+
+    def __getitem__(self, reference: Slot | ScratchRef) -> Buffer:
+        return (self._slots if isinstance(reference, Slot) else self._scratch)[reference.index]
+
+    @property
+    def bytes_by_kind(self) -> Mapping[str, int]:
+        return {
+            "activations": sum(buffer.size for buffer in self._slots),
+            "scratch": sum(buffer.size for buffer in (*self._scratch, *self._outgrown)),
+        }
+
+    def reserve(self, plan: Plan) -> None:
+        """Make scratch memory as large as a plan needs it."""
+        for index, size in enumerate(plan.scratch_bytes):
+            if index < len(self._scratch) and self._scratch[index].size >= size:
+                continue
+            buffer = self._device.create_buffer(size, f"{self._name} scratch {index}")
+            if index < len(self._scratch):
+                self._outgrown.append(self._scratch[index])
+                self._scratch[index] = buffer
+            else:
+                self._scratch.append(buffer)
+
+    def close(self) -> None:
+        for buffer in (*self._slots, *self._scratch, *self._outgrown):
+            self._device.free(buffer)
+        self._slots, self._scratch, self._outgrown = [], [], []

@@ -1,0 +1,83 @@
+"""Sequences of one model, lent to streams of text: each stream has one to itself while it lasts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from weakref import ReferenceType, ref
+
+from pteron.errors import DeviceError, InputError
+from pteron.llm.model import LanguageModel
+
+SEQUENCES_MAX = 16
+
+
+class Lease:
+    """A sequence in use. It is given back by `close`, or when nobody holds the lease any more."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.model = model
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@dataclass(slots=True)
+class _Place:
+    model: LanguageModel
+    lease: ReferenceType[Lease] | None = None
+
+    @property
+    def is_free(self) -> bool:
+        lease = self.lease() if self.lease else None
+        return lease is None or lease.is_closed
+
+
+class Pool:
+    """The sequences of a model. A stream gets the idle one whose cache holds most of its prompt; where all
+    are in use, another is made."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._places = [_Place(model)]
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def lease(self, ids: Sequence[int]) -> Lease:
+        """A sequence for a stream that starts from these tokens."""
+        with self._lock:
+            if self._closed:
+                raise DeviceError("the model is closed")
+            free = [place for place in self._places if place.is_free]
+            if not free:
+                if len(self._places) >= SEQUENCES_MAX:
+                    raise InputError(f"{SEQUENCES_MAX} streams are open; read one to its end, or close it")
+                free = [_Place(self._places[0].model.sequence())]
+                self._places += free
+            best = max(free, key=lambda place: shared_length(place.model.tokens, ids))
+            lease = Lease(best.model)
+            best.lease = ref(lease)
+            return lease
+
+    def forget(self) -> None:
+        """Drop what idle sequences have read; streams that are open go on undisturbed."""
+        with self._lock:
+            for place in self._places:
+                if place.is_free:
+                    place.model.reset()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+
+
+def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two texts begin with alike."""
+    for index, (x, y) in enumerate(zip(a, b, strict=False)):
+        if x != y:
+            return index
+    return min(len(a), len(b))

@@ -1,0 +1,10 @@
+//! use rows
+//! use sample
+//! loops: ceil(block_count, LANES) + 8
+// The greatest of all logits after the repetition penalty, from what sample_scan wrote of each block; given to
+// all invocations of a workgroup of LANES.
+fn likeliest(local: u32) -> f32 {
+  var most = LOWEST;
+  for (var block = local; block < params.block_count; block += LANES) { most = max(most, blocks[block].z); }
+  return row_max(most, local);
+}

@@ -1,0 +1,73 @@
+//! use likeliest
+//! loops: ceil(block, LANES) + 2 * ceil(BINS, LANES)
+//! extent logits: base + vocabulary
+//! extent seen: vocabulary
+//! extent blocks: 4 * block_count
+//! extent limit: 1
+//! extent search: 1
+//! extent tallies: groups[0] * BINS
+// What the tokens of a block weigh, by eight bits of their place in the order of logits: those from `shift` on,
+// of the tokens whose higher bits are the ones that the search has found. A token weighs 1 or
+// exp((logit - likeliest) / temperature). One workgroup takes one block, in numbers of 2^-40 that add up to the
+// same in any order: at most 2048 tokens a block, so that neither half overflows.
+alias X = f32;
+alias I = u32;
+const BINS = 256u;
+const COUNTS = false; // whether every token weighs 1
+
+struct Params {
+  vocabulary: u32,
+  base: u32, // where the last row of logits starts
+  block: u32, // tokens per workgroup
+  block_count: u32,
+  shift: u32,
+  temperature: f32,
+  penalty: f32,
+}
+
+@group(0) @binding(0) var<storage, read> logits: array<X>;
+@group(0) @binding(1) var<storage, read> seen: array<I>;
+@group(0) @binding(2) var<storage, read> blocks: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> limit: array<u32>;
+@group(0) @binding(4) var<storage, read> search: array<u32>;
+@group(0) @binding(5) var<storage, read_write> tallies: array<f32>;
+@group(0) @binding(6) var<uniform> params: Params;
+
+var<workgroup> whole: array<atomic<u32>, BINS>; // in 2^-20
+var<workgroup> rest: array<atomic<u32>, BINS>; // in 2^-40
+
+fn was_seen(token: u32) -> bool { return seen[token] != 0u; }
+fn last_place() -> u32 { return limit[0]; }
+
+fn add(bin: u32, weight: f32) {
+  let scaled = weight * 0x1p20;
+  let units = u32(scaled);
+  atomicAdd(&whole[bin], units);
+  if (!COUNTS) { atomicAdd(&rest[bin], u32((scaled - f32(units)) * 0x1p20)); }
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+  for (var bin = local; bin < BINS; bin += LANES) {
+    atomicStore(&whole[bin], 0u);
+    atomicStore(&rest[bin], 0u);
+  }
+  let most = likeliest(local); // its barriers part the zeros from the sums
+  let known = (0xffffffffu << params.shift) << 8u;
+  let last = last_place();
+  let first = group.x * params.block;
+  let end = min(first + params.block, params.vocabulary);
+  for (var token = first + local; token < end; token += LANES) {
+    let value = penalised(f32(logits[params.base + token]), was_seen(token), params.penalty);
+    let here = place(value);
+    if (value - most < -REACH * params.temperature || here > last) { continue; }
+    if (((here ^ search[0]) & known) != 0u) { continue; }
+    let weight = select(min(exp((value - most) / params.temperature), 1.0), 1.0, COUNTS);
+    add((here >> params.shift) & 255u, weight);
+  }
+  workgroupBarrier();
+  for (var bin = local; bin < BINS; bin += LANES) {
+    let total = f32(atomicLoad(&whole[bin])) * 0x1p-20 + f32(atomicLoad(&rest[bin])) * 0x1p-40;
+    tallies[group.x * BINS + bin] = total;
+  }
+}

@@ -1,0 +1,114 @@
+"""A prepared graph for one kind of device: where its tensors lie, and a plan for any live shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pteron.dtypes import Storage
+from pteron.errors import GraphError, MisfitError
+from pteron.graph import Shape, SymInt, Tensor
+from pteron.graph.values import numel
+from pteron.ops import Target
+from pteron.ops.operand import plain_weight
+from pteron.passes import Prepared, StateBuffer, place
+from pteron.plan.executable import Executable, Port, Shapes, StateSpec, SymbolPort, TensorPort
+from pteron.plan.plan import Plan
+from pteron.plan.planning import Planning
+
+
+class Compiled:
+    """Makes plans of a graph. The executable holds whatever of them is kept."""
+
+    def __init__(self, prepared: Prepared, target: Target) -> None:
+        self.prepared = prepared
+        self.target = target
+        self.placement = place(prepared, target)
+        self._folded: Mapping[int, Shape] = {}
+        once = self._planning({}, {})
+        try:
+            for call in prepared.once:
+                once.add(call)
+        except MisfitError as error:  # constants alone are at fault
+            raise GraphError(str(error)) from None
+        self._folded = once.shapes  # what constants make has these shapes, whatever the file claims
+        self.executable = Executable(
+            name=prepared.graph.name,
+            target=target,
+            inputs=tuple(map(self._port, prepared.graph.inputs)),
+            outputs=tuple(map(self._port, prepared.graph.outputs)),
+            sources=prepared.sources,
+            slots=self.placement.slot_bytes,
+            states={
+                id: StateSpec(
+                    state.bytes, plain_weight(state.initial, state.storage) if state.initial else None
+                )
+                for id, state in self.placement.states.items()
+            },
+            once=once.finish(),
+        )
+
+    def plan(self, shapes: Shapes, values: Mapping[int, int]) -> Plan:
+        """The plan where the graph's inputs have these shapes and its live integers these values."""
+        return self._walk(shapes, values).finish()
+
+    def shapes(self, shapes: Shapes, values: Mapping[int, int]) -> Mapping[int, Shape]:
+        """The shape of every tensor, by id, where the inputs have these."""
+        return self._walk(shapes, values).shapes
+
+    @property
+    def shapes_max(self) -> Shapes:
+        return tuple(
+            value.shape_max if isinstance(value, Tensor) else None for value in self.prepared.graph.inputs
+        )
+
+    def plan_at_maximum(self) -> tuple[Plan, dict[int, int]] | None:
+        """The plan for the maximum shapes, which proves that the graph fits together, and its live integers.
+
+        Where live integers shape tensors, no value is known yet that must fit, so a misfit proves nothing.
+        """
+        values = {source.symbol: 0 for source in self.prepared.sources}
+        try:
+            walked = self._walk(self.shapes_max, values)
+        except MisfitError as error:
+            if error.is_certain:
+                raise GraphError(str(error)) from None
+            return None
+        self._check_claims(walked.shapes)
+        return walked.finish(), values
+
+    def _walk(self, shapes: Shapes, values: Mapping[int, int]) -> Planning:
+        inputs = zip(self.prepared.graph.inputs, shapes, strict=True)
+        planning = self._planning({value.id: shape for value, shape in inputs if shape is not None}, values)
+        for call in self.prepared.each:
+            planning.add(call)
+        return planning
+
+    def _planning(self, shapes: Mapping[int, Shape], values: Mapping[int, int]) -> Planning:
+        known = {**self._folded, **shapes}
+        return Planning.of(self.prepared, self.target, self.placement, known, values)
+
+    def _check_claims(self, computed: Mapping[int, Shape]) -> None:
+        """A tensor too large for the device is the graph's fault where nothing ever computes that much."""
+        for call in self.prepared.each:
+            for tensor in call.outputs:
+                if not isinstance(tensor, Tensor):
+                    continue
+                bytes_max = numel(tensor.shape_max) * self._storage(tensor).itemsize
+                shape = computed.get(tensor.id, tensor.shape_max)
+                if bytes_max > self.target.binding_bytes_max and numel(shape) < numel(tensor.shape_max):
+                    where = f"{self.prepared.graph.name}, {call.node}"
+                    raise GraphError(f"{where} computes {list(shape)} at most")
+
+    def _port(self, value: Tensor | SymInt) -> Port:
+        if isinstance(value, SymInt):
+            return SymbolPort(value.id)
+        buffer = self.placement.buffers[value.id]
+        return TensorPort(value.id, value.dtype, value.shape_max, self._storage(value), buffer)
+
+    def _storage(self, tensor: Tensor) -> Storage:
+        return Storage.of(tensor.dtype, shader_f16=self.target.shader_f16)
+
+
+def _state(state: StateBuffer) -> StateSpec:
+    initial = plain_weight(state.initial, state.storage) if state.initial else None
+    return StateSpec(state.bytes, initial)

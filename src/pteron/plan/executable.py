@@ -1,0 +1,92 @@
+"""The Executable: a graph ready to run on a kind of device, as data to the end.
+
+It names the values that cross its border, the memory it needs (activations by size, states with their first
+content, weights by content and layout) and the plans made so far. Nothing in it refers to the graph that it
+was made from: written to disk and read back (archive.py), it runs as before, wherever the kernels compile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from pteron.dtypes import DType, Storage
+from pteron.graph import Shape
+from pteron.ops import Target, Weight
+from pteron.ops.operand import BufferRef
+from pteron.passes import Source
+from pteron.plan.plan import Launch, Plan
+from pteron.wgsl import Module
+
+Shapes: TypeAlias = tuple[Shape | None, ...]  # per input; None for a live integer
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPort:
+    """A tensor that enters or leaves: its type, its maximum shape, where it lies."""
+
+    id: int
+    dtype: DType
+    shape_max: Shape
+    storage: Storage
+    buffer: BufferRef
+
+    def __str__(self) -> str:
+        return f"%{self.id}:{self.dtype}{list(self.shape_max)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolPort:
+    """A live integer that enters or leaves."""
+
+    id: int
+
+    def __str__(self) -> str:
+        return f"%{self.id}:SymInt"
+
+
+Port: TypeAlias = TensorPort | SymbolPort
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """A buffer that keeps its content between calls, and what it holds at first (None: zeros)."""
+
+    bytes: int
+    initial: Weight | None
+
+
+@dataclass(frozen=True, slots=True)
+class Executable:
+    """What a device needs to know of a graph."""
+
+    name: str
+    target: Target
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    sources: tuple[Source, ...]  # where the live integers come from
+    slots: tuple[int, ...]  # bytes of each buffer that tensors use in turn
+    states: Mapping[int, StateSpec]  # by value id
+    once: Plan  # run before anything else: what depends on constants alone
+    plans: dict[Shapes, list[Plan]] = field(default_factory=dict)
+
+    def all_plans(self) -> Iterator[Plan]:
+        yield self.once
+        for plans in self.plans.values():
+            yield from plans
+
+    def modules(self) -> tuple[Module, ...]:
+        """The kernels of all plans, each once."""
+        return tuple({launch.module.source: launch.module for launch in self._launches()}.values())
+
+    def weights(self) -> tuple[Weight, ...]:
+        """The weights of all plans and the states' first contents, each once."""
+        bound = [buffer for launch in self._launches() for buffer in launch.buffers]
+        first = [state.initial for state in self.states.values()]
+        placed = [port.buffer for port in self.outputs if isinstance(port, TensorPort)]
+        return tuple(dict.fromkeys(item for item in (*bound, *first, *placed) if isinstance(item, Weight)))
+
+    def _launches(self) -> Iterator[Launch]:
+        for plan in self.all_plans():
+            yield from plan.launches

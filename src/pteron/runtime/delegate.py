@@ -1,0 +1,55 @@
+"""A delegate as one sequence of calls sees it: a session that all share, with states of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pteron.gpu import Device, PassTimer
+from pteron.plan import Executable
+from pteron.runtime.session import Counters, Output, Session, Then, Wanted
+from pteron.runtime.staging import Input
+
+
+class Delegate:
+    """Runs a graph over the states of one sequence."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._states = session.states()
+
+    @property
+    def executable(self) -> Executable:
+        return self._session.executable
+
+    @property
+    def device(self) -> Device:
+        return self._session.device
+
+    @property
+    def counters(self) -> Counters:
+        return self._session.counters
+
+    @property
+    def state_bytes(self) -> int:
+        return self._states.bytes
+
+    def run(self, inputs: Sequence[Input], wanted: Sequence[Wanted | None]) -> list[Output]:
+        """Run the graph; nothing is waited for. An output that nobody wants is None."""
+        return self._session.run(inputs, wanted, self._states)
+
+    def launch(
+        self, inputs: Sequence[Input], then: Then | None = None, timer: PassTimer | None = None
+    ) -> int:
+        """Run the graph and what follows it in one submission (`Session.launch`): the door for loops."""
+        return self._session.launch(inputs, self._states, then, timer)
+
+    def reset(self) -> None:
+        """Bring caches and other states back to their initial values."""
+        with self.device.lock:
+            self._session.check_open()
+            self._states.reset()
+
+    def close(self) -> None:
+        """Free the states."""
+        with self.device.lock:
+            self._states.close()

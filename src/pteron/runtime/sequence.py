@@ -1,0 +1,53 @@
+"""A sequence of calls: a program's methods over states of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+
+from pteron.errors import DeviceError
+from pteron.runtime.code import Code
+from pteron.runtime.method import Method
+
+
+class Sequence:
+    """`sequence["forward"](x)` runs a method of a program over this sequence's own caches and mutated
+    buffers. Weights, kernels and plans are the program's, so another sequence costs its states alone."""
+
+    def __init__(self, code_of: Callable[[str], Code]) -> None:
+        self._code_of = code_of
+        self._methods: dict[str, Method] = {}
+        self._closed = False
+
+    def __getitem__(self, name: str) -> Method:
+        """A method, loaded onto the device at first use."""
+        if self._closed:
+            raise DeviceError("the sequence is closed")
+        if name not in self._methods:
+            self._methods[name] = Method(self._code_of(name))
+        return self._methods[name]
+
+    @property
+    def state_bytes(self) -> int:
+        """GPU memory of the states, of methods used so far."""
+        return sum(method.gpu_bytes.get("states", 0) for method in self._methods.values())
+
+    def reset(self) -> None:
+        """Bring the states of all methods back to their initial values."""
+        for method in self._methods.values():
+            method.reset()
+
+    def close(self) -> None:
+        """Free the states."""
+        self._closed = True
+        for method in self._methods.values():
+            method.close()
+        self._methods.clear()
+
+    def __enter__(self) -> Sequence:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,128 @@
+"""What a call brings: shapes and live integers read from it, elements checked and brought into place.
+
+Whatever is refused is refused before anything was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from pteron.dtypes import DType
+from pteron.errors import DtypeError, InputError, ShapeError
+from pteron.gpu import Buffer, Copy, Device
+from pteron.graph import Shape
+from pteron.ops.operand import HostArray
+from pteron.passes import Source
+from pteron.plan import Executable, IndexRange, Shapes, SymbolPort, TensorPort
+from pteron.runtime.host_values import HostTensor
+from pteron.runtime.tensors import GpuTensor, View, to_storage
+
+Input: TypeAlias = HostTensor | HostArray | GpuTensor | View | int
+Staged: TypeAlias = tuple[TensorPort, HostArray | GpuTensor | View]
+_INT32 = np.iinfo(np.int32)
+
+
+def live_shapes(executable: Executable, inputs: Sequence[Input]) -> Shapes:
+    """The inputs' shapes, each within its maximum."""
+    return tuple(
+        None if isinstance(port, SymbolPort) else _live_shape(executable, port, given)
+        for port, given in zip(executable.inputs, inputs, strict=True)
+    )
+
+
+def live_values(executable: Executable, inputs: Sequence[Input]) -> dict[int, int]:
+    """The live integers that the inputs hold, by value id."""
+    return {
+        source.symbol: _integer(executable, source, inputs[source.input]) for source in executable.sources
+    }
+
+
+def stage(executable: Executable, inputs: Sequence[Input], indices: Sequence[IndexRange]) -> list[Staged]:
+    """The tensors among the inputs in the element types of their buffers."""
+    staged: list[Staged] = []
+    for position, (port, given) in enumerate(zip(executable.inputs, inputs, strict=True)):
+        if not isinstance(port, TensorPort):
+            continue
+        where = f"{executable.name}, input {position}"
+        if isinstance(given, (GpuTensor, View)):
+            if given.storage is not port.storage:
+                raise DtypeError(f"{where}: {given!r} holds {given.storage}, {port} takes {port.storage}")
+            staged.append((port, given))
+            continue
+        array, dtype = _host(given, port.dtype)
+        for index in indices:
+            if index.input == position:
+                _check_range(where, array, index)
+        staged.append((port, to_storage(array, dtype, port.storage, where)))
+    return staged
+
+
+def upload(device: Device, buffers: Mapping[int, Buffer], staged: Sequence[Staged]) -> tuple[list[Copy], int]:
+    """Bring tensors into their buffers: host arrays now, those on the GPU by the copies returned. And how
+    many bytes were sent."""
+    copies, sent = [], 0
+    for port, given in staged:
+        if isinstance(given, GpuTensor):
+            copies.append(Copy(given.buffer, buffers[port.id], given.nbytes))
+        elif isinstance(given, View):
+            copies.append(Copy(given.buffer, buffers[port.id], given.nbytes, source_offset=given.offset))
+        elif given.nbytes:
+            device.write(buffers[port.id], given)
+            sent += given.nbytes
+    return copies, sent
+
+
+def _host(given: HostTensor | HostArray | int, expected: DType) -> tuple[HostArray, DType]:
+    if isinstance(given, HostTensor):
+        return given.array, given.dtype
+    array = np.asarray(given)
+    return array, DType.of(array.dtype) or expected
+
+
+def _live_shape(executable: Executable, port: TensorPort, given: Input) -> Shape:
+    if isinstance(given, HostTensor):
+        given = given.array
+    shape = given.shape if isinstance(given, (np.ndarray, GpuTensor, View)) else ()
+    fits = len(shape) == len(port.shape_max) and all(
+        live <= most for live, most in zip(shape, port.shape_max, strict=True)
+    )
+    if not fits:
+        raise ShapeError(
+            f"{executable.name}: expected a shape up to {list(port.shape_max)}, got {list(shape)} for {port}"
+        )
+    return tuple(int(size) for size in shape)
+
+
+def _integer(executable: Executable, source: Source, given: Input) -> int:
+    """The live integer that an input holds."""
+    where = f"{executable.name}, input {source.input}"
+    if isinstance(given, View):
+        raise InputError(f"{where}: a live integer is read from it, so the host must see it")
+    if isinstance(given, HostTensor):
+        given = given.array
+    array = np.asarray(given.numpy() if isinstance(given, GpuTensor) else given)
+    if source.dim is not None:
+        try:
+            array = np.take(array, source.index, axis=source.dim)
+        except IndexError:
+            place = f"element {source.index} along dim {source.dim}"
+            raise ShapeError(f"{where}: no {place} of shape {list(array.shape)}") from None
+    if array.size != 1:
+        raise ShapeError(f"{where}: expected a single integer, got shape {list(array.shape)}")
+    value = int(array.reshape(())[()])
+    if not _INT32.min <= value <= _INT32.max:
+        raise InputError(f"{where}: {value} does not fit into 32 bits")
+    return value
+
+
+def _check_range(where: str, array: HostArray, index: IndexRange) -> None:
+    if array.size == 0:
+        return
+    low, high = int(array.min()), int(array.max())
+    if low < index.low or high > index.high:
+        wrong = low if low < index.low else high
+        what = f"index {wrong} of {index.operator} is outside {index.low} to {index.high}"
+        raise InputError(f"{where}: {what}")

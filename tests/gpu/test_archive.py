@@ -1,0 +1,136 @@
+"""Executables on disk: what is read back runs as what was written, bit for bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pteron
+from pteron import Device, FormatError
+from pteron.format import DelegateCall, open_bytes, read_delegate, read_program
+from pteron.graph import build
+from pteron.plan import Executable, TensorPort
+from pteron.plan.archive import read, write
+from pteron.plan.archive.container import PREFIX
+from pteron.runtime.delegate import Delegate
+from pteron.runtime.session import Counters, Session, Wanted
+from pteron.runtime.tensors import HostResult
+
+PROGRAMS = ["mlp", "mlp_dynamic", "attention_cache", "update_cache", "select_position", "dtypes"]
+
+
+def wanted(executable: Executable) -> list[Wanted | None]:
+    ports = executable.outputs
+    return [Wanted(port.dtype, on_gpu=False) if isinstance(port, TensorPort) else None for port in ports]
+
+
+def run(delegate: Delegate, inputs: list[Any]) -> list[Any]:
+    outputs = delegate.run(inputs, wanted(delegate.executable))
+    return [output.numpy() if isinstance(output, HostResult) else output for output in outputs]
+
+
+def copy_of(session: Session, folder: Path, *, trusted: bool = True) -> Delegate:
+    """The session's executable, by way of a file."""
+    write(session.snapshot(), folder / "copy.ptex")
+    executable = read(memoryview((folder / "copy.ptex").read_bytes()), "copy.ptex", trusted=trusted)
+    return Delegate(Session(executable, session.device, Counters()))
+
+
+def cases(method: pteron.Method, golden: Any) -> Iterator[list[Any]]:
+    """The golden inputs in the order in which the method's delegate takes them."""
+    (call,) = method._record.instructions
+    assert isinstance(call, DelegateCall)
+    taken = [method._record.inputs.index(id) for id in call.args[: len(method.inputs)]]
+    for case in range(len({key.split("_")[0] for key in golden})):
+        yield [golden[f"case{case}_input{position}"] for position in taken]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_copy_gives_the_same_bits(name: str, programs: Path, tmp_path: Path) -> None:
+    program = pteron.load(programs / f"{name}.pte")
+    method = program["forward"]
+    golden = np.load(programs / f"{name}.npz")
+    original = method.sole_delegate
+    assert original is not None
+    given = list(cases(method, golden))
+    expected = [run(original, inputs) for inputs in given]
+    copied = copy_of(original._session, tmp_path)
+    for inputs, results in zip(given, expected, strict=True):
+        for found, result in zip(run(copied, inputs), results, strict=True):
+            np.testing.assert_array_equal(np.asarray(found), np.asarray(result))
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+@pytest.mark.parametrize("is_cpu", [True, False], ids=["software", "hardware"])
+def test_a_language_model_goes_on_from_a_file(
+    models: Path, tmp_path: Path, device: Device, is_cpu: bool, trusted: bool
+) -> None:
+    """Prefill and decode, whose positions are live, from plans alone: nothing is planned anew."""
+    opened = open_bytes(models / "tiny_llama_q4.pte")
+    file = read_program(opened.view, opened.name)
+    record = next(method for method in file.methods if method.name == "forward")
+    graph = build(read_delegate(record.delegates[0].blob, "forward", file.named_data.get))
+    session = Session.of(graph, device, target=replace(device.target, is_cpu=is_cpu))
+    steps: list[list[Any]] = [[np.array([[5, 6, 7, 8, 9]]), np.array([0])]]
+    steps += [[np.array([[10 + step]]), np.array([5 + step])] for step in range(6)]
+    original = Delegate(session)
+    expected = [run(original, inputs)[0] for inputs in steps]
+    copied = copy_of(session, tmp_path, trusted=trusted)
+    for inputs, result in zip(steps, expected, strict=True):
+        np.testing.assert_array_equal(run(copied, inputs)[0], result)
+    with pytest.raises(pteron.ShapeError, match="no plan for the shapes"):
+        run(copied, [np.array([[1, 2]]), np.array([0])])
+
+
+def test_kernels_from_elsewhere_are_checked(programs: Path, tmp_path: Path) -> None:
+    delegate = pteron.load(programs / "mlp.pte")["forward"].sole_delegate
+    assert delegate is not None
+    assert all(
+        module.bounds_checks
+        for module in copy_of(delegate._session, tmp_path, trusted=False).executable.modules()
+    )
+
+
+def damaged(data: bytes, change: Any) -> memoryview:
+    length = PREFIX.unpack_from(data)[2]
+    header = json.loads(data[PREFIX.size : PREFIX.size + length])
+    change(header)
+    text = json.dumps(header).encode()
+    body = data[-(-(PREFIX.size + length) // 64) * 64 :]
+    prefix = PREFIX.pack(b"PTEX", 1, len(text))
+    return memoryview((prefix + text).ljust(-(-(16 + len(text)) // 64) * 64) + body)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: header["buffers"][-1].update(offset=1 << 40),
+        lambda header: header["once"].pop("tape"),
+        lambda header: header["plans"][0]["plans"][0]["launches"][0].update(module=99),
+        lambda header: header["plans"][0]["plans"][0]["launches"][0].update(buffers=[0]),
+        lambda header: header["inputs"][0].update(shape_max=[1 << 20, 1 << 20]),
+        lambda header: header.update(modules=None),
+    ],
+)
+def test_damaged_headers(change: Any, programs: Path, tmp_path: Path) -> None:
+    delegate = pteron.load(programs / "mlp.pte")["forward"].sole_delegate
+    assert delegate is not None
+    write(delegate._session.snapshot(), tmp_path / "a")
+    data = (tmp_path / "a").read_bytes()
+    assert read(memoryview(data), "a").plans
+    with pytest.raises(FormatError, match=r"^a: "):
+        read(damaged(data, change), "a")
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"PTEX", b"PTEX" + bytes(12), b"PTEX\1\0\0\0" + b"\xff" * 8, bytes(64)]
+)
+def test_what_is_no_archive(data: bytes) -> None:
+    with pytest.raises(FormatError, match=r"^a: "):
+        read(memoryview(data), "a")

@@ -1,0 +1,341 @@
+"""The sampler's operator alone: its noise, what its filters keep, what it draws, against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from threefry import threefry
+
+from pteron.dtypes import DType
+from pteron.gpu import Device
+from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
+from pteron.llm.sampling.operator import SAMPLE, Row, pick, searched
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op
+from pteron.runtime.session import Counters, Session, Wanted
+from pteron.runtime.tensors import HostResult
+from pteron.wgsl import Kernel, compose
+
+Array = npt.NDArray[Any]
+REACH = 50  # temperatures below the likeliest from which no token is drawn
+KERNELS = ("sample_scan", "sample_tally", "sample_narrow", "sample_pick", "sample_merge")
+
+
+def session_of(name: str, arguments: list[Any], outputs: list[Tensor], target: Target | None) -> Session:
+    """A graph of one node, whose inputs are the tensors and live integers among its arguments."""
+    given = [value for value in arguments if isinstance(value, (Tensor, SymInt))]
+    inputs = tuple(value for value in given if not (isinstance(value, Tensor) and value.constant))
+    results = ValueList(99, tuple(outputs)) if len(outputs) > 1 else outputs[0]
+    graph = Graph("one", (Node(0, name, (*arguments, results)),), inputs, tuple(outputs))
+    return Session(graph, Device.open(), Counters(), target)
+
+
+def run(session: Session, *values: Any) -> list[Array]:
+    outputs = session.prepared.graph.outputs
+    wanted = [Wanted(tensor.dtype, on_gpu=False) for tensor in outputs if isinstance(tensor, Tensor)]
+    return [result.numpy() for result in session.run(values, wanted) if isinstance(result, HostResult)]
+
+
+def draws(
+    logits: Array,
+    steps: range,
+    *,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    penalty: float = 1.0,
+    seed: int = 7,
+    target: Target | None = None,
+) -> tuple[Array, Array]:
+    """The tokens of some steps, each drawn from the same logits, and their log-probabilities."""
+    zeros = memoryview(bytes(logits.size))
+    seen = Tensor(1, DType.BOOL, logits.shape, Constant("seen", DType.BOOL, logits.shape, zeros))
+    token, logprob = Tensor(2, DType.I32, (1, 1)), Tensor(3, DType.F32, (1,))
+    given = [Tensor(0, DType.F32, logits.shape), seen, temperature, top_k, top_p, min_p, penalty, seed]
+    session = session_of(SAMPLE, [*given, SymInt(4)], [token, logprob], target)
+    results = [run(session, logits, step) for step in steps]
+    session.close()
+    tokens, logprobs = zip(*results, strict=True)
+    return np.array(tokens).reshape(-1), np.array(logprobs).reshape(-1)
+
+
+@op(
+    "test.scores",
+    "logits seed:int step:int wording:str -> picks",
+    shape=lambda x, *_: (-(-x.numel // 2048), 2),
+)
+def scores(
+    logits: Operand, seed: AnyInt, step: AnyInt, wording: str, picks: Operand, *, target: Target
+) -> Iterator[Dispatch]:
+    """The best score of each block and its token, as sample_pick writes them with a function replaced:
+    `wording` is its name, a colon and the expression in its place."""
+    row = Row.of(logits, logits, 1.0, target)
+    yield row.look("sample_scan")
+    made = pick(row, 1.0, 0.0, seed, step, None, picks)
+    name, _, expression = wording.partition(":")
+    kernel = made.kernel.specialise(**{name: expression}) if name else made.kernel
+    arguments: dict[str, Any] = {**made.bindings, **made.parameters}
+    yield Dispatch(kernel, groups=made.groups, **arguments)
+
+
+def picks_of(vocabulary: int, words: list[tuple[int, int]], wording: str) -> tuple[Array, Array]:
+    """Scores and tokens of equal logits, a row for each (seed, step)."""
+    logits = np.zeros(vocabulary, np.float32)
+    picks = Tensor(3, DType.I32, (-(-vocabulary // 2048), 2))
+    arguments = [Tensor(0, DType.F32, logits.shape), SymInt(1), SymInt(2), wording]
+    session = session_of("test.scores", arguments, [picks], None)
+    signed = np.array(words, np.uint32).view(np.int32)
+    results = np.array([run(session, logits, int(seed), int(step))[0] for seed, step in signed])
+    session.close()
+    return np.ascontiguousarray(results[..., 0]).view(np.float32), results[..., 1]
+
+
+class TestNoise:
+    def test_the_twin_gives_the_published_answers(self) -> None:
+        ones = 0xFFFFFFFF
+        answers = {
+            (0, 0, 0, 0): (0x6B200159, 0x99BA4EFE),
+            (ones, ones, ones, ones): (0x1CB996FC, 0xBB002BE7),
+            (0x13198A2E, 0x03707344, 0x243F6A88, 0x85A308D3): (0xC4923A9C, 0x483DF7A0),
+        }
+        for words, answer in answers.items():
+            assert tuple(int(word) for word in threefry(*words)) == answer
+
+    @pytest.mark.parametrize("half", [0, 1])
+    def test_the_kernel_draws_the_twins_words(self, half: int) -> None:
+        keys = [(0, 0), (7, 330), (1 << 31, 5), (0xFFFFFFFF, 0x7FFFFFFF)]
+        expression = f"f32(random_words(seed, step, token).{'xy'[half]} >> 8u)"
+        found, tokens = picks_of(4096, keys, f"gumbel:{expression}")
+        for row, (seed, step) in enumerate(keys):
+            words = (threefry(seed, step, np.arange(4096))[half] >> np.uint32(8)).reshape(2, 2048)
+            np.testing.assert_array_equal(found[row], words.max(axis=1).astype(np.float32))
+            np.testing.assert_array_equal(tokens[row], words.argmax(axis=1) + np.array([0, 2048]))
+
+    def test_noise_is_exact_to_its_ends(self) -> None:
+        corners = [0, 1, 2, 255, 1 << 16, (1 << 31) - 1, 1 << 31, 0xFFFFFF00, 0xFFFFFFFE, 0xFFFFFFFF]
+        words = [(a, b) for a in corners for b in (0, 1 << 31, 0xFFFFFFFF)]
+        words += [tuple(pair) for pair in np.random.default_rng(0).integers(0, 1 << 32, (40, 2))]
+        found, _ = picks_of(1, words, "random_words:vec2(seed, step)")
+        assert np.isfinite(found).all()
+        np.testing.assert_allclose(
+            found[:, 0], [gumbel(int(a), int(b)) for a, b in words], atol=2e-6, rtol=4e-7
+        )
+        assert found.min() == pytest.approx(-np.log(65 * np.log(2)), abs=1e-5)
+        assert found.max() == pytest.approx(65 * np.log(2), abs=1e-4)
+
+    def test_the_tail_of_many_draws(self) -> None:
+        """2^26 draws, as the greatest of each 8192: none out of reach, and distributed as it must be."""
+        draws_of_a_token = [
+            f"exponential(random_words(seed, 4u * step + {part}u, token))" for part in range(4)
+        ]
+        first, second, third, fourth = draws_of_a_token
+        least = f"min(min({first}, {second}), min({third}, {fourth}))"
+        found, _ = picks_of(1 << 22, [(3, step) for step in range(4)], f"gumbel:-log({least})")
+        assert found.max() < 34  # 1e-7 of all such runs exceed it; a token as unlikely would have been drawn
+        ordered = np.sort(found, axis=None).astype(np.float64)
+        distances = np.exp(-8192 * np.exp(-ordered)) - (np.arange(ordered.size) + 0.5) / ordered.size
+        assert np.abs(distances).max() * np.sqrt(ordered.size) < 1.95  # Kolmogorov and Smirnov, at 0.1 %
+
+    @pytest.mark.parametrize("half", [0, 1])
+    @pytest.mark.parametrize("neighbour", [(1, 0, 0), (0, 1, 0), (0, 0, 1)], ids=["seed", "step", "token"])
+    def test_neighbours_are_independent(self, neighbour: tuple[int, int, int], half: int) -> None:
+        count, tokens, deviations = 1 << 16, np.arange(1 << 16), []
+        for seed in range(3):
+            for step in range(8):
+                here = threefry(seed, step, tokens)[half]
+                there = threefry(seed + neighbour[0], step + neighbour[1], tokens + neighbour[2])[half]
+                product = (here / 2**32 - 0.5) * (there / 2**32 - 0.5)
+                flips = np.unpackbits((here ^ there).view(np.uint8)).reshape(count, 32).mean(axis=0)
+                deviations += [product.sum() * 12 / np.sqrt(count), *((flips - 0.5) * 2 * np.sqrt(count))]
+        assert np.abs(deviations).max() < 5.5  # standard deviations, the greatest of 792
+
+
+def gumbel(high: int, low: int) -> float:
+    """The noise of 64 random bits."""
+    bits = high << 32 | low
+    if high >> 31:
+        return float(-np.log(-np.log1p(-((1 << 64) - 1 - bits + 0.5) / 2.0**64)))
+    return float(-np.log(-np.log((bits + 0.5) / 2.0**64)))
+
+
+@op("test.last_place", "logits temperature:float top_k:int top_p:float -> search", shape=lambda *_: (2,))
+def last_place(
+    logits: Operand, temperature: float, top_k: AnyInt, top_p: float, search: Operand, *, target: Target
+) -> Iterator[Dispatch]:
+    """The last place that top-k and then top-p keep."""
+    row = Row.of(logits, logits, 1.0, target)
+    yield row.look("sample_scan")
+    between = Scratch(2) if top_p < 1 else None
+    if int(top_k):
+        yield from searched(row, temperature, int(top_k), 1.0, None, between or search)
+    if top_p < 1:
+        yield from searched(row, temperature, 0, top_p, between if int(top_k) else None, search)
+
+
+def kept(logits: Array, temperature: float, top_k: int, top_p: float, target: Target) -> Array:
+    """Whether each token is kept."""
+    arguments = [Tensor(0, DType.F32, logits.shape), temperature, top_k, top_p]
+    session = session_of("test.last_place", arguments, [Tensor(1, DType.I32, (2,))], target)
+    last = run(session, logits)[0].view(np.uint32)[0]
+    session.close()
+    bits = np.where(logits == 0, np.float32(0), logits).view(np.uint32)
+    return np.asarray(np.where(bits >> 31 == 0, ~bits & np.uint32(0x7FFFFFFF), bits) <= last)
+
+
+def kept_in_float64(logits: Array, temperature: float, top_k: int, top_p: float) -> Array:
+    values = logits.astype(np.float64)
+    order = np.sort(values)[::-1]
+    least = order[min(top_k, order.size) - 1] if top_k else -np.inf
+    if top_p < 1:
+        order = order[order >= least]
+        weights = np.exp((order - order[0]) / temperature)
+        reached = np.cumsum(weights) / weights.sum() >= top_p
+        least = order[reached.argmax() if reached.any() else -1]
+    return np.asarray(values >= least)
+
+
+def spread(size: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).normal(0, 4, size).astype(np.float32)
+
+
+def tied(size: int) -> Array:
+    return np.round(spread(size)).astype(np.float32)
+
+
+def masked(size: int) -> Array:
+    return np.where(np.arange(size) % 3 == 1, -np.inf, spread(size)).astype(np.float32)
+
+
+def flat(size: int) -> Array:
+    return np.full(size, 0.25, np.float32)
+
+
+def near_zero(size: int) -> Array:
+    values = np.where(np.arange(size) % 2, spread(size) * 1e-30, spread(size)).astype(np.float32)
+    values[::5] = [0.0, -0.0] * (values[::5].size // 2) + [0.0] * (values[::5].size % 2)
+    return values
+
+
+class TestFilters:
+    @pytest.mark.parametrize(
+        ("top_k", "top_p"), [(1, 1), (7, 1), (40, 1), (0, 1e-30), (0, 0.3), (0, 0.95), (40, 0.9)]
+    )
+    @pytest.mark.parametrize("make", [spread, tied, masked, flat, near_zero])
+    def test_what_is_kept(self, make: Any, top_k: int, top_p: float, target: Target) -> None:
+        for size in (1, 67, 5003):
+            self.check(make(size), 1.0, top_k, top_p, target)
+
+    @pytest.mark.parametrize("temperature", [1e-45, 1e-30, 1e-6, 0.03, 100, 1e30, 1e38])
+    def test_temperatures(self, temperature: float, target: Target) -> None:
+        for logits in (spread(300), tied(300), masked(300), flat(300), spread(300) * np.float32(1e37)):
+            self.check(logits, temperature, 20, 0.8, target)
+
+    def test_large_vocabularies(self, target: Target) -> None:
+        """Those of Llama 3 and Gemma, within the iterations that an adapter grants."""
+        for size, top_k, top_p in (
+            (128256, 1000, 0.97),
+            (262144, 50, 1),
+            (262144, 0, 0.999),
+            (262144, 1, 1e-6),
+        ):
+            self.check(spread(size), 0.9, top_k, top_p, target)
+
+    def check(self, logits: Array, temperature: float, top_k: int, top_p: float, target: Target) -> None:
+        """Tokens that may be drawn are kept as in float64, but for shares that rounding decides."""
+        found = kept(logits, temperature, top_k, top_p, target)
+        in_float64 = np.clip(temperature, 2.0**-100, 2.0**100)
+        drawable = logits >= logits.max() - REACH * 0.99 * in_float64
+        fewest = kept_in_float64(logits, in_float64, top_k, top_p * (1 - 2e-6))
+        most = kept_in_float64(logits, in_float64, top_k, min(top_p * (1 + 2e-6), 1) if top_p < 1 else 1)
+        assert found[logits.argmax()]
+        assert not (fewest & ~found & drawable).any()
+        assert not (found & ~most & drawable).any()
+
+    def test_every_kernel_states_its_loops(self) -> None:
+        names = {"block": 2048, "block_count": 128, "groups": (128, 1, 1), "vocabulary": 262144, "base": 0}
+        for name in KERNELS:
+            module = compose(
+                Kernel("pteron.llm.sampling", name, **({} if "narrow" in name else {"LANES": 32}))
+            )
+            assert module.statements.loops is not None
+            assert module.statements.loops.value({**module.constants, **names}) < 1000
+
+
+class TestDraws:
+    @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+    def test_draws_follow_the_softmax(self, temperature: float) -> None:
+        logits = np.array([1.5, -2, 0, 0.3, -0.7, 0.31, -np.inf, 1], np.float32)
+        tokens, logprobs = draws(logits, range(3000), temperature=temperature)
+        weights = np.exp(logits.astype(np.float64) / temperature)
+        expected = 3000 * weights / weights.sum()
+        counts = np.bincount(tokens, minlength=8)
+        there = expected > 0
+        assert counts[~there].sum() == 0
+        assert (
+            (counts - expected)[there] ** 2 / expected[there]
+        ).sum() < 24.3  # 6 degrees of freedom, at 0.05 %
+        shares = logits.astype(np.float64) - np.log(np.exp(logits.astype(np.float64)).sum())
+        np.testing.assert_allclose(logprobs, shares[tokens], atol=1e-5)
+
+    def test_no_draw_of_an_unlikely_token(self, target: Target) -> None:
+        logits = np.full(32000, -100, np.float32)
+        logits[0] = 100
+        assert draws(logits, range(330, 331), seed=7, target=target)[0] == [0]
+        logits[1:] = 55  # within reach of noise, as likely as 1e-15 all together
+        assert (draws(logits, range(20), seed=7, target=target)[0] == 0).all()
+
+    @pytest.mark.parametrize(
+        "settings", [{"top_k": 3}, {"top_p": 0.85}, {"min_p": 0.2}, {"top_k": 9, "min_p": 1}]
+    )
+    def test_filters_bound_what_is_drawn(self, settings: dict[str, Any], target: Target) -> None:
+        shares = np.array([0.02, 0.4, 0.05, 0.3, 0.03, 0.2])
+        keeps = {0.2: {1, 3, 5}, 1: {1}}.get(settings.get("min_p", 0.2), set())
+        tokens, _ = draws(np.log(shares).astype(np.float32), range(120), target=target, **settings)
+        assert set(tokens.tolist()) == keeps
+
+    @pytest.mark.parametrize("temperature", [0.0, 1e-45, 1e-30, 1e-6])
+    def test_next_to_no_temperature_takes_the_likeliest(self, temperature: float, target: Target) -> None:
+        for logits in (spread(3001), spread(3001) * np.float32(1e37), masked(3001)):
+            tokens, logprobs = draws(logits, range(3), temperature=temperature, target=target)
+            assert (tokens == logits.argmax()).all()
+            assert np.isfinite(logprobs).all()
+
+    def test_a_great_temperature_draws_evenly(self) -> None:
+        logits = np.array([3e38, -3e38, 0, 5], np.float32)
+        assert set(draws(logits, range(60), temperature=1.0)[0]) == {0}
+        tokens, _ = draws(logits / np.float32(1e36), range(400), temperature=1e38)
+        assert np.bincount(tokens, minlength=4).min() > 60
+
+    @pytest.mark.parametrize("temperature", [0.0, 1.0])
+    @pytest.mark.parametrize("odd", [np.nan, -np.inf, np.inf])
+    def test_logits_that_are_no_numbers(self, odd: float, temperature: float, target: Target) -> None:
+        logits = np.zeros(4100, np.float32)
+        logits[5:] = odd
+        tokens, logprobs = draws(logits, range(20), temperature=temperature, target=target)
+        assert ((tokens >= 5) if odd == np.inf else (tokens < 5)).all()
+        assert np.isnan(logprobs).all() == bool(np.isnan(odd))
+        tokens, _ = draws(np.full(4100, odd, np.float32), range(3), temperature=temperature, target=target)
+        assert ((tokens >= 0) & (tokens < 4100)).all()
+
+    def test_a_penalty_makes_seen_tokens_less_likely(self, target: Target) -> None:
+        """Greedy, so that each token is the likeliest after those before it were penalised."""
+        logits = np.array([2.0, -0.5, 1.7, 1.2, -np.inf, -0.7], np.float32)
+        tokens, _ = draws(logits, range(9), temperature=0.0, penalty=1.6, target=target)
+        seen = np.zeros(6, bool)
+        for token in tokens:
+            values = np.where(seen, np.where(logits < 0, logits * 1.6, logits / 1.6), logits)
+            assert token == values.argmax()
+            seen[token] = True
+        negative = np.array([-1.0, -1.1, -1.5], np.float32)
+        assert draws(negative, range(3), temperature=0.0, penalty=2.0)[0].tolist() == [0, 1, 2]
+        drawn, _ = draws(negative, range(40), temperature=1e-6, top_k=1, penalty=2.0, target=target)
+        assert drawn[:3].tolist() == [0, 1, 2]
+
+    def test_seeds_and_steps_repeat_and_differ(self) -> None:
+        tokens = [draws(flat(5000), range(10), seed=seed)[0].tolist() for seed in (1, 1, 2)]
+        assert tokens[0] == tokens[1] != tokens[2]
+        assert len(set(tokens[0])) > 7

@@ -1,0 +1,56 @@
+"""Text files are UTF-8 on every machine, whatever its locale: each read and write says so."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import pteron
+
+ROOT = Path(pteron.__file__).parent
+PLACE = {"read_text": 0, "write_text": 1}  # of the encoding among a method's arguments
+
+
+def unnamed(source: str) -> list[str]:
+    """The calls in a source that leave the encoding of a text to the machine."""
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return [ast.unparse(call) for call in calls if _is_text(call) and not _names_encoding(call)]
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+
+
+def _is_text(call: ast.Call) -> bool:
+    """Whether a call reads or writes text; a file is opened with its mode written out."""
+    if _name(call) == "open":
+        modes = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
+        return any(isinstance(mode, str) and set(mode) <= set("rwaxt+") for mode in modes)
+    return _name(call) in PLACE
+
+
+def _names_encoding(call: ast.Call) -> bool:
+    keywords = [keyword.value for keyword in call.keywords if keyword.arg == "encoding"]
+    named = [*call.args[PLACE.get(_name(call), len(call.args)) :], *keywords]
+    return any(isinstance(value, ast.Constant) and value.value == "utf-8" for value in named)
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_text_names_its_encoding(path: Path) -> None:
+    assert not unnamed(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "line", ["file.read_text()", "file.write_text(text)", "open(path, 'w')", "path.open('r')"]
+)
+def test_what_would_be_found(line: str) -> None:
+    assert unnamed(line)
+
+
+@pytest.mark.parametrize(
+    "line", ["file.read_text('utf-8')", "open(path, 'rb')", "open(path, 'w', encoding='utf-8')"]
+)
+def test_what_would_not(line: str) -> None:
+    assert not unnamed(line)

@@ -31,9 +31,8 @@ def instrument(module: Module) -> Module:
         text = _touch(text, binding.name)
     index = 1 + max((*(binding.index for binding in module.bindings), module.params_index or 0))
     text = _ENTRY.sub(lambda match: _entry(match, module), text) + _notes(module, index)
-    return replace(
-        module, source=text, bindings=(*module.bindings, Binding("touched", index, "read_write", "u32"))
-    )
+    bindings = (*module.bindings, Binding("touched", index, "read_write", "u32"))
+    return replace(module, source=text, bindings=bindings, bounds_checks=True)
 
 
 def _count_loops(text: str) -> str:

@@ -17,10 +17,8 @@ from targets import Call, modules_at
 
 from pteron import Device
 from pteron.graph import Graph
-from pteron.passes import Prepared
-from pteron.plan import Plan
-from pteron.runtime import plan_cache, session
-from pteron.runtime.plan_cache import Shapes
+from pteron.plan import Compiled, Shapes
+from pteron.plan.planning import Planning
 
 
 @pytest.fixture
@@ -47,19 +45,19 @@ def _in_browsers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     if dawn is None:
         yield
         return
-    plan_at = plan_cache.plan_at
+    walk = Compiled._walk
     planned: dict[Graph, list[Call]] = {}
 
-    def noting_plan(prepared: Prepared, shapes: Shapes, values: Mapping[int, int]) -> Plan:
-        plan = plan_at(prepared, shapes, values)
-        graph = prepared.graph
-        if len(graph.nodes) == 1 and prepared.target == Device.open().target:
+    def noting_walk(compiled: Compiled, shapes: Shapes, values: Mapping[int, int]) -> Planning:
+        planning = walk(compiled, shapes, values)
+        graph = compiled.prepared.graph
+        if len(graph.nodes) == 1 and compiled.target == Device.open().target:
             planned.setdefault(graph, []).append((shapes, dict(values)))
-        return plan
+        return planning
 
-    monkeypatch.setattr(plan_cache, "plan_at", noting_plan)
-    monkeypatch.setattr(session, "plan_at", noting_plan)
+    monkeypatch.setattr(Compiled, "_walk", noting_walk)
     yield
+    monkeypatch.undo()
     modules = (module for graph, calls in planned.items() for module in modules_at(graph, calls))
     complaints = [complaint for module in modules for complaint in dawn.complaints(module)]
     assert not complaints, "\n".join(complaints)

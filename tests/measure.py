@@ -13,12 +13,10 @@ from instrument import instrument
 from pteron.gpu import Recording
 from pteron.ops import Dispatch
 from pteron.ops.live import LiveInt
-from pteron.passes import Prepared
-from pteron.plan import Launch, Plan, ScratchRef, collect
+from pteron.plan import Compiled, Launch, Plan, ScratchRef, Shapes, collect
 from pteron.plan.verify import verify
-from pteron.runtime import plan_cache, session
-from pteron.runtime.plan_cache import Shapes
-from pteron.runtime.session import Input, Output, Session, Wanted
+from pteron.runtime.plan_cache import PlanCache
+from pteron.runtime.session import Session
 
 
 @dataclass
@@ -26,38 +24,41 @@ class Measuring:
     """Takes its place between sessions and their plans; `kernels` are those that ran."""
 
     dispatches: list[Dispatch] = field(default_factory=list)  # of the plan in the making
-    planned: dict[Launch, Dispatch] = field(default_factory=dict)
-    ran: tuple[Recording, Mapping[int, int]] | None = None
+    planned: list[tuple[Plan, list[Dispatch]]] = field(default_factory=list)
+    ran: tuple[Recording, Sequence[int]] | None = None
     kernels: set[str] = field(default_factory=set)
 
     def start(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Instrument what is planned from now on, and check it after every run."""
-        plan_at, ready, run = plan_cache.plan_at, Session.ready, Session.run
+        plan, plan_at_maximum = Compiled.plan, Compiled.plan_at_maximum
+        find, run = PlanCache.find, Session.run
 
-        def instrumented_plan(prepared: Prepared, shapes: Shapes, values: Mapping[int, int]) -> Plan:
-            self.dispatches.clear()
-            return self._instrumented(plan_at(prepared, shapes, values))
+        def instrumented_plan(compiled: Compiled, shapes: Shapes, values: Mapping[int, int]) -> Plan:
+            self.dispatches = []
+            return self._instrumented(plan(compiled, shapes, values))
+
+        def instrumented_at_maximum(compiled: Compiled) -> tuple[Plan, dict[int, int]] | None:
+            self.dispatches = []
+            made = plan_at_maximum(compiled)
+            return (self._instrumented(made[0]), made[1]) if made else None
 
         def noting_verify(dispatch: Dispatch, *rest: Any) -> None:
             self.dispatches.append(dispatch)
             verify(dispatch, *rest)
 
-        def noting_ready(self_: Session, shapes: Shapes, values: Mapping[int, int]) -> Recording:
-            recording = ready(self_, shapes, values)
-            self.ran = recording, values
-            return recording
+        def noting_find(*arguments: Any) -> tuple[Recording, list[int]]:
+            self.ran = find(*arguments)
+            return self.ran
 
-        def checked_run(
-            self_: Session, inputs: Sequence[Input], wanted: Sequence[Wanted | None]
-        ) -> list[Output]:
-            outputs = run(self_, inputs, wanted)
-            self._check(self_)
+        def checked_run(session: Session, *arguments: Any) -> Any:
+            outputs = run(session, *arguments)
+            self._check(session)
             return outputs
 
-        monkeypatch.setattr(plan_cache, "plan_at", instrumented_plan)
-        monkeypatch.setattr(session, "plan_at", instrumented_plan)
+        monkeypatch.setattr(Compiled, "plan", instrumented_plan)
+        monkeypatch.setattr(Compiled, "plan_at_maximum", instrumented_at_maximum)
         monkeypatch.setattr(collect, "verify", noting_verify)
-        monkeypatch.setattr(Session, "ready", noting_ready)
+        monkeypatch.setattr(PlanCache, "find", noting_find)
         monkeypatch.setattr(Session, "run", checked_run)
 
     def _instrumented(self, plan: Plan) -> Plan:
@@ -67,27 +68,31 @@ class Measuring:
         for index, launch in enumerate(plan.launches):
             buffers = (*launch.buffers, ScratchRef(first + index))
             launches.append(replace(launch, module=instrument(launch.module), buffers=buffers))
-        self.planned |= zip(launches, self.dispatches, strict=True)
         sizes = [4 * len(launch.module.bindings) for launch in launches]
-        return replace(plan, launches=tuple(launches), scratch_bytes=(*plan.scratch_bytes, *sizes))
+        made = replace(plan, launches=tuple(launches), scratch_bytes=(*plan.scratch_bytes, *sizes))
+        self.planned.append((made, self.dispatches))
+        return made
 
-    def _check(self, ran: Session) -> None:
+    def _check(self, session: Session) -> None:
         assert self.ran is not None
-        recording, values = self.ran
-        for launch in recording.plan.launches:
-            buffer = ran.memory[launch.buffers[-1]]
-            touched = np.frombuffer(ran.device.read(buffer, 4 * len(launch.module.bindings)), np.uint32)
-            ran.device.write(buffer, np.zeros_like(touched))
-            _check_launch(launch, self.planned[launch], values, touched.tolist())
+        recording, numbers = self.ran
+        (dispatches,) = (dispatches for plan, dispatches in self.planned if plan is recording.plan)
+        for launch, dispatch in zip(recording.plan.launches, dispatches, strict=True):
+            notes = launch.buffers[-1]
+            assert isinstance(notes, ScratchRef)
+            buffer = session._arena[notes]
+            touched = np.frombuffer(session.device.read(buffer, 4 * len(launch.module.bindings)), np.uint32)
+            session.device.write(buffer, np.zeros_like(touched))
+            _check_launch(launch, dispatch, numbers, touched.tolist())
             self.kernels.add(launch.module.kernel.name)
 
 
-def _check_launch(launch: Launch, dispatch: Dispatch, values: Mapping[int, int], touched: list[int]) -> None:
+def _check_launch(launch: Launch, dispatch: Dispatch, numbers: Sequence[int], touched: list[int]) -> None:
     """No more iterations and no further elements than the kernel states."""
     module = launch.module
-    parameters = {name: _settled(value, values) for name, value in dispatch.parameters.items()}
+    parameters = {name: _settled(value, numbers) for name, value in dispatch.parameters.items()}
     names = {**module.constants, **parameters, "groups": launch.groups}
-    where = f"{launch.node.name}, kernel {module.kernel} with {parameters} and groups {launch.groups}"
+    where = f"{launch}, kernel {module.kernel} with {parameters} and groups {launch.groups}"
     loops = module.statements.loops
     if loops is not None:
         stated = loops.value(names)
@@ -101,10 +106,10 @@ def _check_launch(launch: Launch, dispatch: Dispatch, values: Mapping[int, int],
             )
 
 
-def _settled(value: Any, values: Mapping[int, int]) -> Any:
-    """A parameter at these values of the live integers."""
+def _settled(value: Any, numbers: Sequence[int]) -> Any:
+    """A parameter where the plan's live terms have these numbers."""
     if isinstance(value, LiveInt):
-        return value.expression.evaluate(values)
+        return value.expression.evaluate(numbers)
     if isinstance(value, Sequence):
-        return [_settled(item, values) for item in value]
+        return [_settled(item, numbers) for item in value]
     return value

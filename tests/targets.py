@@ -10,8 +10,7 @@ from pteron.errors import MisfitError
 from pteron.graph import Graph, Tensor
 from pteron.ops import Target
 from pteron.passes import prepare
-from pteron.plan import plan
-from pteron.runtime.plan_cache import Shapes, plan_at
+from pteron.plan import Compiled, Shapes
 from pteron.wgsl import Module
 
 Call: TypeAlias = tuple[Shapes, Mapping[int, int]]  # the inputs' shapes, the live integers' values
@@ -29,20 +28,17 @@ TARGETS = {
 
 def modules_at(graph: Graph, calls: Sequence[Call]) -> Iterator[Module]:
     """The kernels of a graph's plans at these calls, for every kind of device."""
+    prepared = prepare(graph)
     for target in TARGETS.values():
-        prepared = prepare(graph, target)
-        try:
-            plans = [plan(prepared, prepared.once, {}, {})]
-        except MisfitError:
-            continue  # constants that do not fit, which is found at load
-        plans += [plan_at(prepared, shapes, values) for shapes, values in calls]
-        yield from (launch.module for made in plans for launch in made.launches)
+        compiled = Compiled(prepared, target)
+        plans = [compiled.executable.once, *(compiled.plan(shapes, values) for shapes, values in calls)]
+        yield from (launch.module for plan in plans for launch in plan.launches)
 
 
 def modules_of(graph: Graph) -> Iterator[Module]:
     """The same at several live shapes and values of the live integers, where the graph has them."""
     most = tuple(value.shape_max if isinstance(value, Tensor) else None for value in graph.inputs)
-    symbols = [source.symbol for source in prepare(graph, Target()).sources]
+    symbols = [source.symbol for source in prepare(graph).sources]
     for size in (1 << 30, 5, 1):
         shapes = tuple(shape and tuple(min(size, live) for live in shape) for shape in most)
         for value in (0, 20):

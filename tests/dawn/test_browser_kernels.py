@@ -12,8 +12,7 @@ from targets import TARGETS, modules_of
 
 from pteron.dtypes import DType
 from pteron.format import open_bytes, read_program
-from pteron.graph import Graph, Node, SymInt, Tensor, ValueList
-from pteron.llm.sampling.operator import SAMPLE
+from pteron.llm.sampling.sampler import Sampling, _graph
 from pteron.ops.rows import shared_rows
 from pteron.runtime.program import load_weights, read_graphs
 from pteron.wgsl import Kernel, Module, compose
@@ -61,20 +60,12 @@ def test_a_program(dawn: DawnCompiler, path: Path) -> None:
             compile_all(dawn, modules_of(graph))
 
 
-@pytest.mark.parametrize("penalty", [1.0, 1.3])
-@pytest.mark.parametrize(("temperature", "top_k"), [(0.0, 0), (0.7, 0), (0.7, 5)])
-def test_the_sampler(dawn: DawnCompiler, temperature: float, top_k: int, penalty: float) -> None:
+@pytest.mark.parametrize(
+    "sampling", [Sampling(), Sampling(0.7, 5, repetition_penalty=1.3), Sampling(0.7, 0, 0.9, 0.1)]
+)
+def test_the_sampler(dawn: DawnCompiler, sampling: Sampling) -> None:
     for dtype in (DType.F32, DType.F16):
-        logits, seen, seed, step = (
-            Tensor(0, dtype, (1, 5000)),
-            Tensor(1, DType.BOOL, (5000,)),
-            SymInt(2),
-            SymInt(3),
-        )
-        outputs = Tensor(4, DType.I32, (1, 1)), Tensor(5, DType.F32, (1,))
-        settings = (temperature, top_k, 1.0, 0.0, penalty)
-        node = Node(0, SAMPLE, (logits, seen, *settings, seed, step, ValueList(6, outputs)))
-        compile_all(dawn, modules_of(Graph("sampler", (node,), (logits, seen, seed, step), outputs)))
+        compile_all(dawn, modules_of(_graph(5003, sampling, dtype)))
 
 
 def test_a_fault_is_found(dawn: DawnCompiler) -> None:

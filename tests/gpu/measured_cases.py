@@ -11,6 +11,7 @@ from test_attention import CACHED, CHUNKS, CachedAttention, cached
 from test_quantized import LINEAR, linear, packed, scales
 from test_rope import ROPE_HF, _rope_hf
 
+from pteron.llm.sampling import Sampling
 from pteron.ops import Target
 
 LIVE = {"S": (7, 1, 5)}
@@ -119,7 +120,7 @@ MODELS = {
     "tiny_llama_q4_emb4": "embedding_q4",
     "tiny_qwen3_fp32": "",
 }
-SAMPLERS: dict[tuple[float, ...], str] = {  # temperature, top_k, top_p, min_p, penalty
-    (0.0, 0, 1.0, 0.0, 1.0): "sample_scan sample_pick sample_merge",
-    (0.7, 5, 0.9, 0.1, 1.3): "sample_scan sample_filter sample_pick sample_merge",
+SAMPLERS = {
+    Sampling(): "sample_scan sample_pick sample_merge",
+    Sampling(0.7, 5, 0.9, 0.1, 1.3): "sample_scan sample_tally sample_narrow sample_pick sample_merge",
 }

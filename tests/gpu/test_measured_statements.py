@@ -8,26 +8,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from arguments import Symbol, tensor, weight
+from arguments import tensor
 from check import check_op
 from instrument import instrument
 from kernel_files import FILES, kernel
 from measure import Measuring
 from measured_cases import CALLS, CASES, LIVE, MODELS, SAMPLERS, Case
-from one_operator import OneOperator
 
 from pteron import Device
 from pteron.dtypes import DType
 from pteron.format import open_bytes, read_program
-from pteron.llm.sampling.operator import SAMPLE
+from pteron.llm.sampling.sampler import Sampling, _graph
 from pteron.ops import Target
 from pteron.plan import collect
 from pteron.runtime.program import read_graphs
-from pteron.runtime.session import Counters, Session, Wanted
+from pteron.runtime.session import Session, Wanted
 from pteron.wgsl import Kernel, Module, compose
 from pteron.wgsl.statements import read_statements
 
@@ -53,32 +51,26 @@ def test_a_language_model(
     file = read_program(open_bytes(models / f"{name}.pte").view, name)
     (record,) = (record for record in file.methods if record.name == "forward")
     (graph,) = read_graphs(file, record, {})
-    session = Session(graph, device, Counters(), target)
+    session = Session.of(graph, device, target=target)
+    states = session.states()
     wanted = [Wanted(DType.F32, on_gpu=False) for _ in graph.outputs]
     tokens = np.random.default_rng(0).integers(0, 64, 31)
     for count, position in CALLS:
-        session.run([tokens[:count].reshape(1, -1), np.array([position])], wanted)
+        session.run([tokens[:count].reshape(1, -1), np.array([position])], wanted, states)
+    states.close()
     session.close()
     assert measuring.kernels >= set(MODELS[name].split())
 
 
-@pytest.mark.parametrize("settings", SAMPLERS, ids=str)
-def test_the_sampler(settings: tuple[float, ...], measuring: Measuring) -> None:
-    vocabulary = 5003
-    logits, seen = tensor(1, vocabulary), weight(vocabulary, dtype="bool")
-    seed, step = Symbol("seed"), Symbol("step")
-    random = np.random.default_rng(0)
-    values: dict[Any, Any] = {
-        logits: random.normal(size=(1, vocabulary)).astype(np.float32),
-        seen: random.random(vocabulary) < 0.5,
-        seed: 1,
-        step: 3,
-    }
-    outputs = [((1, 1), DType.I32), ((1,), DType.F32)]
-    sampler = OneOperator(SAMPLE, (logits, seen, *settings, seed, step), values, outputs)
-    sampler.run(values)
-    sampler.close()
-    assert measuring.kernels >= set(SAMPLERS[settings].split())
+@pytest.mark.parametrize("sampling", SAMPLERS, ids=str)
+def test_the_sampler(sampling: Sampling, target: Target, device: Device, measuring: Measuring) -> None:
+    logits = np.random.default_rng(0).normal(size=(1, 5003)).astype(np.float32)
+    session = Session.of(_graph(logits.size, sampling, DType.F32), device, target=target)
+    states = session.states()
+    session.run([logits, 1, 3], [None, None], states)
+    states.close()
+    session.close()
+    assert measuring.kernels >= set(SAMPLERS[sampling].split())
 
 
 def test_every_kernel_is_measured() -> None:
@@ -108,9 +100,11 @@ def test_a_statement_that_is_short_by_one_is_found(
 
     def stating(text: str) -> None:
         statements, _ = read_statements(f"//! {text}\n")
-        monkeypatch.setattr(
-            collect, "compose", lambda kernel: replace(compose(kernel), statements=statements)
-        )
+
+        def composed(kernel: Kernel) -> Module:
+            return replace(compose(kernel), statements=statements, bounds_checks=True)
+
+        monkeypatch.setattr(collect, "compose", composed)
 
     stating(statement)
     case.check(software)
@@ -127,7 +121,7 @@ def test_an_index_below_zero_is_found(
     def reading_before_the_start(kernel: Kernel) -> Module:
         module = compose(kernel)
         source = module.source.replace("x[i]", "x[i32(i) - 1]")
-        return replace(module, source=source, statements=statements)
+        return replace(module, source=source, statements=statements, bounds_checks=True)
 
     monkeypatch.setattr(collect, "compose", reading_before_the_start)
     with pytest.raises(AssertionError, match="4294967295 elements of x"):

@@ -15,8 +15,7 @@ _LOOP = re.compile(r"\b(?:for\s*\(|while\b|loop\s*\{)")
 UNSTATED = {
     "attention_merge", "attention_split", "attention_thread", "attention_tiled", "binary", "choose_qparams",
     "copy", "embedding_q4", "gather_each", "layer_norm", "matmul_thread", "matmul_tiled", "matvec",
-    "q4_matvec", "q4_thread", "q4_tiled", "reduce", "reduce_index", "rms_norm", "sample_filter",
-    "sample_merge", "sample_pick", "sample_scan", "softmax", "where",
+    "q4_matvec", "q4_thread", "q4_tiled", "reduce", "reduce_index", "rms_norm", "softmax", "where",
 }  # fmt: skip
 
 

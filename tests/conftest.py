@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kernel_fixtures import _in_browsers, _measured, measuring  # noqa: F401  # fixtures of tests/gpu
 
 from pteron import Device
 from pteron.ops import Target

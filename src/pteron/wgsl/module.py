@@ -7,6 +7,9 @@ A file that opens with `//! use NAME` gets lib/NAME.wgsl in front, once, and wha
 its own package, or else the one here. The declaration use_NAME puts another library with the same functions
 in its place. Further lines of that kind state loops and extents (statements.py). A binding that no function
 mentions is left out, so that an optional operand costs nothing where it is absent.
+
+Half floats are enabled where an element is one. Subgroup operations need a line of that kind in browsers
+alone, where wgpu refuses it: `source` goes to wgpu, `portable_source` to a browser.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ _ELEMENT = re.compile(r"array<(?:vec[234]<)?(\w+)>*")
 _PARAMS = re.compile(r"struct Params \{(.*?)\}", re.DOTALL)
 _FIELD = re.compile(r"(\w+)\s*:\s*([^\n]+?),?\s*(?://[^\n]*)?$", re.MULTILINE)
 _WORKGROUP = re.compile(r"@workgroup_size\(([^)]*)\)")
+_SUBGROUP = re.compile(r"\bsubgroup[A-Z]\w*\(")
 _CONST = re.compile(r"^const (\w+)(?:\s*:\s*\w+)? = ([^;]+);", re.MULTILINE)
 
 
@@ -69,6 +73,12 @@ class Module:
     constants: Mapping[str, int]  # those that are whole numbers
     statements: Statements
     bounds_checks: bool  # unless it states an extent for all that it binds
+
+    @property
+    def portable_source(self) -> str:
+        """The source as browsers take it."""
+        is_enabled = _SUBGROUP.search(_without_comments(self.source)) is not None
+        return f"enable subgroups;\n{self.source}" if is_enabled else self.source
 
 
 @cache

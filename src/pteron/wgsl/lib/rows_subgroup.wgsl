@@ -1,13 +1,14 @@
 //! use nan
-// Rows that several invocations share, as in rows.wgsl, for devices whose subgroups are 32 wide: a
+// Rows that several invocations share, as in rows.wgsl, for devices whose subgroups have one width: a
 // subgroup adds up without a barrier, and only rows wider than one pass through workgroup memory.
 alias Lane = f32; // what is merged
-const LANES = 32u; // a multiple of 32
+const SUBGROUP = 32u; // the width
+const LANES = 32u; // a multiple of it
 const ROWS = 2u;
 const WORKGROUP = LANES * ROWS;
-const SUBGROUPS = LANES / 32u; // per row
+const SUBGROUPS = LANES / SUBGROUP; // per row
 
-var<workgroup> row_values: array<Lane, WORKGROUP / 32u>;
+var<workgroup> row_values: array<Lane, WORKGROUP / SUBGROUP>;
 
 // The row of an invocation; `local` is its index in the workgroup.
 fn row_index(group: vec3<u32>, groups: vec3<u32>, local: u32) -> u32 {
@@ -18,7 +19,7 @@ fn row_index(group: vec3<u32>, groups: vec3<u32>, local: u32) -> u32 {
 fn row_sum(value: Lane, local: u32) -> Lane {
   let part = subgroupAdd(value);
   if (SUBGROUPS == 1u) { return part; }
-  if (local % 32u == 0u) { row_values[local / 32u] = part; }
+  if (local % SUBGROUP == 0u) { row_values[local / SUBGROUP] = part; }
   workgroupBarrier();
   let first = local / LANES * SUBGROUPS;
   var total = row_values[first];
@@ -29,10 +30,9 @@ fn row_sum(value: Lane, local: u32) -> Lane {
 
 // The largest `value` over a row's lanes, given to all of them; a NaN stays one.
 fn row_max(value: Lane, local: u32) -> Lane {
-  var part = subgroupMax(value);
-  if (subgroupAny(is_nan(f32(value)))) { part = subgroupAdd(value); } // a sum with a NaN in it is one
+  let part = select(subgroupMax(value), Lane(nan()), subgroupAny(is_nan(f32(value))));
   if (SUBGROUPS == 1u) { return part; }
-  if (local % 32u == 0u) { row_values[local / 32u] = part; }
+  if (local % SUBGROUP == 0u) { row_values[local / SUBGROUP] = part; }
   workgroupBarrier();
   let first = local / LANES * SUBGROUPS;
   var most = row_values[first];

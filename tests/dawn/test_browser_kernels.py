@@ -1,0 +1,78 @@
+"""Every kernel is WGSL that browsers take: Dawn compiles what plans are made of, for every kind of device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from dawn_compiler import DawnCompiler, DawnMissingError
+from kernel_files import FILES, kernel
+from targets import TARGETS, modules_of
+
+from pteron.dtypes import DType
+from pteron.format import open_bytes, read_program
+from pteron.llm.sampling.sampler import Sampling, _graph
+from pteron.ops.rows import shared_rows
+from pteron.runtime.program import load_weights, read_graphs
+from pteron.wgsl import Kernel, Module, compose
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+PROGRAMS = sorted(FIXTURES.glob("*/*.pte"))
+ROW_KERNELS = [name for name in sorted(FILES) if "//! use rows\n" in FILES[name].read_text("utf-8")]
+
+
+@pytest.fixture(scope="session")
+def dawn() -> DawnCompiler:
+    try:
+        return DawnCompiler.shared()
+    except DawnMissingError as reason:
+        pytest.skip(str(reason))
+
+
+def compile_all(dawn: DawnCompiler, modules: Iterable[Module]) -> None:
+    assert not [complaint for module in modules for complaint in dawn.complaints(module)]
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_kernel_as_it_stands(dawn: DawnCompiler, name: str) -> None:
+    compile_all(dawn, [compose(kernel(name))])
+
+
+@pytest.mark.parametrize("name", ROW_KERNELS)
+def test_a_row_kernel_on_devices_with_subgroups(dawn: DawnCompiler, name: str) -> None:
+    target = TARGETS["hardware, subgroups"]
+    compile_all(
+        dawn,
+        (
+            compose(kernel(name, **shared_rows(target, lanes, 64 // min(lanes, 64))))
+            for lanes in (32, 64, 256)
+        ),
+    )
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_a_program(dawn: DawnCompiler, path: Path) -> None:
+    file = read_program(open_bytes(path).view, path.name)
+    weights = load_weights(sorted(path.parent.glob(f"{path.stem}.*.ptd")))
+    for record in file.methods:
+        for graph in read_graphs(file, record, weights):
+            compile_all(dawn, modules_of(graph))
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(), Sampling(0.7, 5, repetition_penalty=1.3), Sampling(0.7, 0, 0.9, 0.1)]
+)
+def test_the_sampler(dawn: DawnCompiler, sampling: Sampling) -> None:
+    for dtype in (DType.F32, DType.F16):
+        compile_all(dawn, modules_of(_graph(5003, sampling, dtype)))
+
+
+def test_a_fault_is_found(dawn: DawnCompiler) -> None:
+    """A barrier that some invocations of a workgroup may miss: wgpu takes it."""
+    faulty = Kernel(
+        "pteron.families.elementwise", "unary", apply="if (x > 0.0) { workgroupBarrier(); } return R(x);"
+    )
+    assert "'workgroupBarrier' must only be called from uniform control flow" in str(
+        dawn.complaints(compose(faulty))
+    )

@@ -1,0 +1,126 @@
+"""What is measured: operators and small language models that together launch every kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from arguments import Argument, Symbol, tensor, weight
+from check import check_op
+from test_attention import CACHED, CHUNKS, CachedAttention, cached
+from test_quantized import LINEAR, linear, packed, scales
+from test_rope import ROPE_HF, _rope_hf
+
+from pteron.llm.sampling import Sampling
+from pteron.ops import Target
+
+LIVE = {"S": (7, 1, 5)}
+LONG = 1009  # elements of a row that has more of them than lanes
+EITHER = ("software", "hardware")
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operator at work, and the kernels that must be among its launches on each kind of device."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+    kernels: str
+    kinds: tuple[str, ...]
+    options: dict[str, Any]
+
+    def check(self, target: Target) -> None:
+        options = {"tolerance": 1e-4, **self.options}
+        if isinstance(options.get("oracle"), type):  # one that keeps caches
+            options["oracle"] = options["oracle"]()
+        check_op(self.name, *self.arguments, target=target, **options)
+
+
+def case(name: str, *arguments: Argument, kernels: str, on: tuple[str, ...] = EITHER, **options: Any) -> Case:
+    return Case(name, arguments, kernels, on, {"live": LIVE, **options})
+
+
+def attention(width: int, causal: bool, kernels: str, on: str) -> Case:
+    arguments = (*cached(4, 2, width, batch=2, capacity=142), 1, None, 0, causal, None)
+    return case(CACHED, *arguments, kernels=kernels, on=(on,), oracle=CachedAttention, live=CHUNKS)
+
+
+def product(rows: tuple[int, ...], kernels: str, on: str, depth: int = 67) -> Case:
+    arguments = tensor("M", depth), weight(131, depth), weight(131)
+    return case("aten.linear.default", *arguments, kernels=kernels, on=(on,), live={"M": rows})
+
+
+def product_q4(rows: tuple[int, ...], kernels: str, on: str, depth: int = 100, columns: int = 67) -> Case:
+    weights = weight(values=packed(columns, depth), dtype="u8"), scales(depth, 32, columns)
+    x, bias = tensor("M", depth, low=-1, high=1), weight(-(-columns // 4) * 4)
+    return case(LINEAR, x, *weights, 32, bias, kernels=kernels, on=(on,), oracle=linear, live={"M": rows})
+
+
+CASES = [
+    case("aten.add.Tensor", tensor(3, "S", 5), tensor("S", 1), 2, kernels="binary"),
+    case("aten.gelu.default", tensor("S", 13), "none", kernels="unary"),
+    case("aten.where.self", tensor("S", 1, dtype="bool"), tensor("S", 3), tensor(3), kernels="where"),
+    case("aten.permute_copy.default", tensor(2, "S", 3), [2, 0, 1], kernels="copy"),
+    case("aten.slice_copy.Tensor", tensor(2, "S", 13), 2, 1, 12, 3, kernels="copy"),
+    case("aten.flip.default", tensor(2, "S", 3), [0, 2], kernels="copy"),
+    case("aten.full.default", [3, Symbol("S")], 2.5, None, None, None, None, kernels="fill"),
+    case("aten.sum.dim_IntList", tensor(5, "S", LONG), [0, 2], False, None, kernels="reduce", tolerance=1e-3),
+    case("aten.amax.default", tensor("S", 3, 5), [1], False, kernels="reduce"),
+    case("aten.argmax.default", tensor(3, "S", 5), 1, False, kernels="reduce_index"),
+    case("aten._softmax.default", tensor("S", LONG), -1, False, kernels="softmax"),
+    case("aten._log_softmax.default", tensor("S", 5, 3), 1, False, kernels="softmax"),
+    case(
+        "aten.native_layer_norm.default",
+        *(tensor("S", LONG), [LONG], weight(LONG), weight(LONG), 1e-5),
+        kernels="layer_norm",
+    ),
+    case(
+        "aten.index_select.default",
+        tensor(5, "S"),
+        0,
+        tensor(3, dtype="i64", low=0, high=4),
+        kernels="gather",
+    ),
+    case(
+        "aten.gather.default",
+        tensor(5, 7),
+        0,
+        tensor("S", 3, dtype="i64", low=0, high=4),
+        False,
+        kernels="gather_each",
+    ),
+    case(
+        ROPE_HF,
+        tensor(2, "S", 3, 10),
+        tensor(2, "S", 1, 10),
+        weight(23, 6),
+        weight(23, 6),
+        Symbol("p"),
+        kernels="rope",
+        oracle=_rope_hf,
+        live={"S": (5, 1, 7), "p": (0, 5, 16)},
+    ),
+    product((67, 1, 33), "matmul_thread", "software"),
+    product((3, 1, 2), "matvec", "hardware", LONG),
+    product((67, 33), "matmul_tiled", "hardware"),
+    case("aten.bmm.default", tensor(3, "S", 5), tensor(3, 5, 13), kernels=""),
+    product_q4((67, 1, 33), "q4_thread", "software"),
+    product_q4((3, 1, 2), "q4_matvec", "hardware", 324),
+    product_q4((67, 33), "q4_tiled", "hardware"),
+    attention(6, True, "attention_thread", "software"),
+    attention(64, True, "attention_tiled attention_split attention_merge", "hardware"),
+    attention(12, False, "attention_tiled attention_split attention_merge", "hardware"),
+]
+
+# Models, and the kernels that no case above launches. A call is (tokens, position).
+CALLS = ((31, 0), (5, 31), (1, 36), (1, 37), (2, 62))
+MODELS = {
+    "tiny_llama_fp32": "rms_norm rope",
+    "tiny_llama_8da4w": "choose_qparams",
+    "tiny_llama_q4_emb4": "embedding_q4",
+    "tiny_qwen3_fp32": "",
+}
+SAMPLERS = {
+    Sampling(): "sample_scan sample_pick sample_merge",
+    Sampling(0.7, 5, 0.9, 0.1, 1.3): "sample_scan sample_tally sample_narrow sample_pick sample_merge",
+}

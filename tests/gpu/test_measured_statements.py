@@ -1,0 +1,128 @@
+"""What kernels state of their loops and extents is true: they run with a count of both.
+
+A kernel that states the extents of all its bindings is compiled without bounds checks: a statement that is
+too small would be a memory fault on a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from arguments import tensor
+from check import check_op
+from instrument import instrument
+from kernel_files import FILES, kernel
+from measure import Measuring
+from measured_cases import CALLS, CASES, LIVE, MODELS, SAMPLERS, Case
+
+from pteron import Device
+from pteron.dtypes import DType
+from pteron.format import open_bytes, read_program
+from pteron.llm.sampling.sampler import Sampling, _graph
+from pteron.ops import Target
+from pteron.plan import collect
+from pteron.runtime.program import read_graphs
+from pteron.runtime.session import Session, Wanted
+from pteron.wgsl import Kernel, Module, compose
+from pteron.wgsl.statements import read_statements
+
+ON_BOTH = [
+    pytest.param(case, kind, id=f"{case.name}-{case.kernels}-{kind}") for case in CASES for kind in case.kinds
+]
+
+
+def as_kind(device: Device, kind: str) -> Target:
+    return replace(device.target, is_cpu=kind == "software")
+
+
+@pytest.mark.parametrize(("case", "kind"), ON_BOTH)
+def test_an_operator(case: Case, kind: str, device: Device, measuring: Measuring) -> None:
+    case.check(as_kind(device, kind))
+    assert measuring.kernels >= set(case.kernels.split())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_language_model(
+    name: str, models: Path, target: Target, device: Device, measuring: Measuring
+) -> None:
+    file = read_program(open_bytes(models / f"{name}.pte").view, name)
+    (record,) = (record for record in file.methods if record.name == "forward")
+    (graph,) = read_graphs(file, record, {})
+    session = Session.of(graph, device, target=target)
+    states = session.states()
+    wanted = [Wanted(DType.F32, on_gpu=False) for _ in graph.outputs]
+    tokens = np.random.default_rng(0).integers(0, 64, 31)
+    for count, position in CALLS:
+        session.run([tokens[:count].reshape(1, -1), np.array([position])], wanted, states)
+    states.close()
+    session.close()
+    assert measuring.kernels >= set(MODELS[name].split())
+
+
+@pytest.mark.parametrize("sampling", SAMPLERS, ids=str)
+def test_the_sampler(sampling: Sampling, target: Target, device: Device, measuring: Measuring) -> None:
+    logits = np.random.default_rng(0).normal(size=(1, 5003)).astype(np.float32)
+    session = Session.of(_graph(logits.size, sampling, DType.F32), device, target=target)
+    states = session.states()
+    session.run([logits, 1, 3], [None, None], states)
+    states.close()
+    session.close()
+    assert measuring.kernels >= set(SAMPLERS[sampling].split())
+
+
+def test_every_kernel_is_measured() -> None:
+    named = [*(case.kernels for case in CASES), *MODELS.values(), *SAMPLERS.values()]
+    assert set(" ".join(named).split()) == set(FILES)
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_kernel_compiles_with_its_counts(name: str, device: Device) -> None:
+    device.pipeline(instrument(compose(kernel(name))))
+
+
+@pytest.mark.parametrize(
+    ("kernel_name", "statement"),
+    [
+        ("binary", "loops: rank"),
+        ("unary", "extent x: count"),
+        ("unary", "extent out: count"),
+        ("q4_thread", "extent x: 4 * rows * QUADS"),
+    ],
+)
+def test_a_statement_that_is_short_by_one_is_found(
+    kernel_name: str, statement: str, device: Device, measuring: Measuring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (case,) = (case for case in CASES if case.kernels == kernel_name)
+    software = as_kind(device, "software")
+
+    def stating(text: str) -> None:
+        statements, _ = read_statements(f"//! {text}\n")
+
+        def composed(kernel: Kernel) -> Module:
+            return replace(compose(kernel), statements=statements, bounds_checks=True)
+
+        monkeypatch.setattr(collect, "compose", composed)
+
+    stating(statement)
+    case.check(software)
+    stating(f"{statement} - 1")
+    with pytest.raises(AssertionError, match="it states"):
+        case.check(software)
+
+
+def test_an_index_below_zero_is_found(
+    device: Device, measuring: Measuring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements, _ = read_statements("//! extent x: 4294967294\n")
+
+    def reading_before_the_start(kernel: Kernel) -> Module:
+        module = compose(kernel)
+        source = module.source.replace("x[i]", "x[i32(i) - 1]")
+        return replace(module, source=source, statements=statements, bounds_checks=True)
+
+    monkeypatch.setattr(collect, "compose", reading_before_the_start)
+    with pytest.raises(AssertionError, match="4294967295 elements of x"):
+        check_op("aten.relu.default", tensor("S", 3), live=LIVE)

@@ -1,0 +1,63 @@
+"""Fixtures of tests/gpu that look at kernels while operators are tested.
+
+An operator that is planned for the device at hand is planned for every other kind of device too, and Dawn
+compiles the kernels, where there is one: operators are tested in more variants than programs have. With
+PTERON_MEASURE=1 in the environment, all kernels run with counts, against what they state.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+import pytest
+from dawn_compiler import DawnCompiler, DawnMissingError
+from measure import Measuring
+from targets import Call, modules_at
+
+from pteron import Device
+from pteron.graph import Graph
+from pteron.plan import Compiled, Shapes
+from pteron.plan.planning import Planning
+
+
+@pytest.fixture
+def measuring(monkeypatch: pytest.MonkeyPatch) -> Measuring:
+    """Sessions made in the test run instrumented kernels, and are checked after each run."""
+    made = Measuring()
+    made.start(monkeypatch)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _measured(request: pytest.FixtureRequest) -> None:
+    if os.environ.get("PTERON_MEASURE") and request.path.parent.name == "gpu":
+        request.getfixturevalue("measuring")
+
+
+@pytest.fixture(autouse=True)
+def _in_browsers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """After a test, a complaint of Dawn's about any of its kernels is an error of the test."""
+    try:
+        dawn = DawnCompiler.shared() if request.path.parent.name == "gpu" else None
+    except DawnMissingError:
+        dawn = None
+    if dawn is None:
+        yield
+        return
+    walk = Compiled._walk
+    planned: dict[Graph, list[Call]] = {}
+
+    def noting_walk(compiled: Compiled, shapes: Shapes, values: Mapping[int, int]) -> Planning:
+        planning = walk(compiled, shapes, values)
+        graph = compiled.prepared.graph
+        if len(graph.nodes) == 1 and compiled.target == Device.open().target:
+            planned.setdefault(graph, []).append((shapes, dict(values)))
+        return planning
+
+    monkeypatch.setattr(Compiled, "_walk", noting_walk)
+    yield
+    monkeypatch.undo()
+    modules = (module for graph, calls in planned.items() for module in modules_at(graph, calls))
+    complaints = [complaint for module in modules for complaint in dawn.complaints(module)]
+    assert not complaints, "\n".join(complaints)

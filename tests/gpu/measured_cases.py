@@ -8,6 +8,7 @@ from typing import Any
 from arguments import Argument, Symbol, tensor, weight
 from check import check_op
 from test_attention import CACHED, CHUNKS, CachedAttention, cached
+from test_norm import _rms_norm
 from test_quantized import LINEAR, linear, packed, scales
 from test_rope import ROPE_HF, _rope_hf
 
@@ -16,6 +17,7 @@ from pteron.ops import Target
 
 LIVE = {"S": (7, 1, 5)}
 LONG = 1009  # elements of a row that has more of them than lanes
+DEEP = 20_011  # more than one invocation walks
 EITHER = ("software", "hardware")
 
 
@@ -74,6 +76,20 @@ CASES = [
         *(tensor("S", LONG), [LONG], weight(LONG), weight(LONG), 1e-5),
         kernels="layer_norm",
     ),
+    case("aten._softmax.default", tensor("S", DEEP), -1, False, kernels="softmax_write", on=("software",)),
+    case(
+        "aten.native_layer_norm.default",
+        *(tensor("S", DEEP), [DEEP], weight(DEEP), weight(DEEP), 1e-5),
+        kernels="layer_norm_write",
+        on=("software",),
+    ),
+    case(
+        "et_vk.rms_norm.default",
+        *(tensor("S", DEEP), weight(DEEP), 1e-5),
+        kernels="rms_norm_write",
+        on=("software",),
+        oracle=_rms_norm,
+    ),
     case(
         "aten.index_select.default",
         tensor(5, "S"),
@@ -107,7 +123,9 @@ CASES = [
     product_q4((67, 1, 33), "q4_thread", "software"),
     product_q4((3, 1, 2), "q4_matvec", "hardware", 324),
     product_q4((67, 33), "q4_tiled", "hardware"),
-    attention(6, True, "attention_thread", "software"),
+    product((5, 1), "matmul_thread matmul_merge", "software", DEEP),
+    product_q4((3, 1), "q4_thread q4_merge", "software", 80_000, 5),
+    attention(6, True, "attention_scores attention_values", "software"),
     attention(64, True, "attention_tiled attention_split attention_merge", "hardware"),
     attention(12, False, "attention_tiled attention_split attention_merge", "hardware"),
 ]

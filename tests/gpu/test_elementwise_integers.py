@@ -13,6 +13,7 @@ from check import check_op, numbers, refuse_op
 from one_operator import OneOperator
 
 from pteron.dtypes import DType
+from pteron.ops.operand import Slot
 
 NAN, INF = math.nan, math.inf
 NARROW = {"u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64}
@@ -103,8 +104,9 @@ def stored(name: str, arguments: list[Any], values: list[Any], dtype: str) -> li
     rest = [1] if name == "aten.add.Tensor" else []
     operator = OneOperator(name, [*arguments, *rest], runs, [(runs[arguments[0]].shape, DType(dtype))])
     operator.run(runs)
-    slot = operator.session.prepared.placement.buffers[operator.outputs[0].id]
-    data = operator.device.read(operator.session.memory[slot], 4 * operator.outputs[0].shape_max[0])
+    slot = operator.compiled.placement.buffers[operator.outputs[0].id]
+    assert isinstance(slot, Slot)
+    data = operator.device.read(operator.session._arena[slot], 4 * operator.outputs[0].shape_max[0])
     operator.close()
     return [int(word) for word in np.frombuffer(data, np.int32)]
 

@@ -127,6 +127,15 @@ class TorchReference:
 
         return rotate(q), rotate(k)
 
+    def apply_rotary_emb_hf(self, _, q, k, cos, sin, start):
+        def rotate(x):
+            rows, half = slice(start, start + x.shape[1]), cos.shape[1] // 2
+            turned, kept = x[..., : 2 * half], x[..., 2 * half :]
+            crossed = torch.cat([-turned[..., half:], turned[..., :half]], -1)
+            return torch.cat([turned * cos[rows, None] + crossed * sin[rows, None], kept], -1)
+
+        return rotate(q), rotate(k)
+
     def sdpa_with_kv_cache(self, position, q, k, v, k_cache, v_cache, start, *rest):
         steps = q.shape[1]
         k_cache[:, start : start + steps] = k

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from perplexity import perplexity
 
 from pteron.llm import LLM
 from pteron.llm.catalogue import fetch
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.heavy
 
@@ -49,3 +53,43 @@ def test_perplexity_agrees_with_eager(smollm2: LLM, golden: dict[str, Any]) -> N
     found = perplexity(smollm2.model, golden["text_ids"])
     smollm2.reset()
     assert found == pytest.approx(golden["quantized"]["perplexity"], rel=0.005)
+
+
+def test_a_long_conversation_equals_eager(smollm2: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,800 tokens of a conversation, to the end: the logits of eager PyTorch, and its tokens."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")  # it compares with the same reference
+    reference = import_module("torch_reference")
+    model, graph = smollm2.model, smollm2.program.graphs("forward")[0]
+    eager = reference.TorchReference(graph, torch.float32, "cpu")
+
+    def expected(ids: list[int], position: int) -> np.ndarray[Any, Any]:
+        logits = eager(torch.tensor([ids]), position).reshape(-1)[-model.vocabulary :]
+        return np.asarray(logits.numpy())
+
+    ids = conversation(smollm2, 1792)
+    smollm2.reset()
+    for position in range(0, len(ids), 128):
+        chunk = ids[position : position + 128]
+        logits, wanted = model.prefill(chunk), expected(chunk, position)
+        np.testing.assert_allclose(logits, wanted, atol=1e-3)
+        assert logits.argmax() == wanted.argmax()
+    for _ in range(8):
+        token = int(wanted.argmax())
+        ids.append(token)
+        logits, wanted = model.decode_one_token(token), expected([token], len(ids) - 1)
+        np.testing.assert_allclose(logits, wanted, atol=1e-3)
+        assert logits.argmax() == wanted.argmax()
+    assert len(ids) == 1800
+    # The loop on the GPU goes on from there as the steps did.
+    drawn = [piece.token for piece in smollm2.generate(ids[:1792], max_new_tokens=8, stop_ids=())]
+    assert drawn == ids[1792:]
+
+
+def conversation(llm: LLM, count: int) -> list[int]:
+    """The first tokens of a talk about this project's own pages."""
+    pages = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CHANGELOG.md"]
+    turns = [f"user: Tell me of {page.stem}.\nassistant: {page.read_text('utf-8')}" for page in pages]
+    ids = llm.tokenizer.encode("\n".join(turns), bos=llm.tokenizer.adds_bos)
+    assert len(ids) >= count
+    return ids[:count]

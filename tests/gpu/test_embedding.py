@@ -10,10 +10,27 @@ import torch
 from arguments import tensor, weight
 from check import NOTHING, check_op, every_dtype, floats, refuse_op
 
+from pteron.dtypes import DType
+from pteron.errors import InputError
+from pteron.gpu import Device
+from pteron.graph import Constant, Graph, Node, Tensor
+from pteron.runtime import staging
+from pteron.runtime.delegate import Delegate
+from pteron.runtime.session import Session, Wanted
+
 EMBEDDING, SELECT, INDEX, GATHER = (
     f"aten.{name}" for name in ("embedding.default", "index_select.default", "index.Tensor", "gather.default")
 )
 EMBEDDING_Q4 = "et_vk.embedding_q4gsw.default"
+
+
+@pytest.fixture
+def only_the_gpu_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs stand for indices that an operator before would have computed."""
+    monkeypatch.setattr(staging, "_check_range", lambda *_: None)
+
+
+unseen = pytest.mark.usefixtures("only_the_gpu_sees")
 
 
 def _embedding(table: Any, indices: Any, *_: Any) -> Any:
@@ -34,12 +51,14 @@ def test_embedding(shape: tuple[int | str, ...], index_dtype: str, dtype: str) -
 BEYOND = (-1, 0, -13, -14, 12, 13, 2**31 - 1, -(2**31))
 
 
+@unseen
 def test_embedding_of_indices_out_of_range() -> None:
     check_op(
         EMBEDDING, weight(13, 5), tensor(values=BEYOND, dtype="i64"), -1, False, False, oracle=_embedding
     )
 
 
+@unseen
 def test_quantized_embedding_of_indices_out_of_range() -> None:
     """The same rows as from a table of floats: weights of 4 bits that are all 1, at a scale of 1."""
 
@@ -69,6 +88,7 @@ def test_index_select(dim: int, dtype: str) -> None:
     check_op(SELECT, tensor(4, 5, 4), dim, tensor("T", dtype="i32", low=0, high=3), dtype=dtype)
 
 
+@unseen
 def test_integers_out_of_range_are_zero() -> None:
     def oracle(x: Any, dim: int, index: Any) -> Any:
         return torch.tensor([0, 0, 5])
@@ -90,6 +110,7 @@ def test_index(dim: int, dtype: str) -> None:
     check_op(INDEX, tensor(4, 5, "T", 4) if dim < 2 else tensor("T", 5, 4), indices, dtype=dtype)
 
 
+@unseen
 def test_index_counts_from_the_end() -> None:
     def oracle(x: Any, indices: Any) -> Any:
         return torch.tensor([7.0, torch.nan, 5.0, torch.nan, 5.0], dtype=torch.float64)
@@ -98,6 +119,7 @@ def test_index_counts_from_the_end() -> None:
     check_op(INDEX, tensor(values=(5.0, 6.0, 7.0)), [indices], oracle=oracle)
 
 
+@unseen
 def test_index_select_out_of_range() -> None:
     def oracle(x: Any, dim: int, index: Any) -> Any:
         return torch.tensor([torch.nan, 7.0, torch.nan], dtype=torch.float64)
@@ -127,6 +149,7 @@ def test_gather_within_live_rows() -> None:
     check_op(GATHER, tensor("S", 13), 1, tensor("S", "T", dtype="i32", low=0, high=12), False)
 
 
+@unseen
 def test_gather_out_of_range() -> None:
     def oracle(x: Any, dim: int, index: Any, sparse: bool) -> Any:
         return torch.tensor([[torch.nan, torch.nan, 1.0], [torch.nan, 5.0, 6.0]], dtype=torch.float64)
@@ -144,3 +167,28 @@ def test_refusals() -> None:
     refuse_op(INDEX, x, [tensor(3, dtype="bool")], match="by booleans")
     refuse_op(GATHER, x, 0, index, False, match=r"within x but for dim 0; got .*\[3, 5\], .*\[2\]")
     refuse_op(GATHER, x, 0, tensor(2, 6, dtype="i64"), False, out=((2, 6),), match="within x but for dim 0")
+
+
+# What the host sees -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", [-1, 5, 1 << 30])
+def test_an_input_out_of_range_is_refused(wrong: int) -> None:
+    """Not even a view or a conversion in between hides it."""
+    indices, narrowed = Tensor(0, DType.I64, (3,)), Tensor(1, DType.I32, (3,))
+    out = Tensor(2, DType.F32, (3, 2))
+    table = Tensor(3, DType.F32, (5, 2), Constant("table", DType.F32, (5, 2), memoryview(bytes(40))))
+    nodes = (
+        Node(0, "aten._to_copy.default", (indices, *[None] * 6, narrowed)),
+        Node(1, "aten.embedding.default", (table, narrowed, -1, False, False, out)),
+    )
+    delegate = Delegate(Session.of(Graph("table", nodes, (indices,), (out,)), Device.open()))
+    wanted = [Wanted(DType.F32, on_gpu=False)]
+    assert delegate.run([np.array([0, 4, 2])], wanted)
+    with pytest.raises(InputError, match=rf"input 0: index {wrong} of aten\.embedding.* is outside 0 to 4"):
+        delegate.run([np.array([0, wrong, 2])], wanted)
+
+
+def test_a_constant_out_of_range_is_refused() -> None:
+    indices = weight(values=[0, 5], dtype="i64")
+    refuse_op(EMBEDDING, weight(5, 2), indices, -1, False, False, match="index 5 is outside 0 to 4")

@@ -13,7 +13,19 @@ from pteron.dtypes import Storage
 from pteron.errors import MisfitError
 from pteron.families.layout.copy import copy_elements
 from pteron.graph import Graph, Shape, SymInt, Tensor, Value, ValueList
-from pteron.ops import AnyInt, Call, Dispatch, Indices, Kind, Operand, RequirementError, Scratch, Target
+from pteron.ops import (
+    AnyInt,
+    Call,
+    Dispatch,
+    Indices,
+    Kind,
+    Operand,
+    RequirementError,
+    Scratch,
+    Target,
+    Weight,
+    require,
+)
 from pteron.ops.live import Trace, affine
 from pteron.passes import Placement, Prepared
 from pteron.plan.collect import Collector
@@ -97,7 +109,9 @@ class Planning:
         self.collector.add(call.node, [*dispatches, *copies])
 
     def _note(self, indices: Indices, call: Call) -> None:
-        """Remember which range an input's elements must lie in, if the indices are an input's."""
+        """Hold indices to their range: a constant's now, an input's at every call."""
+        if isinstance(indices.operand.buffer, Weight):
+            _check_constant(indices)
         origin = self.placement.roots.get(indices.operand.tensor.id)
         for position, value in enumerate(self.graph.inputs):
             if value.id == origin:
@@ -157,3 +171,11 @@ class Planning:
             targets[position] = scratch
             copies.append(copy_elements(scratch, output))
         return targets, copies
+
+
+def _check_constant(indices: Indices) -> None:
+    assert isinstance(indices.operand.buffer, Weight)
+    elements = indices.operand.buffer.constant.numpy()
+    for index in (int(elements.min()), int(elements.max())) if elements.size else ():
+        inside = indices.low <= index <= indices.high
+        require(inside, f"index {index} is outside {indices.low} to {indices.high}", indices.operand)

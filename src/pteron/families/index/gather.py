@@ -1,8 +1,9 @@
 """Operators that pick slices of a tensor by index.
 
-An index out of range is an error in PyTorch. A GPU cannot raise one, so the slice becomes NaN (zero for
-integers), which no later operator hides. Negative indices count from the end in index.Tensor, and are out of
-range in embedding, index_select and gather, as in PyTorch.
+An index out of range is an error in PyTorch, and here too where the indices are an input or a constant. Where
+only the GPU knows them, which cannot raise it, the slice becomes NaN (zero for integers), and no later
+operator hides that. Negative indices count from the end in index.Tensor, and are out of range in embedding,
+index_select and gather, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pteron.dtypes import DType
 from pteron.graph import Shape
 from pteron.graph.values import numel
-from pteron.ops import Dispatch, Operand, op, require
+from pteron.ops import Dispatch, Indices, Operand, op, require
 from pteron.ops.shapes import axis
 from pteron.wgsl import Kernels
 
@@ -21,8 +22,9 @@ kernel = Kernels(__name__)
 
 def _gather(
     x: Operand, dim: int, indices: Operand, out: Operand, *, from_end: bool = False
-) -> Iterator[Dispatch]:
+) -> Iterator[Dispatch | Indices]:
     """Slices of x along `dim`; `from_end` lets negative indices count from there."""
+    yield Indices(indices, -x.shape[dim] if from_end else 0, x.shape[dim] - 1)
     picked = kernel("gather", FROM_END=from_end)
     yield Dispatch(
         picked if x.dtype.is_float else picked.specialise(missing="X()"),
@@ -49,7 +51,7 @@ def _embedding_shape(weight: Operand, indices: Operand, *_: object) -> Shape:
 )
 def embedding(
     weight: Operand, indices: Operand, padding_idx: object, by_freq: object, sparse: object, out: Operand
-) -> Iterator[Dispatch]:
+) -> Iterator[Dispatch | Indices]:
     return _gather(weight, 0, indices, out)
 
 
@@ -60,7 +62,7 @@ def _index_select_shape(x: Operand, dim: int, index: Operand) -> Shape:
 
 
 @op("aten.index_select.default", "self dim:int index -> out", shape=_index_select_shape)
-def index_select(x: Operand, dim: int, index: Operand, out: Operand) -> Iterator[Dispatch]:
+def index_select(x: Operand, dim: int, index: Operand, out: Operand) -> Iterator[Dispatch | Indices]:
     return _gather(x, axis(dim, x.rank), index, out)
 
 
@@ -77,7 +79,7 @@ def _index_shape(x: Operand, indices: Sequence[Operand | None]) -> Shape:
 
 
 @op("aten.index.Tensor", "self indices:tensors -> out", shape=_index_shape)
-def index(x: Operand, indices: Sequence[Operand | None], out: Operand) -> Iterator[Dispatch]:
+def index(x: Operand, indices: Sequence[Operand | None], out: Operand) -> Iterator[Dispatch | Indices]:
     dim, picks = _only_index(x, indices)
     return _gather(x, dim, picks, out, from_end=True)
 
@@ -92,8 +94,11 @@ def _gather_shape(x: Operand, dim: int, index: Operand, sparse_grad: object) -> 
 
 
 @op("aten.gather.default", "self dim:int index sparse_grad:any -> out", shape=_gather_shape)
-def gather(x: Operand, dim: int, index: Operand, sparse_grad: object, out: Operand) -> Iterator[Dispatch]:
+def gather(
+    x: Operand, dim: int, index: Operand, sparse_grad: object, out: Operand
+) -> Iterator[Dispatch | Indices]:
     at = axis(dim, max(x.rank, 1))
+    yield Indices(index, 0, (x.shape[at] if x.rank else 1) - 1)
     yield Dispatch(
         kernel("gather_each") if x.dtype.is_float else kernel("gather_each", missing="X()"),
         x=x,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from pteron.families.quantized.packing import packed_words, plain_scales
 from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Operand, op, require
+from pteron.ops import AnyInt, Dispatch, Indices, Operand, op, require
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -38,13 +38,14 @@ def embedding_q4gsw(
     indices: Operand,
     is_linear_weight: bool,
     out: Operand,
-) -> Iterator[Dispatch]:
+) -> Iterator[Dispatch | Indices]:
     group_size = int(group_size)
     require(group_size > 0 and group_size % 8 == 0, f"group_size {group_size} must be a multiple of 8")
     size, row_bytes = weight.shape
     fits = weight_scales.shape == (size, -(-2 * row_bytes // group_size))
     require(fits, f"scales must be [rows, width / {group_size}]", weight_scales, weight)
     words = row_bytes // 4
+    yield Indices(indices, 0, size - 1)
     yield Dispatch(
         kernel("embedding_q4", HIGH_FIRST=not is_linear_weight),
         weights=packed_words(weight),

@@ -191,4 +191,5 @@ def test_an_input_out_of_range_is_refused(wrong: int) -> None:
 
 def test_a_constant_out_of_range_is_refused() -> None:
     indices = weight(values=[0, 5], dtype="i64")
-    refuse_op(EMBEDDING, weight(5, 2), indices, -1, False, False, match="index 5 is outside 0 to 4")
+    arguments = weight(5, 2), indices, -1, False, False
+    refuse_op(EMBEDDING, *arguments, match="index 5 is outside 0 to 4", out=((2, 2),))

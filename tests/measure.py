@@ -13,8 +13,8 @@ from instrument import instrument
 from pteron.gpu import Recording
 from pteron.ops import Dispatch
 from pteron.ops.live import LiveInt
-from pteron.plan import Compiled, Launch, Plan, ScratchRef, Shapes, collect
-from pteron.plan.verify import verify
+from pteron.plan import Compiled, Launch, Plan, ScratchRef, Shapes
+from pteron.plan.collect import Collector
 from pteron.runtime.plan_cache import PlanCache
 from pteron.runtime.session import Session
 
@@ -31,7 +31,7 @@ class Measuring:
     def start(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Instrument what is planned from now on, and check it after every run."""
         plan, plan_at_maximum = Compiled.plan, Compiled.plan_at_maximum
-        find, run = PlanCache.find, Session.run
+        find, run, prove = PlanCache.find, Session.run, Collector._prove
 
         def instrumented_plan(compiled: Compiled, shapes: Shapes, values: Mapping[int, int]) -> Plan:
             self.dispatches = []
@@ -42,9 +42,9 @@ class Measuring:
             made = plan_at_maximum(compiled)
             return (self._instrumented(made[0]), made[1]) if made else None
 
-        def noting_verify(dispatch: Dispatch, *rest: Any) -> None:
+        def noting_prove(collector: Collector, dispatch: Dispatch, *rest: Any) -> None:
             self.dispatches.append(dispatch)
-            verify(dispatch, *rest)
+            prove(collector, dispatch, *rest)
 
         def noting_find(*arguments: Any) -> tuple[Recording, list[int]]:
             self.ran = find(*arguments)
@@ -57,7 +57,7 @@ class Measuring:
 
         monkeypatch.setattr(Compiled, "plan", instrumented_plan)
         monkeypatch.setattr(Compiled, "plan_at_maximum", instrumented_at_maximum)
-        monkeypatch.setattr(collect, "verify", noting_verify)
+        monkeypatch.setattr(Collector, "_prove", noting_prove)
         monkeypatch.setattr(PlanCache, "find", noting_find)
         monkeypatch.setattr(Session, "run", checked_run)
 

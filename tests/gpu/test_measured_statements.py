@@ -99,10 +99,10 @@ def test_a_statement_that_is_short_by_one_is_found(
     software = as_kind(device, "software")
 
     def stating(text: str) -> None:
-        statements, _ = read_statements(f"//! {text}\n")
-
         def composed(kernel: Kernel) -> Module:
-            return replace(compose(kernel), statements=statements, bounds_checks=True)
+            module = compose(kernel)
+            statements, _ = read_statements(f"//! {text}\n", [""], module.constants)
+            return replace(module, statements=statements, bounds_checks=True)
 
         monkeypatch.setattr(collect, "compose", composed)
 
@@ -116,7 +116,7 @@ def test_a_statement_that_is_short_by_one_is_found(
 def test_an_index_below_zero_is_found(
     device: Device, measuring: Measuring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    statements, _ = read_statements("//! extent x: 4294967294\n")
+    statements, _ = read_statements("//! extent x: 4294967294\n", [""], {})
 
     def reading_before_the_start(kernel: Kernel) -> Module:
         module = compose(kernel)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from kernel_files import kernel
 from sketch import Sketch, plan_at
 
 from pteron.dtypes import DType, Storage
-from pteron.errors import GraphError, MisfitError, PteronError, UnsupportedError
+from pteron.errors import GraphError, MisfitError, PteronError, ShapeError, UnsupportedError
 from pteron.graph import Constant, SymInt, Tensor
 from pteron.ops import AnyInt, Dispatch, Operand, RequirementError, Scratch, Target
 from pteron.ops.live import Trace
 from pteron.ops.operand import Slot, Weight
 from pteron.passes import prepare
 from pteron.plan import Compiled
-from pteron.plan.verify import verify
+from pteron.plan.verify import check_memory, verify
 from pteron.wgsl import compose
 
 GPU = Target(is_cpu=False, workgroup_bytes_max=49152)
@@ -154,13 +156,33 @@ def operand(*shape: int, slot: int = 0) -> Operand:
     return Operand(Tensor(slot, DType.F32, shape), shape, Storage.F32, Slot(slot))
 
 
-def test_memory_that_is_smaller_than_what_is_bound() -> None:
-    dispatch = Dispatch(kernel("fill"), out=operand(5), count=5, integer_first=0, integer_step=0, first=0.0,
-                        step=0.0, threads=5)  # fmt: skip
-    module = compose(dispatch.kernel)
-    verify(dispatch, module, (1, 1, 1), Target(), lambda _: 20)
-    with pytest.raises(RequirementError, match=r"%0:f32\[5\] takes 20 bytes, its memory has 16"):
-        verify(dispatch, module, (1, 1, 1), Target(), lambda _: 16)
+def test_memory_that_is_smaller_than_its_tensor() -> None:
+    sketch = Sketch()
+    x, out = sketch.tensor(5), sketch.tensor(5)
+    sketch.node("aten.relu.default", x, out)
+    compiled = sketch.prepare([x], [out])
+    check_memory("sketch", compiled.prepared.calls, compiled.placement, Target())
+    short = replace(compiled.placement, slot_bytes=(20, 16))
+    with pytest.raises(GraphError, match=r"node 0 .*: %1:f32\[5\] takes 20 bytes, its memory has 16"):
+        check_memory("sketch", compiled.prepared.calls, short, Target())
+
+
+def test_a_view_that_claims_more_than_it_views_is_a_copy() -> None:
+    sketch = Sketch()
+    x, view, out = sketch.tensor(4), sketch.tensor(1000), sketch.tensor(1000)
+    sketch.node("aten.view_copy.default", x, (4,), view)
+    sketch.node("aten.relu.default", view, out)
+    plan = plan_at(sketch.prepare([x], [out]))
+    assert [launch.module.kernel.name for launch in plan.launches] == ["copy", "unary"]
+    assert plan.shapes[out.id] == (4,)
+
+
+def test_inputs_beyond_their_maximum() -> None:
+    sketch = Sketch()
+    x, out = sketch.tensor(5), sketch.tensor(5)
+    sketch.node("aten.relu.default", x, out)
+    with pytest.raises(ShapeError, match=r"input %0:f32\[5\] cannot be \[6\]"):
+        plan_at(sketch.prepare([x], [out]), {x: (6,)})
 
 
 def product(columns: int, rows: AnyInt, out: Scratch | Operand) -> Dispatch:
@@ -180,18 +202,18 @@ def test_an_unchecked_kernel_stays_within_what_it_states() -> None:
     dispatch = product(16, 1, operand(1, 16))
     module = compose(dispatch.kernel)
     assert not module.bounds_checks
-    verify(dispatch, module, (1, 1, 1), Target(), lambda _: 1 << 20)
+    verify(dispatch, module, (1, 1, 1), Target())
     short = product(16, 1, operand(1, 15))
     with pytest.raises(RequirementError, match=r"reaches 16 elements of out, %0:f32\[1, 15\] has 15"):
-        verify(short, module, (1, 1, 1), Target(), lambda _: 1 << 20)
+        verify(short, module, (1, 1, 1), Target())
     with pytest.raises(RequirementError, match="reaches 16 elements of out, scratch memory has 7"):
-        verify(product(16, 1, Scratch(7)), module, (1, 1, 1), Target(), lambda _: 1 << 20)
+        verify(product(16, 1, Scratch(7)), module, (1, 1, 1), Target())
 
 
 def test_a_live_extent_leaves_a_guard() -> None:
     trace = Trace({0: 2})
     dispatch = product(16, trace.symbol(0), operand(5, 16))
-    verify(dispatch, compose(dispatch.kernel), (1, 1, 1), Target(), lambda _: 1 << 20)
+    verify(dispatch, compose(dispatch.kernel), (1, 1, 1), Target())
     (guard,) = trace.guards()
     assert guard.high == 4
 

@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from pteron.ops.requirement import RequirementError
 
+Terms: TypeAlias = tuple[tuple[int, int], ...]  # (place on the tape, coefficient)
 WIDTH_MAX = 1 << 63  # live integers are 64-bit, as in PyTorch
 
 
@@ -26,18 +27,21 @@ class Affine:
     """constant + Σ coefficient · term, terms by their place on a tape."""
 
     constant: int
-    terms: tuple[tuple[int, int], ...] = ()
+    terms: Terms = ()
 
     def evaluate(self, numbers: Sequence[int]) -> int:
         """Its value where the terms of the tape have these."""
         return self.constant + sum(factor * numbers[term] for term, factor in self.terms)
 
     def plus(self, other: Affine, factor: int = 1) -> Affine:
+        constant = self.constant + factor * other.constant
+        if not other.terms:
+            return Affine(constant, self.terms)
         total = dict(self.terms)
         for term, coefficient in other.terms:
             total[term] = total.get(term, 0) + factor * coefficient
         terms = tuple(sorted((term, coefficient) for term, coefficient in total.items() if coefficient))
-        return Affine(self.constant + factor * other.constant, terms)
+        return Affine(constant, terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ class Trace:
 
     values: Mapping[int, int] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)  # of the terms, in order
-    decisions: dict[tuple[tuple[int, int], ...], tuple[float, float]] = field(default_factory=dict)
+    decisions: dict[Terms, tuple[float, float]] = field(default_factory=dict)
     _terms: dict[Term, int] = field(default_factory=dict)  # each with its place
 
     @property
@@ -136,10 +140,7 @@ class Trace:
 
         Multiples of one expression share an interval: 32·p <= 100 is p <= 3.
         """
-        factor = math.gcd(*(coefficient for _, coefficient in expression.terms))
-        if expression.terms[0][1] < 0:
-            factor = -factor
-        terms = tuple((term, coefficient // factor) for term, coefficient in expression.terms)
+        terms, factor = _reduced(expression.terms)
         low, high = low - expression.constant, high - expression.constant
         if factor < 0:
             low, high, factor = -high, -low, -factor
@@ -151,6 +152,17 @@ class Trace:
 
     def guards(self) -> tuple[Guard, ...]:
         return tuple(Guard(Affine(0, terms), low, high) for terms, (low, high) in self.decisions.items())
+
+
+def _reduced(terms: Terms) -> tuple[Terms, int]:
+    """Terms without the factor that all have in common, the first of them positive, and that factor."""
+    if len(terms) == 1:
+        ((term, factor),) = terms
+        return ((term, 1),), factor
+    factor = math.gcd(*(coefficient for _, coefficient in terms))
+    if terms[0][1] < 0:
+        factor = -factor
+    return tuple((term, coefficient // factor) for term, coefficient in terms), factor
 
 
 def _divided(number: float, factor: int) -> float:
@@ -178,8 +190,10 @@ class LiveInt:
         return self.expression.evaluate(self.trace.numbers)
 
     def _with(self, expression: Affine) -> AnyInt:
-        for number in (expression.constant, *(factor for _, factor in expression.terms)):
-            self.trace.check(number)
+        check = self.trace.check
+        check(expression.constant)
+        for _, factor in expression.terms:
+            check(factor)
         return LiveInt(expression, self.trace) if expression.terms else expression.constant
 
     def __int__(self) -> int:

@@ -138,10 +138,17 @@ class _Placing:
         self.states[tensor.id] = StateBuffer(tensor, initial, self._storage(tensor))
 
     def _shares(self, viewed: Tensor, output: Tensor) -> bool:
-        """A view needs no copy unless either side changes later, or the element type does now."""
+        """A view needs no copy unless either side changes later, the element type does now, or it claims to
+        be larger than what it views."""
+        larger = numel(output.shape_max) > self._room(viewed)
         unchanged = viewed.id not in self.mutated and output.id not in self.mutated
         converts = output.dtype is DType.BOOL and viewed.dtype is not DType.BOOL  # any number but 0 becomes 1
-        return unchanged and not converts and self._storage(viewed) is self._storage(output)
+        return unchanged and not converts and not larger and self._storage(viewed) is self._storage(output)
+
+    def _room(self, tensor: Tensor) -> int:
+        """Elements that the memory of a tensor holds."""
+        root = self.root_of.get(tensor.id)
+        return numel((self.lifetimes[root].tensor if root is not None else tensor).shape_max)
 
     def _storage(self, tensor: Tensor) -> Storage:
         return Storage.of(tensor.dtype, shader_f16=self.target.shader_f16)

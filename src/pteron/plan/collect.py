@@ -12,7 +12,7 @@ from pteron.ops import Dispatch, Operand, RequirementError, Scratch, Target, Wei
 from pteron.ops.dispatch import Parameter
 from pteron.ops.live import Affine, LiveInt, Trace
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
-from pteron.plan.verify import SizeOf, verify
+from pteron.plan.verify import elements, verify
 from pteron.wgsl import Field, Module, compose
 
 _CODES = {"u32": "<I", "i32": "<i"}
@@ -25,11 +25,11 @@ class Collector:
     """Gathers the launches of a plan; equal parameter blocks are kept once."""
 
     target: Target
-    size_of: SizeOf
     launches: list[
         tuple[Node, Module, tuple[PlanBuffer, ...], ParameterBlock | None, tuple[int, int, int]]
     ] = field(default_factory=list)
     scratch_bytes: list[int] = field(default_factory=list)
+    _proven: set[tuple[object, ...]] = field(default_factory=set)
 
     def add(self, node: Node, dispatches: Iterable[Dispatch]) -> None:
         """Add one node's dispatches."""
@@ -39,11 +39,11 @@ class Collector:
             if 0 in groups:
                 continue
             module = _module(dispatch)
-            verify(dispatch, module, groups, self.target, self.size_of)
             buffers = tuple(
                 self._buffer(dispatch.bindings[binding.name], scratch) for binding in module.bindings
             )
             block = _block(dispatch, module) if module.params_index is not None else None
+            self._prove(dispatch, module, groups, block)
             self.launches.append((node, module, buffers, block, groups))
 
     def finish(
@@ -70,6 +70,18 @@ class Collector:
             guards=trace.guards(),
             indices=indices,
         )
+
+    def _prove(
+        self, dispatch: Dispatch, module: Module, groups: tuple[int, int, int], block: ParameterBlock | None
+    ) -> None:
+        """Verify a launch, unless one like it was: layers of a model differ in their weights alone."""
+        if module.bounds_checks and not self.target.loop_max:
+            return
+        sizes = tuple([elements(dispatch.bindings[binding.name]) for binding in module.bindings])
+        launch = (id(module), groups, block, sizes)
+        if launch not in self._proven:
+            verify(dispatch, module, groups, self.target)
+            self._proven.add(launch)
 
     def _buffer(self, bound: Operand | Weight | Scratch, scratch: dict[int, int]) -> PlanBuffer:
         buffer = bound.buffer if isinstance(bound, Operand) else bound

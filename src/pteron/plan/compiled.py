@@ -14,6 +14,7 @@ from pteron.passes import Prepared, StateBuffer, place
 from pteron.plan.executable import Executable, Port, Shapes, StateSpec, SymbolPort, TensorPort
 from pteron.plan.plan import Plan
 from pteron.plan.planning import Planning
+from pteron.plan.verify import check_memory
 
 
 class Compiled:
@@ -23,6 +24,7 @@ class Compiled:
         self.prepared = prepared
         self.target = target
         self.placement = place(prepared, target)
+        check_memory(prepared.graph.name, prepared.calls, self.placement, target)
         self._folded: Mapping[int, Shape] = {}
         once = self._planning({}, {})
         try:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pteron.dtypes import Storage
-from pteron.errors import MisfitError
+from pteron.errors import MisfitError, ShapeError
 from pteron.families.layout.copy import copy_elements
 from pteron.graph import Graph, Shape, SymInt, Tensor, Value, ValueList
 from pteron.ops import (
@@ -56,13 +56,17 @@ class Planning:
     ) -> Planning:
         """A plan that starts where tensors have these shapes and live integers these values."""
         planning = cls(prepared.graph, target, placement, Trace(dict(values)), dict(shapes))
+        for value in prepared.graph.inputs:
+            live = shapes.get(value.id)
+            if isinstance(value, Tensor) and live is not None and not _fits(live, value):
+                raise ShapeError(f"{prepared.graph.name}: input {value} cannot be {list(live)}")
         for source in prepared.sources:
             if source.symbol in values:
                 planning.integers[source.symbol] = planning.trace.symbol(source.symbol)
         return planning
 
     def __post_init__(self) -> None:
-        self.collector = Collector(self.target, self.placement.size_of)
+        self.collector = Collector(self.target)
 
     def add(self, call: Call) -> None:
         """Plan one more call."""
@@ -147,10 +151,7 @@ class Planning:
                 continue
             assert isinstance(tensor, Tensor)
             shape = tuple(int(size) for size in rule)
-            fits = len(shape) == len(tensor.shape_max) and all(
-                0 <= live <= most for live, most in zip(shape, tensor.shape_max, strict=True)
-            )
-            if not fits:
+            if not _fits(shape, tensor):
                 shown = ", ".join(str(value) for value in inputs if isinstance(value, Operand))
                 raise RequirementError(f"output {list(shape)} does not fit into {tensor}; inputs {shown}")
             self.shapes[tensor.id] = shape
@@ -171,6 +172,13 @@ class Planning:
             targets[position] = scratch
             copies.append(copy_elements(scratch, output))
         return targets, copies
+
+
+def _fits(shape: Shape, tensor: Tensor) -> bool:
+    """Whether a live shape is within a tensor's maximum."""
+    return len(shape) == len(tensor.shape_max) and all(
+        0 <= live <= most for live, most in zip(shape, tensor.shape_max, strict=True)
+    )
 
 
 def _check_constant(indices: Indices) -> None:

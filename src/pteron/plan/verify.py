@@ -1,69 +1,67 @@
-"""Every launch is checked before it becomes part of a plan: what it binds against the memory behind it, what
-its kernel states of itself against what is bound and what the device does.
+"""What makes kernels without bounds checks safe: tensors fit the memory behind them, checked once per graph,
+and kernels stay within the tensors, checked for every launch by what they state of themselves.
 
 Where a live integer decides, the check leaves a guard on the plan: it holds for values that pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
-from pteron.ops import Dispatch, Operand, RequirementError, Scratch, Target, Weight
+from pteron.dtypes import Storage
+from pteron.errors import GraphError
+from pteron.graph.values import numel
+from pteron.ops import Call, Dispatch, Operand, RequirementError, Target, Weight
 from pteron.ops.dispatch import Bound
-from pteron.ops.operand import BufferRef
+from pteron.passes import Placement
 from pteron.wgsl import Module
 
-SizeOf = Callable[[BufferRef], int]  # bytes of the buffer behind a reference
 
-
-def verify(
-    dispatch: Dispatch, module: Module, groups: tuple[int, int, int], target: Target, size_of: SizeOf
-) -> None:
-    """Raise a RequirementError unless the launch stays within its buffers and the device's limits."""
-    for binding in module.bindings:
-        bound = dispatch.bindings[binding.name]
-        needed, there = _bytes(bound), _bytes_behind(bound, size_of)
-        if needed > there:
-            raise RequirementError(f"{_described(bound)} takes {needed:,} bytes, its memory has {there:,}")
-    if module.bounds_checks and not target.loop_max:
+def verify(dispatch: Dispatch, module: Module, groups: tuple[int, int, int], target: Target) -> None:
+    """Raise a RequirementError unless a kernel stays within what is bound and within the device's loops."""
+    reach = module.statements.reach
+    loops = module.statements.loops if target.loop_max else None
+    if reach is None and loops is None:
         return
-    names: dict[str, Any] = {**module.constants, **dispatch.parameters, "groups": groups}
-    if not module.bounds_checks:
-        for binding in module.bindings:
-            bound = dispatch.bindings[binding.name]
-            extent, there = module.statements.extents[binding.name].value(names), _elements(bound)
+    names: dict[str, Any] = {**dispatch.parameters, "groups": groups}
+    if reach is not None:
+        bindings = dispatch.bindings
+        for binding, extent in zip(module.bindings, reach.value(names), strict=True):
+            bound = bindings[binding.name]
+            there = elements(bound)
             if extent > there:
                 raise RequirementError(
                     f"kernel {module.kernel.name} reaches {extent} elements of {binding.name}, "
                     f"{_described(bound)} has {there}"
                 )
-    if target.loop_max and module.statements.loops is not None:
-        loops = module.statements.loops.value(names)
-        if loops > target.loop_max:
+    if loops is not None:
+        count = loops.value(names)
+        if count > target.loop_max:
             raise RequirementError(
-                f"kernel {module.kernel.name} needs {loops} iterations, the adapter ends loops after "
+                f"kernel {module.kernel.name} needs {count} iterations, the adapter ends loops after "
                 f"{target.loop_max}"
             )
 
 
-def _elements(bound: Bound) -> int:
-    if isinstance(bound, Operand):
-        return bound.numel
-    return bound.count
+def check_memory(where: str, calls: Iterable[Call], placement: Placement, target: Target) -> None:
+    """Raise a GraphError unless every tensor fits, at its maximum shape, into the memory that it has.
+
+    Live shapes never exceed the maximum, so what holds here holds for every plan.
+    """
+    for call in calls:
+        for tensor in (*call.reads, *call.writes):
+            needed = numel(tensor.shape_max) * Storage.of(tensor.dtype, shader_f16=target.shader_f16).itemsize
+            there = placement.size_of(placement.buffers[tensor.id])
+            if needed > there:
+                raise GraphError(
+                    f"{where}, {call.node}: {tensor} takes {needed:,} bytes, its memory has {there:,}"
+                )
 
 
-def _bytes(bound: Bound) -> int:
-    if isinstance(bound, Weight):
-        return bound.bytes
-    return _elements(bound) * bound.storage.itemsize
-
-
-def _bytes_behind(bound: Bound, size_of: SizeOf) -> int:
-    buffer = bound.buffer if isinstance(bound, Operand) else bound
-    if isinstance(buffer, Weight):
-        return buffer.bytes
-    return _bytes(buffer) if isinstance(buffer, Scratch) else size_of(buffer)
+def elements(bound: Bound) -> int:
+    """How many scalars lie in what is bound."""
+    return bound.numel if isinstance(bound, Operand) else bound.count
 
 
 def _described(bound: Bound) -> str:

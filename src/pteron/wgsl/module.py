@@ -89,19 +89,20 @@ def compose(kernel: Kernel) -> Module:
     for name, replacement in kernel.declarations:
         if not name.startswith("use_"):
             text = _replace(kernel, text, name, replacement)
-    statements, text = read_statements(_drop_unused_bindings(text))
-    constants = _constants(text)
-    if re.search(r"^alias \w+ = f16;", text, re.MULTILINE):
-        text = "enable f16;\n" + text
+    text = _drop_unused_bindings(text)
     found = [
         (int(index), cast(Access, access), name, kind) for index, access, name, kind in _BINDING.findall(text)
     ]
-    fields, params_size = _layout(text)
     bindings = tuple(
         Binding(name, index, access, _element(kind))
         for index, access, name, kind in found
         if access != "uniform"
     )
+    constants = _constants(text)
+    statements, text = read_statements(text, [binding.name for binding in bindings], constants)
+    if re.search(r"^alias \w+ = f16;", text, re.MULTILINE):
+        text = "enable f16;\n" + text
+    fields, params_size = _layout(text)
     return Module(
         kernel=kernel,
         source=text,
@@ -113,7 +114,7 @@ def compose(kernel: Kernel) -> Module:
         aliases=frozenset(re.findall(r"^alias (\w+) =", text, re.MULTILINE)),
         constants=constants,
         statements=statements,
-        bounds_checks=not all(binding.name in statements.extents for binding in bindings),
+        bounds_checks=statements.reach is None,
     )
 
 

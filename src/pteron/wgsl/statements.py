@@ -11,7 +11,7 @@ launch: a kernel that states an extent for each of its bindings compiles without
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -25,14 +25,16 @@ class Formula:
 
     text: str
     code: CodeType
+    known: dict[str, Any]  # functions, and the module's constants
 
     @classmethod
-    def of(cls, text: str) -> Formula:
-        return cls(text, compile(text, "<statement of a kernel>", "eval"))
+    def of(cls, text: str, constants: Mapping[str, int]) -> Formula:
+        known = {"__builtins__": {}, **_FUNCTIONS, **constants}
+        return cls(text, compile(text, "<statement of a kernel>", "eval"), known)
 
     def value(self, names: Mapping[str, Any]) -> Any:
         """Its value: a number, or a live integer where a parameter is one."""
-        return eval(self.code, {"__builtins__": {}, **_FUNCTIONS, **names})
+        return eval(self.code, self.known, names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +43,25 @@ class Statements:
 
     loops: Formula | None
     extents: Mapping[str, Formula]
+    reach: Formula | None  # the extents of all bindings, in order, where each has one
 
 
-def read_statements(text: str) -> tuple[Statements, str]:
+def read_statements(
+    text: str, bindings: Sequence[str], constants: Mapping[str, int]
+) -> tuple[Statements, str]:
     """The statements of a kernel's text, and the text without them. Loops of libraries add up."""
-    loops: list[str] = []
-    extents: dict[str, Formula] = {}
-    for kind, binding, formula in _STATEMENT.findall(text):
-        if binding:
-            extents[binding] = Formula.of(formula)
-        elif kind == "loops":
-            loops.append(f"({formula})")
-    total = Formula.of(" + ".join(loops)) if loops else None
-    return Statements(total, extents), _STATEMENT.sub("", text)
+    found = _STATEMENT.findall(text)
+    loops = " + ".join(f"({formula})" for kind, _, formula in found if kind == "loops")
+    texts = {binding: formula for _, binding, formula in found if binding}
+    extents = {binding: Formula.of(formula, constants) for binding, formula in texts.items()}
+    is_whole = all(binding in texts for binding in bindings)
+    reach = "".join(f"({texts[binding]}), " for binding in bindings) if is_whole else ""
+    statements = Statements(
+        loops=Formula.of(loops, constants) if loops else None,
+        extents=extents,
+        reach=Formula.of(f"({reach})", constants) if is_whole else None,
+    )
+    return statements, _STATEMENT.sub("", text)
 
 
 def _ceil(a: Any, b: Any) -> Any:

@@ -171,7 +171,7 @@ def _read_module(entry: Json, trusted: bool) -> Module:
         workgroup=(x, y, z),
         aliases=frozenset(),
         constants={},
-        statements=Statements(None, {}),
+        statements=Statements(None, {}, None),
         bounds_checks=not trusted or bool(entry["bounds_checks"]),
     )
 

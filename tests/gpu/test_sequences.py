@@ -10,6 +10,11 @@ import pytest
 
 import pteron
 from pteron import Device
+from pteron.dtypes import DType
+from pteron.graph import Constant, Graph, Node, Tensor
+from pteron.runtime.delegate import Delegate
+from pteron.runtime.session import Session, Wanted
+from pteron.runtime.tensors import HostResult
 
 
 def test_sequences_have_states_of_their_own(programs: Path) -> None:
@@ -95,3 +100,24 @@ def test_a_closed_sequence(programs: Path) -> None:
     program.close()
     with pytest.raises(pteron.DeviceError, match="closed"):
         open_one(x)
+
+
+@pytest.mark.parametrize(("bytes_alike", "uploads"), [(True, 1), (False, 2)])
+def test_graphs_share_what_is_equal(device: Device, bytes_alike: bool, uploads: int) -> None:
+    """Two methods with one weight cost it once; a key alone proves nothing."""
+    gc.collect()
+    before = len(device.uploads)
+    first = np.arange(6, dtype=np.float32)
+    second = first.copy() if bytes_alike else first + 1
+    delegates = []
+    for values in (first, second):
+        constant = Constant("one key", DType.F32, (6,), memoryview(values.tobytes()))
+        x, out = Tensor(0, DType.F32, (6,)), Tensor(2, DType.F32, (6,))
+        weight = Tensor(1, DType.F32, (6,), constant)
+        graph = Graph("method", (Node(0, "aten.mul.Tensor", (x, weight, out)),), (x,), (out,))
+        delegates.append(Delegate(Session.of(graph, device)))
+    assert len(device.uploads) - before == uploads
+    for delegate, values in zip(delegates, (first, second), strict=True):
+        (result,) = delegate.run([np.full(6, 2, np.float32)], [Wanted(DType.F32, on_gpu=False)])
+        assert isinstance(result, HostResult)
+        np.testing.assert_array_equal(result.numpy(), 2 * values)

@@ -89,12 +89,17 @@ def test_a_language_model_goes_on_from_a_file(
 
 
 def test_kernels_from_elsewhere_are_checked(programs: Path, tmp_path: Path) -> None:
+    """Also where the device has compiled the same text without checks, for a graph that was verified."""
     delegate = pteron.load(programs / "mlp.pte")["forward"].sole_delegate
     assert delegate is not None
-    assert all(
-        module.bounds_checks
-        for module in copy_of(delegate._session, tmp_path, trusted=False).executable.modules()
-    )
+    session = delegate._session
+    verified = {module.source: module for module in session.snapshot().modules()}
+    assert not all(module.bounds_checks for module in verified.values())
+    for module in copy_of(session, tmp_path, trusted=False).executable.modules():
+        assert module.bounds_checks
+        own = verified[module.source]
+        same = session.device.pipeline(module) is session.device.pipeline(own)
+        assert same == own.bounds_checks
 
 
 def damaged(data: bytes, change: Any) -> memoryview:

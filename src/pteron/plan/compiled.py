@@ -38,12 +38,7 @@ class Compiled:
             outputs=tuple(map(self._port, prepared.graph.outputs)),
             sources=prepared.sources,
             slots=self.placement.slot_bytes,
-            states={
-                id: StateSpec(
-                    state.bytes, plain_weight(state.initial, state.storage) if state.initial else None
-                )
-                for id, state in self.placement.states.items()
-            },
+            states={id: _state(state) for id, state in self.placement.states.items()},
             once=once.finish(),
         )
 

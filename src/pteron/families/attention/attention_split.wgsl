@@ -1,3 +1,4 @@
+//! use hidden
 //! use nan
 //! use rows
 //! loops: ceil(WIDTH, 4 * LANES) + WIDTH // 4 + ceil(WIDTH, LANES) * (LANES + 1) + 2 * LANES

@@ -1,3 +1,4 @@
+//! use hidden
 //! use nan
 //! loops: ceil(context, 32) * (1 + 2 * ceil(32 * QUADS, WORKGROUP) + QUADS + 32 + OWN + 32 * (1 + OWN)) + ceil(32 * QUADS, WORKGROUP) + OWN
 //! extent q: (groups[2] - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (groups[1] - 1) * q_strides[2] + WIDTH

@@ -1,4 +1,5 @@
 //! use index
+//! use hidden
 //! use nan
 //! loops: ceil(keys, 4) + 4 * 5
 //! extent scores: slots * keys

@@ -13,7 +13,3 @@ fn minus_infinity() -> f32 {
 
 fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
 fn is_finite(x: f32) -> bool { return (bitcast<u32>(x) & 0x7f800000u) < 0x7f800000u; }
-
-// Whether a score takes no part in a softmax: drivers may give exp(-∞) a value above zero.
-fn is_hidden(score: f32) -> bool { return bitcast<u32>(score) == 0xff800000u; }
-fn are_hidden(scores: vec4<f32>) -> vec4<bool> { return bitcast<vec4<u32>>(scores) == vec4(0xff800000u); }

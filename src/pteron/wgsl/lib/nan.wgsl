@@ -1,6 +1,8 @@
 // NaNs and infinities by their bits: compilers may take floats for finite numbers, and then `x != x` is false
 // for all of them.
 
+const LOWEST = -3.4028234e38; // of the finite numbers
+
 // Values, so that no compiler folds them: constants that are not numbers are errors.
 fn nan() -> f32 {
   var bits = 0x7fc00000u;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pteron.dtypes import Storage
 from pteron.errors import GraphError, MisfitError
 from pteron.graph import Shape, SymInt, Tensor
 from pteron.graph.values import numel
@@ -88,7 +87,7 @@ class Compiled:
             for tensor in call.outputs:
                 if not isinstance(tensor, Tensor):
                     continue
-                bytes_max = numel(tensor.shape_max) * self._storage(tensor).itemsize
+                bytes_max = numel(tensor.shape_max) * self.target.storage(tensor.dtype).itemsize
                 shape = computed.get(tensor.id, tensor.shape_max)
                 if bytes_max > self.target.binding_bytes_max and numel(shape) < numel(tensor.shape_max):
                     where = f"{self.prepared.graph.name}, {call.node}"
@@ -98,10 +97,7 @@ class Compiled:
         if isinstance(value, SymInt):
             return SymbolPort(value.id)
         buffer = self.placement.buffers[value.id]
-        return TensorPort(value.id, value.dtype, value.shape_max, self._storage(value), buffer)
-
-    def _storage(self, tensor: Tensor) -> Storage:
-        return Storage.of(tensor.dtype, shader_f16=self.target.shader_f16)
+        return TensorPort(value.id, value.dtype, value.shape_max, self.target.storage(value.dtype), buffer)
 
 
 def _state(state: StateBuffer) -> StateSpec:

@@ -12,8 +12,8 @@ from pteron.dtypes import DType, Storage
 from pteron.errors import FormatError
 from pteron.graph import Constant
 from pteron.ops import Target, Weight
-from pteron.ops.live import Affine, Guard, Product, Quotient, Symbol, Term
 from pteron.ops.operand import Slot, State
+from pteron.ops.terms import Affine, Guard, Product, Quotient, Symbol, Term
 from pteron.passes import Source
 from pteron.plan.archive.container import MAGIC, PREFIX, VERSION, aligned
 from pteron.plan.executable import Executable, Port, StateSpec, SymbolPort, TensorPort

@@ -1,4 +1,4 @@
-"""Every error Pteron raises on purpose.
+"""Every error that Pteron raises on purpose to its callers.
 
 PteronError
 ├── FormatError         the file cannot be run as it is; the message says where and why

@@ -12,7 +12,7 @@ from targets import TARGETS, modules_of
 
 from pteron.dtypes import DType
 from pteron.format import open_bytes, read_program
-from pteron.llm.sampling.sampler import Sampling, _graph
+from pteron.llm.sampling.sampler import Sampling, sampler_graph
 from pteron.ops.rows import shared_rows
 from pteron.runtime.program import load_weights, read_graphs
 from pteron.wgsl import Kernel, Module, compose
@@ -65,7 +65,7 @@ def test_a_program(dawn: DawnCompiler, path: Path) -> None:
 )
 def test_the_sampler(dawn: DawnCompiler, sampling: Sampling) -> None:
     for dtype in (DType.F32, DType.F16):
-        compile_all(dawn, modules_of(_graph(5003, sampling, dtype)))
+        compile_all(dawn, modules_of(sampler_graph(5003, sampling, dtype)))
 
 
 def test_a_fault_is_found(dawn: DawnCompiler) -> None:

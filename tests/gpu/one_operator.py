@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from arguments import Argument, Array, Leaf, Symbol, TensorArgument, leaves, substitute
 
-from pteron.dtypes import DType, Storage
+from pteron.dtypes import DType
 from pteron.gpu import Device
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
 from pteron.ops import OPERATORS, Target
@@ -101,7 +101,7 @@ class OneOperator:
         if slot not in self._slots_written:
             return
         buffer = self.session._arena[slot]
-        storage = Storage.of(tensor.dtype, shader_f16=self.compiled.target.shader_f16)
+        storage = self.compiled.target.storage(tensor.dtype)
         rest = self.device.read(buffer, buffer.size)[count * storage.itemsize :]
         assert rest == POISON * len(rest), f"wrote past the {count} live elements of {tensor}"
 

@@ -89,12 +89,17 @@ def test_a_language_model_goes_on_from_a_file(
 
 
 def test_kernels_from_elsewhere_are_checked(programs: Path, tmp_path: Path) -> None:
+    """Also where the device has compiled the same text without checks, for a graph that was verified."""
     delegate = pteron.load(programs / "mlp.pte")["forward"].sole_delegate
     assert delegate is not None
-    assert all(
-        module.bounds_checks
-        for module in copy_of(delegate._session, tmp_path, trusted=False).executable.modules()
-    )
+    session = delegate._session
+    verified = {module.source: module for module in session.snapshot().modules()}
+    assert not all(module.bounds_checks for module in verified.values())
+    for module in copy_of(session, tmp_path, trusted=False).executable.modules():
+        assert module.bounds_checks
+        own = verified[module.source]
+        same = session.device.pipeline(module) is session.device.pipeline(own)
+        assert same == own.bounds_checks
 
 
 def damaged(data: bytes, change: Any) -> memoryview:
@@ -105,6 +110,35 @@ def damaged(data: bytes, change: Any) -> memoryview:
     body = data[-(-(PREFIX.size + length) // 64) * 64 :]
     prefix = PREFIX.pack(b"PTEX", 1, len(text))
     return memoryview((prefix + text).ljust(-(-(16 + len(text)) // 64) * 64) + body)
+
+
+def first_plan(header: Any) -> Any:
+    return header["plans"][0]["plans"][0]
+
+
+def live_block(header: Any) -> Any:
+    return next(block for block in first_plan(header)["blocks"] if block["live"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: live_block(header)["live"][0].__setitem__(0, 1 << 20),
+        lambda header: live_block(header)["live"][0].__setitem__(2, [[99, 1]]),
+        lambda header: first_plan(header)["guards"].append([0, [[99, 1]], 0, 1]),
+        lambda header: first_plan(header)["tape"].append(["symbol", 99]),
+        lambda header: first_plan(header).update(scratch_bytes=[]),
+        lambda header: first_plan(header).update(shapes=[]),
+        lambda header: first_plan(header)["shapes"][0].__setitem__(1, [1 << 20]),
+        lambda header: header["sources"][0].update(input=9),
+    ],
+)
+def test_numbers_that_refer_to_nothing(change: Any, programs: Path, tmp_path: Path) -> None:
+    delegate = pteron.load(programs / "attention_cache.pte")["forward"].sole_delegate
+    assert delegate is not None
+    write(delegate._session.snapshot(), tmp_path / "a")
+    with pytest.raises(FormatError, match=r"^a: "):
+        read(damaged((tmp_path / "a").read_bytes(), change), "a")
 
 
 @pytest.mark.parametrize(

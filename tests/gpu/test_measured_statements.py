@@ -21,7 +21,7 @@ from measured_cases import CALLS, CASES, LIVE, MODELS, SAMPLERS, Case
 from pteron import Device
 from pteron.dtypes import DType
 from pteron.format import open_bytes, read_program
-from pteron.llm.sampling.sampler import Sampling, _graph
+from pteron.llm.sampling.sampler import Sampling, sampler_graph
 from pteron.ops import Target
 from pteron.plan import collect
 from pteron.runtime.program import read_graphs
@@ -65,7 +65,7 @@ def test_a_language_model(
 @pytest.mark.parametrize("sampling", SAMPLERS, ids=str)
 def test_the_sampler(sampling: Sampling, target: Target, device: Device, measuring: Measuring) -> None:
     logits = np.random.default_rng(0).normal(size=(1, 5003)).astype(np.float32)
-    session = Session.of(_graph(logits.size, sampling, DType.F32), device, target=target)
+    session = Session.of(sampler_graph(logits.size, sampling, DType.F32), device, target=target)
     states = session.states()
     session.run([logits, 1, 3], [None, None], states)
     states.close()

@@ -27,7 +27,7 @@ STAGES = (
     {"runtime"},
     {"llm"},
     {"tools"},
-    {"demo", "cli"},
+    {"cli"},
 )
 STAGE_OF = {name: index for index, names in enumerate(STAGES) for name in names}
 FILES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
@@ -92,7 +92,7 @@ def test_no_module_imports_itself_through_others() -> None:
 
 def test_every_package_has_a_stage() -> None:
     names = {path.parts[0].removesuffix(".py") for path in FILES} - {"__init__", "__main__"}
-    assert names <= STAGE_OF.keys()
+    assert names == STAGE_OF.keys()
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.parts[0] != "gpu"], ids=str)

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from pteron.ops.live import AnyInt, LiveInt, Trace, affine, bucket, evaluate
+from pteron.ops.live import AnyInt, LiveInt, Trace, affine, bucket
 from pteron.ops.requirement import RequirementError
+from pteron.ops.terms import evaluate
 
 ARITHMETIC: tuple[Callable[[AnyInt, AnyInt], AnyInt], ...] = (operator.add, operator.sub, operator.mul)
 COMPARISONS: tuple[Callable[[AnyInt, AnyInt], bool], ...] = (

@@ -9,6 +9,7 @@ import pytest
 
 from pteron.ops import OPERATORS, Kind, define, op
 from pteron.ops.rewrite import REWRITES, Flow, Replacement, rewrite
+from pteron.passes import is_available
 
 NAME = "test.three.default"
 Function = Callable[..., Any]
@@ -92,9 +93,8 @@ def test_one_name_for_two_rewrites() -> None:
             rewrite(name)(find)
 
 
-def test_operators_of_our_own_are_internal() -> None:
-    """Files name operators of ATen and of the exporter; rewrites alone name ours."""
-    namespaces = {name.partition(".")[0] for name, operator in OPERATORS.items() if operator.is_internal}
-    assert namespaces == {"pteron"}
-    assert OPERATORS["pteron.silu_mul"].is_internal
-    assert not OPERATORS["aten.mul.Tensor"].is_internal
+def test_files_may_not_call_operators_of_our_own() -> None:
+    """Files name operators of ATen and of the exporter; rewrites and Pteron's own graphs alone name ours."""
+    assert is_available("aten.mul.Tensor")
+    assert not is_available("pteron.silu_mul")
+    assert is_available("pteron.silu_mul", to_internal=True)

@@ -28,7 +28,7 @@ def _finish(status: int, ticket: Any) -> None:
     _finished[int(ffi.cast("intptr_t", ticket))] = int(status)
 
 
-@ffi.callback(_CALLBACK, onerror=_on_interrupted)  # type: ignore[untyped-decorator]
+@ffi.callback(_CALLBACK, onerror=_on_interrupted)  # type: ignore[untyped-decorator]  # cffi has no types
 def _on_mapped(status: int, _message: Any, ticket: Any, _unused: Any) -> None:
     _finish(status, ticket)
 

@@ -144,7 +144,7 @@ class LLM:
             "bos": "" if tokenizer.bos_id is None else tokenizer.token_text(tokenizer.bos_id),
             "eos": tokenizer.token_text(tokenizer.eos_ids[0]) if tokenizer.eos_ids else "",
         }
-        text = render(messages, tokenizer.chat_template, **names, **variables)  # type: ignore[arg-type]
+        text = render(messages, tokenizer.chat_template, **names, **variables)  # type: ignore[arg-type]  # any name
         ids = tokenizer.encode(text, bos=tokenizer.adds_bos, special=True)
         if tokenizer.chat_template is None:
             stop = [*stop, "\nUser:"]

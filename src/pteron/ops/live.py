@@ -4,105 +4,17 @@ A plan is made once and used for many values of them. Arithmetic keeps them symb
 length of [p, p + S) comes out as the plain number S. Comparing one, or using it where only a number
 will do (`int(x)`, a shape), takes a decision: the trace notes the interval in which the decision
 holds, and the plan is good for every call whose live integers lie inside all its intervals.
-
-What is not affine, a product or a quotient of live integers, becomes a term of its own. Terms stand once
-each on a tape, in order, so that expressions share them and evaluating all of them is one walk.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from pteron.ops.requirement import RequirementError
-
-Terms: TypeAlias = tuple[tuple[int, int], ...]  # (place on the tape, coefficient)
-WIDTH_MAX = 1 << 63  # live integers are 64-bit, as in PyTorch
-
-
-@dataclass(frozen=True, slots=True)
-class Affine:
-    """constant + Σ coefficient · term, terms by their place on a tape."""
-
-    constant: int
-    terms: Terms = ()
-
-    def evaluate(self, numbers: Sequence[int]) -> int:
-        """Its value where the terms of the tape have these."""
-        return self.constant + sum(factor * numbers[term] for term, factor in self.terms)
-
-    def plus(self, other: Affine, factor: int = 1) -> Affine:
-        constant = self.constant + factor * other.constant
-        if not other.terms:
-            return Affine(constant, self.terms)
-        total = dict(self.terms)
-        for term, coefficient in other.terms:
-            total[term] = total.get(term, 0) + factor * coefficient
-        terms = tuple(sorted((term, coefficient) for term, coefficient in total.items() if coefficient))
-        return Affine(constant, terms)
-
-
-@dataclass(frozen=True, slots=True)
-class Symbol:
-    """A live integer of the graph, by its value id."""
-
-    id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    left: Affine
-    right: Affine
-
-
-@dataclass(frozen=True, slots=True)
-class Quotient:
-    """Rounded down."""
-
-    left: Affine
-    right: Affine
-
-
-Term: TypeAlias = Symbol | Product | Quotient
-Tape: TypeAlias = tuple[Term, ...]
-
-
-def evaluate(tape: Iterable[Term], values: Mapping[int, int]) -> list[int]:
-    """The number of each term of a tape, where the live integers of the graph have these values.
-
-    A number that leaves 64 bits is an OverflowError. A quotient by zero is 0: whoever divides has decided
-    that the divisor is not, and the guard that this left tells.
-    """
-    numbers: list[int] = []
-    for term in tape:
-        number = _number(term, numbers, values)
-        if not -WIDTH_MAX <= number < WIDTH_MAX:
-            raise OverflowError(f"a live integer of {number.bit_length()} bits")
-        numbers.append(number)
-    return numbers
-
-
-def _number(term: Term, numbers: Sequence[int], values: Mapping[int, int]) -> int:
-    if isinstance(term, Symbol):
-        return values[term.id]
-    left, right = term.left.evaluate(numbers), term.right.evaluate(numbers)
-    if isinstance(term, Product):
-        return left * right
-    return left // right if right else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """A condition on live integers under which a plan may be used."""
-
-    expression: Affine
-    low: float
-    high: float
-
-    def holds(self, numbers: Sequence[int]) -> bool:
-        return self.low <= self.expression.evaluate(numbers) <= self.high
+from pteron.ops.terms import WIDTH_MAX, Affine, Guard, Product, Quotient, Symbol, Tape, Term, Terms, number_of
 
 
 @dataclass(slots=True)
@@ -125,7 +37,7 @@ class Trace:
     def term(self, term: Term) -> Affine:
         """A term as an expression; it is put on the tape unless it stands there."""
         if term not in self._terms:
-            number = _number(term, self.numbers, self.values)
+            number = number_of(term, self.numbers, self.values)
             self.check(number)
             self._terms[term] = len(self.numbers)
             self.numbers.append(number)

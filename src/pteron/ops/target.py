@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pteron.dtypes import DType, Storage
 from pteron.errors import DeviceError
 
 
@@ -18,6 +19,10 @@ class Target:
     workgroup_bytes_max: int = 16384
     binding_bytes_max: int = 1 << 27
     loop_max: int = 0  # iterations of all its loops after which an invocation ends; 0: no such limit
+
+    def storage(self, dtype: DType) -> Storage:
+        """How elements of this type lie in its buffers."""
+        return Storage.of(dtype, shader_f16=self.shader_f16)
 
     def check_runs_on(self, device: Target) -> None:
         """Raise a DeviceError where a device lacks what plans for this target use."""

@@ -100,13 +100,13 @@ class _Placing:
             if tensor.id in self.mutated:
                 self._keep(tensor, tensor.constant)
             else:
-                self.buffers[tensor.id] = plain_weight(tensor.constant, self._storage(tensor))
+                self.buffers[tensor.id] = plain_weight(tensor.constant, self.target.storage(tensor.dtype))
 
     def write(self, tensor: Tensor, index: float, *, lasting: bool = False) -> None:
         """A tensor begins to live; `lasting` means for ever, since no later call makes it again."""
         if tensor.id not in self.root_of and tensor.id not in self.buffers:
             start, end = (-math.inf, math.inf) if lasting else (index, index)
-            size = numel(tensor.shape_max) * self._storage(tensor).itemsize
+            size = numel(tensor.shape_max) * self.target.storage(tensor.dtype).itemsize
             self.root_of[tensor.id] = tensor.id
             self.lifetimes[tensor.id] = _Lifetime(tensor, start, end, size)
         elif tensor.id in self.root_of:
@@ -135,7 +135,7 @@ class _Placing:
 
     def _keep(self, tensor: Tensor, initial: Constant | None) -> None:
         self.buffers[tensor.id] = State(tensor.id)
-        self.states[tensor.id] = StateBuffer(tensor, initial, self._storage(tensor))
+        self.states[tensor.id] = StateBuffer(tensor, initial, self.target.storage(tensor.dtype))
 
     def _shares(self, viewed: Tensor, output: Tensor) -> bool:
         """A view needs no copy unless either side changes later, the element type does now, or it claims to
@@ -143,15 +143,13 @@ class _Placing:
         larger = numel(output.shape_max) > self._room(viewed)
         unchanged = viewed.id not in self.mutated and output.id not in self.mutated
         converts = output.dtype is DType.BOOL and viewed.dtype is not DType.BOOL  # any number but 0 becomes 1
-        return unchanged and not converts and not larger and self._storage(viewed) is self._storage(output)
+        alike = self.target.storage(viewed.dtype) is self.target.storage(output.dtype)
+        return unchanged and alike and not converts and not larger
 
     def _room(self, tensor: Tensor) -> int:
         """Elements that the memory of a tensor holds."""
         root = self.root_of.get(tensor.id)
         return numel((self.lifetimes[root].tensor if root is not None else tensor).shape_max)
-
-    def _storage(self, tensor: Tensor) -> Storage:
-        return Storage.of(tensor.dtype, shader_f16=self.target.shader_f16)
 
 
 def _share(lifetimes: Iterable[_Lifetime]) -> tuple[dict[int, int], tuple[int, ...]]:

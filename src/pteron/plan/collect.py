@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pteron.graph import Node, Shape
 from pteron.ops import Dispatch, Operand, RequirementError, Scratch, Target, Weight
 from pteron.ops.dispatch import Parameter
-from pteron.ops.live import Affine, LiveInt, Trace
+from pteron.ops.live import LiveInt, Trace
+from pteron.ops.terms import Affine
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
 from pteron.plan.verify import elements, verify
 from pteron.wgsl import Field, Module, compose

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pteron.dtypes import Storage
 from pteron.errors import GraphError, MisfitError
 from pteron.graph import Shape, SymInt, Tensor
 from pteron.graph.values import numel
@@ -40,12 +39,7 @@ class Compiled:
             outputs=tuple(map(self._port, prepared.graph.outputs)),
             sources=prepared.sources,
             slots=self.placement.slot_bytes,
-            states={
-                id: StateSpec(
-                    state.bytes, plain_weight(state.initial, state.storage) if state.initial else None
-                )
-                for id, state in self.placement.states.items()
-            },
+            states={id: _state(state) for id, state in self.placement.states.items()},
             once=once.finish(),
         )
 
@@ -95,7 +89,7 @@ class Compiled:
             for tensor in call.outputs:
                 if not isinstance(tensor, Tensor):
                     continue
-                bytes_max = numel(tensor.shape_max) * self._storage(tensor).itemsize
+                bytes_max = numel(tensor.shape_max) * self.target.storage(tensor.dtype).itemsize
                 shape = computed.get(tensor.id, tensor.shape_max)
                 if bytes_max > self.target.binding_bytes_max and numel(shape) < numel(tensor.shape_max):
                     where = f"{self.prepared.graph.name}, {call.node}"
@@ -105,10 +99,7 @@ class Compiled:
         if isinstance(value, SymInt):
             return SymbolPort(value.id)
         buffer = self.placement.buffers[value.id]
-        return TensorPort(value.id, value.dtype, value.shape_max, self._storage(value), buffer)
-
-    def _storage(self, tensor: Tensor) -> Storage:
-        return Storage.of(tensor.dtype, shader_f16=self.target.shader_f16)
+        return TensorPort(value.id, value.dtype, value.shape_max, self.target.storage(value.dtype), buffer)
 
 
 def _state(state: StateBuffer) -> StateSpec:

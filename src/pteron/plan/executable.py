@@ -2,7 +2,7 @@
 
 It names the values that cross its border, the memory it needs (activations by size, states with their first
 content, weights by content and layout) and the plans made so far. Nothing in it refers to the graph that it
-was made from: written to disk and read back (archive.py), it runs as before, wherever the kernels compile.
+was made from: written to disk and read back (plan/archive), it runs as before, wherever the kernels compile.
 """
 
 from __future__ import annotations

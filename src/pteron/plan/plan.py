@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pteron.graph import Shape
-from pteron.ops.live import Affine, Guard, Tape, evaluate
 from pteron.ops.operand import BufferRef
+from pteron.ops.terms import Affine, Guard, Tape, evaluate
 from pteron.wgsl import Module
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from pteron.dtypes import Storage
 from pteron.errors import MisfitError, ShapeError
 from pteron.families.layout.copy import copy_elements
 from pteron.graph import Graph, Shape, SymInt, Tensor, Value, ValueList
@@ -132,9 +131,8 @@ class Planning:
         return value
 
     def _operand(self, tensor: Tensor) -> Operand:
-        storage = Storage.of(tensor.dtype, shader_f16=self.target.shader_f16)
         shape = self.shapes.get(tensor.id, tensor.shape_max)
-        return Operand(tensor, shape, storage, self.placement.buffers[tensor.id])
+        return Operand(tensor, shape, self.target.storage(tensor.dtype), self.placement.buffers[tensor.id])
 
     def _outputs(self, call: Call, inputs: list[object]) -> list[Operand | None]:
         """The outputs at the shapes that the operator's rule gives them, checked against their maxima."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pteron.dtypes import Storage
 from pteron.errors import GraphError
 from pteron.graph.values import numel
 from pteron.ops import Call, Dispatch, Operand, RequirementError, Target, Weight
@@ -51,7 +50,7 @@ def check_memory(where: str, calls: Iterable[Call], placement: Placement, target
     """
     for call in calls:
         for tensor in (*call.reads, *call.writes):
-            needed = numel(tensor.shape_max) * Storage.of(tensor.dtype, shader_f16=target.shader_f16).itemsize
+            needed = numel(tensor.shape_max) * target.storage(tensor.dtype).itemsize
             there = placement.size_of(placement.buffers[tensor.id])
             if needed > there:
                 raise GraphError(

@@ -19,7 +19,7 @@ def find_operator(name: str) -> HostOperator | None:
     """The operator of a name such as "aten::add.out", or None where nothing here provides it."""
     if name in _NATIVE:
         return _NATIVE[name]
-    if importlib.util.find_spec("torch") is None:
+    if not has_torch():
         return None
     from pteron.runtime.host_torch import find_torch_operator
 

@@ -85,7 +85,7 @@ class OperatorRegistry:
 
     @property
     def operator_names(self) -> set[str]:
-        return set(OPERATORS)
+        return {name for name, operator in OPERATORS.items() if not operator.is_internal}
 
 
 class RuntimeProgram:
@@ -107,7 +107,8 @@ class RuntimeProgram:
         for record in self._program.file.methods:
             if record.name == method_name:
                 return MethodMeta(method_name, *describe(record, [None] * len(record.delegates)))
-        raise MethodError(f"{self._program.file.name} has no method {method_name!r}")
+        names = ", ".join(self._program.methods)
+        raise MethodError(f"{self._program.file.name} has no method {method_name!r}; it has {names}")
 
 
 class RuntimeMethod:

@@ -33,7 +33,7 @@ class GpuTensor:
         self.shape = shape
         self.dtype = dtype
         self.storage = storage
-        weakref.finalize(self, _free, device, buffer)
+        weakref.finalize(self, device.free, buffer)
 
     def __repr__(self) -> str:
         return f"<pteron.GpuTensor {self.dtype}{list(self.shape)} on {self.device.name}>"
@@ -113,11 +113,6 @@ class HostResult:
             self._array = from_storage(data, self.shape, self.dtype, self._storage)
             self._fetch = None
         return self._array
-
-
-def _free(device: Device, buffer: Buffer) -> None:
-    if not device.is_closed:
-        device.free(buffer)
 
 
 def to_storage(array: HostArray, dtype: DType, storage: Storage, what: str) -> HostArray:

@@ -83,7 +83,7 @@ class Module:
 
 @cache
 def compose(kernel: Kernel) -> Module:
-    """The kernel's module; an unknown file or declaration is a programming error and raises ValueError."""
+    """The kernel's module. An unknown file is a FileNotFoundError, an unknown declaration a ValueError."""
     swapped = tuple(pair for pair in kernel.declarations if pair[0].startswith("use_"))
     text = _load(kernel.package, kernel.name, swapped)
     for name, replacement in kernel.declarations:

@@ -30,7 +30,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let out_base = dot(place, params.out_strides);
   let base = group.x * params.splits * (WIDTH + 2u);
   let used = min((u32(params.context) + params.split - 1u) / params.split, params.splits);
-  var most = -3.4028234e38;
+  var most = LOWEST;
   for (var s = 0u; s < used; s++) { most = max(most, parts[base + s * (WIDTH + 2u)]); }
   var total = 0.0;
   for (var s = 0u; s < used; s++) {

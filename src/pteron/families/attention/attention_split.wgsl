@@ -1,3 +1,4 @@
+//! use hidden
 //! use nan
 //! use rows
 //! loops: ceil(WIDTH, 4 * LANES) + WIDTH // 4 + ceil(WIDTH, LANES) * (LANES + 1) + 2 * LANES
@@ -15,7 +16,6 @@ alias K = f32;
 alias M = f32;
 const WIDTH = 64u; // elements per head, a multiple of 4
 const CAUSAL = true; // query s sees the context up to start + s
-const LOWEST = -3.4028234e38;
 
 struct Params {
   first: u32, // query, counted over batch, heads and steps, of those that this launch takes

@@ -1,3 +1,4 @@
+//! use hidden
 //! use nan
 //! loops: ceil(context, 32) * (1 + 2 * ceil(32 * QUADS, WORKGROUP) + QUADS + 32 + OWN + 32 * (1 + OWN)) + ceil(32 * QUADS, WORKGROUP) + OWN
 //! extent q: (groups[2] - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (groups[1] - 1) * q_strides[2] + WIDTH
@@ -19,7 +20,6 @@ const CAUSAL = true; // query s sees the context up to start + s
 const QUADS = WIDTH / 4u;
 const PITCH = QUADS + 1u; // rows lie one vec4 apart from a multiple, so that reads of a column do not collide
 const OWN = (QUADS + 7u) / 8u; // vec4s of the output per invocation, at most
-const LOWEST = -3.4028234e38;
 
 struct Params {
   steps: u32,

@@ -1,4 +1,5 @@
 //! use index
+//! use hidden
 //! use nan
 //! loops: ceil(keys, 4) + 4 * 5
 //! extent scores: slots * keys
@@ -47,7 +48,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   if (CAUSAL) { end = min(end, params.start + i32(min(order + 3u, last) / params.heads_per_key) + 1); }
 
   let v_base = dot(vec3(batch, 0u, key_head), params.v_strides) + min(columns, vec4(WIDTH - 1u));
-  var most = vec4(-3.4028234e38);
+  var most = vec4(LOWEST);
   var total = vec4(0.0);
   var gathered = mat4x4<f32>(); // a column for each query
   for (var key = 0u; key < u32(end); key += 4u) {

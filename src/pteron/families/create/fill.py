@@ -16,7 +16,7 @@ _WHOLE_MAX = 1 << 31
 
 
 def _is_whole(number: AnyInt | float) -> bool:
-    """Whether 32 bits hold the number exactly. A live integer always fits."""
+    """Whether 32 bits hold the number exactly. A live integer is held to that when it is packed."""
     if isinstance(number, LiveInt):
         return True
     return math.isfinite(number) and number == int(number) and -_WHOLE_MAX <= number < _WHOLE_MAX

@@ -8,6 +8,7 @@ floats takes integers too, where its output is of floats.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 from pteron.dtypes import DType
 from pteron.families.elementwise.element import element
@@ -93,7 +94,7 @@ def scalar(name: str, signature: str, expression: str, *, floats: bool = False) 
         *numbers, out = rest
         assert isinstance(out, Operand)
         require(x.dtype.is_float or not floats, "the operator takes floats", x)
-        return apply_unary(expression, x, out, *(float(n) for n in numbers))  # type: ignore[arg-type]
+        return apply_unary(expression, x, out, *map(float, cast(list[float], numbers)))
 
     define(name, signature, shape=same_shape, compute=dispatches)
 
@@ -148,7 +149,7 @@ _GELU = {
 
 
 def _gelu(x: Operand, approximate: str, out: Operand) -> Iterator[Dispatch]:
-    require(approximate in _GELU, f"gelu approximate must be one of {sorted(_GELU)}, not {approximate!r}")
+    require(approximate in _GELU, f"approximate must be one of {sorted(_GELU)}, not {approximate!r}", x)
     return apply_unary(_GELU[approximate], x, out)
 
 

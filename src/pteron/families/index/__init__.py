@@ -1,1 +1,5 @@
 """Slices and elements picked by index."""
+
+from pteron.families.index import gather
+
+__all__ = ["gather"]

@@ -1,1 +1,5 @@
 """Matrix products."""
+
+from pteron.families.linear import product
+
+__all__ = ["product"]

@@ -1,1 +1,5 @@
 """Normalisation of rows."""
+
+from pteron.families.norm import norm
+
+__all__ = ["norm"]

@@ -1,7 +1,7 @@
 //! use index
-// out[i] = (x[i] - center) · rstd · weight[k] + bias[k], where i is the k-th element of its row, `center` the row's
-// mean, `squares` the sum of its squared distances from it, and rstd = 1 / sqrt(squares / length + eps). One
-// invocation writes one element, and the row's mean and rstd if it is the row's first.
+// out[i] = (x[i] - center) · rstd · weight[k] + bias[k], where i is the k-th element of its row, `center` the
+// row's mean, `squares` the sum of its squared distances from it, and rstd = 1 / sqrt(squares / length + eps).
+// One invocation writes one element, and the row's mean and rstd if it is the row's first.
 alias X = f32;
 alias W = f32;
 alias V = f32;

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pteron.families.quantized.packing import packed_words, plain_scales
+from pteron.families.quantized.packing import packed_words, plain_scales, words_per_group
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Indices, Operand, op, require
 from pteron.wgsl import Kernels
@@ -16,7 +16,7 @@ kernel = Kernels(__name__)
 
 
 def _embedding_shape(
-    weight: Operand, scales: Operand, group_size: AnyInt, indices: Operand, linear: bool
+    weight: Operand, weight_scales: Operand, group_size: AnyInt, indices: Operand, is_linear_weight: bool
 ) -> Shape:
     require(
         weight.rank == 2 and weight.shape[1] % 4 == 0,
@@ -39,12 +39,10 @@ def embedding_q4gsw(
     is_linear_weight: bool,
     out: Operand,
 ) -> Iterator[Dispatch | Indices]:
-    group_size = int(group_size)
-    require(group_size > 0 and group_size % 8 == 0, f"group_size {group_size} must be a multiple of 8")
-    size, row_bytes = weight.shape
-    fits = weight_scales.shape == (size, -(-2 * row_bytes // group_size))
-    require(fits, f"scales must be [rows, width / {group_size}]", weight_scales, weight)
-    words = row_bytes // 4
+    group = words_per_group(group_size)
+    size, words = weight.shape[0], weight.shape[1] // 4
+    fits = weight_scales.shape == (size, -(-words // group))
+    require(fits, f"scales must be [rows, width / {8 * group}]", weight_scales, weight)
     yield Indices(indices, 0, size - 1)
     yield Dispatch(
         kernel("embedding_q4", HIGH_FIRST=not is_linear_weight),
@@ -55,6 +53,6 @@ def embedding_q4gsw(
         count=indices.numel * words,
         size=size,
         words=words,
-        words_per_group=group_size // 8,
+        words_per_group=group,
         threads=indices.numel * words,
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pteron.families.linear.product import ROWS_FEW
-from pteron.families.quantized.packing import packed_words, scales_by_row
+from pteron.families.quantized.packing import packed_words, scales_by_row, words_per_group
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
 from pteron.ops.rows import row_groups, shared_rows, split
@@ -64,12 +64,10 @@ def _linear(
     """The product by the kernel that suits its shape and the device, in parts where it is deep."""
     columns, depth = weights.shape[0], x.shape[-1]
     rows = out.numel // columns if columns else 0
-    words, group_size = -(-depth // 8), int(group_size)
-    require(group_size > 0 and group_size % 8 == 0, f"group_size {group_size} must be a multiple of 8")
-    fits = scales.rank == 2 and scales.shape[0] * group_size >= depth and scales.shape[1] >= columns
-    require(fits, f"scales must be [k / {group_size}, n]", scales, weights)
+    words, group = -(-depth // 8), words_per_group(group_size)
+    fits = scales.rank == 2 and scales.shape[0] * 8 * group >= depth and scales.shape[1] >= columns
+    require(fits, f"scales must be [k / {8 * group}, n]", scales, weights)
     require(bias is None or bias.numel >= columns, "bias must have one value per column", bias, weights)
-    group = group_size // 8
     name, declarations, part = _kernel(target, rows, columns, words, group)
     parts = max(1, -(-words // part))
     declarations |= {

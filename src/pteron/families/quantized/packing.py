@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from pteron.dtypes import Storage
-from pteron.ops import Operand, Weight
+from pteron.ops import AnyInt, Operand, Weight, require
 from pteron.ops.operand import HostArray, layout
+
+
+def words_per_group(group_size: AnyInt) -> int:
+    """Words of eight weights that share a scale."""
+    size = int(group_size)
+    require(size > 0 and size % 8 == 0, f"group_size {size} must be a multiple of 8")
+    return size // 8
 
 
 def packed_words(weights: Operand) -> Weight:

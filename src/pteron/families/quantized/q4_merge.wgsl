@@ -3,8 +3,8 @@
 //! loops: PARTS + ceil(PARTS, BLOCK)
 //! extent sums: PARTS * rows * columns
 //! extent out: rows * columns
-// A product with 4-bit weights (lib/q4_result.wgsl) from the sums of its parts, which lie [part][m][n]. One invocation
-// finishes one output.
+// A product with 4-bit weights (lib/q4_result.wgsl) from the sums of its parts, which lie [part][m][n]. One
+// invocation finishes one output.
 const WORKGROUP = 64u;
 const BLOCK = 64u;
 

@@ -2,9 +2,9 @@
 //! use q4
 //! loops: ceil(PART, 4) * (1 + HEIGHT * 8 // WORKGROUP + STEP) + 5 * TALL
 // A product with 4-bit weights (lib/q4.wgsl). A workgroup of 16×16 invocations computes a tile of 16·TALL
-// rows by 64 columns, TALL × 4 outputs each, over PART words, a multiple of four. Every step brings 32 columns k of x and of the unpacked,
-// scaled weights through workgroup memory, both with k outermost, so that an invocation reads its rows
-// and columns as vec4s.
+// rows by 64 columns, TALL × 4 outputs each, over PART words, a multiple of four. Every step brings 32 columns
+// k of x and of the unpacked, scaled weights through workgroup memory, both with k outermost, so that an
+// invocation reads its rows and columns as vec4s.
 const WORKGROUP = 256u;
 const TALL = 4u; // rows per invocation: 4 or 8
 const HEIGHT = 16u * TALL; // rows of the tile

@@ -19,9 +19,9 @@ _EXTREMES = {"conclude": "extremes[2u * part] = E(least); extremes[2u * part + 1
 
 
 def _qparams_shapes(
-    x: Operand, mapping: str, block_size: Sequence[AnyInt], *_: object
+    x: Operand, mapping_type: str, block_size: Sequence[AnyInt], *rest: object
 ) -> tuple[Shape, Shape]:
-    keepdim = bool(_[-1])
+    keepdim = bool(rest[-1])
     whole_rows = x.rank > 0 and tuple(block_size) == (1,) * (x.rank - 1) + x.shape[-1:]
     require(whole_rows, f"blocks must be whole rows of x, not {list(block_size)}", x)
     row = (*x.shape[:-1], 1) if keepdim else x.shape[:-1]

@@ -1,1 +1,5 @@
 """Reductions over dims, and softmax."""
+
+from pteron.families.reduce import reduce, softmax
+
+__all__ = ["reduce", "softmax"]

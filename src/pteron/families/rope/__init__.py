@@ -1,1 +1,5 @@
 """Rotary position embeddings."""
+
+from pteron.families.rope import rope
+
+__all__ = ["rope"]

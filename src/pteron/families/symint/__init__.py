@@ -1,1 +1,5 @@
 """Live integers, computed on the host."""
+
+from pteron.families.symint import scalars
+
+__all__ = ["scalars"]

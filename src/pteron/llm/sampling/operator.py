@@ -77,7 +77,7 @@ class Row:
             block=BLOCK,
             penalty=self.penalty,
             groups=(self.block_count, 1, 1),
-            **others,  # type: ignore[arg-type]
+            **others,  # type: ignore[arg-type]  # operands and parameters, by the kernel's own names
         )
 
 

@@ -69,7 +69,7 @@ class Sampler:
         with device.lock:
             session = self._sessions.get(key)
             if session is None:
-                session = self._sessions[key] = Session.of(_graph(vocabulary, sampling, dtype), device)
+                session = self._sessions[key] = Session.of(sampler_graph(vocabulary, sampling, dtype), device)
             self._session = session
             self._states = session.states()
 
@@ -89,7 +89,8 @@ class Sampler:
             return
         seen = np.zeros(self._vocabulary, np.uint32)
         seen[[token for token in tokens if 0 <= token < self._vocabulary]] = 1
-        self._session.device.write(self._states[State(_SEEN)], seen)
+        with self._session.device.lock:
+            self._session.device.write(self._states[State(_SEEN)], seen)
 
     def commands(self, logits: View, step: int) -> list[Command]:
         """What draws the token of a step from a row of logits, to be submitted next."""
@@ -105,7 +106,7 @@ class Sampler:
             self._states.close()
 
 
-def _graph(vocabulary: int, sampling: Sampling, dtype: DType) -> Graph:
+def sampler_graph(vocabulary: int, sampling: Sampling, dtype: DType) -> Graph:
     """One call of the sampling operator, over states for what was seen and drawn."""
     logits, seed, step = Tensor(_LOGITS, dtype, (1, vocabulary)), SymInt(_SEED), SymInt(_STEP)
     seen = _state(_SEEN, DType.BOOL, (vocabulary,))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import FormatError
 from pteron.graph import Constant
 from pteron.ops import Target, Weight
-from pteron.ops.live import Affine, Guard, Product, Quotient, Symbol, Term
 from pteron.ops.operand import Slot, State
+from pteron.ops.terms import Affine, Guard, Product, Quotient, Symbol, Term
 from pteron.passes import Source
 from pteron.plan.archive.container import MAGIC, PREFIX, VERSION, aligned
 from pteron.plan.executable import Executable, Port, StateSpec, SymbolPort, TensorPort
@@ -63,14 +63,20 @@ class _Reader:
             self._buffers.append(self._buffer(entry, counts))
             self._sizes.append(entry.get("bytes"))
 
+        self._sources = tuple(Source(**source) for source in header["sources"])
+        self._outputs = tuple(map(self._port, header["outputs"]))
+
     def executable(self) -> Executable:
         header = self._header
+        inputs = tuple(map(self._port, header["inputs"]))
+        if not all(0 <= source.input < len(inputs) for source in self._sources):
+            raise ValueError("a live integer comes from an input that is not there")
         return Executable(
             name=str(header["name"]),
             target=Target(**header["target"]),
-            inputs=tuple(map(self._port, header["inputs"])),
-            outputs=tuple(map(self._port, header["outputs"])),
-            sources=tuple(Source(**source) for source in header["sources"]),
+            inputs=inputs,
+            outputs=self._outputs,
+            sources=self._sources,
             slots=tuple(int(entry["bytes"]) for entry in header["buffers"] if entry["kind"] == "slot"),
             states={id: StateSpec(size, self._weight(first)) for id, (size, first) in self._states.items()},
             once=self._plan(header["once"]),
@@ -121,24 +127,19 @@ class _Reader:
         return TensorPort(int(entry["id"]), DType(entry["dtype"]), shape, storage, buffer)
 
     def _plan(self, entry: Json) -> Plan:
-        tape = tuple(_read_term(term) for term in entry["tape"])
-        blocks = tuple(
-            ParameterBlock(
-                bytes.fromhex(block["data"]),
-                tuple((offset, _read_affine(*value)) for offset, *value in block["live"]),
-            )
-            for block in entry["blocks"]
-        )
-        return Plan(
+        symbols = {source.symbol for source in self._sources}
+        tape = tuple(_read_term(term, place, symbols) for place, term in enumerate(entry["tape"]))
+        blocks = tuple(_read_block(block, len(tape)) for block in entry["blocks"])
+        plan = Plan(
             launches=tuple(self._launch(launch, blocks) for launch in entry["launches"]),
             blocks=blocks,
-            scratch_bytes=tuple(entry["scratch_bytes"]),
+            scratch_bytes=tuple(map(int, entry["scratch_bytes"])),
             shapes={id: tuple(shape) for id, shape in entry["shapes"]},
-            integers={id: _read_affine(*value) for id, *value in entry["integers"]},
+            integers={id: _read_affine(*value, known=len(tape)) for id, *value in entry["integers"]},
             tape=tape,
             guards=tuple(
                 Guard(
-                    _read_affine(constant, terms),
+                    _read_affine(constant, terms, known=len(tape)),
                     -math.inf if low is None else low,
                     math.inf if high is None else high,
                 )
@@ -146,6 +147,22 @@ class _Reader:
             ),
             indices=tuple(IndexRange(**index) for index in entry["indices"]),
         )
+        self._check(plan)
+        return plan
+
+    def _check(self, plan: Plan) -> None:
+        """Scratch memory that launches use, and outputs, must be what the plan says of them."""
+        for launch in plan.launches:
+            for buffer in launch.buffers:
+                if isinstance(buffer, ScratchRef) and buffer.index >= len(plan.scratch_bytes):
+                    raise ValueError(f"{launch} uses scratch memory that its plan does not have")
+        for port in self._outputs:
+            if isinstance(port, TensorPort):
+                shape = plan.shapes[port.id]
+                if len(shape) != len(port.shape_max) or not all(
+                    0 <= size <= most for size, most in zip(shape, port.shape_max, strict=True)
+                ):
+                    raise ValueError(f"the output {port} has the shape {shape}")
 
     def _launch(self, entry: Json, blocks: Sequence[ParameterBlock]) -> Launch:
         module, block = self._modules[entry["module"]], entry["block"]
@@ -176,15 +193,29 @@ def _read_module(entry: Json, trusted: bool) -> Module:
     )
 
 
-def _read_affine(constant: int, terms: Sequence[Sequence[int]]) -> Affine:
-    return Affine(int(constant), tuple((int(term), int(factor)) for term, factor in terms))
+def _read_block(entry: Json, known: int) -> ParameterBlock:
+    data = bytes.fromhex(entry["data"])
+    live = tuple((int(offset), _read_affine(*value, known=known)) for offset, *value in entry["live"])
+    if not all(0 <= offset <= len(data) - 4 for offset, _ in live):
+        raise ValueError("a live parameter lies outside its block")
+    return ParameterBlock(data, live)
 
 
-def _read_term(entry: Json) -> Term:
+def _read_affine(constant: int, terms: Sequence[Sequence[int]], *, known: int) -> Affine:
+    """An expression over the first `known` terms of a tape."""
+    read = tuple((int(term), int(factor)) for term, factor in terms)
+    if not all(0 <= term < known for term, _ in read):
+        raise ValueError("an expression of a term that is not on the tape before it")
+    return Affine(int(constant), read)
+
+
+def _read_term(entry: Json, place: int, symbols: Collection[int]) -> Term:
     kind, *rest = entry
     if kind == "symbol":
+        if rest[0] not in symbols:
+            raise ValueError(f"a live integer %{rest[0]} that comes from nowhere")
         return Symbol(int(rest[0]))
-    left, right = _read_affine(*rest[:2]), _read_affine(*rest[2:])
+    left, right = _read_affine(*rest[:2], known=place), _read_affine(*rest[2:], known=place)
     if kind not in ("product", "quotient"):
         raise ValueError(f"a term of kind {kind!r}")
     return Product(left, right) if kind == "product" else Quotient(left, right)

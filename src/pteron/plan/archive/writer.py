@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
-from pteron.ops.live import Affine, Product, Symbol, Term
 from pteron.ops.operand import Slot, State
+from pteron.ops.terms import Affine, Product, Symbol, Term
 from pteron.plan.archive.container import MAGIC, PREFIX, VERSION, aligned
 from pteron.plan.executable import Executable, Port, SymbolPort
 from pteron.plan.plan import Plan, PlanBuffer, ScratchRef

@@ -19,7 +19,7 @@ fn erf(x: f32) -> f32 {
 
 // x to the power y with the signs and limits of C's pow.
 fn power(x: f32, y: f32) -> f32 {
-  let most = 3.4028234e38;
+  let most = -LOWEST;
   if (y == 0.0 || x == 1.0) { return 1.0; }
   if (is_nan(x) || is_nan(y)) { return nan(); }
   if (x == -1.0 && abs(y) > most) { return 1.0; }

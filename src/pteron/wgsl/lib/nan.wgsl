@@ -1,6 +1,8 @@
 // NaNs and infinities by their bits: compilers may take floats for finite numbers, and then `x != x` is false
 // for all of them.
 
+const LOWEST = -3.4028234e38; // of the finite numbers
+
 // Values, so that no compiler folds them: constants that are not numbers are errors.
 fn nan() -> f32 {
   var bits = 0x7fc00000u;
@@ -13,7 +15,3 @@ fn minus_infinity() -> f32 {
 
 fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
 fn is_finite(x: f32) -> bool { return (bitcast<u32>(x) & 0x7f800000u) < 0x7f800000u; }
-
-// Whether a score takes no part in a softmax: drivers may give exp(-∞) a value above zero.
-fn is_hidden(score: f32) -> bool { return bitcast<u32>(score) == 0xff800000u; }
-fn are_hidden(scores: vec4<f32>) -> vec4<bool> { return bitcast<vec4<u32>>(scores) == vec4(0xff800000u); }

@@ -1,6 +1,6 @@
 //! use nan
 // Logits as a sampler sees them, and their order.
-const LOWEST = -3.4028234e38;
+
 // No token this many temperatures below the likeliest is ever drawn: noise is at least -3.9, at most 45.1.
 const REACH = 50.0;
 

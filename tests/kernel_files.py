@@ -8,7 +8,9 @@ import pteron
 from pteron.wgsl import Kernel
 
 ROOT = Path(pteron.__file__).parent
-FILES = {path.stem: path for path in sorted(ROOT.rglob("*.wgsl")) if path.parent.name != "lib"}
+PATHS = [path for path in sorted(ROOT.rglob("*.wgsl")) if path.parent.name != "lib"]
+FILES = {path.stem: path for path in PATHS}
+assert len(FILES) == len(PATHS), "two kernels of one name"
 
 
 def kernel(name: str, **declarations: object) -> Kernel:

@@ -21,7 +21,17 @@ from pteron.errors import (
     UnsupportedError,
 )
 from pteron.gpu import AdapterInfo, Device, adapters
-from pteron.runtime import Counters, GpuTensor, Method, Program, Runtime, ValueSpec, Verification, load
+from pteron.runtime import (
+    Counters,
+    GpuTensor,
+    Method,
+    Program,
+    Runtime,
+    Sequence,
+    ValueSpec,
+    Verification,
+    load,
+)
 
 __version__ = "0.1.0"
 
@@ -43,6 +53,7 @@ __all__ = [
     "Program",
     "PteronError",
     "Runtime",
+    "Sequence",
     "ShapeError",
     "UnsupportedError",
     "ValueSpec",

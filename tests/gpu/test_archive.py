@@ -19,7 +19,7 @@ from pteron.plan import Executable, TensorPort
 from pteron.plan.archive import read, write
 from pteron.plan.archive.container import PREFIX
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.session import Counters, Session, Wanted
+from pteron.runtime.session import Session, Wanted
 from pteron.runtime.tensors import HostResult
 
 PROGRAMS = ["mlp", "mlp_dynamic", "attention_cache", "update_cache", "select_position", "dtypes"]
@@ -37,9 +37,8 @@ def run(delegate: Delegate, inputs: list[Any]) -> list[Any]:
 
 def copy_of(session: Session, folder: Path, *, trusted: bool = True) -> Delegate:
     """The session's executable, by way of a file."""
-    write(session.snapshot(), folder / "copy.ptex")
-    executable = read(memoryview((folder / "copy.ptex").read_bytes()), "copy.ptex", trusted=trusted)
-    return Delegate(Session(executable, session.device, Counters()))
+    Delegate(session).save(folder / "copy.ptex")
+    return Delegate.open(folder / "copy.ptex", session.device, trusted=trusted)
 
 
 def cases(method: pteron.Method, golden: Any) -> Iterator[list[Any]]:

@@ -48,13 +48,14 @@ class Weights:
 
 
 def _release(device: Device, used: dict[Weight, Buffer]) -> None:
-    while used:
-        weight, _ = used.popitem()
-        upload = device.uploads.get(weight)  # None where the device was closed before
-        if upload is not None:
-            upload.users -= 1
-            if upload.users == 0:
-                device.free(device.uploads.pop(weight).buffer)
+    with device.lock:
+        while used:
+            weight, _ = used.popitem()
+            upload = device.uploads.get(weight)  # None where the device was closed before
+            if upload is not None:
+                upload.users -= 1
+                if upload.users == 0:
+                    device.free(device.uploads.pop(weight).buffer)
 
 
 class States:

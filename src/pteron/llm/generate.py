@@ -15,7 +15,7 @@ from pteron.llm.sampling import Sampler
 from pteron.runtime.session import Outputs
 from pteron.runtime.tensors import View
 
-IN_FLIGHT = 4  # steps submitted and not yet read: enough that the GPU never waits for the host
+IN_FLIGHT = 4  # steps submitted and not yet read: enough that the GPU seldom waits for the host
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,10 @@ def _resident(
             readback.begin()
             under_way.append((readback, submission))
 
+    def has_arrived() -> bool:
+        with device.lock:
+            return under_way[0][0].is_ready()
+
     def read() -> Drawn:
         readback, submission = under_way.popleft()
         with device.lock:
@@ -137,7 +141,7 @@ def _resident(
             if step < count and len(under_way) < IN_FLIGHT:
                 launch(None, step)
                 step += 1
-            if len(under_way) == IN_FLIGHT or step == count or under_way[0][0].is_ready():
+            if len(under_way) == IN_FLIGHT or step == count or has_arrived():
                 yield read()
     finally:
         while under_way:

@@ -245,4 +245,5 @@ class LLM:
         finally:
             steps.close()  # ends the loop, and what is under way
             statistics.stalls = counters.stalls
+            sampler.close()
             lease.close()

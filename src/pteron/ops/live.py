@@ -140,9 +140,13 @@ class LiveInt:
     __rmul__ = __mul__
 
     def __floordiv__(self, other: AnyInt) -> AnyInt:
+        if other == 0:  # a decision, so that no plan divides by zero
+            raise RequirementError("floordiv by zero")
         return self._with(self.trace.term(Quotient(self.expression, affine(other))))
 
     def __rfloordiv__(self, other: AnyInt) -> AnyInt:
+        if self == 0:
+            raise RequirementError("floordiv by zero")
         return self._with(self.trace.term(Quotient(affine(other), self.expression)))
 
     def __le__(self, other: AnyInt) -> bool:

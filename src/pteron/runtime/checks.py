@@ -158,6 +158,18 @@ def _jump(record: MethodRecord, jump: JumpFalseCall, index: int) -> str | None:
     return f"a jump back to instruction {jump.destination} whose condition never changes"
 
 
+def read_by(instruction: Instruction) -> tuple[int, ...]:
+    """The values that an instruction looks at."""
+    match instruction:
+        case KernelCall() | DelegateCall():
+            return instruction.args
+        case MoveCall(source, _):
+            return (source,)
+        case JumpFalseCall(condition, _):
+            return (condition,)
+    return ()
+
+
 def _touched(instruction: Instruction) -> tuple[int, ...]:
     if isinstance(instruction, MoveCall):
         return (instruction.target,)

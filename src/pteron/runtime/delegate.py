@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
+from pteron.format import open_bytes
 from pteron.gpu import Device, PassTimer, Replay
 from pteron.plan import Executable, Plan
+from pteron.plan.archive import read, write
 from pteron.runtime.session import Counters, Output, Session, Then, Wanted
 from pteron.runtime.staging import Input
 
@@ -46,6 +49,17 @@ class Delegate:
     def recorded(self, inputs: Sequence[Input]) -> tuple[Plan, Replay]:
         """The plan for such inputs and its replay over this sequence's states, to be looked at or timed."""
         return self._session.recorded(inputs, self._states)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the executable to a file, with its weights and the plans made so far; states stay behind."""
+        write(self._session.snapshot(), path)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], device: Device, *, trusted: bool = False) -> Delegate:
+        """What `save` wrote, ready to run at the shapes that it has plans for. Kernels of a file that is not
+        trusted are compiled with bounds checks."""
+        opened = open_bytes(path)
+        return cls(Session(read(opened.view, opened.name, trusted=trusted), device, Counters()))
 
     def reset(self) -> None:
         """Bring caches and other states back to their initial values."""

@@ -13,6 +13,7 @@ from pteron.errors import DeviceError, DtypeError, InputError, ShapeError
 from pteron.format import DelegateCall, TensorRecord
 from pteron.gpu import Device
 from pteron.plan import SymbolPort
+from pteron.runtime.checks import read_by
 from pteron.runtime.code import Code
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.host_values import HostTensor, RuntimeValue
@@ -156,7 +157,7 @@ class Method:
 
     def _is_read(self, id: int) -> bool:
         """Whether any instruction looks at a value; if none does, it was built into the program."""
-        return any(id in getattr(instruction, "args", ()) for instruction in self._record.instructions)
+        return any(id in read_by(instruction) for instruction in self._record.instructions)
 
     def _integers_of_delegates(self) -> set[int]:
         """The values that delegates take as live integers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice, zip_longest
 from pathlib import Path
 from types import FrameType
@@ -14,6 +15,7 @@ import pytest
 from byte_tokenizer import ByteTokenizer
 
 import pteron
+from pteron import Device
 from pteron.llm import LLM, Sampling
 from pteron.llm.pool import SEQUENCES_MAX
 
@@ -24,9 +26,11 @@ B = [*A[:20], 200, 90, 17, 111, 5]
 RESIDENT = pytest.mark.parametrize("resident", [None, False], ids=["resident", "stepwise"])
 
 
-@pytest.fixture
-def llm() -> Iterator[LLM]:
-    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer()) as made:
+@pytest.fixture(params=["software", "hardware"])
+def llm(request: pytest.FixtureRequest, device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
+    """A model whose kernels are those for CPUs, and one whose kernels are those for GPUs."""
+    monkeypatch.setattr(device, "target", replace(device.target, is_cpu=request.param == "software"))
+    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as made:
         yield made
 
 
@@ -44,7 +48,7 @@ def interleaved(llm: LLM, **options: Any) -> list[list[int]]:
     return found
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def right() -> dict[str, list[int]]:
     """What each prompt gives on a model that has seen nothing else."""
     found = {}
@@ -61,6 +65,13 @@ def right() -> dict[str, list[int]]:
 def test_interleaved(llm: LLM, right: dict[str, list[int]], resident: bool | None) -> None:
     assert interleaved(llm, resident=resident) == [right["A"], right["B"]]
     assert tokens(llm, A) == right["A"]
+
+
+@RESIDENT
+def test_interleaved_after_others(llm: LLM, right: dict[str, list[int]], resident: bool | None) -> None:
+    """A new sequence on plans that were made before: it shares their memory, what grew since included."""
+    assert [tokens(llm, ids) for ids in (A, B)] == [right["A"], right["B"]]
+    assert interleaved(llm, resident=resident) == [right["A"], right["B"]]
 
 
 def test_streams_of_one_sampler_setting(llm: LLM) -> None:

@@ -13,7 +13,7 @@ from weakref import finalize
 from pteron.errors import DeviceError
 from pteron.gpu.device import Buffer, Device, Upload
 from pteron.ops.operand import Slot, State, Weight
-from pteron.plan import Executable, Plan, ScratchRef
+from pteron.plan import Executable, Plan
 
 
 class Weights:
@@ -123,8 +123,8 @@ class Arena:
             self.close()
             raise
 
-    def __getitem__(self, reference: Slot | ScratchRef) -> Buffer:
-        return (self._slots if isinstance(reference, Slot) else self._scratch)[reference.index]
+    def __getitem__(self, slot: Slot) -> Buffer:
+        return self._slots[slot.index]
 
     @property
     def bytes_by_kind(self) -> Mapping[str, int]:
@@ -133,8 +133,8 @@ class Arena:
             "scratch": sum(buffer.size for buffer in (*self._scratch, *self._outgrown)),
         }
 
-    def reserve(self, plan: Plan) -> None:
-        """Make scratch memory as large as a plan needs it."""
+    def reserve(self, plan: Plan) -> tuple[Buffer, ...]:
+        """Scratch memory as large as a plan needs it. The plan keeps to it, even when it is outgrown."""
         for index, size in enumerate(plan.scratch_bytes):
             if index < len(self._scratch) and self._scratch[index].size >= size:
                 continue
@@ -144,6 +144,7 @@ class Arena:
                 self._scratch[index] = buffer
             else:
                 self._scratch.append(buffer)
+        return tuple(self._scratch[: len(plan.scratch_bytes)])
 
     def close(self) -> None:
         for buffer in (*self._slots, *self._scratch, *self._outgrown):

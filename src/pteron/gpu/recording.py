@@ -11,7 +11,7 @@ from pteron.gpu.device import Buffer, Device
 from pteron.gpu.memory import Arena, States, Weights
 from pteron.gpu.native import errors_as_device_error
 from pteron.ops.operand import State, Weight
-from pteron.plan import Launch, Plan, PlanBuffer
+from pteron.plan import Launch, Plan, PlanBuffer, ScratchRef
 
 Step: TypeAlias = tuple[Any, Any, int, int, int]  # pipeline, bind group, grid
 BLOCK_STRIDE = 256  # bytes between parameter blocks: what every adapter aligns uniform bindings to
@@ -38,7 +38,7 @@ class Recording:
         self._device = device
         self._arena = arena
         self._weights = weights
-        arena.reserve(plan)
+        self._scratch = arena.reserve(plan)
         self._live = plan.live_blocks
         self._written: bytes | None = None
         self._parameters = self._create_parameters(numbers)
@@ -125,4 +125,4 @@ class Recording:
         if isinstance(reference, State):
             assert states is not None
             return states[reference]
-        return self._arena[reference]
+        return self._scratch[reference.index] if isinstance(reference, ScratchRef) else self._arena[reference]

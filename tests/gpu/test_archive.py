@@ -97,6 +97,23 @@ def test_kernels_from_elsewhere_are_checked(programs: Path, tmp_path: Path) -> N
     )
 
 
+def test_checks_are_compiled_in_though_the_text_is_known(programs: Path, tmp_path: Path) -> None:
+    """A kernel that runs here unchecked already is compiled once more for a file that nobody vouches for."""
+    method = pteron.load(programs / "mlp.pte")["forward"]
+    inputs = [np.ones(value.shape_max, np.float32) for value in method.inputs]
+    method(*inputs)
+    original = method.sole_delegate
+    assert original is not None
+    device = original._session.device
+    modules = original._session.snapshot().modules()
+    unchecked = {module.source: device.pipeline(module) for module in modules if not module.bounds_checks}
+    copied = copy_of(original._session, tmp_path, trusted=False)
+    run(copied, inputs)
+    assert unchecked
+    for module in copied.executable.modules():
+        assert device.pipeline(module) is not unchecked.get(module.source)
+
+
 def damaged(data: bytes, change: Any) -> memoryview:
     length = PREFIX.unpack_from(data)[2]
     header = json.loads(data[PREFIX.size : PREFIX.size + length])

@@ -43,7 +43,7 @@ class Device:
         features = [feature for feature in FEATURES if feature in adapter.features]
         with errors_as_device_error(f"opening {adapter}"):
             self._device: Any = adapter.handle.request_device_sync(required_features=features)
-        self._pipelines: dict[str, Any] = {}
+        self._pipelines: dict[tuple[str, bool], Any] = {}  # by source, and whether accesses are checked
         self._staging: list[Any] = []
         self.uploads: dict[Weight, Upload] = {}  # by content: programs share them
         self.target = Target(
@@ -181,14 +181,15 @@ class Device:
 
     def pipeline(self, module: Module) -> Any:
         """The compute pipeline of a kernel, compiled once per device."""
-        if module.source not in self._pipelines:
+        key = module.source, module.bounds_checks
+        if key not in self._pipelines:
             with errors_as_device_error(f"compiling kernel {module.kernel}"):
                 shader = compile_shader(
                     self.handle, module.kernel.name, module.source, bounds_checks=module.bounds_checks
                 )
-                self._pipelines[module.source] = self.handle.create_compute_pipeline(
+                self._pipelines[key] = self.handle.create_compute_pipeline(
                     label=module.kernel.name,
                     layout="auto",
                     compute={"module": shader, "entry_point": "main"},
                 )
-        return self._pipelines[module.source]
+        return self._pipelines[key]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -133,6 +134,20 @@ def damaged(data: bytes, change: Any) -> memoryview:
         lambda header: header["plans"][0]["plans"][0]["launches"][0].update(buffers=[0]),
         lambda header: header["inputs"][0].update(shape_max=[1 << 20, 1 << 20]),
         lambda header: header.update(modules=None),
+        lambda header: header["modules"][0].update(params_size=0),
+        lambda header: header["modules"][0].update(params_index=0),
+        lambda header: header["target"].update(workgroups_max="many"),
+        lambda header: header["sources"].append({"symbol": 7, "input": 9, "dim": None, "index": 0}),
+        lambda header: header["buffers"][0].update(bytes=-1),
+        lambda header: header["inputs"][0].update(buffer=-1),
+        lambda header: header["inputs"][0].update(id=math.inf),
+        lambda header: header["once"].update(tape=[["symbol", 7]]),
+        lambda header: header["plans"][0]["plans"][0].update(tape=[["symbol", 7]]),
+        lambda header: header["plans"][0]["plans"][0].update(guards=[[0, [[0, 1]], None, None]]),
+        lambda header: header["plans"][0]["plans"][0].update(shapes=[]),
+        lambda header: header["plans"][0]["plans"][0]["blocks"][0].update(live=[[1 << 20, 0, []]]),
+        lambda header: header["plans"][0]["plans"][0]["launches"][0].update(groups=[1 << 40, 1, 1]),
+        lambda header: header["plans"][0]["plans"][0]["launches"][0].update(block=None),
     ],
 )
 def test_damaged_headers(change: Any, programs: Path, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ class Measuring:
         for launch, dispatch in zip(recording.plan.launches, dispatches, strict=True):
             notes = launch.buffers[-1]
             assert isinstance(notes, ScratchRef)
-            buffer = session._arena[notes]
+            buffer = recording._scratch[notes.index]
             touched = np.frombuffer(session.device.read(buffer, 4 * len(launch.module.bindings)), np.uint32)
             session.device.write(buffer, np.zeros_like(touched))
             _check_launch(launch, dispatch, numbers, touched.tolist())

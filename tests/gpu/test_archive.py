@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -101,6 +102,23 @@ def test_kernels_from_elsewhere_are_checked(programs: Path, tmp_path: Path) -> N
         assert same == own.bounds_checks
 
 
+def test_checks_are_compiled_in_though_the_text_is_known(programs: Path, tmp_path: Path) -> None:
+    """A kernel that runs here unchecked already is compiled once more for a file that nobody vouches for."""
+    method = pteron.load(programs / "mlp.pte")["forward"]
+    inputs = [np.ones(value.shape_max, np.float32) for value in method.inputs]
+    method(*inputs)
+    original = method.sole_delegate
+    assert original is not None
+    device = original._session.device
+    modules = original._session.snapshot().modules()
+    unchecked = {module.source: device.pipeline(module) for module in modules if not module.bounds_checks}
+    copied = copy_of(original._session, tmp_path, trusted=False)
+    run(copied, inputs)
+    assert unchecked
+    for module in copied.executable.modules():
+        assert device.pipeline(module) is not unchecked.get(module.source)
+
+
 def damaged(data: bytes, change: Any) -> memoryview:
     length = PREFIX.unpack_from(data)[2]
     header = json.loads(data[PREFIX.size : PREFIX.size + length])
@@ -149,6 +167,20 @@ def test_numbers_that_refer_to_nothing(change: Any, programs: Path, tmp_path: Pa
         lambda header: header["plans"][0]["plans"][0]["launches"][0].update(buffers=[0]),
         lambda header: header["inputs"][0].update(shape_max=[1 << 20, 1 << 20]),
         lambda header: header.update(modules=None),
+        lambda header: header["modules"][0].update(params_size=0),
+        lambda header: header["modules"][0].update(params_index=0),
+        lambda header: header["target"].update(workgroups_max="many"),
+        lambda header: header["sources"].append({"symbol": 7, "input": 9, "dim": None, "index": 0}),
+        lambda header: header["buffers"][0].update(bytes=-1),
+        lambda header: header["inputs"][0].update(buffer=-1),
+        lambda header: header["inputs"][0].update(id=math.inf),
+        lambda header: header["once"].update(tape=[["symbol", 7]]),
+        lambda header: header["plans"][0]["plans"][0].update(tape=[["symbol", 7]]),
+        lambda header: header["plans"][0]["plans"][0].update(guards=[[0, [[0, 1]], None, None]]),
+        lambda header: header["plans"][0]["plans"][0].update(shapes=[]),
+        lambda header: header["plans"][0]["plans"][0]["blocks"][0].update(live=[[1 << 20, 0, []]]),
+        lambda header: header["plans"][0]["plans"][0]["launches"][0].update(groups=[1 << 40, 1, 1]),
+        lambda header: header["plans"][0]["plans"][0]["launches"][0].update(block=None),
     ],
 )
 def test_damaged_headers(change: Any, programs: Path, tmp_path: Path) -> None:

@@ -146,6 +146,20 @@ def test_logical_operators_of_numbers(dtype: str) -> None:
     check_op("aten.logical_or.default", a, b, dtype=dtype)
 
 
+def test_nan_is_true() -> None:
+    a, b = tensor(values=(NAN, NAN, 0.0, 1.0)), tensor(values=(NAN, 0.0, NAN, NAN))
+    check_op("aten.logical_and.default", a, b)
+    check_op("aten.logical_or.default", a, b)
+    check_op("aten._to_copy.default", a, *[None] * 6, oracle=lambda x, *_: x.bool())
+
+
+@pytest.mark.parametrize("alpha", [3, -1, 2**24 + 1, -(2**31)])
+@pytest.mark.parametrize("name", ["add", "sub"])
+def test_alpha_is_exact(name: str, alpha: int) -> None:
+    a, b = tensor(values=(1, 2, -3)), tensor(values=(1, 0, -1))
+    check_op(f"aten.{name}.Tensor", a, b, alpha, dtype="i32")
+
+
 # Floor division ---------------------------------------------------------------------------------
 
 DIVIDE = "aten.div.Tensor_mode"

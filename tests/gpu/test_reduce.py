@@ -129,6 +129,13 @@ def test_integers_are_compared_exactly(target: Target) -> None:
     check_op("aten.argmax.default", tensor(values=values), 1, False, dtype="i32")
 
 
+@pytest.mark.parametrize("name", EXTREMES)
+def test_the_extremes_of_integers(name: str, target: Target) -> None:
+    """The least has no negative."""
+    values = ((-(2**31), 5), (2**31 - 1, -(2**31)), (-(2**31), -(2**31)))
+    check_op(name, tensor(values=values), [1], False, dtype="i32", target=target)
+
+
 def test_booleans_are_counted(target: Target) -> None:
     check_op("aten.sum.dim_IntList", tensor("S", 7), [1], False, None, dtype="bool", target=target)
 

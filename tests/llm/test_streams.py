@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -120,6 +121,39 @@ def test_an_abandoned_stream_gives_its_sequence_back(llm: LLM) -> None:
     for _ in range(SEQUENCES_MAX + 2):
         next(llm.generate(A, max_new_tokens=8, stop_ids=()))
     assert len(llm._pool) <= 2
+
+
+@RESIDENT
+def test_a_stream_in_a_cycle(
+    llm: LLM, right: dict[str, list[int]], resident: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The garbage collector ends it, together with all that only it holds; others go on."""
+    failed: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", failed.append)
+    for _ in range(3):
+        cycle: list[Any] = [llm.generate(A, max_new_tokens=8, stop_ids=(), resident=resident)]
+        next(cycle[0])
+        cycle.append(cycle)
+        del cycle
+        gc.collect()
+        assert tokens(llm, B, resident=resident) == right["B"]
+    assert not failed
+
+
+def test_a_stream_that_ends_late(llm: LLM, right: dict[str, list[int]]) -> None:
+    """The collector frees a lease before it ends the stream: by then the sequence may be another's."""
+    old = llm.generate(A, max_new_tokens=8, stop_ids=())
+    next(old)
+    lease = llm._pool._places[0].lease
+    assert lease is not None
+    held = lease()
+    assert held is not None
+    held.close()  # as the pool sees it then
+    stream = llm.generate(B, max_new_tokens=8, stop_ids=())
+    found = [next(stream).token]
+    old.close()
+    found += [piece.token for piece in stream]
+    assert found[:8] == right["B"]
 
 
 def test_too_many_open_streams(llm: LLM, right: dict[str, list[int]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -10,10 +11,10 @@ from sketch import Sketch, plan_at
 from pteron.errors import InputError
 from pteron.graph import Tensor
 from pteron.ops import Call
-from pteron.ops.rewrite import Flow, Replacement
+from pteron.ops.rewrite import REWRITES, Flow, Replacement
 from pteron.ops.signature import parse
 from pteron.passes import resolve
-from pteron.passes.rewrite import REWRITES_VARIABLE, place_of
+from pteron.passes.rewrite import REWRITES_VARIABLE, place_of, rewrite_calls
 
 SIGMOID, MUL, ADD = "aten.sigmoid.default", "aten.mul.Tensor", "aten.add.Tensor"
 
@@ -176,3 +177,27 @@ def test_a_new_call_does_not_read_what_vanishes() -> None:
     sketch.node(MUL, a, y, b)
     names = [call.operator.name for call in sketch.prepare([x, y], [b]).prepared.each]
     assert names == [SIGMOID, MUL, MUL, MUL]  # g is read twice: by the gate, and as what is gated
+
+
+def test_replacements_that_reach_into_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """q and k of x, and those of y: where the roots of the two alternate, either alone would stand before the
+    first reader, and each must still be there."""
+    sketch = Sketch()
+    x, y, a, b, used, c, d = (sketch.tensor(3, 5) for _ in range(7))
+    sketch.node(SIGMOID, x, a)
+    sketch.node(SIGMOID, y, b)
+    sketch.node(MUL, a, b, used)
+    sketch.node(SIGMOID, x, c)
+    sketch.node(SIGMOID, y, d)
+
+    def pairs(flow: Flow) -> Iterator[Replacement]:
+        for first, second in ((a, c), (b, d)):
+            old = tuple(call for out in (first, second) if (call := flow.maker(out, SIGMOID)))
+            if len(old) == 2:
+                operator = replace(old[0].operator, signature=parse("self -> x y"), name="both")
+                yield Replacement(old, Call(old[0].node, operator, old[0].inputs, (first, second)))
+
+    monkeypatch.setitem(REWRITES, "pairs", pairs)
+    graph = sketch.graph([x, y], [used, c, d])
+    calls = rewrite_calls(graph, resolve(graph), ["pairs"])
+    assert [call.operator.name for call in calls] == ["both", "both", MUL]

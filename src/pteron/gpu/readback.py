@@ -13,6 +13,9 @@ from pteron.gpu.native import ffi, lib
 
 _tickets = count(1)
 _finished: dict[int, int] = {}  # status of a map by its ticket
+# Buffers whose map was asked for. They are held here, so that the garbage collector never finds one together
+# with a stream that still means to read it: it would finalise both, in any order.
+_asked: dict[int, Any] = {}
 _interruptions: list[BaseException] = []
 _CALLBACK = "void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)"
 
@@ -57,6 +60,7 @@ class Readback:
     def begin(self) -> None:
         """Ask for the results; to be called once the commands that fill them are submitted."""
         self._ticket = next(_tickets)
+        _asked[self._ticket] = self.staging
         info = ffi.new(
             "WGPUBufferMapCallbackInfo *",
             {
@@ -96,6 +100,7 @@ class Readback:
         index = ffi.NULL if submission is None else ffi.new("WGPUSubmissionIndex *", submission)
         while self._ticket not in _finished:
             lib.wgpuDevicePoll(device, True, index)
+        _asked.pop(self._ticket, None)
         status, self._ticket = _finished.pop(self._ticket), 0
         if status != lib.WGPUMapAsyncStatus_Success:
             raise DeviceError(f"results could not be read back from {self._owner.name}")

@@ -54,7 +54,7 @@ def generate_step(
     if not ids:
         raise InputError("generation starts from at least one token")
     model.check_room(len(ids))
-    start = model.position + len(ids)
+    start, user = model.position + len(ids), model.user
     if model.context:
         count = min(count, model.context - start + 1)
     if resident is None:
@@ -72,8 +72,10 @@ def generate_step(
             counters.tokens += 1
             yield result
     finally:
-        loop.close()
-        model.position = len(model.tokens)
+        try:
+            loop.close()
+        finally:
+            model.settle(user)
 
 
 def _stepwise(

@@ -47,10 +47,22 @@ class LanguageModel:
         self.delegate = self.method.sole_delegate
         self.device = program.device
         self.timer: PassTimer | None = None
+        self.user = object()
 
     def sequence(self) -> LanguageModel:
         """The same model over another sequence of tokens, with a cache of its own."""
         return LanguageModel(self.program, self._method_name, own_sequence=True)
+
+    def claim(self) -> None:
+        """Have a new user: an earlier one that ends late no longer says where the sequence stands."""
+        with self.device.lock:
+            self.user = object()
+
+    def settle(self, user: object) -> None:
+        """Go on from what the cache holds for certain, once a user has ended."""
+        with self.device.lock:
+            if self.user is user:
+                self.position = len(self.tokens)
 
     def reset(self) -> None:
         """Forget everything. The cache need not be cleared: what lies beyond the position is never read."""

@@ -61,6 +61,7 @@ class Pool:
             best = max(free, key=lambda place: shared_length(place.model.tokens, ids))
             lease = Lease(best.model)
             best.lease = ref(lease)
+            best.model.claim()
             return lease
 
     def forget(self) -> None:

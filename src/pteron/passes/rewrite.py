@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from pteron.errors import InputError
 from pteron.graph import Graph
 from pteron.ops import Call
-from pteron.ops.rewrite import REWRITES, Flow, Replacement
+from pteron.ops.rewrite import REWRITES, Find, Flow, Replacement
 
 REWRITES_VARIABLE = "PTERON_REWRITES"
 
@@ -18,16 +18,36 @@ def rewrite_calls(
 ) -> tuple[Call, ...]:
     """The calls after the rewrites of these names, by default those that are switched on."""
     for name in switched_on() if names is None else names:
-        flow = Flow(graph, calls)
-        taken: set[Call] = set()
-        replaced: dict[Call, Call] = {}  # the call before which a new one stands
-        for found in REWRITES[name](flow):
-            if not taken.isdisjoint(found.old) or (place := place_of(flow, found)) is None:
-                continue
-            taken.update(found.old)
-            replaced[flow.calls[place]] = found.new
-        calls = tuple(_merged(flow.calls, replaced, taken))
+        is_done = False
+        while not is_done:
+            before = len(calls)
+            calls, is_done = _pass(Flow(graph, calls), REWRITES[name])
+            is_done = is_done or len(calls) == before
     return calls
+
+
+def _pass(flow: Flow, find: Find) -> tuple[tuple[Call, ...], bool]:
+    """The calls with what a rewrite finds replaced, and whether that was all of it.
+
+    Each place is proven on the order of calls as it is: of replacements that reach into one another the first
+    is made, and the others wait for another pass.
+    """
+    taken: set[Call] = set()
+    replaced: dict[Call, Call] = {}  # the call before which a new one stands
+    spans: list[tuple[int, int]] = []  # positions of the calls that were replaced, first and last
+    is_all = True
+    for found in find(flow):
+        if not taken.isdisjoint(found.old) or (place := place_of(flow, found)) is None:
+            continue
+        positions = [flow.position[call] for call in found.old]
+        first, last = min(positions), max(positions)
+        if any(first <= end and start <= last for start, end in spans):
+            is_all = False
+            continue
+        spans.append((first, last))
+        taken.update(found.old)
+        replaced[flow.calls[place]] = found.new
+    return tuple(_merged(flow.calls, replaced, taken)), is_all
 
 
 def switched_on() -> tuple[str, ...]:

@@ -34,7 +34,8 @@ class ParameterBlock:
         """The bytes where the plan's live terms have these numbers."""
         filled = bytearray(self.data)
         for offset, expression in self.live:
-            struct.pack_into("<i", filled, offset, expression.evaluate(numbers))
+            number = expression.evaluate(numbers) & 0xFFFFFFFF  # in range, by the guards of plans made here
+            struct.pack_into("<I", filled, offset, number)
         return bytes(filled)
 
 

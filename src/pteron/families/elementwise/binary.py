@@ -46,8 +46,9 @@ def binary(name: str, expression: str) -> None:
     define(name, "self other -> out", shape=broadcast_shape, compute=dispatches)
 
 
-binary("aten.logical_and.default", "a != T(0) && b != T(0)")
-binary("aten.logical_or.default", "a != T(0) || b != T(0)")
+# Not equal is written as the opposite of equal, so that NaN differs from everything.
+binary("aten.logical_and.default", "!(a == T(0)) && !(b == T(0))")
+binary("aten.logical_or.default", "!(a == T(0) && b == T(0))")
 binary("aten.div.Tensor", "a / b")
 binary("aten.minimum.default", "select(select(b, a, a < b), a, is_nan(f32(a)))")
 binary("aten.mul.Tensor", "a * b")
@@ -74,6 +75,9 @@ def scaled(name: str, expression: str) -> None:
     """An operator of two tensors whose second is scaled by `alpha` first."""
 
     def dispatches(a: Operand, b: Operand, alpha: float, out: Operand) -> Iterator[Dispatch]:
+        if compute_type(a, b, out) == "i32":  # floats do not hold every integer
+            require(-(1 << 31) <= alpha < 1 << 31, f"alpha {alpha} does not fit into 32 bits", a, b)
+            return apply_binary(expression.replace("T(params.alpha)", f"i32({int(alpha)})"), a, b, out)
         return apply_binary(expression, a, b, out, float(alpha))
 
     define(name, "self other alpha:number -> out", shape=broadcast_shape, compute=dispatches)

@@ -11,7 +11,7 @@ _BITS = {DType.I8: 8, DType.I16: 16}
 def element(expression: str, compute: str, out: Operand) -> str:
     """The WGSL expression of an element of `out`: booleans are 0 or 1, narrow integers wrap round."""
     if out.dtype is DType.BOOL:
-        return f"R(T({expression}) != T(0))"
+        return f"R(!(T({expression}) == T(0)))"
     if compute == "i32" and out.dtype is DType.U8:
         return f"R(({expression}) & 255)"
     if compute == "i32" and out.dtype in _BITS:

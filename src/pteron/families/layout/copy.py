@@ -46,5 +46,5 @@ def copy_elements(x: Operand, out: Operand) -> Dispatch:
 
 def _conversion(source: DType, result: DType) -> Kernel:
     if result is DType.BOOL and source is not DType.BOOL:
-        return kernel("copy", convert="R(value != X())")
+        return kernel("copy", convert="R(!(value == X()))")
     return kernel("copy")

@@ -38,10 +38,11 @@ def reduction(
     by: Mapping[str, str] = SUM,
     *,
     empty: bool = True,
-    take: str = "value",
     finish: str = "total",
+    mirrored: bool = False,
 ) -> None:
-    """An operator over the dims named by its second argument; `empty`: it is defined over no elements."""
+    """An operator over the dims named by its second argument; `empty`: it is defined over no elements,
+    `mirrored`: it merges the values in the opposite order."""
 
     def dispatches(
         x: Operand, dim: Sequence[int] | None, *rest: object, target: Target
@@ -52,7 +53,9 @@ def reduction(
         require(empty or rows.length > 0, f"{name} over no elements", x)
         separate = max(len(rows.kept[0]), len(rows.reduced[0]))
         require(separate <= RANK_MAX, f"at most {RANK_MAX} separate dims are reduced or kept", x)
-        yield from fold(rows, out, target, by, lane=compute_type(x, out), take=take, finish=finish)
+        lane = compute_type(x, out)
+        mirror = ("~" if lane == "i32" else "-") if mirrored else ""  # the least integer has no negative
+        yield from fold(rows, out, target, by, lane=lane, take=f"{mirror}value", finish=f"{mirror}{finish}")
 
     define(name, signature, shape=_reduced_shape, compute=dispatches)
 
@@ -62,8 +65,8 @@ _EXTREME = "self dim:ints keepdim:bool -> out"
 reduction("aten.sum.dim_IntList", _SUM)
 reduction("aten.mean.dim", _SUM, finish="total / f32(params.count)")
 reduction("aten.amax.default", _EXTREME, LARGEST, empty=False)
-# The smallest of the values is the negated largest of their negatives.
-reduction("aten.amin.default", _EXTREME, LARGEST, empty=False, take="-value", finish="-total")
+# The smallest of the values is the mirrored largest of their mirror images.
+reduction("aten.amin.default", _EXTREME, LARGEST, empty=False, mirrored=True)
 
 
 def _index_shape(x: Operand, dim: int | None, keepdim: bool) -> Shape:

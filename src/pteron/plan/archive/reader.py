@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import struct
-from collections.abc import Collection, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, TypeAlias, TypeVar
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import FormatError
@@ -21,6 +21,8 @@ from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffe
 from pteron.wgsl import Binding, Kernel, Module, Statements
 
 Json: TypeAlias = Any
+Item = TypeVar("Item")
+_MOST = (1 << 63) - 1
 
 
 def read(data: memoryview, name: str, *, trusted: bool = False) -> Executable:
@@ -28,7 +30,7 @@ def read(data: memoryview, name: str, *, trusted: bool = False) -> Executable:
     header, body = _split(data, name)
     try:
         return _Reader(header, body, trusted).executable()
-    except (KeyError, IndexError, TypeError, ValueError, struct.error) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"{name}: not an executable as Pteron writes it ({error!r})") from error
 
 
@@ -43,7 +45,7 @@ def _split(data: memoryview, name: str) -> tuple[Json, memoryview]:
         raise FormatError(f"{name}: the header of {length:,} bytes is cut off")
     try:
         header = json.loads(bytes(data[PREFIX.size : end]))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{name}: the header is damaged ({error})") from error
     return header, data[aligned(end) :]
 
@@ -61,27 +63,25 @@ class _Reader:
         counts = {"slot": 0, "scratch": 0}
         for entry in header["buffers"]:
             self._buffers.append(self._buffer(entry, counts))
-            self._sizes.append(entry.get("bytes"))
-
-        self._sources = tuple(Source(**source) for source in header["sources"])
+            self._sizes.append(None if entry["kind"] == "scratch" else _whole(entry["bytes"]))
+        self._target = _read_target(header["target"])
+        self._inputs = tuple(map(self._port, header["inputs"]))
         self._outputs = tuple(map(self._port, header["outputs"]))
+        self._sources = tuple(map(self._source, header["sources"]))
 
     def executable(self) -> Executable:
         header = self._header
-        inputs = tuple(map(self._port, header["inputs"]))
-        if not all(0 <= source.input < len(inputs) for source in self._sources):
-            raise ValueError("a live integer comes from an input that is not there")
         return Executable(
             name=str(header["name"]),
-            target=Target(**header["target"]),
-            inputs=inputs,
+            target=self._target,
+            inputs=self._inputs,
             outputs=self._outputs,
             sources=self._sources,
-            slots=tuple(int(entry["bytes"]) for entry in header["buffers"] if entry["kind"] == "slot"),
-            states={id: StateSpec(size, self._weight(first)) for id, (size, first) in self._states.items()},
-            once=self._plan(header["once"]),
+            slots=tuple(entry["bytes"] for entry in header["buffers"] if entry["kind"] == "slot"),
+            states={id: self._state(size, first) for id, (size, first) in self._states.items()},
+            once=self._once(header["once"]),
             plans={
-                tuple(None if shape is None else tuple(shape) for shape in entry["shapes"]): [
+                tuple(None if shape is None else _shape(shape) for shape in entry["shapes"]): [
                     self._plan(plan) for plan in entry["plans"]
                 ]
                 for entry in header["plans"]
@@ -91,100 +91,172 @@ class _Reader:
     def _buffer(self, entry: Json, counts: dict[str, int]) -> PlanBuffer:
         kind = entry["kind"]
         if kind == "state":
-            self._states[entry["id"]] = (int(entry["bytes"]), entry["initial"])
-            return State(int(entry["id"]))
+            id = _whole(entry["id"])
+            if id in self._states:
+                raise ValueError(f"two states of one id, {id}")
+            self._states[id] = (_whole(entry["bytes"]), entry["initial"])
+            return State(id)
         if kind == "weight":
             return self._packed(entry)
         counts[kind] += 1
         return Slot(counts[kind] - 1) if kind == "slot" else ScratchRef(counts[kind] - 1)
 
     def _packed(self, entry: Json) -> Weight:
-        start, length, size = int(entry["offset"]), int(entry["length"]), int(entry["bytes"])
-        if not 0 <= start <= start + length <= len(self._body) or not 0 <= length <= size:
+        start, length, size = (_whole(entry[name]) for name in ("offset", "length", "bytes"))
+        storage = Storage(entry["storage"])
+        if start + length > len(self._body) or length > size or size % storage.itemsize:
             raise ValueError(f"a weight of {length} bytes at {start} lies outside the file")
         data = self._body[start : start + length]
         constant = Constant(str(entry["content"]), DType.U8, (length,), data)
-        storage = Storage(entry["storage"])
         return Weight(
             constant, (length,), "packed", (str(entry["layout"]),), size // storage.itemsize, storage
         )
 
-    def _weight(self, number: int | None) -> Weight | None:
-        buffer = None if number is None else self._buffers[number]
-        if buffer is not None and not isinstance(buffer, Weight):
-            raise ValueError("a state starts from what is no weight")
-        return buffer
+    def _state(self, size: int, number: int | None) -> StateSpec:
+        first = None if number is None else _at(self._buffers, number)
+        if first is not None and not (isinstance(first, Weight) and first.bytes <= size):
+            raise ValueError("a state starts from what is no weight, or a longer one")
+        return StateSpec(size, first)
 
     def _port(self, entry: Json) -> Port:
         if "dtype" not in entry:
-            return SymbolPort(int(entry["id"]))
-        buffer, shape = self._buffers[entry["buffer"]], tuple(map(int, entry["shape_max"]))
+            return SymbolPort(_whole(entry["id"]))
+        buffer, shape = _at(self._buffers, entry["buffer"]), _shape(entry["shape_max"])
         if isinstance(buffer, ScratchRef):
             raise ValueError("a value crosses the border in scratch memory")
         storage = Storage(entry["storage"])
         if math.prod(shape) * storage.itemsize > (self._sizes[entry["buffer"]] or 0):
             raise ValueError(f"a value of {shape} does not fit its buffer")
-        return TensorPort(int(entry["id"]), DType(entry["dtype"]), shape, storage, buffer)
+        return TensorPort(_whole(entry["id"]), DType(entry["dtype"]), shape, storage, buffer)
 
-    def _plan(self, entry: Json) -> Plan:
-        symbols = {source.symbol for source in self._sources}
-        tape = tuple(_read_term(term, place, symbols) for place, term in enumerate(entry["tape"]))
-        blocks = tuple(_read_block(block, len(tape)) for block in entry["blocks"])
-        plan = Plan(
-            launches=tuple(self._launch(launch, blocks) for launch in entry["launches"]),
-            blocks=blocks,
-            scratch_bytes=tuple(map(int, entry["scratch_bytes"])),
-            shapes={id: tuple(shape) for id, shape in entry["shapes"]},
-            integers={id: _read_affine(*value, known=len(tape)) for id, *value in entry["integers"]},
-            tape=tape,
-            guards=tuple(
-                Guard(
-                    _read_affine(constant, terms, known=len(tape)),
-                    -math.inf if low is None else low,
-                    math.inf if high is None else high,
-                )
-                for constant, terms, low, high in entry["guards"]
-            ),
-            indices=tuple(IndexRange(**index) for index in entry["indices"]),
-        )
-        self._check(plan)
+    def _source(self, entry: Json) -> Source:
+        source = Source(**entry)
+        _at(self._inputs, source.input)
+        for number in (source.symbol, source.index, *([] if source.dim is None else [source.dim])):
+            _whole(number, -_MOST)
+        return source
+
+    def _once(self, entry: Json) -> Plan:
+        plan = self._plan(entry, is_once=True)
+        states = (isinstance(buffer, State) for launch in plan.launches for buffer in launch.buffers)
+        if plan.tape or any(states):
+            raise ValueError("what runs once depends on calls")
         return plan
 
-    def _check(self, plan: Plan) -> None:
-        """Scratch memory that launches use, and outputs, must be what the plan says of them."""
-        for launch in plan.launches:
-            for buffer in launch.buffers:
-                if isinstance(buffer, ScratchRef) and buffer.index >= len(plan.scratch_bytes):
-                    raise ValueError(f"{launch} uses scratch memory that its plan does not have")
-        for port in self._outputs:
-            if isinstance(port, TensorPort):
-                shape = plan.shapes[port.id]
-                if len(shape) != len(port.shape_max) or not all(
-                    0 <= size <= most for size, most in zip(shape, port.shape_max, strict=True)
-                ):
-                    raise ValueError(f"the output {port} has the shape {shape}")
+    def _plan(self, entry: Json, *, is_once: bool = False) -> Plan:
+        tape: list[Term] = []
+        for term in entry["tape"]:
+            tape.append(self._term(term, len(tape)))
+        terms = len(tape)
+        blocks = tuple(_read_block(block, terms) for block in entry["blocks"])
+        scratch = tuple(map(_whole, entry["scratch_bytes"]))
+        shapes = {_whole(id): _shape(shape) for id, shape in entry["shapes"]}
+        integers = {_whole(id): _read_affine(terms, *value) for id, *value in entry["integers"]}
+        for port in () if is_once else self._outputs:
+            known = integers if isinstance(port, SymbolPort) else shapes
+            if port.id not in known:
+                raise ValueError(f"a plan without the output {port}")
+            if isinstance(port, TensorPort) and math.prod(shapes[port.id]) > math.prod(port.shape_max):
+                raise ValueError(f"an output of {shapes[port.id]} in the place of {port}")
+        return Plan(
+            launches=tuple(self._launch(launch, blocks, scratch) for launch in entry["launches"]),
+            blocks=blocks,
+            scratch_bytes=scratch,
+            shapes=shapes,
+            integers=integers,
+            tape=tuple(tape),
+            guards=tuple(
+                Guard(_read_affine(terms, constant, factors), _bound(low, -math.inf), _bound(high, math.inf))
+                for constant, factors, low, high in entry["guards"]
+            ),
+            indices=tuple(_read_index(index) for index in entry["indices"]),
+        )
 
-    def _launch(self, entry: Json, blocks: Sequence[ParameterBlock]) -> Launch:
-        module, block = self._modules[entry["module"]], entry["block"]
+    def _term(self, entry: Json, before: int) -> Term:
+        """A term of a tape, made of those before it."""
+        kind, *rest = entry
+        if kind == "symbol":
+            if rest[0] not in [source.symbol for source in self._sources]:
+                raise ValueError(f"a live integer {rest[0]} from nowhere")
+            return Symbol(rest[0])
+        left, right = _read_affine(before, *rest[:2]), _read_affine(before, *rest[2:])
+        if kind not in ("product", "quotient"):
+            raise ValueError(f"a term of kind {kind!r}")
+        return Product(left, right) if kind == "product" else Quotient(left, right)
+
+    def _launch(self, entry: Json, blocks: Sequence[ParameterBlock], scratch: Sequence[int]) -> Launch:
+        module, block = _at(self._modules, entry["module"]), entry["block"]
         if len(entry["buffers"]) != len(module.bindings):
             raise ValueError(f"{module.kernel.name} binds {len(module.bindings)} buffers")
-        if block is not None and len(blocks[block].data) < module.params_size:
+        if (block is None) != (module.params_index is None):
+            raise ValueError(f"{module.kernel.name} has parameters or has none")
+        if block is not None and len(_at(blocks, block).data) < module.params_size:
             raise ValueError(f"{module.kernel.name} takes {module.params_size} bytes of parameters")
-        x, y, z = map(int, entry["groups"])
-        buffers = tuple(self._buffers[number] for number in entry["buffers"])
-        return Launch(int(entry["node"]), str(entry["operator"]), module, buffers, block, (x, y, z))
+        x, y, z = (_whole(count, 0, self._target.workgroups_max) for count in entry["groups"])
+        buffers = tuple(_at(self._buffers, number) for number in entry["buffers"])
+        if any(isinstance(buffer, ScratchRef) and buffer.index >= len(scratch) for buffer in buffers):
+            raise ValueError(f"{module.kernel.name} binds scratch memory that its plan has not")
+        return Launch(_whole(entry["node"]), str(entry["operator"]), module, buffers, block, (x, y, z))
+
+
+def _whole(value: Json, low: int = 0, high: int = _MOST) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{value!r} is no whole number from {low} to {high}")
+    return value
+
+
+def _at(table: Sequence[Item], number: Json) -> Item:
+    return table[_whole(number, 0, len(table) - 1)]
+
+
+def _shape(sizes: Json) -> tuple[int, ...]:
+    return tuple(map(_whole, sizes))
+
+
+def _bound(value: Json, default: float) -> float:
+    return default if value is None else _whole(value, -_MOST - 1)
+
+
+def _read_target(entry: Json) -> Target:
+    target, default = Target(**entry), Target()
+    for field in fields(Target):
+        value = getattr(target, field.name)
+        if type(value) is not type(getattr(default, field.name)) or value < 0:
+            raise ValueError(f"a target with {field.name} = {value!r}")
+    return target
+
+
+def _read_block(entry: Json, terms: int) -> ParameterBlock:
+    data = bytes.fromhex(entry["data"])
+    live = (
+        (_whole(offset, 0, len(data) - 4), _read_affine(terms, *value)) for offset, *value in entry["live"]
+    )
+    return ParameterBlock(data, tuple(live))
+
+
+def _read_index(entry: Json) -> IndexRange:
+    index = IndexRange(**entry)
+    for number in (index.input, index.low, index.high):
+        _whole(number, -_MOST)
+    return index
 
 
 def _read_module(entry: Json, trusted: bool) -> Module:
     bindings = tuple(Binding(**binding) for binding in entry["bindings"])
-    x, y, z = map(int, entry["workgroup"])
+    params_index, params_size = entry["params_index"], _whole(entry["params_size"])
+    places = [*(binding.index for binding in bindings), *([] if params_index is None else [params_index])]
+    if len({_whole(place, 0, 999) for place in places}) < len(places) or (params_index is None) != (
+        params_size == 0
+    ):
+        raise ValueError(f"bindings of {entry['name']!r} at {places}, {params_size} bytes of parameters")
+    x, y, z = map(_whole, entry["workgroup"])
     return Module(
         kernel=Kernel("", str(entry["name"])),
         source=str(entry["source"]),
         bindings=bindings,
-        params_index=entry["params_index"],
+        params_index=params_index,
         fields=(),
-        params_size=int(entry["params_size"]),
+        params_size=params_size,
         workgroup=(x, y, z),
         aliases=frozenset(),
         constants={},
@@ -193,29 +265,7 @@ def _read_module(entry: Json, trusted: bool) -> Module:
     )
 
 
-def _read_block(entry: Json, known: int) -> ParameterBlock:
-    data = bytes.fromhex(entry["data"])
-    live = tuple((int(offset), _read_affine(*value, known=known)) for offset, *value in entry["live"])
-    if not all(0 <= offset <= len(data) - 4 for offset, _ in live):
-        raise ValueError("a live parameter lies outside its block")
-    return ParameterBlock(data, live)
-
-
-def _read_affine(constant: int, terms: Sequence[Sequence[int]], *, known: int) -> Affine:
-    """An expression over the first `known` terms of a tape."""
-    read = tuple((int(term), int(factor)) for term, factor in terms)
-    if not all(0 <= term < known for term, _ in read):
-        raise ValueError("an expression of a term that is not on the tape before it")
-    return Affine(int(constant), read)
-
-
-def _read_term(entry: Json, place: int, symbols: Collection[int]) -> Term:
-    kind, *rest = entry
-    if kind == "symbol":
-        if rest[0] not in symbols:
-            raise ValueError(f"a live integer %{rest[0]} that comes from nowhere")
-        return Symbol(int(rest[0]))
-    left, right = _read_affine(*rest[:2], known=place), _read_affine(*rest[2:], known=place)
-    if kind not in ("product", "quotient"):
-        raise ValueError(f"a term of kind {kind!r}")
-    return Product(left, right) if kind == "product" else Quotient(left, right)
+def _read_affine(terms: int, constant: Json, factors: Json) -> Affine:
+    """An expression over the first `terms` terms of a tape."""
+    pairs = ((_whole(term, 0, terms - 1), _whole(factor, -_MOST - 1)) for term, factor in factors)
+    return Affine(_whole(constant, -_MOST - 1), tuple(pairs))

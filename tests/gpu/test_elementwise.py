@@ -152,6 +152,10 @@ def test_pow_of_integers(exponent: int) -> None:
     check_op("aten.pow.Tensor_Scalar", tensor(values=(-7, -1, 0, 1, 7)), exponent, dtype="i32")
 
 
+def test_pow_of_negative_zero_keeps_its_sign() -> None:
+    check_op("aten.pow.Tensor_Tensor", tensor(values=(-0.0, -0.0, 0.0)), tensor(values=(-3.0, -2.0, -3.0)))
+
+
 def test_powers_of_integers_are_exact() -> None:
     check_op("aten.pow.Tensor_Scalar", tensor(values=(3, -3)), 19, dtype="i32")
     check_op("aten.pow.Tensor_Tensor", tensor(values=(3, -3, 46340)), tensor(values=(19, 19, 2)), dtype="i32")

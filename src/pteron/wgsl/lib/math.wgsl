@@ -26,9 +26,12 @@ fn power(x: f32, y: f32) -> f32 {
   let magnitude = pow(abs(x), y);
   if (x > 0.0) { return magnitude; }
   let whole = floor(y) == y;
-  if (x == 0.0) { return select(0.0, 1.0 / abs(x), y < 0.0); }
-  if (!whole && x >= -most) { return nan(); }
   let odd = whole && floor(y * 0.5) * 2.0 != y;
+  if (x == 0.0) {
+    let limit = select(0.0, 1.0 / abs(x), y < 0.0);
+    return select(limit, -limit, odd && bitcast<u32>(x) != 0u); // a negative zero keeps its sign
+  }
+  if (!whole && x >= -most) { return nan(); }
   return select(magnitude, -magnitude, odd);
 }
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pteron.errors import DeviceError
 from pteron.gpu.adapters import AdapterInfo, choose
-from pteron.gpu.native import compile_shader, errors_as_device_error, wait_for_all, wgpu
+from pteron.gpu.native import compile_shader, errors_as_device_error, wait_for_all, wgpu, write_buffer
 from pteron.gpu.readback import Readback
 from pteron.ops import Target, Weight
 from pteron.wgsl import Module
@@ -20,6 +20,7 @@ from pteron.wgsl import Module
 Buffer: TypeAlias = Any  # a wgpu buffer; only this package looks inside
 FEATURES = ("shader-f16", "subgroup", "timestamp-query", "timestamp-query-inside-passes")
 _UPLOAD_CHUNK = 1 << 24
+_SMALL = 1 << 16
 
 
 @dataclass(slots=True)
@@ -135,6 +136,9 @@ class Device:
         flat = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data.reshape(-1).view(np.uint8)
         view = memoryview(flat)  # type: ignore[arg-type]  # NumPy's stubs hide the buffer protocol
         whole = len(view) & ~3
+        if whole == len(view) <= min(_SMALL, buffer.size - offset):  # what every step of a loop writes
+            write_buffer(self.handle, buffer, offset, view)
+            return
         for start in range(0, whole, _UPLOAD_CHUNK):
             chunk = view[start : min(start + _UPLOAD_CHUNK, whole)]
             self.handle.queue.write_buffer(buffer, offset + start, chunk)

@@ -57,9 +57,10 @@ class Recording:
         """The steps over a sequence's states, which a plan without any can do without."""
         if states is None:
             return self._bound(None)
-        if states not in self._replays:
-            self._replays[states] = self._bound(states)
-        return self._replays[states]
+        replay = self._replays.get(states)
+        if replay is None:
+            replay = self._replays[states] = self._bound(states)
+        return replay
 
     def _bound(self, states: States | None) -> Replay:
         bound = [

@@ -18,11 +18,11 @@ from pteron.ops.operand import HostArray
 from pteron.passes import Source
 from pteron.plan import Executable, IndexRange, Shapes, SymbolPort, TensorPort
 from pteron.runtime.host_values import HostTensor
-from pteron.runtime.tensors import GpuTensor, View, to_storage
+from pteron.runtime.tensors import GpuTensor, View, extremes, to_storage
 
 Input: TypeAlias = HostTensor | HostArray | GpuTensor | View | int
 Staged: TypeAlias = tuple[TensorPort, HostArray | GpuTensor | View]
-_INT32 = np.iinfo(np.int32)
+_INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
 
 
 def live_shapes(executable: Executable, inputs: Sequence[Input]) -> Shapes:
@@ -98,7 +98,22 @@ def _live_shape(executable: Executable, port: TensorPort, given: Input) -> Shape
 
 def _integer(executable: Executable, source: Source, given: Input) -> int:
     """The live integer that an input holds."""
-    where = f"{executable.name}, input {source.input}"
+    value = given if type(given) is int else _only_element(source, given)
+    if value is None:
+        value = _element(f"{executable.name}, input {source.input}", source, given)
+    if not _INT32_MIN <= value <= _INT32_MAX:
+        raise InputError(f"{executable.name}, input {source.input}: {value} does not fit into 32 bits")
+    return value
+
+
+def _only_element(source: Source, given: Input) -> int | None:
+    """The integer in an array of one, as loops give it at every step; None for anything else."""
+    if isinstance(given, np.ndarray) and given.size == 1 and source.index in (0, -1):
+        return int(given.item())
+    return None
+
+
+def _element(where: str, source: Source, given: Input) -> int:
     if isinstance(given, View):
         raise InputError(f"{where}: a live integer is read from it, so the host must see it")
     if isinstance(given, HostTensor):
@@ -112,16 +127,13 @@ def _integer(executable: Executable, source: Source, given: Input) -> int:
             raise ShapeError(f"{where}: no {place} of shape {list(array.shape)}") from None
     if array.size != 1:
         raise ShapeError(f"{where}: expected a single integer, got shape {list(array.shape)}")
-    value = int(array.reshape(())[()])
-    if not _INT32.min <= value <= _INT32.max:
-        raise InputError(f"{where}: {value} does not fit into 32 bits")
-    return value
+    return int(array.reshape(())[()])
 
 
 def _check_range(where: str, array: HostArray, index: IndexRange) -> None:
     if array.size == 0:
         return
-    low, high = int(array.min()), int(array.max())
+    low, high = extremes(array)
     if low < index.low or high > index.high:
         wrong = low if low < index.low else high
         what = f"index {wrong} of {index.operator} is outside {index.low} to {index.high}"

@@ -18,7 +18,7 @@ from pteron.ops.operand import HostArray
 if TYPE_CHECKING:
     import torch
 
-_INT32 = np.iinfo(np.int32)
+_INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
 
 
 class GpuTensor:
@@ -118,9 +118,19 @@ class HostResult:
 def to_storage(array: HostArray, dtype: DType, storage: Storage, what: str) -> HostArray:
     """A host array in the element type its GPU buffer has."""
     array = numbers(array, dtype)
-    if dtype is DType.I64 and array.size and (array.min() < _INT32.min or array.max() > _INT32.max):
-        raise DtypeError(f"{what}: values beyond 32 bits, from {array.min()} to {array.max()}")
+    if dtype is DType.I64 and array.size:
+        low, high = extremes(array)
+        if low < _INT32_MIN or high > _INT32_MAX:
+            raise DtypeError(f"{what}: values beyond 32 bits, from {low} to {high}")
     return np.ascontiguousarray(array, storage.numpy)
+
+
+def extremes(array: HostArray) -> tuple[int, int]:
+    """The least and the greatest of some integers; of a single one, as loops bring it, without a search."""
+    if array.size == 1:
+        only = int(array.item())
+        return only, only
+    return int(array.min()), int(array.max())
 
 
 def numbers(array: HostArray, dtype: DType) -> HostArray:

@@ -46,18 +46,25 @@ def stage(executable: Executable, inputs: Sequence[Input], indices: Sequence[Ind
     for position, (port, given) in enumerate(zip(executable.inputs, inputs, strict=True)):
         if not isinstance(port, TensorPort):
             continue
-        where = f"{executable.name}, input {position}"
-        if isinstance(given, (GpuTensor, View)):
-            if given.storage is not port.storage:
-                raise DtypeError(f"{where}: {given!r} holds {given.storage}, {port} takes {port.storage}")
-            staged.append((port, given))
-            continue
-        array, dtype = _host(given, port.dtype)
-        for index in indices:
-            if index.input == position:
-                _check_range(where, array, index)
-        staged.append((port, to_storage(array, dtype, port.storage, where)))
+        try:
+            staged.append((port, _staged(position, port, given, indices)))
+        except InputError as error:
+            raise type(error)(f"{executable.name}, input {position}: {error}") from None
     return staged
+
+
+def _staged(
+    position: int, port: TensorPort, given: Input, indices: Sequence[IndexRange]
+) -> HostArray | GpuTensor | View:
+    if isinstance(given, (GpuTensor, View)):
+        if given.storage is not port.storage:
+            raise DtypeError(f"{given!r} holds {given.storage}, {port} takes {port.storage}")
+        return given
+    array, dtype = _host(given, port.dtype)
+    for index in indices:
+        if index.input == position:
+            _check_range(array, index)
+    return to_storage(array, dtype, port.storage)
 
 
 def upload(device: Device, buffers: Mapping[int, Buffer], staged: Sequence[Staged]) -> tuple[list[Copy], int]:
@@ -86,14 +93,15 @@ def _live_shape(executable: Executable, port: TensorPort, given: Input) -> Shape
     if isinstance(given, HostTensor):
         given = given.array
     shape = given.shape if isinstance(given, (np.ndarray, GpuTensor, View)) else ()
-    fits = len(shape) == len(port.shape_max) and all(
-        live <= most for live, most in zip(shape, port.shape_max, strict=True)
+    fits = shape == port.shape_max or (
+        len(shape) == len(port.shape_max)
+        and all(live <= most for live, most in zip(shape, port.shape_max, strict=True))
     )
     if not fits:
         raise ShapeError(
             f"{executable.name}: expected a shape up to {list(port.shape_max)}, got {list(shape)} for {port}"
         )
-    return tuple(int(size) for size in shape)
+    return shape
 
 
 def _integer(executable: Executable, source: Source, given: Input) -> int:
@@ -130,11 +138,10 @@ def _element(where: str, source: Source, given: Input) -> int:
     return int(array.reshape(())[()])
 
 
-def _check_range(where: str, array: HostArray, index: IndexRange) -> None:
+def _check_range(array: HostArray, index: IndexRange) -> None:
     if array.size == 0:
         return
     low, high = extremes(array)
     if low < index.low or high > index.high:
         wrong = low if low < index.low else high
-        what = f"index {wrong} of {index.operator} is outside {index.low} to {index.high}"
-        raise InputError(f"{where}: {what}")
+        raise InputError(f"index {wrong} of {index.operator} is outside {index.low} to {index.high}")

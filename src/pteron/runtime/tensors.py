@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,8 +75,9 @@ class View:
 
     def last_row(self) -> View:
         """The last of its rows."""
-        row = (1, *self.shape[-1:])
-        return replace(self, shape=row, offset=self.offset + self.nbytes - numel(row) * self.storage.itemsize)
+        width = self.shape[-1]
+        offset = self.offset + self.nbytes - width * self.storage.itemsize
+        return View(self.buffer, offset, (1, width), self.dtype, self.storage)
 
 
 class Fetch:
@@ -115,13 +116,13 @@ class HostResult:
         return self._array
 
 
-def to_storage(array: HostArray, dtype: DType, storage: Storage, what: str) -> HostArray:
+def to_storage(array: HostArray, dtype: DType, storage: Storage) -> HostArray:
     """A host array in the element type its GPU buffer has."""
     array = numbers(array, dtype)
     if dtype is DType.I64 and array.size:
         low, high = extremes(array)
         if low < _INT32_MIN or high > _INT32_MAX:
-            raise DtypeError(f"{what}: values beyond 32 bits, from {low} to {high}")
+            raise DtypeError(f"values beyond 32 bits, from {low} to {high}")
     return np.ascontiguousarray(array, storage.numpy)
 
 

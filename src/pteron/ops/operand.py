@@ -40,7 +40,7 @@ class Weight:
 
     constant: Constant
     shape: Shape
-    layout: str  # a name in LAYOUTS,
+    layout: str  # a name in PACKINGS,
     arguments: tuple[int | str, ...]  # and what that takes besides the elements
     count: int  # elements that it packs to
     storage: Storage
@@ -51,22 +51,22 @@ class Weight:
 
     def pack(self) -> HostArray:
         """What is uploaded."""
-        packed = LAYOUTS[self.layout](self.constant.numpy().reshape(self.shape), *self.arguments)
+        packed = PACKINGS[self.layout](self.constant.numpy().reshape(self.shape), *self.arguments)
         if packed.nbytes > self.bytes:
             raise ValueError(f"layout {self.layout} packs {self.shape} to more than {self.bytes} bytes")
         return packed
 
 
-LAYOUTS: dict[str, Callable[..., HostArray]] = {}
+PACKINGS: dict[str, Callable[..., HostArray]] = {}
 
 
-def layout(name: str) -> Callable[[Callable[..., HostArray]], Callable[..., HostArray]]:
+def packing(name: str) -> Callable[[Callable[..., HostArray]], Callable[..., HostArray]]:
     """Register a function from a constant's elements to what kernels read; `Operand.packed` names it."""
 
     def register(pack: Callable[..., HostArray]) -> Callable[..., HostArray]:
-        if name in LAYOUTS:
-            raise ValueError(f"layout {name} is defined twice")
-        LAYOUTS[name] = pack
+        if name in PACKINGS:
+            raise ValueError(f"packing {name} is defined twice")
+        PACKINGS[name] = pack
         return pack
 
     return register
@@ -140,12 +140,12 @@ def plain_weight(constant: Constant, storage: Storage) -> Weight:
     return Weight(constant, constant.shape, "plain", (str(storage),), numel(constant.shape), storage)
 
 
-@layout("plain")
+@packing("plain")
 def _plain(elements: HostArray, storage: str) -> HostArray:
     return elements.astype(Storage(storage).numpy)
 
 
-@layout("packed")
+@packing("packed")
 def _packed(elements: HostArray, layout: str) -> HostArray:
     """What was packed before, in the layout named."""
     return elements

@@ -6,7 +6,7 @@ import numpy as np
 
 from pteron.dtypes import Storage
 from pteron.ops import AnyInt, Operand, Weight, require
-from pteron.ops.operand import HostArray, layout
+from pteron.ops.operand import HostArray, packing
 
 
 def words_per_group(group_size: AnyInt) -> int:
@@ -31,11 +31,11 @@ def scales_by_row(scales: Operand, rows: int, groups: int) -> Weight:
     return scales.packed("scales by row", rows, groups, count=rows * groups, storage=Storage.F32)
 
 
-@layout("words")
+@packing("words")
 def _words(elements: HostArray) -> HostArray:
     return elements.reshape(-1).view(np.uint8)
 
 
-@layout("scales by row")
+@packing("scales by row")
 def _scales_by_row(elements: HostArray, rows: int, groups: int) -> HostArray:
     return np.ascontiguousarray(elements[:groups, :rows].T.astype(np.float32))

@@ -177,6 +177,17 @@ def test_reset_leaves_open_streams_alone(llm: LLM, right: dict[str, list[int]]) 
     assert llm.statistics.reused_tokens == 0
 
 
+def test_reset_frees_sequences_that_are_idle(llm: LLM, right: dict[str, list[int]]) -> None:
+    open_one = llm.generate(A, max_new_tokens=8, stop_ids=())
+    start = next(open_one).token
+    assert tokens(llm, B) == right["B"]
+    in_use = llm.model.device.buffer_bytes
+    llm.reset()
+    assert llm.model.device.buffer_bytes < in_use
+    assert [start, *(piece.token for piece in open_one)] == right["A"]
+    assert tokens(llm, B) == right["B"]
+
+
 def test_a_prefix_is_found_again(llm: LLM) -> None:
     tokens(llm, A)
     tokens(llm, B)

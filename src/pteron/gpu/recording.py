@@ -62,17 +62,6 @@ class Recording:
             replay = self._replays[states] = self._bound(states)
         return replay
 
-    def _bound(self, states: States | None) -> Replay:
-        bound = [
-            self._shared[index] if index in self._shared else self._bind(launch, states)
-            for index, launch in enumerate(self.plan.launches)
-        ]
-        steps = [
-            (pipeline._internal, group._internal, *launch.groups)
-            for (pipeline, group), launch in zip(bound, self.plan.launches, strict=True)
-        ]
-        return Replay(steps, [self._parameters, *bound])
-
     def refresh(self, numbers: Sequence[int]) -> bool:
         """Bring the live parameters up to date; whether anything had to be written."""
         if not self._live:
@@ -103,6 +92,18 @@ class Recording:
 
     def _filled(self, numbers: Sequence[int], count: int) -> bytes:
         return b"".join(block.fill(numbers).ljust(BLOCK_STRIDE, b"\0") for block in self.plan.blocks[:count])
+
+    def _bound(self, states: States | None) -> Replay:
+        """The steps with what sequences share, and what touches states bound anew."""
+        bound = [
+            self._shared[index] if index in self._shared else self._bind(launch, states)
+            for index, launch in enumerate(self.plan.launches)
+        ]
+        steps = [
+            (pipeline._internal, group._internal, *launch.groups)
+            for (pipeline, group), launch in zip(bound, self.plan.launches, strict=True)
+        ]
+        return Replay(steps, [self._parameters, *bound])
 
     def _bind(self, launch: Launch, states: States | None) -> tuple[Any, Any]:
         """The pipeline and bind group of a launch."""

@@ -69,6 +69,11 @@ class LanguageModel:
         self.position = 0
         self.tokens.clear()
 
+    def close(self) -> None:
+        """Free the cache, where it is this sequence's own and not the program's."""
+        if self._sequence is not None:
+            self._sequence.close()
+
     def prefill(self, ids: Sequence[int]) -> Logits:
         """Read tokens in chunks as long as the program takes; the logits after the last of them."""
         self.check_room(len(ids))

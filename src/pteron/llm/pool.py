@@ -65,11 +65,16 @@ class Pool:
             return lease
 
     def forget(self) -> None:
-        """Drop what idle sequences have read; streams that are open go on undisturbed."""
+        """Drop what idle sequences have read, and all of them but the first; streams that are open go on
+        undisturbed."""
         with self._lock:
-            for place in self._places:
+            first, *others = self._places
+            if first.is_free:
+                first.model.reset()
+            for place in others:
                 if place.is_free:
-                    place.model.reset()
+                    place.model.close()
+            self._places = [first, *(place for place in others if not place.is_free)]
 
     def close(self) -> None:
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 from io import BytesIO
 from pathlib import Path
@@ -81,6 +82,7 @@ def test_metadata(programs: Path) -> None:
 
 
 def test_metadata_takes_no_memory(programs: Path, device: pteron.Device) -> None:
+    gc.collect()  # what earlier tests left is not to be freed in between
     before = device.buffer_bytes
     program = Runtime.get().load_program(programs / "mlp_dynamic.pte")
     assert program.metadata("forward").input_tensor_meta(0).sizes() == (17, 7)

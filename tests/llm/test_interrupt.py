@@ -15,7 +15,10 @@ import pytest
 def test_generate_ends_cleanly(delay: float) -> None:
     command = [sys.executable, "-m", "pteron", "generate", "--model", "stories15m", "--prompt", "The cat"]
     with subprocess.Popen(
-        [*command, "--max-new-tokens", "240"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*command, "--max-new-tokens", "240"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     ) as process:
         assert process.stdout is not None
         process.stdout.read(20)  # the prompt and a few words: it is under way

@@ -1,9 +1,10 @@
 """Signatures: an operator's arguments by name and kind, read from a line such as
 
-    "self dim:ints? keepdim:bool dtype:any -> out"
+    "self dim:ints? keepdim:bool dtype:ignored -> out"
 
-A bare name is a tensor, `?` allows None, `!` marks a tensor that the operator changes in place. The
-names are the schema's; the exporter stores every argument by position, defaults included.
+A bare name is a tensor, `?` allows None, `!` marks a tensor that the operator changes in place; what is
+`ignored` may be anything, and the operator's functions do not see it. The names are the schema's; the
+exporter stores every argument by position, defaults included.
 """
 
 from __future__ import annotations
@@ -31,8 +32,13 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    inputs: tuple[Argument, ...]
+    arguments: tuple[Argument, ...]  # all that a node gives
     outputs: tuple[Argument, ...]
+
+    @property
+    def inputs(self) -> tuple[Argument, ...]:
+        """The arguments that the operator's functions take."""
+        return tuple(argument for argument in self.arguments if argument.kind != "ignored")
 
 
 class KindError(Exception):
@@ -61,7 +67,7 @@ def conform(argument: Argument, value: Value) -> Value:
 
     Exported graphs keep one value where 1 and 1.0 are equal, so an int may arrive as a float and the reverse.
     """
-    if value is None and (argument.optional or argument.kind == "any"):
+    if value is None and argument.optional:
         return None
     result = _CONFORM[argument.kind](value)
     if result is None:
@@ -108,7 +114,7 @@ _WORDS = {
     "bool": "a boolean",
     "str": "a string",
     "symint": "a SymInt",
-    "any": "anything",
+    "ignored": "anything",
 }
 _CONFORM: dict[str, Callable[[Value], Value]] = {
     "tensor": lambda value: value if isinstance(value, Tensor) else None,
@@ -121,5 +127,4 @@ _CONFORM: dict[str, Callable[[Value], Value]] = {
     "bool": lambda value: bool(value) if isinstance(value, (bool, int, float)) and value in (0, 1) else None,
     "str": lambda value: value if isinstance(value, str) else None,
     "symint": lambda value: value if isinstance(value, SymInt) else None,
-    "any": lambda value: value if value is not None else (),
 }

@@ -72,13 +72,15 @@ def _has(tensor: Tensor, dim: int, index: int) -> bool:
 def _bind(graph: Graph, node: Node) -> Call:
     operator = OPERATORS[node.name]
     signature = operator.signature
-    expected = len(signature.inputs) + 1
+    expected = len(signature.arguments) + 1
     if len(node.args) != expected:
         raise GraphError(f"{graph.name}, {node}: expected {expected} arguments, found {len(node.args)}")
     *inputs, output = node.args
     try:
         bound = tuple(
-            conform(argument, value) for argument, value in zip(signature.inputs, inputs, strict=True)
+            conform(argument, value)
+            for argument, value in zip(signature.arguments, inputs, strict=True)
+            if argument.kind != "ignored"
         )
     except KindError as error:
         raise GraphError(f"{graph.name}, {node}: {error}") from None

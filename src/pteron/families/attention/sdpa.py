@@ -39,7 +39,7 @@ def update_cache(value: Operand, cache: Operand, start_pos: AnyInt, out: Operand
 
 @op(
     "sdpa_with_kv_cache.default",
-    "query key value key_cache! value_cache! start_pos:int seq_len:any attn_mask? drpout_p:any "
+    "query key value key_cache! value_cache! start_pos:int seq_len:ignored attn_mask? drpout_p:ignored "
     "is_causal:bool scale:float? -> out",
     shape=same_shape,
 )
@@ -50,9 +50,7 @@ def sdpa_with_kv_cache(
     key_cache: Operand,
     value_cache: Operand,
     start_pos: AnyInt,
-    seq_len: object,
     attn_mask: Operand | None,
-    drpout_p: object,
     is_causal: bool,
     scale: float | None,
     out: Operand,
@@ -81,7 +79,7 @@ def sdpa_with_kv_cache(
 
 @op(
     "custom_sdpa.default",
-    "query key value start_pos:int attn_mask? drpout_p:any is_causal:bool scale:float? -> out",
+    "query key value start_pos:int attn_mask? drpout_p:ignored is_causal:bool scale:float? -> out",
     shape=same_shape,
 )
 def custom_sdpa(
@@ -90,7 +88,6 @@ def custom_sdpa(
     value: Operand,
     start_pos: AnyInt,
     attn_mask: Operand | None,
-    drpout_p: object,
     is_causal: bool,
     scale: float | None,
     out: Operand,

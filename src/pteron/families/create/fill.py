@@ -48,23 +48,21 @@ def _integer(number: AnyInt | float) -> AnyInt:
 
 # One number -------------------------------------------------------------------------------------
 
-_OPTIONS = "dtype:any layout:any device:any pin_memory:any"
+_OPTIONS = "dtype:ignored layout:ignored device:ignored pin_memory:ignored"
 
 
 def _sizes(size: Sequence[AnyInt], *_: object) -> Sequence[AnyInt]:
     return size
 
 
-def _numbered(first: object, number: AnyInt | float, *rest: object) -> Iterator[Dispatch]:
-    out = rest[-1]
-    assert isinstance(out, Operand)
+def _numbered(first: object, number: AnyInt | float, out: Operand) -> Iterator[Dispatch]:
     yield fill(out, number)
 
 
 define("aten.full.default", f"size:ints fill_value:number {_OPTIONS} -> out", shape=_sizes, compute=_numbered)
 define(
     "aten.full_like.default",
-    f"self fill_value:number {_OPTIONS} memory_format:any -> out",
+    f"self fill_value:number {_OPTIONS} memory_format:ignored -> out",
     shape=same_shape,
     compute=_numbered,
 )
@@ -73,13 +71,13 @@ define(
 def constant(name: str, number: int) -> None:
     """The operators `aten.NAME` and `aten.NAME_like`, which fill a tensor with one fixed number."""
 
-    def dispatches(*arguments: object) -> Iterator[Dispatch]:
-        return _numbered(None, number, *arguments)
+    def dispatches(like: object, out: Operand) -> Iterator[Dispatch]:
+        yield fill(out, number)
 
     define(f"aten.{name}.default", f"size:ints {_OPTIONS} -> out", shape=_sizes, compute=dispatches)
     define(
         f"aten.{name}_like.default",
-        f"self {_OPTIONS} memory_format:any -> out",
+        f"self {_OPTIONS} memory_format:ignored -> out",
         shape=same_shape,
         compute=dispatches,
     )
@@ -89,8 +87,8 @@ constant("ones", 1)
 constant("zeros", 0)
 
 
-def _scalar_tensor(number: AnyInt | float, *rest: object) -> Iterator[Dispatch]:
-    return _numbered(None, number, *rest)
+def _scalar_tensor(number: AnyInt | float, out: Operand) -> Iterator[Dispatch]:
+    yield fill(out, number)
 
 
 define(
@@ -118,7 +116,5 @@ def _arange_shape(*numbers: AnyInt | float) -> tuple[AnyInt, ...]:
 
 
 @op("aten.arange.start_step", f"start:number end:number step:number {_OPTIONS} -> out", shape=_arange_shape)
-def arange(start: AnyInt | float, end: object, step: AnyInt | float, *rest: object) -> Iterator[Dispatch]:
-    out = rest[-1]
-    assert isinstance(out, Operand)
+def arange(start: AnyInt | float, end: object, step: AnyInt | float, out: Operand) -> Iterator[Dispatch]:
     yield fill(out, start, step)

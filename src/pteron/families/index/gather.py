@@ -39,19 +39,17 @@ def _gather(
     )
 
 
-def _embedding_shape(weight: Operand, indices: Operand, *_: object) -> Shape:
+def _embedding_shape(weight: Operand, indices: Operand) -> Shape:
     require(weight.rank == 2, "weight must be a matrix", weight)
     return (*indices.shape, weight.shape[1])
 
 
 @op(
     "aten.embedding.default",
-    "weight indices padding_idx:any scale_grad_by_freq:any sparse:any -> out",
+    "weight indices padding_idx:ignored scale_grad_by_freq:ignored sparse:ignored -> out",
     shape=_embedding_shape,
 )
-def embedding(
-    weight: Operand, indices: Operand, padding_idx: object, by_freq: object, sparse: object, out: Operand
-) -> Iterator[Dispatch | Indices]:
+def embedding(weight: Operand, indices: Operand, out: Operand) -> Iterator[Dispatch | Indices]:
     return _gather(weight, 0, indices, out)
 
 
@@ -84,7 +82,7 @@ def index(x: Operand, indices: Sequence[Operand | None], out: Operand) -> Iterat
     return _gather(x, dim, picks, out, from_end=True)
 
 
-def _gather_shape(x: Operand, dim: int, index: Operand, sparse_grad: object) -> Shape:
+def _gather_shape(x: Operand, dim: int, index: Operand) -> Shape:
     at = axis(dim, max(x.rank, 1))
     fits = index.rank == x.rank and all(
         picked <= size for d, (picked, size) in enumerate(zip(index.shape, x.shape, strict=True)) if d != at
@@ -93,10 +91,8 @@ def _gather_shape(x: Operand, dim: int, index: Operand, sparse_grad: object) -> 
     return index.shape
 
 
-@op("aten.gather.default", "self dim:int index sparse_grad:any -> out", shape=_gather_shape)
-def gather(
-    x: Operand, dim: int, index: Operand, sparse_grad: object, out: Operand
-) -> Iterator[Dispatch | Indices]:
+@op("aten.gather.default", "self dim:int index sparse_grad:ignored -> out", shape=_gather_shape)
+def gather(x: Operand, dim: int, index: Operand, out: Operand) -> Iterator[Dispatch | Indices]:
     at = axis(dim, max(x.rank, 1))
     yield Indices(index, 0, (x.shape[at] if x.rank else 1) - 1)
     yield Dispatch(

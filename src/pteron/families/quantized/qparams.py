@@ -30,20 +30,17 @@ def _qparams_shapes(
 
 @op(
     "torchao.choose_qparams_affine.default",
-    "input mapping_type:str block_size:ints target_dtype:any quant_min:number? quant_max:number? eps:number? "
-    "scale_dtype:any zero_point_dtype:any keepdim:bool -> scale zero_point",
+    "input mapping_type:str block_size:ints target_dtype:ignored quant_min:number? quant_max:number? "
+    "eps:number? scale_dtype:ignored zero_point_dtype:ignored keepdim:bool -> scale zero_point",
     shape=_qparams_shapes,
 )
 def choose_qparams_affine(
     x: Operand,
     mapping_type: str,
     block_size: Sequence[AnyInt],
-    target_dtype: object,
     quant_min: float | None,
     quant_max: float | None,
     eps: float | None,
-    scale_dtype: object,
-    zero_point_dtype: object,
     keepdim: bool,
     scale: Operand,
     zero_point: Operand,

@@ -60,7 +60,7 @@ def reduction(
     define(name, signature, shape=_reduced_shape, compute=dispatches)
 
 
-_SUM = "self dim:ints? keepdim:bool dtype:any -> out"
+_SUM = "self dim:ints? keepdim:bool dtype:ignored -> out"
 _EXTREME = "self dim:ints keepdim:bool -> out"
 reduction("aten.sum.dim_IntList", _SUM)
 reduction("aten.mean.dim", _SUM, finish="total / f32(params.count)")

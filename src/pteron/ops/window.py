@@ -1,0 +1,90 @@
+"""Windows that slide over planes, as convolutions and pools use them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pteron.ops.requirement import require
+
+Pair: TypeAlias = tuple[int, int]  # along a plane's height, along its width
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The place (y, x) of a window covers the elements y · stride + i · dilation - padding, i < size."""
+
+    size: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+
+    @classmethod
+    def of(
+        cls,
+        size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0, 0),
+        dilation: Sequence[int] = (1, 1),
+    ) -> Window:
+        """A window by an operator's lists: one number stands for both dims, no stride for the size."""
+        window = cls(
+            _pair("a window", size),
+            _pair("stride", stride or size),
+            _pair("padding", padding),
+            _pair("dilation", dilation),
+        )
+        require(min(window.size + window.stride + window.dilation) > 0, f"{window} must be positive")
+        require(min(window.padding) >= 0, f"padding {list(padding)} must not be negative")
+        return window
+
+    @property
+    def reach(self) -> Pair:
+        """Elements from a window's first to its last, both counted."""
+        height, width = (
+            (size - 1) * dilation + 1 for size, dilation in zip(self.size, self.dilation, strict=True)
+        )
+        return height, width
+
+    def places(self, plane: Sequence[int], *, ceil: bool = False) -> Pair:
+        """How many places there are on a plane. With `ceil`, also those that only begin on it."""
+        height, width = (
+            _places(*along, ceil=ceil)
+            for along in zip(plane, self.reach, self.stride, self.padding, strict=True)
+        )
+        require(min(height, width) >= 0, f"{self} does not fit a plane of {list(plane)}")
+        return height, width
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """The window as members of a kernel's Params."""
+        names = {
+            "window": self.size,
+            "stride": self.stride,
+            "padding": self.padding,
+            "dilation": self.dilation,
+        }
+        return {
+            f"{name}_{along}": number
+            for name, pair in names.items()
+            for along, number in zip(("height", "width"), pair, strict=True)
+        }
+
+    def __str__(self) -> str:
+        return (
+            f"a window of {list(self.size)} with stride {list(self.stride)}, padding {list(self.padding)} "
+            f"and dilation {list(self.dilation)}"
+        )
+
+
+def _pair(what: str, numbers: Sequence[int]) -> Pair:
+    require(len(numbers) in (1, 2), f"{what} {list(numbers)} must be one number or two")
+    return int(numbers[0]), int(numbers[-1])
+
+
+def _places(plane: int, reach: int, stride: int, padding: int, *, ceil: bool) -> int:
+    room = plane + 2 * padding - reach + (stride - 1 if ceil else 0)
+    places = room // stride + 1 if room >= 0 else -1
+    # A place counts only where it begins on the plane or on the padding before it.
+    return places - 1 if ceil and (places - 1) * stride >= plane + padding else places

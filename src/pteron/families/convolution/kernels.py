@@ -24,6 +24,8 @@ TILED_DEPTH_MAX = 16384
 LANES_DEPTH_MAX = 4096
 DEPTHWISE_TAPS_MAX = 4096
 
+STEPS_LEAST = 4  # of a part
+
 _F32_MAX = 3.4028234663852886e38
 # Windows are laid down around the input's elements: an output is met by the taps that fall on it.
 _TRANSPOSED = {
@@ -36,6 +38,35 @@ _TRANSPOSED = {
   let inside = is_whole && row < params.height && column < params.width;
   return Meeting(select(0u, row * params.width + column, inside), inside);"""
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What a workgroup of convolution_tiled computes: its invocations' filters by pixels, rows by columns of
+    these."""
+
+    tall: int
+    wide: int
+    rows: int
+    columns: int
+
+    @property
+    def filters(self) -> int:
+        return self.tall * self.rows
+
+    @property
+    def pixels(self) -> int:
+        return self.wide * self.columns
+
+    @property
+    def declarations(self) -> dict[str, Any]:
+        workgroup = self.rows * self.columns
+        return {"TALL": self.tall, "WIDE": self.wide, "COLUMNS": self.columns, "WORKGROUP": workgroup}
+
+
+def tile_for(sizes: Geometry) -> Tile:
+    """The tile that suits a convolution."""
+    return Tile(4, 4, 16, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +103,16 @@ class Convolution:
 
     def _tiled(self, target: Target) -> Iterator[Dispatch]:
         sizes = self.sizes
-        tiles = sizes.groups * -(-sizes.filters // 64) * -(-sizes.pixels // 64)
+        tile = tile_for(sizes)
+        tiles = sizes.groups * -(-sizes.filters // tile.filters) * -(-sizes.pixels // tile.pixels)
         steps = -(-sizes.depth // STEP)
-        wanted = max(1, min(-(-WORKGROUPS_WANTED // tiles), steps // 4))
+        wanted = max(1, min(-(-WORKGROUPS_WANTED // tiles), steps // STEPS_LEAST))
         steps_max = -(-steps // wanted)
         if target.loop_max:
             steps_max = min(steps_max, TILED_DEPTH_MAX // STEP)
         parts, span = split(steps, max(1, steps_max))
         groups = row_groups(target, {"ROWS": 1}, parts * tiles)
-        yield from self._in_parts("convolution_tiled", {}, parts, STEP * span, groups=groups)
+        yield from self._in_parts("convolution_tiled", tile.declarations, parts, STEP * span, groups=groups)
 
     def _at_once(self, name: str, declarations: dict[str, Any], **grid: Any) -> Dispatch:
         """A dispatch of a kernel that takes a sum as a whole."""

@@ -27,10 +27,14 @@ fn outer(rows: vec4<f32>, columns: vec4<f32>) -> mat4x4<f32> {
   return mat4x4(rows.x * columns, rows.y * columns, rows.z * columns, rows.w * columns);
 }
 
+// A division by multiplication: exact for numbers up to QUOTIENT_MAX, which planning keeps to.
+fn quotient(number: u32, reciprocal: f32) -> u32 { return u32((f32(number) + 0.5) * reciprocal); }
+
 // The input under the channels of one quad of k: zeros where the tap meets nothing or k is at its end.
 fn load_quad(first_plane: u32, pixel: Pixel, k_quad: u32, inside: bool) -> vec4<f32> {
-  let tap = k_quad / params.quads;
-  let met = meet(pixel, tap / params.window_width, tap % params.window_width);
+  let tap = quotient(k_quad, params.quads_reciprocal);
+  let tap_y = quotient(tap, params.width_reciprocal);
+  let met = meet(pixel, tap_y, tap - tap_y * params.window_width);
   let channels = vec4((k_quad - tap * params.quads) * 4u) + vec4(0u, 1u, 2u, 3u);
   let there = select(vec4(false), channels < vec4(params.channels), inside && met.inside);
   let at = select(vec4(0u), (first_plane + channels) * (params.height * params.width) + met.index, there);

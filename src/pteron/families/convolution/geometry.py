@@ -59,7 +59,7 @@ class Geometry:
         return self.batch * height * width
 
     @property
-    def parameters(self) -> dict[str, int]:
+    def parameters(self) -> dict[str, int | float]:
         """The members of a kernel's Params that these sizes decide."""
         return self.window.parameters | {
             "batch": self.batch,
@@ -72,6 +72,8 @@ class Geometry:
             "width": self.plane[1],
             "out_height": self.out_plane[0],
             "out_width": self.out_plane[1],
+            "quads_reciprocal": 1 / max(self.quads, 1),
+            "width_reciprocal": 1 / self.window.size[1],
         }
 
 

@@ -16,7 +16,7 @@ kernel = Kernels(__name__)
 PIXELS_FEW = 8  # up to here invocations share an output, not a tile of them
 FILTERS_THIN = 8  # of a group: too few to fill a tile
 STEP = 16  # of k, in convolution_tiled
-WORKGROUPS_WANTED = 256  # of convolution_tiled, to fill a large GPU: shallower parts make more of them
+WORKGROUPS_WANTED = 528  # of convolution_tiled, to fill a large GPU: shallower parts make more of them
 
 # How much an invocation may walk before an adapter ends its loops (Target.loop_max).
 DIRECT_DEPTH_MAX = 8192
@@ -65,8 +65,10 @@ class Tile:
 
 
 def tile_for(sizes: Geometry) -> Tile:
-    """The tile that suits a convolution."""
-    return Tile(4, 4, 16, 16)
+    """A small tile, so that many workgroups share the work; a larger one where there are plenty anyway."""
+    large = Tile(8, 4, 8, 16)
+    tiles = sizes.groups * -(-sizes.filters // large.filters) * -(-sizes.pixels // large.pixels)
+    return large if tiles >= WORKGROUPS_WANTED else Tile(4, 4, 8, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,11 @@ class Convolution:
         is_constant = isinstance(self.weight.buffer, Weight)
         is_few = sizes.pixels <= PIXELS_FEW and sizes.terms <= layout["LANES"] * LANES_DEPTH_MAX
         if is_constant and sizes.channels == 1 and sizes.taps <= DEPTHWISE_TAPS_MAX:
-            yield self._at_once("convolution_depthwise", {"WIDE": wide}, threads=strips * sizes.rows)
+            taps = dict(zip(("TAPS_Y", "TAPS_X"), sizes.window.size, strict=True))
+            several = 4 if target.is_cpu else 2 if sizes.pixels >= 512 and sizes.taps <= 9 else 1
+            across, folds, _ = row_groups(target, {"ROWS": 1}, sizes.rows)
+            groups = -(-sizes.pixels // (64 * several)), across, folds
+            yield self._at_once("convolution_depthwise", {"WIDE": several, **taps}, groups=groups)
         elif is_constant and is_few and not target.is_cpu:
             yield self._at_once("convolution_lanes", layout, groups=row_groups(target, layout, outputs))
         elif target.is_cpu or sizes.filters <= FILTERS_THIN:

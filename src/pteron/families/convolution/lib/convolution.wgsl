@@ -34,6 +34,8 @@ struct Params {
   dilation_width: u32,
   parts: u32,
   span: u32,
+  quads_reciprocal: f32,
+  width_reciprocal: f32, // of the window
   low: f32,
   high: f32,
 }

@@ -1,0 +1,23 @@
+"""Measured cases (measured_cases.py) of the kernels that quantise, dequantise and compute in int8."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from arguments import tensor, weight
+from test_quantized_affine import DECOMPOSED, eager
+
+
+def quantized_cases(case: Callable[..., Any]) -> list[Any]:
+    """The cases, as `case` makes them."""
+    scales, zeros = weight(3, low=0.01, high=0.1), weight(3, dtype="i32", low=0, high=9)
+    return [
+        case(
+            f"{DECOMPOSED}quantize_per_channel.default",
+            *(tensor("S", 3, 5), scales, zeros, 1, -128, 127, "i8"),
+            oracle=eager("quantize_per_channel"),
+            out="i8",
+            kernels="affine reciprocals",
+        ),
+    ]

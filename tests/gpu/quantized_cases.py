@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from arguments import tensor, weight
+from test_quantized import EMBEDDING_4BIT, embedding_4bit
 from test_quantized_affine import DECOMPOSED, eager
 
 
@@ -19,5 +20,12 @@ def quantized_cases(case: Callable[..., Any]) -> list[Any]:
             oracle=eager("quantize_per_channel"),
             out="i8",
             kernels="affine reciprocals",
+        ),
+        case(
+            EMBEDDING_4BIT,
+            *(weight(11, 7, dtype="u8", low=0, high=255), weight(11, 2), None, -8, 7),
+            *(tensor("S", dtype="i64", low=0, high=10), None),
+            oracle=embedding_4bit,
+            kernels="embedding_4bit",
         ),
     ]

@@ -15,6 +15,7 @@ from pteron.families import (
     reduce,
     rope,
     symint,
+    training,
 )
 
 __all__ = [
@@ -29,4 +30,5 @@ __all__ = [
     "reduce",
     "rope",
     "symint",
+    "training",
 ]

@@ -15,6 +15,19 @@ from test_norm import _rms_norm
 from test_quantized import LINEAR, linear, packed, scales
 from test_resample import nearest, priors
 from test_rope import ROPE_HF, _rope_hf
+from test_training import (
+    INPUT_GRADIENT,
+    LOSS,
+    RATES,
+    REQUANTIZE,
+    STEP,
+    WEIGHT_GRADIENT,
+    adamw,
+    cross_entropy,
+    input_gradient,
+    requantized,
+    weight_gradient,
+)
 
 from pteron.llm.sampling import Sampling
 from pteron.ops import Target
@@ -68,6 +81,14 @@ def convolution(
     arguments = tensor("S", channels, size, size), weight(filters, channels // groups, 3, 3), weight(filters)
     numbers = numbers_of_convolution(stride=2, padding=1, groups=groups)
     return case(CONVOLUTION, *arguments, *numbers, kernels=kernels, on=on)
+
+
+def input_product(rows: tuple[int, ...], kernels: str, on: str) -> Case:
+    weights = weight(values=packed(131, 72), dtype="u8"), weight(3, 132, low=0.01, high=0.2)
+    x = tensor("M", 131, low=-1, high=1)
+    return case(
+        INPUT_GRADIENT, x, *weights, 32, kernels=kernels, on=(on,), oracle=input_gradient, live={"M": rows}
+    )
 
 
 CASES = [
@@ -210,6 +231,28 @@ CASES = [
     product((5, 1), "matmul_thread matmul_merge", "software", DEEP),
     product_q4((3, 1), "q4_thread q4_merge", "software", 80_000, 5),
     *quantized_cases(case),
+    case(
+        LOSS,
+        *(tensor("S", 13), tensor("S", dtype="i64", low=-1, high=12), 3.0),
+        kernels="cross_entropy",
+        oracle=cross_entropy,
+    ),
+    case(WEIGHT_GRADIENT, tensor("S", 67), tensor("S", 5), kernels="", oracle=weight_gradient),
+    input_product((67, 1, 33), "matmul_thread", "software"),
+    input_product((67, 3, 33), "matmul_tiled matmul_thread", "hardware"),
+    case(
+        STEP,
+        *(tensor("S", 5), tensor("S", 5), tensor("S", 5, low=0), tensor("S", 5), *RATES),
+        kernels="adamw_step",
+        oracle=adamw,
+    ),
+    case(
+        REQUANTIZE,
+        *(tensor("S", 67), weight(3, 8, low=0.1), 32),
+        kernels="q4_requant",
+        oracle=requantized,
+        out="u8",
+    ),
     attention(6, True, "attention_scores attention_values", "software"),
     attention(64, True, "attention_tiled attention_split attention_merge", "hardware"),
     attention(12, False, "attention_tiled attention_split attention_merge", "hardware"),

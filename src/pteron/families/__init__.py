@@ -18,6 +18,7 @@ from pteron.families import (
     resample,
     rope,
     symint,
+    training,
 )
 
 __all__ = [
@@ -35,4 +36,5 @@ __all__ = [
     "resample",
     "rope",
     "symint",
+    "training",
 ]

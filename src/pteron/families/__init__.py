@@ -11,8 +11,10 @@ from pteron.families import (
     layout,
     linear,
     norm,
+    pool,
     quantized,
     reduce,
+    resample,
     rope,
     symint,
 )
@@ -25,8 +27,10 @@ __all__ = [
     "layout",
     "linear",
     "norm",
+    "pool",
     "quantized",
     "reduce",
+    "resample",
     "rope",
     "symint",
 ]

@@ -7,6 +7,7 @@ from typing import Any
 
 from arguments import Argument, Symbol, tensor, weight
 from check import check_op
+from quantized_cases import quantized_cases
 from test_attention import CACHED, CHUNKS, CachedAttention, cached
 from test_norm import _rms_norm
 from test_quantized import LINEAR, linear, packed, scales
@@ -181,6 +182,7 @@ CASES = [
     product_q4((67, 33), "q4_tiled", "hardware"),
     product((5, 1), "matmul_thread matmul_merge", "software", DEEP),
     product_q4((3, 1), "q4_thread q4_merge", "software", 80_000, 5),
+    *quantized_cases(case),
     attention(6, True, "attention_scores attention_values", "software"),
     attention(64, True, "attention_tiled attention_split attention_merge", "hardware"),
     attention(12, False, "attention_tiled attention_split attention_merge", "hardware"),

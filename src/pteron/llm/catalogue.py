@@ -8,7 +8,6 @@ Out: a folder as `pteron export llm` makes it. The cache is ~/.cache/pteron, or 
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pteron.errors import InputError, PteronError
+from pteron.export.cache import cache_folder
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,6 @@ BUNDLED = {"stories15m": Path(__file__).parents[1] / "models" / "stories15m"}
 def names() -> list[str]:
     """The models that `fetch` knows."""
     return sorted([*SOURCES, *BUNDLED])
-
-
-def cache_folder() -> Path:
-    """Where fetched models are kept."""
-    return Path(os.environ.get("PTERON_CACHE") or Path.home() / ".cache" / "pteron")
 
 
 def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Path:

@@ -94,7 +94,7 @@ class EfficientNet(nn.Module):
         for block in self.blocks:
             x = block(x)
         x = functional.relu6(self.bn1(self.conv_head(x)))
-        return self.fc(x.mean((2, 3)))
+        return self.fc(x.mean((2, 3), keepdim=True).flatten(1))
 
 
 def trained(progress=print):

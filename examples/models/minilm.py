@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2: the tokens [1, S] of a sentence in, its meaning as a vector [1, 384] of length one out.
+"""all-MiniLM-L6-v2: the tokens [S] of a sentence in, its meaning as a vector [1, 384] of length one out.
 
 A BERT of six layers (Devlin et al., 2018) whose last states are averaged (Reimers and Gurevych, 2019).
 """
@@ -6,6 +6,7 @@ A BERT of six layers (Devlin et al., 2018) whose last states are averaged (Reime
 # mypy: ignore-errors
 # (torch is untyped to mypy: a strict reading of model classes says nothing)
 
+import torch
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
@@ -57,14 +58,14 @@ class Layer(nn.Module):
 
     def forward(self, x):
         query, key, value = (self.split(project(x)) for project in (self.query, self.key, self.value))
-        scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
-        mixed = (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)
+        scores = torch.bmm(query, key.transpose(1, 2)) * query.shape[-1] ** -0.5
+        mixed = torch.bmm(scores.softmax(-1), value).transpose(0, 1).flatten(1)
         x = self.mix_norm(x + self.mix(mixed))
         return self.narrow_norm(x + self.narrow(functional.gelu(self.widen(x))))
 
     def split(self, x):
-        """[1, S, width] -> [1, heads, S, width / heads]."""
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        """[S, width] -> [heads, S, width / heads]."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(0, 1)
 
 
 class MiniLM(nn.Module):
@@ -76,11 +77,11 @@ class MiniLM(nn.Module):
         self.layers = nn.ModuleList(Layer(width, heads, wide) for _ in range(layers))
 
     def forward(self, tokens):
-        positions = self.positions.weight[: tokens.shape[1]]
+        positions = self.positions.weight[: tokens.shape[0]]
         x = self.norm(self.words(tokens) + positions + self.kinds.weight[0])
         for layer in self.layers:
             x = layer(x)
-        meaning = x.mean(1)
+        meaning = x.mean(0, keepdim=True)
         return meaning / meaning.pow(2).sum(-1, keepdim=True).sqrt()
 
 

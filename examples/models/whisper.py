@@ -46,18 +46,19 @@ class Attention(nn.Module):
         self.key = nn.Linear(width, width, bias=False)
 
     def remember(self, x):
-        """Keys and values of x, [1, heads, S, width / heads] each."""
+        """Keys and values of x, [heads, S, width / heads] each."""
         return self.split(self.key(x)), self.split(self.value(x))
 
     def forward(self, x, keys, values, mask=None):
         query = self.split(self.query(x))
-        scores = query @ keys.transpose(-1, -2) * query.shape[-1] ** -0.5
+        scores = torch.bmm(query, keys.transpose(1, 2)) * query.shape[-1] ** -0.5
         if mask is not None:
             scores = scores + mask
-        return self.out((scores.softmax(-1) @ values).transpose(1, 2).flatten(2))
+        return self.out(torch.bmm(scores.softmax(-1), values).transpose(0, 1).flatten(1))
 
     def split(self, x):
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        """[S, width] -> [heads, S, width / heads]."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(0, 1)
 
 
 class Block(nn.Module):
@@ -75,7 +76,7 @@ class Block(nn.Module):
 
 class Encoder(nn.Module):
     """A spectrogram [1, bands, 2 * sound_positions] in; out, for each layer of the decoder, the keys and the
-    values of the sound, [1, heads, sound_positions, width / heads] each."""
+    values of the sound, [heads, sound_positions, width / heads] each."""
 
     def __init__(self, sizes):
         super().__init__()
@@ -88,7 +89,7 @@ class Encoder(nn.Module):
 
     def forward(self, spectrogram):
         x = functional.gelu(self.conv2(functional.gelu(self.conv1(spectrogram))))
-        x = x.transpose(1, 2) + self.positional_embedding
+        x = x[0].transpose(0, 1) + self.positional_embedding
         for block in self.blocks:
             normal = block.attn_ln(x)
             x = x + block.attn(normal, *block.attn.remember(normal))
@@ -98,8 +99,8 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """One token [1, 1], its position [1], what `Encoder` gave, and the keys and values of the text so far
-    ([1, heads, text_positions, width / heads] for each layer, as `silence` has them at the beginning) in;
+    """One token [1], its position [1], what `Encoder` gave, and the keys and values of the text so far
+    ([heads, text_positions, width / heads] for each layer, as `silence` has them at the beginning) in;
     scores [1, vocabulary] of the next token and the longer keys and values out."""
 
     def __init__(self, sizes):
@@ -109,12 +110,15 @@ class Decoder(nn.Module):
         self.positional_embedding = nn.Parameter(torch.zeros(sizes.text_positions, sizes.width))
         self.blocks = nn.ModuleList(Block(sizes, hears=True) for _ in range(sizes.layers))
         self.ln = nn.LayerNorm(sizes.width)
-        self.register_buffer("places", torch.arange(sizes.text_positions), persistent=False)
+        places = torch.arange(sizes.text_positions)
+        future = torch.where(places > places[:, None], -1e9, 0.0)  # [p, q]: what p may not see of q
+        self.register_buffer("places", places, persistent=False)
+        self.register_buffer("future", future, persistent=False)
 
     def forward(self, token, position, *memories):
         sound, text = memories[: 2 * self.layers], memories[2 * self.layers :]
         is_here = (self.places == position)[:, None]
-        mask = torch.where(self.places <= position, 0.0, -1e9)
+        mask = functional.embedding(position, self.future)
         x = self.token_embedding(token) + functional.embedding(position, self.positional_embedding)
         longer = []
         for index, block in enumerate(self.blocks):
@@ -125,13 +129,13 @@ class Decoder(nn.Module):
             x = x + block.cross_attn(block.cross_attn_ln(x), *sound[2 * index : 2 * index + 2])
             x = x + block.mlp(block.mlp_ln(x))
             longer += kept
-        scores = functional.linear(self.ln(x)[:, 0], self.token_embedding.weight)
+        scores = functional.linear(self.ln(x), self.token_embedding.weight)
         return scores, *longer
 
 
 def silence(sizes):
     """The keys and values of no text."""
-    shape = (1, sizes.heads, sizes.text_positions, sizes.width // sizes.heads)
+    shape = (sizes.heads, sizes.text_positions, sizes.width // sizes.heads)
     return tuple(torch.zeros(shape) for _ in range(2 * sizes.layers))
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from arguments import Argument, Symbol, tensor, weight
 from check import check_op
 from test_attention import CACHED, CHUNKS, CachedAttention, cached
+from test_convolution import CONVOLUTION
+from test_convolution import numbers as numbers_of_convolution
 from test_norm import _rms_norm
 from test_quantized import LINEAR, linear, packed, scales
 from test_rope import ROPE_HF, _rope_hf
@@ -56,6 +58,14 @@ def product_q4(rows: tuple[int, ...], kernels: str, on: str, depth: int = 100, c
     weights = weight(values=packed(columns, depth), dtype="u8"), scales(depth, 32, columns)
     x, bias = tensor("M", depth, low=-1, high=1), weight(-(-columns // 4) * 4)
     return case(LINEAR, x, *weights, 32, bias, kernels=kernels, on=(on,), oracle=linear, live={"M": rows})
+
+
+def convolution(
+    channels: int, filters: int, kernels: str, on: tuple[str, ...] = EITHER, groups: int = 1, size: int = 7
+) -> Case:
+    arguments = tensor("S", channels, size, size), weight(filters, channels // groups, 3, 3), weight(filters)
+    numbers = numbers_of_convolution(stride=2, padding=1, groups=groups)
+    return case(CONVOLUTION, *arguments, *numbers, kernels=kernels, on=on)
 
 
 CASES = [
@@ -119,6 +129,23 @@ CASES = [
     product((67, 1, 33), "matmul_thread", "software"),
     product((3, 1, 2), "matvec", "hardware", LONG),
     product((67, 33), "matmul_tiled", "hardware"),
+    convolution(5, 13, "convolution_direct", ("software",)),
+    convolution(5, 67, "convolution_tiled", ("hardware",)),
+    convolution(10, 10, "convolution_direct", ("hardware",), groups=2),
+    convolution(6, 12, "convolution_depthwise", groups=6),
+    convolution(67, 5, "convolution_lanes", ("hardware",), size=1),
+    convolution(1031, 9, "convolution_direct convolution_merge", ("software",), size=3),
+    convolution(257, 67, "convolution_tiled convolution_merge", ("hardware",)),
+    case(
+        CONVOLUTION,
+        *(tensor("S", 5, 7, 7), tensor(13, 5, 3, 3), None, *numbers_of_convolution(extra=None)),
+        kernels="convolution_pack",
+    ),
+    case(
+        CONVOLUTION,
+        *(tensor("S", 5, 7, 7), weight(5, 13, 3, 3), None, *numbers_of_convolution(extra=1, stride=2)),
+        kernels="",
+    ),
     case("aten.bmm.default", tensor(3, "S", 5), tensor(3, 5, 13), kernels=""),
     product_q4((67, 1, 33), "q4_thread", "software"),
     product_q4((3, 1, 2), "q4_matvec", "hardware", 324),

@@ -5,6 +5,7 @@ Importing this package registers every operator that a file may call: each famil
 
 from pteron.families import (
     attention,
+    convolution,
     create,
     elementwise,
     index,
@@ -19,6 +20,7 @@ from pteron.families import (
 
 __all__ = [
     "attention",
+    "convolution",
     "create",
     "elementwise",
     "index",

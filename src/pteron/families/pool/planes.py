@@ -7,7 +7,7 @@ from typing import Any
 from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops import Operand, require
-from pteron.ops.window import Pair, Window
+from pteron.ops.window import Window
 
 # Elements that one invocation gathers. A larger window is pooled along the width, then along the height: that
 # keeps loops short, takes fewer loads where windows overlap, and gives more invocations to few windows.
@@ -32,19 +32,10 @@ def covers_plane(x: Operand, window: Window) -> bool:
 
 def halves(window: Window) -> tuple[Window, Window]:
     """The window as one along the width and one along the height."""
-
-    def keep(pair: Pair, kept: int, other: int) -> Pair:
-        return (pair[0], other) if kept == 0 else (other, pair[1])
-
-    along_height, along_width = (
-        Window(
-            size=keep(window.size, kept, 1),
-            stride=keep(window.stride, kept, 1),
-            padding=keep(window.padding, kept, 0),
-            dilation=keep(window.dilation, kept, 1),
-        )
-        for kept in (0, 1)
-    )
+    (height, width), (down, right) = window.size, window.stride
+    (above, left), (rows, columns) = window.padding, window.dilation
+    along_width = Window((1, width), (1, right), (0, left), (1, columns))
+    along_height = Window((height, 1), (down, 1), (above, 0), (rows, 1))
     return along_width, along_height
 
 

@@ -20,9 +20,7 @@ def pooled_shape(x: Operand, window: Window, ceil_mode: bool) -> Shape:
     require(0 not in x.shape[-3:], "pools take planes and channels that are not empty", x)
     half = all(2 * padding <= reach for padding, reach in zip(window.padding, window.reach, strict=True))
     require(half, f"{window}: padding must be at most half of what a window reaches", x)
-    height, width = window.places(x.shape[-2:], ceil=ceil_mode)
-    require(height > 0 and width > 0, f"{window} has no place", x)
-    return (*x.shape[:-2], height, width)
+    return (*x.shape[:-2], *window.places(x.shape[-2:], ceil=ceil_mode))
 
 
 def covers_plane(x: Operand, window: Window) -> bool:

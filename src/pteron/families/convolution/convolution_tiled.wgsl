@@ -1,5 +1,5 @@
 //! use convolution
-//! loops: (ceil(span, STEP) + 1) * (1 + 2 * X_LOADS + 2 * W_LOADS + STEP) + 80
+//! loops: (ceil(span, STEP) + 1) * (1 + STEP) + 80
 //! extent weights: group_count * window_height * window_width * quads * 16 * filter_quads
 // A convolution (lib/convolution.wgsl) as a matrix product. A workgroup computes a tile of FILTERS by PIXELS
 // outputs, TALL by WIDE each invocation. Weights and input come through workgroup memory, STEP of k at a time,
@@ -13,9 +13,7 @@ const TALL = 4u; // filters per invocation, 4 or 8
 const WIDE = 4u; // pixels per invocation, 4 or 8
 const FILTERS = TALL * ROWS;
 const PIXELS = WIDE * COLUMNS; // divides WORKGROUP
-const STEP = 16u;
-const X_LOADS = STEP / 4u * PIXELS / WORKGROUP; // quads of channels that an invocation brings per step
-const W_LOADS = STEP * FILTERS / 4u / WORKGROUP; // quads of filters
+const STEP = 16u; // an invocation brings two quads of channels and two quads of filters for each
 
 @group(0) @binding(1) var<storage, read> weights: array<vec4<W>>;
 
@@ -39,6 +37,18 @@ fn load_quad(first_plane: u32, pixel: Pixel, k_quad: u32, inside: bool) -> vec4<
   let there = select(vec4(false), channels < vec4(params.channels), inside && met.inside);
   let at = select(vec4(0u), (first_plane + channels) * (params.height * params.width) + met.index, there);
   return select(vec4(0.0), vec4(f32(source[at.x]), f32(source[at.y]), f32(source[at.z]), f32(source[at.w])), there);
+}
+
+fn load_filters(k: u32, filter_quad: u32) -> vec4<f32> {
+  return vec4<f32>(weights[k * params.filter_quads + filter_quad]);
+}
+
+fn store_quad(quad: u32, pixel: u32, channels: vec4<f32>) {
+  let at = quad * PIXELS + pixel / 4u;
+  x_tile[at][pixel % 4u] = channels.x;
+  x_tile[at + PIXELS / 4u][pixel % 4u] = channels.y;
+  x_tile[at + PIXELS / 2u][pixel % 4u] = channels.z;
+  x_tile[at + PIXELS / 4u * 3u][pixel % 4u] = channels.w;
 }
 
 fn store_block(part: u32, group_index: u32, first_filter: u32, first_pixel: u32, block: mat4x4<f32>) {
@@ -78,8 +88,14 @@ fn main(
   let pixel = pixel_at(select(0u, pixel_brought, is_pixel));
   let first_plane = (pixel.image * params.group_count + group_index) * params.channels;
   let filter_brought = min(filter_base / 4u + local % (FILTERS / 4u), params.filter_quads - 1u);
-  var x_next = array<vec4<f32>, X_LOADS>();
-  var w_next = array<vec4<f32>, W_LOADS>();
+  let x_own = local / PIXELS; // its first quad of a step's channels, and how many come before the second
+  let x_apart = WORKGROUP / PIXELS;
+  let w_own = local / (FILTERS / 4u); // the same of k, for its filters
+  let w_apart = WORKGROUP / (FILTERS / 4u);
+  var x_first = vec4<f32>();
+  var x_second = vec4<f32>();
+  var w_first = vec4<f32>();
+  var w_second = vec4<f32>();
 
   let row = local / COLUMNS; // its quad of the tile's filters; the second, where TALL is 8, is ROWS further
   let column = local % COLUMNS; // its quad of the tile's pixels
@@ -89,14 +105,11 @@ fn main(
   var across = mat4x4<f32>();
   for (var k_next = k_first; k_next < k_end + STEP; k_next += STEP) {
     if (k_next < k_end) {
-      for (var i = 0u; i < X_LOADS; i++) {
-        let k = k_next + 4u * (local / PIXELS + i * (WORKGROUP / PIXELS));
-        x_next[i] = load_quad(first_plane, pixel, min(k, k_end - 4u) / 4u, is_pixel && k < k_end);
-      }
-      for (var i = 0u; i < W_LOADS; i++) {
-        let k = min(k_next + (local + i * WORKGROUP) / (FILTERS / 4u), k_end - 1u);
-        w_next[i] = vec4<f32>(weights[(group_index * depth + k) * params.filter_quads + filter_brought]);
-      }
+      let quad = k_next / 4u + x_own;
+      x_first = load_quad(first_plane, pixel, quad, is_pixel && quad * 4u < k_end);
+      x_second = load_quad(first_plane, pixel, quad + x_apart, is_pixel && (quad + x_apart) * 4u < k_end);
+      w_first = load_filters(group_index * depth + min(k_next + w_own, k_end - 1u), filter_brought);
+      w_second = load_filters(group_index * depth + min(k_next + w_own + w_apart, k_end - 1u), filter_brought);
     }
     if (k_next > k_first) {
       for (var k = 0u; k < STEP; k++) {
@@ -112,14 +125,10 @@ fn main(
       }
     }
     workgroupBarrier();
-    for (var i = 0u; i < X_LOADS; i++) {
-      let at = (local / PIXELS + i * (WORKGROUP / PIXELS)) * PIXELS + local % PIXELS / 4u;
-      x_tile[at][local % 4u] = x_next[i].x;
-      x_tile[at + PIXELS / 4u][local % 4u] = x_next[i].y;
-      x_tile[at + PIXELS / 2u][local % 4u] = x_next[i].z;
-      x_tile[at + PIXELS / 4u * 3u][local % 4u] = x_next[i].w;
-    }
-    for (var i = 0u; i < W_LOADS; i++) { w_tile[local + i * WORKGROUP] = w_next[i]; }
+    store_quad(x_own, local % PIXELS, x_first);
+    store_quad(x_own + x_apart, local % PIXELS, x_second);
+    w_tile[local] = w_first;
+    w_tile[local + WORKGROUP] = w_second;
     workgroupBarrier();
   }
   let filter_own = filter_base + row * 4u;

@@ -8,6 +8,7 @@ from pteron.dtypes import DType
 from pteron.families.linear.product import Product
 from pteron.families.quantized.packing import packed_words
 from pteron.graph import Shape
+from pteron.graph.values import numel
 from pteron.ops import AnyInt, Dispatch, Operand, Target, Weight, op, require
 
 
@@ -18,10 +19,7 @@ def _weight_shape(d_out: Operand, x: Operand) -> Shape:
 
 
 def _rows(x: Operand) -> int:
-    rows = 1
-    for size in x.shape[:-1]:
-        rows *= size
-    return rows
+    return numel(x.shape[:-1])
 
 
 @op("et_vk.linear_dW.default", "d_out x -> out", shape=_weight_shape)

@@ -14,6 +14,8 @@ const WIDE = 4u; // pixels per invocation, 4 or 8
 const FILTERS = TALL * ROWS;
 const PIXELS = WIDE * COLUMNS; // divides WORKGROUP
 const STEP = 16u; // an invocation brings two quads of channels and two quads of filters for each
+const WHOLE_STEPS = false; // whether all of a step's channels belong to one tap
+const WHOLE_QUADS = false; // whether the channels of a group fill their quads
 
 @group(0) @binding(1) var<storage, read> weights: array<vec4<W>>;
 
@@ -28,13 +30,15 @@ fn outer(rows: vec4<f32>, columns: vec4<f32>) -> mat4x4<f32> {
 // A division by multiplication: exact for numbers up to QUOTIENT_MAX, which planning keeps to.
 fn quotient(number: u32, reciprocal: f32) -> u32 { return u32((f32(number) + 0.5) * reciprocal); }
 
-// The input under the channels of one quad of k: zeros where the tap meets nothing or k is at its end.
-fn load_quad(first_plane: u32, pixel: Pixel, k_quad: u32, inside: bool) -> vec4<f32> {
-  let tap = quotient(k_quad, params.quads_reciprocal);
+// The input under one quad of a step's channels: zeros where the tap meets nothing or k is at its end.
+fn load_quad(first_plane: u32, pixel: Pixel, step_quad: u32, k_quad: u32, inside: bool) -> vec4<f32> {
+  let tap = quotient(select(k_quad, step_quad, WHOLE_STEPS), params.quads_reciprocal);
   let tap_y = quotient(tap, params.width_reciprocal);
   let met = meet(pixel, tap_y, tap - tap_y * params.window_width);
-  let channels = vec4((k_quad - tap * params.quads) * 4u) + vec4(0u, 1u, 2u, 3u);
-  let there = select(vec4(false), channels < vec4(params.channels), inside && met.inside);
+  let channel = (k_quad - tap * params.quads) * 4u;
+  let channels = vec4(channel) + vec4(0u, 1u, 2u, 3u);
+  var there = vec4(inside && met.inside && channel < params.channels);
+  if (!WHOLE_QUADS) { there = there & (channels < vec4(params.channels)); }
   let at = select(vec4(0u), (first_plane + channels) * (params.height * params.width) + met.index, there);
   return select(vec4(0.0), vec4(f32(source[at.x]), f32(source[at.y]), f32(source[at.z]), f32(source[at.w])), there);
 }
@@ -105,9 +109,11 @@ fn main(
   var across = mat4x4<f32>();
   for (var k_next = k_first; k_next < k_end + STEP; k_next += STEP) {
     if (k_next < k_end) {
-      let quad = k_next / 4u + x_own;
-      x_first = load_quad(first_plane, pixel, quad, is_pixel && quad * 4u < k_end);
-      x_second = load_quad(first_plane, pixel, quad + x_apart, is_pixel && (quad + x_apart) * 4u < k_end);
+      let step_quad = k_next / 4u;
+      let near = step_quad + x_own;
+      let far = near + x_apart;
+      x_first = load_quad(first_plane, pixel, step_quad, near, is_pixel && near * 4u < k_end);
+      x_second = load_quad(first_plane, pixel, step_quad, far, is_pixel && far * 4u < k_end);
       w_first = load_filters(group_index * depth + min(k_next + w_own, k_end - 1u), filter_brought);
       w_second = load_filters(group_index * depth + min(k_next + w_own + w_apart, k_end - 1u), filter_brought);
     }

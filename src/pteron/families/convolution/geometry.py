@@ -30,8 +30,9 @@ class Geometry:
 
     @property
     def quads(self) -> int:
-        """Quads of a group's channels."""
-        return -(-self.channels // 4)
+        """Quads of a group's channels. All but a few channels are padded to whole steps of a tiled kernel."""
+        quads = -(-self.channels // 4)
+        return quads if quads <= 2 else -(-quads // 4) * 4
 
     @property
     def filter_quads(self) -> int:

@@ -118,7 +118,11 @@ class Convolution:
             steps_max = min(steps_max, TILED_DEPTH_MAX // STEP)
         parts, span = split(steps, max(1, steps_max))
         groups = row_groups(target, {"ROWS": 1}, parts * tiles)
-        yield from self._in_parts("convolution_tiled", tile.declarations, parts, STEP * span, groups=groups)
+        declarations = tile.declarations | {
+            "WHOLE_STEPS": sizes.quads % (STEP // 4) == 0,
+            "WHOLE_QUADS": sizes.channels % 4 == 0,
+        }
+        yield from self._in_parts("convolution_tiled", declarations, parts, STEP * span, groups=groups)
 
     def _at_once(self, name: str, declarations: dict[str, Any], **grid: Any) -> Dispatch:
         """A dispatch of a kernel that takes a sum as a whole."""
@@ -163,7 +167,8 @@ class Convolution:
 
     def _packed(self, layout: str, count: int) -> Weight:
         storage = self.weight.storage
-        arguments = self.sizes.groups, int(self.sizes.transposed), str(storage.numpy)
+        sizes = self.sizes
+        arguments = sizes.groups, int(sizes.transposed), sizes.quads, str(storage.numpy)
         return self.weight.packed(layout, *arguments, count=count, storage=storage)
 
     def _pack(self, packed: Scratch) -> Dispatch:

@@ -15,15 +15,15 @@ def by_group(weight: HostArray, groups: int, transposed: bool) -> HostArray:
 
 
 @packing("convolution quads")
-def quads(weight: HostArray, groups: int, transposed: int, storage: str) -> HostArray:
-    """[group][tap][channel][filter], channels and filters padded to quads with zeros."""
+def in_quads(weight: HostArray, groups: int, transposed: int, quads: int, storage: str) -> HostArray:
+    """[group][tap][channel][filter], padded with zeros: channels to so many quads, filters to whole ones."""
     grouped = by_group(weight, groups, bool(transposed)).transpose(0, 3, 2, 1)
-    padding = [(0, 0), (0, 0), (0, -grouped.shape[2] % 4), (0, -grouped.shape[3] % 4)]
+    padding = [(0, 0), (0, 0), (0, 4 * quads - grouped.shape[2]), (0, -grouped.shape[3] % 4)]
     return np.pad(grouped, padding).astype(storage)
 
 
 @packing("convolution rows")
-def rows(weight: HostArray, groups: int, transposed: int, storage: str) -> HostArray:
-    """[group][filter][tap][channel]."""
+def in_rows(weight: HostArray, groups: int, transposed: int, quads: int, storage: str) -> HostArray:
+    """[group][filter][tap][channel], as they are."""
     grouped = by_group(weight, groups, bool(transposed)).transpose(0, 1, 3, 2)
     return np.ascontiguousarray(grouped).astype(storage)

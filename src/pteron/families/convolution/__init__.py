@@ -1,5 +1,5 @@
 """Convolutions."""
 
-from pteron.families.convolution import convolution, packing
+from pteron.families.convolution import convolution, follow, packing
 
-__all__ = ["convolution", "packing"]
+__all__ = ["convolution", "follow", "packing"]

@@ -10,6 +10,7 @@ from pteron.families.convolution.geometry import geometry, out_shape
 from pteron.families.convolution.kernels import Convolution
 from pteron.graph import Shape
 from pteron.ops import Dispatch, Operand, Target, define, op, require
+from pteron.ops.shapes import broadcast
 
 _ARGUMENTS = (
     "input weight bias? stride:ints padding:ints dilation:ints transposed:bool output_padding:ints groups:int"
@@ -32,12 +33,25 @@ def _shape(
     return out_shape(sizes, x.rank)
 
 
+_ACTIVATIONS = {
+    "none": None,
+    "hardswish": "value * at_most(at_least(value + 3.0, 0.0), 6.0) / 6.0",
+}
+
+
+def _finished_shape(x: Operand, weight: Operand, bias: Operand | None, *rest: Any) -> Shape:
+    shape, addend = _shape(x, weight, bias, *rest), rest[-2]
+    if addend is not None:
+        require(broadcast(shape, addend.shape) == shape, f"what is added must fit {list(shape)}", x, addend)
+    return shape
+
+
 @op(
-    "et_vk.conv_with_clamp.default",
-    f"{_ARGUMENTS} output_min:number? output_max:number? -> out",
-    shape=_shape,
+    "pteron.convolution",
+    f"{_ARGUMENTS} output_min:number? output_max:number? addend? activation:str -> out",
+    shape=_finished_shape,
 )
-def conv_with_clamp(
+def finished_convolution(
     x: Operand,
     weight: Operand,
     bias: Operand | None,
@@ -49,21 +63,36 @@ def conv_with_clamp(
     groups: int,
     output_min: float | None,
     output_max: float | None,
+    addend: Operand | None,
+    activation: str,
     out: Operand,
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
+    """A convolution and what follows it: an addend, bounds, an activation."""
     sizes = geometry(x, weight, stride, padding, dilation, transposed, output_padding, int(groups))
     fits = bias is None or bias.numel == sizes.rows
     require(fits, f"bias must have one value for each of the {sizes.rows} channels", weight, bias)
     low = -math.inf if output_min is None else float(output_min)
     high = math.inf if output_max is None else float(output_max)
-    yield from Convolution(sizes, x, weight, bias, out, low, high).dispatches(target)
+    convolution = Convolution(sizes, x, weight, bias, out, low, high, addend, _ACTIVATIONS[activation])
+    yield from convolution.dispatches(target)
 
 
-def _convolution(*arguments: Any, target: Target) -> Iterator[Dispatch]:
+def _clamped(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     *inputs, out = arguments
-    yield from conv_with_clamp(*inputs, None, None, out, target=target)
+    yield from finished_convolution(*inputs, None, "none", out, target=target)
 
 
-define("aten.convolution.default", f"{_ARGUMENTS} -> out", shape=_shape, compute=_convolution)
+def _plain(*arguments: Any, target: Target) -> Iterator[Dispatch]:
+    *inputs, out = arguments
+    yield from finished_convolution(*inputs, None, None, None, "none", out, target=target)
+
+
+define(
+    "et_vk.conv_with_clamp.default",
+    f"{_ARGUMENTS} output_min:number? output_max:number? -> out",
+    shape=_shape,
+    compute=_clamped,
+)
+define("aten.convolution.default", f"{_ARGUMENTS} -> out", shape=_shape, compute=_plain)

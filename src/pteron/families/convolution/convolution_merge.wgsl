@@ -15,6 +15,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   if (i >= count) { return; }
   var sum = 0.0;
   for (var part = 0u; part < params.parts; part++) { sum += sums[part * count + i]; }
-  let row = i / (params.out_height * params.out_width) % (params.group_count * params.filters);
-  out[i] = R(result(row, sum));
+  let plane = i / (params.out_height * params.out_width);
+  let rows = params.group_count * params.filters;
+  let pixel = Pixel(plane / rows, i / params.out_width % params.out_height, i % params.out_width);
+  store(0u, pixel, plane % rows, sum);
 }

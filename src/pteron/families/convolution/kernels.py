@@ -9,6 +9,7 @@ from typing import Any
 from pteron.families.convolution.geometry import Geometry
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
 from pteron.ops.rows import row_groups, row_layout, split
+from pteron.ops.shapes import broadcast_strides
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -73,7 +74,8 @@ def tile_for(sizes: Geometry) -> Tile:
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """A convolution of given sizes and its operands; outputs are kept between `low` and `high`."""
+    """A convolution of given sizes and its operands: what it makes, plus an addend, between `low` and `high`,
+    through an activation."""
 
     sizes: Geometry
     x: Operand
@@ -82,6 +84,8 @@ class Convolution:
     out: Operand
     low: float
     high: float
+    addend: Operand | None = None
+    activation: str | None = None
 
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
         """The convolution by the kernel that suits its shape and the device."""
@@ -148,8 +152,9 @@ class Convolution:
             yield self._dispatch(name, declarations | self._finish, 1, span, weights=weights, **grid)
             return
         sums = Scratch(parts * self.out.numel)
-        partial = declarations | {"result": "sum", "added": "0.0"}
-        yield self._dispatch(name, partial, parts, span, weights=weights, out=sums, bias=None, **grid)
+        partial = declarations | {"result": "sum", "added": "0.0", "beside": "0.0"}
+        alone: dict[str, Any] = {"out": sums, "bias": None, "addend": None}
+        yield self._dispatch(name, partial, parts, span, weights=weights, **alone, **grid)
         merged: dict[str, Any] = {"sums": sums, "source": None, "threads": self.out.numel}
         yield self._dispatch("convolution_merge", self._finish, parts, span, **merged)
 
@@ -161,8 +166,9 @@ class Convolution:
             "span": span,
             "low": self.low,
             "high": self.high,
+            "addend_strides": self._addend_strides,
         }
-        bindings = {"source": self.x, "bias": self.bias, "out": self.out}
+        bindings = {"source": self.x, "bias": self.bias, "addend": self.addend, "out": self.out}
         return Dispatch(kernel(name, **declarations), **{**bindings, **parameters, **arguments})
 
     def _packed(self, layout: str, count: int) -> Weight:
@@ -196,8 +202,23 @@ class Convolution:
         return _TRANSPOSED if self.sizes.transposed else {}
 
     @property
+    def _addend_strides(self) -> tuple[int, ...]:
+        if self.addend is None:
+            return 0, 0, 0, 0
+        strides = broadcast_strides(self.addend.shape, self.out.shape)
+        *front, last = strides
+        return (*front, 0, last) if len(strides) == 3 else strides
+
+    @property
     def _finish(self) -> dict[str, str]:
-        """What becomes of a sum, without what there is not: a bias, bounds that bind."""
+        """What becomes of a sum, without what there is not: a bias, an addend, bounds that bind."""
         lifted = "value" if self.low < -_F32_MAX else "at_least(value, params.low)"
         bounded = lifted if self.high > _F32_MAX else f"at_most({lifted}, params.high)"
-        return {"bounded": bounded} if self.bias else {"bounded": bounded, "added": "0.0"}
+        finish = {"bounded": bounded}
+        if self.bias is None:
+            finish["added"] = "0.0"
+        if self.addend is None:
+            finish["beside"] = "0.0"
+        if self.activation is not None:
+            finish["activated"] = self.activation
+        return finish

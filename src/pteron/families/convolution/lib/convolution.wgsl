@@ -1,9 +1,11 @@
 //! use math
 //! extent source: batch * group_count * channels * height * width
 //! extent bias: group_count * filters
+//! extent addend: (batch - 1) * addend_strides[0] + (group_count * filters - 1) * addend_strides[1] + (out_height - 1) * addend_strides[2] + (out_width - 1) * addend_strides[3] + 1
 //! extent out: parts * batch * group_count * filters * out_height * out_width
-// Convolutions: out[n, f, y, x] = result(f, Σ weight[f, c, tap] · input[n, c, y', x']) over taps and the channels
-// of f's group, where (y', x') is what the tap meets at (y, x); outside the input it meets nothing.
+// Convolutions: out[n, f, y, x] = activated(bounded(Σ weight[f, c, tap] · source[n, c, y', x'] + bias[f] + addend)), the
+// sum over taps and the channels of f's group, where (y', x') is what the tap meets at (y, x); outside the source
+// it meets nothing.
 //
 // A pixel is a place (n, y, x) of the output. k counts through the sum's terms, tap · 4 · quads + channel: the
 // channels of a group are padded to quads. A deep sum is cut into `parts`, each over `span` of k: then out holds
@@ -12,15 +14,16 @@ alias X = f32;
 alias W = f32;
 alias B = f32;
 alias R = f32;
+alias A = f32;
 
 struct Params {
   batch: u32,
   group_count: u32,
-  channels: u32, // of the input, in a group
+  channels: u32, // of the source, in a group
   quads: u32, // of these
   filters: u32, // channels of the output, in a group
   filter_quads: u32,
-  height: u32, // of the input
+  height: u32, // of the source
   width: u32,
   out_height: u32,
   out_width: u32,
@@ -38,12 +41,14 @@ struct Params {
   width_reciprocal: f32, // of the window
   low: f32,
   high: f32,
+  addend_strides: vec4<u32>, // from image to image, filter to filter, along y, along x
 }
 
 @group(0) @binding(0) var<storage, read> source: array<X>;
 @group(0) @binding(2) var<storage, read> bias: array<B>;
 @group(0) @binding(3) var<storage, read_write> out: array<R>;
 @group(0) @binding(4) var<uniform> params: Params;
+@group(0) @binding(6) var<storage, read> addend: array<A>;
 
 struct Pixel { image: u32, y: u32, x: u32 }
 
@@ -67,11 +72,20 @@ fn meet(pixel: Pixel, tap_y: u32, tap_x: u32) -> Meeting {
 
 fn added(row: u32) -> f32 { return f32(bias[row]); }
 
-// What becomes of a part's sum; `row` is the filter, counted through all groups.
-fn result(row: u32, sum: f32) -> f32 { return bounded(sum + added(row)); }
+fn beside(pixel: Pixel, row: u32) -> f32 {
+  let at = vec4(pixel.image, row, pixel.y, pixel.x) * params.addend_strides;
+  return f32(addend[at.x + at.y + at.z + at.w]);
+}
+
 fn bounded(value: f32) -> f32 { return at_most(at_least(value, params.low), params.high); }
+fn activated(value: f32) -> f32 { return value; }
+
+// What becomes of a part's sum; `row` is the filter, counted through all groups.
+fn result(pixel: Pixel, row: u32, sum: f32) -> f32 {
+  return activated(bounded(sum + added(row) + beside(pixel, row)));
+}
 
 fn store(part: u32, pixel: Pixel, row: u32, sum: f32) {
   let plane = (part * params.batch + pixel.image) * params.group_count * params.filters + row;
-  out[(plane * params.out_height + pixel.y) * params.out_width + pixel.x] = R(result(row, sum));
+  out[(plane * params.out_height + pixel.y) * params.out_width + pixel.x] = R(result(pixel, row, sum));
 }

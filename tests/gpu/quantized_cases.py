@@ -8,12 +8,44 @@ from typing import Any
 from arguments import tensor, weight
 from test_quantized import EMBEDDING_4BIT, embedding_4bit
 from test_quantized_affine import DECOMPOSED, eager
+from test_quantized_conv import CONV, DEPTHWISE, FULL, depthwise, regular
+from test_quantized_q8 import ADD, LINEAR, add, bias_of, factors, linear
 
 
 def quantized_cases(case: Callable[..., Any]) -> list[Any]:
     """The cases, as `case` makes them."""
     scales, zeros = weight(3, low=0.01, high=0.1), weight(3, dtype="i32", low=0, high=9)
+    planes = tensor(2, 5, "S", 7, **FULL)
+    window = ([3, 3], [2, 1], [1, 1], [1, 2])
+    convolved, convolved_oracle = regular(planes, (5, 67), window)
+    deep, deep_oracle = depthwise(planes, 5, window)
+    row = (tensor("S", 101, **FULL), 0.02, 5, *factors(13, 101), 0.05, -3, bias_of(13), "none")
     return [
+        case(
+            ADD,
+            tensor("S", 5, **FULL),
+            tensor(5, **FULL),
+            1,
+            0,
+            2,
+            3,
+            4,
+            5,
+            1,
+            oracle=add,
+            out="i8",
+            kernels="q8_elements",
+        ),
+        case(
+            CONV, *convolved, oracle=convolved_oracle, out="i8", kernels="q8_pack q8_thread", on=("software",)
+        ),
+        case(
+            CONV, *convolved, oracle=convolved_oracle, out="i8", kernels="q8_pack q8_tiled", on=("hardware",)
+        ),
+        case(
+            LINEAR, *row, oracle=linear, live={"S": (3, 1)}, out="i8", kernels="q8_matvec", on=("hardware",)
+        ),
+        case(DEPTHWISE, *deep, oracle=deep_oracle, out="i8", kernels="q8_depthwise"),
         case(
             f"{DECOMPOSED}quantize_per_channel.default",
             *(tensor("S", 3, 5), scales, zeros, 1, -128, 127, "i8"),

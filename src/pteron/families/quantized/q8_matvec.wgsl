@@ -22,7 +22,7 @@ fn main(
     sums += dots(load(tap_word(at, group, word / DEPTH), word % DEPTH), load_weights(group, quad, word));
   }
   for (var c = 0u; c < 4u; c++) {
-    let sum = row_sum(sums[c], local);
+    let sum = i32(row_sum(Lane(sums[c]), local));
     let channel = 4u * quad + c;
     let is_inside = channel < params.channels && row < quads * params.places * params.group_count;
     if (lane == 0u && is_inside) { conclude(group, channel, place, sum); }

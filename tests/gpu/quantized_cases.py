@@ -10,6 +10,7 @@ from test_quantized import EMBEDDING_4BIT, embedding_4bit
 from test_quantized_affine import DECOMPOSED, eager
 from test_quantized_conv import CONV, DEPTHWISE, FULL, depthwise, regular
 from test_quantized_q8 import ADD, LINEAR, add, bias_of, factors, linear
+from test_quantized_weights import INT8, bytes_of, int8, scales_of
 
 
 def quantized_cases(case: Callable[..., Any]) -> list[Any]:
@@ -53,6 +54,21 @@ def quantized_cases(case: Callable[..., Any]) -> list[Any]:
             out="i8",
             kernels="affine reciprocals",
         ),
+        *[
+            case(
+                INT8,
+                *(tensor("M", 101), bytes_of(67, 101), scales_of(67)),
+                oracle=int8,
+                live={"M": rows},
+                kernels=f"q4_pad {kernel}",
+                on=(kind,),
+            )
+            for rows, kernel, kind in (
+                ((33, 1, 5), "q4_thread", "software"),
+                ((3, 1), "q4_matvec", "hardware"),
+                ((67, 33), "q4_tiled", "hardware"),
+            )
+        ],
         case(
             EMBEDDING_4BIT,
             *(weight(11, 7, dtype="u8", low=0, high=255), weight(11, 2), None, -8, 7),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from pteron.dtypes import DType, Storage
 from pteron.families.quantized.affine import reciprocal
 from pteron.families.quantized.elements_q8 import require_int8
 from pteron.families.quantized.linear_q8 import activation_of
-from pteron.families.quantized.product_q8 import DEPTH_MAX, TRANSPOSED, Epilogue, Planes, product
+from pteron.families.quantized.product_q8 import DEPTH_MAX, TRANSPOSED, Epilogue, Planes, pack, product
 from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops import AnyInt, Dispatch, Operand, Target, define, op, require
@@ -216,28 +217,28 @@ def q8ta_conv2d_dw(
     epilogue.check(planes.groups, planes.groups)
     if out.numel == 0:
         return
-    words = -(-planes.taps // 4)
+    # Channels do not see each other: to the kernels they are those of one group.
+    together = replace(planes, groups=1, channels_in=planes.groups, channels=planes.groups)
+    padded = together.padded
+    packed = padded.packed
+    yield pack(x, together, padded, epilogue, packed, {"IS_PLANAR": True})
+    height, width = planes.window.size
     absent = {} if bias else {"added": "0.0"}
     yield Dispatch(
-        kernel(
-            "q8_depthwise",
-            TAPS=planes.taps,
-            WINDOW_WIDTH=planes.window.size[1],
-            **epilogue.declarations,
-            **absent,
-        ),
-        x=x,
-        weights=weights.packed("int8 by channel", count=planes.groups * words, storage=Storage.U32),
+        kernel("q8_depthwise", HEIGHT=height, WIDTH=width, **epilogue.declarations, **absent),
+        x=packed,
+        weights=weights.packed("int8 taps", count=together.quads * planes.taps, storage=Storage.U32),
         scales=weight_scales,
         bias=bias,
         out=out,
-        **planes.parameters(epilogue, planes.groups),
-        threads=out.numel,
+        **padded.parameters(epilogue, planes.groups),
+        threads=planes.places * together.quads,
     )
 
 
-@packing("int8 by channel")
-def _by_channel(elements: HostArray) -> HostArray:
-    """[height, width, channel] as [channel][tap], four to a word."""
-    rows = elements.reshape(-1, elements.shape[-1]).T
-    return np.ascontiguousarray(np.pad(rows, ((0, 0), (0, -rows.shape[1] % 4))))
+@packing("int8 taps")
+def _taps(elements: HostArray) -> HostArray:
+    """[height, width, channel] as [channel / 4][tap], four channels to a word."""
+    taps = elements.reshape(-1, elements.shape[-1])
+    padded = np.pad(taps, ((0, 0), (0, -taps.shape[1] % 4)))
+    return np.ascontiguousarray(padded.reshape(len(taps), -1, 4).transpose(1, 0, 2))

@@ -7,7 +7,8 @@ Activations are packed first, four channels to a word, weights once at load; `do
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,20 @@ class Planes:
         """Of the output, all images counted."""
         return self.images * self.size[0] * self.size[1]
 
+    @property
+    def padded(self) -> Planes:
+        """The same with the padding as part of the input."""
+        height, width = (
+            size + 2 * padding for size, padding in zip(self.size_in, self.window.padding, strict=True)
+        )
+        return replace(self, size_in=(height, width), window=replace(self.window, padding=(0, 0)))
+
+    @property
+    def packed(self) -> Scratch:
+        """Room for the input, four channels to a word."""
+        places = self.images * self.size_in[0] * self.size_in[1]
+        return Scratch(places * self.groups * self.words, Storage.U32)
+
     def parameters(self, epilogue: Epilogue, scale_count: int) -> dict[str, Any]:
         """The Params of lib/q8_result.wgsl."""
         window = {
@@ -136,10 +151,12 @@ def product(
     epilogue.check(channels, scale_count)
     if out.numel == 0:
         return
-    places_in = planes.images * planes.size_in[0] * planes.size_in[1]
-    packed = Scratch(places_in * planes.groups * planes.words, Storage.U32)
-    yield _pack(x, planes, epilogue, packed)
+    is_padded = "source" not in epilogue.declarations  # the places of a transposed window lie apart
+    padded = planes.padded if is_padded else planes
+    packed = padded.packed
+    yield pack(x, planes, padded, epilogue, packed)
     name, declarations, grid = _kernel(target, planes)
+    declarations["IS_PADDED"] = is_padded
     yield Dispatch(
         kernel(name, **declarations, **epilogue.declarations, **({} if epilogue.bias else {"added": "0.0"})),
         x=packed,
@@ -148,22 +165,35 @@ def product(
         scales=epilogue.weight_scales,
         bias=epilogue.bias,
         out=out,
-        **planes.parameters(epilogue, scale_count),
+        **padded.parameters(epilogue, scale_count),
         **grid,
     )
 
 
-def _pack(x: Operand, planes: Planes, epilogue: Epilogue, packed: Scratch) -> Dispatch:
+def pack(
+    x: Operand,
+    planes: Planes,
+    padded: Planes,
+    epilogue: Epilogue,
+    packed: Scratch,
+    declarations: Mapping[str, Any] = MappingProxyType({}),
+) -> Dispatch:
+    """x as words of int8, in planes that may have their padding around them."""
     is_float = x.dtype.is_float
     require(is_float or x.dtype is DType.I8, "activations must be i8, or floats to quantise", x)
     return Dispatch(
-        kernel("q8_pack", **(_QUANTIZED if is_float else {})),
+        kernel("q8_pack", **declarations, **(_QUANTIZED if is_float else {})),
         x=x,
         out=packed,
         images=planes.images,
         group_count=planes.groups,
         channels=planes.channels_in,
-        plane=planes.size_in[0] * planes.size_in[1],
+        height=planes.size_in[0],
+        width=planes.size_in[1],
+        padding_height=planes.window.padding[0] - padded.window.padding[0],
+        padding_width=planes.window.padding[1] - padded.window.padding[1],
+        out_height=padded.size_in[0],
+        out_width=padded.size_in[1],
         inverse=1 / epilogue.x_scale if is_float else 1.0,
         zero=float(epilogue.x_zero),
         threads=packed.count,
@@ -196,7 +226,7 @@ def _tiles(planes: Planes, height: int) -> int:
 
 def _fits(target: Target, planes: Planes, tile: int) -> bool:
     """Whether q8_thread takes so many places at a time: there are as many, and its loops end in time."""
-    loops = planes.taps * (1 + tile + planes.words * (1 + tile)) + 5 * tile
+    loops = planes.taps * (1 + tile + planes.words * (1 + tile)) + 6 * tile
     return planes.places >= tile and (not target.loop_max or loops <= target.loop_max)
 
 

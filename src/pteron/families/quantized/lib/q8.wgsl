@@ -9,6 +9,7 @@
 const TAPS = 9u;
 const WINDOW_WIDTH = 3u;
 const DEPTH = 1u; // words of one tap
+const IS_PADDED = false; // x lies with its padding around it, so that no tap is outside
 const WORDS = TAPS * DEPTH;
 
 @group(0) @binding(0) var<storage, read> x: array<u32>;
@@ -27,7 +28,7 @@ fn tap_word(at: vec3<u32>, group: u32, tap: u32) -> i32 {
     at.y, tap / WINDOW_WIDTH, params.stride_height, params.padding_height, params.dilation_height
   );
   let x = source(at.z, tap % WINDOW_WIDTH, params.stride_width, params.padding_width, params.dilation_width);
-  let is_inside = y >= 0 && x >= 0 && y < i32(params.height) && x < i32(params.width);
+  let is_inside = IS_PADDED || (y >= 0 && x >= 0 && y < i32(params.height) && x < i32(params.width));
   let word = (((i32(at.x) * i32(params.height) + y) * i32(params.width) + x) * i32(params.group_count)
     + i32(group)) * i32(DEPTH);
   return select(-1, word, is_inside);
@@ -35,6 +36,7 @@ fn tap_word(at: vec3<u32>, group: u32, tap: u32) -> i32 {
 
 // A word of x by its first word under a tap: outside, four zero points.
 fn load(first: i32, word: u32) -> u32 {
+  if (IS_PADDED) { return x[u32(first) + word]; }
   let found = x[u32(max(first, 0)) + select(0u, word, first >= 0)];
   return select((u32(params.x_zero) & 255u) * 0x01010101u, found, first >= 0);
 }

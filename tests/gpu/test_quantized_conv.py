@@ -216,6 +216,7 @@ def test_refusals() -> None:
         refuse_op(name, *arguments, match=match, dtype="i8", out=[(1, 5, 6, 6)])
 
     refuse(tensor(4, 6, **FULL), weights, plain, 1, "or one image")
+    refuse(tensor(1, 4, 0, 6, **FULL), weights, plain, 1, "with places")
     refuse(x, weights, plain, 2, "2 groups must divide")
     refuse(x, weights, plain, 0, "0 groups must divide")
     refuse(x, weight(5, 35, **FULL), plain, 1, "weights must be i8 \\[5, at least 36\\]")

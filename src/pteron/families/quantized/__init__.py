@@ -1,10 +1,11 @@
 """Quantised weights and activations."""
 
 from pteron.families.quantized import (
-    affine,
     conv_q8,
+    depthwise_q8,
     elements_q8,
     embedding_q4,
+    granularity,
     linear_q4,
     linear_q8,
     linear_weights,
@@ -12,10 +13,11 @@ from pteron.families.quantized import (
 )
 
 __all__ = [
-    "affine",
     "conv_q8",
+    "depthwise_q8",
     "elements_q8",
     "embedding_q4",
+    "granularity",
     "linear_q4",
     "linear_q8",
     "linear_weights",

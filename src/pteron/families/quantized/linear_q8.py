@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from pteron.families.quantized.affine import reciprocal
 from pteron.families.quantized.elements_q8 import require_int8
-from pteron.families.quantized.product_q8 import ACTIVATIONS, Epilogue, Planes, product
+from pteron.families.quantized.planes import Epilogue, Planes, activation_of
+from pteron.families.quantized.product_q8 import product
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Target, define, op, require
 from pteron.ops.window import Window
@@ -28,12 +29,6 @@ def _planes(x: Operand, weights: Operand, out: Operand) -> Planes:
     columns = weights.shape[0]
     rows = out.numel // columns if columns else 0
     return Planes(rows, 1, x.shape[-1], columns, (1, 1), (1, 1), Window.of((1, 1)))
-
-
-def activation_of(name: str) -> dict[str, str]:
-    """The declarations of an activation after the product."""
-    require(name in ACTIVATIONS, f"activation {name!r} must be one of {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]
 
 
 def q8ta_linear(

@@ -23,6 +23,9 @@ class Blocks:
     strides: Shape
 
 
+WHOLE_TENSOR = Blocks(1, (), ())
+
+
 def blocks(x: Operand, block_size: Sequence[AnyInt]) -> Blocks:
     """Blocks of a size given per dim, numbered row by row."""
     block_sizes = [int(size) for size in block_size]
@@ -40,11 +43,6 @@ def blocks(x: Operand, block_size: Sequence[AnyInt]) -> Blocks:
     sizes, (_, strides) = collapse(dims, contiguous_strides(dims), broadcast_strides(numbered, dims))
     require(len(sizes) <= RANK_MAX, f"blocks of {block_sizes} alternate more than {RANK_MAX} times", x)
     return Blocks(numel(numbered), sizes, strides)
-
-
-def whole_tensor(x: Operand) -> Blocks:
-    """All of a tensor as one block."""
-    return Blocks(1, (), ())
 
 
 def channels(x: Operand, dim: AnyInt) -> Blocks:

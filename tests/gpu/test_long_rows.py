@@ -10,8 +10,6 @@ import pytest
 from arguments import Argument, Symbol, tensor, weight
 from check import check_op
 from test_norm import GROUP, LAYER, RMS, _rms_norm
-from test_quantized import DYNAMIC, QPARAMS, dynamic, linear, packed, qparams, scales
-from test_norm import LAYER, RMS, _rms_norm
 from test_quantized import DYNAMIC, dynamic, linear, packed, scales
 from test_quantized import LINEAR as LINEAR_Q4
 from test_quantized_qparams import AFFINE as QPARAMS

@@ -23,7 +23,6 @@ from pteron.export.lowering import Options
 from pteron.extras import check_installed
 
 if TYPE_CHECKING:
-    import torch
     from torch.fx import GraphModule
 
 _PROGRAMS_KEPT = 16  # for one captured graph, by shapes
@@ -122,11 +121,10 @@ class _Seen:
     version: int
 
     @classmethod
-    def of(cls, position: int, tensor: torch.Tensor) -> _Seen:
+    def of(cls, position: int, tensor: Any) -> _Seen:
         return cls(position, weakref.ref(tensor), tensor.data_ptr(), tensor._version)
 
     def is_unchanged(self, inputs: Sequence[Any]) -> bool:
         tensor: Any = inputs[self.position]
-        if tensor is None or self.tensor() is not tensor:
-            return False
-        return bool(tensor._version == self.version and tensor.data_ptr() == self.address)
+        is_same = tensor is self.tensor() and tensor.data_ptr() == self.address
+        return is_same and bool(tensor._version == self.version)

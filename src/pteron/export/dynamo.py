@@ -125,6 +125,7 @@ class _Seen:
         return cls(position, weakref.ref(tensor), tensor.data_ptr(), tensor._version)
 
     def is_unchanged(self, inputs: Sequence[Any]) -> bool:
-        tensor: Any = inputs[self.position]
-        is_same = tensor is self.tensor() and tensor.data_ptr() == self.address
-        return is_same and bool(tensor._version == self.version)
+        known = self.tensor()
+        if known is None or known is not inputs[self.position]:
+            return False
+        return bool(known.data_ptr() == self.address and known._version == self.version)

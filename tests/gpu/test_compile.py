@@ -315,7 +315,7 @@ def _forget_what_dynamo_captured() -> Iterator[None]:
 
 
 class Broken(nn.Module):
-    """Two graphs, since printing cannot be captured; a buffer that both calls and users see."""
+    """Two graphs, and a buffer that the first one writes to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -325,8 +325,9 @@ class Broken(nn.Module):
     def forward(self, x: Tensor, scale: float = 1.0) -> dict[str, Tensor]:
         self.calls.add_(1)
         hidden = torch.relu(self.first(x)) * scale
+        calls = self.calls * 2
         torch._dynamo.graph_break()
-        return {"out": self.second(hidden), "calls": self.calls * 2, "view": x.view(5, 3, 1)}
+        return {"out": self.second(hidden), "calls": calls, "view": x.view(5, 3, 1)}
 
 
 def test_dynamo_lowers_once_per_graph_weights_and_shapes(lowerings: list[object]) -> None:
@@ -352,6 +353,25 @@ def test_dynamo_lowers_once_per_graph_weights_and_shapes(lowerings: list[object]
     module.load_state_dict(eager.state_dict())  # equal values, written again: found on disk
     check(torch.randn(5, 3))
     assert len(lowerings) == made + 1
+
+
+def test_dynamo_with_a_buffer_that_others_write(lowerings: list[object]) -> None:
+    """It is a constant twice, and then an input."""
+
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("offset", torch.zeros(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 3 + self.offset
+
+    module = Shifted().eval()
+    compiled, x = torch.compile(module, backend=dynamo.backend), torch.randn(2, 3)
+    for count in (1, 2, 3, 3, 3):
+        same(compiled(x), module(x))
+        assert len(lowerings) == count
+        module.offset.add_(1)
 
 
 def test_dynamo_with_dynamic_shapes(lowerings: list[object]) -> None:
@@ -395,7 +415,7 @@ def test_threads(lowerings: list[object]) -> None:
     """Many first calls at once lower once; states see every call."""
     captured = list[Callable[..., Any]]()
 
-    def capture(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
+    def capture(graph_module: Any, example_inputs: Any) -> Any:
         captured.append(dynamo.backend(graph_module, example_inputs))
         return graph_module.forward
 

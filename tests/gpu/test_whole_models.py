@@ -47,11 +47,11 @@ def sentence(batch: int, length: int) -> Inputs:
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Inputs]]] = {
     "resnet18": (ResNet18, image(1, 3, 64, 64)),
     "mobilenet_v3_small": (MobileNetV3Small, image(1, 3, 64, 64)),
-    "vit": (VisionTransformer, image(2, 3, 32, 32)),
+    "vit": (VisionTransformer, image(1, 3, 32, 32)),
     "unet": (UNet, image(1, 1, 32, 40)),
     "unet_bilinear": (lambda: UNet(bilinear=True), image(1, 1, 32, 40)),
     "audio_encoder": (AudioEncoder, image(1, 20, 50)),
-    "lstm": (Tagger, tokens(2, 6)),
+    "lstm": (Tagger, tokens(2, 3)),
     "bert": (Bert, lambda: sentence(2, 13)),
 }
 # A software adapter has no f16, so these are for the roundings of weights and of stored values.

@@ -1,5 +1,23 @@
 """Quantised weights and activations."""
 
-from pteron.families.quantized import affine, embedding_q4, linear_q4, qparams
+from pteron.families.quantized import (
+    affine,
+    conv_q8,
+    elements_q8,
+    embedding_q4,
+    linear_q4,
+    linear_q8,
+    linear_weights,
+    qparams,
+)
 
-__all__ = ["affine", "embedding_q4", "linear_q4", "qparams"]
+__all__ = [
+    "affine",
+    "conv_q8",
+    "elements_q8",
+    "embedding_q4",
+    "linear_q4",
+    "linear_q8",
+    "linear_weights",
+    "qparams",
+]

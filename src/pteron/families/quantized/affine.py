@@ -21,13 +21,9 @@ kernel = Kernels(__name__)
 FLOAT_MAX = float(np.finfo(np.float32).max)
 WHOLE_MAX = 2147483520.0  # the largest float below 2^31
 
-# The WGSL of one element. Per token, the zero point is added before rounding: a clamp that changes nothing
-# keeps compilers from making one operation of the product and the sum, which would round differently.
+# The WGSL of one element. Per token, the zero point is added before rounding.
 QUANTIZE = "R(clamp(round(f32(value) * scale(block)) + zero(block), params.low, params.high))"
-QUANTIZE_TOKEN = (
-    "R(clamp(round(clamp(f32(value) * scale(block), -4294967296.0, 4294967296.0) + zero(block)), "
-    "params.low, params.high))"
-)
+QUANTIZE_TOKEN = "R(clamp(round(rounded(f32(value) * scale(block)) + zero(block)), params.low, params.high))"
 DEQUANTIZE = "R((f32(value) - zero(block)) * scale(block))"
 DEQUANTIZE_WHOLE = "R(f32(i32(value) - i32(zero_points[block])) * scale(block))"  # subtracts integers
 

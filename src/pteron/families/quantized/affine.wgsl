@@ -1,4 +1,5 @@
 //! use index
+//! use rounded
 //! loops: rank
 //! extent x: count
 //! extent scales: blocks

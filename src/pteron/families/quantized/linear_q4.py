@@ -1,18 +1,19 @@
-"""Linear layers with 4-bit weights in groups, each group with a scale of its own.
+"""Linear layers of floats with weights of few bits: 4-bit in groups, each group with a scale of its own, or 4
+and 8-bit with a scale per output column.
 
-Weights stay packed as they lie in the file: eight to a word, the lowest nibble the first column. Scales are
-brought to [row][group].
+Weights stay packed, eight to a word, the first column the lowest; scales are brought to [row][group].
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pteron.families.linear.product import ROWS_FEW
 from pteron.families.quantized.packing import packed_words, scales_by_row, words_per_group
 from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
 from pteron.ops.rows import row_groups, shared_rows, split
 from pteron.wgsl import Kernels
 
@@ -50,6 +51,19 @@ def _linear_shape(x: Operand, weights: Operand) -> Shape:
     return (*x.shape[:-1], columns)
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A matrix of weights as words of eight, and their scales."""
+
+    weights: Weight
+    scales: Weight
+    columns: int
+    depth: int  # of x, a multiple of four
+    pitch: int  # words from one row to the next
+    group: int  # words that share a scale
+    library: str = "words"
+
+
 def _linear(
     x: Operand,
     weights: Operand,
@@ -61,29 +75,44 @@ def _linear(
     x_scales: Operand | None = None,
     x_zeros: Operand | None = None,
 ) -> Iterator[Dispatch]:
-    """The product by the kernel that suits its shape and the device, in parts where it is deep."""
+    """The product with 4-bit weights in groups."""
     columns, depth = weights.shape[0], x.shape[-1]
-    rows = out.numel // columns if columns else 0
     words, group = -(-depth // 8), words_per_group(group_size)
     fits = scales.rank == 2 and scales.shape[0] * 8 * group >= depth and scales.shape[1] >= columns
     require(fits, f"scales must be [k / {8 * group}, n]", scales, weights)
-    require(bias is None or bias.numel >= columns, "bias must have one value per column", bias, weights)
+    by_row = scales_by_row(scales, columns, -(-words // group))
+    packed = Words(packed_words(weights), by_row, columns, depth, weights.shape[1] // 4, group)
+    yield from product(x, packed, bias, out, target, x_scales, x_zeros)
+
+
+def product(
+    x: Operand | Scratch,
+    packed: Words,
+    bias: Operand | None,
+    out: Operand,
+    target: Target,
+    x_scales: Operand | None = None,
+    x_zeros: Operand | None = None,
+) -> Iterator[Dispatch]:
+    """The product by the kernel that suits its shape and the device, in parts where it is deep."""
+    columns, depth, group = packed.columns, packed.depth, packed.group
+    rows = out.numel // columns if columns else 0
+    words = -(-depth // 8)
+    require(bias is None or bias.numel >= columns, "bias must have one value per column", bias, out)
     name, declarations, part = _kernel(target, rows, columns, words, group)
     parts = max(1, -(-words // part))
     declarations |= {
         "QUADS": depth // 4,
         "WORDS": words,
-        "PITCH": weights.shape[1] // 4,
+        "PITCH": packed.pitch,
         "GROUP": group,
         "PARTS": parts,
         "PART": part,
     }
+    if packed.library != "words":
+        declarations["use_words"] = packed.library
     sizes: dict[str, Any] = {"rows": rows, "columns": columns}
-    factors: dict[str, Any] = {
-        "x": x,
-        "weights": packed_words(weights),
-        "scales": scales_by_row(scales, columns, -(-words // group)),
-    }
+    factors: dict[str, Any] = {"x": x, "weights": packed.weights, "scales": packed.scales}
     x_parameters: dict[str, Any] = {"x_scales": x_scales, "x_zeros": x_zeros}
     quantized = {} if x_scales is None else _QUANTIZED_X
     absent = {} if bias else {"added": "0.0"}

@@ -1,4 +1,4 @@
-"""4-bit weights and their scales as kernels read them."""
+"""Weights of few bits and their scales as kernels read them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,39 @@ def scales_by_row(scales: Operand, rows: int, groups: int) -> Weight:
     return scales.packed("scales by row", rows, groups, count=rows * groups, storage=Storage.F32)
 
 
+def nibble_rows(weights: Operand, depth: int) -> Weight:
+    """Rows of nibbles, the higher of a byte first, as rows of whole words, the lowest first."""
+    words = -(-depth // 8)
+    count = weights.shape[0] * words
+    return weights.packed("nibbles, high first", depth, count=count, storage=Storage.U32)
+
+
+def byte_rows(weights: Operand) -> Weight:
+    """Rows of int8, each filled up to a multiple of eight."""
+    count = weights.shape[0] * -(-weights.shape[1] // 8) * 2
+    return weights.packed("bytes by row", count=count, storage=Storage.U32)
+
+
 @packing("words")
 def _words(elements: HostArray) -> HostArray:
     return elements.reshape(-1).view(np.uint8)
 
 
+@packing("nibbles, high first")
+def _nibble_rows(elements: HostArray, depth: int) -> HostArray:
+    bytes = elements.view(np.uint8)
+    nibbles = np.stack([bytes >> 4, bytes & 15], -1).reshape(len(bytes), -1)[:, :depth]
+    padded = np.pad(nibbles, ((0, 0), (0, -depth % 8)), constant_values=8)  # weights that are zero
+    return np.asarray(padded[:, ::2] | padded[:, 1::2] << 4)
+
+
+@packing("bytes by row")
+def _byte_rows(elements: HostArray) -> HostArray:
+    return np.pad(elements, ((0, 0), (0, -elements.shape[1] % 8)))
+
+
 @packing("scales by row")
 def _scales_by_row(elements: HostArray, rows: int, groups: int) -> HostArray:
+    """Scales of one group may come as a row."""
+    elements = elements.reshape(-1, elements.shape[-1])
     return np.ascontiguousarray(elements[:groups, :rows].T.astype(np.float32))

@@ -1,5 +1,4 @@
 //! use rows
-//! use nibbles
 //! use q4
 //! loops: STEPS * (1 + SPAN * (1 + COLUMNS)) + 9 * COLUMNS
 // A product with 4-bit weights (lib/q4.wgsl) for few rows m. LANES invocations compute COLUMNS
@@ -28,8 +27,8 @@ fn main(
         let high = load(m, 2u * word + 1u);
         for (var c = 0u; c < COLUMNS; c++) {
           let n = min(first + c, params.columns - 1u);
-          let packed = weights[n * PITCH + word];
-          let sum = dot(low, unpack_nibbles(packed, 0u)) + dot(high, unpack_nibbles(packed, 4u));
+          let packed = load_word(n, word);
+          let sum = dot(low, unpack(packed, 0u)) + dot(high, unpack(packed, 4u));
           sums[c] += sum * scales[n * GROUPS + word / GROUP];
         }
       }

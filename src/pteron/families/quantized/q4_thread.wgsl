@@ -1,5 +1,4 @@
 //! use index
-//! use nibbles
 //! use q4
 //! loops: ceil(PART, BLOCK) * (1 + TILE + BLOCK * (1 + TILE)) + TILE
 // A product with 4-bit weights (lib/q4.wgsl). One invocation computes TILE rows of one column over PART words,
@@ -21,9 +20,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   for (var base = part * PART; base < min((part + 1u) * PART, WORDS); base += BLOCK) {
     var block = array<f32, TILE>();
     for (var word = base; word < min(base + BLOCK, WORDS); word++) {
-      let packed = weights[n * PITCH + word];
-      let low = unpack_nibbles(packed, 0u);
-      let high = unpack_nibbles(packed, 4u);
+      let packed = load_word(n, word);
+      let low = unpack(packed, 0u);
+      let high = unpack(packed, 4u);
       for (var t = 0u; t < TILE; t++) {
         let m = first + min(t, last);
         block[t] += dot(load(m, 2u * word), low) + dot(load(m, 2u * word + 1u), high);

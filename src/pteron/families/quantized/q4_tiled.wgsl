@@ -1,4 +1,3 @@
-//! use nibbles
 //! use q4
 //! loops: ceil(PART, 4) * (1 + HEIGHT * 8 // WORKGROUP + STEP) + 5 * TALL
 // A product with 4-bit weights (lib/q4.wgsl). A workgroup of 16×16 invocations computes a tile of 16·TALL
@@ -33,9 +32,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let word = min(word_base + w_load, WORDS - 1u);
     let inside = word_base + w_load < WORDS;
     let scale = select(0.0, scales[n_row * GROUPS + word / GROUP], inside);
-    let packed = weights[n_row * PITCH + word];
-    let low = unpack_nibbles(packed, 0u) * scale;
-    let high = unpack_nibbles(packed, 4u) * scale;
+    let packed = load_word(n_row, word);
+    let low = unpack(packed, 0u) * scale;
+    let high = unpack(packed, 4u) * scale;
     let w_at = w_load * 8u * (WIDTH / 4u) + n_load / 4u;
     let w_part = n_load % 4u;
     w_tile[w_at][w_part] = low.x;

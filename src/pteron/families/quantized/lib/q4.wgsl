@@ -1,12 +1,11 @@
 //! use q4_result
+//! use words
 //! extent x: 4 * rows * QUADS
-//! extent weights: columns * PITCH
 //! extent scales: columns * GROUPS
 //! extent x_zeros: rows
-// Products with 4-bit weights: out[m, n] = Σ x[m, k] · w[n, k] · scale[n, k / group] + added(n).
+// Products with weights of few bits: out[m, n] = Σ x[m, k] · w[n, k] · scale[n, k / group] + added(n).
 //
-// A word holds eight weights, the lowest nibble first, each stored as its value plus 8. Rows of w lie PITCH
-// words apart and are WORDS long, enough to cover x; rows of x are QUADS vec4s long; GROUP words share a
+// A word holds eight weights (lib/words.wgsl, lib/words8.wgsl). Rows of w lie PITCH words apart and are WORDS long, enough to cover x; rows of x are QUADS vec4s long; GROUP words share a
 // scale; scales lie [n][group]; an invocation takes PART words. Row lengths are known when a kernel is
 // compiled, so that its loops unroll.
 alias Z = i32;
@@ -18,7 +17,6 @@ const GROUPS = (WORDS + GROUP - 1u) / GROUP;
 const PART = 8u;
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<X>>;
-@group(0) @binding(1) var<storage, read> weights: array<u32>;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
 @group(0) @binding(5) var<storage, read> x_zeros: array<Z>;
 

@@ -1,0 +1,141 @@
+"""Element-wise operators on int8 tensors: dequantised, combined in f32, quantised again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pteron.dtypes import DType
+from pteron.families.quantized.affine import reciprocal
+from pteron.graph import Shape
+from pteron.ops import AnyInt, Dispatch, Operand, op, require, same_shape
+from pteron.ops.shapes import broadcast, broadcast_strides, collapse
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+RANK_MAX = 8  # separate dims that the kernel walks
+
+
+def require_int8(*tensors: Operand) -> None:
+    """What computes in int8 takes nothing else."""
+    require(all(tensor.dtype is DType.I8 for tensor in tensors), "all tensors must be i8", *tensors)
+
+
+def _elements(
+    a: Operand,
+    out: Operand,
+    walk: tuple[Shape, Shape, Shape],
+    combine: dict[str, str],
+    inverse: float,
+    out_zero: AnyInt,
+    **arguments: Any,
+) -> Iterator[Dispatch]:
+    """A walk is the sizes to go over and the strides of a and of b."""
+    shape, (a_strides, b_strides) = collapse(walk[0], walk[1], walk[2])
+    require(len(shape) <= RANK_MAX, f"the tensors do not merge to {RANK_MAX} dims", a, out)
+    yield Dispatch(
+        kernel("q8_elements", **combine),
+        **{"b_scale": 1.0, "b_zero": 0.0, "alpha": 1.0, **arguments},
+        a=a,
+        out=out,
+        count=out.numel,
+        rank=len(shape),
+        out_inverse=inverse,
+        out_zero=float(out_zero),
+        shape=shape,
+        a_strides=a_strides,
+        b_strides=b_strides,
+        threads=out.numel,
+    )
+
+
+@op(
+    "et_vk.q8ta_add.default",
+    "input_a input_b input_a_scale:float input_a_zero_point:int input_b_scale:float input_b_zero_point:int "
+    "output_scale:float output_zero_point:int alpha:float -> out",
+    shape=lambda a, b, *_: broadcast(a.shape, b.shape),
+)
+def q8ta_add(
+    a: Operand,
+    b: Operand,
+    a_scale: float,
+    a_zero: AnyInt,
+    b_scale: float,
+    b_zero: AnyInt,
+    output_scale: float,
+    output_zero_point: AnyInt,
+    alpha: float,
+    out: Operand,
+) -> Iterator[Dispatch]:
+    require_int8(a, b, out)
+    walk = out.shape, broadcast_strides(a.shape, out.shape), broadcast_strides(b.shape, out.shape)
+    yield from _elements(
+        *(a, out, walk, {}, reciprocal(output_scale), output_zero_point),
+        b=b,
+        a_scale=a_scale,
+        a_zero=float(a_zero),
+        b_scale=b_scale,
+        b_zero=float(b_zero),
+        alpha=alpha,
+    )
+
+
+@op(
+    "et_vk.q8ta_relu.default",
+    "input input_scale:float input_zero_point:int output_scale:float output_zero_point:int -> out",
+    shape=same_shape,
+)
+def q8ta_relu(
+    x: Operand,
+    input_scale: float,
+    input_zero_point: AnyInt,
+    output_scale: float,
+    output_zero_point: AnyInt,
+    out: Operand,
+) -> Iterator[Dispatch]:
+    require_int8(x, out)
+    walk = (x.numel,), (1,), (0,)
+    combine = {"combine": "max(first, 0.0)", "b_value": "0.0"}
+    scales: dict[str, Any] = {"a_scale": input_scale, "a_zero": float(input_zero_point)}
+    inverse = reciprocal(output_scale)
+    yield from _elements(x, out, walk, combine, inverse, output_zero_point, **scales)
+
+
+def _shuffled_shape(
+    x: Operand, scale: float, zero: AnyInt, inverse: float, out_zero: AnyInt, upscale_factor: AnyInt
+) -> Shape:
+    factor = int(upscale_factor)
+    fits = factor > 0 and x.rank >= 3 and x.shape[-3] % (factor * factor) == 0
+    require(fits, f"channels must be a multiple of the square of upscale_factor {factor}", x)
+    *batch, channels, height, width = x.shape
+    return (*batch, channels // (factor * factor), height * factor, width * factor)
+
+
+@op(
+    "et_vk.q8ta_pixel_shuffle.default",
+    "input input_scale:float input_zero_point:int output_inv_scale:float output_zero_point:int "
+    "upscale_factor:int -> out",
+    shape=_shuffled_shape,
+)
+def q8ta_pixel_shuffle(
+    x: Operand,
+    input_scale: float,
+    input_zero_point: AnyInt,
+    output_inv_scale: float,
+    output_zero_point: AnyInt,
+    upscale_factor: AnyInt,
+    out: Operand,
+) -> Iterator[Dispatch]:
+    require_int8(x, out)
+    factor = int(upscale_factor)
+    channels, height, width = x.shape[-3:]
+    plane, kept = height * width, channels // (factor * factor)
+    images = x.numel // (channels * plane) if x.numel else 0
+    # An output's row and column are each a place of the input and one of `factor` channels of it.
+    sizes = (images, kept, height, factor, width, factor)
+    strides = (channels * plane, factor * factor * plane, width, factor * plane, 1, plane)
+    combine = {"combine": "first", "b_value": "0.0"}
+    scales: dict[str, Any] = {"a_scale": input_scale, "a_zero": float(input_zero_point)}
+    inverse = reciprocal(reciprocal(output_inv_scale))
+    yield from _elements(*(x, out, (sizes, strides, (0,) * 6), combine, inverse, output_zero_point), **scales)

@@ -1,0 +1,250 @@
+"""Products of int8 activations with int8 weights, their sums exact in i32: convolutions, and linear layers as
+convolutions of planes of one place.
+
+Activations are packed first, four channels to a word, weights once at load; `dot4I8Packed` multiplies both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from pteron.dtypes import DType, Storage
+from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, require
+from pteron.ops.operand import HostArray, packing
+from pteron.ops.rows import row_groups, shared_rows
+from pteron.ops.window import Pair, Window
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+PLACES_FEW = 4  # up to here a product reads its weights once and is bound by that
+TILES_MANY = 264  # as many tall tiles keep a large device busy
+# Σ |x - zero| · |w| with |x - zero| <= 255 and |w| <= 128 stays below 2^31.
+DEPTH_MAX = ((1 << 31) - 1) // (255 * 128)
+
+ACTIVATIONS: dict[str, dict[str, str]] = {"none": {}, "relu": {"activation": "max(value, 0.0)"}}
+TRANSPOSED = {
+    "source": "let at = i32(place + padding) - i32(i * dilation); "
+    "return select(-1, at / i32(stride), at >= 0 && at % i32(stride) == 0);"
+}
+# x as int8, where it comes as floats.
+_QUANTIZED = {"quantized": "i32(clamp(round(f32(value) * params.inverse) + params.zero, -128.0, 127.0))"}
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """How exact sums become outputs."""
+
+    weight_scales: Operand
+    bias: Operand | None
+    x_scale: float
+    x_zero: int
+    out_inverse: float
+    out_zero: int
+    declarations: Mapping[str, str]
+
+    def check(self, channels: int, scale_count: int) -> None:
+        is_int8 = -128 <= self.x_zero <= 127
+        require(is_int8, f"the zero point {self.x_zero} of int8 activations must lie within -128 and 127")
+        enough = self.weight_scales.numel >= scale_count
+        require(enough, f"{scale_count} channels need as many scales", self.weight_scales)
+        require(
+            self.bias is None or self.bias.numel >= channels,
+            f"bias must have {channels} values, one per channel",
+            self.bias,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Planes:
+    """A convolution's sizes: images of planes, in groups of channels that see each other."""
+
+    images: int
+    groups: int
+    channels_in: int  # of one group
+    channels: int  # of the output, of one group
+    size_in: Pair
+    size: Pair
+    window: Window
+
+    @property
+    def taps(self) -> int:
+        return self.window.size[0] * self.window.size[1]
+
+    @property
+    def words(self) -> int:
+        """Words of one tap."""
+        return -(-self.channels_in // 4)
+
+    @property
+    def quads(self) -> int:
+        return -(-self.channels // 4)
+
+    @property
+    def places(self) -> int:
+        """Of the output, all images counted."""
+        return self.images * self.size[0] * self.size[1]
+
+    @property
+    def padded(self) -> Planes:
+        """The same with the padding as part of the input."""
+        height, width = (
+            size + 2 * padding for size, padding in zip(self.size_in, self.window.padding, strict=True)
+        )
+        return replace(self, size_in=(height, width), window=replace(self.window, padding=(0, 0)))
+
+    @property
+    def packed(self) -> Scratch:
+        """Room for the input, four channels to a word."""
+        places = self.images * self.size_in[0] * self.size_in[1]
+        return Scratch(places * self.groups * self.words, Storage.U32)
+
+    def parameters(self, epilogue: Epilogue, scale_count: int) -> dict[str, Any]:
+        """The Params of lib/q8_result.wgsl."""
+        window = {
+            name: number for name, number in self.window.parameters.items() if not name.startswith("window")
+        }
+        return window | {
+            "places": self.places,
+            "plane": self.size[0] * self.size[1],
+            "channels": self.channels,
+            "group_count": self.groups,
+            "scale_count": scale_count,
+            "out_width": self.size[1],
+            "height": self.size_in[0],
+            "width": self.size_in[1],
+            "x_zero": epilogue.x_zero,
+            "x_scale": epilogue.x_scale,
+            "out_inverse": epilogue.out_inverse,
+            "out_zero": float(epilogue.out_zero),
+        }
+
+
+def product(
+    x: Operand,
+    weights: Operand,
+    weight_sums: Operand,
+    planes: Planes,
+    epilogue: Epilogue,
+    out: Operand,
+    target: Target,
+    scale_count: int | None = None,
+) -> Iterator[Dispatch]:
+    """x [image, channel, place] by weights [channel, tap · channel of a group], padded at the end of rows.
+
+    x that comes as floats is quantised on the way. `scale_count` channels have scales of their own, after
+    which the others begin again; all of them unless it is given.
+    """
+    channels = planes.groups * planes.channels
+    depth = planes.taps * planes.channels_in
+    require(depth > 0, "a product needs something to add up", x, weights)
+    require(depth <= DEPTH_MAX, f"sums over {depth} products of int8 do not fit into 32 bits", x, weights)
+    fits = weights.dtype is DType.I8 and weights.rank == 2 and weights.shape[1] >= depth
+    require(fits, f"weights must be i8 [{channels}, at least {depth}]", weights)
+    require(weight_sums.numel >= channels, f"{channels} channels need as many sums", weight_sums)
+    scale_count = scale_count or channels
+    epilogue.check(channels, scale_count)
+    if out.numel == 0:
+        return
+    is_padded = "source" not in epilogue.declarations  # the places of a transposed window lie apart
+    padded = planes.padded if is_padded else planes
+    packed = padded.packed
+    yield pack(x, planes, padded, epilogue, packed)
+    name, declarations, grid = _kernel(target, planes)
+    declarations["IS_PADDED"] = is_padded
+    yield Dispatch(
+        kernel(name, **declarations, **epilogue.declarations, **({} if epilogue.bias else {"added": "0.0"})),
+        x=packed,
+        weights=_quads(weights, planes),
+        weight_sums=weight_sums,
+        scales=epilogue.weight_scales,
+        bias=epilogue.bias,
+        out=out,
+        **padded.parameters(epilogue, scale_count),
+        **grid,
+    )
+
+
+def pack(
+    x: Operand,
+    planes: Planes,
+    padded: Planes,
+    epilogue: Epilogue,
+    packed: Scratch,
+    declarations: Mapping[str, Any] = MappingProxyType({}),
+) -> Dispatch:
+    """x as words of int8, in planes that may have their padding around them."""
+    is_float = x.dtype.is_float
+    require(is_float or x.dtype is DType.I8, "activations must be i8, or floats to quantise", x)
+    return Dispatch(
+        kernel("q8_pack", **declarations, **(_QUANTIZED if is_float else {})),
+        x=x,
+        out=packed,
+        images=planes.images,
+        group_count=planes.groups,
+        channels=planes.channels_in,
+        height=planes.size_in[0],
+        width=planes.size_in[1],
+        padding_height=planes.window.padding[0] - padded.window.padding[0],
+        padding_width=planes.window.padding[1] - padded.window.padding[1],
+        out_height=padded.size_in[0],
+        out_width=padded.size_in[1],
+        inverse=1 / epilogue.x_scale if is_float else 1.0,
+        zero=float(epilogue.x_zero),
+        threads=packed.count,
+    )
+
+
+def _kernel(target: Target, planes: Planes) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """(name, declarations, grid) of the kernel that suits the sizes and the device."""
+    declarations: dict[str, Any] = {
+        "TAPS": planes.taps,
+        "WINDOW_WIDTH": planes.window.size[1],
+        "DEPTH": planes.words,
+    }
+    places, quads, groups = planes.places, planes.quads, planes.groups
+    if target.is_cpu:
+        tile = next(tile for tile in (4, 2, 1) if tile == 1 or _fits(target, planes, tile))
+        return "q8_thread", declarations | {"TILE": tile}, {"threads": -(-places // tile) * quads * groups}
+    if places <= PLACES_FEW:
+        layout = shared_rows(target, 32, 2)
+        grid = row_groups(target, layout, quads * places * groups)
+        return "q8_matvec", declarations | {"Lane": "i32", **layout}, {"groups": grid}
+    tall = 8 if _tiles(planes, 128) >= TILES_MANY else 4
+    grid = row_groups(target, {"ROWS": 1}, _tiles(planes, 16 * tall))
+    return "q8_tiled", declarations | {"TALL": tall}, {"groups": grid}
+
+
+def _tiles(planes: Planes, height: int) -> int:
+    return -(-planes.places // 64) * -(-planes.channels // height) * planes.groups
+
+
+def _fits(target: Target, planes: Planes, tile: int) -> bool:
+    """Whether q8_thread takes so many places at a time: there are as many, and its loops end in time."""
+    loops = planes.taps * (1 + tile + planes.words * (1 + tile)) + 6 * tile
+    return planes.places >= tile and (not target.loop_max or loops <= target.loop_max)
+
+
+def _quads(weights: Operand, planes: Planes) -> Weight:
+    """Weights as lib/q8.wgsl reads them."""
+    return weights.packed(
+        *("int8 quads", planes.groups, planes.taps, planes.channels_in),
+        count=planes.groups * planes.quads * planes.taps * planes.words * 4,
+        storage=Storage.U32,
+    )
+
+
+@packing("int8 quads")
+def _pack_quads(elements: HostArray, groups: int, taps: int, channels_in: int) -> HostArray:
+    """[channel, tap · channel_in] as [group][channel / 4][tap][word][channel % 4]."""
+    rows = elements[:, : taps * channels_in].reshape(groups, -1, taps, channels_in)
+    padding = ((0, 0), (0, -rows.shape[1] % 4), (0, 0), (0, -channels_in % 4))
+    padded = np.pad(rows, padding)
+    _, channels, _, depth = padded.shape
+    split = padded.reshape(groups, channels // 4, 4, taps, depth // 4, 4)
+    return np.ascontiguousarray(split.transpose(0, 1, 3, 4, 2, 5))

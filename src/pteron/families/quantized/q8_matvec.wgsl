@@ -1,0 +1,30 @@
+//! use rows
+//! use q8
+//! loops: ceil(WORDS, LANES) + 4 * 8 + 4
+// A product of int8 (lib/q8.wgsl) for few places. LANES invocations compute four channels at one place, each a
+// part of their words.
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
+  @builtin(local_invocation_index) local: u32,
+) {
+  let row = row_index(workgroup, workgroups, local);
+  let quads = (params.channels + 3u) / 4u;
+  let lane = local % LANES;
+  let quad = row % quads;
+  let place = min(row / quads % params.places, params.places - 1u);
+  let group = min(row / quads / params.places, params.group_count - 1u);
+  let at = corner(place);
+  var sums = vec4<i32>();
+  for (var word = lane; word < WORDS; word += LANES) {
+    sums += dots(load(tap_word(at, group, word / DEPTH), word % DEPTH), load_weights(group, quad, word));
+  }
+  for (var c = 0u; c < 4u; c++) {
+    let sum = i32(row_sum(Lane(sums[c]), local));
+    let channel = 4u * quad + c;
+    let is_inside = channel < params.channels && row < quads * params.places * params.group_count;
+    if (lane == 0u && is_inside) { conclude(group, channel, place, sum); }
+  }
+}

@@ -10,7 +10,12 @@ import torch
 from arguments import Argument, tensor
 from check import check_op, floats, refuse_op
 
+from pteron import Device
+from pteron.dtypes import DType
+from pteron.graph import Graph, Node, Tensor, ValueList
 from pteron.ops import Target
+from pteron.runtime.session import Session, Wanted
+from pteron.runtime.tensors import HostResult
 
 AVERAGE = "aten.avg_pool2d.default"
 LARGEST = "aten.max_pool2d.default"
@@ -133,6 +138,28 @@ def test_the_first_of_equals_and_the_last_nan(size: int, target: Target) -> None
 def test_a_window_whose_dilation_leaps_over_the_plane(target: Target) -> None:
     arguments = (tensor(1, 1, 1, 5), [2, 2], [1, 1], [1, 1], [2, 1], False)
     check_op(LARGEST, *arguments, oracle=lambda x, *_: torch.full((1, 1, 1, 6), -math.inf), target=target)
+
+
+def test_indices_that_nobody_takes(device: Device, target: Target) -> None:
+    x, out = Tensor(0, DType.F32, (2, 5, 7)), Tensor(1, DType.F32, (2, 2, 3))
+    window = ((2, 2), (), (0, 0), (1, 1), False)
+    node = Node(0, INDICES, (x, *window, ValueList(2, (out, None))))
+    session = Session.of(Graph("pool", (node,), (x,), (out,)), device, target=target)
+    states = session.states()
+    values = np.random.default_rng(0).normal(size=(2, 5, 7)).astype(np.float32)
+    (result,) = session.run([values], [Wanted(DType.F32, on_gpu=False)], states)
+    assert isinstance(result, HostResult)
+    expected = torch.max_pool2d(torch.from_numpy(values), 2).numpy()
+    np.testing.assert_array_equal(result.numpy(), expected)
+    states.close()
+    session.close()
+
+
+def test_a_window_too_long_for_the_adapter(device: Device) -> None:
+    if not device.target.loop_max:
+        pytest.skip("this adapter does not end loops")
+    window = ([1, 70_000], [1, 1], [0, 0], False, True, None)
+    refuse_op(AVERAGE, tensor(1, 1, 1, 70_001), *window, out=((1, 1, 1, 2),), match="the adapter ends loops")
 
 
 def test_refusals() -> None:

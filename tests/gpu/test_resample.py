@@ -72,6 +72,22 @@ def test_the_nearest_of_many(factor: float) -> None:
     check_op(NEAREST, tensor(1, 1, 59, 97), [int(59 * factor), 131], None, oracle=nearest)
 
 
+INFINITE = np.random.default_rng(0).choice(
+    [1.0, 2.0, math.inf, math.nan], (1, 3, 7, 8), p=[0.5, 0.4, 0.06, 0.04]
+)
+
+
+@pytest.mark.parametrize("align", [False, True])
+def test_infinities_and_nans(align: bool, target: Target) -> None:
+    x = tensor(values=INFINITE)
+    check_op(NEAREST, x, [11, 17], None, oracle=nearest, target=target)
+    for size in ([11, 17], [7, 8], [3, 5]):
+        check_op(BILINEAR, x, size, align, None, target=target)
+    grid = tensor(1, 9, 11, 2, low=-1.25, high=1.25)
+    check_op(SAMPLER, x, grid, 0, 1, align, target=target)
+    check_op(SAMPLER, x, grid, 1, 1, align, target=target)
+
+
 def test_more_than_65535_workgroups(target: Target) -> None:
     check_op(NEAREST, tensor(1, 1, 16, 16), [2050, 2051], None, oracle=nearest, target=target)
     check_op(BILINEAR, tensor(1, 1, 16, 16), [2050, 2051], False, None, target=target)

@@ -7,7 +7,7 @@ from typing import Any
 from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops import Operand, require
-from pteron.ops.window import Pair, Window
+from pteron.ops.window import Window
 
 # Elements that one invocation gathers. A larger window is pooled along the width, then along the height: that
 # keeps loops short, takes fewer loads where windows overlap, and gives more invocations to few windows.
@@ -20,9 +20,7 @@ def pooled_shape(x: Operand, window: Window, ceil_mode: bool) -> Shape:
     require(0 not in x.shape[-3:], "pools take planes and channels that are not empty", x)
     half = all(2 * padding <= reach for padding, reach in zip(window.padding, window.reach, strict=True))
     require(half, f"{window}: padding must be at most half of what a window reaches", x)
-    height, width = window.places(x.shape[-2:], ceil=ceil_mode)
-    require(height > 0 and width > 0, f"{window} has no place", x)
-    return (*x.shape[:-2], height, width)
+    return (*x.shape[:-2], *window.places(x.shape[-2:], ceil=ceil_mode))
 
 
 def covers_plane(x: Operand, window: Window) -> bool:
@@ -32,19 +30,10 @@ def covers_plane(x: Operand, window: Window) -> bool:
 
 def halves(window: Window) -> tuple[Window, Window]:
     """The window as one along the width and one along the height."""
-
-    def keep(pair: Pair, kept: int, other: int) -> Pair:
-        return (pair[0], other) if kept == 0 else (other, pair[1])
-
-    along_height, along_width = (
-        Window(
-            size=keep(window.size, kept, 1),
-            stride=keep(window.stride, kept, 1),
-            padding=keep(window.padding, kept, 0),
-            dilation=keep(window.dilation, kept, 1),
-        )
-        for kept in (0, 1)
-    )
+    (height, width), (down, right) = window.size, window.stride
+    (above, left), (rows, columns) = window.padding, window.dilation
+    along_width = Window((1, width), (1, right), (0, left), (1, columns))
+    along_height = Window((height, 1), (down, 1), (above, 0), (rows, 1))
     return along_width, along_height
 
 

@@ -61,15 +61,18 @@ fn nearest(plane: u32, position: vec2<f32>) -> f32 {
   return element(plane, row, column);
 }
 
+// A sum of weighted values, so that an infinity stays one: `mix` may be compiled to a difference.
+fn weighted(a: f32, b: f32, part: f32) -> f32 { return (1.0 - part) * a + part * b; }
+
 fn bilinear(plane: u32, position: vec2<f32>) -> f32 {
   let at = onto(position);
   if (!is_finite(at.x) || !is_finite(at.y)) { return nan(); }
   let corner = floor(at);
   let part = at - corner;
   let next = corner + 1.0;
-  let upper = mix(element(plane, corner.x, corner.y), element(plane, corner.x, next.y), part.y);
-  let lower = mix(element(plane, next.x, corner.y), element(plane, next.x, next.y), part.y);
-  return mix(upper, lower, part.x);
+  let upper = weighted(element(plane, corner.x, corner.y), element(plane, corner.x, next.y), part.y);
+  let lower = weighted(element(plane, next.x, corner.y), element(plane, next.x, next.y), part.y);
+  return weighted(upper, lower, part.x);
 }
 
 // Weights of the four elements around a position that lies `part` behind the second, by the cubic convolution

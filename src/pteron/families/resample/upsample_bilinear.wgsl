@@ -30,15 +30,19 @@ struct Between {
   part: f32,
 }
 
-fn between(position: f32, size: u32) -> Between {
-  let inside = max(position, 0.0);
+fn between(i: u32, step: f32, size: u32, out_size: u32) -> Between {
+  if (size == out_size) { return Between(i, i, 0.0); }
+  let inside = max(source(i, step), 0.0);
   let first = min(u32(inside), size - 1u);
   return Between(first, min(first + 1u, size - 1u), clamp(inside - f32(first), 0.0, 1.0));
 }
 
+// A sum of weighted values, so that an infinity stays one: `mix` may be compiled to a difference.
+fn weighted(a: f32, b: f32, part: f32) -> f32 { return (1.0 - part) * a + part * b; }
+
 fn in_row(plane: u32, row: u32, column: Between) -> f32 {
   let base = (plane * params.height + row) * params.width;
-  return mix(f32(x[base + column.first]), f32(x[base + column.second]), column.part);
+  return weighted(f32(x[base + column.first]), f32(x[base + column.second]), column.part);
 }
 
 @compute @workgroup_size(WORKGROUP)
@@ -47,7 +51,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let rows = i / params.out_width;
   let plane = rows / params.out_height;
   if (plane >= params.planes) { return; }
-  let row = between(source(rows % params.out_height, params.step_height), params.height);
-  let column = between(source(i % params.out_width, params.step_width), params.width);
-  out[i] = R(mix(in_row(plane, row.first, column), in_row(plane, row.second, column), row.part));
+  let row = between(rows % params.out_height, params.step_height, params.height, params.out_height);
+  let column = between(i % params.out_width, params.step_width, params.width, params.out_width);
+  out[i] = R(weighted(in_row(plane, row.first, column), in_row(plane, row.second, column), row.part));
 }

@@ -1,4 +1,8 @@
-"""Whole models with random weights, through `pteron.compile`, beside PyTorch on the CPU."""
+"""Whole models with random weights, through `pteron.compile`, beside PyTorch on the CPU.
+
+Lowering takes some ten seconds a model, so a part of them is heavy:
+`scripts/test --heavy tests/gpu/test_whole_models.py` runs all.
+"""
 
 # mypy: disable-error-code="no-untyped-call"
 # (torch is untyped to mypy, and so are models made of its modules)
@@ -54,8 +58,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Inputs]]] = {
     "lstm": (Tagger, tokens(2, 3)),
     "bert": (Bert, lambda: sentence(2, 13)),
 }
-# A software adapter has no f16, so these are for the roundings of weights and of stored values.
-MODELS_F16 = ("resnet18", "vit", "bert")
+HEAVY = {"mobilenet_v3_small", "unet_bilinear", "bert"}
+# Where an adapter has no f16, only the weights are rounded to it.
+MODELS_F16 = {"resnet18": False, "vit": True, "bert": True}
 
 
 def make(name: str) -> tuple[nn.Module, Callable[[], Inputs]]:
@@ -89,7 +94,11 @@ def share_on_host(compiled: CompiledModule) -> float:
     return hosted / (hosted + delegated)
 
 
-@pytest.mark.parametrize("name", MODELS)
+def marked(name: str, is_heavy: bool) -> Any:
+    return pytest.param(name, marks=pytest.mark.heavy) if is_heavy else name
+
+
+@pytest.mark.parametrize("name", [marked(name, name in HEAVY) for name in MODELS])
 def test_model(name: str) -> None:
     model, inputs = make(name)
     with pteron.compile(model, inputs(), use_cache=False) as compiled:
@@ -98,7 +107,7 @@ def test_model(name: str) -> None:
         assert share_on_host(compiled) <= 0.04, str(compiled)
 
 
-@pytest.mark.parametrize("name", MODELS_F16)
+@pytest.mark.parametrize("name", [marked(name, is_heavy) for name, is_heavy in MODELS_F16.items()])
 def test_model_f16(name: str) -> None:
     model, inputs = make(name)
     with pteron.compile(model, inputs(), force_fp16=True, use_cache=False) as compiled:

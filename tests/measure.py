@@ -27,6 +27,7 @@ class Measuring:
     planned: list[tuple[Plan, list[Dispatch]]] = field(default_factory=list)
     ran: tuple[Recording, Sequence[int]] | None = None
     kernels: set[str] = field(default_factory=set)
+    session: Session | None = None  # that runs
 
     def start(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Instrument what is planned from now on, and check it after every run."""
@@ -48,9 +49,11 @@ class Measuring:
 
         def noting_find(*arguments: Any) -> tuple[Recording, list[int]]:
             self.ran = find(*arguments)
+            self._clear(self.ran[0])
             return self.ran
 
         def checked_run(session: Session, *arguments: Any) -> Any:
+            self.session = session
             outputs = run(session, *arguments)
             self._check(session)
             return outputs
@@ -73,6 +76,14 @@ class Measuring:
         self.planned.append((made, self.dispatches))
         return made
 
+    def _clear(self, recording: Recording) -> None:
+        """Begin the counts at zero: another plan, of other scratch memory, may have used the buffers."""
+        assert self.session is not None
+        for launch in recording.plan.launches:
+            notes = launch.buffers[-1]
+            assert isinstance(notes, ScratchRef)
+            self.session.device.write(recording._scratch[notes.index], bytes(4 * len(launch.module.bindings)))
+
     def _check(self, session: Session) -> None:
         assert self.ran is not None
         recording, numbers = self.ran
@@ -82,7 +93,6 @@ class Measuring:
             assert isinstance(notes, ScratchRef)
             buffer = recording._scratch[notes.index]
             touched = np.frombuffer(session.device.read(buffer, 4 * len(launch.module.bindings)), np.uint32)
-            session.device.write(buffer, np.zeros_like(touched))
             _check_launch(launch, dispatch, numbers, touched.tolist())
             self.kernels.add(launch.module.kernel.name)
 

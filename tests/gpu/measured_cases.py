@@ -9,10 +9,25 @@ from arguments import Argument, Symbol, tensor, weight
 from check import check_op
 from quantized_cases import quantized_cases
 from test_attention import CACHED, CHUNKS, CachedAttention, cached
+from test_convolution import CONVOLUTION
+from test_convolution import numbers as numbers_of_convolution
 from test_norm import _rms_norm
 from test_quantized import LINEAR, linear, packed, scales
 from test_resample import nearest, priors
 from test_rope import ROPE_HF, _rope_hf
+from test_training import (
+    INPUT_GRADIENT,
+    LOSS,
+    RATES,
+    REQUANTIZE,
+    STEP,
+    WEIGHT_GRADIENT,
+    adamw,
+    cross_entropy,
+    input_gradient,
+    requantized,
+    weight_gradient,
+)
 
 from pteron.llm.sampling import Sampling
 from pteron.ops import Target
@@ -58,6 +73,22 @@ def product_q4(rows: tuple[int, ...], kernels: str, on: str, depth: int = 100, c
     weights = weight(values=packed(columns, depth), dtype="u8"), scales(depth, 32, columns)
     x, bias = tensor("M", depth, low=-1, high=1), weight(-(-columns // 4) * 4)
     return case(LINEAR, x, *weights, 32, bias, kernels=kernels, on=(on,), oracle=linear, live={"M": rows})
+
+
+def convolution(
+    channels: int, filters: int, kernels: str, on: tuple[str, ...] = EITHER, groups: int = 1, size: int = 7
+) -> Case:
+    arguments = tensor("S", channels, size, size), weight(filters, channels // groups, 3, 3), weight(filters)
+    numbers = numbers_of_convolution(stride=2, padding=1, groups=groups)
+    return case(CONVOLUTION, *arguments, *numbers, kernels=kernels, on=on)
+
+
+def input_product(rows: tuple[int, ...], kernels: str, on: str) -> Case:
+    weights = weight(values=packed(131, 72), dtype="u8"), weight(3, 132, low=0.01, high=0.2)
+    x = tensor("M", 131, low=-1, high=1)
+    return case(
+        INPUT_GRADIENT, x, *weights, 32, kernels=kernels, on=(on,), oracle=input_gradient, live={"M": rows}
+    )
 
 
 CASES = [
@@ -176,6 +207,23 @@ CASES = [
     product((67, 1, 33), "matmul_thread", "software"),
     product((3, 1, 2), "matvec", "hardware", LONG),
     product((67, 33), "matmul_tiled", "hardware"),
+    convolution(5, 13, "convolution_direct", ("software",)),
+    convolution(5, 67, "convolution_tiled", ("hardware",)),
+    convolution(10, 10, "convolution_direct", ("hardware",), groups=2),
+    convolution(6, 12, "convolution_depthwise", groups=6),
+    convolution(67, 5, "convolution_lanes", ("hardware",), size=1),
+    convolution(1031, 9, "convolution_direct convolution_merge", ("software",), size=3),
+    convolution(257, 67, "convolution_tiled convolution_merge", ("hardware",)),
+    case(
+        CONVOLUTION,
+        *(tensor("S", 5, 7, 7), tensor(13, 5, 3, 3), None, *numbers_of_convolution(extra=None)),
+        kernels="convolution_pack",
+    ),
+    case(
+        CONVOLUTION,
+        *(tensor("S", 5, 7, 7), weight(5, 13, 3, 3), None, *numbers_of_convolution(extra=1, stride=2)),
+        kernels="",
+    ),
     case("aten.bmm.default", tensor(3, "S", 5), tensor(3, 5, 13), kernels=""),
     product_q4((67, 1, 33), "q4_thread", "software"),
     product_q4((3, 1, 2), "q4_matvec", "hardware", 324),
@@ -183,6 +231,28 @@ CASES = [
     product((5, 1), "matmul_thread matmul_merge", "software", DEEP),
     product_q4((3, 1), "q4_thread q4_merge", "software", 80_000, 5),
     *quantized_cases(case),
+    case(
+        LOSS,
+        *(tensor("S", 13), tensor("S", dtype="i64", low=-1, high=12), 3.0),
+        kernels="cross_entropy",
+        oracle=cross_entropy,
+    ),
+    case(WEIGHT_GRADIENT, tensor("S", 67), tensor("S", 5), kernels="", oracle=weight_gradient),
+    input_product((67, 1, 33), "matmul_thread", "software"),
+    input_product((67, 3, 33), "matmul_tiled matmul_thread", "hardware"),
+    case(
+        STEP,
+        *(tensor("S", 5), tensor("S", 5), tensor("S", 5, low=0), tensor("S", 5), *RATES),
+        kernels="adamw_step",
+        oracle=adamw,
+    ),
+    case(
+        REQUANTIZE,
+        *(tensor("S", 67), weight(3, 8, low=0.1), 32),
+        kernels="q4_requant",
+        oracle=requantized,
+        out="u8",
+    ),
     attention(6, True, "attention_scores attention_values", "software"),
     attention(64, True, "attention_tiled attention_split attention_merge", "hardware"),
     attention(12, False, "attention_tiled attention_split attention_merge", "hardware"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -193,6 +194,12 @@ def test_sdpa_of_many_queries_with_a_mask(mask: tuple[int | str, ...], target: T
     arguments = (tensor(2, 3, "S", 32), tensor(2, 3, "T", 32), tensor(2, 3, "T", 32), tensor(*mask), 0.2)
     live = {"S": (37, 9, 64), "T": (5, 70, 32)}
     check_op(PLAIN, *arguments, oracle=_plain, live=live, target=target)
+
+
+def test_more_batches_than_an_axis_of_workgroups(target: Target) -> None:
+    arguments = (tensor(9, 3, "S", 32), tensor(9, 3, 40, 32), tensor(9, 3, 40, 32), None, None)
+    narrow = replace(target, workgroups_max=8)
+    check_op(PLAIN, *arguments, oracle=_plain, live={"S": (37, 5)}, target=narrow)
 
 
 def test_no_queries(target: Target) -> None:

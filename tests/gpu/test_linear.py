@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from arguments import tensor, weight
@@ -68,6 +69,13 @@ def test_addmm(bias: tuple[int | str, ...], beta: float, alpha: float, target: T
 def test_addmm_does_not_read_a_bias_times_zero(target: Target) -> None:
     arguments = (tensor(values=[math.nan] * 5), tensor("S", 7), tensor(7, 5), 0, 1)
     check_op(ADDMM, *arguments, target=target)
+
+
+@pytest.mark.parametrize("shape", [(11, 5, 3, 67), (1, 67, 3, 131), (3, 1, 5, 2)])
+def test_more_workgroups_than_an_axis_takes(shape: tuple[int, ...], target: Target) -> None:
+    batch, rows, depth, columns = shape
+    narrow = replace(target, workgroups_max=5)
+    check_op(BMM, tensor(batch, rows, depth), tensor(batch, depth, columns), target=narrow)
 
 
 def test_products_over_nothing_are_zero(target: Target) -> None:

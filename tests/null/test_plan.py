@@ -258,8 +258,8 @@ def test_operands_that_must_share_an_element_type() -> None:
 
 def test_a_grid_that_the_adapter_does_not_take() -> None:
     sketch = Sketch()
-    x, y, out = sketch.tensor(9, 5, 5), sketch.tensor(9, 5, 7), sketch.tensor(9, 5, 7)
+    x, y, out = sketch.tensor(17, 5, 5), sketch.tensor(17, 5, 7), sketch.tensor(17, 5, 7)
     sketch.node("aten.bmm.default", x, y, out)
-    prepared = sketch.prepare([x, y], [out], Target(is_cpu=False, workgroups_max=4))
+    prepared = sketch.prepare([x, y], [out], Target(is_cpu=False, workgroups_max=4))  # 4 · 4 tiles at most
     with pytest.raises(ShapeError, match="the adapter allows 4 per axis"):
         plan_at(prepared)

@@ -5,8 +5,10 @@ Importing this package registers every operator that a file may call: each famil
 
 from pteron.families import (
     attention,
+    convolution,
     create,
     elementwise,
+    elided,
     index,
     layout,
     linear,
@@ -17,12 +19,15 @@ from pteron.families import (
     resample,
     rope,
     symint,
+    training,
 )
 
 __all__ = [
     "attention",
+    "convolution",
     "create",
     "elementwise",
+    "elided",
     "index",
     "layout",
     "linear",
@@ -33,4 +38,5 @@ __all__ = [
     "resample",
     "rope",
     "symint",
+    "training",
 ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pteron.families  # noqa: F401  # registers the operators
 from pteron.errors import GraphError, UnsupportedError
+from pteron.families.elided.operators import explained
 from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import describe
 from pteron.ops import OPERATORS, Call, Kind, Operator
@@ -37,7 +38,7 @@ def resolve(graph: Graph) -> tuple[Call, ...]:
     """The graph's calls; all unsupported operators are reported at once."""
     missing = missing_operators(graph)
     if missing:
-        listed = ", ".join(f"{name} ({count}x)" for name, count in sorted(missing.items()))
+        listed = ", ".join(f"{explained(name)} ({count}x)" for name, count in sorted(missing.items()))
         raise UnsupportedError(f"{graph.name}: unsupported operators: {listed}")
     return tuple(_bind(graph, node) for node in graph.nodes)
 

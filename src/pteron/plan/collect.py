@@ -106,7 +106,7 @@ def _module(dispatch: Dispatch) -> Module:
     elements: dict[str, str] = {}
     for binding in draft.bindings:
         bound = dispatch.bindings[binding.name]
-        if binding.element not in draft.aliases or isinstance(bound, Weight):
+        if binding.element not in draft.aliases:
             continue
         storage = str(bound.storage)
         if elements.setdefault(binding.element, storage) != storage:

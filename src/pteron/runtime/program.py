@@ -12,6 +12,7 @@ from typing import TypeAlias
 from weakref import WeakSet
 
 from pteron.errors import DeviceError, FormatError, GraphError, MethodError, UnsupportedError
+from pteron.families.elided.operators import explained
 from pteron.format import (
     BundledFile,
     EValue,
@@ -211,7 +212,9 @@ def check_supported(file: ProgramFile, graphs: Mapping[str, Iterable[Graph]]) ->
         {name for of_method in graphs.values() for graph in of_method for name in missing_operators(graph)}
     )
     if delegated:
-        problems.append(f"delegate operators that Pteron does not have: {', '.join(delegated)}")
+        problems.append(
+            f"delegate operators that Pteron does not have: {', '.join(map(explained, delegated))}"
+        )
     hosted = missing_host_operators(file)
     if hosted:
         reason = "unknown to PyTorch" if has_torch() else "PyTorch needed: pip install 'pteron[host]'"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pteron.errors import FormatError
+from pteron.families.elided.operators import explained
 from pteron.format import DelegateGraph, DelegateRecord, read_delegate
 from pteron.graph import Graph, Node, build
 from pteron.graph.values import describe
@@ -82,7 +83,9 @@ def _of_record(report: DelegateReport, record: DelegateGraph) -> DelegateReport:
     constants = {constant.key or index: constant for index, constant in enumerate(record.constants)}.values()
     operators = tuple(OperatorUse(name, count, is_available(name)) for name, count in uses.most_common())
     missing = tuple(str(constant.key) for constant in constants if constant.data is None)
-    problems = [f"{use.name} is not supported ({use.count}x)" for use in operators if not use.available]
+    problems = [
+        f"{explained(use.name)} is not supported ({use.count}x)" for use in operators if not use.available
+    ]
     if missing:
         problems.append(f"{counted(len(missing), 'constant')} in none of the files given")
     return replace(

@@ -64,7 +64,7 @@ class Attention:
             **self._valued(),
             **self._result(),
             heads_per_key=self._heads_per_key,
-            groups=(-(-self._steps // TILE), self._heads, self.q.shape[0]),
+            groups=self._tiles(),
         )
 
     def _by_splits(self, target: Target) -> Iterator[Dispatch]:
@@ -203,12 +203,19 @@ class Attention:
         return (self.q.shape[0], self._heads, self._steps, int(self.context))
 
     def _fits_tiles(self, target: Target) -> bool:
-        """Whether the device has the workgroup memory and the loops that attention_tiled.wgsl takes."""
+        """Whether the device has the workgroups, memory and loops that attention_tiled.wgsl takes."""
         quads = self._width // 4
         bytes_needed = 2 * TILE * (quads + 1) * 16 + TILE * (TILE + 1) * 4  # rows of q and of k or v, scores
         own = -(-quads // 8)  # quads of the output per invocation
         loops = -(-self._keys // TILE) * (65 + quads + 35 * own) + 2 * own
-        return bytes_needed <= target.workgroup_bytes_max and not 0 < target.loop_max < loops
+        return (
+            bytes_needed <= target.workgroup_bytes_max
+            and max(self._tiles()) <= target.workgroups_max
+            and not 0 < target.loop_max < loops
+        )
+
+    def _tiles(self) -> tuple[int, int, int]:
+        return -(-self._steps // TILE), self._heads, self.q.shape[0]
 
     def _check(self) -> None:
         q, k, v = self.q, self.k, self.v

@@ -1,7 +1,8 @@
 //! use matmul
 //! loops: ceil(span, STEP) * (1 + STEP * SIDE // WORKGROUP + 5 * STEP) + 20
 // A matrix product (lib/matmul.wgsl). A workgroup of 16×16 invocations computes a tile of 64×64 outputs,
-// 4×4 each, and brings a and b through workgroup memory, 16 columns of k at a time.
+// 4×4 each, and brings a and b through workgroup memory, 16 columns of k at a time. Tiles are numbered along
+// the columns, then along the rows, then by slice, in a grid that may be folded.
 const SIDE = 64u;
 const STEP = 16u;
 const WORKGROUP = 256u;
@@ -11,10 +12,18 @@ var<workgroup> a_tile: array<f32, STEP * SIDE>;
 var<workgroup> b_tile: array<f32, STEP * SIDE>;
 
 @compute @workgroup_size(WORKGROUP)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  let m_base = group.y * SIDE;
-  let n_base = group.x * SIDE;
-  let slice = group.z;
+fn main(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) local: u32,
+) {
+  let tile = group.x + group.y * groups.x;
+  let tiles_across = (params.columns + SIDE - 1u) / SIDE;
+  let tiles_down = (params.rows + SIDE - 1u) / SIDE;
+  let n_base = tile % tiles_across * SIDE;
+  let m_base = tile / tiles_across % tiles_down * SIDE;
+  let slice = tile / tiles_across / tiles_down;
+  if (slice >= params.batch * params.parts) { return; }
   let z = batch_of(slice);
   let k_first = part_of(slice) * params.span;
   let k_end = min(k_first + params.span, params.depth);

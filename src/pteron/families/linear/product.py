@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pteron.graph import Shape
-from pteron.ops import Dispatch, Operand, Scratch, Target, op, require
+from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, op, require
 from pteron.ops.rows import WALK_MAX, row_groups, row_layout, split
 from pteron.ops.shapes import broadcast, broadcast_strides
 from pteron.wgsl import Kernels
@@ -15,6 +15,7 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 ROWS_FEW = 4  # up to here a product reads its weights once and is bound by that
+TILE_SIDE = 64  # outputs along each side of a tile of matmul_tiled
 MATVEC_WALK_MAX = 1024  # products that a lane of matvec adds up one after the other
 TILED_DEPTH_MAX = 8192  # of one part by matmul_tiled, where the adapter ends long loops
 
@@ -29,10 +30,11 @@ _PARTIAL = {
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """out[z] = alpha · a[z] · b[z] + beta · bias, a row-major, b by its strides."""
+    """out[z] = alpha · a[z] · b[z] + beta · bias, a row-major or (one matrix) column-major, b by its strides
+    or as `b_layout`, declarations of the kernels, has it."""
 
     a: Operand
-    b: Operand
+    b: Operand | Weight
     out: Operand
     rows: int
     columns: int
@@ -43,10 +45,16 @@ class Product:
     bias: Operand | None = None
     alpha: float = 1.0
     beta: float = 1.0
+    a_by_columns: bool = False
+    b_layout: Mapping[str, Any] = field(default_factory=dict)
+    b_scales: Operand | None = None
 
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
         """The product by the kernel that suits its shape and the device, in parts where it is deep."""
         name, declarations, span_max = self._kernel(target)
+        declarations |= self.b_layout
+        if self.a_by_columns:
+            declarations["load_a"] = "f32(a[k * params.rows + m])"
         parts, span = split(self.depth, span_max)
         bias_strides = broadcast_strides(self.bias.shape, (self.rows, self.columns)) if self.bias else (0, 0)
         absent = {} if self.bias else {"added": "0.0"}
@@ -64,7 +72,12 @@ class Product:
             "bias_row": bias_strides[0],
             "bias_column": bias_strides[1],
         }
-        factors: dict[str, Any] = {"a": self.a, "b": self.b, **self._grid(target, name, declarations, parts)}
+        factors: dict[str, Any] = {
+            "a": self.a,
+            "b": self.b,
+            "b_scales": self.b_scales,
+            **self._grid(target, name, declarations, parts),
+        }
         if parts == 1:
             whole = kernel(name, **declarations, **absent)
             yield Dispatch(whole, bias=self.bias, out=self.out, **factors, **parameters)
@@ -91,7 +104,8 @@ class Product:
 
     def _grid(self, target: Target, name: str, declarations: Mapping[str, Any], parts: int) -> dict[str, Any]:
         if name == "matmul_tiled":
-            return {"groups": (-(-self.columns // 64), -(-self.rows // 64), self.batch * parts)}
+            tiles = -(-self.columns // TILE_SIDE) * -(-self.rows // TILE_SIDE) * self.batch * parts
+            return {"groups": row_groups(target, {"ROWS": 1}, tiles)}
         if name == "matvec":
             return {"groups": row_groups(target, declarations, self.out.numel * parts)}
         return {"threads": parts * self.batch * -(-self.rows // declarations["TILE"]) * self.columns}

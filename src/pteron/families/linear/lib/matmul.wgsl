@@ -1,12 +1,11 @@
+//! use matmul_b
 //! extent a: batch * rows * depth
-//! extent b: (batch - 1) * depth * columns + (depth - 1) * b_row + (columns - 1) * b_column + 1
 //! extent bias: (rows - 1) * bias_row + (columns - 1) * bias_column + 1
 //! extent out: parts * batch * rows * columns
-// Matrix products: out[z, m, n] = alpha · Σ a[z, m, k] · b[z, k, n] + added(m, n), a row-major, b by its
-// strides. A deep product is cut into `parts`, each a sum over `span` columns k: then `store` leaves sums, and
+// Matrix products: out[z, m, n] = alpha · Σ a[z, m, k] · b[z, k, n] + added(m, n), a row-major, b as
+// matmul_b.wgsl reads it. A deep product is cut into `parts`, each a sum over `span` columns k: then `store` leaves sums, and
 // matmul_merge.wgsl finishes.
 alias A = f32;
-alias B = f32;
 alias D = f32;
 alias R = f32;
 
@@ -26,7 +25,6 @@ struct Params {
 }
 
 @group(0) @binding(0) var<storage, read> a: array<A>;
-@group(0) @binding(1) var<storage, read> b: array<B>;
 @group(0) @binding(2) var<storage, read> bias: array<D>;
 @group(0) @binding(3) var<storage, read_write> out: array<R>;
 @group(0) @binding(4) var<uniform> params: Params;
@@ -36,10 +34,6 @@ fn added(m: u32, n: u32) -> f32 {
 }
 
 fn load_a(z: u32, m: u32, k: u32) -> f32 { return f32(a[(z * params.rows + m) * params.depth + k]); }
-
-fn load_b(z: u32, k: u32, n: u32) -> f32 {
-  return f32(b[z * params.depth * params.columns + k * params.b_row + n * params.b_column]);
-}
 
 // What becomes of a part's sum.
 fn result(m: u32, n: u32, sum: f32) -> f32 { return params.alpha * sum + added(m, n); }

@@ -1,0 +1,5 @@
+"""Convolutions."""
+
+from pteron.families.convolution import convolution, packing
+
+__all__ = ["convolution", "packing"]

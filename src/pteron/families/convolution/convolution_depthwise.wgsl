@@ -1,0 +1,43 @@
+//! use convolution
+//! loops: TAPS_Y * (1 + TAPS_X * (1 + WIDE)) + 2 * WIDE
+//! extent weights: group_count * filters * TAPS_Y * TAPS_X
+// A convolution (lib/convolution.wgsl) of groups with one channel each. One invocation computes WIDE pixels of
+// one filter, WORKGROUP apart, so that neighbours read neighbours. A workgroup's filter is its y and z.
+//
+// Weights lie [filter][tap]; the window is known when the kernel is compiled, so that its loops unroll.
+const WORKGROUP = 64u;
+const WIDE = 4u;
+const TAPS_Y = 3u;
+const TAPS_X = 3u;
+
+@group(0) @binding(1) var<storage, read> weights: array<W>;
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) local: u32,
+) {
+  let first_pixel = group.x * WORKGROUP * WIDE + local;
+  let row = group.y + group.z * groups.y;
+  if (row >= params.group_count * params.filters) { return; }
+  var pixels = array<Pixel, WIDE>();
+  for (var p = 0u; p < WIDE; p++) {
+    pixels[p] = pixel_at(min(first_pixel + p * WORKGROUP, pixel_count() - 1u));
+  }
+  var sums = array<f32, WIDE>();
+  for (var tap_y = 0u; tap_y < TAPS_Y; tap_y++) {
+    for (var tap_x = 0u; tap_x < TAPS_X; tap_x++) {
+      let weight = f32(weights[(row * TAPS_Y + tap_y) * TAPS_X + tap_x]);
+      for (var p = 0u; p < WIDE; p++) {
+        let met = meet(pixels[p], tap_y, tap_x);
+        let plane = pixels[p].image * params.group_count + row / params.filters;
+        let value = f32(source[plane * params.height * params.width + met.index]);
+        sums[p] += select(0.0, value, met.inside) * weight;
+      }
+    }
+  }
+  for (var p = 0u; p < WIDE; p++) {
+    if (first_pixel + p * WORKGROUP < pixel_count()) { store(0u, pixels[p], row, sums[p]); }
+  }
+}

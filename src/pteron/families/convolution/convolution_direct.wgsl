@@ -1,0 +1,61 @@
+//! use index
+//! use convolution
+//! loops: (1 + WIDE) * span + (1 + 3 * WIDE) * (window_height * window_width + 1) + 5 * WIDE
+//! extent weights: group_count * window_height * window_width * quads * 16 * filter_quads
+// A convolution (lib/convolution.wgsl). One invocation computes WIDE pixels of four filters, straight from
+// memory: no barriers, which is what software adapters and thin groups want. Its pixels lie as far apart as
+// there are invocations to a quad of filters, so that neighbours read neighbours.
+//
+// Weights lie [group][k][filter], filters padded to quads.
+const WORKGROUP = 64u;
+const WIDE = 4u;
+
+@group(0) @binding(1) var<storage, read> weights: array<vec4<W>>;
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let i = flat_index(id, groups);
+  let tiles = (pixel_count() + WIDE - 1u) / WIDE;
+  let first_pixel = i % tiles;
+  let filter_quad = i / tiles % params.filter_quads;
+  let slice = i / tiles / params.filter_quads; // part · groups + group
+  if (slice >= params.parts * params.group_count) { return; }
+  let part = slice / params.group_count;
+  let group_index = slice % params.group_count;
+  let plane = params.height * params.width;
+  let depth = params.window_height * params.window_width * params.quads * 4u;
+  let k_end = min((part + 1u) * params.span, depth);
+
+  var pixels = array<Pixel, WIDE>();
+  for (var p = 0u; p < WIDE; p++) { pixels[p] = pixel_at(min(first_pixel + p * tiles, pixel_count() - 1u)); }
+  var sums = array<vec4<f32>, WIDE>();
+  var k = part * params.span;
+  while (k < k_end) {
+    let tap = k / (4u * params.quads);
+    let tap_first = tap * 4u * params.quads;
+    var at = array<u32, WIDE>();
+    var inside = array<bool, WIDE>();
+    for (var p = 0u; p < WIDE; p++) {
+      let met = meet(pixels[p], tap / params.window_width, tap % params.window_width);
+      let first_plane = (pixels[p].image * params.group_count + group_index) * params.channels;
+      at[p] = first_plane * plane + met.index;
+      inside[p] = met.inside;
+    }
+    var block = array<vec4<f32>, WIDE>();
+    let tap_end = min(tap_first + params.channels, k_end);
+    for (; k < tap_end; k++) {
+      let weight = vec4<f32>(weights[(group_index * depth + k) * params.filter_quads + filter_quad]);
+      let channel = (k - tap_first) * plane;
+      for (var p = 0u; p < WIDE; p++) { block[p] += select(0.0, f32(source[at[p] + channel]), inside[p]) * weight; }
+    }
+    for (var p = 0u; p < WIDE; p++) { sums[p] += block[p]; }
+    k = tap_first + 4u * params.quads;
+  }
+  for (var p = 0u; p < WIDE; p++) {
+    if (first_pixel + p * tiles < pixel_count()) {
+      for (var f = 0u; f < min(4u, params.filters - 4u * filter_quad); f++) {
+        store(part, pixels[p], group_index * params.filters + 4u * filter_quad + f, sums[p][f]);
+      }
+    }
+  }
+}

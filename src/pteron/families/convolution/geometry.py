@@ -1,0 +1,140 @@
+"""The sizes of a convolution, however many dims it runs over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pteron.graph import Shape
+from pteron.ops import Operand, require
+from pteron.ops.window import Pair, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """A convolution over planes; one over a single dim has planes of height 1."""
+
+    window: Window
+    transposed: bool
+    batch: int
+    groups: int
+    channels: int  # of the input, in a group
+    filters: int  # channels of the output, in a group
+    plane: Pair  # of the input
+    out_plane: Pair
+
+    @property
+    def taps(self) -> int:
+        height, width = self.window.size
+        return height * width
+
+    @property
+    def quads(self) -> int:
+        """Quads of a group's channels. All but a few channels are padded to whole steps of a tiled kernel."""
+        quads = -(-self.channels // 4)
+        return quads if quads <= 2 else -(-quads // 4) * 4
+
+    @property
+    def filter_quads(self) -> int:
+        return -(-self.filters // 4)
+
+    @property
+    def terms(self) -> int:
+        """Products that an output is the sum of."""
+        return self.taps * self.channels
+
+    @property
+    def depth(self) -> int:
+        """Terms with channels padded to quads."""
+        return self.taps * self.quads * 4
+
+    @property
+    def rows(self) -> int:
+        """Channels of the output."""
+        return self.groups * self.filters
+
+    @property
+    def pixels(self) -> int:
+        """Places of the output, in all images of the batch."""
+        height, width = self.out_plane
+        return self.batch * height * width
+
+    @property
+    def parameters(self) -> dict[str, int | float]:
+        """The members of a kernel's Params that these sizes decide."""
+        return self.window.parameters | {
+            "batch": self.batch,
+            "group_count": self.groups,
+            "channels": self.channels,
+            "quads": self.quads,
+            "filters": self.filters,
+            "filter_quads": self.filter_quads,
+            "height": self.plane[0],
+            "width": self.plane[1],
+            "out_height": self.out_plane[0],
+            "out_width": self.out_plane[1],
+            "quads_reciprocal": 1 / max(self.quads, 1),
+            "width_reciprocal": 1 / self.window.size[1],
+        }
+
+
+def geometry(
+    x: Operand,
+    weight: Operand,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Geometry:
+    """The sizes by the operator's arguments, which must agree."""
+    flat = x.rank == 3
+    require(x.rank in (3, 4), "a convolution takes an input [n, c, w] or [n, c, h, w]", x, weight)
+    require(weight.rank == x.rank, "input and weight must have the same rank", x, weight)
+    require(groups > 0 and weight.shape[0] % groups == 0, f"weight must have {groups} groups", weight)
+    inputs = weight.shape[0] if transposed else weight.shape[1] * groups
+    require(x.shape[1] == inputs, f"the weight takes {inputs} channels", x, weight)
+    window = Window.of(
+        _lift(weight.shape[2:], 1, flat),
+        _lift(stride, 1, flat),
+        _lift(padding, 0, flat),
+        _lift(dilation, 1, flat),
+    )
+    height, width = _lift(x.shape[2:], 1, flat)
+    extra = _lift(output_padding, 0, flat)
+    return Geometry(
+        window,
+        transposed,
+        batch=x.shape[0],
+        groups=groups,
+        channels=x.shape[1] // groups,
+        filters=weight.shape[1] if transposed else weight.shape[0] // groups,
+        plane=(height, width),
+        out_plane=_spread(window, (height, width), extra) if transposed else window.places((height, width)),
+    )
+
+
+def out_shape(sizes: Geometry, rank: int) -> Shape:
+    """The output's shape; the planes of a convolution over one dim have no height."""
+    return (sizes.batch, sizes.rows, *sizes.out_plane[4 - rank :])
+
+
+def _lift(numbers: Sequence[int], neutral: int, flat: bool) -> tuple[int, ...]:
+    """Numbers of a convolution over one dim as those of one over planes."""
+    return (neutral, *numbers) if flat else tuple(numbers)
+
+
+def _spread(window: Window, plane: Pair, extra: Sequence[int]) -> Pair:
+    """The output of a transposed convolution, whose windows are laid down around the input's elements."""
+    height, width = (
+        (size - 1) * stride - 2 * padding + reach + int(more)
+        for size, stride, padding, reach, more in zip(
+            plane, window.stride, window.padding, window.reach, (extra[0], extra[-1]), strict=True
+        )
+    )
+    steps = zip(extra, window.stride, window.dilation, strict=False)
+    fits = all(0 <= more < max(stride, dilation) for more, stride, dilation in steps)
+    require(fits, f"output_padding {list(extra)} must be below the stride or the dilation")
+    require(min(height, width) >= 0, f"{window} leaves nothing of a plane of {list(plane)}")
+    return height, width

@@ -1,0 +1,203 @@
+"""A convolution as dispatches: which kernel, what of its sums each invocation takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pteron.families.convolution.geometry import Geometry
+from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
+from pteron.ops.rows import row_groups, row_layout, split
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+PIXELS_FEW = 8  # up to here invocations share an output, not a tile of them
+FILTERS_THIN = 8  # of a group: too few to fill a tile
+STEP = 16  # of k, in convolution_tiled
+WORKGROUPS_WANTED = 528  # of convolution_tiled, to fill a large GPU: shallower parts make more of them
+
+# How much an invocation may walk before an adapter ends its loops (Target.loop_max).
+DIRECT_DEPTH_MAX = 8192
+TILED_DEPTH_MAX = 16384
+LANES_DEPTH_MAX = 4096
+DEPTHWISE_TAPS_MAX = 4096
+
+STEPS_LEAST = 4  # of a part
+
+_F32_MAX = 3.4028234663852886e38
+# Windows are laid down around the input's elements: an output is met by the taps that fall on it.
+_TRANSPOSED = {
+    "meet": """
+  let y = pixel.y + params.padding_height - tap_y * params.dilation_height;
+  let x = pixel.x + params.padding_width - tap_x * params.dilation_width;
+  let row = y / params.stride_height;
+  let column = x / params.stride_width;
+  let is_whole = row * params.stride_height == y && column * params.stride_width == x;
+  let inside = is_whole && row < params.height && column < params.width;
+  return Meeting(select(0u, row * params.width + column, inside), inside);"""
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What a workgroup of convolution_tiled computes: its invocations' filters by pixels, rows by columns of
+    these."""
+
+    tall: int
+    wide: int
+    rows: int
+    columns: int
+
+    @property
+    def filters(self) -> int:
+        return self.tall * self.rows
+
+    @property
+    def pixels(self) -> int:
+        return self.wide * self.columns
+
+    @property
+    def declarations(self) -> dict[str, Any]:
+        workgroup = self.rows * self.columns
+        return {"TALL": self.tall, "WIDE": self.wide, "COLUMNS": self.columns, "WORKGROUP": workgroup}
+
+
+def tile_for(sizes: Geometry) -> Tile:
+    """A small tile, so that many workgroups share the work; a larger one where there are plenty anyway."""
+    large = Tile(8, 4, 8, 16)
+    tiles = sizes.groups * -(-sizes.filters // large.filters) * -(-sizes.pixels // large.pixels)
+    return large if tiles >= WORKGROUPS_WANTED else Tile(4, 4, 8, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution of given sizes and its operands; outputs are kept between `low` and `high`."""
+
+    sizes: Geometry
+    x: Operand
+    weight: Operand
+    bias: Operand | None
+    out: Operand
+    low: float
+    high: float
+
+    def dispatches(self, target: Target) -> Iterator[Dispatch]:
+        """The convolution by the kernel that suits its shape and the device."""
+        sizes = self.sizes
+        wide = 4 if target.is_cpu else 1  # pixels of an invocation that works alone
+        strips = -(-sizes.pixels // wide)
+        outputs = sizes.pixels * sizes.rows
+        layout = row_layout(target, outputs, sizes.terms)
+        is_constant = isinstance(self.weight.buffer, Weight)
+        is_few = sizes.pixels <= PIXELS_FEW and sizes.terms <= layout["LANES"] * LANES_DEPTH_MAX
+        if is_constant and sizes.channels == 1 and sizes.taps <= DEPTHWISE_TAPS_MAX:
+            taps = dict(zip(("TAPS_Y", "TAPS_X"), sizes.window.size, strict=True))
+            several = 4 if target.is_cpu else 2 if sizes.pixels >= 512 and sizes.taps <= 9 else 1
+            across, folds, _ = row_groups(target, {"ROWS": 1}, sizes.rows)
+            groups = -(-sizes.pixels // (64 * several)), across, folds
+            yield self._at_once("convolution_depthwise", {"WIDE": several, **taps}, groups=groups)
+        elif is_constant and is_few and not target.is_cpu:
+            yield self._at_once("convolution_lanes", layout, groups=row_groups(target, layout, outputs))
+        elif target.is_cpu or sizes.filters <= FILTERS_THIN:
+            parts, span = split(sizes.depth // 4, DIRECT_DEPTH_MAX // 4)
+            threads = parts * sizes.groups * sizes.filter_quads * strips
+            yield from self._in_parts("convolution_direct", {"WIDE": wide}, parts, 4 * span, threads=threads)
+        else:
+            yield from self._tiled(target)
+
+    def _tiled(self, target: Target) -> Iterator[Dispatch]:
+        sizes = self.sizes
+        tile = tile_for(sizes)
+        tiles = sizes.groups * -(-sizes.filters // tile.filters) * -(-sizes.pixels // tile.pixels)
+        steps = -(-sizes.depth // STEP)
+        wanted = max(1, min(-(-WORKGROUPS_WANTED // tiles), steps // STEPS_LEAST))
+        steps_max = -(-steps // wanted)
+        if target.loop_max:
+            steps_max = min(steps_max, TILED_DEPTH_MAX // STEP)
+        parts, span = split(steps, max(1, steps_max))
+        groups = row_groups(target, {"ROWS": 1}, parts * tiles)
+        declarations = tile.declarations | {
+            "WHOLE_STEPS": sizes.quads % (STEP // 4) == 0,
+            "WHOLE_QUADS": sizes.channels % 4 == 0,
+        }
+        yield from self._in_parts("convolution_tiled", declarations, parts, STEP * span, groups=groups)
+
+    def _at_once(self, name: str, declarations: dict[str, Any], **grid: Any) -> Dispatch:
+        """A dispatch of a kernel that takes a sum as a whole."""
+        sizes = self.sizes
+        weights = self._packed("convolution rows", sizes.rows * sizes.terms)
+        declarations = declarations | self._places | self._finish
+        return self._dispatch(name, declarations, 1, sizes.depth, weights=weights, **grid)
+
+    def _in_parts(
+        self, name: str, declarations: dict[str, Any], parts: int, span: int, **grid: Any
+    ) -> Iterator[Dispatch]:
+        """Dispatches of a kernel that leaves the sums of parts, where there are several, and of one that
+        finishes these."""
+        count = self.sizes.groups * self.sizes.depth * 4 * self.sizes.filter_quads
+        weights: Weight | Scratch
+        if isinstance(self.weight.buffer, Weight):
+            weights = self._packed("convolution quads", count)
+        else:
+            weights = Scratch(count)
+            yield self._pack(weights)
+        declarations = declarations | self._places
+        if parts == 1:
+            yield self._dispatch(name, declarations | self._finish, 1, span, weights=weights, **grid)
+            return
+        sums = Scratch(parts * self.out.numel)
+        partial = declarations | {"result": "sum", "added": "0.0"}
+        yield self._dispatch(name, partial, parts, span, weights=weights, out=sums, bias=None, **grid)
+        merged: dict[str, Any] = {"sums": sums, "source": None, "threads": self.out.numel}
+        yield self._dispatch("convolution_merge", self._finish, parts, span, **merged)
+
+    def _dispatch(
+        self, name: str, declarations: dict[str, Any], parts: int, span: int, **arguments: Any
+    ) -> Dispatch:
+        parameters = self.sizes.parameters | {
+            "parts": parts,
+            "span": span,
+            "low": self.low,
+            "high": self.high,
+        }
+        bindings = {"source": self.x, "bias": self.bias, "out": self.out}
+        return Dispatch(kernel(name, **declarations), **{**bindings, **parameters, **arguments})
+
+    def _packed(self, layout: str, count: int) -> Weight:
+        storage = self.weight.storage
+        sizes = self.sizes
+        arguments = sizes.groups, int(sizes.transposed), sizes.quads, str(storage.numpy)
+        return self.weight.packed(layout, *arguments, count=count, storage=storage)
+
+    def _pack(self, packed: Scratch) -> Dispatch:
+        """Weights that are no constant, brought to the same layout on the device."""
+        sizes = self.sizes
+        inner = sizes.channels if sizes.transposed else sizes.filters
+        return Dispatch(
+            kernel("convolution_pack"),
+            weight=self.weight,
+            packed=packed,
+            group_count=sizes.groups,
+            filters=sizes.filters,
+            filter_quads=sizes.filter_quads,
+            channels=sizes.channels,
+            quads=sizes.quads,
+            taps=sizes.taps,
+            group_stride=inner * self.weight.shape[1] * sizes.taps,
+            filter_stride=sizes.taps if sizes.transposed else sizes.channels * sizes.taps,
+            channel_stride=sizes.filters * sizes.taps if sizes.transposed else sizes.taps,
+            threads=packed.count,
+        )
+
+    @property
+    def _places(self) -> dict[str, str]:
+        return _TRANSPOSED if self.sizes.transposed else {}
+
+    @property
+    def _finish(self) -> dict[str, str]:
+        """What becomes of a sum, without what there is not: a bias, bounds that bind."""
+        lifted = "value" if self.low < -_F32_MAX else "at_least(value, params.low)"
+        bounded = lifted if self.high > _F32_MAX else f"at_most({lifted}, params.high)"
+        return {"bounded": bounded} if self.bias else {"bounded": bounded, "added": "0.0"}

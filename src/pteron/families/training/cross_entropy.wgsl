@@ -1,0 +1,56 @@
+//! use index
+//! use nan
+//! extent logits: rows * classes
+//! extent labels: rows
+//! extent most: rows
+//! extent total: rows
+//! extent out: count
+// For logits [row][class], with m the maximum of a row and t the sum of its exponentials over exp(m):
+//
+//     row_loss(row) = (m - logits[row, label] + log(t)) / n_valid
+//     slope(i) = (exp(logits[i] - m) / t - (1 if i's class is the label, or else 0)) / n_valid
+//
+// and zero in rows whose label is negative. One invocation computes one of either.
+alias X = f32;
+alias L = i32;
+alias R = f32;
+const WORKGROUP = 64u;
+
+struct Params {
+  rows: u32,
+  classes: u32,
+  count: u32, // of results
+  n_valid: f32,
+}
+
+@group(0) @binding(0) var<storage, read> logits: array<X>;
+@group(0) @binding(1) var<storage, read> labels: array<L>;
+@group(0) @binding(2) var<storage, read> most: array<f32>;
+@group(0) @binding(3) var<storage, read> total: array<f32>;
+@group(0) @binding(4) var<storage, read_write> out: array<R>;
+@group(0) @binding(5) var<uniform> params: Params;
+
+fn row_loss(row: u32) -> f32 {
+  let label = i32(labels[row]);
+  if (label < 0) { return 0.0; }
+  let column = min(u32(label), params.classes - 1u);
+  let loss = (most[row] - f32(logits[row * params.classes + column]) + log(total[row])) / params.n_valid;
+  return select(nan(), loss, column == u32(label));
+}
+
+fn slope(i: u32) -> f32 {
+  let row = i / params.classes;
+  let label = i32(labels[row]);
+  if (label < 0) { return 0.0; }
+  let share = exp(f32(logits[i]) - most[row]) / total[row];
+  return (share - f32(i % params.classes == u32(label))) / params.n_valid;
+}
+
+fn result(i: u32) -> f32 { return slope(i); }
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let i = flat_index(id, groups);
+  if (i >= params.count) { return; }
+  out[i] = R(result(i));
+}

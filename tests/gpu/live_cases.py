@@ -10,7 +10,9 @@ from arguments import Argument, Symbol, tensor, weight
 from test_attention import CACHED, CUSTOM, DECODE, PLAIN, CachedAttention, _custom, _plain, cached
 from test_embedding import _embedding
 from test_norm import _rms_norm
-from test_quantized import EMBEDDING, QPARAMS, embedding, packed, qparams
+from test_quantized import EMBEDDING, embedding, packed
+from test_quantized_qparams import AFFINE as QPARAMS
+from test_quantized_qparams import affine as qparams
 from test_rope import POSITIONS, ROPE, ROPE_HF, ROPE_INTERLEAVED, _rope, _rope_hf, _rope_interleaved
 
 LIVE = {"S": (7, 3, 1, 5)}  # the maximum first

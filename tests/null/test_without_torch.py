@@ -107,6 +107,16 @@ for path in sys.argv[1:]:
         assert line.endswith(", ".join(operators))
 
 
+def test_compiling_says_what_it_needs() -> None:
+    script = """
+try:
+    pteron.compile(None)
+except pteron.PteronError as error:
+    print(error)
+"""
+    assert "pip install 'pteron[export]'" in run(script)
+
+
 def test_a_gpu_tensor_needs_torch_only_for_torch(programs: Path) -> None:
     script = """
 (kept,) = pteron.load(sys.argv[1])["forward"](np.zeros((3, 7), np.float32), on_gpu=True)

@@ -28,18 +28,18 @@ class Capture:
                     if isinstance(size, torch.SymInt):
                         self._sizes.setdefault(size.node.expr, (position, dim))
 
-    def constants(self, inputs: Sequence[Any]) -> list[int]:
-        """The parameters and buffers of modules. PyTorch counts no writes to inference tensors, so these stay
-        inputs."""
+    def constants(self, inputs: Sequence[Any]) -> dict[int, bool]:
+        """The parameters and buffers of modules, and whether they are parameters. PyTorch counts no writes to
+        inference tensors, so these are none."""
         import torch
 
-        return [
-            position
+        return {
+            position: isinstance(value, torch.nn.Parameter)
             for position, (node, value) in enumerate(zip(self._placeholders, inputs, strict=True))
             if isinstance(value, torch.Tensor)
             and not value.is_inference()
-            and ("_dynamo_static_input_type" in (node.meta.get("tensor_dict") or {}))
-        ]
+            and "_dynamo_static_input_type" in (node.meta.get("tensor_dict") or {})
+        }
 
     def live_tensors(self, inputs: Sequence[Any], constants: Sequence[int]) -> list[int]:
         """The tensors that each call brings."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.export import cache
+from pteron.export.attention import decompose_attention
 from pteron.export.compiled import CompiledModule
 from pteron.export.content import content_key
 from pteron.export.functional import make_functional
@@ -76,7 +77,7 @@ def compile_exported(
     check_bounds(exported)
     signature = Signature(exported)
     with EXPORTING:
-        functional = make_functional(exported)
+        functional = make_functional(decompose_attention(exported))
         states, written = functional.states, functional.written
         key = content_key(functional.exported, options) if use_cache else ""
         found = cache.find(key) if use_cache else None

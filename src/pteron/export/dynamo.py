@@ -3,13 +3,15 @@
 Dynamo passes parameters and buffers among the inputs, and sizes of dynamic dims as integers. Parameters and
 buffers become constants of the program, and it is lowered again once one of them has changed: it was
 replaced, or written to by an operation that PyTorch counts (writes through `.data` or NumPy are not counted).
-Buffers that the graph itself writes to stay inputs, and are written back.
+Buffers that the graph itself writes to stay inputs, and are written back; those that others write to again
+and again become inputs.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -23,10 +25,10 @@ from pteron.export.lowering import Options
 from pteron.extras import check_installed
 
 if TYPE_CHECKING:
-    import torch
     from torch.fx import GraphModule
 
 _PROGRAMS_KEPT = 16  # for one captured graph, by shapes
+_CHANGES_MAX = 2  # a buffer that changed as often between calls is an input from then on
 
 
 def backend(
@@ -55,7 +57,7 @@ class CapturedGraph:
     use_cache: bool
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _constants: list[_Seen] = field(default_factory=list)
-    _live: list[int] = field(default_factory=list)
+    _changes: Counter[int] = field(default_factory=Counter)
     _programs: list[_Lowered] = field(default_factory=list)
 
     def __call__(self, *inputs: Any) -> Any:
@@ -70,8 +72,10 @@ class CapturedGraph:
 
     def _find(self, inputs: Sequence[Any]) -> _Lowered:
         """The program for these weights, shapes and numbers; lowered now if there is none."""
-        if not all(seen.is_unchanged(inputs) for seen in self._constants):
+        changed = [seen.position for seen in self._constants if not seen.is_unchanged(inputs)]
+        if changed:
             self._programs.clear()  # freed with the last call that uses them
+            self._changes.update(changed)
         numbers = self.capture.free_numbers(inputs)
         for lowered in self._programs:
             tensors = [inputs[position] for position in lowered.live]
@@ -83,7 +87,11 @@ class CapturedGraph:
         return lowered
 
     def _lower(self, inputs: Sequence[Any], numbers: dict[int, int]) -> _Lowered:
-        constants = self.capture.constants(inputs)
+        constants = [
+            position
+            for position, is_parameter in self.capture.constants(inputs).items()
+            if is_parameter or self._changes[position] < _CHANGES_MAX
+        ]
         exported, live = self._export(inputs, constants)
         written = {buffer_position(name) for name in make_functional(exported).states}
         if written:  # they live on in the caller's module
@@ -122,11 +130,11 @@ class _Seen:
     version: int
 
     @classmethod
-    def of(cls, position: int, tensor: torch.Tensor) -> _Seen:
+    def of(cls, position: int, tensor: Any) -> _Seen:
         return cls(position, weakref.ref(tensor), tensor.data_ptr(), tensor._version)
 
     def is_unchanged(self, inputs: Sequence[Any]) -> bool:
-        tensor: Any = inputs[self.position]
-        if tensor is None or self.tensor() is not tensor:
+        known = self.tensor()
+        if known is None or known is not inputs[self.position]:
             return False
-        return bool(tensor._version == self.version and tensor.data_ptr() == self.address)
+        return bool(known.data_ptr() == self.address and known._version == self.version)

@@ -82,6 +82,7 @@ def _describe_flat(functional: ExportedProgram, inputs: int, outputs: int) -> No
     signature = functional.module_call_graph[0].signature
     assert signature is not None
     signature.in_spec = tree_structure(((0,) * inputs, {}))
+    signature.forward_arg_names = [f"input_{position}" for position in range(inputs)]
     signature.out_spec = tree_structure((0,) * outputs)
 
 

@@ -9,12 +9,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pteron.errors import InputError
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+    from torch.fx import Node
 
 # PyTorch's and ExecuTorch's exporters change global state while they work.
 EXPORTING = threading.RLock()
@@ -33,14 +34,13 @@ class Options:
 def lower(exported: ExportedProgram, options: Options) -> bytes:
     """Let the partitioner choose what the GPU runs, and write the program."""
     with EXPORTING, _quiet():
-        from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
         from executorch.exir import to_edge_transform_and_lower
 
         _remember_patterns()
         chosen = {"force_fp16": options.force_fp16}
         if exported.range_constraints:
             chosen["require_dynamic_shapes"] = True
-        edge = to_edge_transform_and_lower(exported, partitioner=[VulkanPartitioner(chosen)])
+        edge = to_edge_transform_and_lower(exported, partitioner=[_partitioner(chosen)])
         return cast(bytes, edge.to_executorch().buffer)
 
 
@@ -88,6 +88,37 @@ def _remember_patterns() -> None:
     for entry in fusable_patterns.values():
         if entry.get_graphs_fn is not None and not hasattr(entry.get_graphs_fn, "cache_info"):
             entry.get_graphs_fn = functools.cache(entry.get_graphs_fn)
+
+
+def _partitioner(chosen: dict[str, bool]) -> Any:
+    """VulkanPartitioner, without delegates that only give integers: ExecuTorch cannot write these."""
+    from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+
+    class TensorPartitioner(VulkanPartitioner):  # type: ignore[misc]  # untyped
+        def partition(self, exported_program: ExportedProgram) -> Any:
+            result = super().partition(exported_program)
+            nodes = result.tagged_exported_program.graph.nodes
+            gives_tensors = {tag for node in nodes for tag in _given_to_others(node)}
+            for node in nodes:
+                if node.meta.get("delegation_tag", None) not in {*gives_tensors, None}:
+                    del node.meta["delegation_tag"]
+            result.partition_tags = {
+                tag: spec for tag, spec in result.partition_tags.items() if tag in gives_tensors
+            }
+            return result
+
+    return TensorPartitioner(chosen)
+
+
+def _given_to_others(node: Node) -> set[str]:
+    """The delegate of a node whose value is, or has, a tensor that is used outside it."""
+    tag = node.meta.get("delegation_tag")
+    is_integer = not hasattr(node.meta.get("val"), "shape") and not isinstance(
+        node.meta.get("val"), (list, tuple)
+    )
+    if tag is None or node.op != "call_function" or is_integer:
+        return set()
+    return {tag} if any(user.meta.get("delegation_tag") != tag for user in node.users) else set()
 
 
 def copy_returned_constants(exported: ExportedProgram) -> None:

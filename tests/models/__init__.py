@@ -1,0 +1,1 @@
+"""Whole architectures, compact and with random weights, for tests of whole models."""

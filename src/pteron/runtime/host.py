@@ -71,7 +71,7 @@ def _copy_index(arguments: Arguments) -> Mapping[int, object]:
 
 
 def _check_order(dim_order: Sequence[int] | None, rank: int) -> None:
-    """Any order of a tensor's dims in memory will do: arrays go by their logical shape, whatever their strides."""
+    """Any order of dims in memory will do: arrays go by their logical shape, whatever their strides."""
     if dim_order is not None and sorted(dim_order) != list(range(rank)):
         raise HostError(f"dim order {list(dim_order)} is not an order of {rank} dims")
 

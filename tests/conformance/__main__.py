@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import re
 import signal
 import sys
@@ -22,6 +23,7 @@ from pteron import Device
 
 def main() -> int:
     options = _options()
+    logging.disable(logging.WARNING)  # of PyTorch's
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that no process is left behind
     device = Device.open(options.adapter)
     adapter = device.name
@@ -29,6 +31,8 @@ def main() -> int:
     names = options.suite or list(SUITES)
     every = [Job(name, recipe) for name in names for recipe in SUITES[name].recipes()]
     chosen = [job for job in every if re.search(options.filter, f"{job.suite}/{job.recipe}")]
+    if options.recorded:
+        chosen = [job for job in chosen if is_recorded(records_of(job.suite, job.recipe))]
     if options.record:
         chosen = [replace(job, is_run=False) for job in chosen]
         jobs = [job for job in chosen if not is_recorded(records_of(job.suite, job.recipe))]
@@ -73,6 +77,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument(
         "--report", action="store_true", help="write docs/operators.md after a part of the suites, too"
+    )
+    parser.add_argument(
+        "--recorded", action="store_true", help="run what is exported already, and nothing else"
     )
     return parser.parse_args()
 

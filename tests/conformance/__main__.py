@@ -11,7 +11,14 @@ import time
 from collections import Counter
 from dataclasses import replace
 
-from conformance.cache import read_results, records_of, result_file, sources_now, write_results
+from conformance.cache import (
+    read_results,
+    recorded_recipes,
+    records_of,
+    result_file,
+    sources_now,
+    write_results,
+)
 from conformance.left import is_failure
 from conformance.record import FAILURES, Result, is_recorded
 from conformance.report import PAGE, write_page
@@ -29,10 +36,9 @@ def main() -> int:
     adapter = device.name
     sources = sources_now()
     names = options.suite or list(SUITES)
-    every = [Job(name, recipe) for name in names for recipe in SUITES[name].recipes()]
+    recipes = {name: recorded_recipes(name) if options.recorded else SUITES[name].recipes() for name in names}
+    every = [Job(name, recipe) for name in names for recipe in recipes[name]]
     chosen = [job for job in every if re.search(options.filter, f"{job.suite}/{job.recipe}")]
-    if options.recorded:
-        chosen = [job for job in chosen if is_recorded(records_of(job.suite, job.recipe))]
     if options.record:
         chosen = [replace(job, is_run=False) for job in chosen]
         jobs = [job for job in chosen if not is_recorded(records_of(job.suite, job.recipe))]
@@ -51,7 +57,7 @@ def main() -> int:
         print("\ninterrupted; what is done is kept, and the same command goes on from here")
         return 130
     progress.end()
-    if options.report or chosen == every == [Job(name, r) for name in SUITES for r in SUITES[name].recipes()]:
+    if options.report or (len(chosen) == len(every) and recipes.keys() == SUITES.keys()):
         write_page(adapter, device.adapter.driver)
         print(f"wrote {PAGE}")
     return _summary(chosen, adapter)

@@ -6,12 +6,12 @@ import hashlib
 import json
 import os
 import re
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import pteron
-from conformance.record import Result
+from conformance.record import Result, is_recorded
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(os.environ.get("PTERON_CONFORMANCE", ROOT / ".cache" / "conformance"))
@@ -20,6 +20,12 @@ FOLDER = Path(os.environ.get("PTERON_CONFORMANCE", ROOT / ".cache" / "conformanc
 def records_of(suite: str, recipe: str) -> Path:
     """The folder of a recipe's recorded cases, one for each version of the exporter."""
     return _version_folder() / suite / _file_name(recipe)
+
+
+def recorded_recipes(suite: str) -> list[str]:
+    """The recipes of a suite that are recorded, by the names of their folders, which stand for theirs."""
+    folder = _version_folder() / suite
+    return sorted(path.name for path in folder.iterdir() if is_recorded(path)) if folder.exists() else []
 
 
 def results_of(adapter: str, suite: str) -> Path:
@@ -56,7 +62,11 @@ def sources_now() -> str:
 
 
 def _version_folder() -> Path:
-    return FOLDER / f"executorch-{version('executorch')}"
+    """Of the exporter that is installed; where none is, of the one that what is there was recorded with."""
+    try:
+        return FOLDER / f"executorch-{version('executorch')}"
+    except PackageNotFoundError:
+        return max(FOLDER.glob("executorch-*"))
 
 
 def _file_name(text: str) -> str:

@@ -19,6 +19,7 @@ from pteron.passes import is_available
 
 PAGE = ROOT / "docs" / "operators.md"
 LIVE_MIN = 3  # input shapes that one program must have run at
+PACKAGES = ("executorch", "torch", "torchao", "wgpu")
 COLUMNS = ("pass", *FAILURES, "not delegated", "export failed", "skipped")
 UNDELEGATED = "the partitioner leaves the whole program to the host"
 
@@ -43,7 +44,7 @@ def write_page(adapter: str, driver: str) -> None:
 
 
 def page(results: ResultsBySuite, adapter: str, day: str) -> Iterator[str]:
-    packages = ", ".join(f"{name} {version(name)}" for name in ("executorch", "torch", "torchao", "wgpu"))
+    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     yield "# Operators"
     yield ""
     yield "Written by `scripts/conformance`, which runs ExecuTorch's own test suites through Pteron."
@@ -80,17 +81,18 @@ def _operators(results: ResultsBySuite) -> Iterator[str]:
     facts = _facts()
     yield "## Each operator"
     yield ""
-    yield "Element types are those of programs that passed. Live shapes: at how many input shapes one program"
-    yield "with dynamic dims ran, and passed. Conformance: cases passed, of those whose delegates have it."
-    yield "C++ WebGPU: whether ExecuTorch's own backend has it, and whether at fixed shapes only."
+    yield "Tested types are those of programs that passed; the exporter may give the operator those beside them."
+    yield "Live shapes: at how many input shapes one program with dynamic dims ran, and passed. Conformance: cases"
+    yield "passed, of those whose delegates have it. C++ WebGPU: whether ExecuTorch's own backend has the operator,"
+    yield "and whether at fixed shapes only."
     yield ""
-    yield "| operator | Pteron | element types | live shapes | conformance | C++ WebGPU |"
-    yield "|---|---|---|---|--:|---|"
+    yield "| operator | Pteron | tested types | exported types | live shapes | conformance | C++ WebGPU |"
+    yield "|---|---|---|---|---|--:|---|"
     for name, fact in facts.items():
         if not fact["never_reached"]:
             yield _row(name, operators.get(name, Operator()), fact)
     for name in sorted(operators.keys() - facts.keys()):
-        yield _row(name, operators[name], {"is_resizable": "yes", "cpp_webgpu": "no"})
+        yield _row(name, operators[name], {"is_resizable": "yes", "cpp_webgpu": "no", "element_types": ""})
     yield ""
     yield "These are in the exporter's registry, but never in a program:"
     yield ""
@@ -110,7 +112,7 @@ def _row(name: str, operator: Operator, fact: Mapping[str, str]) -> str:
     types = " ".join(sorted(operator.element_types)) or "none"
     available = "yes" if is_available(name) else "**no**"
     cpp = {"live": "yes", "fixed": "fixed shapes"}.get(fact["cpp_webgpu"], fact["cpp_webgpu"])
-    return f"| `{name}` | {available} | {types} | {live} | {conformance} | {cpp} |"
+    return f"| `{name}` | {available} | {types} | {fact['element_types']} | {live} | {conformance} | {cpp} |"
 
 
 def measure(results: ResultsBySuite) -> dict[str, Operator]:

@@ -65,6 +65,13 @@ def test_results_are_kept(folder: Path) -> None:
     assert cache.read_results(path) == ("hash", results)
 
 
+def test_what_is_recorded_is_found(folder: Path) -> None:
+    assert cache.recorded_recipes("webgpu") == []
+    write_cases(cache.records_of("webgpu", "an/odd [name]"), [NOT_DELEGATED])
+    (name,) = cache.recorded_recipes("webgpu")
+    assert cache.records_of("webgpu", name) == cache.records_of("webgpu", "an/odd [name]")
+
+
 def test_cases_left_are_no_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(left, "_known", lambda: (("webgpu", "add/.*", "a cause"),))
     wrong = Result("add/case", "wrong")
@@ -86,7 +93,7 @@ def test_the_page() -> None:
     assert measure(results)["aten.add.Tensor"].met == 2
     text = "\n".join(page(results, "An adapter", "2026-01-01"))
     assert f"| {SUITES['webgpu'].title} | 1 | 0 | 1 | 0 | 0 | 1 | 0 | 0 |" in text
-    assert "| `aten.add.Tensor` | yes | f32 | yes, 4 | 1/2 | yes |" in text
+    assert "| `aten.add.Tensor` | yes | f32 | f16 f32 i32 i64 | yes, 4 | 1/2 | yes |" in text
     assert r"- **refused**, does not fit\_here (1): `add/b`" in text
     assert "- **not delegated**, the partitioner leaves the whole program to the host (1): `add/c`" in text
     assert "- `getitem`: " in text

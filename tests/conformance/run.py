@@ -17,6 +17,8 @@ def run_case(case: Case, adapter: str | None) -> Result:
     """Load the case's program, make its calls in order on one method, and compare every answer."""
     if case.outcome is not None:
         return Result(case.name, case.outcome, case.cause)
+    if not case.calls:
+        raise ValueError(f"{case.name} has no calls")
     start = time.perf_counter()
     outcome, cause, difference = "pass", "", 0.0
     file = read_program(case.program)
@@ -77,7 +79,8 @@ def _difference(found: Array, expected: Array, call: Call, where: str) -> float:
         apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
     apart = np.nan_to_num(apart, nan=np.inf, posinf=np.inf)
     largest = float(apart.max(initial=0.0))
-    allowed = 0.0 if exact else call.absolute + call.relative * np.abs(b)
+    size = np.where(np.isfinite(b), np.abs(b), 0.0)  # what is infinite or no number has no neighbours
+    allowed = 0.0 if exact else call.absolute + call.relative * size
     if not (apart <= allowed).all():
         count = int((apart > allowed).sum())
         raise WrongAnswerError(

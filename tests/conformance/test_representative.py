@@ -31,10 +31,22 @@ def test_wrong_answers_are_found(tmp_path: Path) -> None:
     (expected,) = last.expected
     beside = expected.copy()
     beside.flat[-1] += 10 * (last.absolute + last.relative * abs(beside.flat[-1]))
-    for answer in (beside, np.full_like(expected, np.nan), expected.astype(np.int32), expected[:1]):
+    strange = [np.full_like(expected, value) for value in (np.nan, np.inf)]
+    for answer in (beside, *strange, expected.astype(np.int32), expected[:1]):
         result = run_case(replace(case, calls=(*others, replace(last, expected=(answer,)))), None)
         assert result.outcome == "wrong"
         assert "output 0 at inputs" in result.cause
+
+
+def test_answers_that_are_no_numbers(tmp_path: Path) -> None:
+    """They are right where they are expected."""
+    case = first_case(next(name for name in names() if "/add_" in name), tmp_path)
+    call = case.calls[0]
+    for value in (np.nan, np.inf, -np.inf):
+        inputs = tuple(np.full_like(array, value) for array in call.inputs)
+        expected = tuple(np.full_like(array, value) for array in call.expected)
+        result = run_case(replace(case, calls=(replace(call, inputs=inputs, expected=expected),)), None)
+        assert (result.outcome, result.difference) == ("pass", 0.0)
 
 
 def test_programs_that_cannot_run_are_refused(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ Tests that upstream disables for its own runtime's sake are recorded as well.
 from __future__ import annotations
 
 import unittest
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from executorch.backends.vulkan.test import test_vulkan_delegate as suite
@@ -32,48 +34,53 @@ def recipes() -> list[str]:
 def record(recipe: str) -> list[Case]:
     """One case for each program that the test loads, with the calls it makes of it."""
     owner, _, name = recipe.partition("/")
-    tests = _CLASSES[owner]
-    method = getattr(tests, name)
+    method = getattr(_CLASSES[owner], name)
     recorded: list[_Recorded] = []
-    causes: list[str] = []
+    end: list[Case] = []
+    torch.manual_seed(0)
+    try:
+        with _recording(recorded):
+            getattr(method, "__wrapped__", method)(_CLASSES[owner](name))
+    except _NotDelegatedError:
+        end.append(Case(f"{recipe}#{len(recorded)}", outcome="not delegated"))
+    except Exception as error:
+        end.append(Case(f"{recipe}#{len(recorded)}", outcome="export failed", cause=sentence(error)))
+    called = [each for each in recorded if each.calls]
+    cases = [Case(f"{recipe}#{place}", each.program, tuple(each.calls)) for place, each in enumerate(called)]
+    return cases + end or [Case(recipe, outcome="not delegated", cause="as upstream's test wants it")]
 
-    class Recording(tests):  # type: ignore[misc,valid-type]  # a class that is known at run time only
-        def check_vk_delegation(self, program: Any) -> None:
-            if not delegates_of(program):
-                raise _NotDelegatedError
 
-        def assert_outputs_equal(
-            self, model_output: Any, ref_output: Any, atol: float = 1e-3, rtol: float = 1e-3, **options: Any
-        ) -> None:
-            expected = to_arrays(ref_output)
-            if options.get("first_output_only"):
-                expected = expected[:1]
-            module, inputs = model_output
-            module.calls.append(Call(to_arrays(inputs), expected, atol, rtol, bool(module.calls)))
+@contextmanager
+def _recording(recorded: list[_Recorded]) -> Iterator[None]:
+    """While it lasts, tests of the suite load into `recorded` and compare nothing."""
 
     def load(buffer: bytes) -> _Recorded:
         recorded.append(_Recorded(bytes(buffer)))
         return recorded[-1]
 
-    original = suite._load_for_executorch_from_buffer
-    suite._load_for_executorch_from_buffer = load
-    torch.manual_seed(0)
-    try:
-        getattr(method, "__wrapped__", method)(Recording(name))
-    except _NotDelegatedError:
-        causes.append("not delegated")
-    except Exception as error:
-        causes.append(sentence(error))
-    finally:
-        suite._load_for_executorch_from_buffer = original
-    cases = [
-        Case(f"{recipe}#{place}", each.program, tuple(each.calls)) for place, each in enumerate(recorded)
-    ]
-    for cause in causes:
-        outcome = "not delegated" if cause == "not delegated" else "export failed"
-        text = "" if outcome == cause else cause
-        cases.append(Case(f"{recipe}#{len(cases)}", outcome=outcome, cause=text))
-    return cases or [Case(recipe, outcome="not delegated", cause="as upstream's test wants it")]
+    def check_delegation(_: Any, program: Any) -> None:
+        if not delegates_of(program):
+            raise _NotDelegatedError
+
+    def note_outputs(
+        _: Any, model_output: Any, ref_output: Any, atol: float = 1e-3, rtol: float = 1e-3, **options: Any
+    ) -> None:
+        expected = to_arrays(ref_output)
+        if options.get("first_output_only"):
+            expected = expected[:1]
+        module, inputs = model_output
+        module.calls.append(Call(to_arrays(inputs), expected, atol, rtol, bool(module.calls)))
+
+    with ExitStack() as replaced:
+        replaced.enter_context(patch.object(suite, "_load_for_executorch_from_buffer", load))
+        for tests in _CLASSES.values():
+            for name, function in (
+                ("check_vk_delegation", check_delegation),
+                ("assert_outputs_equal", note_outputs),
+            ):
+                if name in vars(tests):
+                    replaced.enter_context(patch.object(tests, name, function))
+        yield
 
 
 class _NotDelegatedError(Exception):

@@ -53,10 +53,14 @@ def record_live(recipe: str) -> list[Case]:
     drawn = list(live_inputs(exported, inputs))
     if not drawn:
         return [Case(recipe, outcome="skipped", cause="no dim can be live")]
-    try:
-        calls = tuple(_call(suite, case, module, each, is_live=True) for each in (*drawn, inputs, drawn[0]))
-    except Exception as error:
-        return [Case(recipe, outcome="skipped", cause=f"PyTorch refuses smaller sizes: {sentence(error)}")]
+    calls, refusal = [], ""
+    for each in (*drawn, inputs, drawn[0]):
+        try:
+            calls.append(_call(suite, case, module, each, is_live=True))
+        except Exception as error:
+            refusal = sentence(error)
+    if len(calls) < 2:
+        return [Case(recipe, outcome="skipped", cause=f"PyTorch refuses smaller sizes: {refusal}")]
     try:
         options = {"require_dynamic_shapes": True}
         program = to_edge_transform_and_lower(
@@ -66,7 +70,7 @@ def record_live(recipe: str) -> list[Case]:
         return [Case(recipe, outcome="export failed", cause=sentence(error))]
     if not delegates_of(program):
         return [Case(recipe, outcome="not delegated")]
-    return [Case(recipe, program.buffer, calls)]
+    return [Case(recipe, program.buffer, tuple(calls))]
 
 
 def _find(recipe: str) -> tuple[Any, Any]:

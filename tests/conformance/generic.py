@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import pkgutil
+import unittest
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -139,7 +140,10 @@ def _record(recipe: str, flow: Any) -> list[Case]:
         return [Case(recipe, outcome="skipped", cause=getattr(function, "__unittest_skip_why__", ""))]
     torch.manual_seed(0)
     recorder = _Runner(recipe, flow)
-    function(recorder, **arguments)
+    try:
+        function(recorder, **arguments)
+    except unittest.SkipTest as reason:
+        recorder.cases.append(Case(f"{recipe}#{len(recorder.cases)}", outcome="skipped", cause=str(reason)))
     return recorder.cases
 
 

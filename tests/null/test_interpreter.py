@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -223,3 +224,47 @@ def test_functional_operators_are_of_no_use() -> None:
     assert find_operator("aten::add.out") is not None
     for name in ("aten::add.Tensor", "aten::no_such_operator", "no_such_namespace::add.out", "nonsense", ""):
         assert find_operator(name) is None
+
+
+CHANNELS_LAST = (0, 2, 3, 1)
+
+
+@pytest.mark.parametrize("dim_order", [None, (0, 1), (1, 0)])
+def test_memory_to_be_filled(dim_order: tuple[int, ...] | None) -> None:
+    """What is empty has the size asked for, below what is declared, and the element type of the output."""
+    size = (2, 3)
+    values: list[EValue] = [tensor(3), tensor(4, 3, dtype=DType.I32), size, dim_order]
+    machine = Machine(values, ["dim_order_ops::_empty_dim_order.out"], [KernelCall(0, (2, 3, 1, 1))])
+    (output,) = machine()
+    assert (output.shape, output.dtype) == (size, np.int32)
+    assert not output.any()
+
+
+@pytest.mark.parametrize("operator", ["_to_dim_order_copy", "_clone_dim_order"])
+def test_dim_orders_do_not_change_what_an_element_is(operator: str) -> None:
+    values: list[EValue] = [tensor(1, 2, 3, 2), tensor(1, 2, 3, 2), False, CHANNELS_LAST]
+    machine = Machine(values, [f"dim_order_ops::{operator}.out"], [KernelCall(0, (0, 2, 3, 1, 1))])
+    x = np.arange(12, dtype=np.float32).reshape(1, 2, 3, 2)
+    np.testing.assert_array_equal(machine(x)[0], x)
+
+
+def test_a_constant_in_channels_last_order() -> None:
+    """Its bytes lie as its order says; an operator sees it by its logical shape."""
+    stored = np.arange(12, dtype=np.float32)
+    record = replace(tensor(1, 2, 3, 2, data=stored, is_constant=True), dim_order=CHANNELS_LAST)
+    values: list[EValue] = [tensor(1, 2, 3, 2), tensor(1, 2, 3, 2), record, 1]
+    machine = Machine(values, ["aten::add.out"], [KernelCall(0, (0, 2, 3, 1, 1))])
+    x = np.zeros((1, 2, 3, 2), np.float32)
+    np.testing.assert_array_equal(machine(x)[0], stored.reshape(1, 3, 2, 2).transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("dim_order", [(0,), (0, 0), (1, 2)])
+def test_what_is_no_dim_order(dim_order: tuple[int, ...]) -> None:
+    values: list[EValue] = [tensor(2, 3), tensor(2, 3), False, dim_order, (2, 3)]
+    x = np.zeros((2, 3), np.float32)
+    copied = Machine(values, ["dim_order_ops::_clone_dim_order.out"], [KernelCall(0, (0, 2, 3, 1, 1))])
+    with pytest.raises(HostError, match=r"_clone_dim_order.*is not an order of 2 dims"):
+        copied(x)
+    empty = Machine(values, ["dim_order_ops::_empty_dim_order.out"], [KernelCall(0, (4, 3, 1, 1))])
+    with pytest.raises(HostError, match=r"_empty_dim_order.*is not an order of 2 dims"):
+        empty(x)

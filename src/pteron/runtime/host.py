@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,9 +70,23 @@ def _copy_index(arguments: Arguments) -> Mapping[int, object]:
     return {0: HostTensor(np.concatenate([_array(target)[:index], row]), source.dtype)}
 
 
+def _check_order(dim_order: Sequence[int] | None, rank: int) -> None:
+    """Any order of dims in memory will do: arrays go by their logical shape, whatever their strides."""
+    if dim_order is not None and sorted(dim_order) != list(range(rank)):
+        raise HostError(f"dim order {list(dim_order)} is not an order of {rank} dims")
+
+
+def _empty(arguments: Arguments) -> Mapping[int, object]:
+    """Memory that something else will fill. It holds zeros, so that what is read too early does not vary."""
+    size, dim_order, out = arguments[:3]
+    _check_order(dim_order, len(size))
+    return {2: HostTensor(np.zeros(tuple(size), out.dtype.numpy), out.dtype)}
+
+
 def _convert(arguments: Arguments) -> Mapping[int, object]:
-    """A copy in the output's element type; memory order is not observable in NumPy's terms."""
-    source, out = arguments[0], arguments[3]
+    """A copy in the output's element type."""
+    source, _, dim_order, out = arguments[:4]
+    _check_order(dim_order, _array(source).ndim)
     dtype: DType = out.dtype
     if dtype is source.dtype:
         return {3: HostTensor(_array(source).copy(), dtype)}
@@ -117,6 +131,7 @@ _NATIVE: dict[str, HostOperator] = {
     "aten::sym_size.int": _scalar(lambda tensor, dim: int(_array(tensor).shape[dim]), "self dim"),
     "aten::sym_numel": _scalar(lambda tensor: int(_array(tensor).size), "self"),
     "aten::_local_scalar_dense": _scalar(lambda tensor: _array(tensor).item(), "self"),
+    "dim_order_ops::_empty_dim_order.out": _native(_empty, "size dim_order out"),
     "dim_order_ops::_to_dim_order_copy.out": _CONVERT,
     "dim_order_ops::_clone_dim_order.out": _CONVERT,
 }

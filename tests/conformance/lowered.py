@@ -1,0 +1,31 @@
+"""What suites ask of lowered programs, tensors and errors of executorch."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+import torch._export.utils as torch_export
+from executorch.backends.vulkan.patterns import fusable_patterns
+from torch.utils._pytree import tree_leaves
+
+from conformance.record import Array
+
+# Every lowering exports the patterns that it looks for anew, twice, which takes most of its time.
+for _entry in fusable_patterns.values():
+    if _entry.get_graphs_fn is not None:
+        _entry.get_graphs_fn = cache(_entry.get_graphs_fn)
+
+# Every decomposition looks all operators up many times over, lest one was registered since. None is.
+torch_export._materialize_cpp_cia_ops = cache(torch_export._materialize_cpp_cia_ops)
+
+
+def delegates_of(program: Any) -> list[str]:
+    """The delegates that a program calls, by backend."""
+    return [delegate.id for plan in program.executorch_program.execution_plan for delegate in plan.delegates]
+
+
+def to_arrays(values: Any) -> tuple[Array, ...]:
+    """The tensors and numbers of a nest, flat, as NumPy holds them."""
+    return tuple(torch.as_tensor(value).detach().contiguous().numpy() for value in tree_leaves(values))

@@ -1,0 +1,161 @@
+"""Results -> docs/operators.md."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+import pteron
+from conformance.cache import ROOT, read_results, results_of
+from conformance.left import cause_left
+from conformance.record import FAILURES, Result
+from conformance.suites import SUITES
+from pteron.passes import is_available
+
+PAGE = ROOT / "docs" / "operators.md"
+LIVE_MIN = 3  # input shapes that one program must have run at
+PACKAGES = ("executorch", "torch", "torchao", "wgpu")
+COLUMNS = ("pass", *FAILURES, "not delegated", "export failed", "skipped")
+UNDELEGATED = "the partitioner leaves the whole program to the host"
+
+ResultsBySuite = Mapping[str, Sequence[Result]]
+
+
+@dataclass(slots=True)
+class Operator:
+    """What the suites' results say of one operator."""
+
+    passed: int = 0
+    met: int = 0
+    element_types: set[str] = field(default_factory=set)
+    live_shapes: int = 0  # the most that one passing program with dynamic dims ran at
+
+
+def write_page(adapter: str, driver: str) -> None:
+    """The page over all results that are kept for an adapter."""
+    results = {suite: list(_results(adapter, suite)) for suite in SUITES}
+    day = datetime.datetime.now(tz=datetime.UTC).date()
+    PAGE.write_text("\n".join(page(results, f"{adapter} ({driver})", str(day))) + "\n")
+
+
+def page(results: ResultsBySuite, adapter: str, day: str) -> Iterator[str]:
+    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    yield "# Operators"
+    yield ""
+    yield "Written by `scripts/conformance`, which runs ExecuTorch's own test suites through Pteron."
+    yield ""
+    yield f"{day} · Pteron {pteron.__version__} · {packages} · adapter: {adapter}"
+    yield ""
+    yield from _totals(results)
+    yield from _operators(results)
+    yield from _left(results)
+
+
+def _results(adapter: str, suite: str) -> Iterator[Result]:
+    for path in sorted(results_of(adapter, suite).glob("*.json")):
+        kept = read_results(path)
+        yield from kept[1] if kept else ()
+
+
+def _totals(results: ResultsBySuite) -> Iterator[str]:
+    yield "## Suites"
+    yield ""
+    yield "A case is one exported program, with the calls that its suite makes and PyTorch's answers to them."
+    yield ""
+    yield "| suite | " + " | ".join(COLUMNS) + " |"
+    yield "|---|" + "--:|" * len(COLUMNS)
+    for suite, found in results.items():
+        outcomes = Counter(result.outcome for result in found)
+        counts = " | ".join(str(outcomes[column]) for column in COLUMNS)
+        yield f"| {SUITES[suite].title} | {counts} |"
+    yield ""
+
+
+def _operators(results: ResultsBySuite) -> Iterator[str]:
+    operators = measure(results)
+    facts = _facts()
+    yield "## Each operator"
+    yield ""
+    yield "Tested types: those of programs that passed. Exported types: those the exporter may give it."
+    yield "Live shapes: at how many input shapes one program with dynamic dims ran, and passed."
+    yield "Conformance: cases passed, of those whose delegates have the operator."
+    yield "C++ WebGPU: whether ExecuTorch's own backend has it, and whether at fixed shapes only."
+    yield ""
+    yield "| operator | Pteron | tested types | exported types | live shapes | conformance | C++ WebGPU |"
+    yield "|---|---|---|---|---|--:|---|"
+    for name, fact in facts.items():
+        if not fact["never_reached"]:
+            yield _row(name, operators.get(name, Operator()), fact)
+    for name in sorted(operators.keys() - facts.keys()):
+        yield _row(name, operators[name], {"is_resizable": "yes", "cpp_webgpu": "no", "element_types": ""})
+    yield ""
+    yield "These are in the exporter's registry, but never in a program:"
+    yield ""
+    yield from (
+        f"- `{name}`: {fact['never_reached']}" for name, fact in facts.items() if fact["never_reached"]
+    )
+    yield ""
+
+
+def _row(name: str, operator: Operator, fact: Mapping[str, str]) -> str:
+    is_live = operator.live_shapes >= LIVE_MIN
+    if is_live:
+        live = f"yes, {operator.live_shapes}"
+    else:
+        live = "in no suite" if fact["is_resizable"] == "yes" else "never exported"
+    conformance = f"{operator.passed}/{operator.met}" if operator.met else "in no suite"
+    types = " ".join(sorted(operator.element_types)) or "none"
+    available = "yes" if is_available(name) else "**no**"
+    cpp = {"live": "yes", "fixed": "fixed shapes"}.get(fact["cpp_webgpu"], fact["cpp_webgpu"])
+    return f"| `{name}` | {available} | {types} | {fact['element_types']} | {live} | {conformance} | {cpp} |"
+
+
+def measure(results: ResultsBySuite) -> dict[str, Operator]:
+    """What is known of each operator that was in a delegate of some case."""
+    operators: defaultdict[str, Operator] = defaultdict(Operator)
+    for result in (result for found in results.values() for result in found):
+        for name, element_types in (result.operators or {}).items():
+            operator = operators[name]
+            operator.met += 1
+            if result.outcome == "pass":
+                operator.passed += 1
+                operator.element_types.update(element_types)
+                if result.is_dynamic:
+                    operator.live_shapes = max(operator.live_shapes, result.shapes)
+    return dict(operators)
+
+
+def _left(results: ResultsBySuite) -> Iterator[str]:
+    yield "## Cases left"
+    yield ""
+    for suite, found in results.items():
+        groups: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        for result in found:
+            if result.outcome != "pass":
+                undelegated = result.outcome == "not delegated" and not result.cause
+                cause = cause_left(suite, result) or (UNDELEGATED if undelegated else result.cause)
+                groups[result.outcome, cause].append(result.name)
+        if groups:
+            yield f"### {SUITES[suite].title}"
+            yield ""
+            for (outcome, cause), names in sorted(
+                groups.items(), key=lambda group: COLUMNS.index(group[0][0])
+            ):
+                listed = ", ".join(f"`{name}`" for name in sorted(names))
+                yield f"- **{outcome}**, {_plain(cause)} ({len(names)}): {listed}"
+            yield ""
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return "".join(f"\\{letter}" if letter in "<>_*|[]" else letter for letter in text)
+
+
+def _facts() -> dict[str, dict[str, str]]:
+    with Path(__file__).with_name("operators.csv").open(newline="") as file:
+        return {row["operator"]: row for row in csv.DictReader(file)}

@@ -172,6 +172,66 @@ def measure_torch(name: str) -> None:
             torch._dynamo.reset()
 
 
+def beside_xnnpack(folder: Path) -> None:
+    """Calls of either runtime in turn, so that both see the same machine; then the launches of one of ours."""
+    from executorch.runtime import Runtime
+
+    for name in MODELS:
+        path = folder / f"{name}_xnnpack.pte"
+        if not path.exists():
+            path.write_bytes(lower_for_xnnpack(build(name), image()))
+        theirs = Runtime.get().load_program(path).load_method("forward")
+        method = pteron.load(folder / f"{name}_f32.pte")["forward"]
+        x = image()
+        ours_times, their_times = [], []
+        for _ in range(6):
+            started = time.perf_counter()
+            (ours,) = method(x.numpy())
+            between = time.perf_counter()
+            (expected,) = theirs.execute([x])
+            ours_times.append(between - started)
+            their_times.append(time.perf_counter() - between)
+        error = np.abs(np.asarray(ours) - expected.numpy()).max() / expected.abs().max().item()
+        ratio = statistics.median(ours_times[1:]) / statistics.median(their_times[1:])
+        print(
+            f"{name}: Pteron on {method.device.adapter.name} "
+            f"{statistics.median(ours_times[1:]) * 1e3:.1f} ms, XNNPACK "
+            f"{statistics.median(their_times[1:]) * 1e3:.1f} ms: {ratio:.1f} times; {error:.1e} apart",
+            flush=True,
+        )
+        print_slowest(method, x.numpy())
+
+
+def lower_for_xnnpack(model: torch.nn.Module, x: torch.Tensor) -> bytes:
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    exported = torch.export.export(model, (x,))
+    edge = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
+    return bytes(edge.to_executorch().buffer)
+
+
+def print_slowest(method: Any, x: np.ndarray, count: int = 3) -> None:
+    """The launches that take longest, each alone and waited for, and what they compute."""
+    plan, replay = method.sole_delegate.recorded((x,))
+    rows = []
+    for launch, step in zip(plan.launches, replay.steps, strict=True):
+        found = []
+        for _ in range(3):
+            started = time.perf_counter()
+            submit(method.device, [Replay([step], replay.kept)])
+            method.device.wait()
+            found.append(time.perf_counter() - started)
+        rows.append((min(found), launch))
+    total = sum(seconds for seconds, _ in rows)
+    for seconds, launch in sorted(rows, key=lambda row: -row[0])[:count]:
+        print(
+            f"    {seconds * 1e3:7.2f} ms, {seconds / total:.0%}: node {launch.node} {launch.operator} by "
+            f"{launch.module.kernel.name}, {launch.groups} workgroups",
+            flush=True,
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -185,6 +245,8 @@ def main() -> None:
         export(arguments.folder)
     elif arguments.what == "run":
         run(arguments.folder, arguments.torch, arguments.profile)
+    else:
+        beside_xnnpack(arguments.folder)
 
 
 if __name__ == "__main__":

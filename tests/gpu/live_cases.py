@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from arguments import Argument, Symbol, tensor, weight
+from live_case import FLOATS, Case, case, indices
+from live_planes import PLANE_CASES
+from live_quantized import QUANTIZED_CASES
 from test_attention import CACHED, CUSTOM, DECODE, PLAIN, CachedAttention, _custom, _plain, cached
 from test_embedding import _embedding
 from test_norm import _rms_norm
-from test_quantized import EMBEDDING, embedding, packed
-from test_quantized_qparams import AFFINE as QPARAMS
-from test_quantized_qparams import affine as qparams
 from test_rope import POSITIONS, ROPE, ROPE_HF, ROPE_INTERLEAVED, _rope, _rope_hf, _rope_interleaved
 
-LIVE = {"S": (7, 3, 1, 5)}  # the maximum first
-FLOATS = ("f16", "f32")
 MOVED = ("i8", "u8", "f64")  # types that layout operators move though no exporter asks for it
-
-
-@dataclass(frozen=True)
-class Case:
-    """Arguments, what `check_op` takes besides, and the element types where the fixture's do not tell."""
-
-    arguments: tuple[Argument, ...]
-    options: dict[str, Any]
-    dtypes: tuple[str, ...] | None
-    more: tuple[str, ...]
-
-    def again(self) -> dict[str, Any]:
-        """The options of one run; an oracle that keeps caches starts anew."""
-        oracle = self.options.get("oracle")
-        fresh = {"oracle": oracle()} if isinstance(oracle, type) else {}
-        return {"live": LIVE, **self.options, **fresh}
-
-
-def case(
-    *arguments: Argument, dtypes: tuple[str, ...] | None = None, more: tuple[str, ...] = (), **options: Any
-) -> Case:
-    return Case(arguments, options, dtypes, more)
 
 
 def moved(*arguments: Argument, **options: Any) -> Case:
@@ -48,10 +23,6 @@ def moved(*arguments: Argument, **options: Any) -> Case:
 
 def kept(x: Any, *_: Any) -> Any:
     return x.clone()
-
-
-def indices(size: int, *shape: int | str) -> Any:
-    return tensor(*shape, dtype="i64", low=0, high=size - 1)
 
 
 def numbers_from(start: int, end: int, step: int, *_: Any) -> Any:
@@ -84,6 +55,8 @@ BINARY = [
 COMPARISONS = ["eq", "lt", "le", "gt", "ge"]
 
 CASES: dict[str, Case] = {
+    **PLANE_CASES,
+    **QUANTIZED_CASES,
     # One element from one, from two.
     **{f"aten.{name}.default": case(X) for name in UNARY},
     **{f"aten.{name}.default": case(POSITIVE, tolerance=3e-3) for name in ("sqrt", "rsqrt", "log10")},
@@ -149,17 +122,6 @@ CASES: dict[str, Case] = {
     # Language models.
     "aten.embedding.default": case(
         weight(13, 5), indices(13, "S"), -1, False, False, oracle=_embedding, dtypes=FLOATS
-    ),
-    EMBEDDING: case(
-        *(weight(values=packed(13, 64), dtype="u8"), weight(13, 2, low=0.01, high=0.2), 32),
-        *(indices(13, 1, "S"), True),
-        oracle=embedding,
-        dtypes=FLOATS,
-    ),
-    QPARAMS: case(
-        *(tensor(1, "S", 13), "ASYMMETRIC", [1, 1, 13], None, -128, 127, None, None, None, False),
-        oracle=qparams,
-        dtypes=FLOATS,
     ),
     CACHED: case(
         *(*cached(4, 2, 8), 1, None, 0, True, None), oracle=CachedAttention, live=DECODE, tolerance=1e-2

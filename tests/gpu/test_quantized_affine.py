@@ -119,14 +119,28 @@ def test_dequantize_per_tensor(kind: str, overload: str, target: Target) -> None
 
 
 def test_dequantize_to_f16(target: Target) -> None:
-    check_op(
-        f"{DECOMPOSED}dequantize_per_tensor.default",
-        *(tensor("S", 7, dtype="i8", low=-128, high=127), 0.0517, -7, -128, 127, "i8", ...),
-        oracle=eager("dequantize_per_tensor"),
-        out="f16",
-        target=target,
-        tolerance=1e-3,
-    )
+    x = tensor("S", 14, dtype="i8", low=-128, high=127)
+    rest = (-128, 127, "i8", ...)
+    of_channels, of_tokens, of_blocks = [
+        (tensor(*shape, low=0.01, high=0.1), tensor(*shape, dtype="i32", low=-9, high=9))
+        for shape in ((14,), ("S", 1), ("S", 2))
+    ]
+    cases = {
+        f"{DECOMPOSED}dequantize_per_tensor.default": (x, 0.0517, -7, *rest),
+        f"{DECOMPOSED}dequantize_per_channel.default": (x, *of_channels, 1, *rest),
+        f"{DECOMPOSED}dequantize_per_token.default": (x, *of_tokens, *rest),
+        "torchao.dequantize_affine.default": (x, [1, 7], *of_blocks, "i8", None, None, 5),
+    }
+    for name, arguments in cases.items():
+        base = name.split(".")[1]
+        check_op(
+            name,
+            *arguments,
+            oracle=dequantize_affine if base == "dequantize_affine" else eager(base),
+            out="f16",
+            target=target,
+            tolerance=1e-3,
+        )
 
 
 def test_no_elements(target: Target) -> None:

@@ -20,6 +20,7 @@ from pteron.errors import (
     ShapeError,
     UnsupportedError,
 )
+from pteron.export import CompiledModule, compile
 from pteron.gpu import AdapterInfo, Device, adapters
 from pteron.runtime import (
     Counters,
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AdapterInfo",
+    "CompiledModule",
     "Counters",
     "DType",
     "Device",
@@ -59,5 +61,6 @@ __all__ = [
     "ValueSpec",
     "Verification",
     "adapters",
+    "compile",
     "load",
 ]

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pteron.llm.carrier import Carrier, cache_folder, carried
+from pteron.export.cache import cache_folder
+from pteron.llm.carrier import Carrier, carried
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")

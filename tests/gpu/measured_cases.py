@@ -7,11 +7,13 @@ from typing import Any
 
 from arguments import Argument, Symbol, tensor, weight
 from check import check_op
+from quantized_cases import quantized_cases
 from test_attention import CACHED, CHUNKS, CachedAttention, cached
 from test_convolution import CONVOLUTION
 from test_convolution import numbers as numbers_of_convolution
 from test_norm import _rms_norm
 from test_quantized import LINEAR, linear, packed, scales
+from test_resample import nearest, priors
 from test_rope import ROPE_HF, _rope_hf
 
 from pteron.llm.sampling import Sampling
@@ -94,6 +96,61 @@ CASES = [
         on=("software",),
     ),
     case(
+        "aten.native_group_norm.default",
+        *(tensor("S", 6, 13, 7), weight(6), weight(6), Symbol("S"), 6, 91, 2, 1e-5),
+        kernels="layer_norm",
+    ),
+    case(
+        "aten._native_batch_norm_legit_no_training.default",
+        *(tensor("S", 5, 7), weight(5), weight(5), weight(5), weight(5, low=0.5, high=2), 0.1, 1e-5),
+        kernels="batch_norm",
+    ),
+    case(
+        "aten.avg_pool2d.default",
+        *(tensor(2, 3, "S", 13), [3, 5], [2, 1], [1, 2], True, False, None),
+        kernels="average_pool",
+    ),
+    case(
+        "aten.avg_pool2d.default",
+        *(tensor("S", 1, 31, 37), [17, 19], [3, 2], [8, 9], True, True, None),
+        kernels="average_pool",
+    ),
+    case(
+        "aten.avg_pool2d.default", tensor("S", 3, 13, 7), [13, 7], [], [0], False, True, 5, kernels="reduce"
+    ),
+    case(
+        "aten.max_pool2d.default",
+        *(tensor(3, "S", 13), [2, 3], [1, 2], [1, 1], [1, 2], True),
+        kernels="largest_pool",
+    ),
+    case(
+        "aten.max_pool2d_with_indices.default",
+        *(tensor("S", 1, 31, 37), [13, 11], [3, 2], [6, 5], [2, 3], True),
+        kernels="largest_pool",
+    ),
+    case(
+        "aten.upsample_nearest2d.vec",
+        *(tensor(1, 2, "S", 13), None, [1.7, 2.3]),
+        kernels="upsample_nearest",
+        oracle=nearest,
+    ),
+    case(
+        "aten.upsample_bilinear2d.vec",
+        *(tensor(1, 2, "S", 13), [11, 17], False, None),
+        kernels="upsample_bilinear",
+    ),
+    case("aten.pixel_shuffle.default", tensor(2, 12, "S", 5), 2, kernels="copy"),
+    *(
+        case(
+            "aten.grid_sampler_2d.default",
+            *(tensor(2, 3, "S", 5), tensor(2, 7, "S", 2, low=-3), mode, padding, False),
+            kernels="grid_sampler",
+        )
+        for mode in range(3)
+        for padding in range(3)
+    ),
+    case("et_vk.grid_priors.default", tensor(1, 3, "S", 5), 8, 0.5, kernels="grid_priors", oracle=priors),
+    case(
         "et_vk.rms_norm.default",
         *(tensor("S", DEEP), weight(DEEP), 1e-5),
         kernels="rms_norm_write",
@@ -152,6 +209,7 @@ CASES = [
     product_q4((67, 33), "q4_tiled", "hardware"),
     product((5, 1), "matmul_thread matmul_merge", "software", DEEP),
     product_q4((3, 1), "q4_thread q4_merge", "software", 80_000, 5),
+    *quantized_cases(case),
     attention(6, True, "attention_scores attention_values", "software"),
     attention(64, True, "attention_tiled attention_split attention_merge", "hardware"),
     attention(12, False, "attention_tiled attention_split attention_merge", "hardware"),

@@ -119,6 +119,12 @@ def test_index_counts_from_the_end() -> None:
     check_op(INDEX, tensor(values=(5.0, 6.0, 7.0)), [indices], oracle=oracle)
 
 
+def test_index_select_of_a_scalar() -> None:
+    check_op(SELECT, tensor(), 0, tensor(1, dtype="i64", low=0, high=0))
+    check_op(SELECT, tensor(), -1, tensor(dtype="i64", low=0, high=0))
+    refuse_op(SELECT, tensor(), 0, tensor(2, dtype="i64", low=0, high=0), match="picked from once")
+
+
 @unseen
 def test_index_select_out_of_range() -> None:
     def oracle(x: Any, dim: int, index: Any) -> Any:

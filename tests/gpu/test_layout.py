@@ -179,6 +179,11 @@ def test_unfold_of_a_live_dim() -> None:
     check_op("aten.unfold_copy.default", tensor("S", 3), 0, 2, 3, live={"S": (2, 11, 5, 7)})
 
 
+def test_unfold_of_a_scalar() -> None:
+    check_op("aten.unfold_copy.default", tensor(), 0, 1, 1)
+    check_op("aten.unfold_copy.default", tensor(), -1, 0, 2)
+
+
 # Slices -----------------------------------------------------------------------------------------
 
 
@@ -292,11 +297,8 @@ def test_refusals() -> None:
     refuse_op("aten.split_with_sizes_copy.default", *split, out=((1, 5),) * 2, match="must add up to 3")
     refuse_op("aten.t_copy.default", tensor(2, 3, 4), out=((4, 3, 2),), match=r"two dims; got .*\[2, 3, 4\]")
     refuse_op("aten.expand_copy.default", x, [5], False, match="no dim of x may be left out")
-
-
-def test_more_dims_than_a_kernel_walks() -> None:
-    arguments = (tensor(2, 3, 2, 2, 2), [2, 3, 2, 2, 2])
-    refuse_op("aten.repeat.default", *arguments, out=((4, 9, 4, 4, 4),), match="at most 8 values, got 10")
+    refuse_op("aten.flip.default", x, [0, -2], out=((3, 5),), match="name one dim twice")
+    refuse_op("aten.unfold_copy.default", tensor(), 0, 2, 1, match="a window must fit")
 
 
 def test_a_live_index_outside() -> None:

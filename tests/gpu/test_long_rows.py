@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arguments import Argument, tensor, weight
+from arguments import Argument, Symbol, tensor, weight
 from check import check_op
-from test_norm import LAYER, RMS, _rms_norm
-from test_quantized import DYNAMIC, QPARAMS, dynamic, linear, packed, qparams, scales
+from test_norm import GROUP, LAYER, RMS, _rms_norm
+from test_quantized import DYNAMIC, dynamic, linear, packed, scales
 from test_quantized import LINEAR as LINEAR_Q4
+from test_quantized_qparams import AFFINE as QPARAMS
+from test_quantized_qparams import affine as qparams
 
 from pteron.ops import Target
 
@@ -86,6 +88,11 @@ def test_layer_norm(parameters: bool, target: Target) -> None:
 def test_layer_norm_of_a_million(target: Target) -> None:
     size = (1 << 20) + 7  # too long for 256 lanes too
     check_op(LAYER, tensor(1, size), [size], None, None, 1e-5, target=target)
+
+
+def test_group_norm(target: Target) -> None:
+    arguments = (tensor("S", 4, 131, 211), weight(4), weight(4), Symbol("S"), 4, 131 * 211, 2, 1e-5)
+    check_op(GROUP, *arguments, live={"S": (2, 1)}, target=target)
 
 
 def test_rms_norm(target: Target) -> None:

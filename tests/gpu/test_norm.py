@@ -1,18 +1,21 @@
-"""RMS norm and layer norm, over rows of every length, by lanes alone and together."""
+"""Norms over rows of every length, by lanes alone and together, and batch norm."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import torch
-from arguments import Argument, tensor, weight
+from arguments import Argument, Symbol, tensor, weight
 from check import NOTHING, check_op, floats, refuse_op
 
 from pteron.ops import Target
 
 RMS = "et_vk.rms_norm.default"
 LAYER = "aten.native_layer_norm.default"
+GROUP = "aten.native_group_norm.default"
+BATCH = "aten._native_batch_norm_legit_no_training.default"
 
 
 def _rms_norm(x: Any, scale: Any, eps: float) -> Any:
@@ -71,6 +74,58 @@ def test_layer_norm_of_long_rows(length: int, target: Target) -> None:
     )
 
 
+def test_layer_norm_of_empty_rows(target: Target) -> None:
+    for live in (("S", 0), (3, "T", 0)):
+        check_op(LAYER, tensor(*live), [0], weight(0), weight(0), 1e-5, target=target)
+    check_op(LAYER, tensor("S", 3, 0), [3, 0], None, None, 1e-5, target=target)
+
+
+parameters = pytest.mark.parametrize(
+    ("scale", "shift"), [(True, True), (True, False), (False, True), (False, False)]
+)
+
+
+@parameters
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_group_norm(groups: int, scale: bool, shift: bool, target: Target) -> None:
+    given: list[Argument] = [weight(6) if there else None for there in (scale, shift)]
+    check_op(GROUP, tensor(2, 6, 5, 7), *given, 2, 6, 35, groups, 1e-5, target=target)
+
+
+@floats
+def test_group_norm_of_live_batches(dtype: str, target: Target) -> None:
+    arguments = (tensor("N", 6, 5, 7), weight(6), weight(6), Symbol("N"), 6, 35, 3, 1e-5)
+    check_op(GROUP, *arguments, live={"N": (3, 0, 1, 2)}, dtype=dtype, target=target)
+
+
+def test_group_norm_of_live_planes(target: Target) -> None:
+    arguments = (tensor(2, 6, "P"), weight(6), weight(6), 2, 6, Symbol("P"), 3, 1e-5)
+    check_op(GROUP, *arguments, live={"P": (35, 1, 7, 0, 131)}, target=target)
+
+
+@pytest.mark.parametrize("shape", [(3, 6), (3, 6, 1), (1, 6, 31, 37), (2, 6, 3, 5, 7), (2, 6, 0, 5)])
+def test_group_norm_of_every_rank(shape: tuple[int, ...], target: Target) -> None:
+    plane = math.prod(shape[2:])
+    given = (weight(6), weight(6), shape[0], 6, plane, 2, 1e-5)
+    check_op(GROUP, tensor(*shape), *given, target=target, tolerance=1e-4)
+
+
+@parameters
+def test_batch_norm(scale: bool, shift: bool, target: Target) -> None:
+    given: list[Argument] = [weight(5) if there else None for there in (scale, shift)]
+    statistics = (weight(5), weight(5, low=0.1, high=4))
+    arguments = (tensor("N", 5, "S", 7), *given, *statistics, 0.1, 1e-5)
+    check_op(BATCH, *arguments, live={"N": (3, 1, 2, 0), "S": (5, 11, 1, 0)}, target=target)
+
+
+@pytest.mark.parametrize("planes", [(), ("S",), (3, "S"), (2, "S", 3), (2, 1, "S", 3)])
+@floats
+def test_batch_norm_of_every_rank(planes: tuple[int | str, ...], dtype: str) -> None:
+    statistics = (weight(3, dtype="f32"), weight(3, low=0.1, high=4, dtype="f32"))
+    arguments = (tensor("T", 3, *planes), weight(3), weight(3), *statistics, 0.1, 1e-3)
+    check_op(BATCH, *arguments, dtype=dtype)
+
+
 def test_refusals() -> None:
     x = tensor(3, 5)
     one = ((3, 5),)
@@ -80,3 +135,14 @@ def test_refusals() -> None:
         LAYER, x, [4], None, None, 1e-5, out=three, match=r"\[4\] must be x's last dims; got .*\[3, 5\]"
     )
     refuse_op(LAYER, x, [5], weight(3), None, 1e-5, out=three, match=r"fit the row; got .*\[3, 5\], .*\[3\]")
+    for parameters in ((weight(4), None), (None, weight(5, 1))):
+        arguments = (tensor(3, 5, 2), *parameters, 3, 5, 2, 5, 1e-5)
+        refuse_op(GROUP, *arguments, out=((3, 5, 2), (3, 5), (3, 5)), match="a number per channel; got")
+    plain = (x, None, None)
+    refuse_op(GROUP, *plain, 3, 4, 1, 1, 1e-5, out=three, match=r"are \[3, 4, 1\], the input has \[3, 5, 1\]")
+    refuse_op(GROUP, *plain, 3, 5, 1, 2, 1e-5, out=three, match="5 channels do not part into 2 groups")
+    refuse_op(GROUP, *plain, 3, 5, 1, 0, 1e-5, out=three, match="do not part into 0 groups")
+    refuse_op(GROUP, tensor(3), None, None, 3, 1, 1, 1, 1e-5, out=three, match="two dims or more")
+    empty = ((3, 5), (0,), (0,))
+    refuse_op(BATCH, *plain, weight(4), weight(5), 0.1, 1e-5, out=empty, match=r"per channel; got .*\[4\]")
+    refuse_op(BATCH, tensor(5), None, None, weight(5), weight(5), 0.1, 1e-5, out=empty, match="two dims or")

@@ -15,7 +15,7 @@ from pteron.ops import Target
 LINEAR = "et_vk.linear_q4gsw.default"
 DYNAMIC = "et_vk.linear_dq8ca_q4gsw.default"
 EMBEDDING = "et_vk.embedding_q4gsw.default"
-QPARAMS = "torchao.choose_qparams_affine.default"
+EMBEDDING_4BIT = "quantized_decomposed.embedding_4bit.dtype"
 LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 17, 4)}
 
 
@@ -128,28 +128,6 @@ def test_dynamic_activations(bias: bool, target: Target) -> None:
     check_op(DYNAMIC, *arguments, oracle=dynamic, live=LIVE_ROWS, target=target, tolerance=1e-3)
 
 
-def qparams(x: Any, mapping: str, block: Any, *rest: Any) -> Any:
-    most, least = x.amax(-1).clamp(min=0), x.amin(-1).clamp(max=0)
-    step = ((most - least) / 255).clamp(min=float(np.finfo(np.float32).eps))
-    return step, torch.clamp(-128 - torch.round(least / step), -128, 127).to(torch.int64)
-
-
-@pytest.mark.parametrize("length", [1, 7, 64, 300])
-def test_choose_qparams(length: int, target: Target) -> None:
-    x = tensor(1, "S", length, low=-2, high=3)
-    rest = ("ASYMMETRIC", [1, 1, length], None, -128, 127, None, None, None, False)
-    check_op(QPARAMS, x, *rest, oracle=qparams, target=target)
-
-
-def test_choose_qparams_refuses() -> None:
-    rest = (None, -128, 127, None, None, None, False)
-    shapes = [(1, 3), (1, 3)]
-    refuse_op(QPARAMS, tensor(1, 3, 8), "SYMMETRIC", [1, 1, 8], *rest, match="not ASYMMETRIC", out=shapes)
-    for block in ([1, 1, 4], [1, 3, 8], [8], [1, 1, 1, 8], []):
-        refuse_op(QPARAMS, tensor(1, 3, 8), "ASYMMETRIC", block, *rest, match="whole rows", out=shapes)
-    refuse_op(QPARAMS, tensor(), "ASYMMETRIC", [], *rest, match="whole rows", out=[(), ()])
-
-
 def embedding(weights: Any, s: Any, group: int, indices: Any, linear_order: bool) -> Any:
     ordered = weights if linear_order else (weights & 15) << 4 | weights >> 4
     rows = unpacked(ordered) * s.repeat_interleave(group, 1)
@@ -181,3 +159,44 @@ def test_embedding_of_a_large_vocabulary() -> None:
         True,
     )
     check_op(EMBEDDING, *arguments, oracle=embedding)
+
+
+def embedding_4bit(weights: Any, s: Any, zeros: Any, low: int, high: int, indices: Any, dtype: Any) -> Any:
+    rows = unpacked((weights & 15) << 4 | weights >> 4)
+    group = rows.shape[1] // (s.numel() // len(rows))
+    zeros = torch.zeros_like(s) if zeros is None else zeros
+    zeros, s = (value.reshape(len(rows), -1).repeat_interleave(group, 1) for value in (zeros, s))
+    return ((rows - zeros) * s)[indices]
+
+
+@pytest.mark.parametrize("scales_shape", [(13,), (13, 1), (13, 2), (13, 7)])
+@pytest.mark.parametrize("zeros", [True, False])
+@floats
+def test_embedding_4bit(scales_shape: tuple[int, ...], zeros: bool, dtype: str, target: Target) -> None:
+    """Rows that are no whole words, groups that end within a byte."""
+    bytes = np.random.default_rng(1).integers(0, 256, (13, 7)).astype(np.uint8)
+    check_op(
+        EMBEDDING_4BIT,
+        weight(values=bytes, dtype="u8"),
+        weight(*scales_shape, low=0.01, high=0.2),
+        weight(*scales_shape, dtype="i8", low=-8, high=7) if zeros else None,
+        *(-8, 7, tensor(1, "S", dtype="i64", low=0, high=12), None),
+        oracle=embedding_4bit,
+        dtype=dtype,
+        target=target,
+    )
+
+
+def test_embedding_4bit_refuses() -> None:
+    weights, indices = weight(3, 4, dtype="u8", low=0, high=255), tensor(2, dtype="i64", low=0, high=2)
+    few, uneven = weight(2), weight(3, 3)
+    out = [(2, 8)]
+    good = weight(3, 2)
+    refuse_op(EMBEDDING_4BIT, weights, good, None, 0, 15, indices, None, match="between -8 and 7", out=out)
+    for scales in (few, uneven):
+        match = "groups a divisor of the width"
+        refuse_op(EMBEDDING_4BIT, weights, scales, None, -8, 7, indices, None, match=match, out=out)
+    match = "must be as many"
+    refuse_op(EMBEDDING_4BIT, weights, good, weight(3), -8, 7, indices, None, match=match, out=out)
+    flat = weight(12, dtype="u8", low=0, high=255)
+    refuse_op(EMBEDDING_4BIT, flat, good, None, -8, 7, indices, None, match="width / 2", out=out)

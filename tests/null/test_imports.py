@@ -15,7 +15,7 @@ import pteron
 
 ROOT = Path(pteron.__file__).parent
 STAGES = (
-    {"errors", "dtypes"},
+    {"errors", "dtypes", "extras"},
     {"format"},
     {"graph"},
     {"wgsl"},
@@ -25,6 +25,7 @@ STAGES = (
     {"plan"},
     {"gpu"},
     {"runtime"},
+    {"export"},
     {"llm"},
     {"tools"},
     {"cli"},

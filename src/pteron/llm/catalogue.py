@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pteron.errors import InputError
-from pteron.llm.carrier import Carrier, cache_folder, download, unpack
+from pteron.export.cache import cache_folder
+from pteron.llm.carrier import Carrier, download, unpack
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, NoReturn, TypeAlias
 
 from pteron.errors import InputError
-from pteron.llm.extras import need
+from pteron.extras import need
 
 Message: TypeAlias = Mapping[str, Any]
 

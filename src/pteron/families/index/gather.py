@@ -24,7 +24,8 @@ def _gather(
     x: Operand, dim: int, indices: Operand, out: Operand, *, from_end: bool = False
 ) -> Iterator[Dispatch | Indices]:
     """Slices of x along `dim`; `from_end` lets negative indices count from there."""
-    yield Indices(indices, -x.shape[dim] if from_end else 0, x.shape[dim] - 1)
+    size = x.shape[dim] if x.rank else 1
+    yield Indices(indices, -size if from_end else 0, size - 1)
     picked = kernel("gather", FROM_END=from_end)
     yield Dispatch(
         picked if x.dtype.is_float else picked.specialise(missing="X()"),
@@ -33,7 +34,7 @@ def _gather(
         out=out,
         count=out.numel,
         picks=indices.numel,
-        size=x.shape[dim],
+        size=size,
         inner=numel(x.shape[dim + 1 :]),
         threads=out.numel,
     )
@@ -54,14 +55,15 @@ def embedding(weight: Operand, indices: Operand, out: Operand) -> Iterator[Dispa
 
 
 def _index_select_shape(x: Operand, dim: int, index: Operand) -> Shape:
-    at = axis(dim, x.rank)
+    at = axis(dim, max(x.rank, 1))
     require(index.rank <= 1, "index must have one dim", index)
-    return (*x.shape[:at], index.numel, *x.shape[at + 1 :])
+    require(x.rank > 0 or index.numel == 1, "a scalar is picked from once", x, index)
+    return (*x.shape[:at], index.numel, *x.shape[at + 1 :]) if x.rank else ()
 
 
 @op("aten.index_select.default", "self dim:int index -> out", shape=_index_select_shape)
 def index_select(x: Operand, dim: int, index: Operand, out: Operand) -> Iterator[Dispatch | Indices]:
-    return _gather(x, axis(dim, x.rank), index, out)
+    return _gather(x, axis(dim, max(x.rank, 1)), index, out)
 
 
 def _only_index(x: Operand, indices: Sequence[Operand | None]) -> tuple[int, Operand]:

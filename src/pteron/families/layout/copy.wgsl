@@ -11,9 +11,9 @@ struct Params {
   rank: u32,
   x_offset: i32,
   out_offset: i32,
-  shape: array<vec4<u32>, 2>,
-  x_strides: array<vec4<i32>, 2>,
-  out_strides: array<vec4<i32>, 2>,
+  shape: array<vec4<u32>, 4>, // 16 dims: a repeat makes two of each
+  x_strides: array<vec4<i32>, 4>,
+  out_strides: array<vec4<i32>, 4>,
 }
 
 @group(0) @binding(0) var<storage, read> x: array<X>;

@@ -8,7 +8,7 @@ from pteron.families.layout.copy import copy_strided
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, define, op, require, same_shape
 from pteron.ops.operand import contiguous_strides
-from pteron.ops.shapes import axis, broadcast_strides
+from pteron.ops.shapes import axes, axis, broadcast_strides
 
 TO_END = (1 << 63) - 1  # how the exporter writes an absent end of a slice
 
@@ -95,7 +95,7 @@ def _select(x: Operand, dim: int, index: AnyInt, out: Operand) -> Iterator[Dispa
 
 @op("aten.flip.default", "self dims:ints -> out", shape=same_shape)
 def _flip(x: Operand, dims: Sequence[int], out: Operand) -> Iterator[Dispatch]:
-    flipped = {axis(d, x.rank) for d in dims}
+    flipped = axes(dims, x.rank) if dims else ()
     strides = tuple(-s if d in flipped else s for d, s in enumerate(x.strides))
     last = sum((x.shape[d] - 1) * x.strides[d] for d in flipped)
     yield copy_strided(x, out, out.shape, strides, out.strides, x_offset=last)
@@ -178,15 +178,19 @@ def _split(x: Operand, split_sizes: Sequence[AnyInt], dim: int, *outputs: Operan
 
 
 def _unfold_shape(x: Operand, dimension: int, size: int, step: int) -> Shape:
-    at = axis(dimension, x.rank)
-    fits = x.rank > 0 and 0 <= size <= x.shape[at] and step > 0
+    at = axis(dimension, max(x.rank, 1))
+    length = x.shape[at] if x.rank else 1
+    fits = 0 <= size <= length and step > 0
     windows = f"unfold dim {dimension} into windows of {size} by steps of {step}"
     require(fits, f"{windows}: a window must fit into the dim, a step be positive", x)
-    return (*x.shape[:at], (x.shape[at] - size) // step + 1, *x.shape[at + 1 :], size)
+    if x.rank == 0:  # one element, which a window takes or leaves
+        return (size,)
+    return (*x.shape[:at], (length - size) // step + 1, *x.shape[at + 1 :], size)
 
 
 @op("aten.unfold_copy.default", "self dimension:int size:int step:int -> out", shape=_unfold_shape)
 def _unfold(x: Operand, dimension: int, size: int, step: int, out: Operand) -> Iterator[Dispatch]:
-    at = axis(dimension, x.rank)
+    at = axis(dimension, max(x.rank, 1))
     strides = tuple(s * step if d == at else s for d, s in enumerate(x.strides))
-    yield copy_strided(x, out, out.shape, (*strides, x.strides[at]), out.strides)
+    along = x.strides[at] if x.rank else 1
+    yield copy_strided(x, out, out.shape, (*strides, along), out.strides)

@@ -1,9 +1,9 @@
 //! use rows
 //! use sums
 //! loops: 3 * ceil(length, LANES) + 2 * ceil(length, BLOCK * LANES) + 16
-// out[k] = (x[k] - mean) · rstd · weight[k] + bias[k] over each row of `length` elements, where
-// rstd = 1 / sqrt(variance + eps); the row's mean and rstd are results too. LANES invocations share a row. Longer
-// rows: layer_norm_write.wgsl.
+// out[k] = (x[k] - mean) · rstd · weight[c] + bias[c] over each row of `length` elements, where c is the
+// element's channel and rstd = 1 / sqrt(variance + eps); the row's mean and rstd are results too. LANES
+// invocations share a row. Longer rows: layer_norm_write.wgsl.
 alias X = f32;
 alias W = f32;
 alias V = f32;
@@ -14,6 +14,8 @@ struct Params {
   rows: u32,
   length: u32,
   eps: f32,
+  cycle: u32, // rows until their channels come again,
+  plane: u32, // and elements of a row that have one
 }
 
 @group(0) @binding(0) var<storage, read> x: array<X>;
@@ -24,8 +26,9 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> rstd: array<S>;
 @group(0) @binding(6) var<uniform> params: Params;
 
-fn gain(k: u32) -> f32 { return f32(weight[k]); }
-fn shift(k: u32) -> f32 { return f32(bias[k]); }
+fn channel(row: u32, k: u32) -> u32 { return k; }
+fn gain(c: u32) -> f32 { return f32(weight[c]); }
+fn shift(c: u32) -> f32 { return f32(bias[c]); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -56,7 +59,8 @@ fn main(
   }
   let scale = inverseSqrt(row_sum(squares.x + squares.y, local) / f32(params.length) + params.eps);
   for (var k = lane; k < length; k += LANES) {
-    out[base + k] = R((f32(x[base + k]) - center) * scale * gain(k) + shift(k));
+    let c = channel(row, k);
+    out[base + k] = R((f32(x[base + k]) - center) * scale * gain(c) + shift(c));
   }
   if (inside && lane == 0u) {
     mean[row] = S(center);

@@ -1,6 +1,6 @@
 //! use index
-// out[i] = (x[i] - center) · rstd · weight[k] + bias[k], where i is the k-th element of its row, `center` the
-// row's mean, `squares` the sum of its squared distances from it, and rstd = 1 / sqrt(squares / length + eps).
+// out[i] = (x[i] - center) · rstd · weight[c] + bias[c], where c is the element's channel, `center` its row's
+// mean, `squares` the sum of the row's squared distances from it, and rstd = 1 / sqrt(squares / length + eps).
 // One invocation writes one element, and the row's mean and rstd if it is the row's first.
 alias X = f32;
 alias W = f32;
@@ -13,6 +13,8 @@ struct Params {
   count: u32,
   length: u32,
   eps: f32,
+  cycle: u32, // rows until their channels come again,
+  plane: u32, // and elements of a row that have one
 }
 
 @group(0) @binding(0) var<storage, read> x: array<X>;
@@ -25,8 +27,9 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> rstd: array<S>;
 @group(0) @binding(8) var<uniform> params: Params;
 
-fn gain(k: u32) -> f32 { return f32(weight[k]); }
-fn shift(k: u32) -> f32 { return f32(bias[k]); }
+fn channel(row: u32, k: u32) -> u32 { return k; }
+fn gain(c: u32) -> f32 { return f32(weight[c]); }
+fn shift(c: u32) -> f32 { return f32(bias[c]); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -35,7 +38,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let row = i / params.length;
   let k = i % params.length;
   let scale = inverseSqrt(squares[row] / f32(params.length) + params.eps);
-  out[i] = R((f32(x[i]) - center[row]) * scale * gain(k) + shift(k));
+  let c = channel(row, k);
+  out[i] = R((f32(x[i]) - center[row]) * scale * gain(c) + shift(c));
   if (k == 0u) {
     mean[row] = S(center[row]);
     rstd[row] = S(scale);

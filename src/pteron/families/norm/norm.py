@@ -1,11 +1,13 @@
-"""Normalisation of rows: RMS norm and layer norm. Rows too long for their lanes are folded to what they are
-scaled by, then written element by element."""
+"""Normalisation of rows: RMS norm, layer norm and group norm. Rows too long for their lanes are folded to
+what they are scaled by, then written element by element."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pteron.families.create.fill import fill
 from pteron.families.reduce.fold import SUM, fold, strided_rows
 from pteron.graph import Shape
 from pteron.graph.values import numel
@@ -86,11 +88,85 @@ def layer_norm(
         require(
             parameter is None or parameter.numel == length, "weight and bias must fit the row", x, parameter
         )
+    yield from _normalise(x, weight, bias, eps, out, mean, rstd, target, length=length)
+
+
+def _group_norm_shapes(
+    x: Operand,
+    weight: Operand | None,
+    bias: Operand | None,
+    batch: AnyInt,
+    channels: AnyInt,
+    plane: AnyInt,
+    group: int,
+    eps: float,
+) -> tuple[Shape, Shape, Shape]:
+    require(x.rank >= 2, "group norm takes two dims or more", x)
+    sizes = (int(batch), int(channels), int(plane))
+    found = (*x.shape[:2], numel(x.shape[2:]))
+    require(sizes == found, f"N, C and HxW are {list(sizes)}, the input has {list(found)}", x)
+    divides = group > 0 and x.shape[1] % group == 0
+    require(divides, f"{x.shape[1]} channels do not part into {group} groups", x)
+    return x.shape, (x.shape[0], group), (x.shape[0], group)
+
+
+@op(
+    "aten.native_group_norm.default",
+    "input weight? bias? N:int C:int HxW:int group:int eps:float -> out mean rstd",
+    shape=_group_norm_shapes,
+)
+def group_norm(
+    x: Operand,
+    weight: Operand | None,
+    bias: Operand | None,
+    batch: AnyInt,
+    channels: AnyInt,
+    plane: AnyInt,
+    group: int,
+    eps: float,
+    out: Operand,
+    mean: Operand,
+    rstd: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    for parameter in (weight, bias):
+        fits = parameter is None or parameter.shape == (x.shape[1],)
+        require(fits, "weight and bias must have a number per channel", x, parameter)
+    size = numel(x.shape[2:])
+    length = x.shape[1] // group * size
+    rest = {"length": length, "cycle": int(group), "plane": size}
+    yield from _normalise(x, weight, bias, eps, out, mean, rstd, target, **rest)
+
+
+def _normalise(
+    x: Operand,
+    weight: Operand | None,
+    bias: Operand | None,
+    eps: float,
+    out: Operand,
+    mean: Operand,
+    rstd: Operand,
+    target: Target,
+    *,
+    length: int,
+    cycle: int = 1,
+    plane: int = 1,
+) -> Iterator[Dispatch]:
+    """Rows of `length` elements, `plane` of which share a channel; `cycle` rows have all the channels."""
+    if length == 0:  # the mean of no elements is 0 here, as in PyTorch
+        yield fill(mean, 0.0)
+        yield fill(rstd, math.nan)
+        return
     rows = mean.numel
     layout = row_layout(target, rows, length)
-    absent = {} if weight else {"gain": "1.0"}
-    absent |= {} if bias else {"shift": "0.0"}
+    declarations = {} if weight else {"gain": "1.0"}
+    declarations |= {} if bias else {"shift": "0.0"}
+    if cycle > 1 or plane > 1:
+        channel = "row % params.cycle * (params.length / params.plane) + k / params.plane"
+        declarations["channel"] = channel
     results: dict[str, Any] = {"x": x, "weight": weight, "bias": bias, "out": out, "mean": mean, "rstd": rstd}
+    sizes: dict[str, Any] = {"length": length, "eps": eps, "cycle": cycle, "plane": plane}
     if row_parts(layout, length)[0] > 1:
         center, squares = Scratch(rows), Scratch(rows)
         elements = strided_rows(x, rows, length)
@@ -98,21 +174,19 @@ def layer_norm(
         square = "(value - of_row[row]) * (value - of_row[row])"
         yield from fold(elements, squares, target, SUM, take=square, of_row=center)
         yield Dispatch(
-            kernel("layer_norm_write", **absent),
+            kernel("layer_norm_write", **declarations),
             **results,
+            **sizes,
             center=center,
             squares=squares,
             count=x.numel,
-            length=length,
-            eps=eps,
             threads=x.numel,
         )
         return
     yield Dispatch(
-        kernel("layer_norm", **layout, **absent),
+        kernel("layer_norm", **layout, **declarations),
         **results,
+        **sizes,
         rows=rows,
-        length=length,
-        eps=eps,
         groups=row_groups(target, layout, rows),
     )

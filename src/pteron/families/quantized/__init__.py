@@ -1,5 +1,5 @@
 """Quantised weights and activations."""
 
-from pteron.families.quantized import embedding_q4, linear_q4, qparams
+from pteron.families.quantized import affine, embedding_q4, linear_q4, qparams
 
-__all__ = ["embedding_q4", "linear_q4", "qparams"]
+__all__ = ["affine", "embedding_q4", "linear_q4", "qparams"]

@@ -1,9 +1,10 @@
 //! use rows
+//! use quotient
 //! loops: ceil(span, LANES) + 16
-// The affine int8 parameters of each row: with m and M its least and greatest element, zero included,
-// scale = max((M - m) / (high - low), eps), zero = clamp(low - round(m / scale), low, high). LANES
-// invocations share a row, or one of the `parts` of `span` elements that a long row is cut into: then `conclude`
-// leaves the part's m and M, which stand for its elements in another run.
+// The affine parameters of each row: with m and M its least and greatest element, zero included,
+// scale = max(scale_of(m, M), eps), zero = zero_of(m, M, scale). LANES invocations share a row, or one of the `parts`
+// of `span` elements that a long row is cut into: then `conclude` leaves the part's m and M, which stand for its
+// elements in another run.
 alias X = f32;
 alias S = f32;
 alias Z = i32;
@@ -25,10 +26,15 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> extremes: array<E>;
 @group(0) @binding(4) var<uniform> params: Params;
 
+fn scale_of(least: f32, most: f32) -> f32 { return quotient(most - least, params.high - params.low); }
+fn zero_of(least: f32, most: f32, step: f32) -> f32 {
+  return clamp(params.low - round(quotient(least, step)), params.low, params.high);
+}
+
 fn conclude(part: u32, least: f32, most: f32) {
-  let step = max((most - least) / (params.high - params.low), params.eps);
+  let step = max(scale_of(least, most), params.eps);
   scale[part] = S(step);
-  zero_point[part] = Z(clamp(params.low - round(least / step), params.low, params.high));
+  zero_point[part] = Z(zero_of(least, most, step));
 }
 
 @compute @workgroup_size(WORKGROUP)

@@ -56,3 +56,55 @@ def embedding_q4gsw(
         words_per_group=group,
         threads=indices.numel * words,
     )
+
+
+def _embedding_4bit_shape(
+    weight: Operand,
+    weight_scales: Operand,
+    weight_zero_points: Operand | None,
+    weight_quant_min: AnyInt,
+    weight_quant_max: AnyInt,
+    indices: Operand,
+) -> Shape:
+    require(weight.rank == 2, "weight must be [rows, width / 2]", weight)
+    return (*indices.shape, 2 * weight.shape[1])
+
+
+@op(
+    "quantized_decomposed.embedding_4bit.dtype",
+    "weight weight_scales weight_zero_points? weight_quant_min:int weight_quant_max:int indices "
+    "dtype:ignored -> out",
+    shape=_embedding_4bit_shape,
+)
+def embedding_4bit(
+    weight: Operand,
+    weight_scales: Operand,
+    weight_zero_points: Operand | None,
+    weight_quant_min: AnyInt,
+    weight_quant_max: AnyInt,
+    indices: Operand,
+    out: Operand,
+) -> Iterator[Dispatch | Indices]:
+    bounds = int(weight_quant_min), int(weight_quant_max)
+    require(bounds == (-8, 7), f"4-bit weights lie between -8 and 7, not {bounds[0]} and {bounds[1]}")
+    size, pitch = weight.shape
+    groups = weight_scales.numel // size if size else 0
+    fits = weight_scales.numel == size * groups and groups > 0 and 2 * pitch % groups == 0
+    require(fits, "scales must be [rows, groups], groups a divisor of the width", weight_scales, weight)
+    same = weight_zero_points is None or weight_zero_points.numel == weight_scales.numel
+    require(same, "scales and zero points must be as many", weight_scales, weight_zero_points)
+    yield Indices(indices, 0, size - 1)
+    yield Dispatch(
+        kernel("embedding_4bit", **({} if weight_zero_points else {"zero": "0.0"})),
+        weights=packed_words(weight),
+        scales=weight_scales,
+        zero_points=weight_zero_points,
+        indices=indices,
+        out=out,
+        count=indices.numel * pitch,
+        size=size,
+        pitch=pitch,
+        groups_per_row=groups,
+        group=2 * pitch // groups,
+        threads=indices.numel * pitch,
+    )

@@ -1,38 +1,106 @@
-"""Choosing the scale and zero point by which a row of activations becomes int8."""
+"""Choosing the scales and zero points by which rows, blocks or whole tensors become integers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import numpy as np
 
+from pteron.dtypes import DType
+from pteron.families.quantized.blocks import blocks
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
-from pteron.ops.rows import row_groups, row_layout, row_parts
+from pteron.ops.rows import WALK_MAX, row_groups, row_layout, split
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
+ROWS_FEW = 64  # fewer leave a device idle, so they are cut into more parts,
+WALK_FEW = 64  # of which an invocation walks no more elements than these
+
 # What a part of a row leaves: its least and its greatest element.
 _EXTREMES = {"conclude": "extremes[2u * part] = E(least); extremes[2u * part + 1u] = E(most);"}
 
+# By mapping: the scale of a row, and its zero point.
+MAPPINGS: dict[str, dict[str, str]] = {
+    "ASYMMETRIC": {},
+    "SYMMETRIC": {
+        "scale_of": "quotient(max(-least, most), (params.high - params.low) / 2.0)",
+        "zero_of": "trunc((params.high + params.low + 1.0) / 2.0)",
+    },
+    "SYMMETRIC_NO_CLIPPING_ERR": {
+        "scale_of": "max(quotient(least, params.low), quotient(most, params.high))",
+        "zero_of": "trunc((params.high + params.low + 1.0) / 2.0)",
+    },
+}
+# The zero point from whichever end of the row it fits better.
+_FROM_THE_BETTER_END = {
+    "zero_of": "let low = quotient(least, step); let high = quotient(most, step); "
+    "let from_low = (params.low + low) + (params.high + high) > 0.0; "
+    "return round(clamp(select(params.high - high, params.low - low, from_low), params.low, params.high));"
+}
 
-def _qparams_shapes(
+
+def _choose(
+    x: Operand,
+    rows: int,
+    length: int,
+    bounds: tuple[float, float],
+    eps: float,
+    mapping: Mapping[str, str],
+    scale: Operand,
+    zero_point: Operand,
+    target: Target,
+) -> Iterator[Dispatch]:
+    """The parameters of rows that lie one after the other, long ones in parts."""
+    low, high = bounds
+    require(low < high, f"quantised numbers from {low} to {high} are none")
+    fits = scale.dtype.is_float and not zero_point.dtype.is_float
+    require(fits, "scales must be floats and zero points integers", scale, zero_point)
+    source = cast(Operand | Scratch, x)
+    walk = WALK_MAX if target.is_cpu or rows >= ROWS_FEW else WALK_FEW
+    while True:
+        layout = row_layout(target, rows, length)
+        parts, span = split(length, walk * int(layout["LANES"]))
+        extremes = Scratch(rows * parts * 2)
+        results = {"scale": scale, "zero_point": zero_point} if parts == 1 else {"extremes": extremes}
+        yield Dispatch(
+            kernel("choose_qparams", **(mapping if parts == 1 else _EXTREMES), **layout),
+            x=source,
+            **results,
+            rows=rows,
+            parts=parts,
+            length=length,
+            span=span,
+            low=low,
+            high=high,
+            eps=eps,
+            groups=row_groups(target, layout, rows * parts),
+        )
+        if parts == 1:
+            return
+        source, length = extremes, 2 * parts
+
+
+def _block_shapes(
     x: Operand, mapping_type: str, block_size: Sequence[AnyInt], *rest: object
 ) -> tuple[Shape, Shape]:
-    keepdim = bool(rest[-1])
-    whole_rows = x.rank > 0 and tuple(block_size) == (1,) * (x.rank - 1) + x.shape[-1:]
-    require(whole_rows, f"blocks must be whole rows of x, not {list(block_size)}", x)
-    row = (*x.shape[:-1], 1) if keepdim else x.shape[:-1]
-    return row, row
+    in_rows = blocks(x, block_size).strides in ((), (0,), (1,), (1, 0))
+    require(in_rows, f"elements of a block must be neighbours, not blocks of {list(block_size)}", x)
+    dims = list(zip(x.shape, (int(block) for block in block_size), strict=True))
+    if rest[-1]:  # keepdim
+        shape = tuple(1 if size == block else size // block for size, block in dims)
+    else:
+        shape = tuple(size // block for size, block in dims if block == 1 or block != size)
+    return shape, shape
 
 
 @op(
     "torchao.choose_qparams_affine.default",
     "input mapping_type:str block_size:ints target_dtype:ignored quant_min:number? quant_max:number? "
     "eps:number? scale_dtype:ignored zero_point_dtype:ignored keepdim:bool -> scale zero_point",
-    shape=_qparams_shapes,
+    shape=_block_shapes,
 )
 def choose_qparams_affine(
     x: Operand,
@@ -47,26 +115,55 @@ def choose_qparams_affine(
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
-    require(mapping_type == "ASYMMETRIC", f"mapping_type {mapping_type!r} is not ASYMMETRIC")
-    rows, source, length = scale.numel, cast(Operand | Scratch, x), x.shape[-1]
-    while True:
-        layout = row_layout(target, rows, length)
-        parts, span = row_parts(layout, length)
-        extremes = Scratch(rows * parts * 2)
-        results = {"scale": scale, "zero_point": zero_point} if parts == 1 else {"extremes": extremes}
-        yield Dispatch(
-            kernel("choose_qparams", **({} if parts == 1 else _EXTREMES), **layout),
-            x=source,
-            **results,
-            rows=rows,
-            parts=parts,
-            length=length,
-            span=span,
-            low=-128.0 if quant_min is None else quant_min,
-            high=127.0 if quant_max is None else quant_max,
-            eps=float(np.finfo(np.float32).eps) if eps is None else eps,
-            groups=row_groups(target, layout, rows * parts),
-        )
-        if parts == 1:
-            return
-        source, length = extremes, 2 * parts
+    mapping = MAPPINGS.get(mapping_type)
+    if mapping is None:
+        require(False, f"mapping_type {mapping_type!r} must be one of {', '.join(MAPPINGS)}")
+    bounds = (-128.0 if quant_min is None else quant_min, 127.0 if quant_max is None else quant_max)
+    no_clipping = mapping_type == "SYMMETRIC_NO_CLIPPING_ERR"
+    require(
+        not no_clipping or bounds[0] < 0 < bounds[1], f"{mapping_type} needs bounds on both sides of zero"
+    )
+    narrow = np.float16 if x.dtype is DType.F16 else np.float32
+    least = float(np.finfo(narrow).smallest_normal) if eps is None else eps
+    rows = scale.numel
+    length = x.numel // rows if rows else 0
+    yield from _choose(x, rows, length, bounds, least, mapping or {}, scale, zero_point, target)
+
+
+@op(
+    "quantized_decomposed.choose_qparams.tensor",
+    "input quant_min:int quant_max:int eps:float dtype:ignored -> scale zero_point",
+    shape=lambda *_: ((1,), (1,)),
+)
+def choose_qparams(
+    x: Operand,
+    quant_min: AnyInt,
+    quant_max: AnyInt,
+    eps: float,
+    scale: Operand,
+    zero_point: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    bounds = float(quant_min), float(quant_max)
+    yield from _choose(x, 1, x.numel, bounds, eps, {}, scale, zero_point, target)
+
+
+def _token_shapes(x: Operand) -> tuple[Shape, Shape]:
+    require(x.rank > 0, "a scalar has no rows", x)
+    return (*x.shape[:-1], 1), (*x.shape[:-1], 1)
+
+
+@op(
+    "quantized_decomposed.choose_qparams_per_token_asymmetric.default",
+    "input dtype:ignored -> scale zero_point",
+    shape=_token_shapes,
+)
+def choose_qparams_per_token_asymmetric(
+    x: Operand, scale: Operand, zero_point: Operand, *, target: Target
+) -> Iterator[Dispatch]:
+    eps = float(np.finfo(np.float32).eps)
+    bounds = (-128.0, 127.0)
+    yield from _choose(
+        *(x, scale.numel, x.shape[-1], bounds, eps, _FROM_THE_BETTER_END, scale, zero_point, target)
+    )

@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 
 from pteron.errors import InputError
+from pteron.extras import check_installed
 from pteron.llm.export.apart import Progress, lower_apart
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.folder import write_companions
 from pteron.llm.export.lowering import PROGRAM, Options, check, stage
 from pteron.llm.export.memory import check_memory
-from pteron.llm.extras import check_installed
 
 __all__ = ["Options", "export_checkpoint", "export_llm", "read_checkpoint"]
 

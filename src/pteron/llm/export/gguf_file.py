@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from pteron.errors import FormatError, UnsupportedError
+from pteron.extras import need
 from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Checkpoint, Weights, naming_what_is_missing
 from pteron.llm.export.gguf_vocabulary import read_vocabulary
 from pteron.llm.export.rope_scaling import rope_parameters
-from pteron.llm.extras import need
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 TOP_NAMES = {"token_embd.weight": EMBEDDING, "output_norm.weight": "norm.weight", "output.weight": OUTPUT}

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pteron.errors import UnsupportedError
+from pteron.extras import need
 from pteron.llm.export.checkpoint import Vocabulary
-from pteron.llm.extras import need
 from pteron.llm.vocabularies.tiktoken_ranks import words
 
 UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # of tokenizer.ggml.token_type

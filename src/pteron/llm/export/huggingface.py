@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pteron.errors import FormatError, UnsupportedError
+from pteron.extras import need
 from pteron.llm.export.checkpoint import (
     EMBEDDING,
     OUTPUT,
@@ -20,7 +21,6 @@ from pteron.llm.export.checkpoint import (
     naming_what_is_missing,
 )
 from pteron.llm.export.rope_scaling import rope_parameters
-from pteron.llm.extras import need
 from pteron.llm.settings import read_json
 from pteron.llm.vocabularies.load import FILE_NAMES, load_tokenizer
 

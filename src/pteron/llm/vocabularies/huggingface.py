@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pteron.errors import FormatError, UnsupportedError
-from pteron.llm.extras import need
+from pteron.extras import need
 from pteron.llm.settings import read_utf8
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.vocabularies import bytelevel

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from pteron.errors import FormatError
-from pteron.llm.extras import need
+from pteron.extras import need
 from pteron.llm.tokenizer import Tokenizer
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pteron.errors import FormatError
-from pteron.llm.extras import need
+from pteron.extras import need
 from pteron.llm.tokenizer import Tokenizer
 
 

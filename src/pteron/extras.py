@@ -1,4 +1,4 @@
-"""Libraries that only some of a language model's files need."""
+"""Libraries that only some of Pteron needs, each behind an extra of the package."""
 
 from __future__ import annotations
 

@@ -1,0 +1,117 @@
+"""A lowered module as a callable: pytrees of torch tensors in, the module's own pytree out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pteron.dtypes import DType
+from pteron.export.report import report_lines
+from pteron.export.signature import Signature
+from pteron.format.source import open_bytes
+from pteron.gpu import Device
+from pteron.runtime import GpuTensor, Program, load
+from pteron.runtime.tensors import to_torch
+
+if TYPE_CHECKING:
+    import torch
+
+METHOD = "forward"
+
+
+class CompiledModule:
+    """`compiled(*inputs, **kwargs)` is what the module would return. `print(compiled)` says what runs where.
+
+    Buffers that the module writes to live on in the program from call to call, apart from the module's own;
+    `reset()` brings back the values that they had when it was compiled. What the module writes into its
+    inputs is written there; outputs have memory of their own, also where the module returns views of inputs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: Path | bytes,
+        signature: Signature,
+        states: Mapping[str, torch.Tensor],
+        written: Sequence[int],
+        device: Device | str | None,
+        *,
+        was_cached: bool,
+    ) -> None:
+        self.name = name
+        self.cache_file = source if isinstance(source, Path) else None
+        self.was_cached = was_cached
+        self.signature = signature
+        self.program: Program = load(source, device=device)
+        self._source = source
+        self._written = tuple(written)
+        self._initial = list(states.values())
+        self._states: list[Any] = list(self._initial)
+        self._lock = threading.Lock() if states else contextlib.nullcontext()
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        import torch
+
+        leaves = self.signature.flatten(args, kwargs)
+        with self._lock:  # calls that share states follow one another
+            outputs = self._run(leaves)
+        with torch.no_grad():
+            for position, value in zip(self._written, outputs, strict=False):
+                leaves[position].copy_(value)
+        return self.signature.unflatten(outputs[len(self._written) :])
+
+    def reset(self) -> None:
+        """Bring buffers that the module writes to back to the values that they had when it was compiled."""
+        with self._lock:
+            self._states = list(self._initial)
+
+    def _run(self, leaves: Sequence[Any]) -> list[Any]:
+        """One call; new states stay where they were made."""
+        method, count = self.program[METHOD], len(self._states)
+        outputs = method(*self._states, *leaves, on_gpu=count > 0)
+        specs = method.outputs
+        found = [
+            _as_torch(value, spec.dtype) for value, spec in zip(outputs[count:], specs[count:], strict=True)
+        ]
+        self._states = list(outputs[:count])
+        return found
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the program as a .pte file, which `pteron.load` takes; there inputs and outputs are flat."""
+        Path(path).write_bytes(open_bytes(self._source).view)
+
+    def close(self) -> None:
+        """Free its GPU memory."""
+        self.program.close()
+
+    def __enter__(self) -> CompiledModule:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<pteron.CompiledModule {self.name}>"
+
+    def __str__(self) -> str:
+        size = len(open_bytes(self._source).view)
+        kept = "in memory alone" if self.cache_file is None else str(self.cache_file)
+        how = "found there" if self.was_cached else "made now"
+        lines = [repr(self), *report_lines(self.program.file.methods, self.program.graphs(METHOD))]
+        return "\n".join([*lines, f"  program      {size / 1e6:,.1f} MB, {kept} ({how})"])
+
+
+def _as_torch(value: Any, dtype: DType | None) -> torch.Tensor | Any:
+    """An output as a tensor: it may be on the GPU, and is an array where no input was a tensor."""
+    if isinstance(value, GpuTensor):
+        return value.torch()
+    return to_torch(value, dtype) if isinstance(value, np.ndarray) and dtype is not None else value

@@ -1,0 +1,105 @@
+"""A module and example inputs -> a CompiledModule, from the cache where it was made before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pteron.errors import FormatError, InputError, UnsupportedError
+from pteron.export import cache
+from pteron.export.compiled import CompiledModule
+from pteron.export.content import content_key
+from pteron.export.functional import make_functional
+from pteron.export.lowering import EXPORTING, Options, check_bounds, check_inference, lower
+from pteron.export.signature import Signature
+from pteron.extras import check_installed
+from pteron.gpu import Device
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+
+def compile(
+    module: torch.nn.Module | ExportedProgram,
+    example_inputs: Sequence[object] = (),
+    example_kwargs: Mapping[str, object] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    force_fp16: bool = False,
+    device: Device | str | None = None,
+    use_cache: bool = True,
+) -> CompiledModule:
+    """A callable that does on the GPU what `module` does in inference, whatever mode the module is in.
+
+    The example inputs may be any pytrees; calls look like them. `dynamic_shapes` is torch.export's: a dim
+    varies up to the maximum that it is given. A module that was exported already is taken as it is.
+    `force_fp16` computes in f16, with f32 at the borders. `device` is as for `pteron.load`. The lowered
+    program is kept on disk, by content, unless `use_cache` is false.
+    """
+    check_installed(("torch", "torchao", "executorch"), "compiling a module", "export")
+    from torch.export import ExportedProgram
+
+    if isinstance(module, ExportedProgram):
+        if example_inputs or example_kwargs or dynamic_shapes is not None:
+            raise InputError("an exported program has its inputs and shapes already; give it alone")
+        exported, name = module, module.graph_module._get_name()
+    else:
+        exported = export(module, tuple(example_inputs), dict(example_kwargs or {}), dynamic_shapes)
+        name = type(module).__name__
+    return compile_exported(exported, name, Options(force_fp16), device, use_cache)
+
+
+def export(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+) -> ExportedProgram:
+    """What the module does in inference, as PyTorch exports it; the module stays as it is."""
+    import torch
+    from torch.utils._pytree import tree_map_only
+
+    def example(tensor: torch.Tensor) -> torch.Tensor:
+        """A copy that the tracer may write to, in the order of memory that every call is brought into."""
+        return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+    args, kwargs = tree_map_only(torch.Tensor, example, (args, kwargs))
+    with EXPORTING, torch.no_grad(), _in_inference(module):
+        return torch.export.export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes)
+
+
+def compile_exported(
+    exported: ExportedProgram, name: str, options: Options, device: Device | str | None, use_cache: bool
+) -> CompiledModule:
+    """Lower an exported program, or find it lowered."""
+    check_inference(exported)
+    check_bounds(exported)
+    signature = Signature(exported)
+    with EXPORTING:
+        functional = make_functional(exported)
+        states, written = functional.states, functional.written
+        key = content_key(functional.exported, options) if use_cache else ""
+        found = cache.find(key) if use_cache else None
+        if found is not None:
+            try:
+                return CompiledModule(name, found, signature, states, written, device, was_cached=True)
+            except UnsupportedError:
+                raise
+            except FormatError:
+                found.unlink(missing_ok=True)  # the checksum is right, the program is not
+        program = lower(functional.exported, options)
+        source: Path | bytes = (cache.keep(key, program) if use_cache else None) or program
+        return CompiledModule(name, source, signature, states, written, device, was_cached=False)
+
+
+@contextmanager
+def _in_inference(module: torch.nn.Module) -> Iterator[None]:
+    """The module in eval mode, and afterwards every part in the mode that it had."""
+    training = [part for part in module.modules() if part.training]
+    for part in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True

@@ -1,0 +1,91 @@
+"""An exported program that writes to buffers or inputs -> one that takes old values and returns new ones.
+
+ExecuTorch places a written buffer only where a single delegate has all its users. As inputs and outputs such
+buffers are like all other tensors, and stay on the GPU from call to call all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pteron.export.lowering import copy_returned_constants
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+
+@dataclass(frozen=True)
+class Functional:
+    """A program that writes nothing. It takes the states before its inputs, and returns the new states, then
+    the new values of the inputs that were written to, then its outputs."""
+
+    exported: ExportedProgram
+    states: dict[str, torch.Tensor]  # by the buffer's name: the value it has now
+    written: tuple[int, ...]  # inputs, by position
+
+
+def make_functional(exported: ExportedProgram) -> Functional:
+    """The program with the writes of the module as outputs; itself, where there are none."""
+    from torch.export.graph_signature import InputKind, OutputKind
+
+    if not any(map(_writes, exported.graph.nodes)):
+        copy_returned_constants(exported)
+        return Functional(exported, {}, ())
+    functional = exported.run_decompositions({})
+    signature = functional.graph_signature
+    inputs = [spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    written = tuple(inputs.index(name) for name in signature.user_inputs_to_mutate.values())
+    names = list(signature.buffers_to_mutate.values())
+    states = {}
+    for name in names:
+        values = functional.state_dict if name in functional.state_dict else functional.constants
+        states[name] = values.pop(name).detach().clone()
+    _take(functional, names)
+    for output in signature.output_specs:
+        if output.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
+            output.kind, output.target = OutputKind.USER_OUTPUT, None
+    _describe_flat(functional, len(states) + len(inputs), len(signature.output_specs))
+    copy_returned_constants(functional)
+    return Functional(functional, states, written)
+
+
+def _take(functional: ExportedProgram, names: list[str]) -> None:
+    """Make inputs of some buffers, in this order, before all other inputs."""
+    from torch.export.graph_signature import InputKind
+
+    specs = functional.graph_signature.input_specs
+    placeholders = [node for node in functional.graph.nodes if node.op == "placeholder"]
+    pairs = list(zip(specs, placeholders, strict=True))
+    taken = sorted(
+        (pair for pair in pairs if pair[0].target in names), key=lambda p: names.index(p[0].target)
+    )
+    constants = [pair for pair in pairs if pair[0].target is not None and pair[0].target not in names]
+    others = [pair for pair in pairs if pair[0].target is None]
+    for spec, _ in taken:
+        spec.kind, spec.target, spec.persistent = InputKind.USER_INPUT, None, None
+    ordered = [*constants, *taken, *others]
+    specs[:] = [spec for spec, _ in ordered]
+    last = ordered[0][1]
+    functional.graph._root.append(last)
+    for _, node in ordered[1:]:
+        last.append(node)
+        last = node
+    functional.graph_module.recompile()
+
+
+def _describe_flat(functional: ExportedProgram, inputs: int, outputs: int) -> None:
+    """Let the program take and give tuples: pytrees are for who calls it."""
+    from torch.utils._pytree import tree_structure
+
+    signature = functional.module_call_graph[0].signature
+    assert signature is not None
+    signature.in_spec = tree_structure(((0,) * inputs, {}))
+    signature.forward_arg_names = [f"input_{position}" for position in range(inputs)]
+    signature.out_spec = tree_structure((0,) * outputs)
+
+
+def _writes(node: Any) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)

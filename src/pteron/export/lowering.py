@@ -1,0 +1,116 @@
+"""An exported program -> the bytes of a .pte whose operators VulkanPartitioner gave to the GPU."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from pteron.errors import InputError
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+# PyTorch's and ExecuTorch's exporters change global state while they work.
+EXPORTING = threading.RLock()
+_DROPOUTS = {"dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"}
+_RANDOM_IN_TRAINING = {f"aten.{name}.default": 2 for name in _DROPOUTS}  # which argument says `train`
+_TRAINING_ARGUMENTS = {**_RANDOM_IN_TRAINING, "aten.batch_norm.default": 5}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a program is lowered."""
+
+    force_fp16: bool = False  # f32 tensors inside delegates are f16; inputs and outputs stay f32
+
+
+def lower(exported: ExportedProgram, options: Options) -> bytes:
+    """Let the partitioner choose what the GPU runs, and write the program."""
+    with EXPORTING, _quiet():
+        from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+        from executorch.exir import to_edge_transform_and_lower
+
+        _remember_patterns()
+        chosen = {"force_fp16": options.force_fp16}
+        if exported.range_constraints:
+            chosen["require_dynamic_shapes"] = True
+        edge = to_edge_transform_and_lower(exported, partitioner=[VulkanPartitioner(chosen)])
+        return cast(bytes, edge.to_executorch().buffer)
+
+
+def check_inference(exported: ExportedProgram) -> None:
+    """Refuse what only training does: it is random, or changes with every batch."""
+    for node in exported.graph.nodes:
+        position = _TRAINING_ARGUMENTS.get(str(node.target))
+        if position is not None and len(node.args) > position and node.args[position] is True:
+            raise InputError(
+                f"{node.target} works as in training, Pteron only in inference: call eval() on the module"
+            )
+
+
+def check_bounds(exported: ExportedProgram) -> None:
+    """Refuse dynamic dims without a maximum: memory is planned for it, and ExecuTorch would invent one."""
+    from torch.utils._sympy.numbers import int_oo
+
+    for symbol, range in exported.range_constraints.items():
+        if range.upper >= int_oo:
+            raise InputError(
+                f"the dynamic dim {symbol} has no upper bound; give one: torch.export.Dim('name', max=512)"
+            )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """ExecuTorch logs each operator, and warns of what its users cannot change."""
+    level = logging.root.level
+    import executorch.backends.vulkan.partitioner.vulkan_partitioner  # noqa: F401  # it sets the level
+
+    logging.root.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.root.setLevel(level)
+
+
+def _remember_patterns() -> None:
+    """Let ExecuTorch export the patterns that it fuses once in a process: they take longer than most models,
+    and are made twice at each lowering."""
+    from executorch.backends.vulkan.patterns import fusable_patterns
+
+    for entry in fusable_patterns.values():
+        if entry.get_graphs_fn is not None and not hasattr(entry.get_graphs_fn, "cache_info"):
+            entry.get_graphs_fn = functools.cache(entry.get_graphs_fn)
+
+
+def copy_returned_constants(exported: ExportedProgram) -> None:
+    """Return copies of parameters and buffers: the partitioner cannot place a constant that is an output."""
+    import torch
+    from torch.fx import Node
+
+    signature, graph = exported.graph_signature, exported.graph
+    constants = {
+        *signature.inputs_to_parameters,
+        *signature.inputs_to_buffers,
+        *signature.inputs_to_lifted_tensor_constants,
+    }
+    output = graph.output_node()
+    returned = list(output.args[0])
+    specs = list(signature.output_specs)
+    for index, node in enumerate(returned):
+        if not isinstance(node, Node) or node.name not in constants:
+            continue
+        with graph.inserting_before(output):
+            copy = graph.call_function(torch.ops.aten.clone.default, (node,))
+            copy.meta = dict(node.meta)
+        returned[index] = copy
+        specs[index].arg.name = copy.name
+    output.args = (tuple(returned),)
+    exported.graph_module.recompile()

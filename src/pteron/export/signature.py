@@ -1,0 +1,152 @@
+"""What an exported program takes and gives, as pytrees: calls are flattened and checked against it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pteron.errors import DtypeError, InputError, ShapeError
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+_SHAPES_KEPT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One input: a tensor with its dims, numbers or symbols; or a value that the program was made for."""
+
+    name: str
+    dtype: torch.dtype | None
+    dims: tuple[Any, ...]
+
+
+class Signature:
+    """How calls of an exported program look."""
+
+    def __init__(self, exported: ExportedProgram) -> None:
+        import torch
+
+        assert exported.call_spec.in_spec is not None
+        self._in_spec = exported.call_spec.in_spec
+        self._out_spec = exported.call_spec.out_spec
+        self._ranges = dict(exported.range_constraints)
+        self.leaves = [
+            Leaf(node.name, value.dtype, tuple(map(_dim, value.shape)))
+            if isinstance(value := node.meta.get("val"), torch.Tensor)
+            else Leaf(node.name, None, ())
+            for node in _user_inputs(exported)
+        ]
+        self._fitting: set[tuple[Any, ...]] = set()
+
+    def flatten(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[Any]:
+        """The leaves of a call, checked."""
+        from torch.utils._pytree import tree_flatten
+
+        ordered = self._in_order(kwargs)
+        leaves, spec = tree_flatten((tuple(args), ordered))
+        if spec != self._in_spec:
+            raise InputError(f"the call does not look like the example: expected {self._in_spec}, got {spec}")
+        leaves = [_as_torch(value) for value in leaves]
+        for leaf, value in zip(self.leaves, leaves, strict=True):
+            _check(leaf, value)
+        self._check_shapes(leaves)
+        return leaves
+
+    def unflatten(self, outputs: Sequence[object]) -> Any:
+        """The outputs as the module returns them."""
+        from torch.utils._pytree import tree_unflatten
+
+        return tree_unflatten(outputs, self._out_spec)
+
+    def fits(self, leaves: Sequence[Any]) -> bool:
+        """Whether inputs have shapes that the program takes."""
+        try:
+            self._check_shapes(leaves)
+        except ShapeError:
+            return False
+        return True
+
+    def _in_order(self, kwargs: Mapping[str, object]) -> dict[str, object]:
+        """Keyword arguments in the order that they had in the example."""
+        expected: list[str] = self._in_spec.child(1).context or []
+        if set(kwargs) != set(expected):
+            named = ", ".join(expected) or "none"
+            raise InputError(f"expected the keyword arguments {named}; got {', '.join(kwargs) or 'none'}")
+        return {name: kwargs[name] for name in expected}
+
+    def _check_shapes(self, leaves: Sequence[Any]) -> None:
+        each = zip(self.leaves, leaves, strict=True)
+        shapes = tuple(tuple(value.shape) if leaf.dtype else () for leaf, value in each)
+        if shapes in self._fitting:
+            return
+        sizes: dict[Any, int] = {}
+        for is_derived in (False, True):  # a symbol gets its size where it stands alone
+            for leaf, shape in zip(self.leaves, shapes, strict=True):
+                self._check_shape(leaf, shape, sizes, is_derived)
+        if len(self._fitting) >= _SHAPES_KEPT:
+            self._fitting.clear()
+        self._fitting.add(shapes)
+
+    def _check_shape(self, leaf: Leaf, shape: Sequence[int], sizes: dict[Any, int], is_derived: bool) -> None:
+        if len(shape) != len(leaf.dims):
+            raise ShapeError(f"{leaf.name}: expected {_shown(leaf.dims)}, got {list(shape)}")
+        for position, (dim, size) in enumerate(zip(leaf.dims, shape, strict=True)):
+            where = f"{leaf.name}: dim {position} of {list(shape)}"
+            if isinstance(dim, int):
+                if dim != size:
+                    raise ShapeError(f"{where} must be {dim}")
+            elif dim.is_Symbol:
+                range = self._ranges.get(dim)
+                if range is not None and not range.lower <= size <= range.upper:
+                    raise ShapeError(f"{where} must be from {range.lower} to {range.upper}")
+                if sizes.setdefault(dim, size) != size:
+                    raise ShapeError(f"{where} must be {sizes[dim]}, the size of {dim} elsewhere")
+            elif is_derived and dim.free_symbols <= sizes.keys() and dim.subs(sizes) != size:
+                raise ShapeError(f"{where} must be {dim} = {dim.subs(sizes)}")
+
+
+def _user_inputs(exported: ExportedProgram) -> list[Any]:
+    """The placeholders that are the caller's: neither parameters nor buffers nor constants."""
+    from torch.export.graph_signature import InputKind
+
+    placeholders = (node for node in exported.graph.nodes if node.op == "placeholder")
+    specs = exported.graph_signature.input_specs
+    return [n for n, spec in zip(placeholders, specs, strict=True) if spec.kind is InputKind.USER_INPUT]
+
+
+def _dim(size: Any) -> Any:
+    """A number, or a symbolic expression."""
+    return size if isinstance(size, int) else size.node.expr
+
+
+def _shown(dims: Sequence[Any]) -> str:
+    return f"[{', '.join(map(str, dims))}]"
+
+
+def _as_torch(value: object) -> Any:
+    import torch
+
+    return torch.from_numpy(np.array(value)) if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+def _check(leaf: Leaf, value: Any) -> None:
+    import torch
+
+    if leaf.dtype is None:
+        return  # the program compares it with the value that it was made for
+    if not isinstance(value, torch.Tensor):
+        raise InputError(f"{leaf.name}: expected a tensor, got {type(value).__name__}")
+    if value.dtype != leaf.dtype:
+        raise DtypeError(f"{leaf.name}: expected {leaf.dtype}, got {value.dtype}")
+    if value.device.type != "cpu":
+        raise InputError(f"{leaf.name}: expected a tensor in host memory (cpu), got one on {value.device}")
+    if value.requires_grad and torch.is_grad_enabled():
+        raise InputError(
+            f"{leaf.name} requires a gradient; Pteron only runs inference: use torch.no_grad() or detach()"
+        )

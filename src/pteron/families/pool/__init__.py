@@ -1,0 +1,5 @@
+"""Pooling: planes under sliding windows."""
+
+from pteron.families.pool import average, largest
+
+__all__ = ["average", "largest"]

@@ -1,0 +1,87 @@
+"""Sampling of planes at the places that a grid names, and the places of a regular grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pteron.graph import Shape
+from pteron.ops import Dispatch, Operand, op, require
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+_SAMPLES = ("bilinear", "nearest", "bicubic")  # by the operator's numbers
+_PADDINGS = ("zeros", "border", "reflection")
+# Places in elements of a dim, from -1 and 1 at the centres or at the outer edges of its first and last.
+_ELEMENTS = {True: "(place + 1.0) * 0.5 * (size - 1.0)", False: "((place + 1.0) * size - 1.0) * 0.5"}
+_ONTO_PLANE = {
+    ("border", True): "within(position, size)",
+    ("border", False): "within(position, size)",
+    ("reflection", True): "within(reflected(position, 0.0, size - 1.0), size)",
+    ("reflection", False): "within(reflected(position, -0.5, size), size)",
+}
+
+
+def _sampled_shape(
+    x: Operand, grid: Operand, interpolation_mode: int, padding_mode: int, *_: object
+) -> Shape:
+    require(x.rank == 4 and grid.rank == 4, "grid_sampler_2d takes four dims, of input and grid", x, grid)
+    require(grid.shape[-1] == 2, "the grid's last dim must be 2: a place's x and y", x, grid)
+    require(grid.shape[0] == x.shape[0], "input and grid must have one batch", x, grid)
+    require(min(x.shape[2:]) > 0, "planes must not be empty", x, grid)
+    known = 0 <= interpolation_mode < len(_SAMPLES)
+    require(
+        known, f"interpolation_mode is 0 (bilinear), 1 (nearest) or 2 (bicubic), not {interpolation_mode}"
+    )
+    known = 0 <= padding_mode < len(_PADDINGS)
+    require(known, f"padding_mode is 0 (zeros), 1 (border) or 2 (reflection), not {padding_mode}")
+    return (*x.shape[:2], *grid.shape[1:3])
+
+
+@op(
+    "aten.grid_sampler_2d.default",
+    "input grid interpolation_mode:int padding_mode:int align_corners:bool -> out",
+    shape=_sampled_shape,
+)
+def grid_sampler(
+    x: Operand, grid: Operand, interpolation_mode: int, padding_mode: int, align_corners: bool, out: Operand
+) -> Iterator[Dispatch]:
+    onto_plane = _ONTO_PLANE.get((_PADDINGS[padding_mode], align_corners))
+    declarations = {} if onto_plane is None else {"onto_plane": onto_plane}
+    batch, channels, height, width = x.shape
+    yield Dispatch(
+        kernel(
+            "grid_sampler",
+            elements=_ELEMENTS[align_corners],
+            sample=f"{_SAMPLES[interpolation_mode]}(plane, position)",
+            **declarations,
+        ),
+        x=x,
+        grid=grid,
+        out=out,
+        batch=batch,
+        channels=channels,
+        height=height,
+        width=width,
+        out_height=out.shape[2],
+        out_width=out.shape[3],
+        threads=out.numel,
+    )
+
+
+def _priors_shape(x: Operand, stride: int, offset: float) -> Shape:
+    require(x.rank >= 2, "grid_priors takes two dims or more", x)
+    return (x.shape[-2] * x.shape[-1], 2)
+
+
+@op("et_vk.grid_priors.default", "self stride:int offset:float -> out", shape=_priors_shape)
+def grid_priors(x: Operand, stride: int, offset: float, out: Operand) -> Iterator[Dispatch]:
+    yield Dispatch(
+        kernel("grid_priors"),
+        out=out,
+        count=out.numel,
+        width=x.shape[-1],
+        stride=float(stride),
+        offset=offset,
+        threads=out.numel,
+    )

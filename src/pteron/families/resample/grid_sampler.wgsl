@@ -1,0 +1,115 @@
+//! use index
+//! use math
+//! loops: 4 + 16
+//! extent x: batch * channels * height * width
+//! extent grid: 2 * batch * out_height * out_width
+//! extent out: batch * channels * out_height * out_width
+// out[n, c, y, x] = sample of the plane x[n, c] at the place grid[n, y, x], whose two numbers are along the width
+// and along the height, from -1 to 1. One invocation computes one element. A place that is no number gives NaN,
+// and the nearest element to it is the first.
+alias X = f32;
+alias G = f32;
+alias R = f32;
+const WORKGROUP = 64u;
+
+struct Params {
+  batch: u32,
+  channels: u32,
+  height: u32,
+  width: u32,
+  out_height: u32,
+  out_width: u32,
+}
+
+@group(0) @binding(0) var<storage, read> x: array<X>;
+@group(0) @binding(1) var<storage, read> grid: array<G>;
+@group(0) @binding(2) var<storage, read_write> out: array<R>;
+@group(0) @binding(3) var<uniform> params: Params;
+
+// A place in elements of a dim, from its first.
+fn elements(place: f32, size: f32) -> f32 { return (place + 1.0) * 0.5 * (size - 1.0); }
+
+// What stands for a position beyond the plane; by itself it reads as zero.
+fn onto_plane(position: f32, size: f32) -> f32 { return position; }
+
+fn within(position: f32, size: f32) -> f32 { return at_most(at_least(position, 0.0), size - 1.0); }
+
+// Mirrored at `low` and at `low + span` as often as it takes.
+fn reflected(position: f32, low: f32, span: f32) -> f32 {
+  if (span == 0.0) { return low; }
+  let far = abs(position - low);
+  let rest = far - trunc(far / (2.0 * span)) * (2.0 * span);
+  return select(nan(), min(rest, 2.0 * span - rest) + low, is_finite(position));
+}
+
+// An element of a plane; zero where it has none.
+fn element(plane: u32, row: f32, column: f32) -> f32 {
+  let last = vec2(f32(params.height), f32(params.width)) - 1.0;
+  let inside = row >= 0.0 && row <= last.x && column >= 0.0 && column <= last.y;
+  let at = vec2<u32>(clamp(vec2(row, column), vec2(0.0), last));
+  return select(0.0, f32(x[(plane * params.height + at.x) * params.width + at.y]), inside);
+}
+
+fn onto(position: vec2<f32>) -> vec2<f32> {
+  return vec2(onto_plane(position.x, f32(params.height)), onto_plane(position.y, f32(params.width)));
+}
+
+fn nearest(plane: u32, position: vec2<f32>) -> f32 {
+  let at = onto(position);
+  let row = select(round(at.x), 0.0, is_nan(at.x));
+  let column = select(round(at.y), 0.0, is_nan(at.y));
+  return element(plane, row, column);
+}
+
+fn bilinear(plane: u32, position: vec2<f32>) -> f32 {
+  let at = onto(position);
+  if (!is_finite(at.x) || !is_finite(at.y)) { return nan(); }
+  let corner = floor(at);
+  let part = at - corner;
+  let next = corner + 1.0;
+  let upper = mix(element(plane, corner.x, corner.y), element(plane, corner.x, next.y), part.y);
+  let lower = mix(element(plane, next.x, corner.y), element(plane, next.x, next.y), part.y);
+  return mix(upper, lower, part.x);
+}
+
+// Weights of the four elements around a position that lies `part` behind the second, by the cubic convolution
+// whose slope at 1 is -0.75.
+fn cubic(part: f32) -> vec4<f32> {
+  let distance = vec4(part + 1.0, part, 1.0 - part, 2.0 - part);
+  let near = (1.25 * distance - 2.25) * distance * distance + 1.0;
+  let far = ((-0.75 * distance + 3.75) * distance - 6.0) * distance + 3.0;
+  return vec4(far.x, near.y, near.z, far.w);
+}
+
+fn bicubic(plane: u32, position: vec2<f32>) -> f32 {
+  if (!is_finite(position.x) || !is_finite(position.y)) { return nan(); }
+  let corner = floor(position);
+  let rows = cubic(position.x - corner.x);
+  let columns = cubic(position.y - corner.y);
+  var sum = 0.0;
+  for (var i = 0u; i < 4u; i++) {
+    var row_sum = 0.0;
+    for (var j = 0u; j < 4u; j++) {
+      let at = trunc(onto(corner + vec2(f32(i), f32(j)) - 1.0));
+      row_sum += columns[j] * element(plane, at.x, at.y);
+    }
+    sum += rows[i] * row_sum;
+  }
+  return sum;
+}
+
+fn sample(plane: u32, position: vec2<f32>) -> f32 { return bilinear(plane, position); }
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let i = flat_index(id, groups);
+  let places = params.out_height * params.out_width;
+  let plane = i / places;
+  if (plane >= params.batch * params.channels) { return; }
+  let at = 2u * (plane / params.channels * places + i % places);
+  let position = vec2(
+    elements(f32(grid[at + 1u]), f32(params.height)),
+    elements(f32(grid[at]), f32(params.width)),
+  );
+  out[i] = R(sample(plane, position));
+}

@@ -1,0 +1,106 @@
+"""Planes of another size, by the nearest element or between four of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pteron.graph import Shape
+from pteron.graph.values import numel
+from pteron.ops import AnyInt, Dispatch, Operand, op, require
+from pteron.wgsl import Kernel, Kernels
+
+kernel = Kernels(__name__)
+
+
+def _resized(
+    x: Operand, output_size: Sequence[AnyInt] | None, scale_factors: Sequence[float] | None
+) -> Shape:
+    """The output's shape, by the size or the factors that the operator names."""
+    require(x.rank == 4 and x.dtype.is_float, "upsampling takes four dims of floats", x)
+    require(
+        (output_size is None) != (scale_factors is None), "either output_size or scale_factors is given", x
+    )
+    given = output_size if scale_factors is None else scale_factors
+    assert given is not None
+    require(len(given) == 2, f"planes have two dims, {list(given)} must too", x)
+    if scale_factors is None:
+        height, width = (int(size) for size in given)
+    else:
+        height, width = (int(size * factor) for size, factor in zip(x.shape[2:], scale_factors, strict=True))
+    filled = min(*x.shape[1:], height, width) > 0
+    require(filled, f"upsampling to [{height}, {width}] takes planes and channels that are not empty", x)
+    return (*x.shape[:2], height, width)
+
+
+def _steps(x: Operand, out: Operand, scale_factors: Sequence[float] | None) -> tuple[float, float]:
+    """Elements of x from one element of the output to the next: by the factors where the operator names them,
+    not by the sizes, which are rounded. Equal sizes are a copy all the same."""
+    ratios = zip(x.shape[2:], out.shape[2:], scale_factors or (None, None), strict=True)
+    height, width = (
+        1.0 if size == result else size / result if factor is None else 1.0 / factor
+        for size, result, factor in ratios
+    )
+    return height, width
+
+
+def _resample(picked: Kernel, x: Operand, out: Operand, steps: tuple[float, float]) -> Dispatch:
+    (height, width), (out_height, out_width) = x.shape[2:], out.shape[2:]
+    return Dispatch(
+        picked,
+        x=x,
+        out=out,
+        planes=numel(x.shape[:2]),
+        height=height,
+        width=width,
+        out_height=out_height,
+        out_width=out_width,
+        step_height=steps[0],
+        step_width=steps[1],
+        threads=out.numel,
+    )
+
+
+@op("aten.upsample_nearest2d.vec", "input output_size:ints? scale_factors:floats? -> out", shape=_resized)
+def nearest(
+    x: Operand, output_size: object, scale_factors: Sequence[float] | None, out: Operand
+) -> Iterator[Dispatch]:
+    # Twice the size repeats every element, whichever factor led to it.
+    sizes = zip(x.shape[2:], out.shape[2:], _steps(x, out, scale_factors), strict=True)
+    height, width = (0.5 if result == 2 * size else step for size, result, step in sizes)
+    yield _resample(kernel("upsample_nearest"), x, out, (height, width))
+
+
+def _bilinear_shape(
+    x: Operand,
+    output_size: Sequence[AnyInt] | None,
+    align_corners: bool,
+    scale_factors: Sequence[float] | None,
+) -> Shape:
+    return _resized(x, output_size, scale_factors)
+
+
+@op(
+    "aten.upsample_bilinear2d.vec",
+    "input output_size:ints? align_corners:bool scale_factors:floats? -> out",
+    shape=_bilinear_shape,
+)
+def bilinear(
+    x: Operand,
+    output_size: object,
+    align_corners: bool,
+    scale_factors: Sequence[float] | None,
+    out: Operand,
+) -> Iterator[Dispatch]:
+    if not align_corners:
+        steps = _steps(x, out, scale_factors)
+        yield _resample(kernel("upsample_bilinear", source="step * (f32(i) + 0.5) - 0.5"), x, out, steps)
+        return
+    yield _resample(kernel("upsample_bilinear"), x, out, _aligned_steps(x.shape[2:], out.shape[2:]))
+
+
+def _aligned_steps(plane: Shape, result: Shape) -> tuple[float, float]:
+    """Steps that lead from the first element to the last."""
+    height, width = (
+        (size - 1) / (count - 1) if count > 1 else 0.0 for size, count in zip(plane, result, strict=True)
+    )
+    return height, width

@@ -1,0 +1,53 @@
+//! use index
+//! extent x: planes * height * width
+//! extent out: planes * out_height * out_width
+// out[plane, y, x] = x[plane] at (source(y), source(x)), between the four elements around it, each weighted by
+// how near it lies. One invocation computes one element.
+alias X = f32;
+alias R = f32;
+const WORKGROUP = 64u;
+
+struct Params {
+  planes: u32,
+  height: u32,
+  width: u32,
+  out_height: u32,
+  out_width: u32,
+  step_height: f32,
+  step_width: f32,
+}
+
+@group(0) @binding(0) var<storage, read> x: array<X>;
+@group(0) @binding(1) var<storage, read_write> out: array<R>;
+@group(0) @binding(2) var<uniform> params: Params;
+
+fn source(i: u32, step: f32) -> f32 { return step * f32(i); }
+
+// Between which two elements of a dim, and how far from the first of them.
+struct Between {
+  first: u32,
+  second: u32,
+  part: f32,
+}
+
+fn between(position: f32, size: u32) -> Between {
+  let inside = max(position, 0.0);
+  let first = min(u32(inside), size - 1u);
+  return Between(first, min(first + 1u, size - 1u), clamp(inside - f32(first), 0.0, 1.0));
+}
+
+fn in_row(plane: u32, row: u32, column: Between) -> f32 {
+  let base = (plane * params.height + row) * params.width;
+  return mix(f32(x[base + column.first]), f32(x[base + column.second]), column.part);
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let i = flat_index(id, groups);
+  let rows = i / params.out_width;
+  let plane = rows / params.out_height;
+  if (plane >= params.planes) { return; }
+  let row = between(source(rows % params.out_height, params.step_height), params.height);
+  let column = between(source(i % params.out_width, params.step_width), params.width);
+  out[i] = R(mix(in_row(plane, row.first, column), in_row(plane, row.second, column), row.part));
+}

@@ -1,0 +1,329 @@
+"""Quantising and dequantising: to the bit what PyTorch's operators answer in float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # registers the operators
+from arguments import tensor, weight
+from check import NOTHING, check_op, floats, refuse_op
+
+from pteron.ops import Target
+
+DECOMPOSED = "quantized_decomposed."
+EXACT = 1e-9  # below the step between floats
+TYPES = {"i8": torch.int8, "u8": torch.uint8, "i16": torch.int16, "i32": torch.int32}
+RANGES = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767), "i32": (-1000, 1000)}
+quantized = pytest.mark.parametrize("kind", TYPES)
+
+
+def eager(name: str) -> Any:
+    """PyTorch's operator in float32, element types by name. Quantised inputs come in the type named."""
+    operator = getattr(torch.ops.quantized_decomposed, name)
+    of_numbers = name.startswith("quantize")
+
+    def oracle(x: Any, *arguments: Any) -> Any:
+        kind = next(TYPES[value] for value in arguments if isinstance(value, str))
+        plain = [TYPES[value] if isinstance(value, str) else _narrow(value) for value in arguments]
+        if of_numbers:
+            return operator(x.to(torch.float32), *plain)
+        types = () if "token" not in name else (torch.float32,)  # what to dequantise to, where not by default
+        return operator(x.to(kind), *plain[:-1], *types)
+
+    return oracle
+
+
+def _narrow(value: Any) -> Any:
+    """A tensor of parameters in 32 bits."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.to(torch.float32 if value.is_floating_point() else torch.int32)
+
+
+def ties(scale: Any, count: int = 701) -> Any:
+    """Multiples of half a scale, in float32, with the numbers beside them and the extremes of the type."""
+    halves = (np.arange(count) - count // 2) * np.float32(scale) / np.float32(2)
+    halves = halves.astype(np.float32)
+    beside = [np.nextafter(halves, np.float32(end)) for end in (-np.inf, np.inf)]
+    largest = np.finfo(np.float32).max
+    return np.concatenate(
+        [halves, *beside, np.array([largest, -largest, np.inf, -np.inf, 0.0, -0.0], np.float32)]
+    )
+
+
+# One pair of parameters -------------------------------------------------------------------------
+
+
+@quantized
+@pytest.mark.parametrize(("scale", "zero"), [(0.05, 0), (0.1, 5), (0.02, -13), (0.037, 3), (1e-30, 0)])
+def test_quantize_per_tensor(kind: str, scale: float, zero: int, target: Target) -> None:
+    arguments = (scale, zero, *RANGES[kind], kind)
+    name = f"{DECOMPOSED}quantize_per_tensor.default"
+    options: dict[str, Any] = {
+        "oracle": eager("quantize_per_tensor"),
+        "out": kind,
+        "target": target,
+    }
+    check_op(name, tensor("S", 3, "T"), *arguments, **options)
+    check_op(name, tensor(values=ties(scale)), *arguments, **options)
+
+
+@floats
+def test_quantize_per_tensor_in_float_types(dtype: str, target: Target) -> None:
+    check_op(
+        f"{DECOMPOSED}quantize_per_tensor.default",
+        *(tensor(2, "S", 13), 0.0219, -3, -128, 127, "i8"),
+        oracle=eager("quantize_per_tensor"),
+        dtype=dtype,
+        out="i8",
+        target=target,
+    )
+
+
+@quantized
+@pytest.mark.parametrize("kind_of_scale", ["f32", "f64"])
+@pytest.mark.parametrize("is_constant", [True, False])
+def test_quantize_per_tensor_by_tensors(
+    kind: str, kind_of_scale: str, is_constant: bool, target: Target
+) -> None:
+    make = weight if is_constant else tensor
+    scale = make(values=np.array([0.0173], np.float32), dtype=kind_of_scale)
+    zero = make(values=[3], dtype="i64" if kind_of_scale == "f64" else "i32")
+    for x in (tensor("S", 5), tensor(values=ties(0.0173))):
+        check_op(
+            f"{DECOMPOSED}quantize_per_tensor.tensor",
+            *(x, scale, zero, *RANGES[kind], kind),
+            oracle=eager("quantize_per_tensor"),
+            out=kind,
+            target=target,
+        )
+
+
+@quantized
+@pytest.mark.parametrize("overload", ["default", "tensor"])
+def test_dequantize_per_tensor(kind: str, overload: str, target: Target) -> None:
+    low, high = RANGES[kind]
+    parameters: tuple[Any, ...] = (0.0517, -7)
+    if overload == "tensor":
+        parameters = weight(values=[0.0517]), weight(values=[-7], dtype="i32")
+    check_op(
+        f"{DECOMPOSED}dequantize_per_tensor.{overload}",
+        *(tensor("S", 3, "T", dtype=kind, low=low, high=high), *parameters, low, high, kind, None),
+        oracle=eager("dequantize_per_tensor"),
+        target=target,
+        tolerance=EXACT,
+    )
+
+
+def test_dequantize_to_f16(target: Target) -> None:
+    check_op(
+        f"{DECOMPOSED}dequantize_per_tensor.default",
+        *(tensor("S", 7, dtype="i8", low=-128, high=127), 0.0517, -7, -128, 127, "i8", ...),
+        oracle=eager("dequantize_per_tensor"),
+        out="f16",
+        target=target,
+        tolerance=1e-3,
+    )
+
+
+def test_no_elements(target: Target) -> None:
+    check_op(
+        f"{DECOMPOSED}quantize_per_tensor.default",
+        *(tensor("S", 3, "T"), 0.1, 0, -128, 127, "i8"),
+        oracle=eager("quantize_per_tensor"),
+        live=NOTHING,
+        out="i8",
+        target=target,
+    )
+
+
+def test_many_elements() -> None:
+    """More workgroups than an axis takes."""
+    check_op(
+        f"{DECOMPOSED}quantize_per_tensor.default",
+        *(tensor(65_536, 65), 0.1, 0, -128, 127, "i8"),
+        oracle=eager("quantize_per_tensor"),
+        out="i8",
+    )
+
+
+# A pair for every channel, token or block -------------------------------------------------------
+
+
+@quantized
+@pytest.mark.parametrize(("axis", "channels"), [(0, 5), (1, 3), (-1, 7)])
+def test_per_channel(kind: str, axis: int, channels: int, target: Target) -> None:
+    low, high = RANGES[kind]
+    scales = weight(channels, low=0.01, high=0.1)
+    zeros = weight(channels, dtype="i32", low=0, high=9)
+    shape: Any = {0: (5, "S", 11), 1: ("S", 3, "T"), -1: (2, "S", 7)}[axis]
+    rest = (axis, low, high, kind)
+    check_op(
+        f"{DECOMPOSED}quantize_per_channel.default",
+        *(tensor(*shape), scales, zeros, *rest),
+        oracle=eager("quantize_per_channel"),
+        out=kind,
+        target=target,
+    )
+    for zero_points in (zeros, None):
+        check_op(
+            f"{DECOMPOSED}dequantize_per_channel.default",
+            *(tensor(*shape, dtype=kind, low=low, high=high), scales, zero_points, *rest, None),
+            oracle=eager("dequantize_per_channel"),
+            target=target,
+            tolerance=EXACT,
+        )
+
+
+@pytest.mark.parametrize("scale", [0.0173, 0.1, 3.7])
+def test_ties_per_channel(scale: float, target: Target) -> None:
+    """Reciprocals are rounded as PyTorch rounds them: what lies between two whole numbers stays there."""
+    x = np.stack([ties(scale), ties(scale)])
+    scales = tensor(values=np.array([scale, np.nextafter(np.float32(scale), np.float32(9))], np.float32))
+    check_op(
+        f"{DECOMPOSED}quantize_per_channel.default",
+        *(tensor(values=x), scales, weight(values=[0, 3], dtype="i32"), 0, -128, 127, "i8"),
+        oracle=eager("quantize_per_channel"),
+        out="i8",
+        target=target,
+    )
+
+
+@pytest.mark.parametrize("kind", ["i8", "u8", "i16"])
+def test_per_token(kind: str, target: Target) -> None:
+    low, high = RANGES[kind]
+    scales, zeros = tensor(2, "S", 1, low=0.01, high=0.1), tensor(2, "S", 1, dtype="i32", low=-9, high=9)
+    check_op(
+        f"{DECOMPOSED}quantize_per_token.default",
+        *(tensor(2, "S", 13), scales, zeros, low, high, kind),
+        oracle=eager("quantize_per_token"),
+        out=kind,
+        target=target,
+    )
+
+    check_op(
+        f"{DECOMPOSED}dequantize_per_token.default",
+        *(tensor(2, "S", 13, dtype=kind, low=low, high=high), scales, zeros, low, high, kind, None),
+        oracle=eager("dequantize_per_token"),
+        target=target,
+        tolerance=EXACT,
+    )
+
+
+def test_ties_per_token(target: Target) -> None:
+    """The zero point is added before rounding, to a product that was rounded itself."""
+    scale = np.float32(0.0173)
+    x = np.stack([ties(scale), ties(scale)])
+    scales, zeros = tensor(values=[[scale], [scale]]), tensor(values=[[100], [-77]], dtype="i32")
+    check_op(
+        f"{DECOMPOSED}quantize_per_token.default",
+        *(tensor(values=x), scales, zeros, -128, 127, "i8"),
+        oracle=eager("quantize_per_token"),
+        out="i8",
+        target=target,
+    )
+
+
+def expanded(parameter: Any, x: Any, block: list[int]) -> Any:
+    """A parameter per block as one per element."""
+    counts = [size // along for size, along in zip(x.shape, block, strict=True)]
+    result = parameter.reshape(counts)
+    for dim, along in enumerate(block):
+        result = result.repeat_interleave(along, dim)
+    return result
+
+
+def quantize_affine(x: Any, block: Any, scale: Any, zero: Any, kind: str, low: Any, high: Any) -> Any:
+    low, high = (RANGES[kind][0] if low is None else low), (RANGES[kind][1] if high is None else high)
+    zeros = 0 if zero is None else expanded(zero, x, block).float()
+    steps = torch.round(x.float() * (1.0 / expanded(scale.float(), x, block)))
+    return torch.clamp(steps + zeros, low, high)
+
+
+def dequantize_affine(x: Any, block: Any, scale: Any, zero: Any, *rest: Any) -> Any:
+    zeros = 0 if zero is None else expanded(zero, x, block).float()
+    return (x.float() - zeros) * expanded(scale.float(), x, block)
+
+
+BLOCKS = [
+    ((6, 8, 10), [6, 8, 10]),
+    ((6, 8, 10), [1, 8, 10]),
+    ((6, 8, 10), [6, 1, 10]),
+    ((6, 8, 10), [1, 1, 5]),
+    ((6, 8, 10), [3, 1, 2]),
+    ((6, 8, 10), [2, 4, 5]),
+    ((7,), [1]),
+    ((), []),
+    ((4, 4, 4, 4, 2, 2, 4, 4), [2, 2, 2, 2, 1, 2, 2, 2]),
+]
+
+
+@pytest.mark.parametrize(("shape", "block"), BLOCKS)
+@pytest.mark.parametrize("kind", ["i8", "u8"])
+def test_affine(shape: tuple[int, ...], block: list[int], kind: str, target: Target) -> None:
+    counts = [size // along for size, along in zip(shape, block, strict=True)]
+    scale, zero = tensor(*counts, low=0.01, high=0.1), tensor(*counts, dtype="i32", low=0, high=9)
+    for zero_point, bounds in ((zero, (None, None)), (None, (1, 15))):
+        check_op(
+            "torchao.quantize_affine.default",
+            *(tensor(*shape), block, scale, zero_point, kind, *bounds),
+            oracle=quantize_affine,
+            out=kind,
+            target=target,
+        )
+        low, high = RANGES[kind]
+        check_op(
+            "torchao.dequantize_affine.default",
+            *(tensor(*shape, dtype=kind, low=low, high=high), block, scale, zero_point, kind, None, None, 6),
+            oracle=dequantize_affine,
+            target=target,
+            tolerance=EXACT,
+        )
+
+
+@floats
+def test_affine_of_live_rows(dtype: str, target: Target) -> None:
+    scale, zero = tensor("S", 2, dtype="f32", low=0.01, high=0.1), tensor("S", 2, dtype="i32", low=0, high=9)
+    check_op(
+        "torchao.quantize_affine.default",
+        *(tensor("S", 14), [1, 7], scale, zero, "i8", None, None),
+        oracle=quantize_affine,
+        out="i8",
+        dtype=dtype,
+        target=target,
+    )
+
+
+# What is refused --------------------------------------------------------------------------------
+
+
+def test_refusals() -> None:
+    def refuse(name: str, *arguments: Any, match: str, dtype: str = "i8") -> None:
+        refuse_op(name, *arguments, match=match, dtype=dtype, out=[arguments[0].shape])
+
+    x = tensor(2, 6, dtype="f32")
+    name = f"{DECOMPOSED}quantize_per_tensor.default"
+    refuse(name, x, 0.1, 0, -129, 127, "i8", match="bounds -129 to 127 must lie within those of i8")
+    refuse(name, x, 0.1, 0, 0, 255, "i8", match="bounds 0 to 255 must lie within")
+    refuse(name, x, 0.1, 0, 5, -5, "i8", match="bounds 5 to -5")
+    refuse(name, x, 0.0, 0, -128, 127, "i8", match="scale 0.0 must be a number other than zero")
+    refuse(name, x, 1e-45, 0, -128, 127, "i8", match="a reciprocal in f32")
+    refuse(name, x, 0.1, 0, -128, 127, "i8", match="must be of integers", dtype="f32")
+    back = f"{DECOMPOSED}dequantize_per_tensor.default"
+    refuse(back, tensor(2, 6, dtype="i8"), 0.1, 0, -128, 127, "i8", None, match="must be of floats")
+    two = weight(2, dtype="f32"), weight(2, dtype="i32")
+    one = f"{DECOMPOSED}quantize_per_tensor.tensor"
+    refuse(one, x, *two, -128, 127, "i8", match="1 blocks need as many scales")
+    channel = f"{DECOMPOSED}quantize_per_channel.default"
+    refuse(channel, x, *two, 1, -128, 127, "i8", match="6 blocks need as many scales")
+    refuse(channel, x, *two, 2, -128, 127, "i8", match="out of range")
+    refuse(channel, x, two[0], weight(3, dtype="i32"), 0, -128, 127, "i8", match="as many zero points")
+    affine = "torchao.quantize_affine.default"
+    for block in ([2], [1, 4], [0, 6], [1, 1, 6]):
+        refuse(affine, x, block, *two, "i8", None, None, match="must divide x")
+    scalar = tensor(dtype="f32")
+    token = f"{DECOMPOSED}quantize_per_token.default"
+    refuse(token, scalar, *two, -128, 127, "i8", match="a scalar has no rows")

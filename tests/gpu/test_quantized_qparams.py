@@ -1,0 +1,145 @@
+"""Scales and zero points: to the bit what PyTorch chooses in float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # registers the operators
+from arguments import tensor
+from check import check_op, floats, refuse_op
+
+from pteron.ops import Target
+
+AFFINE = "torchao.choose_qparams_affine.default"
+PER_TENSOR = "quantized_decomposed.choose_qparams.tensor"
+PER_TOKEN = "quantized_decomposed.choose_qparams_per_token_asymmetric.default"
+EXACT = 1e-9  # below the step between floats
+EDGES = np.array(
+    [
+        [0.0, 0.0, 0.0],
+        [1e-6, 2e-6, 3e-6],
+        [-5.0, -1.0, -0.25],
+        [0.5, 7.0, 1.0],
+        [-1.0, 0.0, 1.0],
+        [3e38, 0.0, 1.0],
+        [-128.0, 127.0, 3.0],
+        [-0.5, 254.5, 1.0],
+    ],
+    np.float32,
+)
+
+
+def affine(
+    x: Any, mapping: str, block: list[int], kind: Any, low: Any, high: Any, eps: Any, *rest: Any
+) -> Any:
+    """torchao's formulas in float32, dim by dim."""
+    low, high = -128 if low is None else low, 127 if high is None else high
+    x = x.float()
+    eps = float(np.finfo(np.float32).smallest_normal) if eps is None else eps
+    pairs = [pair for size, along in zip(x.shape, block, strict=True) for pair in (size // along, along)]
+    inner = list(range(1, 2 * x.ndim, 2))
+    grouped = x.reshape(pairs)
+    least, most = grouped.amin(inner).clamp(max=0), grouped.amax(inner).clamp(min=0)
+    middle = torch.full_like(least, int((high + low + 1) / 2))
+    if mapping == "SYMMETRIC":
+        scale, zero = torch.maximum(-least, most) / ((high - low) / 2), middle
+    elif mapping == "SYMMETRIC_NO_CLIPPING_ERR":
+        scale, zero = torch.maximum(least / low, most / high), middle
+    else:
+        scale, zero = (most - least) / (high - low), None
+    scale = scale.clamp(min=eps)
+    if zero is None:
+        zero = torch.clamp(low - torch.round(least / scale), low, high)
+    if not rest[-1]:
+        kept = [s // b for s, b in zip(x.shape, block, strict=True) if b == 1 or b != s]
+        scale, zero = scale.reshape(kept), zero.reshape(kept)
+    return scale, zero.long()
+
+
+@pytest.mark.parametrize("length", [1, 7, 64, 300])
+@pytest.mark.parametrize("mapping", ["ASYMMETRIC", "SYMMETRIC", "SYMMETRIC_NO_CLIPPING_ERR"])
+def test_rows(length: int, mapping: str, target: Target) -> None:
+    x = tensor(1, "S", length, low=-2, high=3)
+    for rest in ((None, -128, 127, None), (None, -8, 7, 1e-3), (None, None, None, None)):
+        arguments = (x, mapping, [1, 1, length], *rest, None, None, False)
+        check_op(AFFINE, *arguments, oracle=affine, target=target, tolerance=EXACT)
+
+
+@pytest.mark.parametrize("keepdim", [True, False])
+@pytest.mark.parametrize("block", [[1, 4, 10], [1, 1, 5], [6, 8, 10], [1, 1, 1], [1, 8, 10], [3, 8, 10]])
+def test_blocks(block: list[int], keepdim: bool, target: Target) -> None:
+    rest = (None, -128, 127, None, None, None, keepdim)
+    check_op(
+        *(AFFINE, tensor(6, 8, 10), "ASYMMETRIC", block, *rest),
+        oracle=affine,
+        target=target,
+        tolerance=EXACT,
+    )
+
+
+def test_rows_at_the_edges(target: Target) -> None:
+    rest = (None, -128, 127, None, None, None, True)
+    for mapping in ("ASYMMETRIC", "SYMMETRIC"):
+        x = tensor(values=EDGES)
+        check_op(AFFINE, x, mapping, [1, 3], *rest, oracle=affine, target=target, tolerance=EXACT)
+
+
+def test_affine_refuses() -> None:
+    rest = (None, -128, 127, None, None, None, False)
+    shapes = [(1, 3), (1, 3)]
+    x = tensor(1, 3, 8)
+    refuse_op(AFFINE, x, "ODD", [1, 1, 8], *rest, match="must be one of ASYMMETRIC", out=shapes)
+    for block in ([1, 3, 4], [1, 3, 1]):
+        refuse_op(AFFINE, x, "ASYMMETRIC", block, *rest, match="must be neighbours", out=shapes)
+    for block in ([8], [1, 1, 1, 8], [1, 1, 3], []):
+        refuse_op(AFFINE, x, "ASYMMETRIC", block, *rest, match="must divide x", out=shapes)
+    none = (None, 5, 5, None, None, None, False)
+    refuse_op(AFFINE, x, "ASYMMETRIC", [1, 1, 8], *none, match="are none", out=shapes)
+    above = (None, 0, 15, None, None, None, False)
+    match = "both sides of zero"
+    refuse_op(AFFINE, x, "SYMMETRIC_NO_CLIPPING_ERR", [1, 1, 8], *above, match=match, out=shapes)
+
+
+def per_tensor(x: Any, low: int, high: int, eps: float, kind: Any) -> Any:
+    return torch.ops.quantized_decomposed.choose_qparams(x.float(), low, high, eps, torch.int8)
+
+
+@pytest.mark.parametrize("bounds", [(-128, 127), (-127, 127), (0, 100)])
+def test_per_tensor(bounds: tuple[int, int], target: Target) -> None:
+    arguments = (*bounds, 1.1920929e-07, None)
+    check_op(PER_TENSOR, tensor(3, "S", "T"), *arguments, oracle=per_tensor, target=target, tolerance=EXACT)
+    for row in EDGES:
+        x = tensor(values=row)
+        check_op(PER_TENSOR, x, *arguments, oracle=per_tensor, target=target, tolerance=EXACT)
+
+
+def test_per_tensor_of_many(target: Target) -> None:
+    """Parts by many invocations, then the parts of parts."""
+    x = tensor("S", 1009, 37, low=-2, high=5)
+    live = {"S": (17, 1, 5)}
+    arguments = (-128, 127, 1e-5, None)
+    check_op(PER_TENSOR, x, *arguments, oracle=per_tensor, live=live, target=target, tolerance=EXACT)
+
+
+def per_token(x: Any, kind: Any) -> Any:
+    return torch.ops.quantized_decomposed.choose_qparams_per_token_asymmetric(x.float(), torch.int8)
+
+
+@pytest.mark.parametrize("length", [1, 13, 300])
+def test_per_token(length: int, target: Target) -> None:
+    check_op(PER_TOKEN, tensor(2, "S", length), None, oracle=per_token, target=target, tolerance=EXACT)
+    check_op(PER_TOKEN, tensor(values=EDGES), None, oracle=per_token, target=target, tolerance=EXACT)
+
+
+@floats
+def test_float_types(dtype: str, target: Target) -> None:
+    x = tensor(2, "S", 13)
+    check_op(PER_TOKEN, x, None, oracle=per_token, dtype=dtype, target=target)
+    check_op(PER_TENSOR, x, -128, 127, 1e-5, None, oracle=per_tensor, dtype=dtype, target=target)
+
+
+def test_tokens_are_refused_in_a_scalar() -> None:
+    refuse_op(PER_TOKEN, tensor(), None, match="a scalar has no rows", out=[(1,), (1,)])

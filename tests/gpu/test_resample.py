@@ -1,0 +1,183 @@
+"""Resampling: sizes and factors of every kind, grids in every mode, shuffles, at live batches and planes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from arguments import Argument, Symbol, tensor
+from check import check_op, floats, refuse_op
+
+from pteron.ops import Target
+
+NEAREST = "aten.upsample_nearest2d.vec"
+BILINEAR = "aten.upsample_bilinear2d.vec"
+SHUFFLE = "aten.pixel_shuffle.default"
+SAMPLER = "aten.grid_sampler_2d.default"
+PRIORS = "et_vk.grid_priors.default"
+
+LIVE = {"N": (2, 1, 3, 0), "S": (5, 11, 1, 7), "T": (13, 3, 6, 2)}
+
+
+def nearest(x: Any, size: Any, factors: Any) -> Any:
+    """In float32: which element is the nearest is decided in the type of the elements."""
+    return torch.ops.aten.upsample_nearest2d.vec(x.float(), size, factors).double()
+
+
+SIZES: list[tuple[list[int] | None, list[float] | None]] = [
+    ([5, 13], None),
+    ([7, 29], None),
+    ([3, 1], None),
+    ([22, 26], None),
+    (None, [2.0, 2.0]),
+    (None, [1.0, 3.0]),
+    (None, [2.3, 1.7]),
+    (None, [1.1, 0.6]),
+    (None, [2.05, 1.01]),  # sizes that come out equal, or twice as large, by other factors
+]
+
+
+@pytest.mark.parametrize(("size", "factors"), SIZES)
+def test_nearest(size: list[int] | None, factors: list[float] | None) -> None:
+    check_op(NEAREST, tensor("N", 3, "S", "T"), size, factors, oracle=nearest, live=LIVE)
+
+
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize(("size", "factors"), SIZES)
+def test_bilinear(size: list[int] | None, factors: list[float] | None, align: bool) -> None:
+    check_op(BILINEAR, tensor("N", 3, "S", "T"), size, align, factors, live=LIVE)
+
+
+@floats
+def test_upsampling_in_float_types(dtype: str, target: Target) -> None:
+    x = tensor("N", 2, "S", 7)
+    check_op(NEAREST, x, None, [2.0, 1.5], oracle=nearest, live=LIVE, dtype=dtype, target=target)
+    for align in (False, True):
+        check_op(BILINEAR, x, None, align, [2.0, 1.5], live=LIVE, dtype=dtype, target=target)
+
+
+def test_upsampling_to_live_sizes(target: Target) -> None:
+    live = {"h": (5, 1, 12), "w": (3, 14, 7)}
+    size = [Symbol("h"), Symbol("w")]
+    check_op(NEAREST, tensor(1, 2, 6, 7), size, None, oracle=nearest, live=live, target=target)
+    check_op(BILINEAR, tensor(1, 2, 6, 7), size, False, None, live=live, target=target)
+
+
+@pytest.mark.parametrize("factor", [0.3, 0.7, 1.3, 1 / 3, 2.3, 3.3])
+def test_the_nearest_of_many(factor: float) -> None:
+    check_op(NEAREST, tensor(1, 1, 59, 97), None, [factor, factor], oracle=nearest)
+    check_op(NEAREST, tensor(1, 1, 59, 97), [int(59 * factor), 131], None, oracle=nearest)
+
+
+def test_more_than_65535_workgroups(target: Target) -> None:
+    check_op(NEAREST, tensor(1, 1, 16, 16), [2050, 2051], None, oracle=nearest, target=target)
+    check_op(BILINEAR, tensor(1, 1, 16, 16), [2050, 2051], False, None, target=target)
+
+
+@pytest.mark.parametrize("factor", [1, 2, 3])
+@floats
+def test_pixel_shuffle(factor: int, dtype: str, target: Target) -> None:
+    channels = 2 * factor**2
+    for lead in ((), ("N",), (2, "N", 3)):
+        check_op(SHUFFLE, tensor(*lead, channels, "S", "T"), factor, live=LIVE, dtype=dtype, target=target)
+
+
+def test_pixel_shuffle_of_nothing() -> None:
+    check_op(SHUFFLE, tensor(2, 0, 8, 3, 4), 2)
+    check_op(SHUFFLE, tensor(8, 0, 4), 2)
+
+
+# Grids ------------------------------------------------------------------------------------------
+
+in_every_mode = pytest.mark.parametrize(
+    ("mode", "padding", "align"),
+    [(mode, padding, align) for mode in range(3) for padding in range(3) for align in (False, True)],
+)
+
+
+@in_every_mode
+def test_grid_sampler(mode: int, padding: int, align: bool) -> None:
+    grid = tensor("N", "T", 5, 2, low=-2.5, high=2.5)
+    check_op(SAMPLER, tensor("N", 3, "S", 7), grid, mode, padding, align, live=LIVE, tolerance=1e-4)
+
+
+@floats
+def test_grid_sampler_in_float_types(dtype: str, target: Target) -> None:
+    # Places that half floats hold, so that both sides sample the same ones.
+    places = np.random.default_rng(0).integers(-20, 21, (2, 5, 3, 2)) / 16
+    for mode in (0, 2):
+        arguments = (tensor(2, 3, 5, 9), tensor(values=places), mode, 1, True)
+        check_op(SAMPLER, *arguments, dtype=dtype, target=target)
+
+
+@in_every_mode
+def test_places_far_away_and_no_numbers(mode: int, padding: int, align: bool) -> None:
+    far = [math.nan, math.inf, -math.inf, 40.25, -33.5, 0.0, 1.0, -1.0]
+    places = np.array([[[[x, y] for x in far] for y in far]])
+    check_op(SAMPLER, tensor(1, 2, 3, 5), tensor(values=places), mode, padding, align, tolerance=1e-4)
+    check_op(SAMPLER, tensor(1, 2, 1, 5), tensor(values=places), mode, padding, align, tolerance=1e-4)
+
+
+def test_the_element_halfway_is_the_even_one() -> None:
+    places = [[[[(2 * x + 1) / 8 - 1, (2 * y + 1) / 8 - 1] for x in range(8)] for y in range(8)]]
+    check_op(SAMPLER, tensor(1, 1, 9, 9), tensor(values=places), 1, 0, True)
+
+
+def test_grid_sampler_without_channels_or_places() -> None:
+    check_op(SAMPLER, tensor(1, 0, 3, 4), tensor(1, 2, 2, 2), 0, 0, True)
+    check_op(SAMPLER, tensor(1, 2, 3, 4), tensor(1, 0, 2, 2), 0, 0, True)
+
+
+def priors(x: Any, stride: int, offset: float) -> Any:
+    rows, columns = np.mgrid[: x.shape[-2], : x.shape[-1]]
+    places = np.stack([columns.ravel(), rows.ravel()], -1)
+    return torch.from_numpy((places + offset) * stride)
+
+
+@pytest.mark.parametrize(("stride", "offset"), [(8, 0.5), (16, 0.0), (3, -1.25)])
+@floats
+def test_grid_priors(stride: int, offset: float, dtype: str, target: Target) -> None:
+    live = {"S": (5, 11, 1, 7), "T": (13, 3, 0, 2)}
+    for lead in ((), (1, 3)):
+        x = tensor(*lead, "S", "T")
+        check_op(PRIORS, x, stride, offset, oracle=priors, live=live, dtype=dtype, target=target)
+
+
+# Refusals ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [NEAREST, BILINEAR])
+def test_refused_sizes(name: str) -> None:
+    def refuse(x: Argument, size: Argument, factors: Argument, match: str) -> None:
+        align = () if name == NEAREST else (False,)
+        refuse_op(name, x, size, *align, factors, match=match, out=((1, 1, 64, 64),))
+
+    x = tensor(1, 1, 4, 4)
+    refuse(x, None, None, r"either output_size or scale_factors is given; got .*\[1, 1, 4, 4\]")
+    refuse(x, [2, 2], [2.0, 2.0], "either output_size or scale_factors")
+    refuse(x, [2], None, r"two dims, \[2\] must too")
+    refuse(x, [0, 2], None, r"to \[0, 2\] takes planes and channels that are not empty")
+    refuse(x, None, [0.1, 2.0], r"to \[0, 8\]")
+    refuse(tensor(1, 4, 4), [2, 2], None, "four dims of floats; got")
+    refuse(tensor(1, 0, 4, 4), [2, 2], None, "not empty")
+
+
+def test_refusals() -> None:
+    refuse_op(SHUFFLE, tensor(7, 4, 4), 2, match="the channels must be a multiple of 4; got")
+    refuse_op(SHUFFLE, tensor(8, 4), 2, match="three dims or more")
+    refuse_op(SHUFFLE, tensor(8, 4, 4), 0, match="upscale_factor 0 must be positive")
+    refuse_op(PRIORS, tensor(4), 2, 0.5, match="two dims or more")
+    x, grid = tensor(1, 2, 3, 4), tensor(1, 5, 6, 2)
+
+    def refuse(x: Argument, grid: Argument, mode: int, padding: int, match: str) -> None:
+        refuse_op(SAMPLER, x, grid, mode, padding, True, match=match, out=((1, 2, 5, 6),))
+
+    refuse(tensor(2, 3, 4), grid, 0, 0, "takes four dims")
+    refuse(x, tensor(1, 5, 6, 3), 0, 0, "last dim must be 2")
+    refuse(x, tensor(2, 5, 6, 2), 0, 0, "must have one batch")
+    refuse(tensor(1, 2, 0, 4), grid, 0, 0, "planes must not be empty")
+    refuse(x, grid, 3, 0, r"2 \(bicubic\), not 3")
+    refuse(x, grid, 0, -1, r"2 \(reflection\), not -1")

@@ -93,7 +93,9 @@ def classify(model: Any, compiled: Any, image: torch.Tensor, count: int = 3) -> 
 
 
 def main(arguments: Sequence[str]) -> None:
-    photographs = [Path(argument) for argument in arguments] or sorted(carried(PHOTOGRAPHS, print).glob("*.jpg"))
+    photographs = [Path(argument) for argument in arguments] or sorted(
+        carried(PHOTOGRAPHS, print).glob("*.jpg")
+    )
     names, model = class_names(), trained()
     compiled = pteron.compile(model, (torch.zeros(1, 3, IMAGE, IMAGE),))
     print(compiled)

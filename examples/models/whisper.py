@@ -124,7 +124,8 @@ class Decoder(nn.Module):
         for index, block in enumerate(self.blocks):
             normal = block.attn_ln(x)
             new = block.attn.remember(normal)
-            kept = [torch.where(is_here, *pair) for pair in zip(new, text[2 * index : 2 * index + 2])]
+            old = text[2 * index : 2 * index + 2]
+            kept = [torch.where(is_here, *pair) for pair in zip(new, old, strict=True)]
             x = x + block.attn(normal, *kept, mask)
             x = x + block.cross_attn(block.cross_attn_ln(x), *sound[2 * index : 2 * index + 2])
             x = x + block.mlp(block.mlp_ln(x))
@@ -145,7 +146,9 @@ def trained(progress=print):
     published = torch.load(carried(WEIGHTS, progress) / member.rpartition("/")[2], weights_only=True)
     weights = {name: weight.float() for name, weight in published["model_state_dict"].items()}
     encoder, decoder = Encoder(Sizes()), Decoder(Sizes())
-    decoder.load_state_dict({name.removeprefix("decoder."): w for name, w in weights.items() if "decoder." in name})
+    decoder.load_state_dict(
+        {name.removeprefix("decoder."): w for name, w in weights.items() if "decoder." in name}
+    )
     heard = {name.removeprefix("encoder."): w for name, w in weights.items() if name.startswith("encoder.")}
     for index, block in enumerate(decoder.blocks):
         heard |= {f"cross.{index}.{name}": w for name, w in block.cross_attn.state_dict().items()}

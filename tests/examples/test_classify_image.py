@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from models import efficientnet
 
 import pteron
+from pteron.llm.carrier import carried
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("executorch")
-Image = pytest.importorskip("PIL.Image")
-classify_image = pytest.importorskip("classify_image")
-efficientnet = pytest.importorskip("models.efficientnet")
+Image = pytest.importorskip("PIL.Image", reason="Pillow comes with the extra `examples`")
+import classify_image  # noqa: E402  # imports Pillow
 
 DIFFERENCE_MAX = 1e-3  # of scores, which reach 10
 
@@ -62,6 +62,6 @@ def test_it_sees_a_daisy_and_a_palace(capsys: pytest.CaptureFixture[str]) -> Non
 def test_its_scores_are_pytorchs() -> None:
     model = efficientnet.trained()
     with pteron.compile(model, (torch.zeros(1, 3, 224, 224),)) as compiled:
-        for photograph in classify_image.carried(classify_image.PHOTOGRAPHS).glob("*.jpg"):
+        for photograph in carried(classify_image.PHOTOGRAPHS).glob("*.jpg"):
             image = classify_image.read_photograph(photograph)
             assert classify_image.classify(model, compiled, image).difference_max < DIFFERENCE_MAX

@@ -12,15 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import transcribe
+from models import spectrogram, whisper
 
 from pteron.export.cache import cache_folder
 from pteron.llm.carrier import Carrier, carried
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("executorch")
-transcribe = pytest.importorskip("transcribe")
-spectrogram = pytest.importorskip("models.spectrogram")
-whisper = pytest.importorskip("models.whisper")
 
 DIFFERENCE_MAX = 1e-2  # of scores, which reach 30
 SPEECH = Path("/usr/share/sounds/alsa")  # of Debian's alsa-utils

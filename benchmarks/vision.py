@@ -173,7 +173,7 @@ def measure_torch(name: str) -> None:
 
 
 def beside_xnnpack(folder: Path) -> None:
-    """Calls of either runtime in turn, so that both see the same machine; then the launches of one of ours."""
+    """Calls of either runtime in turn, so that both see the same machine; then our slowest launches."""
     from executorch.runtime import Runtime
 
     for name in MODELS:

@@ -23,8 +23,8 @@ QUESTION = "How do I teach my dog to come when I call?"
 SENTENCES = (
     "Puppies learn best when a treat follows at once.",
     "The central bank left interest rates unchanged on Thursday.",
-    "Say its name in a friendly voice, wait until it runs to you, then praise it; repeat this every day, first "
-    "in the garden, later among other animals, and never scold it for having been slow.",
+    "Say its name in a friendly voice, wait until it runs to you, then praise it; repeat this every day, "
+    "first in the garden, later among other animals, and never scold it for having been slow.",
     "My telephone does not ring any more.",
     "Cats sleep for most of the day.",
     "Whisk the eggs with sugar until they are pale.",

@@ -96,8 +96,8 @@ def listen(
         scores, *text = decode(token, place, *sound, *text)
         if position + 1 < len(given):
             continue  # of the prompt only the last token is answered
-        allowed = np.array(scores)[0]
-        made.scores.append(allowed.copy())
+        made.scores.append(scores.numpy()[0])
+        allowed = made.scores[-1].copy()
         allowed[words.end + 1 :] = -np.inf  # no steering
         if not made.tokens:
             allowed[[words.end, words.pieces.index(b" ")]] = -np.inf  # not nothing

@@ -58,7 +58,7 @@ def normalisation(channels):
 
 
 class Block(nn.Module):
-    """Widen each pixel, mix each channel with its neighbourhood, narrow again; add the input if shapes allow."""
+    """Widen each pixel, mix each channel with its neighbourhood, narrow again; add the input if it fits."""
 
     def __init__(self, channels_in, channels_out, kernel, stride, widen):
         super().__init__()

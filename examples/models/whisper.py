@@ -124,7 +124,8 @@ class Decoder(nn.Module):
         for index, block in enumerate(self.blocks):
             normal = block.attn_ln(x)
             new = block.attn.remember(normal)
-            kept = [torch.where(is_here, *pair) for pair in zip(new, text[2 * index : 2 * index + 2])]
+            old = text[2 * index : 2 * index + 2]
+            kept = [torch.where(is_here, *pair) for pair in zip(new, old, strict=True)]
             x = x + block.attn(normal, *kept, mask)
             x = x + block.cross_attn(block.cross_attn_ln(x), *sound[2 * index : 2 * index + 2])
             x = x + block.mlp(block.mlp_ln(x))

@@ -37,14 +37,14 @@ def carried(carrier: Carrier, progress: Callable[[str], None] = lambda line: Non
     folder = cache_folder() / "carriers" / f"{carrier.package}-{carrier.version}"
     if all((folder / Path(member).name).exists() for member in carrier.files):
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # Made under another name and then renamed, so that an interruption leaves nothing half done.
+    folder.mkdir(parents=True, exist_ok=True)
+    # Files are checked under another name and then moved, so that an interruption leaves none half done.
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{carrier.package}-") as temporary:
         made = Path(temporary) / "files"
         made.mkdir()
         unpack(carrier, download(carrier, Path(temporary), progress), made)
-        shutil.rmtree(folder, ignore_errors=True)
-        made.rename(folder)
+        for file in made.iterdir():
+            file.replace(folder / file.name)
     return folder
 
 

@@ -1,33 +1,50 @@
 //! use index
 //! use matmul
-//! loops: (1 + TILE) * (span + ceil(span, BLOCK)) + TILE
-// A matrix product (lib/matmul.wgsl). One invocation computes TILE rows of one column, straight from
+//! loops: (1 + TILE) * (span + ceil(span, BLOCK)) + 9 * TILE
+// A matrix product (lib/matmul.wgsl). One invocation computes TILE rows of eight columns, straight from
 // memory: no barriers, which is what software adapters and thin matrices want. It adds up BLOCK products at a
-// time, then the blocks.
+// time, then the blocks. Its columns lie `strips` apart, so that neighbours read neighbours.
 const WORKGROUP = 64u;
-const TILE = 4u;
+const TILE = 8u;
 const BLOCK = 64u;
+
+// Columns n, n + strips, ... of row k of b; past the last column, the last.
+fn four_of_b(z: u32, k: u32, n: u32, strips: u32) -> vec4<f32> {
+  let last = params.columns - 1u;
+  return vec4<f32>(
+    load_b(z, k, min(n, last)),
+    load_b(z, k, min(n + strips, last)),
+    load_b(z, k, min(n + 2u * strips, last)),
+    load_b(z, k, min(n + 3u * strips, last)),
+  );
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
   let i = flat_index(id, groups);
   let tiles = (params.rows + TILE - 1u) / TILE; // of one column
-  let n = i % params.columns;
-  let first = i / params.columns % tiles * TILE;
-  let slice = i / params.columns / tiles;
+  let strips = (params.columns + 7u) / 8u; // of one row
+  let n = i % strips;
+  let first = i / strips % tiles * TILE;
+  let slice = i / strips / tiles;
   if (slice >= params.batch * params.parts) { return; }
   let z = batch_of(slice);
   let k_first = part_of(slice) * params.span;
   let k_end = min(k_first + params.span, params.depth);
   let last = min(TILE, params.rows - first) - 1u;
-  var sums = array<f32, TILE>();
+  var sums = array<mat2x4<f32>, TILE>();
   for (var k_block = k_first; k_block < k_end; k_block += BLOCK) {
-    var block = array<f32, TILE>();
+    var block = array<mat2x4<f32>, TILE>();
     for (var k = k_block; k < min(k_block + BLOCK, k_end); k++) {
-      let weight = load_b(z, k, n);
-      for (var t = 0u; t < TILE; t++) { block[t] += load_a(z, first + min(t, last), k) * weight; }
+      let weights = mat2x4<f32>(four_of_b(z, k, n, strips), four_of_b(z, k, n + 4u * strips, strips));
+      for (var t = 0u; t < TILE; t++) { block[t] += load_a(z, first + min(t, last), k) * weights; }
     }
     for (var t = 0u; t < TILE; t++) { sums[t] += block[t]; }
   }
-  for (var t = 0u; t <= last; t++) { store(slice, first + t, n, sums[t]); }
+  for (var t = 0u; t <= last; t++) {
+    for (var c = 0u; c < 8u; c++) {
+      let column = n + c * strips;
+      if (column < params.columns) { store(slice, first + t, column, sums[t][c / 4u][c % 4u]); }
+    }
+  }
 }

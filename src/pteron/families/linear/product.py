@@ -100,7 +100,7 @@ class Product:
         if not target.is_cpu and self.b_row == 1:
             layout = row_layout(target, self.out.numel, self.depth)
             return "matvec", layout, MATVEC_WALK_MAX * int(layout["LANES"])
-        return "matmul_thread", {"TILE": min(4, max(self.rows, 1))}, WALK_MAX
+        return "matmul_thread", {"TILE": min(8, max(self.rows, 1))}, WALK_MAX
 
     def _grid(self, target: Target, name: str, declarations: Mapping[str, Any], parts: int) -> dict[str, Any]:
         if name == "matmul_tiled":
@@ -108,7 +108,8 @@ class Product:
             return {"groups": row_groups(target, {"ROWS": 1}, tiles)}
         if name == "matvec":
             return {"groups": row_groups(target, declarations, self.out.numel * parts)}
-        return {"threads": parts * self.batch * -(-self.rows // declarations["TILE"]) * self.columns}
+        strips = -(-self.columns // 8)  # of matmul_thread
+        return {"threads": parts * self.batch * -(-self.rows // declarations["TILE"]) * strips}
 
 
 def _linear_shape(x: Operand, weight: Operand, *_: object) -> Shape:

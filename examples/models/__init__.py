@@ -1,0 +1,1 @@
+"""Models in PyTorch, written to load published weights, and what they hear."""

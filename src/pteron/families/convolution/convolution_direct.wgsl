@@ -1,14 +1,15 @@
 //! use index
 //! use convolution
-//! loops: (1 + WIDE) * span + (1 + 3 * WIDE) * (window_height * window_width + 1) + 5 * WIDE
+//! loops: (1 + WIDE) * span + (1 + 3 * WIDE) * (window_height * window_width + 1) + 9 * WIDE
 //! extent weights: group_count * window_height * window_width * quads * 16 * filter_quads
-// A convolution (lib/convolution.wgsl). One invocation computes WIDE pixels of four filters, straight from
-// memory: no barriers, which is what software adapters and thin groups want. Its pixels lie as far apart as
-// there are invocations to a quad of filters, so that neighbours read neighbours.
+// A convolution (lib/convolution.wgsl). One invocation computes WIDE pixels of one quad or two of filters, straight
+// from memory: no barriers, which is what software adapters and thin groups want. Its pixels lie as far apart as
+// there are invocations to its filters, so that neighbours read neighbours.
 //
 // Weights lie [group][k][filter], filters padded to quads.
 const WORKGROUP = 64u;
 const WIDE = 4u;
+const QUADS = 1u; // of filters: 1 or 2
 
 @group(0) @binding(1) var<storage, read> weights: array<vec4<W>>;
 
@@ -17,8 +18,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let i = flat_index(id, groups);
   let tiles = (pixel_count() + WIDE - 1u) / WIDE;
   let first_pixel = i % tiles;
-  let filter_quad = i / tiles % params.filter_quads;
-  let slice = i / tiles / params.filter_quads; // part · groups + group
+  let rows = (params.filter_quads + QUADS - 1u) / QUADS;
+  let filter_quad = i / tiles % rows * QUADS;
+  let next_quad = min(filter_quad + 1u, params.filter_quads - 1u);
+  let slice = i / tiles / rows; // part · groups + group
   if (slice >= params.parts * params.group_count) { return; }
   let part = slice / params.group_count;
   let group_index = slice % params.group_count;
@@ -29,6 +32,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   var pixels = array<Pixel, WIDE>();
   for (var p = 0u; p < WIDE; p++) { pixels[p] = pixel_at(min(first_pixel + p * tiles, pixel_count() - 1u)); }
   var sums = array<vec4<f32>, WIDE>();
+  var sums_next = array<vec4<f32>, WIDE>();
   var k = part * params.span;
   while (k < k_end) {
     let tap = k / (4u * params.quads);
@@ -42,19 +46,32 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
       inside[p] = met.inside;
     }
     var block = array<vec4<f32>, WIDE>();
+    var block_next = array<vec4<f32>, WIDE>();
     let tap_end = min(tap_first + params.channels, k_end);
     for (; k < tap_end; k++) {
-      let weight = vec4<f32>(weights[(group_index * depth + k) * params.filter_quads + filter_quad]);
+      let row = (group_index * depth + k) * params.filter_quads;
+      let weight = vec4<f32>(weights[row + filter_quad]);
+      var weight_next = vec4<f32>();
+      if (QUADS == 2u) { weight_next = vec4<f32>(weights[row + next_quad]); }
       let channel = (k - tap_first) * plane;
-      for (var p = 0u; p < WIDE; p++) { block[p] += select(0.0, f32(source[at[p] + channel]), inside[p]) * weight; }
+      for (var p = 0u; p < WIDE; p++) {
+        let value = select(0.0, f32(source[at[p] + channel]), inside[p]);
+        block[p] += value * weight;
+        if (QUADS == 2u) { block_next[p] += value * weight_next; }
+      }
     }
-    for (var p = 0u; p < WIDE; p++) { sums[p] += block[p]; }
+    for (var p = 0u; p < WIDE; p++) {
+      sums[p] += block[p];
+      sums_next[p] += block_next[p];
+    }
     k = tap_first + 4u * params.quads;
   }
+  let row = group_index * params.filters + 4u * filter_quad;
+  let count = min(4u * QUADS, params.filters - 4u * filter_quad);
   for (var p = 0u; p < WIDE; p++) {
     if (first_pixel + p * tiles < pixel_count()) {
-      for (var f = 0u; f < min(4u, params.filters - 4u * filter_quad); f++) {
-        store(part, pixels[p], group_index * params.filters + 4u * filter_quad + f, sums[p][f]);
+      for (var f = 0u; f < count; f++) {
+        store(part, pixels[p], row + f, select(sums_next[p][f % 4u], sums[p][f % 4u], f < 4u));
       }
     }
   }

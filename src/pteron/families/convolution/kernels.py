@@ -20,7 +20,7 @@ STEP = 16  # of k, in convolution_tiled
 WORKGROUPS_WANTED = 528  # of convolution_tiled, to fill a large GPU: shallower parts make more of them
 
 # How much an invocation may walk before an adapter ends its loops (Target.loop_max).
-DIRECT_DEPTH_MAX = 8192
+DIRECT_DEPTH_MAX = 6144
 TILED_DEPTH_MAX = 16384
 LANES_DEPTH_MAX = 4096
 DEPTHWISE_TAPS_MAX = 4096
@@ -90,7 +90,7 @@ class Convolution:
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
         """The convolution by the kernel that suits its shape and the device."""
         sizes = self.sizes
-        wide = 4 if target.is_cpu else 1  # pixels of an invocation that works alone
+        wide = 8 if target.is_cpu else 1  # pixels of an invocation that works alone
         strips = -(-sizes.pixels // wide)
         outputs = sizes.pixels * sizes.rows
         layout = row_layout(target, outputs, sizes.terms)
@@ -106,8 +106,9 @@ class Convolution:
             yield self._at_once("convolution_lanes", layout, groups=row_groups(target, layout, outputs))
         elif target.is_cpu or sizes.filters <= FILTERS_THIN:
             parts, span = split(sizes.depth // 4, DIRECT_DEPTH_MAX // 4)
-            threads = parts * sizes.groups * sizes.filter_quads * strips
-            yield from self._in_parts("convolution_direct", {"WIDE": wide}, parts, 4 * span, threads=threads)
+            tile = {"WIDE": wide, "QUADS": 2 if target.is_cpu and sizes.filter_quads > 1 else 1}
+            threads = parts * sizes.groups * -(-sizes.filter_quads // tile["QUADS"]) * strips
+            yield from self._in_parts("convolution_direct", tile, parts, 4 * span, threads=threads)
         else:
             yield from self._tiled(target)
 

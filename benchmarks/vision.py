@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,10 +24,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from vision_models import MODELS
 
 import pteron
 from pteron.gpu import PassTimer, Replay, submit
+
+ROOT = Path(__file__).parents[1]
+sys.path += [str(ROOT / "examples"), str(ROOT / "tests")]
+
+from models.efficientnet import EfficientNet  # noqa: E402
+from networks.vision import MobileNetV3Small, ResNet18  # noqa: E402
+
+MODELS: dict[str, Callable[[], torch.nn.Module]] = {
+    "resnet18": lambda: ResNet18(64, 1000),
+    "mobilenet_v3_small": lambda: MobileNetV3Small(1000),
+    "efficientnet_lite0": EfficientNet,
+}
 
 
 def build(name: str) -> torch.nn.Module:

@@ -21,8 +21,8 @@ from pteron.export.report import host_operators
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
 
-from models.sequences import AudioEncoder, Bert, Tagger  # noqa: E402
-from models.vision import MobileNetV3Small, ResNet18, UNet, VisionTransformer  # noqa: E402
+from networks.sequences import AudioEncoder, Bert, Tagger  # noqa: E402
+from networks.vision import MobileNetV3Small, ResNet18, UNet, VisionTransformer  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.export import Dim  # noqa: E402
 

@@ -9,7 +9,7 @@ Each is the published architecture; `width` and the image make it small enough f
 import torch
 from torch import Tensor, nn
 
-from models.layers import Encoder
+from networks.layers import Encoder
 
 
 class BasicBlock(nn.Module):
@@ -83,7 +83,7 @@ class InvertedResidual(nn.Module):
             activation(),
         ]
         if excite:
-            layers.append(Excite(expanded, max(8, expanded // 4)))
+            layers.append(Excite(expanded, max(8, (expanded // 4 + 4) // 8 * 8)))
         layers += [nn.Conv2d(expanded, channels, 1, bias=False), nn.BatchNorm2d(channels)]
         self.body = nn.Sequential(*layers)
         self.is_residual = stride == 1 and channels_in == channels

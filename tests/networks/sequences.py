@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from models.layers import Attention, Encoder
+from networks.layers import Attention, Encoder
 
 
 class AudioEncoder(nn.Module):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from pathlib import Path
+
+from operator_table import read_table
 
 import pteron
 from conformance.cache import ROOT, read_results, results_of
 from conformance.left import cause_left
 from conformance.record import FAILURES, Result
 from conformance.suites import SUITES
+from pteron.families.elided.operators import ELIDED
 from pteron.passes import is_available
 
 PAGE = ROOT / "docs" / "operators.md"
@@ -78,7 +79,7 @@ def _totals(results: ResultsBySuite) -> Iterator[str]:
 
 def _operators(results: ResultsBySuite) -> Iterator[str]:
     operators = measure(results)
-    facts = _facts()
+    facts = read_table()
     yield "## Each operator"
     yield ""
     yield "Tested types: those of programs that passed. Exported types: those the exporter may give it."
@@ -89,16 +90,14 @@ def _operators(results: ResultsBySuite) -> Iterator[str]:
     yield "| operator | Pteron | tested types | exported types | live shapes | conformance | C++ WebGPU |"
     yield "|---|---|---|---|---|--:|---|"
     for name, fact in facts.items():
-        if not fact["never_reached"]:
+        if name not in ELIDED:
             yield _row(name, operators.get(name, Operator()), fact)
     for name in sorted(operators.keys() - facts.keys()):
-        yield _row(name, operators[name], {"is_resizable": "yes", "cpp_webgpu": "no", "element_types": ""})
+        yield _row(name, operators[name], {"resizable": "yes", "cpp_webgpu": "no", "inputs": ""})
     yield ""
     yield "These are in the exporter's registry, but never in a program:"
     yield ""
-    yield from (
-        f"- `{name}`: {fact['never_reached']}" for name, fact in facts.items() if fact["never_reached"]
-    )
+    yield from (f"- `{name}`: {reason}" for name, reason in ELIDED.items())
     yield ""
 
 
@@ -107,12 +106,13 @@ def _row(name: str, operator: Operator, fact: Mapping[str, str]) -> str:
     if is_live:
         live = f"yes, {operator.live_shapes}"
     else:
-        live = "in no suite" if fact["is_resizable"] == "yes" else "never exported"
+        live = "in no suite" if fact["resizable"] == "yes" else "never exported"
     conformance = f"{operator.passed}/{operator.met}" if operator.met else "in no suite"
     types = " ".join(sorted(operator.element_types)) or "none"
     available = "yes" if is_available(name) else "**no**"
     cpp = {"live": "yes", "fixed": "fixed shapes"}.get(fact["cpp_webgpu"], fact["cpp_webgpu"])
-    return f"| `{name}` | {available} | {types} | {fact['element_types']} | {live} | {conformance} | {cpp} |"
+    exported = fact["inputs"].replace("/", " ")
+    return f"| `{name}` | {available} | {types} | {exported} | {live} | {conformance} | {cpp} |"
 
 
 def measure(results: ResultsBySuite) -> dict[str, Operator]:
@@ -154,8 +154,3 @@ def _left(results: ResultsBySuite) -> Iterator[str]:
 def _plain(text: str) -> str:
     """Text that Markdown shows as it is."""
     return "".join(f"\\{letter}" if letter in "<>_*|[]" else letter for letter in text)
-
-
-def _facts() -> dict[str, dict[str, str]]:
-    with Path(__file__).with_name("operators.csv").open(newline="") as file:
-        return {row["operator"]: row for row in csv.DictReader(file)}

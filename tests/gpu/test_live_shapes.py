@@ -1,15 +1,9 @@
-"""Every operator that exporters mark resizable, at three live shapes below its maximum, in every type.
-
-tests/fixtures/operators.csv lists the operators that exporters know, the element types that their inputs (one
-entry each, or one for all) and outputs may have, and whether their shapes may be live.
-"""
+"""Every operator that exporters mark resizable, at three live shapes below its maximum, in every type."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +12,7 @@ from arguments import Symbol, TensorArgument, leaves
 from check import check_op
 from live_case import Case
 from live_cases import CASES
+from operator_table import read_table
 from test_scalars import open_session
 
 from pteron import Device
@@ -27,8 +22,7 @@ from pteron.ops import OPERATORS
 from pteron.runtime.session import Wanted
 from pteron.runtime.tensors import HostResult
 
-TABLE = Path(__file__).parents[1] / "fixtures" / "operators.csv"
-ROWS = {row["name"]: row for row in csv.DictReader(TABLE.read_text().splitlines())}
+ROWS = read_table()
 RESIZABLE = [name for name, row in ROWS.items() if row["resizable"] == "yes" and name in OPERATORS]
 NUMBERS: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b,

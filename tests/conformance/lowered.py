@@ -7,15 +7,12 @@ from typing import Any
 
 import torch
 import torch._export.utils as torch_export
-from executorch.backends.vulkan.patterns import fusable_patterns
 from torch.utils._pytree import tree_leaves
 
 from conformance.record import Array
+from pteron.export.lowering import remember_patterns
 
-# Every lowering exports the patterns that it looks for anew, twice, which takes most of its time.
-for _entry in fusable_patterns.values():
-    if _entry.get_graphs_fn is not None:
-        _entry.get_graphs_fn = cache(_entry.get_graphs_fn)
+remember_patterns()
 
 # Every decomposition looks all operators up many times over, lest one was registered since. None is.
 torch_export._materialize_cpp_cia_ops = cache(torch_export._materialize_cpp_cia_ops)

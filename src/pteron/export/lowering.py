@@ -36,7 +36,7 @@ def lower(exported: ExportedProgram, options: Options) -> bytes:
     with EXPORTING, _quiet():
         from executorch.exir import to_edge_transform_and_lower
 
-        _remember_patterns()
+        remember_patterns()
         chosen = {"force_fp16": options.force_fp16}
         if exported.range_constraints:
             chosen["require_dynamic_shapes"] = True
@@ -80,7 +80,7 @@ def _quiet() -> Iterator[None]:
         logging.root.setLevel(level)
 
 
-def _remember_patterns() -> None:
+def remember_patterns() -> None:
     """Let ExecuTorch export the patterns that it fuses once in a process: they take longer than most models,
     and are made twice at each lowering."""
     from executorch.backends.vulkan.patterns import fusable_patterns

@@ -19,7 +19,7 @@ from models.efficientnet import IMAGE, trained
 from PIL import Image
 
 import pteron
-from pteron.llm.carrier import Carrier, carried
+from pteron.carrier import Carrier, carried
 
 PHOTOGRAPHS = Carrier(
     "scikit-learn",

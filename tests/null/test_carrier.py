@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pteron import carrier as carriers
+from pteron.carrier import Carrier, carried, unpack
 from pteron.errors import PteronError
-from pteron.llm import carrier as carriers
-from pteron.llm.carrier import Carrier, carried, unpack
 
 WEIGHTS = b"weights"
 SHA256 = hashlib.sha256(WEIGHTS).hexdigest()

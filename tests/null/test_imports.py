@@ -15,7 +15,7 @@ import pteron
 
 ROOT = Path(pteron.__file__).parent
 STAGES = (
-    {"errors", "dtypes", "extras"},
+    {"errors", "dtypes", "extras", "folders", "carrier"},
     {"format"},
     {"graph"},
     {"wgsl"},

@@ -1,6 +1,6 @@
 """Lowered programs on disk, found by what they were made from.
 
-The folder is `compiled` in ~/.cache/pteron, or where PTERON_CACHE points. An entry is one file,
+The folder is `compiled` in the one for all caches (`pteron.folders`). An entry is one file,
 KEY-CHECKSUM.pte: the key says what it was made from, the checksum what it must contain, so a damaged entry is
 noticed and made anew. Beyond BYTES_MAX those go that were not used for longest.
 """
@@ -13,13 +13,10 @@ import os
 import tempfile
 from pathlib import Path
 
+from pteron.folders import cache_folder
+
 BYTES_MAX = 8_000_000_000
 _DIGITS = 32  # of a checksum, in an entry's name
-
-
-def cache_folder() -> Path:
-    """Where Pteron keeps what it would have to make or fetch again."""
-    return Path(os.environ.get("PTERON_CACHE") or Path.home() / ".cache" / "pteron")
 
 
 def programs_folder() -> Path:

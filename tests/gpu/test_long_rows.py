@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from arguments import Argument, Symbol, tensor, weight
 from check import check_op
-from test_norm import GROUP, LAYER, RMS, _rms_norm
+from test_norm import GROUP, LAYER, RMS, rms_norm
 from test_quantized import DYNAMIC, dynamic, linear, packed, scales
 from test_quantized import LINEAR as LINEAR_Q4
 from test_quantized_qparams import AFFINE as QPARAMS
@@ -97,7 +97,7 @@ def test_group_norm(target: Target) -> None:
 
 def test_rms_norm(target: Target) -> None:
     for size in (100_003, (1 << 20) + 7):
-        check_op(RMS, tensor(2, size), weight(size), 1e-5, oracle=_rms_norm, target=target)
+        check_op(RMS, tensor(2, size), weight(size), 1e-5, oracle=rms_norm, target=target)
 
 
 def test_choose_qparams(target: Target) -> None:

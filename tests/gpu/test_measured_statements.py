@@ -16,7 +16,8 @@ from check import check_op
 from instrument import instrument
 from kernel_files import FILES, kernel
 from measure import Measuring
-from measured_cases import CALLS, CASES, LIVE, MODELS, SAMPLERS, Case
+from measured_case import LIVE, Case
+from measured_cases import CALLS, CASES, MODELS, SAMPLERS
 
 from pteron import Device
 from pteron.dtypes import DType

@@ -20,12 +20,12 @@ def _turn_neighbours(x: Any, cosines: Any, sines: Any) -> Any:
     return torch.stack((u * cosines - v * sines, u * sines + v * cosines), -1).flatten(-2)
 
 
-def _rope(xq: Any, xk: Any, cosines: Any, sines: Any) -> tuple[Any, Any]:
+def rope(xq: Any, xk: Any, cosines: Any, sines: Any) -> tuple[Any, Any]:
     cosines, sines = cosines[:, None], sines[:, None]
     return _turn_neighbours(xq, cosines, sines), _turn_neighbours(xk, cosines, sines)
 
 
-def _rope_hf(xq: Any, xk: Any, cosines: Any, sines: Any, start: int) -> tuple[Any, Any]:
+def rope_hf(xq: Any, xk: Any, cosines: Any, sines: Any, start: int) -> tuple[Any, Any]:
     def turn(x: Any) -> Any:
         rotary = cosines.shape[1]
         rows = slice(start, start + x.shape[1])
@@ -37,7 +37,7 @@ def _rope_hf(xq: Any, xk: Any, cosines: Any, sines: Any, start: int) -> tuple[An
     return turn(xq), turn(xk)
 
 
-def _rope_interleaved(x: Any, table: Any) -> Any:
+def rope_interleaved(x: Any, table: Any) -> Any:
     return _turn_neighbours(x, table[..., 0::2], table[..., 1::2])
 
 
@@ -51,7 +51,7 @@ def test_rope(width: int, heads: int, key_heads: int, dtype: str) -> None:
         tensor(2, "S", heads, width),
         tensor(2, "S", key_heads, width),
         *tables,
-        oracle=_rope,
+        oracle=rope,
         dtype=dtype,
     )
 
@@ -64,21 +64,21 @@ POSITIONS = {"S": (5, 1, 1, 7, 3), "p": (0, 5, 6, 16, 1)}
 def test_rope_hf(width: int, rotary: int, dtype: str) -> None:
     tables = (weight(23, rotary, low=-1, high=1), weight(23, rotary, low=-1, high=1))
     arguments = (tensor(2, "S", 4, width), tensor(2, "S", 2, width), *tables, Symbol("p"))
-    check_op(ROPE_HF, *arguments, oracle=_rope_hf, live=POSITIONS, dtype=dtype)
+    check_op(ROPE_HF, *arguments, oracle=rope_hf, live=POSITIONS, dtype=dtype)
 
 
 def test_a_moving_start_takes_no_new_plan() -> None:
     tables = (weight(23, 6), weight(23, 6))
     live = {"S": (1,), "p": (0, 1, 2, 22, 7)}
     arguments = (tensor(1, "S", 2, 6), tensor(1, "S", 1, 6), *tables, Symbol("p"))
-    check_op(ROPE_HF, *arguments, oracle=_rope_hf, live=live, plans=0)
+    check_op(ROPE_HF, *arguments, oracle=rope_hf, live=live, plans=0)
 
 
 @floats
 @pytest.mark.parametrize("shape", [("S", 6), (2, "S", 8), (2, 3, "S", 4)])
 def test_rope_interleaved(shape: tuple[int | str, ...], dtype: str) -> None:
     table = tensor(*shape[-2:], low=-1, high=1)
-    check_op(ROPE_INTERLEAVED, tensor(*shape), table, oracle=_rope_interleaved, dtype=dtype)
+    check_op(ROPE_INTERLEAVED, tensor(*shape), table, oracle=rope_interleaved, dtype=dtype)
 
 
 def test_refusals() -> None:

@@ -11,7 +11,8 @@ import pytest
 from arguments import tensor
 from check import check_op
 from kernel_files import FILES, kernel
-from measured_cases import CASES, Case
+from measured_case import Case
+from measured_cases import CASES
 
 from pteron import Device
 from pteron.ops import Target

@@ -1,0 +1,76 @@
+"""Measured cases of operators that quantise, dequantise, or compute with quantised weights or activations."""
+
+from __future__ import annotations
+
+from arguments import tensor, weight
+from measured_case import Case, case
+from test_quantized import EMBEDDING_4BIT, embedding_4bit, packed, scales
+from test_quantized import LINEAR as LINEAR_Q4
+from test_quantized import linear as linear_q4
+from test_quantized_affine import DECOMPOSED, eager
+from test_quantized_conv import CONV, DEPTHWISE, FULL, depthwise, regular
+from test_quantized_q8 import ADD, LINEAR, add, bias_of, factors, linear
+from test_quantized_weights import INT8, bytes_of, int8, scales_of
+
+SCALES, ZEROS = weight(3, low=0.01, high=0.1), weight(3, dtype="i32", low=0, high=9)
+PLANES = tensor(2, 5, "S", 7, **FULL)
+WINDOW = ([3, 3], [2, 1], [1, 1], [1, 2])
+CONVOLVED, CONVOLVED_ORACLE = regular(PLANES, (5, 67), WINDOW)
+EACH, EACH_ORACLE = depthwise(PLANES, 5, WINDOW)
+ROW = (tensor("S", 101, **FULL), 0.02, 5, *factors(13, 101), 0.05, -3, bias_of(13), "none")
+
+
+def product_q4(rows: tuple[int, ...], kernels: str, on: str, depth: int = 100, columns: int = 67) -> Case:
+    weights = weight(values=packed(columns, depth), dtype="u8"), scales(depth, 32, columns)
+    x, bias = tensor("M", depth, low=-1, high=1), weight(-(-columns // 4) * 4)
+    return case(
+        LINEAR_Q4, x, *weights, 32, bias, kernels=kernels, on=(on,), oracle=linear_q4, live={"M": rows}
+    )
+
+
+QUANTIZED_CASES = [
+    case(
+        ADD,
+        *(tensor("S", 5, **FULL), tensor(5, **FULL), 1, 0, 2, 3, 4, 5, 1),
+        oracle=add,
+        out="i8",
+        kernels="q8_elements",
+    ),
+    case(CONV, *CONVOLVED, oracle=CONVOLVED_ORACLE, out="i8", kernels="q8_pack q8_thread", on=("software",)),
+    case(CONV, *CONVOLVED, oracle=CONVOLVED_ORACLE, out="i8", kernels="q8_pack q8_tiled", on=("hardware",)),
+    case(LINEAR, *ROW, oracle=linear, live={"S": (3, 1)}, out="i8", kernels="q8_matvec", on=("hardware",)),
+    case(DEPTHWISE, *EACH, oracle=EACH_ORACLE, out="i8", kernels="q8_depthwise"),
+    case(
+        f"{DECOMPOSED}quantize_per_channel.default",
+        *(tensor("S", 3, 5), SCALES, ZEROS, 1, -128, 127, "i8"),
+        oracle=eager("quantize_per_channel"),
+        out="i8",
+        kernels="affine reciprocals",
+    ),
+    *[
+        case(
+            INT8,
+            *(tensor("M", 101), bytes_of(67, 101), scales_of(67)),
+            oracle=int8,
+            live={"M": rows},
+            kernels=f"q4_pad {kernel}",
+            on=(kind,),
+        )
+        for rows, kernel, kind in (
+            ((33, 1, 5), "q4_thread", "software"),
+            ((3, 1), "q4_matvec", "hardware"),
+            ((67, 33), "q4_tiled", "hardware"),
+        )
+    ],
+    case(
+        EMBEDDING_4BIT,
+        *(weight(11, 7, dtype="u8", low=0, high=255), weight(11, 2), None, -8, 7),
+        *(tensor("S", dtype="i64", low=0, high=10), None),
+        oracle=embedding_4bit,
+        kernels="embedding_4bit",
+    ),
+    product_q4((67, 1, 33), "q4_thread", "software"),
+    product_q4((3, 1, 2), "q4_matvec", "hardware", 324),
+    product_q4((67, 33), "q4_tiled", "hardware"),
+    product_q4((3, 1), "q4_thread q4_merge", "software", 80_000, 5),
+]

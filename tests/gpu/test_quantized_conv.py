@@ -228,6 +228,6 @@ def test_refusals() -> None:
     refuse(x, weight(2, 3, 4, **FULL), plain, 4, "depthwise weights must be \\[3, 3, channels\\]", DEPTHWISE)
     refuse(x, weight(4, 9, **FULL), plain, 4, "4 groups must divide|depthwise weights", DEPTHWISE)
     much = ([3, 3], [1, 1], [1, 1], [2, 2], [1, 1])
-    refuse(x, weights, much, 1, "output_padding \\[2, 2\\] must be smaller", TRANSPOSED)
+    refuse(x, weights, much, 1, "output_padding \\[2, 2\\] must be below", TRANSPOSED)
     nothing = ([1, 1], [1, 1], [9, 9], [0, 0], [1, 1])
-    refuse(x, weights, nothing, 1, "leaves no output", TRANSPOSED)
+    refuse(x, weights, nothing, 1, "leaves nothing of a plane", TRANSPOSED)

@@ -48,3 +48,28 @@ def test_what_is_no_window(
 def test_a_window_that_does_not_fit() -> None:
     with pytest.raises(RequirementError, match=r"does not fit a plane of \[2, 9\]"):
         Window.of([5]).places((2, 9))
+
+
+def test_windows_laid_down_around_elements() -> None:
+    for plane, size, stride, padding, dilation in itertools.product(
+        (1, 4, 7), (1, 3), (1, 2, 3), (0, 1), (1, 2)
+    ):
+        for more in range(max(stride, dilation)):
+            window = Window.of([size], [stride], [padding], [dilation])
+            if (plane - 1) * stride - 2 * padding + window.reach[0] + more < 1:
+                continue
+            spread = torch.nn.functional.conv_transpose2d(
+                *(torch.zeros(1, 1, plane, plane + 1), torch.zeros(1, 1, size, size), None),
+                *(stride, padding, more, 1, dilation),
+            )
+            assert window.spread((plane, plane + 1), [more]) == tuple(spread.shape[2:])
+
+
+def test_output_padding_is_below_the_step_along_its_own_dim() -> None:
+    window = Window.of([3, 3], [1, 3])
+    assert window.spread((4, 4), [0, 2]) == (6, 14)
+    for more in ([1, 0], [0, 3], [-1, 0]):
+        with pytest.raises(RequirementError, match="must be below the stride or the dilation"):
+            window.spread((4, 4), more)
+    with pytest.raises(RequirementError, match=r"leaves nothing of a plane of \[1, 1\]"):
+        Window.of([1], [1], [1]).spread((1, 1), [0])

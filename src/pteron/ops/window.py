@@ -56,6 +56,22 @@ class Window:
         require(min(height, width) >= 0, f"{self} does not fit a plane of {list(plane)}")
         return height, width
 
+    def spread(self, plane: Sequence[int], output_padding: Sequence[int]) -> Pair:
+        """The plane that windows cover which are laid down around the elements of another, as transposed
+        convolutions do; `output_padding` is added at its ends."""
+        more = _pair("output_padding", output_padding)
+        steps = zip(more, self.stride, self.dilation, strict=True)
+        fits = all(0 <= extra < max(stride, dilation) for extra, stride, dilation in steps)
+        require(fits, f"output_padding {list(more)} must be below the stride or the dilation, {self}")
+        height, width = (
+            (size - 1) * stride - 2 * padding + reach + extra
+            for size, stride, padding, reach, extra in zip(
+                plane, self.stride, self.padding, self.reach, more, strict=True
+            )
+        )
+        require(min(height, width) >= 0, f"{self} leaves nothing of a plane of {list(plane)}")
+        return height, width
+
     @property
     def parameters(self) -> dict[str, int]:
         """The window as members of a kernel's Params."""

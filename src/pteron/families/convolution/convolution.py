@@ -17,20 +17,8 @@ _ARGUMENTS = (
 )
 
 
-def _shape(
-    x: Operand,
-    weight: Operand,
-    bias: Operand | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    *_: object,
-) -> Shape:
-    sizes = geometry(x, weight, stride, padding, dilation, transposed, output_padding, int(groups))
-    return out_shape(sizes, x.rank)
+def _shape(x: Operand, weight: Operand, bias: Operand | None, *rest: Any) -> Shape:
+    return out_shape(geometry(x, weight, *rest[:6]), x.rank)
 
 
 _ACTIVATIONS = {
@@ -70,7 +58,7 @@ def finished_convolution(
     target: Target,
 ) -> Iterator[Dispatch]:
     """A convolution and what follows it: an addend, bounds, an activation."""
-    sizes = geometry(x, weight, stride, padding, dilation, transposed, output_padding, int(groups))
+    sizes = geometry(x, weight, stride, padding, dilation, transposed, output_padding, groups)
     fits = bias is None or bias.numel == sizes.rows
     require(fits, f"bias must have one value for each of the {sizes.rows} channels", weight, bias)
     low = -math.inf if output_min is None else float(output_min)

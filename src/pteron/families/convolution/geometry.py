@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pteron.graph import Shape
-from pteron.ops import Operand, require
+from pteron.ops import AnyInt, Operand, require
 from pteron.ops.window import Pair, Window
 
 
@@ -86,9 +86,10 @@ def geometry(
     dilation: Sequence[int],
     transposed: bool,
     output_padding: Sequence[int],
-    groups: int,
+    groups: AnyInt,
 ) -> Geometry:
     """The sizes by the operator's arguments, which must agree."""
+    groups = int(groups)
     flat = x.rank == 3
     require(x.rank in (3, 4), "a convolution takes an input [n, c, w] or [n, c, h, w]", x, weight)
     require(weight.rank == x.rank, "input and weight must have the same rank", x, weight)
@@ -101,7 +102,7 @@ def geometry(
         _lift(padding, 0, flat),
         _lift(dilation, 1, flat),
     )
-    height, width = _lift(x.shape[2:], 1, flat)
+    height, width = plane = _lift(x.shape[2:], 1, flat)
     extra = _lift(output_padding, 0, flat)
     return Geometry(
         window,
@@ -111,7 +112,7 @@ def geometry(
         channels=x.shape[1] // groups,
         filters=weight.shape[1] if transposed else weight.shape[0] // groups,
         plane=(height, width),
-        out_plane=_spread(window, (height, width), extra) if transposed else window.places((height, width)),
+        out_plane=window.spread(plane, extra) if transposed else window.places(plane),
     )
 
 
@@ -123,18 +124,3 @@ def out_shape(sizes: Geometry, rank: int) -> Shape:
 def _lift(numbers: Sequence[int], neutral: int, flat: bool) -> tuple[int, ...]:
     """Numbers of a convolution over one dim as those of one over planes."""
     return (neutral, *numbers) if flat else tuple(numbers)
-
-
-def _spread(window: Window, plane: Pair, extra: Sequence[int]) -> Pair:
-    """The output of a transposed convolution, whose windows are laid down around the input's elements."""
-    height, width = (
-        (size - 1) * stride - 2 * padding + reach + int(more)
-        for size, stride, padding, reach, more in zip(
-            plane, window.stride, window.padding, window.reach, (extra[0], extra[-1]), strict=True
-        )
-    )
-    steps = zip(extra, window.stride, window.dilation, strict=False)
-    fits = all(0 <= more < max(stride, dilation) for more, stride, dilation in steps)
-    require(fits, f"output_padding {list(extra)} must be below the stride or the dilation")
-    require(min(height, width) >= 0, f"{window} leaves nothing of a plane of {list(plane)}")
-    return height, width

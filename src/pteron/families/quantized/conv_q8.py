@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pteron.families.quantized.affine import reciprocal
 from pteron.families.quantized.elements_q8 import require_int8
-from pteron.families.quantized.planes import Epilogue, Planes, activation_of
+from pteron.families.quantized.planes import Planes, to_int8
 from pteron.families.quantized.product_q8 import TRANSPOSED, product
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Target, define, op, require
-from pteron.ops.window import Pair, Window
+from pteron.ops.window import Window
 
 Ints = Sequence[AnyInt]
 
@@ -23,20 +22,25 @@ _AFTER = "dilation:ints groups:int activation:str -> out"
 SIGNATURE = _BEFORE + _AFTER
 
 
-def planes_of(x: Operand, channels: int, window: Window, groups: int, size: Pair | None = None) -> Planes:
-    """The sizes of a convolution of x, with one or several images."""
+def planes_of(
+    x: Operand, channels: int, window: Window, groups: AnyInt, output_padding: Ints | None = None
+) -> Planes:
+    """The sizes of a convolution of x, with one or several images; transposed, where there is an
+    `output_padding`."""
+    groups = int(groups)
     fits = x.rank in (3, 4) and min(x.shape[-2:]) > 0
     require(fits, "x must be [image, channel, height, width], or one image, with places", x)
     fits = groups > 0 and x.shape[-3] % groups == 0 and channels % groups == 0
     require(fits, f"{groups} groups must divide the channels of x and of the output, {channels}", x)
     plane = x.shape[-2], x.shape[-1]
+    more = None if output_padding is None else [int(size) for size in output_padding]
     return Planes(
         images=x.shape[0] if x.rank == 4 else 1,
         groups=groups,
         channels_in=x.shape[-3] // groups,
         channels=channels // groups,
         size_in=plane,
-        size=size or window.places(plane),
+        size=window.places(plane) if more is None else window.spread(plane, more),
         window=window,
     )
 
@@ -58,7 +62,7 @@ def _conv2d_shape(
     *_, kernel_size, stride, padding, dilation, groups, _ = rest
     window = window_of(kernel_size, stride, padding, dilation)
     require(weights.rank == 2, "weights must be [channel, tap · channel of a group]", weights)
-    return shape_of(x, planes_of(x, weights.shape[0], window, int(groups)))
+    return shape_of(x, planes_of(x, weights.shape[0], window, groups))
 
 
 def q8ta_conv2d(
@@ -83,10 +87,10 @@ def q8ta_conv2d(
 ) -> Iterator[Dispatch]:
     """Weights are [channel, tap · channel of a group], rows padded at their end."""
     require_int8(x, out)
-    planes = planes_of(x, weights.shape[0], window_of(kernel_size, stride, padding, dilation), int(groups))
-    epilogue = Epilogue(
-        *(weight_scales, bias, input_scale, int(input_zero_point)),
-        *(reciprocal(output_scale), int(output_zero_point), activation_of(activation)),
+    planes = planes_of(x, weights.shape[0], window_of(kernel_size, stride, padding, dilation), groups)
+    epilogue = to_int8(
+        *(weight_scales, bias, input_scale, input_zero_point),
+        *(output_scale, output_zero_point, activation),
     )
     yield from product(x, weights, weight_sums, planes, epilogue, out, target)
 
@@ -99,29 +103,13 @@ for _name in ("et_vk.q8ta_conv2d.default", "et_vk.q8ta_conv2d_pw.default"):
 # Transposed -------------------------------------------------------------------------------------
 
 
-def _transposed_planes(
-    x: Operand, weights: Operand, window: Window, output_padding: Ints, groups: AnyInt
-) -> Planes:
-    more = [int(size) for size in output_padding]
-    fits = len(more) in (1, 2) and min(more) >= 0 and max(more) < max(window.stride + window.dilation)
-    require(fits, f"output_padding {more} must be smaller than stride or dilation, and not negative")
-    height, width = (
-        (size - 1) * stride - 2 * padding + reach + extra
-        for size, stride, padding, reach, extra in zip(
-            x.shape[-2:], window.stride, window.padding, window.reach, (more[0], more[-1]), strict=True
-        )
-    )
-    require(min(height, width) >= 0, f"{window} leaves no output", x)
-    return planes_of(x, weights.shape[0], window, int(groups), (height, width))
-
-
 def _transposed_shape(
     x: Operand, input_scale: float, input_zero_point: AnyInt, weights: Operand, *rest: Any
 ) -> Shape:
     *_, kernel_size, stride, padding, output_padding, dilation, groups, _ = rest
     window = window_of(kernel_size, stride, padding, dilation)
     require(weights.rank == 2, "weights must be [channel, tap · channel of a group]", weights)
-    return shape_of(x, _transposed_planes(x, weights, window, output_padding, groups))
+    return shape_of(x, planes_of(x, weights.shape[0], window, groups, output_padding))
 
 
 @op(
@@ -154,9 +142,9 @@ def q8ta_conv2d_transposed(
     weights that holds the output channels of one group."""
     require_int8(x, out)
     window = window_of(kernel_size, stride, padding, dilation)
-    planes = _transposed_planes(x, weights, window, output_padding, groups)
-    epilogue = Epilogue(
-        *(weight_scales, bias, input_scale, int(input_zero_point)),
-        *(reciprocal(output_scale), int(output_zero_point), activation_of(activation) | TRANSPOSED),
+    planes = planes_of(x, weights.shape[0], window, groups, output_padding)
+    epilogue = to_int8(
+        *(weight_scales, bias, input_scale, input_zero_point),
+        *(output_scale, output_zero_point, activation, TRANSPOSED),
     )
     yield from product(x, weights, weight_sums, planes, epilogue, out, target, planes.channels)

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from pteron.dtypes import DType, Storage
-from pteron.families.quantized.affine import reciprocal
 from pteron.families.quantized.conv_q8 import SIGNATURE, Ints, planes_of, shape_of, window_of
 from pteron.families.quantized.elements_q8 import require_int8
-from pteron.families.quantized.planes import Epilogue, activation_of
+from pteron.families.quantized.planes import to_int8
 from pteron.families.quantized.product_q8 import DEPTH_MAX, pack
 from pteron.graph import Shape
 from pteron.graph.values import numel
@@ -28,7 +27,7 @@ def _depthwise_shape(
 ) -> Shape:
     *_, kernel_size, stride, padding, dilation, groups, _ = rest
     window = window_of(kernel_size, stride, padding, dilation)
-    planes = planes_of(x, numel(weights.shape[2:]), window, int(groups))
+    planes = planes_of(x, numel(weights.shape[2:]), window, groups)
     fits = (
         weights.rank == 3 and weights.shape[:2] == window.size and planes.channels_in == planes.channels == 1
     )
@@ -58,12 +57,12 @@ def q8ta_conv2d_dw(
 ) -> Iterator[Dispatch]:
     """Weights are [height, width, channel]."""
     require_int8(x, out)
-    planes = planes_of(x, weights.shape[-1], window_of(kernel_size, stride, padding, dilation), int(groups))
+    planes = planes_of(x, weights.shape[-1], window_of(kernel_size, stride, padding, dilation), groups)
     require(weights.dtype is DType.I8, "weights must be i8", weights)
     require(planes.taps <= DEPTH_MAX, f"sums over {planes.taps} products of int8 do not fit into 32 bits")
-    epilogue = Epilogue(
-        *(weight_scales, bias, input_scale, int(input_zero_point)),
-        *(reciprocal(output_scale), int(output_zero_point), activation_of(activation)),
+    epilogue = to_int8(
+        *(weight_scales, bias, input_scale, input_zero_point),
+        *(output_scale, output_zero_point, activation),
     )
     epilogue.check(planes.groups, planes.groups)
     if out.numel == 0:

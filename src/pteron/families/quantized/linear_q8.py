@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pteron.families.quantized.affine import reciprocal
 from pteron.families.quantized.elements_q8 import require_int8
-from pteron.families.quantized.planes import Epilogue, Planes, activation_of
+from pteron.families.quantized.planes import Epilogue, Planes, to_int8
 from pteron.families.quantized.product_q8 import product
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Target, define, op, require
@@ -48,9 +48,9 @@ def q8ta_linear(
 ) -> Iterator[Dispatch]:
     """int8 to int8."""
     require_int8(x, out)
-    epilogue = Epilogue(
-        *(weight_scales, bias, input_scale, int(input_zero_point)),
-        *(reciprocal(output_scale), int(output_zero_point), activation_of(activation)),
+    epilogue = to_int8(
+        *(weight_scales, bias, input_scale, input_zero_point),
+        *(output_scale, output_zero_point, activation),
     )
     yield from product(x, weights, weight_sums, _planes(x, weights, out), epilogue, out, target)
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from pteron.dtypes import Storage
-from pteron.ops import Operand, Scratch, require
+from pteron.families.quantized.affine import reciprocal
+from pteron.ops import AnyInt, Operand, Scratch, require
 from pteron.ops.window import Pair, Window
 
 ACTIVATIONS: dict[str, dict[str, str]] = {"none": {}, "relu": {"activation": "max(value, 0.0)"}}
-
-
-def activation_of(name: str) -> dict[str, str]:
-    """The declarations of an activation after the product."""
-    require(name in ACTIVATIONS, f"activation {name!r} must be one of {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +37,23 @@ class Epilogue:
             f"bias must have {channels} values, one per channel",
             self.bias,
         )
+
+
+def to_int8(
+    weight_scales: Operand,
+    bias: Operand | None,
+    x_scale: float,
+    x_zero: AnyInt,
+    out_scale: float,
+    out_zero: AnyInt,
+    activation: str,
+    declarations: Mapping[str, str] = MappingProxyType({}),
+) -> Epilogue:
+    """Outputs quantised to int8, after an activation; further declarations are the kernel's."""
+    known = ", ".join(ACTIVATIONS)
+    require(activation in ACTIVATIONS, f"activation {activation!r} must be one of {known}")
+    after = {**ACTIVATIONS[activation], **declarations}
+    return Epilogue(weight_scales, bias, x_scale, int(x_zero), reciprocal(out_scale), int(out_zero), after)
 
 
 @dataclass(frozen=True, slots=True)

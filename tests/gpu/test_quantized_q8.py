@@ -72,8 +72,7 @@ def test_elements_refuse() -> None:
         refuse_op(ADD, *wrong, 1, 0, 1, 0, 1, 0, 1, match="all tensors must be i8", dtype="i8", out=shape)
     refuse_op(ADD, x, x, 1, 0, 1, 0, 0, 0, 1, match="scale 0.0 must be", dtype="i8", out=shape)
     refuse_op(RELU, floats, 1, 0, 1, 0, match="all tensors must be i8", dtype="i8", out=shape)
-    for factor in (3, 0, -2):
-        match = f"square of upscale_factor {factor}"
+    for factor, match in ((3, "channels must be a multiple of 9"), (0, "upscale_factor 0 must be positive")):
         refuse_op(SHUFFLE, x, 1, 0, 1, 0, factor, match=match, dtype="i8", out=[(1, 6, 6)])
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from pteron.dtypes import DType
 from pteron.families.quantized.affine import reciprocal
+from pteron.families.resample.shuffle import shuffled_shape, shuffled_walk
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, op, require, same_shape
 from pteron.ops.shapes import broadcast, broadcast_strides, collapse
@@ -105,11 +106,7 @@ def q8ta_relu(
 def _shuffled_shape(
     x: Operand, scale: float, zero: AnyInt, inverse: float, out_zero: AnyInt, upscale_factor: AnyInt
 ) -> Shape:
-    factor = int(upscale_factor)
-    fits = factor > 0 and x.rank >= 3 and x.shape[-3] % (factor * factor) == 0
-    require(fits, f"channels must be a multiple of the square of upscale_factor {factor}", x)
-    *batch, channels, height, width = x.shape
-    return (*batch, channels // (factor * factor), height * factor, width * factor)
+    return shuffled_shape(x, upscale_factor)
 
 
 @op(
@@ -128,14 +125,9 @@ def q8ta_pixel_shuffle(
     out: Operand,
 ) -> Iterator[Dispatch]:
     require_int8(x, out)
-    factor = int(upscale_factor)
-    channels, height, width = x.shape[-3:]
-    plane, kept = height * width, channels // (factor * factor)
-    images = x.numel // (channels * plane) if x.numel else 0
-    # An output's row and column are each a place of the input and one of `factor` channels of it.
-    sizes = (images, kept, height, factor, width, factor)
-    strides = (channels * plane, factor * factor * plane, width, factor * plane, 1, plane)
+    sizes, strides = shuffled_walk(x, out, upscale_factor)
     combine = {"combine": "first", "b_value": "0.0"}
     scales: dict[str, Any] = {"a_scale": input_scale, "a_zero": float(input_zero_point)}
     inverse = reciprocal(reciprocal(output_inv_scale))
-    yield from _elements(*(x, out, (sizes, strides, (0,) * 6), combine, inverse, output_zero_point), **scales)
+    walk = sizes, strides, (0,) * len(sizes)
+    yield from _elements(x, out, walk, combine, inverse, output_zero_point, **scales)

@@ -1,8 +1,8 @@
 """Numbers to quantised ones and back: q = clamp(round(x / scale) + zero_point), x = (q - zero_point) · scale.
 
-The order of operations
-is PyTorch's, so that a quantised number is PyTorch's to the bit: x is multiplied by the reciprocal, and what
-lies between two whole numbers goes to the even one. All is computed in f32, whatever types are stored.
+The order of operations is PyTorch's, so that a quantised number is PyTorch's to the bit: x is multiplied by
+the reciprocal, and what lies between two whole numbers goes to the even one. All is computed in f32, whatever
+types are stored.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 //! extent a: batch * rows * depth
 //! extent bias: (rows - 1) * bias_row + (columns - 1) * bias_column + 1
 //! extent out: parts * batch * rows * columns
-// Matrix products: out[z, m, n] = alpha · Σ a[z, m, k] · b[z, k, n] + added(m, n), a row-major, b as
-// matmul_b.wgsl reads it. A deep product is cut into `parts`, each a sum over `span` columns k: then `store` leaves sums, and
-// matmul_merge.wgsl finishes.
+// Matrix products: out[z, m, n] = alpha · Σ a[z, m, k] · b[z, k, n] + added(m, n), a row-major unless `load_a`
+// is another, b as matmul_b.wgsl reads it. A deep product is cut into `parts`, each a sum over `span` columns k:
+// then `store` leaves sums, and matmul_merge.wgsl finishes.
 alias A = f32;
 alias D = f32;
 alias R = f32;

@@ -5,9 +5,9 @@
 //! extent x_zeros: rows
 // Products with weights of few bits: out[m, n] = Σ x[m, k] · w[n, k] · scale[n, k / group] + added(n).
 //
-// A word holds eight weights (lib/words.wgsl, lib/words8.wgsl). Rows of w lie PITCH words apart and are WORDS long, enough to cover x; rows of x are QUADS vec4s long; GROUP words share a
-// scale; scales lie [n][group]; an invocation takes PART words. Row lengths are known when a kernel is
-// compiled, so that its loops unroll.
+// A word holds eight weights (lib/words.wgsl, lib/words8.wgsl). Rows of w lie PITCH words apart and are WORDS
+// long, enough to cover x; rows of x are QUADS vec4s long; GROUP words share a scale; scales lie [n][group]; an
+// invocation takes PART words. Row lengths are known when a kernel is compiled, so that its loops unroll.
 alias Z = i32;
 const WORDS = 8u;
 const PITCH = 8u;

@@ -1,0 +1,34 @@
+"""Fixtures of tests that compile modules: a cache of their own, and what is lowered meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pteron.export import compiling
+from pteron.export.lowering import lower
+
+
+@pytest.fixture(scope="module")
+def compiled_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where a module of tests keeps its lowered programs."""
+    path = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PTERON_CACHE", str(path))
+        yield path / "compiled"
+
+
+@pytest.fixture
+def lowerings(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """One entry for each program that is lowered from now on."""
+    seen: list[object] = []
+
+    def counted(exported: Any, options: Any) -> bytes:
+        seen.append(exported)
+        return lower(exported, options)
+
+    monkeypatch.setattr(compiling, "lower", counted)
+    return seen

@@ -1,0 +1,193 @@
+"""`torch.compile(backend="pteron")`: what is lowered, and when it is lowered again."""
+
+# mypy: disable-error-code="misc, attr-defined"
+# (torch is untyped to mypy, and so are classes that derive from its own)
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pteron
+from pteron import InputError
+from pteron.export import dynamo
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("executorch")
+
+from small_modules import Counting, Small, Training, same  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+
+pytestmark = [pytest.mark.export, pytest.mark.usefixtures("compiled_folder")]
+
+
+@pytest.fixture(autouse=True)
+def _forget_what_dynamo_captured() -> Iterator[None]:
+    yield
+    torch._dynamo.reset()
+
+
+class Broken(nn.Module):
+    """Two graphs, and a buffer that the first one writes to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 4), nn.Linear(4, 2)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: Tensor, scale: float = 1.0) -> dict[str, Tensor]:
+        self.calls.add_(1)
+        hidden = torch.relu(self.first(x)) * scale
+        calls = self.calls * 2
+        torch._dynamo.graph_break()
+        return {"out": self.second(hidden), "calls": calls, "view": x.view(5, 3, 1)}
+
+
+def test_lowers_once_per_graph_weights_and_shapes(lowerings: list[object]) -> None:
+    module = Broken().eval()
+    eager, compiled = copy.deepcopy(module), torch.compile(module, backend=dynamo.backend, dynamic=False)
+
+    def check(x: Tensor) -> None:
+        with torch.no_grad():
+            same(compiled(x), eager(x))
+        same(module.calls, eager.calls)
+
+    check(torch.randn(5, 3))
+    made = len(lowerings)
+    assert made == 2
+    check(torch.randn(5, 3))
+    check(torch.randn(3, 5).t())  # other strides: Dynamo captures again, and the lowered programs are found
+    assert len(lowerings) == made
+    for network in (module, eager):
+        with torch.no_grad():
+            network.second.bias.add_(1)
+    check(torch.randn(5, 3))
+    assert len(lowerings) == made + 1  # the graph of `second` alone
+    module.load_state_dict(eager.state_dict())  # equal values, written again: found on disk
+    check(torch.randn(5, 3))
+    assert len(lowerings) == made + 1
+
+
+def test_with_a_buffer_that_others_write(lowerings: list[object]) -> None:
+    """It is a constant twice, and then an input."""
+
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("offset", torch.zeros(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 3 + self.offset
+
+    module = Shifted().eval()
+    compiled, x = torch.compile(module, backend=dynamo.backend), torch.randn(2, 3)
+    for count in (1, 2, 3, 3, 3):
+        same(compiled(x), module(x))
+        assert len(lowerings) == count
+        module.offset.add_(1)
+
+
+def test_with_dynamic_shapes(lowerings: list[object]) -> None:
+    """The second size makes the dim dynamic; it then has room for twice its size."""
+    module = Small().eval()
+    compiled = torch.compile(module, backend=dynamo.backend)
+    for rows, count in ((5, 1), (6, 2), (7, 2), (16, 2), (17, 3), (33, 3)):
+        x = torch.randn(rows, 2)
+        same(compiled(x), x @ module.weight.detach())
+        assert len(lowerings) == count, rows
+
+
+def test_with_marked_dims(lowerings: list[object]) -> None:
+    compiled = torch.compile(Sized(), backend=dynamo.backend)
+    for rows in (4, 9, 20):
+        x = torch.randn(rows, 3)
+        torch._dynamo.mark_dynamic(x, 0, min=2, max=20)
+        same(compiled(x), x * 2 + rows)
+    assert len(lowerings) == 1
+
+
+class Sized(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2 + x.shape[0]
+
+
+def test_refuses_what_was_captured_in_training() -> None:
+    with torch.no_grad(), pytest.raises(InputError, match="call eval"):
+        torch.compile(Training(), backend=dynamo.backend)(torch.randn(5, 3))
+
+
+def test_refuses_gradients() -> None:
+    with pytest.raises(InputError, match="only runs inference"):
+        torch.compile(Sized(), backend=dynamo.backend)(torch.ones(2, 3, requires_grad=True))
+
+
+def test_options() -> None:
+    x = torch.randn(3, 2)
+    half = torch.compile(Small(), backend=dynamo.backend, options={"force_fp16": True})
+    same(half(x), x @ Small().weight.detach(), rtol=1e-2, atol=1e-2)
+    with pytest.raises(Exception, match="unknown options: fast"):
+        torch.compile(Small(), backend=dynamo.backend, options={"fast": True})(x)
+
+
+def test_threads(lowerings: list[object]) -> None:
+    """Many first calls at once lower once; states see every call."""
+    captured, examples = list[Callable[..., Any]](), list[Any]()
+
+    def capture(graph_module: Any, example_inputs: Any) -> Any:
+        captured.append(dynamo.backend(graph_module, example_inputs))
+        examples.extend(example_inputs)
+        return graph_module.forward
+
+    module = Small()
+    torch.compile(module, backend=capture)(torch.ones(7, 2))
+    stateful = pteron.compile(Counting(), (torch.zeros(1, 3),))
+    made, counts = len(lowerings), list[int]()
+    failures = list[BaseException]()
+
+    def work() -> None:
+        try:
+            x = torch.randn(7, 2)
+            inputs = (given if isinstance(given, nn.Parameter) else x for given in examples)
+            same(captured[0](*inputs)[0], x @ module.weight.detach())
+            counts.append(int(stateful(torch.zeros(1, 3))[2]))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert sorted(counts) == [1, 2, 3, 4]
+    assert len(lowerings) == made + 1
+
+
+def test_the_backend_is_known_by_name(tmp_path: Path) -> None:
+    """As an installed package has it: from pyproject.toml's entry points, without importing Pteron."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
+    (group, names), *others = project["entry-points"].items()
+    assert not others
+    metadata = tmp_path / "named-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: named\nVersion: 1\n")
+    lines = [f"[{group}]", *(f"{name} = {target}" for name, target in names.items())]
+    (metadata / "entry_points.txt").write_text("\n".join(lines))
+    script = """
+import sys
+sys.path.append(sys.argv[1])
+import torch
+assert "pteron" not in sys.modules
+torch.compile(lambda x: x * 2, backend="pteron")
+print(torch._dynamo.lookup_backend("pteron").__module__)
+"""
+    done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True)
+    assert done.stdout.strip() == "pteron.export.dynamo", done.stderr

@@ -74,18 +74,16 @@ def export(folder: Path) -> None:
             compiled.close()
 
 
-def times(call: Callable[[], Any], settle: Callable[[], Any], seconds: float = 1.0) -> list[float]:
+def times(call: Callable[[], Any], seconds: float = 1.0) -> list[float]:
     """Seconds of each call, after as long a time of load: an idle GPU runs at a fraction of its clock."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         call()
-    settle()
     found = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         started = time.perf_counter()
         call()
-        settle()
         found.append(time.perf_counter() - started)
     return found
 
@@ -106,9 +104,9 @@ def measure(path: Path, exact: np.ndarray, is_profiled: bool) -> None:
     x = image().numpy()
     (out,) = method(x)
     error = np.abs(np.asarray(out, np.float64) - exact).max() / np.abs(exact).max()
-    before = method.counters.dispatches
-    waiting = times(lambda: method(x)[0], lambda: None)
-    dispatches = (method.counters.dispatches - before) / method.counters.calls
+    before = method.counters.dispatches, method.counters.calls
+    waiting = times(lambda: method(x)[0])
+    dispatches = (method.counters.dispatches - before[0]) / (method.counters.calls - before[1])
     started = time.perf_counter()
     repeats = 200
     for _ in range(repeats):
@@ -168,7 +166,7 @@ def measure_torch(name: str) -> None:
         }
         for way, call in ways.items():
             with torch.inference_mode():
-                waiting = times(lambda call=call, x=x: call(x).cpu(), lambda: None)
+                waiting = times(lambda call=call, x=x: call(x).cpu())
                 call(x)
                 torch.cuda.synchronize()
                 started = time.perf_counter()

@@ -16,7 +16,7 @@ import pytest
 
 import pteron
 from pteron import CompiledModule
-from pteron.export.report import host_operators
+from pteron.export.report import gpu_operators, host_operators
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
@@ -90,7 +90,7 @@ def check(compiled: CompiledModule, model: nn.Module, inputs: Inputs, tolerance:
 
 def share_on_host(compiled: CompiledModule) -> float:
     hosted = host_operators(compiled.program.file.methods).total()
-    delegated = sum(len(graph.nodes) for graph in compiled.program.graphs("forward"))
+    delegated = sum(gpu_operators(graph).total() for graph in compiled.program.graphs("forward"))
     return hosted / (hosted + delegated)
 
 

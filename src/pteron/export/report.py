@@ -13,7 +13,7 @@ _NO_WORK = {"et_vk.prepack.default"}  # brings a weight to the GPU
 
 def report_lines(methods: Sequence[MethodRecord], delegates: Sequence[Graph]) -> Iterator[str]:
     """The operators of one method's delegates, and those outside them."""
-    on_gpu = [Counter(node.name for node in graph.nodes if node.name not in _NO_WORK) for graph in delegates]
+    on_gpu = [gpu_operators(graph) for graph in delegates]
     on_host = host_operators(methods)
     hosted, delegated = on_host.total(), sum(uses.total() for uses in on_gpu)
     total = max(1, hosted + delegated)
@@ -23,6 +23,11 @@ def report_lines(methods: Sequence[MethodRecord], delegates: Sequence[Graph]) ->
         yield f"    delegate {index}   {_counted(uses.total(), 'operator')}: {_listed(uses)}"
     names = f": {_listed(on_host)}" if hosted else ""
     yield f"  on the host  {_counted(hosted, 'operator')}, {hosted / total:.0%}{names}"
+
+
+def gpu_operators(graph: Graph) -> Counter[str]:
+    """How often each operator stands in a delegate."""
+    return Counter(node.name for node in graph.nodes if node.name not in _NO_WORK)
 
 
 def host_operators(methods: Sequence[MethodRecord]) -> Counter[str]:

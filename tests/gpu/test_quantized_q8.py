@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -130,12 +131,11 @@ def test_the_deepest_sum(rows: int, target: Target) -> None:
     check_op(TO_FLOATS, x, 0.02, 127, *exact, oracle=to_floats, target=target, tolerance=1e-9)
 
 
-def test_many_columns(target: Target) -> None:
-    """As many as an output layer has, in a folded grid where need be."""
-    columns = 140_003
-    arguments = (*factors(columns, 4), 0.05, -3, None, "none")
-    x = tensor("M", 4, **FULL)
-    check_op(LINEAR, x, 0.02, 5, *arguments, oracle=linear, live={"M": (2,)}, out="i8", target=target)
+def test_more_workgroups_than_an_axis_takes(target: Target) -> None:
+    narrow = replace(target, workgroups_max=37)
+    arguments = (*factors(1009, 4), 0.05, -3, None, "none")
+    x, live = tensor("M", 4, **FULL), {"M": (2, 1, 150)}
+    check_op(LINEAR, x, 0.02, 5, *arguments, oracle=linear, live=live, out="i8", target=narrow)
 
 
 def to_floats(x: Any, s: float, z: int, weights: Any, sums: Any, ws: Any, bias: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,9 +89,11 @@ def test_infinities_and_nans(align: bool, target: Target) -> None:
     check_op(SAMPLER, x, grid, 1, 1, align, target=target)
 
 
-def test_more_than_65535_workgroups(target: Target) -> None:
-    check_op(NEAREST, tensor(1, 1, 16, 16), [2050, 2051], None, oracle=nearest, target=target)
-    check_op(BILINEAR, tensor(1, 1, 16, 16), [2050, 2051], False, None, target=target)
+def test_more_workgroups_than_an_axis_takes(target: Target) -> None:
+    narrow = replace(target, workgroups_max=13)
+    check_op(NEAREST, tensor(1, 1, 16, 16), [61, 67], None, oracle=nearest, target=narrow)
+    check_op(BILINEAR, tensor(1, 1, 16, 16), [61, 67], False, None, target=narrow)
+    check_op(SAMPLER, tensor(1, 3, 16, 16), tensor(1, 31, 37, 2), 0, 0, False, target=narrow, tolerance=1e-4)
 
 
 @pytest.mark.parametrize("factor", [1, 2, 3])

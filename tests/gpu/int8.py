@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from arguments import TensorArgument, weight
 
+FULL: dict[str, Any] = {"dtype": "i8", "low": -128, "high": 127}  # of a tensor of every int8
+
 
 def quantized(value: Any, scale: float, zero: int, activation: str = "none") -> Any:
     """Floats of 32 bits as int8, by the order of operations of PyTorch's quantize_per_tensor."""
@@ -42,3 +44,9 @@ def parameters(sums: Any, channels: int, seed: int = 3) -> tuple[TensorArgument,
 
 def random_int8(*shape: int) -> Any:
     return np.random.default_rng(1).integers(-128, 128, shape)
+
+
+def bias_of(channels: int) -> TensorArgument:
+    """A bias, padded."""
+    values = np.random.default_rng(2).uniform(-1, 1, channels).astype(np.float32)
+    return weight(values=padded(values), dtype="f32")

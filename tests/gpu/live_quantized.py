@@ -10,10 +10,11 @@ from typing import Any
 
 from arguments import Argument, tensor, weight
 from check import Oracle
+from int8 import FULL
 from live_case import FLOATS, Case, case, indices
 from test_quantized import EMBEDDING, EMBEDDING_4BIT, embedding, embedding_4bit, packed
 from test_quantized_affine import DECOMPOSED, EXACT, dequantize_affine, eager, quantize_affine
-from test_quantized_q8 import FULL, RELU, SHUFFLE, relu, shuffle
+from test_quantized_q8 import RELU, SHUFFLE, relu, shuffle
 from test_quantized_qparams import AFFINE, PER_TENSOR, PER_TOKEN, affine, per_tensor, per_token
 from test_quantized_weights import INT8, QCS4W, bytes_of, int8, nibbles, qcs4w, scales_of
 

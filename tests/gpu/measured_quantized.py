@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from arguments import tensor, weight
+from int8 import FULL, bias_of
 from measured_case import Case, case
 from test_quantized import EMBEDDING_4BIT, embedding_4bit, packed, scales
 from test_quantized import LINEAR as LINEAR_Q4
 from test_quantized import linear as linear_q4
 from test_quantized_affine import DECOMPOSED, eager
-from test_quantized_conv import CONV, DEPTHWISE, FULL, depthwise, regular
-from test_quantized_q8 import ADD, LINEAR, add, bias_of, factors, linear
+from test_quantized_conv import CONV, DEPTHWISE, depthwise, regular
+from test_quantized_q8 import ADD, LINEAR, add, factors, linear
 from test_quantized_weights import INT8, bytes_of, int8, scales_of
 
 SCALES, ZEROS = weight(3, low=0.01, high=0.1), weight(3, dtype="i32", low=0, high=9)

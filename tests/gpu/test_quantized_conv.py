@@ -9,7 +9,7 @@ import pytest
 import torch
 from arguments import tensor, weight
 from check import check_op, refuse_op
-from int8 import padded, parameters, quantized, random_int8, scaled
+from int8 import FULL, bias_of, padded, parameters, quantized, random_int8, scaled
 
 from pteron.ops import Target
 
@@ -18,7 +18,6 @@ POINTWISE = "et_vk.q8ta_conv2d_pw.default"
 DEPTHWISE = "et_vk.q8ta_conv2d_dw.default"
 TRANSPOSED = "et_vk.q8ta_conv2d_transposed.default"
 LIVE = {"S": (3, 1, 2), "T": (9, 13, 7, 11)}
-FULL: dict[str, Any] = {"dtype": "i8", "low": -128, "high": 127}
 SCALES = (0.02, -7)
 OUT = (0.11, 4)
 
@@ -36,11 +35,6 @@ def convolution(*arguments: Any, weights: Any, transposed: bool = False, output_
     else:
         sums = functional.conv2d(x, kernel, None, stride, padding, dilation, groups)
     return quantized(scaled(sums, s, ws, bias, -3), o, w, activation)
-
-
-def bias_of(channels: int) -> Any:
-    values = np.random.default_rng(2).uniform(-1, 1, channels).astype(np.float32)
-    return weight(values=padded(values), dtype="f32")
 
 
 def regular(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from arguments import tensor, weight
 from check import NOTHING, check_op, floats, refuse_op
-from int8 import dequantized, padded, parameters, quantized, random_int8, scaled
+from int8 import FULL, bias_of, dequantized, parameters, quantized, random_int8, scaled
 
 from pteron.ops import Target
 
@@ -21,7 +21,6 @@ LINEAR = "et_vk.q8ta_linear.default"
 GEMV = "et_vk.q8ta_linear_gemv.default"
 TO_FLOATS = "et_vk.linear_q8ta_q8csw.default"
 LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 130, 4)}
-FULL: dict[str, Any] = {"dtype": "i8", "low": -128, "high": 127}
 EVERY = np.arange(-128, 128)
 
 # Element-wise -----------------------------------------------------------------------------------
@@ -95,17 +94,17 @@ def factors(columns: int, depth: int) -> tuple[Any, ...]:
     return (weight(values=values, dtype="i8"), *parameters(values.sum(1), columns))
 
 
-def bias_of(columns: int, is_given: bool = True) -> Any:
-    values = padded(np.random.default_rng(2).uniform(-1, 1, columns).astype(np.float32))
-    return weight(values=values, dtype="f32") if is_given else None
-
-
 @pytest.mark.parametrize("name", [LINEAR, GEMV])
 @pytest.mark.parametrize(("depth", "columns"), [(1, 1), (7, 5), (32, 67), (101, 130)])
 @pytest.mark.parametrize("activation", ["none", "relu"])
 def test_linear(name: str, depth: int, columns: int, activation: str, target: Target) -> None:
-    has_bias = activation == "relu"
-    arguments = (*factors(columns, depth), 0.05, -3, bias_of(columns, has_bias), activation)
+    arguments = (
+        *factors(columns, depth),
+        0.05,
+        -3,
+        bias_of(columns) if activation == "relu" else None,
+        activation,
+    )
     x = tensor("M", depth, **FULL)
     check_op(name, x, 0.02, 5, *arguments, oracle=linear, live=LIVE_ROWS, out="i8", target=target)
 
@@ -145,7 +144,7 @@ def to_floats(x: Any, s: float, z: int, weights: Any, sums: Any, ws: Any, bias: 
 @pytest.mark.parametrize("bias", [True, False])
 @floats
 def test_linear_to_floats(bias: bool, dtype: str, target: Target) -> None:
-    arguments = (*factors(13, 36), bias_of(13, bias))
+    arguments = (*factors(13, 36), bias_of(13) if bias else None)
     x = tensor("M", 36, **FULL)
     options: dict[str, Any] = {"live": LIVE_ROWS, "target": target, "dtype": dtype}
     tolerance = 1e-9 if dtype == "f32" else 2e-3

@@ -163,6 +163,34 @@ def test_training_mode() -> None:
         same(compiled(x), copy.deepcopy(module).eval()(x))
 
 
+@pytest.mark.parametrize("is_decomposed", [False, True])
+def test_an_exported_program_stays_as_it_is(is_decomposed: bool) -> None:
+    """Also one that writes to buffers and inputs, and one that returns a constant."""
+    x = torch.randn(1, 3)
+    for module in (Counting(), Constant()):
+        exported = torch.export.export(module, (x,))
+        if is_decomposed:
+            exported = exported.run_decompositions({})
+        graph, state = str(exported.graph), list(exported.state_dict)
+        compiled = pteron.compile(exported)
+        assert (str(exported.graph), list(exported.state_dict)) == (graph, state)
+        for _ in range(2):
+            given, expected = x.clone(), x.clone()
+            same(compiled(given), module(expected))
+            same(given, expected)
+    with pytest.raises(InputError, match="give it alone"):
+        pteron.compile(exported, (x,))
+
+
+class Constant(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.arange(3.0))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x * 2, self.table
+
+
 def test_unbounded_dims_are_refused() -> None:
     with pytest.raises(InputError, match="no upper bound"):
         pteron.compile(Small(), (torch.ones(3, 2),), dynamic_shapes=({0: Dim("n")},))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pteron.export.lowering import copy_returned_constants
+from pteron.export.lowering import copy_returned_constants, returned_constants
 
 if TYPE_CHECKING:
     import torch
@@ -27,11 +27,11 @@ class Functional:
 
 
 def make_functional(exported: ExportedProgram) -> Functional:
-    """The program with the writes of the module as outputs; itself, where there are none."""
+    """The program with the writes of the module as outputs, and copies of the constants that it returns;
+    itself, where there is neither. The program that is given stays as it is."""
     from torch.export.graph_signature import InputKind, OutputKind
 
-    if not any(map(_writes, exported.graph.nodes)):
-        copy_returned_constants(exported)
+    if not _is_written(exported) and not returned_constants(exported):
         return Functional(exported, {}, ())
     functional = exported.run_decompositions({})
     signature = functional.graph_signature
@@ -84,6 +84,13 @@ def _describe_flat(functional: ExportedProgram, inputs: int, outputs: int) -> No
     signature.in_spec = tree_structure(((0,) * inputs, {}))
     signature.forward_arg_names = [f"input_{position}" for position in range(inputs)]
     signature.out_spec = tree_structure((0,) * outputs)
+
+
+def _is_written(exported: ExportedProgram) -> bool:
+    """Whether a program writes to buffers or inputs, by its operators or, decomposed, by its outputs."""
+    signature = exported.graph_signature
+    by_outputs = signature.buffers_to_mutate or signature.user_inputs_to_mutate
+    return bool(by_outputs) or any(map(_writes, exported.graph.nodes))
 
 
 def _writes(node: Any) -> bool:

@@ -121,26 +121,29 @@ def _given_to_others(node: Node) -> set[str]:
     return {tag} if any(user.meta.get("delegation_tag") != tag for user in node.users) else set()
 
 
-def copy_returned_constants(exported: ExportedProgram) -> None:
-    """Return copies of parameters and buffers: the partitioner cannot place a constant that is an output."""
-    import torch
-    from torch.fx import Node
-
-    signature, graph = exported.graph_signature, exported.graph
+def returned_constants(exported: ExportedProgram) -> list[int]:
+    """The outputs, by position, that are parameters or buffers."""
+    signature = exported.graph_signature
     constants = {
         *signature.inputs_to_parameters,
         *signature.inputs_to_buffers,
         *signature.inputs_to_lifted_tensor_constants,
     }
+    returned = exported.graph.output_node().args[0]
+    return [index for index, node in enumerate(returned) if getattr(node, "name", None) in constants]
+
+
+def copy_returned_constants(exported: ExportedProgram) -> None:
+    """Return copies of parameters and buffers: the partitioner cannot place a constant that is an output."""
+    import torch
+
+    graph, specs = exported.graph, exported.graph_signature.output_specs
     output = graph.output_node()
     returned = list(output.args[0])
-    specs = list(signature.output_specs)
-    for index, node in enumerate(returned):
-        if not isinstance(node, Node) or node.name not in constants:
-            continue
+    for index in returned_constants(exported):
         with graph.inserting_before(output):
-            copy = graph.call_function(torch.ops.aten.clone.default, (node,))
-            copy.meta = dict(node.meta)
+            copy = graph.call_function(torch.ops.aten.clone.default, (returned[index],))
+            copy.meta = dict(returned[index].meta)
         returned[index] = copy
         specs[index].arg.name = copy.name
     output.args = (tuple(returned),)

@@ -78,7 +78,8 @@ def product_q4(rows: tuple[int, ...], kernels: str, on: str, depth: int = 100, c
 def convolution(
     channels: int, filters: int, kernels: str, on: tuple[str, ...] = EITHER, groups: int = 1, size: int = 7
 ) -> Case:
-    arguments = tensor("S", channels, size, size), weight(filters, channels // groups, 3, 3), weight(filters)
+    weights = weight(filters, channels // groups, 3, 3, low=-0.5, high=0.5), weight(filters)
+    arguments = tensor("S", channels, size, size, low=-1, high=1), *weights
     numbers = numbers_of_convolution(stride=2, padding=1, groups=groups)
     return case(CONVOLUTION, *arguments, *numbers, kernels=kernels, on=on)
 

@@ -48,10 +48,9 @@ fn load_quad(first_plane: u32, pixel: Pixel, step_quad: u32, k_quad: u32, inside
   return select(vec4(0.0), vec4(f32(source[at.x]), f32(source[at.y]), f32(source[at.z]), f32(source[at.w])), there);
 }
 
-// The weights of a quad of filters; zeros where k is at its end.
-fn load_filters(first: u32, k: u32, k_end: u32, filter_quad: u32) -> vec4<f32> {
-  let value = vec4<f32>(weights[(first + min(k, k_end - 1u)) * params.filter_quads + filter_quad]);
-  return select(vec4(0.0), value, k < k_end);
+// The weights of a quad of filters; where k is at its end, others, which meet zeros.
+fn load_filters(first: u32, k: u32, filter_quad: u32) -> vec4<f32> {
+  return vec4<f32>(weights[(first + k) * params.filter_quads + filter_quad]);
 }
 
 fn store_quad(base: u32, quad: u32, pixel: u32, channels: vec4<f32>) {
@@ -62,21 +61,28 @@ fn store_quad(base: u32, quad: u32, pixel: u32, channels: vec4<f32>) {
   x_tile[at + PIXELS / 4u * 3u][pixel % 4u] = channels.w;
 }
 
-// The sums of one filter at four pixels.
-fn store_row(part: u32, group_index: u32, filter_index: u32, first_pixel: u32, row: vec4<f32>) {
-  var sums = row;
+fn store_block(part: u32, group_index: u32, first_filter: u32, first_pixel: u32, block: mat4x4<f32>) {
+  var sums = block;
+  var pixel = pixel_at(min(first_pixel, pixel_count() - 1u));
   for (var p = 0u; p < 4u; p++) {
-    if (first_pixel + p < pixel_count() && filter_index < params.filters) {
-      store(part, pixel_at(first_pixel + p), group_index * params.filters + filter_index, sums[p]);
+    for (var f = 0u; f < 4u; f++) {
+      if (first_pixel + p < pixel_count() && first_filter + f < params.filters) {
+        store(part, pixel, group_index * params.filters + first_filter + f, sums[f][p]);
+      }
     }
+    pixel = pixel_after(pixel);
   }
 }
 
-fn store_block(part: u32, group_index: u32, first_filter: u32, first_pixel: u32, block: mat4x4<f32>) {
-  store_row(part, group_index, first_filter, first_pixel, block[0]);
-  store_row(part, group_index, first_filter + 1u, first_pixel, block[1]);
-  store_row(part, group_index, first_filter + 2u, first_pixel, block[2]);
-  store_row(part, group_index, first_filter + 3u, first_pixel, block[3]);
+fn store_row(part: u32, group_index: u32, filter_index: u32, first_pixel: u32, row: vec4<f32>) {
+  var sums = row;
+  var pixel = pixel_at(min(first_pixel, pixel_count() - 1u));
+  for (var p = 0u; p < 4u; p++) {
+    if (first_pixel + p < pixel_count() && filter_index < params.filters) {
+      store(part, pixel, group_index * params.filters + filter_index, sums[p]);
+    }
+    pixel = pixel_after(pixel);
+  }
 }
 
 @compute @workgroup_size(WORKGROUP)
@@ -130,8 +136,9 @@ fn main(
       let far = near + x_apart;
       x_first = load_quad(first_plane, pixel, k_own / 4u, near, is_pixel && near * 4u < k_end);
       x_second = load_quad(first_plane, pixel, k_own / 4u, far, is_pixel && far * 4u < k_end);
-      w_first = load_filters(group_index * depth, k_own + w_own, k_end, filter_brought);
-      w_second = load_filters(group_index * depth, k_own + w_own + w_apart, k_end, filter_brought);
+      w_first = load_filters(group_index * depth, min(k_own + w_own, k_end - 1u), filter_brought);
+      let w_far = min(k_own + w_own + w_apart, k_end - 1u);
+      w_second = load_filters(group_index * depth, w_far, filter_brought);
     }
     if (k_next > k_first) {
       for (var k = 0u; k < STEP; k++) {

@@ -18,7 +18,8 @@ PIXELS_FEW = 8  # up to here invocations share an output, not a tile of them
 FILTERS_THIN = 8  # of a group: too few to fill a tile
 STEP = 16  # of k, in convolution_tiled
 WORKGROUPS_PLENTY = 528  # of convolution_tiled: they fill a large GPU, several to each of its processors
-WORKGROUPS_WANTED = 198  # of slices: a processor has one or two
+WORKGROUPS_ENOUGH = 132  # of slices, to do without parts; with fewer tiles,
+WORKGROUPS_WANTED = 198  # parts make so many
 
 # How much an invocation may walk before an adapter ends its loops (Target.loop_max).
 DIRECT_DEPTH_MAX = 6144
@@ -122,8 +123,8 @@ class Convolution:
         tile = tile_for(sizes)
         tiles = tile.count(sizes)
         steps = -(-sizes.depth // STEP)
-        wanted = max(1, min(-(-WORKGROUPS_WANTED // tiles), steps // (STEPS_LEAST * tile.slices)))
-        steps_max = -(-steps // wanted)
+        wanted = -(-WORKGROUPS_WANTED // tiles) if tiles < WORKGROUPS_ENOUGH else 1
+        steps_max = -(-steps // max(1, min(wanted, steps // (STEPS_LEAST * tile.slices))))
         if target.loop_max:
             steps_max = min(steps_max, tile.slices * TILED_DEPTH_MAX // STEP)
         parts, span = split(steps, max(1, steps_max))

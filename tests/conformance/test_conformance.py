@@ -15,6 +15,8 @@ from conformance.schedule import run_jobs
 from conformance.suites import SUITES
 from conformance.worker import Job
 
+pytest.importorskip("executorch")  # whose version names what is kept
+
 NOT_DELEGATED = Case("second", outcome="not delegated", cause="nothing to do")
 
 

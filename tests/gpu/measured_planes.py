@@ -13,7 +13,8 @@ from test_resample import BILINEAR, NEAREST, PRIORS, SAMPLER, SHUFFLE, nearest, 
 def convolution(
     channels: int, filters: int, kernels: str, on: tuple[str, ...] = EITHER, groups: int = 1, size: int = 7
 ) -> Case:
-    arguments = tensor("S", channels, size, size), weight(filters, channels // groups, 3, 3), weight(filters)
+    weights = weight(filters, channels // groups, 3, 3, low=-0.5, high=0.5), weight(filters)
+    arguments = tensor("S", channels, size, size, low=-1, high=1), *weights
     rest = numbers(stride=2, padding=1, groups=groups)
     return case(CONVOLUTION, *arguments, *rest, kernels=kernels, on=on)
 

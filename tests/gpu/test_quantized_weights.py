@@ -65,11 +65,11 @@ def test_float_types_and_more_dims(dtype: str, target: Target) -> None:
 
 @pytest.mark.parametrize("rows", [1, 5])
 def test_deep_products(rows: int, target: Target) -> None:
-    """Rows that one invocation does not walk to their end."""
+    """Rows that one invocation does not walk to their end; terms come to thousands, sums to less."""
     depth = 80_003
     x = tensor(values=np.random.default_rng(3).uniform(-1, 1, (rows, depth)))
     for name, weights, oracle in ((QCS4W, nibbles(5, depth), qcs4w), (INT8, bytes_of(5, depth), int8)):
-        check_op(name, x, weights, scales_of(5), oracle=oracle, target=target, tolerance=2e-4)
+        check_op(name, x, weights, scales_of(5), oracle=oracle, target=target, tolerance=2e-3)
 
 
 def test_extremes(target: Target) -> None:

@@ -1,26 +1,31 @@
 //! use convolution
-//! loops: (ceil(span, STEP) + 1) * (1 + STEP) + 80
+//! loops: (ceil(span, STEP * SLICES) + 1) * (1 + STEP) + 80
 //! extent weights: group_count * window_height * window_width * quads * 16 * filter_quads
 // A convolution (lib/convolution.wgsl) as a matrix product. A workgroup computes a tile of FILTERS by PIXELS
-// outputs, TALL by WIDE each invocation. Weights and input come through workgroup memory, STEP of k at a time,
-// k outermost; while one step is multiplied, the loads of the next are under way.
+// outputs, TALL by WIDE each invocation. Weights and source come through workgroup memory, STEP of k at a time,
+// k outermost; while one step is multiplied, the loads of the next are under way. Where a convolution has few
+// tiles, several SLICES of a workgroup take a step each, and add up their sums at the end.
 //
 // Weights lie [group][k][filter], filters padded to quads.
 const WORKGROUP = 256u;
-const COLUMNS = 16u; // invocations side by side along the pixels
-const ROWS = WORKGROUP / COLUMNS;
+const SLICES = 1u; // 1, or 4 where TALL and WIDE are 4
+const LANES = WORKGROUP / SLICES;
+const COLUMNS = 16u; // invocations of a slice side by side along the pixels
+const ROWS = LANES / COLUMNS;
 const TALL = 4u; // filters per invocation, 4 or 8
 const WIDE = 4u; // pixels per invocation, 4 or 8
 const FILTERS = TALL * ROWS;
-const PIXELS = WIDE * COLUMNS; // divides WORKGROUP
+const PIXELS = WIDE * COLUMNS; // divides LANES
 const STEP = 16u; // an invocation brings two quads of channels and two quads of filters for each
+const X_TILE = STEP * PIXELS / 4u; // quads that a slice keeps of a step
+const W_TILE = STEP * FILTERS / 4u;
 const WHOLE_STEPS = false; // whether all of a step's channels belong to one tap
 const WHOLE_QUADS = false; // whether the channels of a group fill their quads
 
 @group(0) @binding(1) var<storage, read> weights: array<vec4<W>>;
 
-var<workgroup> x_tile: array<vec4<f32>, STEP * PIXELS / 4u>;
-var<workgroup> w_tile: array<vec4<f32>, STEP * FILTERS / 4u>;
+var<workgroup> x_tile: array<vec4<f32>, SLICES * X_TILE>;
+var<workgroup> w_tile: array<vec4<f32>, SLICES * W_TILE>;
 
 // The products of every row with every column.
 fn outer(rows: vec4<f32>, columns: vec4<f32>) -> mat4x4<f32> {
@@ -43,12 +48,13 @@ fn load_quad(first_plane: u32, pixel: Pixel, step_quad: u32, k_quad: u32, inside
   return select(vec4(0.0), vec4(f32(source[at.x]), f32(source[at.y]), f32(source[at.z]), f32(source[at.w])), there);
 }
 
-fn load_filters(k: u32, filter_quad: u32) -> vec4<f32> {
-  return vec4<f32>(weights[k * params.filter_quads + filter_quad]);
+// The weights of a quad of filters; where k is at its end, others, which meet zeros.
+fn load_filters(first: u32, k: u32, filter_quad: u32) -> vec4<f32> {
+  return vec4<f32>(weights[(first + k) * params.filter_quads + filter_quad]);
 }
 
-fn store_quad(quad: u32, pixel: u32, channels: vec4<f32>) {
-  let at = quad * PIXELS + pixel / 4u;
+fn store_quad(base: u32, quad: u32, pixel: u32, channels: vec4<f32>) {
+  let at = base + quad * PIXELS + pixel / 4u;
   x_tile[at][pixel % 4u] = channels.x;
   x_tile[at + PIXELS / 4u][pixel % 4u] = channels.y;
   x_tile[at + PIXELS / 2u][pixel % 4u] = channels.z;
@@ -57,13 +63,25 @@ fn store_quad(quad: u32, pixel: u32, channels: vec4<f32>) {
 
 fn store_block(part: u32, group_index: u32, first_filter: u32, first_pixel: u32, block: mat4x4<f32>) {
   var sums = block;
+  var pixel = pixel_at(min(first_pixel, pixel_count() - 1u));
   for (var p = 0u; p < 4u; p++) {
-    let pixel = pixel_at(first_pixel + p);
     for (var f = 0u; f < 4u; f++) {
       if (first_pixel + p < pixel_count() && first_filter + f < params.filters) {
         store(part, pixel, group_index * params.filters + first_filter + f, sums[f][p]);
       }
     }
+    pixel = pixel_after(pixel);
+  }
+}
+
+fn store_row(part: u32, group_index: u32, filter_index: u32, first_pixel: u32, row: vec4<f32>) {
+  var sums = row;
+  var pixel = pixel_at(min(first_pixel, pixel_count() - 1u));
+  for (var p = 0u; p < 4u; p++) {
+    if (first_pixel + p < pixel_count() && filter_index < params.filters) {
+      store(part, pixel, group_index * params.filters + filter_index, sums[p]);
+    }
+    pixel = pixel_after(pixel);
   }
 }
 
@@ -87,61 +105,81 @@ fn main(
   let k_end = min(k_first + params.span, depth);
 
   // Each invocation brings one pixel's channels, and quads of filters.
-  let pixel_brought = pixel_base + local % PIXELS;
+  let slice_index = local / LANES;
+  let lane = local % LANES;
+  let pixel_brought = pixel_base + lane % PIXELS;
   let is_pixel = pixel_brought < pixel_count();
   let pixel = pixel_at(select(0u, pixel_brought, is_pixel));
   let first_plane = (pixel.image * params.group_count + group_index) * params.channels;
-  let filter_brought = min(filter_base / 4u + local % (FILTERS / 4u), params.filter_quads - 1u);
-  let x_own = local / PIXELS; // its first quad of a step's channels, and how many come before the second
-  let x_apart = WORKGROUP / PIXELS;
-  let w_own = local / (FILTERS / 4u); // the same of k, for its filters
-  let w_apart = WORKGROUP / (FILTERS / 4u);
+  let filter_brought = min(filter_base / 4u + lane % (FILTERS / 4u), params.filter_quads - 1u);
+  let x_own = lane / PIXELS; // its first quad of a step's channels, and how many come before the second
+  let x_apart = LANES / PIXELS;
+  let w_own = lane / (FILTERS / 4u); // the same of k, for its filters
+  let w_apart = LANES / (FILTERS / 4u);
+  let x_base = slice_index * X_TILE;
+  let w_base = slice_index * W_TILE;
   var x_first = vec4<f32>();
   var x_second = vec4<f32>();
   var w_first = vec4<f32>();
   var w_second = vec4<f32>();
 
-  let row = local / COLUMNS; // its quad of the tile's filters; the second, where TALL is 8, is ROWS further
-  let column = local % COLUMNS; // its quad of the tile's pixels
+  let row = lane / COLUMNS; // its quad of the tile's filters; the second, where TALL is 8, is ROWS further
+  let column = lane % COLUMNS; // its quad of the tile's pixels
   var corner = mat4x4<f32>();
   var below = mat4x4<f32>();
-  var beside = mat4x4<f32>();
+  var beside_it = mat4x4<f32>();
   var across = mat4x4<f32>();
-  for (var k_next = k_first; k_next < k_end + STEP; k_next += STEP) {
+  for (var k_next = k_first; k_next < k_end + STEP * SLICES; k_next += STEP * SLICES) {
     if (k_next < k_end) {
-      let step_quad = k_next / 4u;
-      let near = step_quad + x_own;
+      let k_own = k_next + slice_index * STEP;
+      let near = k_own / 4u + x_own;
       let far = near + x_apart;
-      x_first = load_quad(first_plane, pixel, step_quad, near, is_pixel && near * 4u < k_end);
-      x_second = load_quad(first_plane, pixel, step_quad, far, is_pixel && far * 4u < k_end);
-      w_first = load_filters(group_index * depth + min(k_next + w_own, k_end - 1u), filter_brought);
-      w_second = load_filters(group_index * depth + min(k_next + w_own + w_apart, k_end - 1u), filter_brought);
+      x_first = load_quad(first_plane, pixel, k_own / 4u, near, is_pixel && near * 4u < k_end);
+      x_second = load_quad(first_plane, pixel, k_own / 4u, far, is_pixel && far * 4u < k_end);
+      w_first = load_filters(group_index * depth, min(k_own + w_own, k_end - 1u), filter_brought);
+      let w_far = min(k_own + w_own + w_apart, k_end - 1u);
+      w_second = load_filters(group_index * depth, w_far, filter_brought);
     }
     if (k_next > k_first) {
       for (var k = 0u; k < STEP; k++) {
-        let left = w_tile[k * (FILTERS / 4u) + row];
-        let right = x_tile[k * (PIXELS / 4u) + column];
+        let left = w_tile[w_base + k * (FILTERS / 4u) + row];
+        let right = x_tile[x_base + k * (PIXELS / 4u) + column];
         corner += outer(left, right);
-        if (TALL == 8u) { below += outer(w_tile[k * (FILTERS / 4u) + row + ROWS], right); }
+        if (TALL == 8u) { below += outer(w_tile[w_base + k * (FILTERS / 4u) + row + ROWS], right); }
         if (WIDE == 8u) {
-          let further = x_tile[k * (PIXELS / 4u) + column + COLUMNS];
-          beside += outer(left, further);
-          if (TALL == 8u) { across += outer(w_tile[k * (FILTERS / 4u) + row + ROWS], further); }
+          let further = x_tile[x_base + k * (PIXELS / 4u) + column + COLUMNS];
+          beside_it += outer(left, further);
+          if (TALL == 8u) { across += outer(w_tile[w_base + k * (FILTERS / 4u) + row + ROWS], further); }
         }
       }
     }
     workgroupBarrier();
-    store_quad(x_own, local % PIXELS, x_first);
-    store_quad(x_own + x_apart, local % PIXELS, x_second);
-    w_tile[local] = w_first;
-    w_tile[local + WORKGROUP] = w_second;
+    store_quad(x_base, x_own, lane % PIXELS, x_first);
+    store_quad(x_base, x_own + x_apart, lane % PIXELS, x_second);
+    w_tile[w_base + lane] = w_first;
+    w_tile[w_base + lane + LANES] = w_second;
     workgroupBarrier();
   }
   let filter_own = filter_base + row * 4u;
   let pixel_own = pixel_base + column * 4u;
+  if (SLICES > 1u) {
+    // Both tiles have room for two of every invocation's four rows; each slice adds up one of them.
+    x_tile[local * 2u] = corner[0];
+    x_tile[local * 2u + 1u] = corner[1];
+    w_tile[local * 2u] = corner[2];
+    w_tile[local * 2u + 1u] = corner[3];
+    workgroupBarrier();
+    var sum = vec4<f32>();
+    for (var other = 0u; other < SLICES; other++) {
+      let at = (other * LANES + lane) * 2u + slice_index % 2u;
+      sum += select(w_tile[at], x_tile[at], slice_index < 2u);
+    }
+    store_row(part, group_index, filter_own + slice_index, pixel_own, sum);
+    return;
+  }
   store_block(part, group_index, filter_own, pixel_own, corner);
   if (TALL == 8u) { store_block(part, group_index, filter_own + 4u * ROWS, pixel_own, below); }
-  if (WIDE == 8u) { store_block(part, group_index, filter_own, pixel_own + 4u * COLUMNS, beside); }
+  if (WIDE == 8u) { store_block(part, group_index, filter_own, pixel_own + 4u * COLUMNS, beside_it); }
   if (TALL == 8u && WIDE == 8u) {
     store_block(part, group_index, filter_own + 4u * ROWS, pixel_own + 4u * COLUMNS, across);
   }

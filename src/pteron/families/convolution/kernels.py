@@ -17,7 +17,9 @@ kernel = Kernels(__name__)
 PIXELS_FEW = 8  # up to here invocations share an output, not a tile of them
 FILTERS_THIN = 8  # of a group: too few to fill a tile
 STEP = 16  # of k, in convolution_tiled
-WORKGROUPS_WANTED = 528  # of convolution_tiled, to fill a large GPU: shallower parts make more of them
+WORKGROUPS_PLENTY = 528  # of convolution_tiled: they fill a large GPU, several to each of its processors
+WORKGROUPS_ENOUGH = 132  # of slices, to do without parts; with fewer tiles,
+WORKGROUPS_WANTED = 198  # parts make so many
 
 # How much an invocation may walk before an adapter ends its loops (Target.loop_max).
 DIRECT_DEPTH_MAX = 6144
@@ -25,7 +27,7 @@ TILED_DEPTH_MAX = 16384
 LANES_DEPTH_MAX = 4096
 DEPTHWISE_TAPS_MAX = 4096
 
-STEPS_LEAST = 4  # of a part
+STEPS_LEAST = 2  # of a slice in a part
 
 _F32_MAX = 3.4028234663852886e38
 # Windows are laid down around the input's elements: an output is met by the taps that fall on it.
@@ -43,33 +45,37 @@ _TRANSPOSED = {
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What a workgroup of convolution_tiled computes: its invocations' filters by pixels, rows by columns of
-    these."""
+    """What a workgroup of convolution_tiled computes: filters by pixels of an invocation, in so many rows by
+    columns of invocations, and how many slices share the depth."""
 
     tall: int
     wide: int
     rows: int
     columns: int
+    slices: int = 1
 
-    @property
-    def filters(self) -> int:
-        return self.tall * self.rows
-
-    @property
-    def pixels(self) -> int:
-        return self.wide * self.columns
+    def count(self, sizes: Geometry) -> int:
+        """Tiles of a convolution."""
+        filters, pixels = self.tall * self.rows, self.wide * self.columns
+        return sizes.groups * -(-sizes.filters // filters) * -(-sizes.pixels // pixels)
 
     @property
     def declarations(self) -> dict[str, Any]:
-        workgroup = self.rows * self.columns
-        return {"TALL": self.tall, "WIDE": self.wide, "COLUMNS": self.columns, "WORKGROUP": workgroup}
+        workgroup = self.rows * self.columns * self.slices
+        numbers = {"TALL": self.tall, "WIDE": self.wide, "COLUMNS": self.columns}
+        return {**numbers, "SLICES": self.slices, "WORKGROUP": workgroup}
+
+
+LARGE, SMALL, SLICED = Tile(8, 4, 8, 16), Tile(4, 4, 8, 8), Tile(4, 4, 8, 8, slices=4)
 
 
 def tile_for(sizes: Geometry) -> Tile:
-    """A small tile, so that many workgroups share the work; a larger one where there are plenty anyway."""
-    large = Tile(8, 4, 8, 16)
-    tiles = sizes.groups * -(-sizes.filters // large.filters) * -(-sizes.pixels // large.pixels)
-    return large if tiles >= WORKGROUPS_WANTED else Tile(4, 4, 8, 8)
+    """Small tiles, so that many workgroups share the work, in slices where these are few all the same; large
+    tiles where there are plenty."""
+    if LARGE.count(sizes) >= WORKGROUPS_PLENTY:
+        return LARGE
+    few = SMALL.count(sizes) < WORKGROUPS_PLENTY
+    return SLICED if few and sizes.depth > STEP * SLICED.slices else SMALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +121,12 @@ class Convolution:
     def _tiled(self, target: Target) -> Iterator[Dispatch]:
         sizes = self.sizes
         tile = tile_for(sizes)
-        tiles = sizes.groups * -(-sizes.filters // tile.filters) * -(-sizes.pixels // tile.pixels)
+        tiles = tile.count(sizes)
         steps = -(-sizes.depth // STEP)
-        wanted = max(1, min(-(-WORKGROUPS_WANTED // tiles), steps // STEPS_LEAST))
-        steps_max = -(-steps // wanted)
+        wanted = -(-WORKGROUPS_WANTED // tiles) if tiles < WORKGROUPS_ENOUGH else 1
+        steps_max = -(-steps // max(1, min(wanted, steps // (STEPS_LEAST * tile.slices))))
         if target.loop_max:
-            steps_max = min(steps_max, TILED_DEPTH_MAX // STEP)
+            steps_max = min(steps_max, tile.slices * TILED_DEPTH_MAX // STEP)
         parts, span = split(steps, max(1, steps_max))
         groups = row_groups(target, {"ROWS": 1}, parts * tiles)
         declarations = tile.declarations | {

@@ -59,6 +59,13 @@ fn pixel_at(index: u32) -> Pixel {
   return Pixel(row / params.out_height, row % params.out_height, index % params.out_width);
 }
 
+fn pixel_after(pixel: Pixel) -> Pixel {
+  let x = select(pixel.x + 1u, 0u, pixel.x + 1u == params.out_width);
+  let row = pixel.y + select(0u, 1u, x == 0u);
+  let y = select(row, 0u, row == params.out_height);
+  return Pixel(pixel.image + select(0u, 1u, x == 0u && y == 0u), y, x);
+}
+
 // What a tap meets at a pixel: an index into a plane of the input.
 struct Meeting { index: u32, inside: bool }
 

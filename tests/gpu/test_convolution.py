@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from arguments import TensorArgument, tensor, weight
 from check import check_op, floats, refuse_op
 
+from pteron.families.convolution.kernels import QUOTIENT_MAX
 from pteron.ops import Target
 
 CONVOLUTION = "aten.convolution.default"
@@ -168,6 +171,35 @@ def test_nothing_to_do(target: Target) -> None:
     check_op(CONVOLUTION, tensor(0, 3, 5, 5), small(4, 3, 3, 3), small(4), *numbers(), target=target)
 
 
+def test_a_live_batch_of_nothing(target: Target) -> None:
+    for weights in (small(20, 6, 3, 3), tensor(20, 6, 3, 3)):
+        arguments = tensor("N", 6, 5, 5), weights, None
+        check_op(CONVOLUTION, *arguments, *numbers(), live={"N": (2, 0, 1)}, target=target, tolerance=5e-5)
+
+
+@pytest.mark.parametrize("groups", [1, 3, 12])
+def test_more_workgroups_than_an_axis_takes(groups: int, target: Target) -> None:
+    narrow = replace(target, workgroups_max=37)
+    arguments = tensor(1, 12, 67, 67), small(24, 12 // groups, 3, 3), None
+    check_op(CONVOLUTION, *arguments, *numbers(groups=groups), target=narrow, tolerance=5e-5)
+
+
+@pytest.mark.parametrize(("channels", "taps"), [(2, 6000), (1, 9000), (7, 2500)])
+def test_windows_of_many_taps(channels: int, taps: int, target: Target) -> None:
+    arguments = tensor(1, channels, taps + 2, low=-1, high=1), small(3, channels, taps), None
+    check_op(CONVOLUTION, *arguments, *numbers(1), target=target, tolerance=1e-3)
+
+
+def test_quotients_by_multiplication_are_exact() -> None:
+    """The division of convolution_tiled in f32, at and around multiples of the divisor."""
+    for divisor in (*range(1, 70), 127, 255, 512, 1000, 4095, 65_537, 999_983):
+        numbers_near = np.arange(0, QUOTIENT_MAX + 1, max(1, divisor))[:, None] + np.array([-1, 0, 1])
+        near = np.unique(numbers_near.clip(0, QUOTIENT_MAX))
+        reciprocal = np.float32(1 / divisor)
+        quotients = ((near.astype(np.float32) + np.float32(0.5)) * reciprocal).astype(np.int64)
+        np.testing.assert_array_equal(quotients, near // divisor)
+
+
 def test_infinities_and_nans_stay_in_their_window(target: Target) -> None:
     values = torch.ones(1, 3, 9, 9)
     values[0, 0, 4, 4], values[0, 2, 0, 0] = torch.inf, torch.nan
@@ -187,6 +219,7 @@ def test_infinities_and_nans_stay_in_their_window(target: Target) -> None:
         ((1, 3, 5, 5), (4, 3, 3, 3), (3,), {}, "bias must have one value for each of the 4"),
         ((1, 3, 5, 5), (4, 3, 3, 3), None, {"stride": 0}, "must be positive"),
         ((1, 3, 5, 5), (3, 4, 3, 3), None, {"extra": 2, "stride": 2}, "output_padding"),
+        ((1, 3, 5, 5), (3, 4, 3, 3), None, {"extra": (1, 1, 1)}, "must be one number or two"),
     ],
 )
 def test_what_is_refused(

@@ -2,7 +2,7 @@
 //! loops: TAPS_Y * (1 + TAPS_X * (1 + WIDE)) + 2 * WIDE
 //! extent weights: group_count * filters * TAPS_Y * TAPS_X
 // A convolution (lib/convolution.wgsl) of groups with one channel each. One invocation computes WIDE pixels of
-// one filter, WORKGROUP apart, so that neighbours read neighbours. A workgroup's filter is its y and z.
+// one filter, WORKGROUP apart, so that neighbours read neighbours.
 //
 // Weights lie [filter][tap]; the window is known when the kernel is compiled, so that its loops unroll.
 const WORKGROUP = 64u;
@@ -18,8 +18,10 @@ fn main(
   @builtin(num_workgroups) groups: vec3<u32>,
   @builtin(local_invocation_index) local: u32,
 ) {
-  let first_pixel = group.x * WORKGROUP * WIDE + local;
-  let row = group.y + group.z * groups.y;
+  let tiles = (pixel_count() + WORKGROUP * WIDE - 1u) / (WORKGROUP * WIDE); // of one filter
+  let tile = group.x + group.y * groups.x;
+  let first_pixel = tile % tiles * WORKGROUP * WIDE + local;
+  let row = tile / tiles;
   if (row >= params.group_count * params.filters) { return; }
   var pixels = array<Pixel, WIDE>();
   for (var p = 0u; p < WIDE; p++) {

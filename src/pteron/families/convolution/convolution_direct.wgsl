@@ -1,6 +1,6 @@
 //! use index
 //! use convolution
-//! loops: (1 + WIDE) * span + (1 + 3 * WIDE) * (window_height * window_width + 1) + 9 * WIDE
+//! loops: (1 + WIDE) * span + (1 + 3 * WIDE) * (min(window_height * window_width, ceil(span, 4 * max(quads, 1)) + 1) + 1) + 9 * WIDE
 //! extent weights: group_count * window_height * window_width * quads * 16 * filter_quads
 // A convolution (lib/convolution.wgsl). One invocation computes WIDE pixels of one quad or two of filters, straight
 // from memory: no barriers, which is what software adapters and thin groups want. Its pixels lie as far apart as

@@ -22,11 +22,11 @@ WORKGROUPS_ENOUGH = 132  # of slices, to do without parts; with fewer tiles,
 WORKGROUPS_WANTED = 198  # parts make so many
 
 # How much an invocation may walk before an adapter ends its loops (Target.loop_max).
-DIRECT_DEPTH_MAX = 6144
 TILED_DEPTH_MAX = 16384
 LANES_DEPTH_MAX = 4096
 DEPTHWISE_TAPS_MAX = 4096
 
+QUOTIENT_MAX = 1 << 20  # up to here convolution_tiled divides exactly
 STEPS_LEAST = 2  # of a slice in a part
 
 _F32_MAX = 3.4028234663852886e38
@@ -66,6 +66,14 @@ class Tile:
         return {**numbers, "SLICES": self.slices, "WORKGROUP": workgroup}
 
 
+def _direct_quads_max(sizes: Geometry, wide: int, target: Target) -> int:
+    """Quads of k that an invocation of convolution_direct takes, by what it states of its loops."""
+    if not target.loop_max:
+        return max(1, sizes.depth)
+    a_quad = 4 * (1 + wide) + -(-(1 + 3 * wide) // max(1, sizes.quads))
+    return max(1, (target.loop_max - 1024) // a_quad)
+
+
 LARGE, SMALL, SLICED = Tile(8, 4, 8, 16), Tile(4, 4, 8, 8), Tile(4, 4, 8, 8, slices=4)
 
 
@@ -96,6 +104,8 @@ class Convolution:
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
         """The convolution by the kernel that suits its shape and the device."""
         sizes = self.sizes
+        if not self.out.numel:
+            return
         wide = 8 if target.is_cpu else 1  # pixels of an invocation that works alone
         strips = -(-sizes.pixels // wide)
         outputs = sizes.pixels * sizes.rows
@@ -105,13 +115,12 @@ class Convolution:
         if is_constant and sizes.channels == 1 and sizes.taps <= DEPTHWISE_TAPS_MAX:
             taps = dict(zip(("TAPS_Y", "TAPS_X"), sizes.window.size, strict=True))
             several = 4 if target.is_cpu else 2 if sizes.pixels >= 512 and sizes.taps <= 9 else 1
-            across, folds, _ = row_groups(target, {"ROWS": 1}, sizes.rows)
-            groups = -(-sizes.pixels // (64 * several)), across, folds
+            groups = row_groups(target, {"ROWS": 1}, -(-sizes.pixels // (64 * several)) * sizes.rows)
             yield self._at_once("convolution_depthwise", {"WIDE": several, **taps}, groups=groups)
         elif is_constant and is_few and not target.is_cpu:
             yield self._at_once("convolution_lanes", layout, groups=row_groups(target, layout, outputs))
-        elif target.is_cpu or sizes.filters <= FILTERS_THIN:
-            parts, span = split(sizes.depth // 4, DIRECT_DEPTH_MAX // 4)
+        elif target.is_cpu or sizes.filters <= FILTERS_THIN or sizes.depth > 4 * QUOTIENT_MAX:
+            parts, span = split(sizes.depth // 4, _direct_quads_max(sizes, wide, target))
             tile = {"WIDE": wide, "QUADS": 2 if target.is_cpu and sizes.filter_quads > 1 else 1}
             threads = parts * sizes.groups * -(-sizes.filter_quads // tile["QUADS"]) * strips
             yield from self._in_parts("convolution_direct", tile, parts, 4 * span, threads=threads)

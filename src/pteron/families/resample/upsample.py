@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from pteron.graph import Shape
@@ -23,6 +24,7 @@ def _resized(
     given = output_size if scale_factors is None else scale_factors
     assert given is not None
     require(len(given) == 2, f"planes have two dims, {list(given)} must too", x)
+    require(all(math.isfinite(number) for number in given), f"{list(given)} must be finite", x)
     if scale_factors is None:
         height, width = (int(size) for size in given)
     else:

@@ -40,11 +40,16 @@ class Operator:
 def write_page(adapter: str, driver: str) -> None:
     """The page over all results that are kept for an adapter."""
     results = {suite: list(_results(adapter, suite)) for suite in SUITES}
+    waiting = {
+        name: len(suite.recipes()) - len(list(results_of(adapter, name).glob("*.json")))
+        for name, suite in SUITES.items()
+    }
     day = datetime.datetime.now(tz=datetime.UTC).date()
-    PAGE.write_text("\n".join(page(results, f"{adapter} ({driver})", str(day))) + "\n")
+    PAGE.write_text("\n".join(page(results, waiting, f"{adapter} ({driver})", str(day))) + "\n")
 
 
-def page(results: ResultsBySuite, adapter: str, day: str) -> Iterator[str]:
+def page(results: ResultsBySuite, waiting: Mapping[str, int], adapter: str, day: str) -> Iterator[str]:
+    """The lines of the page; `waiting` are the recipes of each suite that were not run yet."""
     packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     yield "# Operators"
     yield ""
@@ -52,7 +57,7 @@ def page(results: ResultsBySuite, adapter: str, day: str) -> Iterator[str]:
     yield ""
     yield f"{day} · Pteron {pteron.__version__} · {packages} · adapter: {adapter}"
     yield ""
-    yield from _totals(results)
+    yield from _totals(results, waiting)
     yield from _operators(results)
     yield from _left(results)
 
@@ -63,17 +68,18 @@ def _results(adapter: str, suite: str) -> Iterator[Result]:
         yield from kept[1] if kept else ()
 
 
-def _totals(results: ResultsBySuite) -> Iterator[str]:
+def _totals(results: ResultsBySuite, waiting: Mapping[str, int]) -> Iterator[str]:
     yield "## Suites"
     yield ""
     yield "A case is one exported program, with the calls that its suite makes and PyTorch's answers to them."
+    yield "A recipe, a test of the suite, makes one or several; of those in the last column none was run yet."
     yield ""
-    yield "| suite | " + " | ".join(COLUMNS) + " |"
-    yield "|---|" + "--:|" * len(COLUMNS)
+    yield "| suite | " + " | ".join((*COLUMNS, "recipes left")) + " |"
+    yield "|---|" + "--:|" * (len(COLUMNS) + 1)
     for suite, found in results.items():
         outcomes = Counter(result.outcome for result in found)
         counts = " | ".join(str(outcomes[column]) for column in COLUMNS)
-        yield f"| {SUITES[suite].title} | {counts} |"
+        yield f"| {SUITES[suite].title} | {counts} | {waiting[suite]} |"
     yield ""
 
 

@@ -93,8 +93,8 @@ def test_the_page() -> None:
         ]
     }
     assert measure(results)["aten.add.Tensor"].met == 2
-    text = "\n".join(page(results, "An adapter", "2026-01-01"))
-    assert f"| {SUITES['webgpu'].title} | 1 | 0 | 1 | 0 | 0 | 1 | 0 | 0 |" in text
+    text = "\n".join(page(results, {"webgpu": 7}, "An adapter", "2026-01-01"))
+    assert f"| {SUITES['webgpu'].title} | 1 | 0 | 1 | 0 | 0 | 1 | 0 | 0 | 7 |" in text
     assert "| `aten.add.Tensor` | yes | f32 | f16 f32 i32 i64 | yes, 4 | 1/2 | yes |" in text
     assert r"- **refused**, does not fit\_here (1): `add/b`" in text
     assert "- **not delegated**, the partitioner leaves the whole program to the host (1): `add/c`" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -47,7 +48,8 @@ def record_live(recipe: str) -> list[Case]:
         module = suite.module_factory(**case.construct)
         torch.manual_seed(0)
         inputs = tuple(_materialize(spec) for spec in case.export_inputs or case.inputs)
-        exported = export(module, inputs, dynamic_shapes=case.dynamic_shapes or _every_dim(inputs))
+        shapes = case.dynamic_shapes or _every_dim(module, inputs)
+        exported = export(module, inputs, dynamic_shapes=shapes)
     except Exception as error:
         return [Case(recipe, outcome="skipped", cause=f"no dim can be live: {sentence(error)}")]
     drawn = list(live_inputs(exported, inputs))
@@ -77,11 +79,13 @@ def _find(recipe: str) -> tuple[Any, Any]:
     return suite, next(case for place, case in enumerate(suite.cases) if (case.name or str(place)) == name)
 
 
-def _every_dim(inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+def _every_dim(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     """Each dim larger than one may shrink; export itself finds which must be equal or fixed."""
-    return tuple(
+    shapes = tuple(
         {dim: Dim.AUTO(min=1, max=size) for dim, size in enumerate(x.shape) if size > 1} for x in inputs
     )
+    (*_, last) = inspect.signature(module.forward).parameters.values()
+    return (shapes,) if last.kind is inspect.Parameter.VAR_POSITIONAL else shapes
 
 
 def _call(suite: Any, case: Any, module: Any, inputs: Sequence[Any], *, is_live: bool = False) -> Call:

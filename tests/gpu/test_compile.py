@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,8 @@ def test_other_layouts_and_numpy(mixed: tuple[nn.Module, CompiledModule]) -> Non
         ({"x": torch.zeros(4, 7, requires_grad=True)}, InputError, "only runs inference"),
         ({"x": 3.0}, InputError, "expected a tensor, got float"),
         ({"x": [torch.zeros(4, 7)]}, InputError, "does not look like the example"),
-        ({"factor": 4}, InputError, "exported for the value 3"),
+        ({"factor": 4}, InputError, "factor: the module was compiled for 3, got 4"),
+        ({"factor": 3.0}, InputError, "factor: the module was compiled for 3, got 3.0"),
         ({"more": None}, InputError, "keyword arguments more; got none"),
     ],
 )
@@ -116,6 +118,26 @@ def test_refused_calls(
     kwargs = {} if values["more"] is None else {"more": values["more"]}
     with pytest.raises(error, match=message):
         mixed[1]((values["x"], torch.zeros(2, 3)), values["factor"], **kwargs)
+
+
+def test_values_that_are_no_tensors_are_compared() -> None:
+    """Strings, None and NaN stand in no input of the program, or are never equal to themselves."""
+
+    class Chosen(nn.Module):
+        def forward(self, x: Tensor, mode: str, factor: float | None, fill: float) -> Tensor:
+            x = x * 2 if mode == "twice" else x * 3
+            return (x if factor is None else x * factor).masked_fill(x < 0, fill)
+
+    x = torch.tensor([1.0, -2.0, 3.0])
+    compiled = pteron.compile(Chosen(), (x, "twice", None, math.nan))
+    found = compiled(x, "twice", None, math.nan)
+    assert torch.equal(found.nan_to_num(-1), torch.tensor([2.0, -1.0, 6.0]))
+    with pytest.raises(InputError, match="mode: the module was compiled for 'twice', got 'thrice'"):
+        compiled(x, "thrice", None, math.nan)
+    with pytest.raises(InputError, match=r"factor: .* for None, got 5\.0"):
+        compiled(x, "twice", 5.0, math.nan)
+    with pytest.raises(InputError, match=r"fill: .* for nan, got 0\.0"):
+        compiled(x, "twice", None, 0.0)
 
 
 def test_gradients_are_no_matter_under_no_grad(mixed: tuple[nn.Module, CompiledModule]) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import pteron
-from pteron import CompiledModule, DtypeError, InputError, ShapeError
+from pteron import CompiledModule, DtypeError, InputError, LoweringError, ShapeError
+from pteron.export import lowering
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
@@ -216,6 +217,49 @@ class Constant(nn.Module):
 def test_unbounded_dims_are_refused() -> None:
     with pytest.raises(InputError, match="no upper bound"):
         pteron.compile(Small(), (torch.ones(3, 2),), dynamic_shapes=({0: Dim("n")},))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_upsampling_with_dynamic_dims(mode: str) -> None:
+    """ExecuTorch's own runtime does not resize it, nor group norm; Pteron does, so the GPU runs all."""
+
+    class Upsampled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.GroupNorm(2, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.interpolate(self.norm(x), scale_factor=2.0, mode=mode)
+
+    module = Upsampled()
+    shapes = ({0: Dim("batch", max=3), 2: Dim("height", max=7)},)
+    compiled = pteron.compile(module, (torch.randn(2, 4, 5, 3),), dynamic_shapes=shapes)
+    assert "on the host  0 operators" in str(compiled)
+    for batch, height in ((1, 2), (2, 5), (3, 7)):
+        x = torch.randn(batch, 4, height, 3)
+        with torch.no_grad():
+            same(compiled(x), module(x))
+
+
+def test_dynamic_dims_that_need_the_partitioners_restraint(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, write = list[bool](), lowering._write
+
+    def refuse_first(exported: Any, chosen: dict[str, bool]) -> bytes:
+        tried.append("require_dynamic_shapes" in chosen)
+        if not tried[-1]:
+            raise RuntimeError("no place for an output")
+        return write(exported, chosen)
+
+    monkeypatch.setattr(lowering, "_write", refuse_first)
+    module, x = nn.Sequential(nn.ReLU(), nn.Sigmoid()), torch.randn(3, 5)
+    compiled = pteron.compile(module, (x,), dynamic_shapes=({0: Dim("rows", max=4)},))
+    same(compiled(x[:2]), module(x[:2]))
+    assert tried == [False, True]
+    with pytest.raises(
+        LoweringError, match=r"Sequential: .* \(RuntimeError: no place for an output\)"
+    ) as raised:
+        pteron.compile(module, (x,))
+    assert isinstance(raised.value.__cause__, RuntimeError)
 
 
 def test_channels_last() -> None:

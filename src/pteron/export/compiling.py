@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pteron.errors import FormatError, InputError, UnsupportedError
+from pteron.errors import FormatError, InputError, LoweringError, UnsupportedError
 from pteron.export import cache
 from pteron.export.attention import decompose_attention
 from pteron.export.compiled import CompiledModule
@@ -88,9 +88,23 @@ def compile_exported(
                 raise
             except FormatError:
                 found.unlink(missing_ok=True)  # the checksum is right, the program is not
-        program = lower(functional.exported, options)
+        program = _lower(functional.exported, name, options)
         source: Path | bytes = (cache.keep(key, program) if use_cache else None) or program
         return CompiledModule(name, source, signature, states, written, device, was_cached=False)
+
+
+def _lower(exported: ExportedProgram, name: str, options: Options) -> bytes:
+    """Lower, or say which module it is that cannot be lowered, and what stands in the way."""
+    try:
+        return lower(exported, options)
+    except Exception as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # ExecuTorch's passes wrap what they raise
+            cause = cause.__cause__
+        first = next(iter(str(cause).splitlines()), "")
+        raise LoweringError(
+            f"{name}: ExecuTorch cannot lower it ({type(cause).__name__}: {first})"
+        ) from error
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,16 +32,29 @@ class Options:
 
 
 def lower(exported: ExportedProgram, options: Options) -> bytes:
-    """Let the partitioner choose what the GPU runs, and write the program."""
-    with EXPORTING, _quiet():
-        from executorch.exir import to_edge_transform_and_lower
+    """Let the partitioner choose what the GPU runs, and write the program. It stays as it is.
 
+    Pteron resizes every operator. Where ExecuTorch cannot write a program with dynamic dims like that, the
+    GPU gets those operators alone that ExecuTorch's own runtime resizes.
+    """
+    with EXPORTING, _quiet():
         remember_patterns()
         chosen = {"force_fp16": options.force_fp16}
-        if exported.range_constraints:
-            chosen["require_dynamic_shapes"] = True
-        edge = to_edge_transform_and_lower(exported, partitioner=[_partitioner(chosen)])
-        return cast(bytes, edge.to_executorch().buffer)
+        try:
+            return _write(exported, chosen)
+        except Exception:
+            if exported.range_constraints:
+                with suppress(Exception):
+                    return _write(exported, {**chosen, "require_dynamic_shapes": True})
+            raise
+
+
+def _write(exported: ExportedProgram, chosen: dict[str, bool]) -> bytes:
+    """The program, partitioned with these options."""
+    from executorch.exir import to_edge_transform_and_lower
+
+    edge = to_edge_transform_and_lower(exported, partitioner=[_partitioner(chosen)])
+    return cast(bytes, edge.to_executorch().buffer)
 
 
 def check_inference(exported: ExportedProgram) -> None:

@@ -13,7 +13,7 @@ from pteron.export.attention import decompose_attention
 from pteron.export.compiled import CompiledModule
 from pteron.export.content import content_key
 from pteron.export.functional import make_functional
-from pteron.export.lowering import EXPORTING, Options, check_bounds, check_inference, lower
+from pteron.export.lowering import Options, check_bounds, check_inference, exporting, lower
 from pteron.export.signature import Signature
 from pteron.extras import check_installed
 from pteron.gpu import Device
@@ -65,7 +65,7 @@ def export(
         return tensor.detach().clone(memory_format=torch.contiguous_format)
 
     args, kwargs = tree_map_only(torch.Tensor, example, (args, kwargs))
-    with EXPORTING, torch.no_grad(), _in_inference(module):
+    with exporting(), torch.no_grad(), _in_inference(module):
         return torch.export.export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes)
 
 
@@ -76,7 +76,7 @@ def compile_exported(
     check_inference(exported)
     check_bounds(exported)
     signature = Signature(exported)
-    with EXPORTING:
+    with exporting():
         functional = make_functional(decompose_attention(exported))
         states, written = functional.states, functional.written
         key = content_key(functional.exported, options) if use_cache else ""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-# PyTorch's and ExecuTorch's exporters change global state while they work.
-EXPORTING = threading.RLock()
 _DROPOUTS = {"dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"}
 _RANDOM_IN_TRAINING = {f"aten.{name}.default": 2 for name in _DROPOUTS}  # which argument says `train`
 _TRAINING_ARGUMENTS = {**_RANDOM_IN_TRAINING, "aten.batch_norm.default": 5}
@@ -31,13 +28,21 @@ class Options:
     force_fp16: bool = False  # f32 tensors inside delegates are f16; inputs and outputs stay f32
 
 
+def exporting() -> AbstractContextManager[object]:
+    """Hold Dynamo's own lock: the exporters of PyTorch and ExecuTorch change global state while they work,
+    and must meet neither each other nor Dynamo's tracing in another thread."""
+    from torch._dynamo.convert_frame import compile_lock
+
+    return cast("AbstractContextManager[object]", compile_lock)
+
+
 def lower(exported: ExportedProgram, options: Options) -> bytes:
     """Let the partitioner choose what the GPU runs, and write the program. It stays as it is.
 
     Pteron resizes every operator. Where ExecuTorch cannot write a program with dynamic dims like that, the
     GPU gets those operators alone that ExecuTorch's own runtime resizes.
     """
-    with EXPORTING, _quiet():
+    with exporting(), _quiet():
         remember_patterns()
         chosen = {"force_fp16": options.force_fp16}
         try:

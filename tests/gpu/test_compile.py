@@ -10,6 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pteron
@@ -184,6 +185,38 @@ def test_training_mode() -> None:
     assert all(part.training for part in module.modules())
     with torch.no_grad():
         same(compiled(x), copy.deepcopy(module).eval()(x))
+
+
+def test_arrays_are_written_or_refused() -> None:
+    class Doubled(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            x.mul_(2)
+            return x + 1
+
+    compiled = pteron.compile(Doubled(), (torch.ones(3),))
+    for array in (np.ones(3, np.float32), np.ones(6, np.float32)[::-2]):
+        same(compiled(array), torch.full((3,), 3.0))
+        assert array.tolist() == [2.0, 2.0, 2.0]
+    array.flags.writeable = False
+    with pytest.raises(InputError, match="x: the module writes to it, but it is read-only"):
+        compiled(array)
+
+
+def test_batch_norm_without_running_statistics() -> None:
+    """Inference takes each batch's own statistics, as PyTorch does."""
+    module = nn.BatchNorm2d(3, track_running_stats=False).eval()
+    x = torch.randn(2, 3, 4, 5) * 3 + 1
+    with torch.no_grad():
+        same(pteron.compile(module, (x,))(x), module(x))
+
+
+def test_bf16_becomes_f32() -> None:
+    class Widened(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.to(torch.float32) * 2
+
+    x = torch.randn(3, 5).bfloat16()
+    same(pteron.compile(Widened(), (x,))(x), x.float() * 2)
 
 
 @pytest.mark.parametrize("is_decomposed", [False, True])

@@ -87,7 +87,7 @@ def compile_exported(
             except UnsupportedError:
                 raise
             except FormatError:
-                found.unlink(missing_ok=True)  # the checksum is right, the program is not
+                cache.remove(found)  # the checksum is right, the program is not
         program = _lower(functional.exported, name, options)
         source: Path | bytes = (cache.keep(key, program) if use_cache else None) or program
         return CompiledModule(name, source, signature, states, written, device, was_cached=False)

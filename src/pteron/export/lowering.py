@@ -66,10 +66,16 @@ def check_inference(exported: ExportedProgram) -> None:
     """Refuse what only training does: it is random, or changes with every batch."""
     for node in exported.graph.nodes:
         position = _TRAINING_ARGUMENTS.get(str(node.target))
-        if position is not None and len(node.args) > position and node.args[position] is True:
+        is_training = position is not None and len(node.args) > position and node.args[position] is True
+        if is_training and not _has_no_running_statistics(node):
             raise InputError(
                 f"{node.target} works as in training, Pteron only in inference: call eval() on the module"
             )
+
+
+def _has_no_running_statistics(node: Node) -> bool:
+    """Batch norm without them takes every batch's own, in inference too."""
+    return str(node.target) == "aten.batch_norm.default" and node.args[3] is None
 
 
 def check_bounds(exported: ExportedProgram) -> None:

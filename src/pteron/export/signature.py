@@ -40,14 +40,18 @@ class Signature:
         self._fitting: set[tuple[Any, ...]] = set()
 
     def flatten(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[Any]:
-        """The leaves of a call, checked."""
+        """The leaves of a call, as they are."""
         from torch.utils._pytree import tree_flatten
 
         ordered = self._in_order(kwargs)
         leaves, spec = tree_flatten((tuple(args), ordered))
         if spec != self._in_spec:
             raise InputError(f"the call does not look like the example: expected {self._in_spec}, got {spec}")
-        leaves = [_as_torch(value) for value in leaves]
+        return list(leaves)
+
+    def check(self, given: Sequence[object]) -> list[Any]:
+        """The leaves as torch tensors and constants, checked."""
+        leaves = [_as_torch(value) for value in given]
         for leaf, value in zip(self.leaves, leaves, strict=True):
             _check(leaf, value)
         self._check_shapes(leaves)

@@ -9,6 +9,7 @@ PteronError
 │   ├── ShapeError          rank or size
 │   │   └── MisfitError         found only inside the graph, so it is a GraphError too
 │   └── DtypeError          element type
+├── LoweringError       ExecuTorch cannot make a program of a module
 ├── HostError           an operator outside the delegates failed
 └── DeviceError         no adapter, not enough memory, a closed or lost device
 """
@@ -59,6 +60,10 @@ class MisfitError(ShapeError, GraphError):
 
 class DtypeError(InputError):
     """An element type is not what the program takes."""
+
+
+class LoweringError(PteronError):
+    """ExecuTorch cannot make a program of a module; its own error is the cause."""
 
 
 class HostError(PteronError):

@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 import copy
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pteron
-from pteron import CompiledModule, DtypeError, InputError, ShapeError
+from pteron import CompiledModule, DtypeError, InputError, LoweringError, ShapeError
+from pteron.export import lowering
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
@@ -105,7 +108,8 @@ def test_other_layouts_and_numpy(mixed: tuple[nn.Module, CompiledModule]) -> Non
         ({"x": torch.zeros(4, 7, requires_grad=True)}, InputError, "only runs inference"),
         ({"x": 3.0}, InputError, "expected a tensor, got float"),
         ({"x": [torch.zeros(4, 7)]}, InputError, "does not look like the example"),
-        ({"factor": 4}, InputError, "exported for the value 3"),
+        ({"factor": 4}, InputError, "factor: the module was compiled for 3, got 4"),
+        ({"factor": 3.0}, InputError, "factor: the module was compiled for 3, got 3.0"),
         ({"more": None}, InputError, "keyword arguments more; got none"),
     ],
 )
@@ -116,6 +120,26 @@ def test_refused_calls(
     kwargs = {} if values["more"] is None else {"more": values["more"]}
     with pytest.raises(error, match=message):
         mixed[1]((values["x"], torch.zeros(2, 3)), values["factor"], **kwargs)
+
+
+def test_values_that_are_no_tensors_are_compared() -> None:
+    """Strings, None and NaN stand in no input of the program, or are never equal to themselves."""
+
+    class Chosen(nn.Module):
+        def forward(self, x: Tensor, mode: str, factor: float | None, fill: float) -> Tensor:
+            x = x * 2 if mode == "twice" else x * 3
+            return (x if factor is None else x * factor).masked_fill(x < 0, fill)
+
+    x = torch.tensor([1.0, -2.0, 3.0])
+    compiled = pteron.compile(Chosen(), (x, "twice", None, math.nan))
+    found = compiled(x, "twice", None, math.nan)
+    assert torch.equal(found.nan_to_num(-1), torch.tensor([2.0, -1.0, 6.0]))
+    with pytest.raises(InputError, match="mode: the module was compiled for 'twice', got 'thrice'"):
+        compiled(x, "thrice", None, math.nan)
+    with pytest.raises(InputError, match=r"factor: .* for None, got 5\.0"):
+        compiled(x, "twice", 5.0, math.nan)
+    with pytest.raises(InputError, match=r"fill: .* for nan, got 0\.0"):
+        compiled(x, "twice", None, 0.0)
 
 
 def test_gradients_are_no_matter_under_no_grad(mixed: tuple[nn.Module, CompiledModule]) -> None:
@@ -163,6 +187,38 @@ def test_training_mode() -> None:
         same(compiled(x), copy.deepcopy(module).eval()(x))
 
 
+def test_arrays_are_written_or_refused() -> None:
+    class Doubled(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            x.mul_(2)
+            return x + 1
+
+    compiled = pteron.compile(Doubled(), (torch.ones(3),))
+    for array in (np.ones(3, np.float32), np.ones(6, np.float32)[::-2]):
+        same(compiled(array), torch.full((3,), 3.0))
+        assert array.tolist() == [2.0, 2.0, 2.0]
+    array.flags.writeable = False
+    with pytest.raises(InputError, match="x: the module writes to it, but it is read-only"):
+        compiled(array)
+
+
+def test_batch_norm_without_running_statistics() -> None:
+    """Inference takes each batch's own statistics, as PyTorch does."""
+    module = nn.BatchNorm2d(3, track_running_stats=False).eval()
+    x = torch.randn(2, 3, 4, 5) * 3 + 1
+    with torch.no_grad():
+        same(pteron.compile(module, (x,))(x), module(x))
+
+
+def test_bf16_becomes_f32() -> None:
+    class Widened(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.to(torch.float32) * 2
+
+    x = torch.randn(3, 5).bfloat16()
+    same(pteron.compile(Widened(), (x,))(x), x.float() * 2)
+
+
 @pytest.mark.parametrize("is_decomposed", [False, True])
 def test_an_exported_program_stays_as_it_is(is_decomposed: bool) -> None:
     """Also one that writes to buffers and inputs, and one that returns a constant."""
@@ -194,6 +250,49 @@ class Constant(nn.Module):
 def test_unbounded_dims_are_refused() -> None:
     with pytest.raises(InputError, match="no upper bound"):
         pteron.compile(Small(), (torch.ones(3, 2),), dynamic_shapes=({0: Dim("n")},))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_upsampling_with_dynamic_dims(mode: str) -> None:
+    """ExecuTorch's own runtime does not resize it, nor group norm; Pteron does, so the GPU runs all."""
+
+    class Upsampled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.GroupNorm(2, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.interpolate(self.norm(x), scale_factor=2.0, mode=mode)
+
+    module = Upsampled()
+    shapes = ({0: Dim("batch", max=3), 2: Dim("height", max=7)},)
+    compiled = pteron.compile(module, (torch.randn(2, 4, 5, 3),), dynamic_shapes=shapes)
+    assert "on the host  0 operators" in str(compiled)
+    for batch, height in ((1, 2), (2, 5), (3, 7)):
+        x = torch.randn(batch, 4, height, 3)
+        with torch.no_grad():
+            same(compiled(x), module(x))
+
+
+def test_dynamic_dims_that_need_the_partitioners_restraint(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, write = list[bool](), lowering._write
+
+    def refuse_first(exported: Any, chosen: dict[str, bool]) -> bytes:
+        tried.append("require_dynamic_shapes" in chosen)
+        if not tried[-1]:
+            raise RuntimeError("no place for an output")
+        return write(exported, chosen)
+
+    monkeypatch.setattr(lowering, "_write", refuse_first)
+    module, x = nn.Sequential(nn.ReLU(), nn.Sigmoid()), torch.randn(3, 5)
+    compiled = pteron.compile(module, (x,), dynamic_shapes=({0: Dim("rows", max=4)},))
+    same(compiled(x[:2]), module(x[:2]))
+    assert tried == [False, True]
+    with pytest.raises(
+        LoweringError, match=r"Sequential: .* \(RuntimeError: no place for an output\)"
+    ) as raised:
+        pteron.compile(module, (x,))
+    assert isinstance(raised.value.__cause__, RuntimeError)
 
 
 def test_channels_last() -> None:

@@ -18,7 +18,7 @@ import pytest
 
 import pteron
 from pteron import InputError
-from pteron.export import dynamo
+from pteron.export import compiling, dynamo
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
@@ -169,6 +169,36 @@ def test_threads(lowerings: list[object]) -> None:
     assert not failures
     assert sorted(counts) == [1, 2, 3, 4]
     assert len(lowerings) == made + 1
+
+
+def test_dynamo_traces_nothing_while_a_graph_is_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dynamo's tracing and the exporters change the same global state: one lock keeps them apart."""
+    from torch._dynamo.convert_frame import compile_lock
+
+    free = list[bool]()
+
+    def try_to_trace() -> None:
+        free.append(compile_lock.acquire(blocking=False))
+        if free[-1]:
+            compile_lock.release()
+
+    def probed(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            thread = threading.Thread(target=try_to_trace)
+            thread.start()
+            thread.join()
+            return function(*args, **kwargs)
+
+        return run
+
+    compiled, x = torch.compile(Sized(), backend=dynamo.backend), torch.randn(4, 3)
+    monkeypatch.setattr(torch.export, "export", probed(torch.export.export))
+    monkeypatch.setattr(compiling, "lower", probed(compiling.lower))
+    same(compiled(x), x * 2 + 4)
+    assert len(free) > 1
+    assert not any(free)
+    try_to_trace()
+    assert free[-1]
 
 
 def test_the_backend_is_known_by_name(tmp_path: Path) -> None:

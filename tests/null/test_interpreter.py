@@ -248,6 +248,21 @@ def test_dim_orders_do_not_change_what_an_element_is(operator: str) -> None:
     np.testing.assert_array_equal(machine(x)[0], x)
 
 
+def test_conversion_to_and_from_bf16() -> None:
+    """Its bits are the upper half of f32's: rounded to the nearest, of two as near to the even one."""
+    bits = np.array([0x3F80_7FFF, 0x3F80_8000, 0x3F81_8000, 0x7F7F_FFFF, 0x7F80_0001, 0xFFFF_FFFF], np.uint32)
+    expected = [0x3F80, 0x3F80, 0x3F82, 0x7F80, 0x7FC0, 0x7FC0]
+    values: list[EValue] = [tensor(6), tensor(6, dtype=DType.BF16), False, (0,)]
+    narrowed = Machine(values, ["dim_order_ops::_to_dim_order_copy.out"], [KernelCall(0, (0, 2, 3, 1, 1))])
+    np.testing.assert_array_equal(narrowed(bits.view(np.float32))[0], expected)
+    values[:2] = tensor(3, dtype=DType.BF16), tensor(3)
+    widened = Machine(values, ["dim_order_ops::_to_dim_order_copy.out"], [KernelCall(0, (0, 2, 3, 1, 1))])
+    given = HostTensor(np.array([0x3F80, 0xC020, 0x7F80], np.uint16), DType.BF16)
+    (output,) = widened.interpreter.run([given], keep=False)
+    assert isinstance(output, HostTensor)
+    np.testing.assert_array_equal(output.array, np.array([1, -2.5, np.inf], np.float32))
+
+
 def test_a_constant_in_channels_last_order() -> None:
     """Its bytes lie as its order says; an operator sees it by its logical shape."""
     stored = np.arange(12, dtype=np.float32)

@@ -29,9 +29,10 @@ def find(key: str) -> Path | None:
     for path in sorted(programs_folder().glob(f"{key}-*.pte")):
         with contextlib.suppress(OSError):
             if path.stem.removeprefix(f"{key}-") == _checksum_of(path):
-                os.utime(path)  # used now
+                with contextlib.suppress(OSError):  # a file of another user's
+                    os.utime(path)  # used now
                 return path
-        _remove(path)
+        remove(path)
     return None
 
 
@@ -48,7 +49,7 @@ def keep(key: str, program: bytes) -> Path | None:
                 Path(file.name).replace(path)
             except BaseException:
                 file.close()
-                _remove(Path(file.name))
+                remove(Path(file.name))
                 raise
     except OSError:
         return None
@@ -73,10 +74,11 @@ def _forget_oldest(folder: Path, kept: Path) -> None:
         if total <= BYTES_MAX:
             break
         if path != kept:
-            _remove(path)
+            remove(path)
             total -= size
 
 
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):  # removed already, or still mapped where systems forbid it
+def remove(path: Path) -> None:
+    """Remove an entry, if that can be done."""
+    with contextlib.suppress(OSError):  # gone already, mapped, or in a read-only folder
         path.unlink()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pteron.dtypes import DType
+from pteron.errors import InputError
 from pteron.export.report import report_lines
 from pteron.export.signature import Signature
 from pteron.format.source import open_bytes
@@ -50,7 +51,7 @@ class CompiledModule:
         self.was_cached = was_cached
         self.signature = signature
         self.program: Program = load(source, device=device)
-        self._source = source
+        self._bytes = open_bytes(source).view  # they stay, also where the cache forgets the file
         self._written = tuple(written)
         self._initial = list(states.values())
         self._states: list[Any] = list(self._initial)
@@ -59,12 +60,15 @@ class CompiledModule:
     def __call__(self, *args: object, **kwargs: object) -> Any:
         import torch
 
-        leaves = self.signature.flatten(args, kwargs)
+        given = self.signature.flatten(args, kwargs)
+        leaves = self.signature.check(given)
+        for position in self._written:
+            _check_writable(self.signature.leaves[position].name, given[position])
         with self._lock:  # calls that share states follow one another
             outputs = self._run(leaves)
         with torch.no_grad():
             for position, value in zip(self._written, outputs, strict=False):
-                leaves[position].copy_(value)
+                _write(given[position], value)
         return self.signature.unflatten(outputs[len(self._written) :])
 
     def reset(self) -> None:
@@ -85,7 +89,7 @@ class CompiledModule:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program as a .pte file, which `pteron.load` takes; there inputs and outputs are flat."""
-        Path(path).write_bytes(open_bytes(self._source).view)
+        Path(path).write_bytes(self._bytes)
 
     def close(self) -> None:
         """Free its GPU memory."""
@@ -103,11 +107,10 @@ class CompiledModule:
         return f"<pteron.CompiledModule {self.name}>"
 
     def __str__(self) -> str:
-        size = len(open_bytes(self._source).view)
         kept = "in memory alone" if self.cache_file is None else str(self.cache_file)
         how = "found there" if self.was_cached else "made now"
         lines = [repr(self), *report_lines(self.program.file.methods, self.program.graphs(METHOD))]
-        return "\n".join([*lines, f"  program      {size / 1e6:,.1f} MB, {kept} ({how})"])
+        return "\n".join([*lines, f"  program      {len(self._bytes) / 1e6:,.1f} MB, {kept} ({how})"])
 
 
 def _as_torch(value: Any, dtype: DType | None) -> torch.Tensor | Any:
@@ -115,3 +118,16 @@ def _as_torch(value: Any, dtype: DType | None) -> torch.Tensor | Any:
     if isinstance(value, GpuTensor):
         return value.torch()
     return to_torch(value, dtype) if isinstance(value, np.ndarray) and dtype is not None else value
+
+
+def _check_writable(name: str, value: Any) -> None:
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.flags.writeable):
+        raise InputError(f"{name}: the module writes to it, but it is read-only")
+
+
+def _write(target: Any, value: torch.Tensor) -> None:
+    """Bring a new value into the tensor or array that was given."""
+    if isinstance(target, np.ndarray):
+        np.copyto(target, value.numpy())
+    else:
+        target.copy_(value)

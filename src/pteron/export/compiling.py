@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pteron.errors import FormatError, InputError, UnsupportedError
+from pteron.errors import FormatError, InputError, LoweringError, UnsupportedError
 from pteron.export import cache
 from pteron.export.attention import decompose_attention
 from pteron.export.compiled import CompiledModule
 from pteron.export.content import content_key
 from pteron.export.functional import make_functional
-from pteron.export.lowering import EXPORTING, Options, check_bounds, check_inference, lower
+from pteron.export.lowering import Options, check_bounds, check_inference, exporting, lower
 from pteron.export.signature import Signature
 from pteron.extras import check_installed
 from pteron.gpu import Device
@@ -65,7 +65,7 @@ def export(
         return tensor.detach().clone(memory_format=torch.contiguous_format)
 
     args, kwargs = tree_map_only(torch.Tensor, example, (args, kwargs))
-    with EXPORTING, torch.no_grad(), _in_inference(module):
+    with exporting(), torch.no_grad(), _in_inference(module):
         return torch.export.export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes)
 
 
@@ -76,7 +76,7 @@ def compile_exported(
     check_inference(exported)
     check_bounds(exported)
     signature = Signature(exported)
-    with EXPORTING:
+    with exporting():
         functional = make_functional(decompose_attention(exported))
         states, written = functional.states, functional.written
         key = content_key(functional.exported, options) if use_cache else ""
@@ -87,10 +87,24 @@ def compile_exported(
             except UnsupportedError:
                 raise
             except FormatError:
-                found.unlink(missing_ok=True)  # the checksum is right, the program is not
-        program = lower(functional.exported, options)
+                cache.remove(found)  # the checksum is right, the program is not
+        program = _lower(functional.exported, name, options)
         source: Path | bytes = (cache.keep(key, program) if use_cache else None) or program
         return CompiledModule(name, source, signature, states, written, device, was_cached=False)
+
+
+def _lower(exported: ExportedProgram, name: str, options: Options) -> bytes:
+    """Lower, or say which module it is that cannot be lowered, and what stands in the way."""
+    try:
+        return lower(exported, options)
+    except Exception as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # ExecuTorch's passes wrap what they raise
+            cause = cause.__cause__
+        first = next(iter(str(cause).splitlines()), "")
+        raise LoweringError(
+            f"{name}: ExecuTorch cannot lower it ({type(cause).__name__}: {first})"
+        ) from error
 
 
 @contextmanager

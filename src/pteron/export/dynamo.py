@@ -21,7 +21,7 @@ from pteron.export.captured import Capture, buffer_position, make_module
 from pteron.export.compiled import CompiledModule
 from pteron.export.compiling import compile_exported, export
 from pteron.export.functional import make_functional
-from pteron.export.lowering import Options
+from pteron.export.lowering import Options, exporting
 from pteron.extras import check_installed
 
 if TYPE_CHECKING:
@@ -63,6 +63,9 @@ class CapturedGraph:
     def __call__(self, *inputs: Any) -> Any:
         with self._lock:
             lowered = self._find(inputs)
+        if lowered is None:
+            with exporting(), self._lock:  # in this order everywhere: who holds the second waits for nobody
+                lowered = self._find(inputs) or self._lower(inputs)
         return lowered.compiled(*(inputs[position] for position in lowered.live))
 
     @property
@@ -70,23 +73,22 @@ class CapturedGraph:
         """What it was lowered to up to now."""
         return tuple(lowered.compiled for lowered in self._programs)
 
-    def _find(self, inputs: Sequence[Any]) -> _Lowered:
-        """The program for these weights, shapes and numbers; lowered now if there is none."""
+    def _find(self, inputs: Sequence[Any]) -> _Lowered | None:
+        """The program for these weights, shapes and numbers."""
         changed = [seen.position for seen in self._constants if not seen.is_unchanged(inputs)]
         if changed:
             self._programs.clear()  # freed with the last call that uses them
+            self._constants.clear()
             self._changes.update(changed)
         numbers = self.capture.free_numbers(inputs)
         for lowered in self._programs:
             tensors = [inputs[position] for position in lowered.live]
             if lowered.numbers == numbers and lowered.compiled.signature.fits(tensors):
                 return lowered
-        lowered = self._lower(inputs, numbers)
-        self._programs.insert(0, lowered)
-        del self._programs[_PROGRAMS_KEPT:]
-        return lowered
+        return None
 
-    def _lower(self, inputs: Sequence[Any], numbers: dict[int, int]) -> _Lowered:
+    def _lower(self, inputs: Sequence[Any]) -> _Lowered:
+        """A new program for them, which is kept."""
         constants = [
             position
             for position, is_parameter in self.capture.constants(inputs).items()
@@ -101,7 +103,10 @@ class CapturedGraph:
         compiled = compile_exported(exported, self.capture.name, self.options, self.device, self.use_cache)
         if not compiled.signature.fits([inputs[position] for position in live]):
             raise ShapeError(f"{self.capture.name}: PyTorch exported it for other shapes than the call has")
-        return _Lowered(compiled, live, numbers)
+        lowered = _Lowered(compiled, live, self.capture.free_numbers(inputs))
+        self._programs.insert(0, lowered)
+        del self._programs[_PROGRAMS_KEPT:]
+        return lowered
 
     def _export(self, inputs: Sequence[Any], constants: list[int]) -> tuple[Any, list[int]]:
         live = self.capture.live_tensors(inputs, constants)

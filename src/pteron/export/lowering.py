@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-# PyTorch's and ExecuTorch's exporters change global state while they work.
-EXPORTING = threading.RLock()
 _DROPOUTS = {"dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"}
 _RANDOM_IN_TRAINING = {f"aten.{name}.default": 2 for name in _DROPOUTS}  # which argument says `train`
 _TRAINING_ARGUMENTS = {**_RANDOM_IN_TRAINING, "aten.batch_norm.default": 5}
@@ -31,27 +28,54 @@ class Options:
     force_fp16: bool = False  # f32 tensors inside delegates are f16; inputs and outputs stay f32
 
 
-def lower(exported: ExportedProgram, options: Options) -> bytes:
-    """Let the partitioner choose what the GPU runs, and write the program."""
-    with EXPORTING, _quiet():
-        from executorch.exir import to_edge_transform_and_lower
+def exporting() -> AbstractContextManager[object]:
+    """Hold Dynamo's own lock: the exporters of PyTorch and ExecuTorch change global state while they work,
+    and must meet neither each other nor Dynamo's tracing in another thread."""
+    from torch._dynamo.convert_frame import compile_lock
 
+    return cast("AbstractContextManager[object]", compile_lock)
+
+
+def lower(exported: ExportedProgram, options: Options) -> bytes:
+    """Let the partitioner choose what the GPU runs, and write the program. It stays as it is.
+
+    Pteron resizes every operator. Where ExecuTorch cannot write a program with dynamic dims like that, the
+    GPU gets those operators alone that ExecuTorch's own runtime resizes.
+    """
+    with exporting(), _quiet():
         remember_patterns()
         chosen = {"force_fp16": options.force_fp16}
-        if exported.range_constraints:
-            chosen["require_dynamic_shapes"] = True
-        edge = to_edge_transform_and_lower(exported, partitioner=[_partitioner(chosen)])
-        return cast(bytes, edge.to_executorch().buffer)
+        try:
+            return _write(exported, chosen)
+        except Exception:
+            if exported.range_constraints:
+                with suppress(Exception):
+                    return _write(exported, {**chosen, "require_dynamic_shapes": True})
+            raise
+
+
+def _write(exported: ExportedProgram, chosen: dict[str, bool]) -> bytes:
+    """The program, partitioned with these options."""
+    from executorch.exir import to_edge_transform_and_lower
+
+    edge = to_edge_transform_and_lower(exported, partitioner=[_partitioner(chosen)])
+    return cast(bytes, edge.to_executorch().buffer)
 
 
 def check_inference(exported: ExportedProgram) -> None:
     """Refuse what only training does: it is random, or changes with every batch."""
     for node in exported.graph.nodes:
         position = _TRAINING_ARGUMENTS.get(str(node.target))
-        if position is not None and len(node.args) > position and node.args[position] is True:
+        is_training = position is not None and len(node.args) > position and node.args[position] is True
+        if is_training and not _has_no_running_statistics(node):
             raise InputError(
                 f"{node.target} works as in training, Pteron only in inference: call eval() on the module"
             )
+
+
+def _has_no_running_statistics(node: Node) -> bool:
+    """Batch norm without them takes every batch's own, in inference too."""
+    return str(node.target) == "aten.batch_norm.default" and node.args[3] is None
 
 
 def check_bounds(exported: ExportedProgram) -> None:

@@ -22,37 +22,36 @@ class Leaf:
     """One input: a tensor with its dims, numbers or symbols; or a value that the program was made for."""
 
     name: str
-    dtype: torch.dtype | None
-    dims: tuple[Any, ...]
+    dtype: torch.dtype | None = None
+    dims: tuple[Any, ...] = ()
+    is_constant: bool = False
+    value: Any = None  # of a constant
 
 
 class Signature:
     """How calls of an exported program look."""
 
     def __init__(self, exported: ExportedProgram) -> None:
-        import torch
-
         assert exported.call_spec.in_spec is not None
         self._in_spec = exported.call_spec.in_spec
         self._out_spec = exported.call_spec.out_spec
         self._ranges = dict(exported.range_constraints)
-        self.leaves = [
-            Leaf(node.name, value.dtype, tuple(map(_dim, value.shape)))
-            if isinstance(value := node.meta.get("val"), torch.Tensor)
-            else Leaf(node.name, None, ())
-            for node in _user_inputs(exported)
-        ]
+        self.leaves = _leaves(exported)
         self._fitting: set[tuple[Any, ...]] = set()
 
     def flatten(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[Any]:
-        """The leaves of a call, checked."""
+        """The leaves of a call, as they are."""
         from torch.utils._pytree import tree_flatten
 
         ordered = self._in_order(kwargs)
         leaves, spec = tree_flatten((tuple(args), ordered))
         if spec != self._in_spec:
             raise InputError(f"the call does not look like the example: expected {self._in_spec}, got {spec}")
-        leaves = [_as_torch(value) for value in leaves]
+        return list(leaves)
+
+    def check(self, given: Sequence[object]) -> list[Any]:
+        """The leaves as torch tensors and constants, checked."""
+        leaves = [_as_torch(value) for value in given]
         for leaf, value in zip(self.leaves, leaves, strict=True):
             _check(leaf, value)
         self._check_shapes(leaves)
@@ -111,13 +110,25 @@ class Signature:
                 raise ShapeError(f"{where} must be {dim} = {dim.subs(sizes)}")
 
 
-def _user_inputs(exported: ExportedProgram) -> list[Any]:
-    """The placeholders that are the caller's: neither parameters nor buffers nor constants."""
+def _leaves(exported: ExportedProgram) -> list[Leaf]:
+    """The inputs that are the caller's: neither parameters nor buffers nor constants."""
     from torch.export.graph_signature import InputKind
 
     placeholders = (node for node in exported.graph.nodes if node.op == "placeholder")
-    specs = exported.graph_signature.input_specs
-    return [n for n, spec in zip(placeholders, specs, strict=True) if spec.kind is InputKind.USER_INPUT]
+    pairs = zip(placeholders, exported.graph_signature.input_specs, strict=True)
+    return [_leaf(node, spec.arg) for node, spec in pairs if spec.kind is InputKind.USER_INPUT]
+
+
+def _leaf(node: Any, argument: Any) -> Leaf:
+    import torch
+    from torch.export.graph_signature import ConstantArgument
+
+    if isinstance(argument, ConstantArgument):
+        return Leaf(node.name, is_constant=True, value=argument.value)
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        return Leaf(node.name, value.dtype, tuple(map(_dim, value.shape)))
+    return Leaf(node.name)
 
 
 def _dim(size: Any) -> Any:
@@ -138,8 +149,12 @@ def _as_torch(value: object) -> Any:
 def _check(leaf: Leaf, value: Any) -> None:
     import torch
 
+    if leaf.is_constant:
+        if not _is_same(leaf.value, value):
+            raise InputError(f"{leaf.name}: the module was compiled for {leaf.value!r}, got {value!r}")
+        return
     if leaf.dtype is None:
-        return  # the program compares it with the value that it was made for
+        return
     if not isinstance(value, torch.Tensor):
         raise InputError(f"{leaf.name}: expected a tensor, got {type(value).__name__}")
     if value.dtype != leaf.dtype:
@@ -150,3 +165,12 @@ def _check(leaf: Leaf, value: Any) -> None:
         raise InputError(
             f"{leaf.name} requires a gradient; Pteron only runs inference: use torch.no_grad() or detach()"
         )
+
+
+def _is_same(known: Any, value: Any) -> bool:
+    """Equal and of one type: 2, 2.0 and True may well give other results. NaN is the same as NaN."""
+    import torch
+
+    if isinstance(value, torch.Tensor) and value.ndim == 0:
+        value = value.item()
+    return type(known) is type(value) and bool(known == value or (known != known and value != value))

@@ -13,6 +13,7 @@ from pteron.dtypes import DType
 from pteron.errors import HostError
 from pteron.runtime.host_operator import Arguments, HostOperator, Parameter, Run
 from pteron.runtime.host_values import HostTensor, Unset
+from pteron.runtime.tensors import bf16_bits, numbers
 
 
 def find_operator(name: str) -> HostOperator | None:
@@ -90,9 +91,9 @@ def _convert(arguments: Arguments) -> Mapping[int, object]:
     dtype: DType = out.dtype
     if dtype is source.dtype:
         return {3: HostTensor(_array(source).copy(), dtype)}
-    if DType.BF16 in (dtype, source.dtype):
-        raise HostError(f"conversion from {source.dtype} to {dtype} needs PyTorch")
-    return {3: HostTensor(_array(source).astype(dtype.numpy), dtype)}
+    values = numbers(_array(source), source.dtype)
+    converted = bf16_bits(values) if dtype is DType.BF16 else values.astype(dtype.numpy)
+    return {3: HostTensor(converted, dtype)}
 
 
 _BINARY: dict[str, Callable[..., Any]] = {

@@ -151,7 +151,8 @@ class Method:
             raise DtypeError(f"{where}: expected a scalar, got {type(value).__name__}")
         if id in self._integers and not isinstance(value, int):
             raise DtypeError(f"{where}: expected an integer, got {value!r}")
-        if expected is not None and value != expected and not self._is_read(id):
+        is_same = value == expected or (value != value and expected != expected)  # NaN is the same as NaN
+        if expected is not None and not is_same and not self._is_read(id):
             raise InputError(f"{where}: the program was exported for the value {expected!r}, got {value!r}")
         return value
 

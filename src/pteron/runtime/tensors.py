@@ -139,12 +139,19 @@ def numbers(array: HostArray, dtype: DType) -> HostArray:
     return (array.astype(np.uint32) << 16).view(np.float32) if dtype is DType.BF16 else array
 
 
+def bf16_bits(array: HostArray) -> HostArray:
+    """Numbers as raw bits of bf16: the nearest, of two as near the even one; NaN stays NaN."""
+    rounded = array.astype(np.float32)
+    bits = rounded.view(np.uint32)
+    upper = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(rounded), np.uint16(0x7FC0), upper)
+
+
 def from_storage(data: bytes, shape: Shape, dtype: DType, storage: Storage) -> HostArray:
     """GPU bytes as a host array of the program's element type, writable and of its own."""
     array = np.frombuffer(data, storage.numpy).reshape(shape)
     if dtype is DType.BF16:
-        bits = array.astype(np.float32).view(np.uint32)
-        return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+        return bf16_bits(array)
     return array.astype(dtype.numpy)
 
 

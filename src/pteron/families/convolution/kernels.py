@@ -66,6 +66,12 @@ class Tile:
         return {**numbers, "SLICES": self.slices, "WORKGROUP": workgroup}
 
 
+def _pixels_each(pixels: int, most: int) -> int:
+    """The most pixels an invocation may take of these without many invocations working beyond the last."""
+    taken = {each: -(-pixels // (64 * each)) * each for each in range(1, most + 1)}
+    return max(each for each in taken if 8 * taken[each] <= 9 * min(taken.values()))
+
+
 def _direct_quads_max(sizes: Geometry, wide: int, target: Target) -> int:
     """Quads of k that an invocation of convolution_direct takes, by what it states of its loops."""
     if not target.loop_max:
@@ -114,7 +120,8 @@ class Convolution:
         is_few = sizes.pixels <= PIXELS_FEW and sizes.terms <= layout["LANES"] * LANES_DEPTH_MAX
         if is_constant and sizes.channels == 1 and sizes.taps <= DEPTHWISE_TAPS_MAX:
             taps = dict(zip(("TAPS_Y", "TAPS_X"), sizes.window.size, strict=True))
-            several = 4 if target.is_cpu else 2 if sizes.pixels >= 512 and sizes.taps <= 9 else 1
+            most = 4 if target.is_cpu else 2 if sizes.pixels >= 512 and sizes.taps <= 9 else 1
+            several = _pixels_each(sizes.pixels, most)
             groups = row_groups(target, {"ROWS": 1}, -(-sizes.pixels // (64 * several)) * sizes.rows)
             yield self._at_once("convolution_depthwise", {"WIDE": several, **taps}, groups=groups)
         elif is_constant and is_few and not target.is_cpu:

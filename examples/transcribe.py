@@ -9,6 +9,7 @@ its text, stays on the GPU: for each token the host reads scores and sends the b
 from __future__ import annotations
 
 import sys
+import wave
 from base64 import b64decode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -126,13 +127,16 @@ def difference_max(found: Transcript, expected: Transcript) -> float:
 def main(arguments: Sequence[str]) -> None:
     if not arguments:
         raise SystemExit(__doc__)
+    try:
+        recordings = {path: read_wav(path) for path in map(Path, arguments)}
+    except (OSError, ValueError, wave.Error) as error:
+        raise SystemExit(f"{Path(__file__).name}: {error}") from None
     sizes, words = Sizes(), vocabulary()
     encoder, decoder = trained()
     compiled = compile_both(encoder, decoder, sizes)
     print(*compiled, sep="\n")
     frames = 2 * sizes.sound_positions
-    for path in map(Path, arguments):
-        samples = read_wav(path)
+    for path, samples in recordings.items():
         for begin in range(0, len(samples), frames * HOP):
             spectrogram = log_mel(samples[begin : begin + frames * HOP], sizes.bands, frames)
             found = listen(*map(on_gpu, compiled), spectrogram, words, sizes)

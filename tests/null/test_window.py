@@ -45,6 +45,14 @@ def test_what_is_no_window(
         Window.of(size, stride, padding)
 
 
+@pytest.mark.parametrize("numbers", [([2], [1], [0], [1 << 31]), ([1], [1], [1 << 30]), ([1], [1 << 31])])
+def test_windows_that_32_bits_do_not_count(numbers: tuple[list[int], ...]) -> None:
+    window = Window.of(*numbers)
+    for place in (window.places, lambda plane: window.spread(plane, [0])):
+        with pytest.raises(RequirementError, match=r"reaches too far on a plane of \["):
+            place((4, 4))
+
+
 def test_a_window_that_does_not_fit() -> None:
     with pytest.raises(RequirementError, match=r"does not fit a plane of \[2, 9\]"):
         Window.of([5]).places((2, 9))

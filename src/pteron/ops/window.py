@@ -9,6 +9,7 @@ from typing import TypeAlias
 from pteron.ops.requirement import require
 
 Pair: TypeAlias = tuple[int, int]  # along a plane's height, along its width
+_COUNT_MAX = 1 << 31  # kernels count along a plane in 32 bits, and tell what lies before it by wrapping round
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Window:
 
     def places(self, plane: Sequence[int], *, ceil: bool = False) -> Pair:
         """How many places there are on a plane. With `ceil`, also those that only begin on it."""
+        self._require_countable(plane)
         height, width = (
             _places(*along, ceil=ceil)
             for along in zip(plane, self.reach, self.stride, self.padding, strict=True)
@@ -59,6 +61,7 @@ class Window:
     def spread(self, plane: Sequence[int], output_padding: Sequence[int]) -> Pair:
         """The plane that windows cover which are laid down around the elements of another, as transposed
         convolutions do; `output_padding` is added at its ends."""
+        self._require_countable([size * step for size, step in zip(plane, self.stride, strict=True)])
         more = _pair("output_padding", output_padding)
         steps = zip(more, self.stride, self.dilation, strict=True)
         fits = all(0 <= extra < max(stride, dilation) for extra, stride, dilation in steps)
@@ -71,6 +74,11 @@ class Window:
         )
         require(min(height, width) >= 0, f"{self} leaves nothing of a plane of {list(plane)}")
         return height, width
+
+    def _require_countable(self, plane: Sequence[int]) -> None:
+        along = zip(plane, self.reach, self.stride, self.padding, strict=True)
+        fits = all(size + reach + stride + 2 * padding < _COUNT_MAX for size, reach, stride, padding in along)
+        require(fits, f"{self} reaches too far on a plane of {list(plane)}")
 
     @property
     def parameters(self) -> dict[str, int]:

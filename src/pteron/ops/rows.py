@@ -36,8 +36,12 @@ def shared_rows(target: Target, lanes: int, rows: int) -> dict[str, Any]:
 
 
 def row_groups(target: Target, layout: Mapping[str, Any], rows: int) -> tuple[int, int, int]:
-    """Workgroups for `rows` rows, folded where there are more than an axis takes."""
-    count = -(-rows // layout["ROWS"])
+    """Workgroups for `rows` rows."""
+    return folded(target, -(-rows // layout["ROWS"]))
+
+
+def folded(target: Target, count: int) -> tuple[int, int, int]:
+    """A grid of at least `count` workgroups, on two axes where there are more than one takes."""
     folds = max(1, -(-count // target.workgroups_max))
     return -(-count // folds), folds, 1
 

@@ -2,20 +2,19 @@
 //! loops: (ceil(span, STEP * SLICES) + 1) * (1 + STEP) + 80
 //! extent weights: group_count * window_height * window_width * quads * 16 * filter_quads
 // A convolution (lib/convolution.wgsl) as a matrix product. A workgroup computes a tile of FILTERS by PIXELS
-// outputs, TALL by WIDE each invocation. Weights and source come through workgroup memory, STEP of k at a time,
+// outputs, TALL by four each invocation. Weights and source come through workgroup memory, STEP of k at a time,
 // k outermost; while one step is multiplied, the loads of the next are under way. Where a convolution has few
 // tiles, several SLICES of a workgroup take a step each, and add up their sums at the end.
 //
 // Weights lie [group][k][filter], filters padded to quads.
 const WORKGROUP = 256u;
-const SLICES = 1u; // 1, or 4 where TALL and WIDE are 4
+const SLICES = 1u; // 1, or 4 where TALL is 4
 const LANES = WORKGROUP / SLICES;
 const COLUMNS = 16u; // invocations of a slice side by side along the pixels
 const ROWS = LANES / COLUMNS;
 const TALL = 4u; // filters per invocation, 4 or 8
-const WIDE = 4u; // pixels per invocation, 4 or 8
 const FILTERS = TALL * ROWS;
-const PIXELS = WIDE * COLUMNS; // divides LANES
+const PIXELS = 4u * COLUMNS; // divides LANES
 const STEP = 16u; // an invocation brings two quads of channels and two quads of filters for each
 const X_TILE = STEP * PIXELS / 4u; // quads that a slice keeps of a step
 const W_TILE = STEP * FILTERS / 4u;
@@ -35,7 +34,7 @@ fn outer(rows: vec4<f32>, columns: vec4<f32>) -> mat4x4<f32> {
 // A division by multiplication: exact for numbers up to QUOTIENT_MAX, which planning keeps to.
 fn quotient(number: u32, reciprocal: f32) -> u32 { return u32((f32(number) + 0.5) * reciprocal); }
 
-// The input under one quad of a step's channels: zeros where the tap meets nothing or k is at its end.
+// The source under one quad of a step's channels: zeros where the tap meets nothing or k is at its end.
 fn load_quad(first_plane: u32, pixel: Pixel, step_quad: u32, k_quad: u32, inside: bool) -> vec4<f32> {
   let tap = quotient(select(k_quad, step_quad, WHOLE_STEPS), params.quads_reciprocal);
   let tap_y = quotient(tap, params.width_reciprocal);
@@ -45,7 +44,8 @@ fn load_quad(first_plane: u32, pixel: Pixel, step_quad: u32, k_quad: u32, inside
   var there = vec4(inside && met.inside && channel < params.channels);
   if (!WHOLE_QUADS) { there = there & (channels < vec4(params.channels)); }
   let at = select(vec4(0u), (first_plane + channels) * (params.height * params.width) + met.index, there);
-  return select(vec4(0.0), vec4(f32(source[at.x]), f32(source[at.y]), f32(source[at.z]), f32(source[at.w])), there);
+  let value = vec4(f32(source[at.x]), f32(source[at.y]), f32(source[at.z]), f32(source[at.w]));
+  return select(vec4(0.0), value, there);
 }
 
 // The weights of a quad of filters; where k is at its end, others, which meet zeros.
@@ -127,8 +127,6 @@ fn main(
   let column = lane % COLUMNS; // its quad of the tile's pixels
   var corner = mat4x4<f32>();
   var below = mat4x4<f32>();
-  var beside_it = mat4x4<f32>();
-  var across = mat4x4<f32>();
   for (var k_next = k_first; k_next < k_end + STEP * SLICES; k_next += STEP * SLICES) {
     if (k_next < k_end) {
       let k_own = k_next + slice_index * STEP;
@@ -146,11 +144,6 @@ fn main(
         let right = x_tile[x_base + k * (PIXELS / 4u) + column];
         corner += outer(left, right);
         if (TALL == 8u) { below += outer(w_tile[w_base + k * (FILTERS / 4u) + row + ROWS], right); }
-        if (WIDE == 8u) {
-          let further = x_tile[x_base + k * (PIXELS / 4u) + column + COLUMNS];
-          beside_it += outer(left, further);
-          if (TALL == 8u) { across += outer(w_tile[w_base + k * (FILTERS / 4u) + row + ROWS], further); }
-        }
       }
     }
     workgroupBarrier();
@@ -179,8 +172,4 @@ fn main(
   }
   store_block(part, group_index, filter_own, pixel_own, corner);
   if (TALL == 8u) { store_block(part, group_index, filter_own + 4u * ROWS, pixel_own, below); }
-  if (WIDE == 8u) { store_block(part, group_index, filter_own, pixel_own + 4u * COLUMNS, beside_it); }
-  if (TALL == 8u && WIDE == 8u) {
-    store_block(part, group_index, filter_own + 4u * ROWS, pixel_own + 4u * COLUMNS, across);
-  }
 }

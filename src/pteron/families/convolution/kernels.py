@@ -8,7 +8,7 @@ from typing import Any
 
 from pteron.families.convolution.geometry import Geometry
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
-from pteron.ops.rows import row_groups, row_layout, split
+from pteron.ops.rows import WORKGROUP, folded, row_groups, row_layout, split
 from pteron.ops.shapes import broadcast_strides
 from pteron.wgsl import Kernels
 
@@ -45,30 +45,29 @@ _TRANSPOSED = {
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What a workgroup of convolution_tiled computes: filters by pixels of an invocation, in so many rows by
-    columns of invocations, and how many slices share the depth."""
+    """What a workgroup of convolution_tiled computes: so many filters by four pixels an invocation, in rows
+    by columns of invocations, and how many slices share the depth."""
 
     tall: int
-    wide: int
     rows: int
     columns: int
     slices: int = 1
 
     def count(self, sizes: Geometry) -> int:
         """Tiles of a convolution."""
-        filters, pixels = self.tall * self.rows, self.wide * self.columns
+        filters, pixels = self.tall * self.rows, 4 * self.columns
         return sizes.groups * -(-sizes.filters // filters) * -(-sizes.pixels // pixels)
 
     @property
     def declarations(self) -> dict[str, Any]:
         workgroup = self.rows * self.columns * self.slices
-        numbers = {"TALL": self.tall, "WIDE": self.wide, "COLUMNS": self.columns}
-        return {**numbers, "SLICES": self.slices, "WORKGROUP": workgroup}
+        shape = {"TALL": self.tall, "COLUMNS": self.columns, "SLICES": self.slices}
+        return {**shape, "WORKGROUP": workgroup}
 
 
 def _pixels_each(pixels: int, most: int) -> int:
     """The most pixels an invocation may take of these without many invocations working beyond the last."""
-    taken = {each: -(-pixels // (64 * each)) * each for each in range(1, most + 1)}
+    taken = {each: -(-pixels // (WORKGROUP * each)) * each for each in range(1, most + 1)}
     return max(each for each in taken if 8 * taken[each] <= 9 * min(taken.values()))
 
 
@@ -80,7 +79,7 @@ def _direct_quads_max(sizes: Geometry, wide: int, target: Target) -> int:
     return max(1, (target.loop_max - 1024) // a_quad)
 
 
-LARGE, SMALL, SLICED = Tile(8, 4, 8, 16), Tile(4, 4, 8, 8), Tile(4, 4, 8, 8, slices=4)
+LARGE, SMALL, SLICED = Tile(8, 8, 16), Tile(4, 8, 8), Tile(4, 8, 8, slices=4)
 
 
 def tile_for(sizes: Geometry) -> Tile:
@@ -122,8 +121,9 @@ class Convolution:
             taps = dict(zip(("TAPS_Y", "TAPS_X"), sizes.window.size, strict=True))
             most = 4 if target.is_cpu else 2 if sizes.pixels >= 512 and sizes.taps <= 9 else 1
             several = _pixels_each(sizes.pixels, most)
-            groups = row_groups(target, {"ROWS": 1}, -(-sizes.pixels // (64 * several)) * sizes.rows)
-            yield self._at_once("convolution_depthwise", {"WIDE": several, **taps}, groups=groups)
+            groups = folded(target, -(-sizes.pixels // (WORKGROUP * several)) * sizes.rows)
+            declarations = {"WORKGROUP": WORKGROUP, "WIDE": several, **taps}
+            yield self._at_once("convolution_depthwise", declarations, groups=groups)
         elif is_constant and is_few and not target.is_cpu:
             yield self._at_once("convolution_lanes", layout, groups=row_groups(target, layout, outputs))
         elif target.is_cpu or sizes.filters <= FILTERS_THIN or sizes.depth > 4 * QUOTIENT_MAX:
@@ -144,7 +144,7 @@ class Convolution:
         if target.loop_max:
             steps_max = min(steps_max, tile.slices * TILED_DEPTH_MAX // STEP)
         parts, span = split(steps, max(1, steps_max))
-        groups = row_groups(target, {"ROWS": 1}, parts * tiles)
+        groups = folded(target, parts * tiles)
         declarations = tile.declarations | {
             "WHOLE_STEPS": sizes.quads % (STEP // 4) == 0,
             "WHOLE_QUADS": sizes.channels % 4 == 0,

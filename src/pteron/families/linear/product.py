@@ -8,7 +8,7 @@ from typing import Any
 
 from pteron.graph import Shape
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, op, require
-from pteron.ops.rows import WALK_MAX, row_groups, row_layout, split
+from pteron.ops.rows import WALK_MAX, folded, row_groups, row_layout, split
 from pteron.ops.shapes import broadcast, broadcast_strides
 from pteron.wgsl import Kernels
 
@@ -105,7 +105,7 @@ class Product:
     def _grid(self, target: Target, name: str, declarations: Mapping[str, Any], parts: int) -> dict[str, Any]:
         if name == "matmul_tiled":
             tiles = -(-self.columns // TILE_SIDE) * -(-self.rows // TILE_SIDE) * self.batch * parts
-            return {"groups": row_groups(target, {"ROWS": 1}, tiles)}
+            return {"groups": folded(target, tiles)}
         if name == "matvec":
             return {"groups": row_groups(target, declarations, self.out.numel * parts)}
         strips = -(-self.columns // 8)  # of matmul_thread

@@ -16,7 +16,7 @@ from pteron.dtypes import DType, Storage
 from pteron.families.quantized.planes import Epilogue, Planes
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, require
 from pteron.ops.operand import HostArray, packing
-from pteron.ops.rows import row_groups, shared_rows
+from pteron.ops.rows import folded, row_groups, shared_rows
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -125,7 +125,7 @@ def _kernel(target: Target, planes: Planes) -> tuple[str, dict[str, Any], dict[s
         grid = row_groups(target, layout, quads * places * groups)
         return "q8_matvec", declarations | {"Lane": "i32", **layout}, {"groups": grid}
     tall = 8 if _tiles(planes, 128) >= TILES_MANY else 4
-    grid = row_groups(target, {"ROWS": 1}, _tiles(planes, 16 * tall))
+    grid = folded(target, _tiles(planes, 16 * tall))
     return "q8_tiled", declarations | {"TALL": tall}, {"groups": grid}
 
 

@@ -3,9 +3,9 @@
 //! extent bias: group_count * filters
 //! extent addend: (batch - 1) * addend_strides[0] + (group_count * filters - 1) * addend_strides[1] + (out_height - 1) * addend_strides[2] + (out_width - 1) * addend_strides[3] + 1
 //! extent out: parts * batch * group_count * filters * out_height * out_width
-// Convolutions: out[n, f, y, x] = activated(bounded(Σ weight[f, c, tap] · source[n, c, y', x'] + bias[f] + addend)), the
-// sum over taps and the channels of f's group, where (y', x') is what the tap meets at (y, x); outside the source
-// it meets nothing.
+// Convolutions: out[n, f, y, x] = activated(bounded(Σ weight[f, c, tap] · source[n, c, y', x'] + bias[f] + addend)),
+// the sum over taps and the channels of f's group, where (y', x') is what the tap meets at (y, x); outside the
+// source it meets nothing.
 //
 // A pixel is a place (n, y, x) of the output. k counts through the sum's terms, tap · 4 · quads + channel: the
 // channels of a group are padded to quads. A deep sum is cut into `parts`, each over `span` of k: then out holds
@@ -66,7 +66,7 @@ fn pixel_after(pixel: Pixel) -> Pixel {
   return Pixel(pixel.image + select(0u, 1u, x == 0u && y == 0u), y, x);
 }
 
-// What a tap meets at a pixel: an index into a plane of the input.
+// What a tap meets at a pixel: an index into a plane of the source.
 struct Meeting { index: u32, inside: bool }
 
 // What lies before the first row or column wraps round to large numbers.

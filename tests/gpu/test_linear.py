@@ -43,6 +43,18 @@ def test_deep_products(target: Target) -> None:
     check_op(LINEAR, *arguments, live={"M": (5, 1, 3)}, target=target, tolerance=1e-4)
 
 
+@pytest.mark.parametrize(("rows", "room"), [("M", 29), (1, 1), (5, 3)])
+@pytest.mark.parametrize("depth", [7, 1009])
+def test_a_weight_larger_than_a_binding(rows: int | str, room: int, depth: int, target: Target) -> None:
+    """Bands of `room` columns each, the last one narrower."""
+    small = replace(target, binding_bytes_max=room * depth * 4)
+    x, added = tensor(rows, depth, low=-1, high=1), weight(67)
+    live = LIVE_ROWS if rows == "M" else None
+    check_op(LINEAR, x, weight(67, depth, low=-1, high=1), added, live=live, target=small, tolerance=1e-4)
+    matrix = weight(depth, 67, low=-1, high=1)
+    check_op(ADDMM, added, x, matrix, 0.5, -2, live=live, target=small, tolerance=1e-4)
+
+
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize(("columns", "depth"), [(1, 1), (13, 7), (67, 65)])
 def test_mm(rows: int, columns: int, depth: int, target: Target) -> None:

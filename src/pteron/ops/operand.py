@@ -117,6 +117,11 @@ class Operand:
             raise RequirementError(f"{self} must be a constant: its operator packs it once, at load")
         return Weight(self.buffer.constant, self.shape, layout, arguments, count, storage)
 
+    def part(self, dim: int, first: int, count: int) -> Weight:
+        """Positions `first` to `first + count` of a dim of this constant, as a weight of their own."""
+        elements = self.numel // self.shape[dim] * count
+        return self.packed("part", str(self.storage), dim, first, count, count=elements, storage=self.storage)
+
     def __str__(self) -> str:
         return f"%{self.tensor.id}:{self.dtype}{list(self.shape)}"
 
@@ -143,6 +148,12 @@ def plain_weight(constant: Constant, storage: Storage) -> Weight:
 @packing("plain")
 def _plain(elements: HostArray, storage: str) -> HostArray:
     return elements.astype(Storage(storage).numpy)
+
+
+@packing("part")
+def _part(elements: HostArray, storage: str, dim: int, first: int, count: int) -> HostArray:
+    picked = elements.take(range(first, first + count), axis=dim)
+    return picked.astype(Storage(storage).numpy)
 
 
 @packing("packed")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pteron.graph import Shape
@@ -48,15 +48,40 @@ class Product:
     a_by_columns: bool = False
     b_layout: Mapping[str, Any] = field(default_factory=dict)
     b_scales: Operand | None = None
+    first: int = 0  # column of out where this product's begin
+
+    @property
+    def _count(self) -> int:
+        return self.batch * self.rows * self.columns
 
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
-        """The product by the kernel that suits its shape and the device, in parts where it is deep."""
+        """The product, in bands of columns where b is a constant too large for one binding."""
+        for band in self._bands(target):
+            yield from band._launches(target)
+
+    def _bands(self, target: Target) -> Iterator[Product]:
+        b = self.b
+        if not isinstance(b, Operand) or not isinstance(b.buffer, Weight) or b.rank != 2 or self.b_layout:
+            yield self
+            return
+        room = target.binding_bytes_max // (b.storage.itemsize * max(self.depth, 1))
+        if self.columns <= room or room == 0:
+            yield self
+            return
+        for first in range(0, self.columns, room):
+            count = min(room, self.columns - first)
+            dim, b_row = (0, 1) if self.b_row == 1 else (1, count)
+            yield replace(self, b=b.part(dim, first, count), columns=count, b_row=b_row, first=first)
+
+    def _launches(self, target: Target) -> Iterator[Dispatch]:
+        """By the kernel that suits the shape and the device, in parts where the product is deep."""
         name, declarations, span_max = self._kernel(target)
         declarations |= self.b_layout
         if self.a_by_columns:
             declarations["load_a"] = "f32(a[k * params.rows + m])"
         parts, span = split(self.depth, span_max)
-        bias_strides = broadcast_strides(self.bias.shape, (self.rows, self.columns)) if self.bias else (0, 0)
+        pitch = self.out.shape[-1]
+        bias_strides = broadcast_strides(self.bias.shape, (self.rows, pitch)) if self.bias else (0, 0)
         absent = {} if self.bias else {"added": "0.0"}
         parameters: dict[str, Any] = {
             "batch": self.batch,
@@ -78,19 +103,22 @@ class Product:
             "b_scales": self.b_scales,
             **self._grid(target, name, declarations, parts),
         }
+        place: dict[str, Any] = {"first": self.first, "pitch": pitch}
         if parts == 1:
             whole = kernel(name, **declarations, **absent)
-            yield Dispatch(whole, bias=self.bias, out=self.out, **factors, **parameters)
+            yield Dispatch(whole, bias=self.bias, out=self.out, **factors, **parameters, **place)
             return
-        sums = Scratch(parts * self.out.numel)
-        yield Dispatch(kernel(name, **declarations, **_PARTIAL), out=sums, **factors, **parameters)
+        sums = Scratch(parts * self._count)
+        part = kernel(name, **declarations, **_PARTIAL)
+        yield Dispatch(part, out=sums, **factors, **parameters, first=0, pitch=self.columns)
         yield Dispatch(
             kernel("matmul_merge", load_a="0.0", load_b="0.0", **absent),
             sums=sums,
             bias=self.bias,
             out=self.out,
             **parameters,
-            threads=self.out.numel,
+            **place,
+            threads=self._count,
         )
 
     def _kernel(self, target: Target) -> tuple[str, dict[str, Any], int]:
@@ -98,7 +126,7 @@ class Product:
         if not target.is_cpu and self.rows > ROWS_FEW:
             return "matmul_tiled", {}, TILED_DEPTH_MAX if target.loop_max else max(self.depth, 1)
         if not target.is_cpu and self.b_row == 1:
-            layout = row_layout(target, self.out.numel, self.depth)
+            layout = row_layout(target, self._count, self.depth)
             return "matvec", layout, MATVEC_WALK_MAX * int(layout["LANES"])
         return "matmul_thread", {"TILE": min(8, max(self.rows, 1))}, WALK_MAX
 
@@ -107,7 +135,7 @@ class Product:
             tiles = -(-self.columns // TILE_SIDE) * -(-self.rows // TILE_SIDE) * self.batch * parts
             return {"groups": folded(target, tiles)}
         if name == "matvec":
-            return {"groups": row_groups(target, declarations, self.out.numel * parts)}
+            return {"groups": row_groups(target, declarations, self._count * parts)}
         strips = -(-self.columns // 8)  # of matmul_thread
         return {"threads": parts * self.batch * -(-self.rows // declarations["TILE"]) * strips}
 

@@ -1,9 +1,9 @@
 //! use matmul_b
 //! extent a: batch * rows * depth
-//! extent bias: (rows - 1) * bias_row + (columns - 1) * bias_column + 1
-//! extent out: parts * batch * rows * columns
-// Matrix products: out[z, m, n] = alpha · Σ a[z, m, k] · b[z, k, n] + added(m, n), a row-major unless `load_a`
-// is another, b as matmul_b.wgsl reads it. A deep product is cut into `parts`, each a sum over `span` columns k:
+//! extent bias: (rows - 1) * bias_row + (first + columns - 1) * bias_column + 1
+//! extent out: (parts * batch * rows - 1) * pitch + first + columns
+// Matrix products: out[z, m, first + n] = alpha · Σ a[z, m, k] · b[z, k, n] + added(m, n), a row-major unless
+// `load_a` is another, b as matmul_b.wgsl reads it, out with `pitch` columns to a row. A deep product is cut into `parts`, each a sum over `span` columns k:
 // then `store` leaves sums, and matmul_merge.wgsl finishes.
 alias A = f32;
 alias D = f32;
@@ -22,6 +22,8 @@ struct Params {
   beta: f32,
   bias_row: u32,
   bias_column: u32,
+  first: u32,
+  pitch: u32,
 }
 
 @group(0) @binding(0) var<storage, read> a: array<A>;
@@ -30,7 +32,7 @@ struct Params {
 @group(0) @binding(4) var<uniform> params: Params;
 
 fn added(m: u32, n: u32) -> f32 {
-  return params.beta * f32(bias[m * params.bias_row + n * params.bias_column]);
+  return params.beta * f32(bias[m * params.bias_row + (params.first + n) * params.bias_column]);
 }
 
 fn load_a(z: u32, m: u32, k: u32) -> f32 { return f32(a[(z * params.rows + m) * params.depth + k]); }
@@ -43,5 +45,5 @@ fn part_of(slice: u32) -> u32 { return 0u; }
 fn batch_of(slice: u32) -> u32 { return slice; }
 
 fn store(slice: u32, m: u32, n: u32, sum: f32) {
-  out[(slice * params.rows + m) * params.columns + n] = R(result(m, n, sum));
+  out[(slice * params.rows + m) * params.pitch + params.first + n] = R(result(m, n, sum));
 }

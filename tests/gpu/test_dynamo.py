@@ -19,6 +19,7 @@ import pytest
 import pteron
 from pteron import InputError
 from pteron.export import compiling, dynamo
+from pteron.export.lowering import remember_patterns
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
@@ -221,3 +222,23 @@ print(torch._dynamo.lookup_backend("pteron").__module__)
 """
     done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True)
     assert done.stdout.strip() == "pteron.export.dynamo", done.stderr
+
+
+def test_lowering_keeps_what_others_compiled() -> None:
+    """Exporting ExecuTorch's patterns would reset Dynamo, which crashed threads that ran compiled code."""
+    from executorch.backends.vulkan.patterns import fusable_patterns
+
+    compiled: list[object] = []
+
+    def counting(graph: Any, _: object) -> object:
+        compiled.append(graph)
+        return graph.forward
+
+    double = torch.compile(lambda x: 2 * x, backend=counting)
+    double(torch.ones(3))
+    remember_patterns()
+    for entry in fusable_patterns.values():
+        if entry.get_graphs_fn is not None:
+            entry.get_graphs_fn.__wrapped__()  # past the memory of earlier calls
+    double(torch.ones(3))
+    assert len(compiled) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -111,7 +111,22 @@ def remember_patterns() -> None:
 
     for entry in fusable_patterns.values():
         if entry.get_graphs_fn is not None and not hasattr(entry.get_graphs_fn, "cache_info"):
-            entry.get_graphs_fn = functools.cache(entry.get_graphs_fn)
+            entry.get_graphs_fn = functools.cache(_keeping_compiled(entry.get_graphs_fn))
+
+
+def _keeping_compiled(make_patterns: Callable[[], Any]) -> Callable[[], Any]:
+    """Some patterns are exported in a mode that first frees all that Dynamo compiled in this process: others
+    would compile again, and threads that run such code crash. They need no such reset."""
+    import torch._dynamo as dynamo
+
+    def make() -> Any:
+        reset, dynamo.reset = dynamo.reset, lambda: None
+        try:
+            return make_patterns()
+        finally:
+            dynamo.reset = reset
+
+    return make
 
 
 def _partitioner(chosen: dict[str, bool]) -> Any:

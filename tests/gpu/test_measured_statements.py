@@ -30,13 +30,16 @@ from pteron.runtime.session import Session, Wanted
 from pteron.wgsl import Kernel, Module, compose
 from pteron.wgsl.statements import read_statements
 
+SOFTWARE_LOOP_MAX = 65_535  # whatever adapter the tests run on
 ON_BOTH = [
     pytest.param(case, kind, id=f"{case.name}-{case.kernels}-{kind}") for case in CASES for kind in case.kinds
 ]
 
 
 def as_kind(device: Device, kind: str) -> Target:
-    return replace(device.target, is_cpu=kind == "software")
+    if kind == "hardware":
+        return replace(device.target, is_cpu=False)
+    return replace(device.target, is_cpu=True, loop_max=SOFTWARE_LOOP_MAX)
 
 
 @pytest.mark.parametrize(("case", "kind"), ON_BOTH)

@@ -11,8 +11,9 @@ import pytest
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
-@pytest.mark.parametrize("delay", [0.0, 0.13, 0.29, 0.5])
-def test_generate_ends_cleanly(delay: float) -> None:
+@pytest.mark.parametrize("words", [0.0, 1.3, 2.9, 5.1])
+def test_generate_ends_cleanly(words: float) -> None:
+    """After as many times a few words as that, by this machine's pace: of a story of forty times as many."""
     command = [sys.executable, "-m", "pteron", "generate", "--model", "stories15m", "--prompt", "The cat"]
     with subprocess.Popen(
         [*command, "--max-new-tokens", "240"],
@@ -22,7 +23,9 @@ def test_generate_ends_cleanly(delay: float) -> None:
     ) as process:
         assert process.stdout is not None
         process.stdout.read(20)  # the prompt and a few words: it is under way
-        time.sleep(delay)
+        since = time.monotonic()
+        process.stdout.read(20)
+        time.sleep(words * (time.monotonic() - since))
         process.send_signal(signal.SIGINT)
         rest, figures = process.communicate(timeout=30)
     assert process.returncode == 0

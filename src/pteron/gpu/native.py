@@ -12,12 +12,14 @@ from typing import Any
 # Mesa's device-select layer prints warnings where there is no desktop session; nothing needs it here.
 os.environ.setdefault("NODEVICE_SELECT", "1")
 
-import wgpu
-from wgpu.backends.wgpu_native import GPUShaderModule, extras
-from wgpu.backends.wgpu_native._api import libf
-from wgpu.backends.wgpu_native._ffi import ffi, lib
-
 from pteron.errors import DeviceError
+from pteron.gpu.declarations import declared
+
+with declared():
+    import wgpu
+    from wgpu.backends.wgpu_native import GPUShaderModule, extras
+    from wgpu.backends.wgpu_native._api import libf
+    from wgpu.backends.wgpu_native._ffi import ffi, lib
 
 # Errors reach us as exceptions; the log would only repeat them.
 logging.getLogger("wgpu").setLevel(logging.CRITICAL)

@@ -23,7 +23,9 @@ PROMPT = 16  # tokens that are read before the first is drawn
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("program")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--cold", action="store_true", help="the first run finds an empty cache")
@@ -55,13 +57,12 @@ def child(path: str, started: float) -> None:
 
     points["NumPy"] = time.time() - started
     import pteron
-    from pteron.gpu import device, memory
+    from pteron.gpu import device
     from pteron.gpu.recording import Recording
     from pteron.llm.generate import generate_step
     from pteron.llm.model import LanguageModel
     from pteron.llm.sampling import Sampler, Sampling
     from pteron.ops.operand import Weight
-    from pteron.passes import prepare as preparing
     from pteron.plan import Compiled
     from pteron.runtime import session
 
@@ -71,18 +72,19 @@ def child(path: str, started: float) -> None:
     measure(parts, "graph", session, "prepare")
     measure(parts, "planning", Compiled, "plan_at_maximum")
     measure(parts, "planning", Compiled, "plan")
-    measure(parts, "kernels", device.Device, "pipeline")
+    measure(parts, "kernels, by all threads", device.Device, "_compile")
     measure(parts, "packing", Weight, "pack")
     measure(parts, "uploading", device.Device, "write")
     measure(parts, "recording, with kernels and weights", Recording, "__init__")
-    del memory, preparing
 
     program = pteron.load(path)
     points["opened"] = time.time() - started
     model = LanguageModel(program)
     points["ready"] = time.time() - started
     tokens = np.random.default_rng(0).integers(3, model.vocabulary, PROMPT).tolist()
-    drawn = generate_step(model, Sampler(model.device, model.vocabulary, Sampling(), model.logits_dtype), tokens, 3)
+    drawn = generate_step(
+        model, Sampler(model.device, model.vocabulary, Sampling(), model.logits_dtype), tokens, 3
+    )
     for name in ("first token", "second", "third"):
         next(drawn)
         points[name] = time.time() - started
@@ -101,7 +103,9 @@ def measure(parts: Counter[str], name: str, owner: Any, attribute: str) -> None:
         finally:
             parts[name] += time.perf_counter() - began
 
-    chosen: Callable[..., Any] = staticmethod(measured) if isinstance(owner, type) and attribute == "open" else measured
+    chosen: Callable[..., Any] = (
+        staticmethod(measured) if isinstance(owner, type) and attribute == "open" else measured
+    )
     setattr(owner, attribute, chosen)
 
 

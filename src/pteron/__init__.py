@@ -6,6 +6,9 @@ program = pteron.load("model.pte")
 (y,) = program["forward"](x)
 """
 
+import pteron.gpu.native  # noqa: F401  # first: drivers load while Python imports the rest
+
+# isort: split
 from pteron.dtypes import DType
 from pteron.errors import (
     DeviceError,

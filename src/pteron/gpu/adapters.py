@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pteron.errors import DeviceError
-from pteron.gpu.native import wgpu
+from pteron.gpu.native import entry
 
 ADAPTER_VARIABLE = "PTERON_ADAPTER"
 _PREFERENCE = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
@@ -50,7 +50,7 @@ class AdapterInfo:
 def adapters() -> tuple[AdapterInfo, ...]:
     """The machine's adapters, the most capable first."""
     try:
-        handles = wgpu.gpu.enumerate_adapters_sync()
+        handles = entry().enumerate_adapters_sync()
     except RuntimeError:  # wgpu's answer where there is not even a loader
         return ()
     handles = sorted(handles, key=lambda handle: _PREFERENCE.get(handle.info["adapter_type"], 2))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -19,8 +23,10 @@ from pteron.wgsl import Module
 
 Buffer: TypeAlias = Any  # a wgpu buffer; only this package looks inside
 FEATURES = ("shader-f16", "subgroup", "timestamp-query", "timestamp-query-inside-passes")
+COMPILERS = min(8, os.cpu_count() or 1)  # threads that compile kernels
 _UPLOAD_CHUNK = 1 << 24
 _SMALL = 1 << 16
+_WRITTEN_MAX = 1 << 27  # bytes that wait in the library's memory before they are sent
 
 
 @dataclass(slots=True)
@@ -46,6 +52,7 @@ class Device:
             self._device: Any = adapter.handle.request_device_sync(required_features=features)
         self._pipelines: dict[tuple[str, bool], Any] = {}  # by source and whether it is checked
         self._staging: list[Any] = []
+        self._written = 0  # bytes, since writes were last sent
         self.uploads: dict[Weight, Upload] = {}  # by content: programs share them
         self.target = Target(
             shader_f16="shader-f16" in features,
@@ -145,6 +152,10 @@ class Device:
         if whole < len(view):  # writes are of whole words
             tail = bytes(view[whole:]).ljust(4, b"\0")
             self.handle.queue.write_buffer(buffer, offset + whole, tail)
+        self._written += len(view)
+        if self._written > _WRITTEN_MAX:
+            self._written = 0
+            self.handle.queue.submit([])
 
     # Reading back -------------------------------------------------------------------------------
 
@@ -187,13 +198,28 @@ class Device:
         """The compute pipeline of a kernel, compiled once per device."""
         key = module.source, module.bounds_checks
         if key not in self._pipelines:
-            with errors_as_device_error(f"compiling kernel {module.kernel}"):
-                shader = compile_shader(
-                    self.handle, module.kernel.name, module.source, bounds_checks=module.bounds_checks
-                )
-                self._pipelines[key] = self.handle.create_compute_pipeline(
-                    label=module.kernel.name,
-                    layout="auto",
-                    compute={"module": shader, "entry_point": "main"},
-                )
+            self._pipelines[key] = self._compile(module)
         return self._pipelines[key]
+
+    @contextmanager
+    def compiling(self, modules: Iterable[Module]) -> Iterator[None]:
+        """Compile the kernels that are new, each in a thread of its own, while the caller does what stands
+        within; all are ready afterwards. Whoever calls this holds the lock."""
+        wanted = {(module.source, module.bounds_checks): module for module in modules}
+        new = {key: module for key, module in wanted.items() if key not in self._pipelines}
+        with ThreadPoolExecutor(COMPILERS, "pteron-compile") as threads:
+            compiled = {key: threads.submit(self._compile, module) for key, module in new.items()}
+            yield
+            for key, pipeline in compiled.items():
+                self._pipelines[key] = pipeline.result()
+
+    def _compile(self, module: Module) -> Any:
+        with errors_as_device_error(f"compiling kernel {module.kernel}"):
+            shader = compile_shader(
+                self.handle, module.kernel.name, module.source, bounds_checks=module.bounds_checks
+            )
+            return self.handle.create_compute_pipeline(
+                label=module.kernel.name,
+                layout="auto",
+                compute={"module": shader, "entry_point": "main"},
+            )

@@ -7,13 +7,16 @@ runs; calls follow one another, so all sequences of a session use the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from weakref import finalize
 
 from pteron.errors import DeviceError
 from pteron.gpu.device import Buffer, Device, Upload
 from pteron.ops.operand import Slot, State, Weight
 from pteron.plan import Executable, Plan
+
+UPLOADERS = 4  # threads: a copy into memory that the driver has just mapped waits for its pages
 
 
 class Weights:
@@ -29,14 +32,34 @@ class Weights:
     def __getitem__(self, weight: Weight) -> Buffer:
         """The weight's buffer; it is uploaded when the first session asks for it."""
         if weight not in self._used:
-            uploads = self._device.uploads
-            if weight not in uploads:
-                buffer = self._device.create_buffer(weight.bytes, f"{self._name} {weight.constant.key[:12]}")
-                self._device.write(buffer, weight.pack())
-                uploads[weight] = Upload(buffer)
-            uploads[weight].users += 1
-            self._used[weight] = uploads[weight].buffer
+            if weight not in self._device.uploads:
+                self._upload(weight)
+            upload = self._device.uploads[weight]
+            upload.users += 1
+            self._used[weight] = upload.buffer
         return self._used[weight]
+
+    def upload(self, buffers: Iterable[object]) -> None:
+        """Upload all weights among these that are not there yet, several at a time."""
+        wanted = dict.fromkeys(buffer for buffer in buffers if isinstance(buffer, Weight))
+        uploads = self._device.uploads
+        new = [weight for weight in wanted if weight not in uploads]
+        try:
+            with ThreadPoolExecutor(UPLOADERS, "pteron-upload") as threads:
+                for _ in threads.map(self._upload, new):
+                    pass
+            for weight in wanted:
+                self[weight]
+        except BaseException:
+            for weight in new:
+                if weight in uploads and not uploads[weight].users:
+                    self._device.free(uploads.pop(weight).buffer)
+            raise
+
+    def _upload(self, weight: Weight) -> None:
+        buffer = self._device.create_buffer(weight.bytes, f"{self._name} {weight.constant.key[:12]}")
+        self._device.write(buffer, weight.pack())
+        self._device.uploads[weight] = Upload(buffer)
 
     @property
     def bytes(self) -> int:

@@ -6,27 +6,53 @@ import contextlib
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 # Mesa's device-select layer prints warnings where there is no desktop session; nothing needs it here.
 os.environ.setdefault("NODEVICE_SELECT", "1")
 
-import wgpu
-from wgpu.backends.wgpu_native import GPUShaderModule, extras
-from wgpu.backends.wgpu_native._api import libf
-from wgpu.backends.wgpu_native._ffi import ffi, lib
-
 from pteron.errors import DeviceError
+from pteron.gpu.declarations import declared
+
+with declared():
+    import wgpu
+    from wgpu.backends.wgpu_native import GPUShaderModule, extras
+    from wgpu.backends.wgpu_native._api import libf
+    from wgpu.backends.wgpu_native._ffi import ffi, lib
 
 # Errors reach us as exceptions; the log would only repeat them.
 logging.getLogger("wgpu").setLevel(logging.CRITICAL)
 
-if sys.platform == "linux":
-    # Probing OpenGL is slow and noisy, and the default flags add a validation dispatch to indirect ones.
-    extras.set_instance_extras(backends=["Vulkan"], flags=["Empty"])
+__all__ = [
+    "compile_shader",
+    "entry",
+    "errors_as_device_error",
+    "ffi",
+    "lib",
+    "wait_for_all",
+    "wgpu",
+    "write_buffer",
+]
 
-__all__ = ["compile_shader", "errors_as_device_error", "ffi", "lib", "wait_for_all", "wgpu", "write_buffer"]
+
+def _create_instance() -> None:
+    """Load the drivers. On Linux, probing OpenGL would be slow and noisy, and the default flags would add a
+    validation dispatch to indirect ones."""
+    if sys.platform == "linux":
+        extras.set_instance_extras(backends=["Vulkan"], flags=["Empty"])
+
+
+# Drivers take a quarter of a second to load: Python imports the rest meanwhile.
+_creating = threading.Thread(target=_create_instance, name="pteron-drivers", daemon=True)
+_creating.start()
+
+
+def entry() -> Any:
+    """wgpu's entry point, its instance created."""
+    _creating.join()
+    return wgpu.gpu
 
 
 @contextlib.contextmanager

@@ -41,6 +41,8 @@ class Recording:
         self._scratch = arena.reserve(plan)
         self._live = plan.live_blocks
         self._written: bytes | None = None
+        with device.compiling(launch.module for launch in plan.launches):
+            weights.upload(buffer for launch in plan.launches for buffer in launch.buffers)
         self._parameters = self._create_parameters(numbers)
         self._shared = {
             index: self._bind(launch, None)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from pteron.graph import Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import tensors
 from pteron.ops.operator import Operator
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Call:
     """An operator with arguments of the kinds it takes; `node` is where it comes from."""
 
@@ -22,17 +23,17 @@ class Call:
     def __str__(self) -> str:
         return f"node {self.node.index} {self.operator.name}"
 
-    @property
+    @cached_property
     def reads(self) -> tuple[Tensor, ...]:
         return tuple(tensor for value in self.inputs for tensor in tensors(value))
 
-    @property
+    @cached_property
     def writes(self) -> tuple[Tensor, ...]:
         """The tensors this call changes: its outputs, and inputs that it updates in place."""
         outputs = tuple(value for value in self.outputs if isinstance(value, Tensor))
         return outputs + self.mutated
 
-    @property
+    @cached_property
     def mutated(self) -> tuple[Tensor, ...]:
         arguments = self.operator.signature.inputs
         return tuple(
@@ -42,18 +43,18 @@ class Call:
             for tensor in tensors(value)
         )
 
-    @property
-    def read_ids(self) -> set[int]:
+    @cached_property
+    def read_ids(self) -> frozenset[int]:
         """The tensors and live integers that decide what it computes."""
-        return {tensor.id for tensor in self.reads} | {symbol.id for symbol in self.symbols}
+        return frozenset({tensor.id for tensor in self.reads} | {symbol.id for symbol in self.symbols})
 
-    @property
-    def written_ids(self) -> set[int]:
+    @cached_property
+    def written_ids(self) -> frozenset[int]:
         """The tensors and live integers that are not what they were before."""
         outputs = {value.id for value in self.outputs if value is not None}
-        return outputs | {tensor.id for tensor in self.mutated}
+        return frozenset(outputs | {tensor.id for tensor in self.mutated})
 
-    @property
+    @cached_property
     def symbols(self) -> tuple[SymInt, ...]:
         """The live integers it reads."""
         values = (item for value in self.inputs for item in _items(value))

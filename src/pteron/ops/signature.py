@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import cast
 
 from pteron.graph import SymInt, Tensor, Value, ValueList
@@ -30,12 +30,12 @@ class Argument:
         return f"{self.name}: {'optional ' if self.optional else ''}{_WORDS[self.kind]}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Signature:
     arguments: tuple[Argument, ...]  # all that a node gives
     outputs: tuple[Argument, ...]
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Argument, ...]:
         """The arguments that the operator's functions take."""
         return tuple(argument for argument in self.arguments if argument.kind != "ignored")

@@ -1,0 +1,100 @@
+"""Measured figures: with the floor that physics sets, written to a file, compared with an earlier file.
+
+    python benchmarks/figures.py BEFORE.json AFTER.json
+
+prints both beside each other and fails where one is worse than before by more than noise: by more than 5 %,
+and by more than three times the spread that either run saw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+TOLERANCE = 0.05  # what a machine's clock does to figures, whatever is measured
+SPREADS = 3  # median absolute deviations that are still noise
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A median over several samples."""
+
+    name: str
+    value: float
+    unit: str
+    spread: float = 0.0  # the median distance of samples from it
+    floor: float | None = None  # the best that bytes, dispatches and arithmetic allow, in the same unit
+    higher_is_better: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        samples: Sequence[float],
+        unit: str,
+        floor: float | None = None,
+        higher_is_better: bool = False,
+    ) -> Figure:
+        middle = statistics.median(samples)
+        spread = statistics.median(abs(sample - middle) for sample in samples)
+        return cls(name, middle, unit, spread, floor, higher_is_better)
+
+    @property
+    def fraction(self) -> float | None:
+        """How much of what is possible was reached."""
+        if not self.floor:
+            return None
+        return self.value / self.floor if self.higher_is_better else self.floor / self.value
+
+    def __str__(self) -> str:
+        reached = f", {self.fraction:.0%} of {self.floor:,.4g}" if self.fraction else ""
+        return f"{self.name}: {self.value:,.4g} ± {self.spread:,.2g} {self.unit}{reached}"
+
+    def is_worse_than(self, before: Figure) -> bool:
+        """Whether it is behind an earlier run by more than noise."""
+        loss = before.value - self.value if self.higher_is_better else self.value - before.value
+        noise = max(TOLERANCE * abs(before.value), SPREADS * max(self.spread, before.spread))
+        return loss > noise
+
+
+def write(path: str | Path, machine: str, figures: Iterable[Figure]) -> None:
+    content = {"machine": machine, "figures": [asdict(figure) for figure in figures]}
+    Path(path).write_text(json.dumps(content, indent=1) + "\n")
+
+
+def read(path: str | Path) -> tuple[str, dict[str, Figure]]:
+    """The machine, and its figures by name."""
+    content = json.loads(Path(path).read_text())
+    figures = (Figure(**figure) for figure in content["figures"])
+    return content["machine"], {figure.name: figure for figure in figures}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("before")
+    parser.add_argument("after")
+    files = parser.parse_args(arguments)
+    (old_machine, old), (new_machine, new) = read(files.before), read(files.after)
+    if old_machine != new_machine:
+        print(f"{files.before} is of {old_machine}, {files.after} of {new_machine}: not to be compared")
+        return 2
+    worse = [name for name in old if name in new and new[name].is_worse_than(old[name])]
+    for name in old.keys() | new.keys():
+        if name not in new or name not in old:
+            print(f"only in {files.before if name in old else files.after}: {name}")
+    for name in (name for name in old if name in new):
+        ratio = new[name].value / old[name].value if old[name].value else float("nan")
+        mark = "  WORSE" if name in worse else ""
+        print(f"{new[name]}; before {old[name].value:,.4g}, ratio {ratio:.2f}{mark}")
+    return 1 if worse else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Loading in threads: kernels compile while weights are uploaded, and what fails leaves nothing behind."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import pteron
+from pteron import Device, DeviceError
+from pteron.gpu import memory
+from pteron.ops.operand import Weight
+from pteron.wgsl import Kernels, compose
+
+kernel = Kernels("pteron.families.layout.copy")
+
+
+def test_a_kernel_that_does_not_compile_is_named(device: Device) -> None:
+    """The others are there afterwards, and whoever waits hears of the one."""
+    good = compose(kernel("copy"))
+    broken = replace(good, source="fn main( {", bounds_checks=True)
+    with device.lock:
+        with pytest.raises(DeviceError, match="compiling kernel copy"), device.compiling([broken, good]):
+            pass
+        with device.compiling([good]):
+            uploaded = True
+    assert uploaded
+    assert device.pipeline(good)
+
+
+@pytest.mark.parametrize("failing", [1, 4])
+def test_an_upload_that_fails_leaves_nothing(
+    models: Path, device: Device, failing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gc.collect()
+    before = device.buffer_bytes, len(device.uploads)
+    pack, packed = Weight.pack, list[Weight]()
+
+    def fail_once(weight: Weight) -> object:
+        packed.append(weight)
+        if len(packed) == failing:
+            raise MemoryError("no room")
+        return pack(weight)
+
+    monkeypatch.setattr(Weight, "pack", fail_once)
+    with pytest.raises(MemoryError, match="no room"):
+        pteron.load(models / "tiny_llama_q4.pte", device=device)["forward"]
+    gc.collect()
+    assert (device.buffer_bytes, len(device.uploads)) == before
+    monkeypatch.setattr(Weight, "pack", pack)
+    assert pteron.load(models / "tiny_llama_q4.pte", device=device)["forward"]
+
+
+def test_large_writes_do_not_wait_for_each_other(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written reaches its buffer whether or not it was sent on the way."""
+    monkeypatch.setattr("pteron.gpu.device._WRITTEN_MAX", 1 << 17)
+    data = bytes(range(256)) * 1024
+    buffers = [device.create_buffer(len(data), "written") for _ in range(3)]
+    for buffer in buffers:
+        device.write(buffer, data)
+    assert all(device.read(buffer, len(data)) == data for buffer in buffers)
+    for buffer in buffers:
+        device.free(buffer)
+
+
+def test_weights_are_uploaded_once(models: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = pteron.load(models / "tiny_llama_q4.pte", device=device)["forward"]
+    sent = list[Weight]()
+    monkeypatch.setattr(memory.Weights, "_upload", lambda self, weight: sent.append(weight))
+    second = pteron.load(models / "tiny_llama_q4.pte", device=device)["forward"]
+    assert first.gpu_bytes["weights"] == second.gpu_bytes["weights"]
+    assert not sent

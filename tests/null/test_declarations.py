@@ -1,0 +1,78 @@
+"""wgpu's declarations as tables: what they declare is what its header declares, whatever the cache holds."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import cffi
+import pytest
+
+from pteron.gpu import declarations
+
+HEADER = (files("wgpu") / "resources" / "combined_header.h").read_text()
+OPENING = "from pteron.gpu.native import ffi; print(type(ffi).__name__, ffi.sizeof('WGPULimits'))"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
+    return tmp_path / "declarations"
+
+
+def opened() -> list[str]:
+    """The kind of FFI that a new process has, and the size of a struct."""
+    run = subprocess.run([sys.executable, "-c", OPENING], capture_output=True, text=True, check=True)
+    assert not run.stderr
+    return run.stdout.split()
+
+
+def test_tables_declare_what_the_header_does(cache: Path) -> None:
+    parsed = cffi.FFI()
+    parsed.cdef(HEADER)
+    made = declarations._factory(HEADER, declarations._tables(HEADER))()
+    structs = set(re.findall(r"typedef struct (\w+) \{", HEADER))
+    assert len(structs) > 50
+    for name in structs:
+        fields = parsed.typeof(name).fields
+        assert made.sizeof(name) == parsed.sizeof(name)
+        assert [(key, field.offset) for key, field in made.typeof(name).fields] == [
+            (key, field.offset) for key, field in fields
+        ]
+    enums = set(re.findall(r"typedef enum (\w+) \{", HEADER))
+    assert len(enums) > 50
+    for name in enums:
+        assert made.typeof(name).elements == parsed.typeof(name).elements
+
+
+def test_they_are_made_once(cache: Path) -> None:
+    first = opened()
+    (kept,) = cache.iterdir()
+    changed = kept.stat().st_mtime_ns
+    assert first == opened()
+    assert first[0] == "Declared"
+    assert kept.stat().st_mtime_ns == changed
+
+
+@pytest.mark.parametrize("content", [b"", b"damaged", bytes(100)])
+def test_a_damaged_cache_is_made_again(cache: Path, content: bytes) -> None:
+    whole = declarations._tables(HEADER)
+    (kept,) = cache.iterdir()
+    kept.write_bytes(content)
+    assert declarations._tables(HEADER) == whole
+    assert kept.stat().st_size > 10_000
+
+
+def test_a_cache_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PTERON_CACHE", str(tmp_path / "file"))
+    assert opened()[0] == "Declared"
+
+
+def test_another_header_is_refused(cache: Path) -> None:
+    made = declarations._factory(HEADER, declarations._tables(HEADER))()
+    with pytest.raises(ImportError, match="another header"):
+        made.cdef(HEADER + " ")

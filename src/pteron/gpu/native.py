@@ -14,7 +14,7 @@ os.environ.setdefault("NODEVICE_SELECT", "1")
 
 import wgpu
 from wgpu.backends.wgpu_native import GPUShaderModule, extras
-from wgpu.backends.wgpu_native._api import libf
+from wgpu.backends.wgpu_native._api import error_handler, libf
 from wgpu.backends.wgpu_native._ffi import ffi, lib
 
 from pteron.errors import DeviceError
@@ -26,7 +26,17 @@ if sys.platform == "linux":
     # Probing OpenGL is slow and noisy, and the default flags add a validation dispatch to indirect ones.
     extras.set_instance_extras(backends=["Vulkan"], flags=["Empty"])
 
-__all__ = ["compile_shader", "errors_as_device_error", "ffi", "lib", "wait_for_all", "wgpu", "write_buffer"]
+__all__ = [
+    "address",
+    "captured_errors",
+    "compile_shader",
+    "errors_as_device_error",
+    "ffi",
+    "lib",
+    "wait_for_all",
+    "wgpu",
+    "write_buffer",
+]
 
 
 @contextlib.contextmanager
@@ -36,6 +46,24 @@ def errors_as_device_error(doing: str) -> Iterator[None]:
         yield
     except (wgpu.GPUError, RuntimeError, ValueError) as error:
         raise DeviceError(f"{doing}: {error}") from error
+
+
+@contextlib.contextmanager
+def captured_errors(doing: str) -> Iterator[None]:
+    """What raw calls of the library report on this thread, raised at the end as a DeviceError; of several
+    errors the last, which names the first as its cause."""
+    error_handler.capture(doing)
+    try:
+        yield
+    finally:
+        error = error_handler.release(doing)
+    if error is not None:
+        raise DeviceError(f"{doing}: {error[1]}")
+
+
+def address(pointer: Any) -> int:
+    """Where a pointer points, as a number."""
+    return int(ffi.cast("uintptr_t", pointer))
 
 
 def compile_shader(device: Any, label: str, code: str, *, bounds_checks: bool) -> Any:

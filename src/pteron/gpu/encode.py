@@ -121,7 +121,7 @@ class NativeEncoder:
 def _pack(command: Command, descriptor: Any) -> bytes:
     """A command as the library reads it; what it points at is held by the command."""
     if isinstance(command, Replay):
-        steps = ctypes.cast(command.packed, ctypes.c_void_p).value
+        steps = address(ffi.from_buffer(command.packed))
         return _COMMAND.pack(steps, len(command.steps), address(descriptor), 0, 0, 0, 0, 0)
     source, target = address(command.source._internal), address(command.target._internal)
     return _COMMAND.pack(

@@ -39,9 +39,7 @@ def main() -> None:
     methods = {count: chain(device, count, arguments.elements) for count in sorted(arguments.adds)}
     each = dispatch_seconds(device, methods[max(methods)], arguments.elements)
     ways = encodings()
-    print(
-        f"{device.adapter}, {arguments.elements:,} elements; a dispatch takes {each * 1e6:.2f} µs of the GPU"
-    )
+    print(f"{device.adapter}, {arguments.elements:,} elements; {each * 1e6:.2f} µs of the GPU a dispatch")
     print(f"columns: {' | '.join(ways)}; milliseconds a call (fraction of them that is the floor)")
     print(f"{'adds':>5} {'floor':>8}  {'blocking':^{17 * len(ways)}}  following one another")
     for count, method in methods.items():

@@ -21,6 +21,7 @@ Buffer: TypeAlias = Any  # a wgpu buffer; only this package looks inside
 FEATURES = ("shader-f16", "subgroup", "timestamp-query", "timestamp-query-inside-passes")
 _UPLOAD_CHUNK = 1 << 24
 _SMALL = 1 << 16
+_SPIN_SECONDS = 200e-6  # a blocking wait takes some 40 µs more to return than asking again and again
 
 
 @dataclass(slots=True)
@@ -56,6 +57,8 @@ class Device:
             binding_bytes_max=adapter.limits["max-storage-buffer-binding-size"],
             loop_max=adapter.loop_max,
         )
+        # Where the CPU is the adapter, asking would take its time.
+        self.spin_seconds = 0.0 if adapter.is_cpu else _SPIN_SECONDS
         self._buffers: weakref.WeakSet[Buffer] = weakref.WeakSet()
         self.is_closed = False
 
@@ -133,12 +136,15 @@ class Device:
 
     def write(self, buffer: Buffer, data: npt.NDArray[np.generic] | bytes, offset: int = 0) -> None:
         """Copy host data into a buffer, before any command submitted later."""
-        flat = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data.reshape(-1).view(np.uint8)
+        if isinstance(data, bytes):
+            data = np.frombuffer(data, np.uint8)
+        size = data.nbytes
+        if size % 4 == 0 and 0 < size <= min(_SMALL, buffer.size - offset) and data.flags.c_contiguous:
+            write_buffer(self.handle, buffer, offset, data, size)  # what every step of a loop writes
+            return
+        flat = data.reshape(-1).view(np.uint8)
         view = memoryview(flat)  # type: ignore[arg-type]  # NumPy's stubs hide the buffer protocol
         whole = len(view) & ~3
-        if whole == len(view) <= min(_SMALL, buffer.size - offset):  # what every step of a loop writes
-            write_buffer(self.handle, buffer, offset, view)
-            return
         for start in range(0, whole, _UPLOAD_CHUNK):
             chunk = view[start : min(start + _UPLOAD_CHUNK, whole)]
             self.handle.queue.write_buffer(buffer, offset + start, chunk)

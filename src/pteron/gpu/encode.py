@@ -38,6 +38,8 @@ _FUNCTIONS = (
     "wgpuCommandEncoderRelease",
 )
 
+_COMMAND_BUFFER = ffi.typeof("WGPUCommandBuffer")
+
 # A command, and the descriptor (or NULL) of the pass that a replay begins where none is open.
 Operation: TypeAlias = tuple[Command, Any]
 
@@ -115,7 +117,7 @@ class NativeEncoder:
     def record(self, device: Any, operations: Sequence[Operation]) -> Any:
         packed = b"".join(_pack(command, descriptor) for command, descriptor in operations)
         finished = self._record(self._functions, address(device), packed, len(operations))
-        return ffi.gc(ffi.cast("WGPUCommandBuffer", finished), lib.wgpuCommandBufferRelease)
+        return ffi.gc(ffi.cast(_COMMAND_BUFFER, finished), lib.wgpuCommandBufferRelease)
 
 
 def _pack(command: Command, descriptor: Any) -> bytes:

@@ -12,8 +12,10 @@ from typing import Any
 from pteron.gpu.commands import Command, Replay
 from pteron.gpu.device import Device
 from pteron.gpu.encode import Operation, encoder
-from pteron.gpu.native import captured_errors, ffi, lib
+from pteron.gpu.native import checked, ffi, lib
 from pteron.gpu.timing import PassTimer
+
+_COMMAND_BUFFERS = ffi.typeof("WGPUCommandBuffer[]")
 
 
 class Recorded:
@@ -27,7 +29,7 @@ class Recorded:
     def submit(self) -> int:
         """Run it without waiting; the submission's number, by which it can be waited for."""
         handle, self._handle = self._handle, None
-        buffers = ffi.new("WGPUCommandBuffer[]", [handle])
+        buffers = ffi.new(_COMMAND_BUFFERS, [handle])
         return int(lib.wgpuQueueSubmitForIndex(self._device.handle.queue._internal, 1, buffers))
 
 
@@ -35,9 +37,8 @@ def record(device: Device, commands: Iterable[Command], timer: PassTimer | None 
     """Encode commands. What is wrong with them is raised here, since an invalid command buffer would end the
     process when it is submitted."""
     operations = list(_operations(commands, timer))
-    with captured_errors("recording commands"):
-        handle = encoder().record(device.handle._internal, operations)
-    return Recorded(device, handle)
+    record = encoder().record
+    return Recorded(device, checked("recording commands", record, device.handle._internal, operations))
 
 
 def submit(device: Device, commands: Iterable[Command], timer: PassTimer | None = None) -> int:

@@ -198,8 +198,7 @@ class Session:
         recording, numbers = self._ready(inputs)
         staged = stage(self.executable, inputs, recording.plan.indices)
         self.counters.parameter_writes += recording.refresh(numbers)
-        buffers = {port.id: self._buffer(port, states) for port, _ in staged}
-        copies, sent = upload(self.device, buffers, staged)
+        copies, sent = upload(self.device, staged, lambda port: self._buffer(port, states))
         self.counters.bytes_uploaded += sent
         self.counters.dispatches += recording.dispatches
         return recording, numbers, copies

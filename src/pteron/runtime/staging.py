@@ -5,7 +5,7 @@ Whatever is refused is refused before anything was written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -67,17 +67,19 @@ def _staged(
     return to_storage(array, dtype, port.storage)
 
 
-def upload(device: Device, buffers: Mapping[int, Buffer], staged: Sequence[Staged]) -> tuple[list[Copy], int]:
+def upload(
+    device: Device, staged: Sequence[Staged], buffer_of: Callable[[TensorPort], Buffer]
+) -> tuple[list[Copy], int]:
     """Bring tensors into their buffers: host arrays now, those on the GPU by the copies returned. And how
     many bytes were sent."""
     copies, sent = [], 0
     for port, given in staged:
         if isinstance(given, GpuTensor):
-            copies.append(Copy(given.buffer, buffers[port.id], given.nbytes))
+            copies.append(Copy(given.buffer, buffer_of(port), given.nbytes))
         elif isinstance(given, View):
-            copies.append(Copy(given.buffer, buffers[port.id], given.nbytes, source_offset=given.offset))
+            copies.append(Copy(given.buffer, buffer_of(port), given.nbytes, source_offset=given.offset))
         elif given.nbytes:
-            device.write(buffers[port.id], given)
+            device.write(buffer_of(port), given)
             sent += given.nbytes
     return copies, sent
 

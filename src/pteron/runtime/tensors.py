@@ -106,6 +106,13 @@ class HostResult:
         self.dtype = dtype
         self._storage = storage
         self._array: HostArray | None = None
+        self._is_shared = False  # somebody has the array
+
+    def own(self) -> HostArray:
+        """The array, for a caller who may write to it."""
+        array = self.numpy()
+        array, self._is_shared = array.copy() if self._is_shared else array, True
+        return array
 
     def numpy(self) -> HostArray:
         if self._array is None:

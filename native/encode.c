@@ -87,3 +87,11 @@ EXPORTED void *pteron_record(const Functions *wgpu, void *device, const Command 
     wgpu->release_encoder(encoder);
     return finished;
 }
+
+#ifdef _WIN32
+/* What Windows calls when it loads a library that brings no C runtime. */
+EXPORTED int DllMainCRTStartup(void *library, uint32_t reason, void *reserved) {
+    (void)library, (void)reason, (void)reserved;
+    return 1;
+}
+#endif

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -180,12 +180,11 @@ class Method:
 
 def _is_torch(value: object) -> bool:
     """Whether a value is a PyTorch tensor."""
-    kind: Hashable = type(value)
-    return _is_torch_class(kind)
+    return _is_torch_class(type(value))  # type: ignore[arg-type]  # classes are hashable
 
 
 @lru_cache
-def _is_torch_class(kind: Any) -> bool:
+def _is_torch_class(kind: type) -> bool:
     """Whether a class is PyTorch's tensor or derived from it: found without importing PyTorch."""
     return any((base.__module__, base.__name__) == ("torch", "Tensor") for base in kind.__mro__)
 

@@ -21,7 +21,8 @@ from pteron.gpu.commands import Command, Copy, Replay
 from pteron.gpu.native import address, ffi, lib
 
 NATIVE_VARIABLE = "PTERON_NATIVE"
-LIBRARY = "libpteron_encode" + {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+_SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+PACKAGED = Path(__file__).with_name(f"libpteron_encode{_SUFFIX}")
 _VERSION = 1  # of the structures and signatures in native/encode.c
 _COMMAND = struct.Struct("8Q")  # `Command` there
 # `Functions` there.
@@ -137,7 +138,7 @@ def encoder() -> Encoder:
     wanted = os.environ.get(NATIVE_VARIABLE, "")
     if wanted == "0":
         return PythonEncoder(f"{NATIVE_VARIABLE}=0")
-    path = Path(wanted) if wanted not in ("", "1") else Path(__file__).with_name(LIBRARY)
+    path = Path(wanted) if wanted not in ("", "1") else PACKAGED
     try:
         return NativeEncoder(path)
     except (OSError, AttributeError) as error:  # not there, for another machine, or another library

@@ -37,8 +37,8 @@ class AdapterReport:
 
 @dataclass(frozen=True, slots=True)
 class MachineReport:
-    """The adapters of a machine, the one that is used and why, what encodes commands, and the PyTorch that host
-    operators run on."""
+    """The adapters of a machine, the one that is used and why, what encodes commands, and the PyTorch that
+    host operators run on."""
 
     version: str
     wgpu: str

@@ -89,7 +89,7 @@ def wait_for_all(device: Any) -> None:
     lib.wgpuDevicePoll(device._internal, True, ffi.NULL)
 
 
-def write_buffer(device: Any, buffer: Any, offset: int, data: Any, size: int) -> None:
+def write_buffer(queue: Any, buffer: Any, offset: int, data: Any, size: int) -> None:
     """Write whole words that fit, straight through the library: a quarter of the cost of wgpu's own. The data
     lie in one piece."""
-    lib.wgpuQueueWriteBuffer(device.queue._internal, buffer._internal, offset, ffi.from_buffer(data), size)
+    lib.wgpuQueueWriteBuffer(queue, buffer._internal, offset, ffi.from_buffer(data), size)

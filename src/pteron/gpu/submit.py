@@ -30,7 +30,7 @@ class Recorded:
         """Run it without waiting; the submission's number, by which it can be waited for."""
         handle, self._handle = self._handle, None
         buffers = ffi.new(_COMMAND_BUFFERS, [handle])
-        return int(lib.wgpuQueueSubmitForIndex(self._device.handle.queue._internal, 1, buffers))
+        return int(lib.wgpuQueueSubmitForIndex(self._device.queue, 1, buffers))
 
 
 def record(device: Device, commands: Iterable[Command], timer: PassTimer | None = None) -> Recorded:

@@ -125,6 +125,8 @@ class HostResult:
 
 def to_storage(array: HostArray, dtype: DType, storage: Storage) -> HostArray:
     """A host array in the element type its GPU buffer has."""
+    if array.dtype == storage.numpy:
+        return np.ascontiguousarray(array)
     array = numbers(array, dtype)
     if dtype is DType.I64 and array.size:
         low, high = extremes(array)

@@ -162,3 +162,15 @@ def test_a_failure_ahead_spoils_no_call(programs: Path, monkeypatch: pytest.Monk
             method(*case.inputs)
         fails = False
         assert_outputs(method(*case.inputs), case.outputs)
+
+
+def test_large_outputs_are_not_held_twice(
+    programs: Path, events: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pteron.runtime.session._AHEAD_BYTES", 8)
+    (case, *_) = read_cases(programs / "mlp.npz")
+    with pteron.load(programs / "mlp.pte") as program:
+        for _ in range(3):
+            events.clear()
+            assert_outputs(program["forward"](*case.inputs), case.outputs)
+            assert events == ["record", "submit"]

@@ -40,6 +40,9 @@ from pteron.runtime.tensors import Fetch, GpuTensor, HostResult, View
 
 Outputs: TypeAlias = Sequence[View | int]  # where they lie until the next launch; live integers as they are
 Then: TypeAlias = Callable[[Outputs], Sequence[Command]]
+# A call that is recorded ahead holds a staging buffer. One of more bytes than this takes longer to read than
+# most calls to record.
+_AHEAD_BYTES = 1 << 22
 
 
 @dataclass(slots=True)
@@ -147,7 +150,7 @@ class Session:
                 call = self._call(recording, numbers, states, wanted, copies)
             call.recorded.submit()
             self.counters.bytes_read += call.bytes_read
-            if ahead and is_repeated and self._can_repeat(wanted):
+            if ahead and is_repeated and call.bytes_read <= _AHEAD_BYTES and self._can_repeat(wanted):
                 with suppress(DeviceError):  # what is wrong with it is said when it is asked for
                     ahead.keep(self._call(recording, numbers, states, wanted))
             return call.outputs

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from pteron.gpu.native import address
+from pteron.gpu.native import address, ffi
 
 Step: TypeAlias = tuple[Any, Any, int, int, int]  # pipeline, bind group, grid
 _STEP = struct.Struct("QQIIIxxxx")  # `Step` of native/encode.c
@@ -18,20 +18,23 @@ class Replay:
 
     steps: list[Step]
     kept: list[Any]  # handles in the steps are only valid while their objects live
-    _packed: bytes | None = field(default=None, init=False, repr=False)
+    _packed: Any = field(default=None, init=False, repr=False)
+    _address: int = field(default=0, init=False, repr=False)
 
     @property
-    def packed(self) -> bytes:
-        """The steps as the C library reads them."""
+    def packed(self) -> int:
+        """Where the steps lie as the C library reads them, as long as the replay lives."""
         if self._packed is None:
-            self._packed = b"".join(
+            steps = (
                 _STEP.pack(address(pipeline), address(group), x, y, z)
                 for pipeline, group, x, y, z in self.steps
             )
-        return self._packed
+            self._packed = ffi.from_buffer(b"".join(steps))
+            self._address = address(self._packed)
+        return self._address
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Copy:
     """Bytes to move between two buffers, rounded up to whole words."""
 

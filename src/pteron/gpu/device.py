@@ -21,8 +21,7 @@ Buffer: TypeAlias = Any  # a wgpu buffer; only this package looks inside
 FEATURES = ("shader-f16", "subgroup", "timestamp-query", "timestamp-query-inside-passes")
 _UPLOAD_CHUNK = 1 << 24
 _SMALL = 1 << 16
-# A blocking wait returns later than asking again and again notices: by 40 to 340 µs on an H200.
-_SPIN_SECONDS = 1e-3
+_SPIN_SECONDS = 200e-6  # a blocking wait returns some 40 µs later than asking again and again would notice
 
 
 @dataclass(slots=True)

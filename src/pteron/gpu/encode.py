@@ -116,7 +116,7 @@ class NativeEncoder:
         self._functions = (ctypes.c_void_p * len(addresses))(*addresses)
 
     def record(self, device: Any, operations: Sequence[Operation]) -> Any:
-        packed = b"".join(_pack(command, descriptor) for command, descriptor in operations)
+        packed = b"".join([_pack(command, descriptor) for command, descriptor in operations])
         finished = self._record(self._functions, address(device), packed, len(operations))
         return ffi.gc(ffi.cast(_COMMAND_BUFFER, finished), lib.wgpuCommandBufferRelease)
 
@@ -124,8 +124,8 @@ class NativeEncoder:
 def _pack(command: Command, descriptor: Any) -> bytes:
     """A command as the library reads it; what it points at is held by the command."""
     if isinstance(command, Replay):
-        steps = address(ffi.from_buffer(command.packed))
-        return _COMMAND.pack(steps, len(command.steps), address(descriptor), 0, 0, 0, 0, 0)
+        begun_with = address(descriptor) if descriptor else 0
+        return _COMMAND.pack(command.packed, len(command.steps), begun_with, 0, 0, 0, 0, 0)
     source, target = address(command.source._internal), address(command.target._internal)
     return _COMMAND.pack(
         0, 0, 0, source, target, command.source_offset, command.target_offset, command.whole_words

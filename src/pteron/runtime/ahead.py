@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pteron.gpu import Recorded, Recording
-from pteron.runtime.tensors import GpuTensor, HostResult
+from pteron.runtime.tensors import GpuTensor, HostResult, View
 
 Output: TypeAlias = GpuTensor | HostResult | int | None
 
@@ -22,6 +22,7 @@ class Call:
     """A run of a graph that only has to be submitted, and handles of what it will give."""
 
     recorded: Recorded
+    views: Sequence[View | int]  # where the outputs lie until they are brought away
     outputs: list[Output]
     bytes_read: int
 

@@ -147,12 +147,13 @@ class Session:
             recording, numbers, copies = self._bring(inputs, states)
             call, is_repeated = ahead.take(recording, wanted) if ahead and not copies else (None, False)
             if call is None:
-                call = self._call(recording, numbers, states, wanted, copies)
+                views = self._outputs(recording, numbers, states)
+                call = self._call(copies, recording.replay(states), views, wanted)
             call.recorded.submit()
             self.counters.bytes_read += call.bytes_read
             if ahead and is_repeated and call.bytes_read <= _AHEAD_BYTES and self._can_repeat(wanted):
                 with suppress(DeviceError):  # what is wrong with it is said when it is asked for
-                    ahead.keep(self._call(recording, numbers, states, wanted))
+                    ahead.keep(self._call((), recording.replay(states), call.views, wanted))
             return call.outputs
 
     def recorded(self, inputs: Sequence[Input], states: States) -> tuple[Plan, Replay]:
@@ -207,16 +208,11 @@ class Session:
         return recording, numbers, copies
 
     def _call(
-        self,
-        recording: Recording,
-        numbers: Sequence[int],
-        states: States,
-        wanted: Sequence[Wanted | None],
-        copies: Sequence[Copy] = (),
+        self, copies: Sequence[Copy], replay: Replay, views: Outputs, wanted: Sequence[Wanted | None]
     ) -> Call:
         """A run with its inputs in place: the copies, the plan, and what brings the outputs away."""
-        outputs, after, read = self._taken(self._outputs(recording, numbers, states), wanted)
-        return Call(record(self.device, [*copies, recording.replay(states), *after]), outputs, read)
+        outputs, after, read = self._taken(views, wanted)
+        return Call(record(self.device, [*copies, replay, *after]), views, outputs, read)
 
     def _can_repeat(self, wanted: Sequence[Wanted | None]) -> bool:
         """Whether calls give the host nothing but what one staging buffer holds: live integers are of their

@@ -21,6 +21,8 @@ class DType(Enum):
     F32 = "f32"
     F64 = "f64"
 
+    __hash__ = object.__hash__  # a member is equal to itself alone
+
     def __str__(self) -> str:
         return self.value
 
@@ -70,6 +72,8 @@ class Storage(Enum):
     F16 = "f16"
     I32 = "i32"
     U32 = "u32"
+
+    __hash__ = object.__hash__
 
     def __str__(self) -> str:
         return self.value

@@ -1,11 +1,12 @@
 """The only importer of wgpu: devices, buffers, pipelines, and the replay of plans."""
 
 from pteron.gpu.adapters import AdapterInfo, adapters
+from pteron.gpu.commands import Command, Copy, Replay
 from pteron.gpu.device import Buffer, Device
 from pteron.gpu.memory import Arena, States, Weights
 from pteron.gpu.readback import Readback
-from pteron.gpu.recording import Recording, Replay
-from pteron.gpu.submit import Command, Copy, submit
+from pteron.gpu.recording import Recording
+from pteron.gpu.submit import Recorded, record, submit
 from pteron.gpu.timing import PassTimer
 
 __all__ = [
@@ -17,10 +18,12 @@ __all__ = [
     "Device",
     "PassTimer",
     "Readback",
+    "Recorded",
     "Recording",
     "Replay",
     "States",
     "Weights",
     "adapters",
+    "record",
     "submit",
 ]

@@ -27,6 +27,7 @@ COMPILERS = min(8, os.cpu_count() or 1)  # threads that compile kernels
 _UPLOAD_CHUNK = 1 << 24
 _SMALL = 1 << 16
 _WRITTEN_MAX = 1 << 27  # bytes that wait in the library's memory before they are sent
+_SPIN_SECONDS = 200e-6  # a blocking wait returns some 40 µs later than asking again and again would notice
 
 
 @dataclass(slots=True)
@@ -50,6 +51,7 @@ class Device:
         features = [feature for feature in FEATURES if feature in adapter.features]
         with errors_as_device_error(f"opening {adapter}"):
             self._device: Any = adapter.handle.request_device_sync(required_features=features)
+        self._queue = self._device.queue._internal
         self._pipelines: dict[tuple[str, bool], Any] = {}  # by source and whether it is checked
         self._staging: list[Any] = []
         self._written = 0  # bytes, since writes were last sent
@@ -63,6 +65,8 @@ class Device:
             binding_bytes_max=adapter.limits["max-storage-buffer-binding-size"],
             loop_max=adapter.loop_max,
         )
+        # Where the CPU is the adapter, asking would take its time.
+        self.spin_seconds = 0.0 if adapter.is_cpu else _SPIN_SECONDS
         self._buffers: weakref.WeakSet[Buffer] = weakref.WeakSet()
         self.is_closed = False
 
@@ -91,6 +95,12 @@ class Device:
         """The wgpu device."""
         self.check_open()
         return self._device
+
+    @property
+    def queue(self) -> Any:
+        """The raw handle of the wgpu device's queue."""
+        self.check_open()
+        return self._queue
 
     def check_open(self) -> None:
         if self.is_closed:
@@ -140,12 +150,15 @@ class Device:
 
     def write(self, buffer: Buffer, data: npt.NDArray[np.generic] | bytes, offset: int = 0) -> None:
         """Copy host data into a buffer, before any command submitted later."""
-        flat = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data.reshape(-1).view(np.uint8)
+        if isinstance(data, bytes):
+            data = np.frombuffer(data, np.uint8)
+        size = data.nbytes
+        if size % 4 == 0 and 0 < size <= min(_SMALL, buffer.size - offset) and data.flags.c_contiguous:
+            write_buffer(self.queue, buffer, offset, data, size)  # what every step of a loop writes
+            return
+        flat = data.reshape(-1).view(np.uint8)
         view = memoryview(flat)  # type: ignore[arg-type]  # NumPy's stubs hide the buffer protocol
         whole = len(view) & ~3
-        if whole == len(view) <= min(_SMALL, buffer.size - offset):  # what every step of a loop writes
-            write_buffer(self.handle, buffer, offset, view)
-            return
         for start in range(0, whole, _UPLOAD_CHUNK):
             chunk = view[start : min(start + _UPLOAD_CHUNK, whole)]
             self.handle.queue.write_buffer(buffer, offset + start, chunk)

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # Mesa's device-select layer prints warnings where there is no desktop session; nothing needs it here.
@@ -19,13 +19,15 @@ from pteron.gpu.declarations import declared
 with declared():
     import wgpu
     from wgpu.backends.wgpu_native import GPUShaderModule, extras
-    from wgpu.backends.wgpu_native._api import libf
+    from wgpu.backends.wgpu_native._api import error_handler, libf
     from wgpu.backends.wgpu_native._ffi import ffi, lib
 
 # Errors reach us as exceptions; the log would only repeat them.
 logging.getLogger("wgpu").setLevel(logging.CRITICAL)
 
 __all__ = [
+    "address",
+    "checked",
     "compile_shader",
     "entry",
     "errors_as_device_error",
@@ -55,6 +57,9 @@ def entry() -> Any:
     return wgpu.gpu
 
 
+_NUMBER = ffi.typeof("uintptr_t")
+
+
 @contextlib.contextmanager
 def errors_as_device_error(doing: str) -> Iterator[None]:
     """What wgpu raises, as a DeviceError that says what was being done."""
@@ -62,6 +67,24 @@ def errors_as_device_error(doing: str) -> Iterator[None]:
         yield
     except (wgpu.GPUError, RuntimeError, ValueError) as error:
         raise DeviceError(f"{doing}: {error}") from error
+
+
+def checked(doing: str, call: Callable[..., Any], *arguments: object) -> Any:
+    """What a function gives that makes raw calls of the library. What these report on this thread is raised
+    as a DeviceError: of several errors the last, which names its cause."""
+    error_handler.capture(doing)
+    try:
+        result = call(*arguments)
+    finally:
+        error = error_handler.release(doing)
+    if error is not None:
+        raise DeviceError(f"{doing}: {error[1]}")
+    return result
+
+
+def address(pointer: Any) -> int:
+    """Where a pointer points, as a number."""
+    return int(ffi.cast(_NUMBER, pointer))
 
 
 def compile_shader(device: Any, label: str, code: str, *, bounds_checks: bool) -> Any:
@@ -84,8 +107,7 @@ def wait_for_all(device: Any) -> None:
     lib.wgpuDevicePoll(device._internal, True, ffi.NULL)
 
 
-def write_buffer(device: Any, buffer: Any, offset: int, data: memoryview) -> None:
-    """Write whole words that fit, straight through the library: a quarter of the cost of wgpu's own."""
-    if len(data):
-        pointer = ffi.from_buffer(data)
-        lib.wgpuQueueWriteBuffer(device.queue._internal, buffer._internal, offset, pointer, len(data))
+def write_buffer(queue: Any, buffer: Any, offset: int, data: Any, size: int) -> None:
+    """Write whole words that fit, straight through the library: a quarter of the cost of wgpu's own. The data
+    lie in one piece."""
+    lib.wgpuQueueWriteBuffer(queue, buffer._internal, offset, ffi.from_buffer(data), size)

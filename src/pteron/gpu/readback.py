@@ -6,10 +6,11 @@ wgpu's own map hands over to a polling thread and costs some 190 µs more than a
 from __future__ import annotations
 
 from itertools import count
+from time import perf_counter
 from typing import Any, Protocol
 
 from pteron.errors import DeviceError
-from pteron.gpu.native import ffi, lib
+from pteron.gpu.native import address, ffi, lib
 
 _tickets = count(1)
 _finished: dict[int, int] = {}  # status of a map by its ticket
@@ -17,6 +18,9 @@ _finished: dict[int, int] = {}  # status of a map by its ticket
 # with a stream that still means to read it: it would finalise both, in any order.
 _asked: dict[int, Any] = {}
 _interruptions: list[BaseException] = []
+_CALLBACK_INFO = ffi.typeof("WGPUBufferMapCallbackInfo *")
+_POINTER = ffi.typeof("void *")
+_MODE = lib.WGPUCallbackMode_AllowProcessEvents
 _CALLBACK = "void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)"
 
 
@@ -28,7 +32,7 @@ def _on_interrupted(_kind: object, error: BaseException, trace: Any) -> None:
 
 
 def _finish(status: int, ticket: Any) -> None:
-    _finished[int(ffi.cast("intptr_t", ticket))] = int(status)
+    _finished[address(ticket)] = int(status)
 
 
 @ffi.callback(_CALLBACK, onerror=_on_interrupted)  # type: ignore[untyped-decorator]  # cffi has no types
@@ -41,6 +45,10 @@ class StagingOwner(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def spin_seconds(self) -> float:
+        """How long it is worth asking whether results are there before sleeping until they are."""
 
     @property
     def handle(self) -> Any: ...
@@ -61,14 +69,10 @@ class Readback:
         """Ask for the results; to be called once the commands that fill them are submitted."""
         self._ticket = next(_tickets)
         _asked[self._ticket] = self.staging
-        info = ffi.new(
-            "WGPUBufferMapCallbackInfo *",
-            {
-                "mode": lib.WGPUCallbackMode_AllowProcessEvents,
-                "callback": _on_mapped,
-                "userdata1": ffi.cast("void *", self._ticket),
-            },
-        )
+        info = ffi.new(_CALLBACK_INFO)
+        info.mode = _MODE
+        info.callback = _on_mapped
+        info.userdata1 = ffi.cast(_POINTER, self._ticket)
         lib.wgpuBufferMapAsync(self.staging._internal, lib.WGPUMapMode_Read, 0, self.staging.size, info[0])
 
     def is_ready(self) -> bool:
@@ -97,6 +101,7 @@ class Readback:
         if not self._ticket:
             self.begin()
         device = self._owner.handle._internal
+        self._spin(device)
         index = ffi.NULL if submission is None else ffi.new("WGPUSubmissionIndex *", submission)
         while self._ticket not in _finished:
             lib.wgpuDevicePoll(device, True, index)
@@ -107,3 +112,9 @@ class Readback:
         self._is_mapped = True
         if _interruptions:
             raise _interruptions.pop()
+
+    def _spin(self, device: Any) -> None:
+        """Ask for a while whether the results are there."""
+        until = perf_counter() + self._owner.spin_seconds
+        while self._ticket not in _finished and perf_counter() < until:
+            lib.wgpuDevicePoll(device, False, ffi.NULL)

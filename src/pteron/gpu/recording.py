@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 from weakref import WeakKeyDictionary
 
+from pteron.gpu.commands import Replay
 from pteron.gpu.device import Buffer, Device
 from pteron.gpu.memory import Arena, States, Weights
 from pteron.gpu.native import errors_as_device_error
 from pteron.ops.operand import State, Weight
 from pteron.plan import Launch, Plan, PlanBuffer, ScratchRef
 
-Step: TypeAlias = tuple[Any, Any, int, int, int]  # pipeline, bind group, grid
 BLOCK_STRIDE = 256  # bytes between parameter blocks: what every adapter aligns uniform bindings to
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """A plan's dispatches over one sequence's states, ready to be submitted."""
-
-    steps: list[Step]
-    kept: list[Any]  # handles in the steps are only valid while their objects live
 
 
 class Recording:

@@ -6,66 +6,54 @@ buffers they touch, at a tenth of the cost of a pass for each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from pteron.gpu.device import Buffer, Device
-from pteron.gpu.native import errors_as_device_error, ffi, lib
-from pteron.gpu.recording import Replay, Step
+from pteron.gpu.commands import Command, Replay
+from pteron.gpu.device import Device
+from pteron.gpu.encode import Operation, encoder
+from pteron.gpu.native import checked, ffi, lib
 from pteron.gpu.timing import PassTimer
 
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Bytes to move between two buffers, rounded up to whole words."""
-
-    source: Buffer
-    target: Buffer
-    size: int
-    target_offset: int = 0
-    source_offset: int = 0
+_COMMAND_BUFFERS = ffi.typeof("WGPUCommandBuffer[]")
 
 
-Command: TypeAlias = Copy | Replay
+class Recorded:
+    """A finished command buffer. It can be submitted once, while all the buffers in it are there and none of
+    them is mapped: the library ends the process otherwise. Whoever keeps one sees to that."""
+
+    def __init__(self, device: Device, handle: Any) -> None:
+        self._device = device
+        self._handle = handle
+
+    def submit(self) -> int:
+        """Run it without waiting; the submission's number, by which it can be waited for."""
+        handle, self._handle = self._handle, None
+        buffers = ffi.new(_COMMAND_BUFFERS, [handle])
+        return int(lib.wgpuQueueSubmitForIndex(self._device.queue, 1, buffers))
+
+
+def record(device: Device, commands: Iterable[Command], timer: PassTimer | None = None) -> Recorded:
+    """Encode commands. What is wrong with them is raised here, since an invalid command buffer would end the
+    process when it is submitted."""
+    operations = list(_operations(commands, timer))
+    record = encoder().record
+    return Recorded(device, checked("recording commands", record, device.handle._internal, operations))
 
 
 def submit(device: Device, commands: Iterable[Command], timer: PassTimer | None = None) -> int:
     """Run commands without waiting for them; the submission's number, by which it can be waited for."""
-    handle = device.handle
-    with errors_as_device_error("recording commands"):
-        encoder = handle.create_command_encoder()
-        compute: Any = None
-        for command in commands:
-            if isinstance(command, Replay):
-                if compute is None and command.steps:
-                    compute = encoder.begin_compute_pass(**timer.next_pass() if timer else {})
-                _encode(compute, command.steps)
-            elif command.size:
-                if compute is not None:  # copies cannot stand inside a pass
-                    compute.end()
-                    compute = None
-                size = -(-command.size // 4) * 4
-                encoder.copy_buffer_to_buffer(
-                    command.source, command.source_offset, command.target, command.target_offset, size
-                )
-        if compute is not None:
-            compute.end()
-        # An invalid command buffer aborts the process at submit; finish raises first.
-        commands_finished = encoder.finish()
-    buffers = ffi.new("WGPUCommandBuffer[]", [commands_finished._internal])
-    return int(lib.wgpuQueueSubmitForIndex(handle.queue._internal, 1, buffers))
+    return record(device, commands, timer).submit()
 
 
-def _encode(compute: Any, steps: list[Step]) -> None:
-    """Raw calls on handles fetched beforehand: a third of the cost of wgpu's objects."""
-    if not steps:
-        return
-    set_pipeline = lib.wgpuComputePassEncoderSetPipeline
-    set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
-    dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
-    encoder, null = compute._internal, ffi.NULL
-    for pipeline, group, x, y, z in steps:
-        set_pipeline(encoder, pipeline)
-        set_bind_group(encoder, 0, group, 0, null)
-        dispatch(encoder, x, y, z)
+def _operations(commands: Iterable[Command], timer: PassTimer | None) -> Iterator[Operation]:
+    """Those that do anything, and what the passes that they open are begun with."""
+    is_open = False
+    for command in commands:
+        if isinstance(command, Replay):
+            if command.steps:
+                yield command, timer.next_pass() if timer and not is_open else ffi.NULL
+                is_open = True
+        elif command.size:
+            yield command, ffi.NULL
+            is_open = False

@@ -8,7 +8,7 @@ import numpy as np
 
 from pteron.errors import DeviceError
 from pteron.gpu.device import Device
-from pteron.gpu.native import lib, wgpu
+from pteron.gpu.native import ffi, lib, wgpu
 
 
 class PassTimer:
@@ -19,25 +19,27 @@ class PassTimer:
             raise DeviceError(f"{device.adapter} offers no timestamps")
         self._device = device
         self._count = 0
+        self._descriptors: list[Any] = []  # of the passes so far
         self._passes = passes
         self._queries = device.handle.create_query_set(type="timestamp", count=2 * passes)
         usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
         self._resolved = device.handle.create_buffer(size=16 * passes, usage=usage)
         self._nanoseconds = float(lib.wgpuQueueGetTimestampPeriod(device.handle.queue._internal))
 
-    def next_pass(self) -> dict[str, Any]:
-        """Arguments for `begin_compute_pass`; passes beyond the timer's size go untimed."""
+    def next_pass(self) -> Any:
+        """The descriptor of the next pass, or NULL: passes beyond the timer's size go untimed."""
         if self._count == self._passes:
-            return {}
-        index = 2 * self._count
-        self._count += 1
-        return {
-            "timestamp_writes": {
-                "query_set": self._queries,
-                "beginning_of_pass_write_index": index,
-                "end_of_pass_write_index": index + 1,
-            }
+            return ffi.NULL
+        writes = {
+            "querySet": self._queries._internal,
+            "beginningOfPassWriteIndex": 2 * self._count,
+            "endOfPassWriteIndex": 2 * self._count + 1,
         }
+        timestamps = ffi.new("WGPUPassTimestampWrites *", writes)
+        descriptor = ffi.new("WGPUComputePassDescriptor *", {"timestampWrites": timestamps})
+        self._descriptors.append((descriptor, timestamps))  # a descriptor does not hold what it points at
+        self._count += 1
+        return descriptor
 
     def seconds(self) -> list[float]:
         """The time of each pass so far; waits for them."""
@@ -48,4 +50,5 @@ class PassTimer:
         self._device.handle.queue.submit([encoder.finish()])
         ticks = np.frombuffer(self._device.read(self._resolved, 16 * self._count), np.uint64).reshape(-1, 2)
         self._count = 0
+        self._descriptors.clear()
         return [float(end - begin) * self._nanoseconds * 1e-9 for begin, end in ticks]

@@ -9,7 +9,8 @@ from pteron.format import open_bytes
 from pteron.gpu import Device, PassTimer, Replay
 from pteron.plan import Executable, Plan
 from pteron.plan.archive import read, write
-from pteron.runtime.session import Counters, Output, Session, Then, Wanted
+from pteron.runtime.ahead import Ahead, Output
+from pteron.runtime.session import Counters, Session, Then, Wanted
 from pteron.runtime.staging import Input
 
 
@@ -19,6 +20,7 @@ class Delegate:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._states = session.states()
+        self._ahead = Ahead()
 
     @property
     def executable(self) -> Executable:
@@ -38,7 +40,7 @@ class Delegate:
 
     def run(self, inputs: Sequence[Input], wanted: Sequence[Wanted | None]) -> list[Output]:
         """Run the graph; nothing is waited for. An output that nobody wants is None."""
-        return self._session.run(inputs, wanted, self._states)
+        return self._session.run(inputs, wanted, self._states, self._ahead)
 
     def launch(
         self, inputs: Sequence[Input], then: Then | None = None, timer: PassTimer | None = None
@@ -70,4 +72,5 @@ class Delegate:
     def close(self) -> None:
         """Free the states."""
         with self.device.lock:
+            self._ahead.drop()
             self._states.close()

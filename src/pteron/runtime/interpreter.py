@@ -50,6 +50,12 @@ class Interpreter:
         self._on_gpu = self._gpu_values()
         self._initial = [initial_value(value) for value in record.values]
         self._states = self._initial_states()
+        self._wanted_of = {
+            (index, keep): [self._wanted(id, keep) for id in self._written_by(instruction)]
+            for index, instruction in enumerate(record.instructions)
+            if isinstance(instruction, DelegateCall)
+            for keep in (False, True)
+        }
 
     def reset(self) -> None:
         """Bring mutable buffers and delegate states back to their initial values."""
@@ -156,8 +162,8 @@ class Interpreter:
         delegate = self._delegates[call.delegate]
         count = len(delegate.executable.inputs)
         inputs = [self._delegate_input(values[id], index) for id in call.args[:count]]
-        targets = call.args[count:]
-        wanted = [self._wanted(id, keep) for id in targets]
+        targets = self._written_by(call)
+        wanted = self._wanted_of[index, keep]
         for id, output in zip(targets, delegate.run(inputs, wanted), strict=True):
             record = self._record.values[id]
             if isinstance(output, int) and isinstance(record, TensorRecord):
@@ -177,6 +183,9 @@ class Interpreter:
         raise GraphError(
             f"{self._where}, instruction {index}: a delegate cannot take {type(value).__name__} as an input"
         )
+
+    def _written_by(self, call: DelegateCall) -> tuple[int, ...]:
+        return call.args[len(self._delegates[call.delegate].executable.inputs) :]
 
     def _wanted(self, id: int, keep: bool) -> Wanted | None:
         record = self._record.values[id]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -12,6 +13,7 @@ from pteron.dtypes import DType
 from pteron.errors import DeviceError, DtypeError, InputError, ShapeError
 from pteron.format import DelegateCall, TensorRecord
 from pteron.gpu import Device
+from pteron.ops.operand import HostArray
 from pteron.plan import SymbolPort
 from pteron.runtime.checks import read_by
 from pteron.runtime.code import Code
@@ -122,38 +124,43 @@ class Method:
         ids = self._record.inputs
         if len(inputs) != len(ids):
             raise InputError(f"{self._where} takes {len(ids)} inputs, got {len(inputs)}")
-        torch_in = any(_is_torch(value) for value in inputs)
         given = [self._input(position, value) for position, value in enumerate(inputs)]
         self._code.counters.calls += 1
         outputs = self._interpreter.run(given, keep=on_gpu)
-        return tuple(_result(value, torch_in, on_gpu) for value in outputs)
+        torch_out = any(map(_is_torch, inputs))
+        return tuple([_result(value, torch_out, on_gpu) for value in outputs])
 
     # Inputs -------------------------------------------------------------------------------------
 
     def _input(self, position: int, value: object) -> RuntimeValue:
         id = self._record.inputs[position]
         expected = self._record.values[id]
-        where = f"{self._where}, input {position}"
-        if not isinstance(expected, TensorRecord):
-            return self._scalar_input(where, id, expected, value)
-        tensor = _as_tensor(where, expected, value)
+        try:
+            if isinstance(expected, TensorRecord):
+                return self._tensor_input(expected, value)
+            return self._scalar_input(id, expected, value)
+        except InputError as error:
+            raise type(error)(f"{self._where}, input {position}: {error}") from None
+
+    def _tensor_input(self, expected: TensorRecord, value: object) -> RuntimeValue:
+        tensor = _as_tensor(expected, value)
         if isinstance(tensor, GpuTensor) and tensor.device is not self.device:
-            raise InputError(f"{where}: {tensor!r} is on another device than the program")
+            raise InputError(f"{tensor!r} is on another device than the program")
         if tensor.dtype is not expected.dtype:
-            raise DtypeError(f"{where}: expected {expected.dtype}, got {tensor.dtype}")
-        _check_shape(where, expected, tensor.shape if isinstance(tensor, GpuTensor) else tensor.array.shape)
+            raise DtypeError(f"expected {expected.dtype}, got {tensor.dtype}")
+        _check_shape(expected, tensor.shape if isinstance(tensor, GpuTensor) else tensor.array.shape)
         return tensor
 
-    def _scalar_input(self, where: str, id: int, expected: object, value: Any) -> RuntimeValue:
+    def _scalar_input(self, id: int, expected: object, value: Any) -> RuntimeValue:
         if (_is_torch(value) or isinstance(value, (np.generic, np.ndarray))) and value.ndim == 0:
             value = value.item()
         if not isinstance(value, (int, float, bool, str, type(None))):
-            raise DtypeError(f"{where}: expected a scalar, got {type(value).__name__}")
+            raise DtypeError(f"expected a scalar, got {type(value).__name__}")
         if id in self._integers and not isinstance(value, int):
-            raise DtypeError(f"{where}: expected an integer, got {value!r}")
+            raise DtypeError(f"expected an integer, got {value!r}")
         is_same = value == expected or (value != value and expected != expected)  # NaN is the same as NaN
         if expected is not None and not is_same and not self._is_read(id):
-            raise InputError(f"{where}: the program was exported for the value {expected!r}, got {value!r}")
+            raise InputError(f"the program was exported for the value {expected!r}, got {value!r}")
         return value
 
     def _is_read(self, id: int) -> bool:
@@ -172,11 +179,19 @@ class Method:
 
 
 def _is_torch(value: object) -> bool:
-    """Whether a value is a PyTorch tensor; looking at its classes does not import PyTorch."""
-    return any((base.__module__, base.__name__) == ("torch", "Tensor") for base in type(value).__mro__)
+    """Whether a value is a PyTorch tensor."""
+    return _is_torch_class(type(value))  # type: ignore[arg-type]  # classes are hashable
 
 
-def _as_tensor(where: str, expected: TensorRecord, value: object) -> HostTensor | GpuTensor:
+@lru_cache
+def _is_torch_class(kind: type) -> bool:
+    """Whether a class is PyTorch's tensor or derived from it: found without importing PyTorch."""
+    return any((base.__module__, base.__name__) == ("torch", "Tensor") for base in kind.__mro__)
+
+
+def _as_tensor(expected: TensorRecord, value: object) -> HostTensor | GpuTensor:
+    if isinstance(value, np.ndarray):
+        return _from_array(expected, np.asarray(value))
     if isinstance(value, GpuTensor):
         return value
     if _is_torch(value):
@@ -188,26 +203,28 @@ def _as_tensor(where: str, expected: TensorRecord, value: object) -> HostTensor 
                 raise ValueError(f"got {value!r}")
             return HostTensor(np.asarray(value, target), expected.dtype)
         except (ValueError, TypeError, OverflowError) as error:
-            raise DtypeError(f"{where}: expected {expected.dtype}, {error}") from None
-    array = np.asarray(value)
+            raise DtypeError(f"expected {expected.dtype}, {error}") from None
+    return _from_array(expected, np.asarray(value))
+
+
+def _from_array(expected: TensorRecord, array: HostArray) -> HostTensor:
     if expected.dtype is DType.BF16 and array.dtype == np.uint16:
         return HostTensor(array, DType.BF16)
     dtype = DType.of(array.dtype)
     if dtype is None:
-        raise DtypeError(f"{where}: expected {expected.dtype}, got {array.dtype}")
+        raise DtypeError(f"expected {expected.dtype}, got {array.dtype}")
     return HostTensor(array, dtype)
 
 
-def _check_shape(where: str, expected: TensorRecord, shape: tuple[int, ...]) -> None:
-    static = expected.dynamism == "static"
+def _check_shape(expected: TensorRecord, shape: tuple[int, ...]) -> None:
+    if shape == expected.sizes:
+        return
     if len(shape) != len(expected.sizes):
-        raise ShapeError(
-            f"{where}: expected rank {len(expected.sizes)} {list(expected.sizes)}, got {list(shape)}"
-        )
-    if static and shape != expected.sizes:
-        raise ShapeError(f"{where}: expected shape {list(expected.sizes)}, got {list(shape)}")
+        raise ShapeError(f"expected rank {len(expected.sizes)} {list(expected.sizes)}, got {list(shape)}")
+    if expected.dynamism == "static":
+        raise ShapeError(f"expected shape {list(expected.sizes)}, got {list(shape)}")
     if expected.dynamism == "bound" and any(s > most for s, most in zip(shape, expected.sizes, strict=True)):
-        raise ShapeError(f"{where}: expected a shape up to {list(expected.sizes)}, got {list(shape)}")
+        raise ShapeError(f"expected a shape up to {list(expected.sizes)}, got {list(shape)}")
 
 
 def _result(value: RuntimeValue, torch_out: bool, on_gpu: bool) -> Any:
@@ -215,7 +232,9 @@ def _result(value: RuntimeValue, torch_out: bool, on_gpu: bool) -> Any:
     if isinstance(value, GpuTensor) and on_gpu:
         return value
     if isinstance(value, (GpuTensor, HostResult)):
-        value = HostTensor(value.numpy(), value.dtype)
-    if isinstance(value, HostTensor):
-        return to_torch(value.array.copy(), value.dtype) if torch_out else value.array.copy()
-    return value
+        array = value.numpy() if isinstance(value, GpuTensor) else value.own()
+    elif isinstance(value, HostTensor):
+        array = value.array.copy()
+    else:
+        return value
+    return to_torch(array, value.dtype) if torch_out else array

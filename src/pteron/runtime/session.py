@@ -8,6 +8,7 @@ the sampler all go through it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -24,6 +25,7 @@ from pteron.gpu import (
     Replay,
     States,
     Weights,
+    record,
     submit,
 )
 from pteron.graph import Graph
@@ -31,13 +33,16 @@ from pteron.ops import Target
 from pteron.ops.operand import State, Weight
 from pteron.passes import prepare
 from pteron.plan import Compiled, Executable, Plan, SymbolPort, TensorPort
+from pteron.runtime.ahead import Ahead, Call, Output
 from pteron.runtime.plan_cache import PlanCache
 from pteron.runtime.staging import Input, live_shapes, live_values, stage, upload
 from pteron.runtime.tensors import Fetch, GpuTensor, HostResult, View
 
-Output: TypeAlias = GpuTensor | HostResult | int | None
 Outputs: TypeAlias = Sequence[View | int]  # where they lie until the next launch; live integers as they are
 Then: TypeAlias = Callable[[Outputs], Sequence[Command]]
+# A call that is recorded ahead holds a staging buffer. One of more bytes than this takes longer to read than
+# most calls to record.
+_AHEAD_BYTES = 1 << 22
 
 
 @dataclass(slots=True)
@@ -125,29 +130,31 @@ class Session:
     def encode(self, inputs: Sequence[Input], states: States) -> Encoded:
         """The commands that run the graph. They are to be submitted before the session is encoded again, so
         whoever calls this holds the device's lock until then."""
-        self.check_open()
-        states.check_open()
-        recording, numbers = self._ready(inputs)
-        staged = stage(self.executable, inputs, recording.plan.indices)
-        replay = recording.replay(states)
-        self.counters.parameter_writes += recording.refresh(numbers)
-        buffers = {port.id: self._buffer(port, states) for port, _ in staged}
-        copies, sent = upload(self.device, buffers, staged)
-        self.counters.bytes_uploaded += sent
-        self.counters.dispatches += recording.dispatches
-        return Encoded([*copies, replay], self._outputs(recording, numbers, states))
+        recording, numbers, copies = self._bring(inputs, states)
+        outputs = self._outputs(recording, numbers, states)
+        return Encoded([*copies, recording.replay(states)], outputs)
 
-    def run(self, inputs: Sequence[Input], wanted: Sequence[Wanted | None], states: States) -> list[Output]:
-        """Run the graph; nothing is waited for. An output that nobody wants is None."""
-        outputs: list[Output] = []
-
-        def take(views: Outputs) -> list[Copy]:
-            taken, copies = self._taken(views, wanted)
-            outputs.extend(taken)
-            return copies
-
-        self.launch(inputs, states, take)
-        return outputs
+    def run(
+        self,
+        inputs: Sequence[Input],
+        wanted: Sequence[Wanted | None],
+        states: States,
+        ahead: Ahead | None = None,
+    ) -> list[Output]:
+        """Run the graph; nothing is waited for. An output that nobody wants is None. `ahead` is where the
+        states' next call is recorded."""
+        with self.device.lock:
+            recording, numbers, copies = self._bring(inputs, states)
+            call, is_repeated = ahead.take(recording, wanted) if ahead and not copies else (None, False)
+            if call is None:
+                views = self._outputs(recording, numbers, states)
+                call = self._call(copies, recording.replay(states), views, wanted)
+            call.recorded.submit()
+            self.counters.bytes_read += call.bytes_read
+            if ahead and is_repeated and call.bytes_read <= _AHEAD_BYTES and self._can_repeat(wanted):
+                with suppress(DeviceError):  # what is wrong with it is said when it is asked for
+                    ahead.keep(self._call((), recording.replay(states), call.views, wanted))
+            return call.outputs
 
     def recorded(self, inputs: Sequence[Input], states: States) -> tuple[Plan, Replay]:
         """The plan for such inputs and its replay, its live parameters set to theirs."""
@@ -187,6 +194,32 @@ class Session:
             submit(self.device, [recording.replay()])
             recording.close()
 
+    def _bring(self, inputs: Sequence[Input], states: States) -> tuple[Recording, list[int], list[Copy]]:
+        """Bring inputs and live parameters into place: the recording for them, the numbers of its live terms,
+        and the copies of what was on the GPU, which are to be made before it is replayed."""
+        self.check_open()
+        states.check_open()
+        recording, numbers = self._ready(inputs)
+        staged = stage(self.executable, inputs, recording.plan.indices)
+        self.counters.parameter_writes += recording.refresh(numbers)
+        copies, sent = upload(self.device, staged, lambda port: self._buffer(port, states))
+        self.counters.bytes_uploaded += sent
+        self.counters.dispatches += recording.dispatches
+        return recording, numbers, copies
+
+    def _call(
+        self, copies: Sequence[Copy], replay: Replay, views: Outputs, wanted: Sequence[Wanted | None]
+    ) -> Call:
+        """A run with its inputs in place: the copies, the plan, and what brings the outputs away."""
+        outputs, after, read = self._taken(views, wanted)
+        return Call(record(self.device, [*copies, replay, *after]), views, outputs, read)
+
+    def _can_repeat(self, wanted: Sequence[Wanted | None]) -> bool:
+        """Whether calls give the host nothing but what one staging buffer holds: live integers are of their
+        call, and what stays on the GPU gets memory of its own."""
+        tensors = all(isinstance(port, TensorPort) for port in self.executable.outputs)
+        return tensors and not any(want and want.on_gpu for want in wanted)
+
     def _ready(self, inputs: Sequence[Input]) -> tuple[Recording, list[int]]:
         """The recording for the inputs' shapes, and the numbers of its live terms."""
         made = self._plans.made
@@ -208,8 +241,8 @@ class Session:
             for port in self.executable.outputs
         ]
 
-    def _taken(self, views: Outputs, wanted: Sequence[Wanted | None]) -> tuple[list[Output], list[Copy]]:
-        """Handles for the outputs, and the copies that fill them.
+    def _taken(self, views: Outputs, wanted: Sequence[Wanted | None]) -> tuple[list[Output], list[Copy], int]:
+        """Handles for the outputs, the copies that fill them, and how many bytes the host will read.
 
         Every output is copied away from its place, since the next launch will use that memory again: to a
         buffer of its own if it stays on the GPU, else to one staging buffer that all of them share.
@@ -217,7 +250,6 @@ class Session:
         pairs = list(zip(views, wanted, strict=True))
         fetched = [view.nbytes for view, want in pairs if isinstance(view, View) and want and not want.on_gpu]
         fetch = Fetch(self.device.readback(sum(map(_aligned, fetched))), len(fetched)) if fetched else None
-        self.counters.bytes_read += sum(fetched)
         outputs: list[Output] = []
         copies: list[Copy] = []
         offset = 0
@@ -235,7 +267,7 @@ class Session:
                 copies.append(Copy(view.buffer, fetch.staging, view.nbytes, offset))
                 outputs.append(HostResult(fetch, offset, view.shape, want.dtype, view.storage))
                 offset += _aligned(view.nbytes)
-        return outputs, copies
+        return outputs, copies, sum(fetched)
 
     def _kept(self, view: View, dtype: DType) -> GpuTensor:
         buffer = self.device.create_buffer(view.nbytes, f"{self.executable.name} output")

@@ -5,7 +5,8 @@ Whatever is refused is refused before anything was written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from operator import gt
 from typing import TypeAlias
 
 import numpy as np
@@ -27,10 +28,8 @@ _INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
 
 def live_shapes(executable: Executable, inputs: Sequence[Input]) -> Shapes:
     """The inputs' shapes, each within its maximum."""
-    return tuple(
-        None if isinstance(port, SymbolPort) else _live_shape(executable, port, given)
-        for port, given in zip(executable.inputs, inputs, strict=True)
-    )
+    pairs = zip(executable.inputs, inputs, strict=True)
+    return tuple([_live_shape(executable, port, given) for port, given in pairs])
 
 
 def live_values(executable: Executable, inputs: Sequence[Input]) -> dict[int, int]:
@@ -67,17 +66,19 @@ def _staged(
     return to_storage(array, dtype, port.storage)
 
 
-def upload(device: Device, buffers: Mapping[int, Buffer], staged: Sequence[Staged]) -> tuple[list[Copy], int]:
+def upload(
+    device: Device, staged: Sequence[Staged], buffer_of: Callable[[TensorPort], Buffer]
+) -> tuple[list[Copy], int]:
     """Bring tensors into their buffers: host arrays now, those on the GPU by the copies returned. And how
     many bytes were sent."""
     copies, sent = [], 0
     for port, given in staged:
         if isinstance(given, GpuTensor):
-            copies.append(Copy(given.buffer, buffers[port.id], given.nbytes))
+            copies.append(Copy(given.buffer, buffer_of(port), given.nbytes))
         elif isinstance(given, View):
-            copies.append(Copy(given.buffer, buffers[port.id], given.nbytes, source_offset=given.offset))
+            copies.append(Copy(given.buffer, buffer_of(port), given.nbytes, source_offset=given.offset))
         elif given.nbytes:
-            device.write(buffers[port.id], given)
+            device.write(buffer_of(port), given)
             sent += given.nbytes
     return copies, sent
 
@@ -89,15 +90,15 @@ def _host(given: HostTensor | HostArray | int, expected: DType) -> tuple[HostArr
     return array, DType.of(array.dtype) or expected
 
 
-def _live_shape(executable: Executable, port: TensorPort, given: Input) -> Shape:
+def _live_shape(executable: Executable, port: TensorPort | SymbolPort, given: Input) -> Shape | None:
+    if isinstance(port, SymbolPort):
+        return None
     if isinstance(given, HostTensor):
         given = given.array
     shape = given.shape if isinstance(given, (np.ndarray, GpuTensor, View)) else ()
-    fits = shape == port.shape_max or (
-        len(shape) == len(port.shape_max)
-        and all(live <= most for live, most in zip(shape, port.shape_max, strict=True))
-    )
-    if not fits:
+    if shape == port.shape_max:
+        return shape
+    if len(shape) != len(port.shape_max) or any(map(gt, shape, port.shape_max)):
         raise ShapeError(
             f"{executable.name}: expected a shape up to {list(port.shape_max)}, got {list(shape)} for {port}"
         )

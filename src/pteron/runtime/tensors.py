@@ -106,6 +106,13 @@ class HostResult:
         self.dtype = dtype
         self._storage = storage
         self._array: HostArray | None = None
+        self._is_shared = False  # somebody has the array
+
+    def own(self) -> HostArray:
+        """The array, for a caller who may write to it."""
+        array = self.numpy()
+        array, self._is_shared = array.copy() if self._is_shared else array, True
+        return array
 
     def numpy(self) -> HostArray:
         if self._array is None:
@@ -118,6 +125,8 @@ class HostResult:
 
 def to_storage(array: HostArray, dtype: DType, storage: Storage) -> HostArray:
     """A host array in the element type its GPU buffer has."""
+    if array.dtype == storage.numpy:
+        return np.ascontiguousarray(array)
     array = numbers(array, dtype)
     if dtype is DType.I64 and array.size:
         low, high = extremes(array)

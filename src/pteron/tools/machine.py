@@ -10,6 +10,7 @@ from importlib import metadata
 import pteron
 from pteron.gpu import adapters
 from pteron.gpu.adapters import ADAPTER_VARIABLE, AdapterInfo, choose
+from pteron.gpu.encode import encoder
 from pteron.runtime.host import has_torch
 
 _FEATURES = ("shader-f16", "subgroup", "timestamp-query")
@@ -36,13 +37,15 @@ class AdapterReport:
 
 @dataclass(frozen=True, slots=True)
 class MachineReport:
-    """The adapters of a machine, the one that is used and why, and the PyTorch that host operators run on."""
+    """The adapters of a machine, the one that is used and why, what encodes commands, and the PyTorch that
+    host operators run on."""
 
     version: str
     wgpu: str
     adapters: tuple[AdapterReport, ...]
     chosen: int
     reason: str
+    encoder: str
     torch: str | None
 
 
@@ -58,6 +61,7 @@ def examine(adapter: str | None = None) -> MachineReport:
         adapters=tuple(_report(index, info) for index, info in enumerate(found)),
         chosen=int(wanted) if numbered else found.index(chosen),
         reason=_reason(adapter, len(found)),
+        encoder=encoder().description,
         torch=metadata.version("torch") if has_torch() else None,
     )
 

@@ -17,6 +17,7 @@ def machine_lines(report: MachineReport) -> Iterator[str]:
         yield f"{adapter.index}  {adapter.name}{chosen}"
         yield from columns(_rows(adapter), indent=3)
     yield ""
+    yield f"commands are encoded by: {report.encoder}"
     torch = f"PyTorch {report.torch}" if report.torch else "no PyTorch: pip install 'pteron[host]'"
     yield f"operators outside the delegates: {torch}"
 

@@ -1,0 +1,133 @@
+"""What a call costs beside its arithmetic: chains of small additions, 10 to 1,000 of them in one graph.
+
+python benchmarks/calls.py [--adds 10 100 1000] [--elements 1024] [--seconds 0.5] [--adapter NAME]
+
+A blocking call brings its inputs and waits for its output; calls that follow one another leave both on the
+GPU, and only the last is waited for. The floor is the GPU's own: as many dispatches as there are, at the cost
+of one in the longest chain by timestamps. Each way of encoding (`pteron info` names it) has its column.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from pteron.dtypes import DType
+from pteron.format import DelegateCall, MethodRecord, TensorRecord
+from pteron.gpu import Device, PassTimer
+from pteron.gpu.encode import NATIVE_VARIABLE, encoder
+from pteron.graph import Graph, Node, Tensor
+from pteron.passes import prepare
+from pteron.runtime.code import Code
+from pteron.runtime.method import Method
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--adds", type=int, nargs="*", default=[10, 30, 100, 300, 1000])
+    parser.add_argument("--elements", type=int, default=1024)
+    parser.add_argument("--seconds", type=float, default=0.5, help="for each figure")
+    parser.add_argument("--adapter")
+    arguments = parser.parse_args()
+    device = Device.open(arguments.adapter)
+    methods = {count: chain(device, count, arguments.elements) for count in sorted(arguments.adds)}
+    each = dispatch_seconds(device, methods[max(methods)], arguments.elements)
+    ways = encodings()
+    print(f"{device.adapter}, {arguments.elements:,} elements; {each * 1e6:.2f} µs of the GPU a dispatch")
+    print(f"columns: {' | '.join(ways)}; milliseconds a call (fraction of them that is the floor)")
+    print(f"{'adds':>5} {'floor':>8}  {'blocking':^{17 * len(ways)}}  following one another")
+    for count, method in methods.items():
+        floor = count * each
+        size, seconds = arguments.elements, arguments.seconds
+        row = [blocking(method, count, size, seconds, value) for value in ways.values()]
+        row += [following(method, size, seconds, value) for value in ways.values()]
+        cells = "".join(f"{taken * 1e3:9.3f} ({floor / taken:4.0%})" for taken in row)
+        print(f"{count:5} {floor * 1e3:8.3f}  {cells}", flush=True)
+
+
+def chain(device: Device, count: int, elements: int) -> Method:
+    """A method that adds y to x so many times over."""
+    x, y = (Tensor(id, DType.F32, (elements,), None, None) for id in range(2))
+    nodes, last = [], x
+    for index in range(count):
+        memory = 2 if index == count - 1 else index % 2  # in turns, as an exporter plans them
+        total = Tensor(2 + index, DType.F32, (elements,), None, memory)
+        nodes.append(Node(index, "aten.add.Tensor", (last, y, 1, total)))
+        last = total
+    graph = Graph("chain", tuple(nodes), (x, y), (last,))
+    tensor = TensorRecord(DType.F32, (elements,), (0,), "static", None, False, False, None, False)
+    call = DelegateCall(0, (0, 1, 2))
+    record = MethodRecord("forward", (tensor,) * 3, (0, 1), (2,), (call,), (), (), (0,))
+    return Method(Code(f"chain of {count}", record, [prepare(graph)], [], device))
+
+
+def encodings() -> dict[str, str]:
+    """Values of PTERON_NATIVE by the encoder that each gives here."""
+    values = dict.fromkeys([os.environ.get(NATIVE_VARIABLE, ""), "0"])
+    return {use(value): value for value in values}
+
+
+def use(value: str) -> str:
+    """Encode from now on as PTERON_NATIVE says; which encoder that is."""
+    os.environ[NATIVE_VARIABLE] = value
+    encoder.cache_clear()
+    return encoder().description
+
+
+def dispatch_seconds(device: Device, method: Method, elements: int) -> float:
+    """GPU time of one of a chain's dispatches: the median of many runs."""
+    delegate = method.sole_delegate
+    assert delegate is not None
+    inputs = [np.ones(elements, np.float32)] * 2
+    timer = PassTimer(device, 20)
+    for _ in range(20):
+        delegate.launch(inputs, timer=timer)
+    plan, _ = delegate.recorded(inputs)
+    return float(np.median(timer.seconds())) / len(plan.launches)
+
+
+def blocking(method: Method, count: int, elements: int, seconds: float, native: str) -> float:
+    """Seconds of a call that brings inputs and waits for the output."""
+    use(native)
+    x, y = np.zeros(elements, np.float32), np.full(elements, 1.0, np.float32)
+    (result,) = method(x, y)
+    assert (result == count).all()
+    return median_seconds(lambda: method(x, y), seconds)
+
+
+def following(method: Method, elements: int, seconds: float, native: str) -> float:
+    """Seconds of a call among many, of which only the last is waited for."""
+    use(native)
+    delegate = method.sole_delegate
+    assert delegate is not None
+    inputs = [np.zeros(elements, np.float32)] * 2
+
+    def several() -> None:
+        for _ in range(8):
+            delegate.launch(inputs)
+        delegate.device.wait()
+
+    return median_seconds(several, seconds) / 8
+
+
+def median_seconds(call: Callable[[], object], seconds: float) -> float:
+    """The median over as many calls as fit, after as long again of warming up: clocks drop in pauses."""
+    times: list[float] = []
+    started = time.perf_counter()
+    while time.perf_counter() < started + 2 * seconds or len(times) < 3:
+        begun = time.perf_counter()
+        call()
+        ended = time.perf_counter()
+        if ended > started + seconds:
+            times.append(ended - begun)
+    return float(np.median(times))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""What a submission consists of: copies, and replays of plans."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from pteron.gpu.native import address, ffi
+
+Step: TypeAlias = tuple[Any, Any, int, int, int]  # pipeline, bind group, grid
+_STEP = struct.Struct("QQIIIxxxx")  # `Step` of native/encode.c
+
+
+@dataclass(slots=True)
+class Replay:
+    """A plan's dispatches over one sequence's states, ready to be submitted."""
+
+    steps: list[Step]
+    kept: list[Any]  # handles in the steps are only valid while their objects live
+    _packed: Any = field(default=None, init=False, repr=False)
+    _address: int = field(default=0, init=False, repr=False)
+
+    @property
+    def packed(self) -> int:
+        """Where the steps lie as the C library reads them, as long as the replay lives."""
+        if self._packed is None:
+            steps = (
+                _STEP.pack(address(pipeline), address(group), x, y, z)
+                for pipeline, group, x, y, z in self.steps
+            )
+            self._packed = ffi.from_buffer(b"".join(steps))
+            self._address = address(self._packed)
+        return self._address
+
+
+@dataclass(slots=True)
+class Copy:
+    """Bytes to move between two buffers, rounded up to whole words."""
+
+    source: Any
+    target: Any
+    size: int
+    target_offset: int = 0
+    source_offset: int = 0
+
+    @property
+    def whole_words(self) -> int:
+        """Bytes that are moved."""
+        return -(-self.size // 4) * 4
+
+
+Command: TypeAlias = Copy | Replay

@@ -1,0 +1,149 @@
+"""Commands -> a finished command buffer, by the C library of `native/encode.c` where the package has one for
+this platform, else from Python. Both make the same calls in the same order; the library makes all of them
+in one.
+
+The environment variable PTERON_NATIVE=0 keeps to Python, and a path there names another library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from pteron.errors import DeviceError
+from pteron.gpu.commands import Command, Copy, Replay
+from pteron.gpu.native import address, ffi, lib
+
+NATIVE_VARIABLE = "PTERON_NATIVE"
+_SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+PACKAGED = Path(__file__).with_name(f"libpteron_encode{_SUFFIX}")
+_VERSION = 1  # of the structures and signatures in native/encode.c
+_COMMAND = struct.Struct("8Q")  # `Command` there
+# `Functions` there.
+_FUNCTIONS = (
+    "wgpuDeviceCreateCommandEncoder",
+    "wgpuCommandEncoderBeginComputePass",
+    "wgpuComputePassEncoderSetPipeline",
+    "wgpuComputePassEncoderSetBindGroup",
+    "wgpuComputePassEncoderDispatchWorkgroups",
+    "wgpuComputePassEncoderEnd",
+    "wgpuComputePassEncoderRelease",
+    "wgpuCommandEncoderCopyBufferToBuffer",
+    "wgpuCommandEncoderFinish",
+    "wgpuCommandEncoderRelease",
+)
+
+_COMMAND_BUFFER = ffi.typeof("WGPUCommandBuffer")
+
+# A command, and the descriptor (or NULL) of the pass that a replay begins where none is open.
+Operation: TypeAlias = tuple[Command, Any]
+
+
+class Encoder(Protocol):
+    """Makes command buffers. Errors arrive where wgpu reports them; with any, the result is invalid."""
+
+    @property
+    def description(self) -> str:
+        """For people: which encoder it is, and why."""
+
+    def record(self, device: Any, operations: Sequence[Operation]) -> Any:
+        """A command buffer of wgpu's library, released with the last reference to it. Replays that follow
+        one another share a pass."""
+
+
+class PythonEncoder:
+    """Calls wgpu's library for every step."""
+
+    def __init__(self, reason: str) -> None:
+        self.description = f"Python ({reason})"
+
+    def record(self, device: Any, operations: Sequence[Operation]) -> Any:
+        encoder = ffi.gc(lib.wgpuDeviceCreateCommandEncoder(device, ffi.NULL), lib.wgpuCommandEncoderRelease)
+        compute: Any = None
+        for command, descriptor in operations:
+            if isinstance(command, Replay):
+                if compute is None:
+                    begun = lib.wgpuCommandEncoderBeginComputePass(encoder, descriptor)
+                    compute = ffi.gc(begun, lib.wgpuComputePassEncoderRelease)
+                _encode(compute, command)
+            else:
+                if compute is not None:  # copies cannot stand inside a pass
+                    lib.wgpuComputePassEncoderEnd(compute)
+                    compute = None
+                _copy(encoder, command)
+        if compute is not None:
+            lib.wgpuComputePassEncoderEnd(compute)
+        return ffi.gc(lib.wgpuCommandEncoderFinish(encoder, ffi.NULL), lib.wgpuCommandBufferRelease)
+
+
+def _encode(compute: Any, replay: Replay) -> None:
+    set_pipeline = lib.wgpuComputePassEncoderSetPipeline
+    set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
+    dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
+    null = ffi.NULL
+    for pipeline, group, x, y, z in replay.steps:
+        set_pipeline(compute, pipeline)
+        set_bind_group(compute, 0, group, 0, null)
+        dispatch(compute, x, y, z)
+
+
+def _copy(encoder: Any, copy: Copy) -> None:
+    source, target = copy.source._internal, copy.target._internal
+    lib.wgpuCommandEncoderCopyBufferToBuffer(
+        encoder, source, copy.source_offset, target, copy.target_offset, copy.whole_words
+    )
+
+
+class NativeEncoder:
+    """Hands the whole list to the C library."""
+
+    def __init__(self, path: Path) -> None:
+        self.description = f"native ({path.name})"
+        library = ctypes.CDLL(str(path))
+        version = library.pteron_encode_version()
+        if version != _VERSION:
+            raise OSError(f"{path} is of version {version}, not {_VERSION}")
+        self._record = library.pteron_record
+        self._record.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+        self._record.restype = ctypes.c_void_p
+        addresses = [address(ffi.addressof(lib, name)) for name in _FUNCTIONS]
+        self._functions = (ctypes.c_void_p * len(addresses))(*addresses)
+
+    def record(self, device: Any, operations: Sequence[Operation]) -> Any:
+        packed = b"".join([_pack(command, descriptor) for command, descriptor in operations])
+        finished = self._record(self._functions, address(device), packed, len(operations))
+        return ffi.gc(ffi.cast(_COMMAND_BUFFER, finished), lib.wgpuCommandBufferRelease)
+
+
+def _pack(command: Command, descriptor: Any) -> bytes:
+    """A command as the library reads it; what it points at is held by the command."""
+    if isinstance(command, Replay):
+        begun_with = address(descriptor) if descriptor else 0
+        return _COMMAND.pack(command.packed, len(command.steps), begun_with, 0, 0, 0, 0, 0)
+    source, target = address(command.source._internal), address(command.target._internal)
+    return _COMMAND.pack(
+        0, 0, 0, source, target, command.source_offset, command.target_offset, command.whole_words
+    )
+
+
+@cache
+def encoder() -> Encoder:
+    """The encoder of this process."""
+    wanted = os.environ.get(NATIVE_VARIABLE, "")
+    if wanted == "0":
+        return PythonEncoder(f"{NATIVE_VARIABLE}=0")
+    path = Path(wanted) if wanted not in ("", "1") else PACKAGED
+    try:
+        return NativeEncoder(path)
+    except (OSError, AttributeError) as error:  # not there, for another machine, or another library
+        if wanted:
+            raise DeviceError(f"{NATIVE_VARIABLE}={wanted}: {error}") from error
+        return PythonEncoder(
+            f"{path.name} cannot be loaded" if path.exists() else "no library for this platform"
+        )

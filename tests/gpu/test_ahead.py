@@ -1,0 +1,176 @@
+"""Calls recorded while the one before them runs: used where a call repeats another, dropped where it does
+not, and never submitted once something in them is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from golden import assert_outputs, read_cases
+
+import pteron
+from pteron import Device
+from pteron.gpu import Recorded, record
+
+pytestmark = pytest.mark.usefixtures("encoding")
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What sessions do from now on: `record` and `submit`, in order."""
+    seen: list[str] = []
+    submit = Recorded.submit
+
+    def noting_record(*arguments: Any) -> Recorded:
+        seen.append("record")
+        return record(*arguments)
+
+    def noting_submit(recorded: Recorded) -> int:
+        seen.append("submit")
+        return submit(recorded)
+
+    monkeypatch.setattr("pteron.runtime.session.record", noting_record)
+    monkeypatch.setattr(Recorded, "submit", noting_submit)
+    return seen
+
+
+def test_a_call_that_repeats_is_recorded_before_it_is_made(programs: Path, events: list[str]) -> None:
+    (case, *_) = read_cases(programs / "mlp.npz")
+    with pteron.load(programs / "mlp.pte") as program:
+        method = program["forward"]
+        for expected in (["record", "submit"], ["record", "submit", "record"], ["submit", "record"]):
+            events.clear()
+            assert_outputs(method(*case.inputs), case.outputs)
+            assert events == expected
+        before = method.counters
+        method(*case.inputs)
+        after = method.counters
+        assert after.bytes_read - before.bytes_read == case.outputs[0].nbytes
+        assert after.dispatches > before.dispatches
+
+
+def test_other_shapes_and_inputs(programs: Path) -> None:
+    """The same shapes twice and thrice, then others: always the answer of this call."""
+    cases = read_cases(programs / "mlp_dynamic.npz")
+    with pteron.load(programs / "mlp_dynamic.pte") as program:
+        method = program["forward"]
+        expected = [method(*case.inputs) for case in cases]
+        for index in (0, 0, 0, 1, 1, 0, 0, 0, 1, 0, 1, 1, 1):
+            np.testing.assert_array_equal(method(*cases[index].inputs)[0], expected[index][0])
+            doubled = [2 * value for value in cases[index].inputs]
+            assert (method(*doubled)[0] != expected[index][0]).any()
+
+
+def test_outputs_of_earlier_calls_stay(programs: Path) -> None:
+    (case, *_) = read_cases(programs / "mlp.npz")
+    with pteron.load(programs / "mlp.pte") as program:
+        method = program["forward"]
+        results = [method(*(step * value for value in case.inputs))[0] for step in range(1, 7)]
+        for step, result in enumerate(results, 1):
+            np.testing.assert_array_equal(result, method(*(step * value for value in case.inputs))[0])
+
+
+def test_states_advance_and_reset(programs: Path) -> None:
+    ones, zeros = np.ones((3, 5), np.float32), np.zeros((3, 5), np.float32)
+    with pteron.load(programs / "mutable_buffer.pte") as program:
+        first, second = program["forward"], program.sequence()["forward"]
+        initial = first(zeros)[0] / 2
+        for _ in range(2):
+            for step in range(1, 6):
+                np.testing.assert_allclose(first(ones)[0] / 2 - initial, step, rtol=1e-6)
+            np.testing.assert_array_equal(second(zeros)[0] / 2, initial)
+            first.reset()
+
+
+def test_tensors_on_the_gpu(programs: Path, events: list[str]) -> None:
+    """What stays there gets memory of its own, and what comes from there is copied: nothing is foreseen."""
+    (case, *_) = read_cases(programs / "mlp.npz")
+    with pteron.load(programs / "mlp.pte") as program:
+        method = program["forward"]
+        for _ in range(3):
+            events.clear()
+            (kept,) = method(*case.inputs, on_gpu=True)
+            assert events == ["record", "submit"]
+            assert_outputs([kept], case.outputs)
+        for keep in (False, False, True, False, False, False):
+            assert_outputs(method(*case.inputs, on_gpu=keep), case.outputs)
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_closing(programs: Path, device: Device, calls: int) -> None:
+    """The program, a sequence, the device: what was recorded for them is not submitted."""
+    (case, *_) = read_cases(programs / "mutable_buffer.npz")
+
+    def call(method: pteron.Method) -> Sequence[Any]:
+        return [method(*case.inputs) for _ in range(calls)]
+
+    program = pteron.load(programs / "mutable_buffer.pte")
+    method = program["forward"]
+    sequence = program.sequence()
+    of_sequence = sequence["forward"]
+    call(method)
+    call(of_sequence)
+    sequence.close()
+    with pytest.raises(pteron.DeviceError, match="closed"):
+        of_sequence(*case.inputs)
+    call(method)
+    program.close()
+    with pytest.raises(pteron.DeviceError, match="closed"):
+        method(*case.inputs)
+    own = Device(device.adapter)
+    method = pteron.load(programs / "mutable_buffer.pte", device=own)["forward"]
+    call(method)
+    own.close()
+    with pytest.raises(pteron.DeviceError, match="closed"):
+        method(*case.inputs)
+    method.close()
+
+
+def test_memory_is_given_back(programs: Path, device: Device) -> None:
+    before = device.buffer_bytes
+    (case, *_) = read_cases(programs / "mutable_buffer.npz")
+    with pteron.load(programs / "mutable_buffer.pte") as program:
+        for _ in range(3):
+            sequence = program.sequence()
+            for _ in range(3):
+                sequence["forward"](*case.inputs)
+            sequence.close()
+    assert device.buffer_bytes == before
+
+
+def test_a_failure_ahead_spoils_no_call(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be recorded is reported by the call that needs it."""
+    (case, *_) = read_cases(programs / "mlp.npz")
+    fails = False
+
+    def failing(*arguments: Any) -> Recorded:
+        if fails:
+            raise pteron.DeviceError("no memory")
+        return record(*arguments)
+
+    with pteron.load(programs / "mlp.pte") as program:
+        method = program["forward"]
+        for _ in range(3):
+            method(*case.inputs)
+        monkeypatch.setattr("pteron.runtime.session.record", failing)
+        fails = True
+        assert_outputs(method(*case.inputs), case.outputs)
+        with pytest.raises(pteron.DeviceError, match="no memory"):
+            method(*case.inputs)
+        fails = False
+        assert_outputs(method(*case.inputs), case.outputs)
+
+
+def test_large_outputs_are_not_held_twice(
+    programs: Path, events: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pteron.runtime.session._AHEAD_BYTES", 8)
+    (case, *_) = read_cases(programs / "mlp.npz")
+    with pteron.load(programs / "mlp.pte") as program:
+        for _ in range(3):
+            events.clear()
+            assert_outputs(program["forward"](*case.inputs), case.outputs)
+            assert events == ["record", "submit"]

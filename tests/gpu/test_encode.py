@@ -1,0 +1,262 @@
+"""Encoding by the C library and by Python: the same results, passes and errors, whatever interrupts them."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from encoder_fixtures import encode_by
+from golden import assert_outputs, read_cases
+
+import pteron
+from pteron import Device
+from pteron.cli import main
+from pteron.gpu import Command, Copy, PassTimer, Replay, record, submit
+from pteron.gpu import encode as encode_module
+from pteron.gpu.encode import encoder
+
+ADD_ONE = """
+@group(0) @binding(0) var<storage, read_write> sum: array<f32>;
+@compute @workgroup_size(1) fn main() { sum[0] = sum[0] + 1.0; }
+"""
+COPY = """
+@group(0) @binding(0) var<storage, read> a: array<f32>;
+@group(0) @binding(1) var<storage, read_write> b: array<f32>;
+@compute @workgroup_size(1) fn main() { b[0] = a[0]; }
+"""
+
+
+class Bench:
+    """A kernel that adds one to `sum`, one that copies, and what they need."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.sum = device.create_buffer(64, "sum")
+        self.other = device.create_buffer(64, "other")
+        self._add, self._copy = (self._pipeline(code) for code in (ADD_ONE, COPY))
+        self._sum = self._group(self._add, self.sum)
+        self._pair = self._group(self._copy, self.sum, self.other)
+        self._twice = self._group(self._copy, self.sum, self.sum)
+        self._kept = [self._add, self._copy, self._sum, self._pair, self._twice]
+
+    def add(self, times: int = 1, groups: int = 1) -> Replay:
+        return self._replay([(self._add, self._sum)] * times, groups)
+
+    def mismatched(self) -> Replay:
+        return self._replay([(self._add, self._pair)])
+
+    def read_and_written(self) -> Replay:
+        return self._replay([(self._copy, self._twice)])
+
+    def value(self) -> float:
+        return float(np.frombuffer(self.device.read(self.sum, 4), np.float32)[0])
+
+    def _replay(self, pairs: list[tuple[Any, Any]], groups: int = 1) -> Replay:
+        steps = [(pipeline._internal, group._internal, groups, 1, 1) for pipeline, group in pairs]
+        return Replay(steps, self._kept)
+
+    def _pipeline(self, code: str) -> Any:
+        module = self.device.handle.create_shader_module(code=code)
+        compute = {"module": module, "entry_point": "main"}
+        return self.device.handle.create_compute_pipeline(layout="auto", compute=compute)
+
+    def _group(self, pipeline: Any, *buffers: Any) -> Any:
+        entries = [{"binding": index, "resource": {"buffer": each}} for index, each in enumerate(buffers)]
+        layout = pipeline.get_bind_group_layout(0)
+        return self.device.handle.create_bind_group(layout=layout, entries=entries)
+
+
+@pytest.fixture
+def bench(device: Device, encoding: str) -> Iterator[Bench]:
+    bench = Bench(device)
+    yield bench
+    device.free(bench.sum)
+    device.free(bench.other)
+
+
+@pytest.mark.parametrize("name", ["mlp_dynamic", "two_delegates", "attention_cache", "symint_output"])
+def test_same_results(programs: Path, name: str, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit, over calls that repeat each other and calls that do not."""
+    cases = read_cases(programs / f"{name}.npz")
+    results = []
+    for value in (str(library), "0"):
+        encode_by(monkeypatch, value)
+        with pteron.load(programs / f"{name}.pte") as program:
+            found = [program[case.method](*case.inputs) for case in cases for _ in range(3)]
+        results.append([np.asarray(output) for outputs in found for output in outputs])
+    encoder.cache_clear()
+    for native, python in zip(*results, strict=True):
+        np.testing.assert_array_equal(native, python)
+
+
+def test_commands_run_in_order(bench: Bench) -> None:
+    device, staging = bench.device, bench.device.create_buffer(64, "seen")
+    seen = [Copy(bench.sum, staging, 4, target_offset=4 * index) for index in range(3)]
+    nothing: list[Command] = [Replay([], []), Copy(bench.sum, staging, 0)]
+    submit(device, [bench.add(), seen[0], bench.add(2), bench.add(3), *nothing, seen[1], seen[2]])
+    assert np.frombuffer(device.read(staging, 12), np.float32).tolist() == [1, 6, 6]
+    device.free(staging)
+    submit(device, [])
+
+
+def test_a_recording_waits_for_its_turn(bench: Bench) -> None:
+    late = record(bench.device, [bench.add()])
+    assert bench.value() == 0
+    submit(bench.device, [bench.add(10)])
+    late.submit()
+    assert bench.value() == 11
+
+
+def test_passes_are_timed(bench: Bench) -> None:
+    """Replays that follow one another share a pass; those beyond the timer's size go untimed."""
+    copy = Copy(bench.sum, bench.other, 4)
+    timer = PassTimer(bench.device, 3)
+    submit(bench.device, [bench.add(3), bench.add(), copy, copy, bench.add()], timer)
+    seconds = timer.seconds()
+    assert len(seconds) == 2
+    assert all(each > 0 for each in seconds)
+    submit(bench.device, [bench.add(), copy] * 5, timer)
+    assert len(timer.seconds()) == 3
+    assert bench.value() == 10
+
+
+def test_errors_are_raised_and_harm_nothing(bench: Bench) -> None:
+    """An invalid command buffer would end the process."""
+    beyond = Copy(bench.sum, bench.other, 128)
+    wrong: dict[str, list[Command]] = {
+        "not compatible": [bench.add(), bench.mismatched(), bench.add()],
+        "must be less or equal": [bench.add(groups=65536)],
+        "conflicting usages": [bench.read_and_written(), Copy(bench.sum, bench.other, 4)],
+        "overrunning the bounds": [beyond, bench.add(), beyond, bench.add()],
+        "not aligned": [bench.add(), Copy(bench.sum, bench.other, 4, target_offset=2)],
+        "cannot be the same buffer": [Copy(bench.sum, bench.sum, 4, target_offset=8), bench.add()],
+    }
+    for message, commands in wrong.items():
+        with pytest.raises(pteron.DeviceError, match=message) as raised:
+            submit(bench.device, commands)
+        assert str(raised.value).startswith("recording commands: ")
+        submit(bench.device, [bench.add()])
+    assert bench.value() == len(wrong)
+
+
+def test_a_closed_device(device: Device, encoding: str) -> None:
+    own = Device(device.adapter)
+    bench = Bench(own)
+    recorded = record(own, [bench.add()])
+    own.close()
+    for run in (recorded.submit, lambda: submit(own, [bench.add()])):
+        with pytest.raises(pteron.DeviceError, match="is closed"):
+            run()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a timer's signal")
+def test_interruptions(programs: Path, encoding: str) -> None:
+    """Wherever Ctrl-C lands, the next call is right."""
+    (case, *_) = read_cases(programs / "mlp.npz")
+    randomness = random.Random(7)
+    interrupted = 0
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pteron.load(programs / "mlp.pte") as program:
+            method = program["forward"]
+            method(*case.inputs)
+            for _ in range(60):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, randomness.uniform(1e-4, 6e-3))
+                    for _ in range(100):
+                        method(*case.inputs)
+                except KeyboardInterrupt:
+                    interrupted += 1
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                assert_outputs(method(*case.inputs), case.outputs)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted
+
+
+def test_threads(programs: Path, encoding: str) -> None:
+    """Each at shapes of its own; an error of one is not raised in another."""
+    cases = read_cases(programs / "mlp_dynamic.npz")
+    failures: list[BaseException] = []
+    with pteron.load(programs / "mlp_dynamic.pte") as program:
+        method = program["forward"]
+        assert method.device is not None
+        bench = Bench(method.device)
+
+        def call(first: int) -> None:
+            try:
+                for step in range(16):
+                    case = cases[(first + step // 4) % len(cases)]
+                    assert_outputs(method(*case.inputs), case.outputs)
+            except BaseException as error:
+                failures.append(error)
+
+        def fail() -> None:
+            for _ in range(50):
+                with pytest.raises(pteron.DeviceError):
+                    record(bench.device, [bench.mismatched()])
+
+        threads = [threading.Thread(target=call, args=(first,)) for first in range(3)]
+        threads.append(threading.Thread(target=fail))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+    assert not failures
+
+
+# Which way is taken --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _chosen_anew() -> Iterator[None]:
+    yield
+    encoder.cache_clear()
+
+
+@pytest.mark.usefixtures("_chosen_anew")
+def test_python_where_the_package_has_no_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    encode_by(monkeypatch, "")
+    missing, damaged = tmp_path / "missing.so", tmp_path / "damaged.so"
+    damaged.write_bytes(b"no library")
+    for path, reason in ((missing, "no library for this platform"), (damaged, "damaged.so cannot be loaded")):
+        monkeypatch.setattr(encode_module, "PACKAGED", path)
+        encoder.cache_clear()
+        assert encoder().description == f"Python ({reason})"
+
+
+@pytest.mark.usefixtures("_chosen_anew")
+def test_the_packaged_library_is_used(monkeypatch: pytest.MonkeyPatch, library: Path) -> None:
+    monkeypatch.setattr(encode_module, "PACKAGED", library)
+    for value in ("", "1"):
+        encode_by(monkeypatch, value)
+        assert encoder().description == f"native ({library.name})"
+
+
+@pytest.mark.usefixtures("_chosen_anew")
+def test_a_library_that_was_asked_for_must_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: Path
+) -> None:
+    encode_by(monkeypatch, str(tmp_path / "missing.so"))
+    with pytest.raises(pteron.DeviceError, match="PTERON_NATIVE="):
+        encoder()
+    source, other = tmp_path / "other.c", tmp_path / "other.so"
+    source.write_text("unsigned pteron_encode_version(void) { return 99; }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(other), str(source)], check=True)
+    encode_by(monkeypatch, str(other))
+    with pytest.raises(pteron.DeviceError, match="is of version 99, not"):
+        encoder()
+
+
+def test_info_says_which(encoding: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info"]) == 0
+    assert f"commands are encoded by: {encoding} (" in capsys.readouterr().out

@@ -7,7 +7,7 @@ the sampler all go through it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -27,10 +27,11 @@ from pteron.gpu import (
     submit,
 )
 from pteron.graph import Graph
+from pteron.graph.values import numel
 from pteron.ops import Target
 from pteron.ops.operand import State, Weight
 from pteron.passes import prepare
-from pteron.plan import Compiled, Executable, Plan, SymbolPort, TensorPort
+from pteron.plan import Compiled, Executable, Plan, PlanBuffer, SymbolPort, TensorPort
 from pteron.runtime.plan_cache import PlanCache
 from pteron.runtime.staging import Input, live_shapes, live_values, stage, upload
 from pteron.runtime.tensors import Fetch, GpuTensor, HostResult, View
@@ -38,6 +39,9 @@ from pteron.runtime.tensors import Fetch, GpuTensor, HostResult, View
 Output: TypeAlias = GpuTensor | HostResult | int | None
 Outputs: TypeAlias = Sequence[View | int]  # where they lie until the next launch; live integers as they are
 Then: TypeAlias = Callable[[Outputs], Sequence[Command]]
+Each: TypeAlias = Callable[
+    [Sequence[Buffer | None], Outputs], Sequence[Command]
+]  # where inputs and outputs lie
 
 
 @dataclass(slots=True)
@@ -125,17 +129,55 @@ class Session:
     def encode(self, inputs: Sequence[Input], states: States) -> Encoded:
         """The commands that run the graph. They are to be submitted before the session is encoded again, so
         whoever calls this holds the device's lock until then."""
+        return self._encode(inputs, states)[0]
+
+    def repeat(
+        self,
+        inputs: Sequence[Input],
+        states: States,
+        growth: Mapping[int, int],
+        most: int,
+        each: Each,
+        then: Sequence[Command],
+        timer: PassTimer | None = None,
+    ) -> tuple[int, int]:
+        """Run the graph up to `most` times in one submission. From one time to the next the host writes
+        nothing: elements of the inputs in `growth` grow by that much, and whatever else changes, the commands
+        that `each` makes bring into place. It runs less often where the plan holds for fewer times.
+
+        Returns the submission's number and how often the graph runs.
+        """
+        with self.device.lock:
+            encoded, recording, numbers = self._encode(inputs, states)
+            places = [
+                self._buffer(port, states) if isinstance(port, TensorPort) else None
+                for port in self.executable.inputs
+            ]
+            again = [*encoded.commands[-1:], *each(places, encoded.outputs)]
+            before = encoded.commands[:-1]
+            advancing = recording.advancing(*self._growth(inputs, growth))
+            if advancing is None:
+                return submit(self.device, [*before, *again, *then], timer), 1
+            count = advancing.advance.steps(numbers, most)
+            self.counters.dispatches += (count - 1) * recording.dispatches
+            with recording.growing(advancing.advance.after(numbers, count)):
+                commands = [*before, *[*again, advancing.replay] * count, *then]
+                return submit(self.device, commands, timer), count
+
+    def bound(self, inputs: Sequence[Input], states: States, places: Mapping[PlanBuffer, Buffer]) -> Replay:
+        """What runs the graph over tensors where they lie on the GPU, and over other memory for some states.
+        It is to be submitted before the session is encoded again."""
         self.check_open()
         states.check_open()
         recording, numbers = self._ready(inputs)
-        staged = stage(self.executable, inputs, recording.plan.indices)
-        replay = recording.replay(states)
+        given: dict[PlanBuffer, Buffer] = {}
+        for port, view in stage(self.executable, inputs, recording.plan.indices):
+            assert isinstance(view, View)
+            assert view.offset == 0
+            assert recording.only_reads(port.buffer)
+            given[port.buffer] = view.buffer
         self.counters.parameter_writes += recording.refresh(numbers)
-        buffers = {port.id: self._buffer(port, states) for port, _ in staged}
-        copies, sent = upload(self.device, buffers, staged)
-        self.counters.bytes_uploaded += sent
-        self.counters.dispatches += recording.dispatches
-        return Encoded([*copies, replay], self._outputs(recording, numbers, states))
+        return recording.replay(states, {**given, **places})
 
     def run(self, inputs: Sequence[Input], wanted: Sequence[Wanted | None], states: States) -> list[Output]:
         """Run the graph; nothing is waited for. An output that nobody wants is None."""
@@ -186,6 +228,46 @@ class Session:
             recording = Recording(self.device, once, self._arena, self._weights, [])
             submit(self.device, [recording.replay()])
             recording.close()
+
+    def _encode(self, inputs: Sequence[Input], states: States) -> tuple[Encoded, Recording, list[int]]:
+        """The commands that run the graph, its replay the last of them."""
+        self.check_open()
+        states.check_open()
+        recording, numbers = self._ready(inputs)
+        staged = stage(self.executable, inputs, recording.plan.indices)
+        replay = recording.replay(states)
+        self.counters.parameter_writes += recording.refresh(numbers)
+        needed = [pair for pair in staged if self._is_seen(pair[0], recording)]
+        buffers = {port.id: self._buffer(port, states) for port, _ in needed}
+        copies, sent = upload(self.device, buffers, needed)
+        self.counters.bytes_uploaded += sent
+        self.counters.dispatches += recording.dispatches
+        outputs = self._outputs(recording, numbers, states)
+        return Encoded([*copies, replay], outputs), recording, numbers
+
+    def _is_seen(self, port: TensorPort, recording: Recording) -> bool:
+        """Whether anybody looks at an input's memory: where only live integers come from it, nobody does."""
+        return recording.touches(port.buffer) or any(
+            isinstance(output, TensorPort) and output.buffer == port.buffer
+            for output in self.executable.outputs
+        )
+
+    def _growth(
+        self, inputs: Sequence[Input], growth: Mapping[int, int]
+    ) -> tuple[dict[int, int], dict[PlanBuffer, tuple[int, int]]]:
+        """What grows where inputs do: live integers by value id, tensors by their memory."""
+        integers = {
+            source.symbol: growth[source.input]
+            for source in self.executable.sources
+            if source.input in growth
+        }
+        shapes = live_shapes(self.executable, inputs)
+        tensors: dict[PlanBuffer, tuple[int, int]] = {
+            port.buffer: (numel(shape), growth[index])
+            for index, (port, shape) in enumerate(zip(self.executable.inputs, shapes, strict=True))
+            if index in growth and isinstance(port, TensorPort) and shape is not None
+        }
+        return integers, tensors
 
     def _ready(self, inputs: Sequence[Input]) -> tuple[Recording, list[int]]:
         """The recording for the inputs' shapes, and the numbers of its live terms."""

@@ -152,7 +152,9 @@ class Recording:
         if words:
             grown.append((self._parameters, [(place // 4, by) for place, by in words]))
         added = [adding(self._device, buffer, growths) for buffer, growths in grown]
-        steps: list[Step] = [(pipeline._internal, group._internal, 1, 1, 1) for pipeline, group in added]
+        steps: list[Step] = [
+            (pipeline._internal, group._internal, groups, 1, 1) for pipeline, group, groups in added
+        ]
         return Advancing(advance, Replay(steps, added))
 
     def _bound(self, states: States | None, places: Places) -> Replay:

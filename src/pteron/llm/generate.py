@@ -173,7 +173,7 @@ def _resident(
         for chunk in early:
             model.launch(chunk)
         step = launch(0, last)
-        while under_way:
+        while under_way or step < count:
             while step < count and len(under_way) < SUBMISSIONS:
                 step += launch(step)
             yield from read()

@@ -1,7 +1,7 @@
 """A plan from one step of a loop to the next: how its live parameters grow, and for how many steps it holds.
 
-In a loop the live integers of a graph grow by the same number at every step, and what is affine in them does
-too. So a kernel can bring the parameters from step to step, and the host has nothing to write.
+In a loop the live integers of a graph grow by the same number at every step, and so does what is affine in
+them. So a kernel can bring the parameters from step to step, and the host has nothing to write.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pteron.ops.terms import Affine, Guard, Symbol, Tape
+from pteron.ops.terms import Affine, Guard, Symbol, Tape, evaluate
 from pteron.plan.plan import Plan
 from pteron.wgsl import Kernels
 
@@ -25,30 +25,32 @@ Growth: TypeAlias = Mapping[int, int]  # of live integers at every step, by valu
 class Advance:
     """What one step changes."""
 
+    plan: Plan
+    growth: Growth
     words: tuple[
         tuple[int, int, int], ...
     ]  # of the live blocks: (block, byte offset, growth), none of them 0
-    terms: tuple[int, ...]  # growth of each number of the plan's tape
-    guards: tuple[
-        tuple[Guard, int], ...
-    ]  # those that some step will break, each with its expression's growth
+    guards: tuple[tuple[Guard, int], ...]  # those that some step may break, with their expressions' growth
+    is_even: bool  # whether these are all of them
 
     @classmethod
     def of(cls, plan: Plan, growth: Growth) -> Advance | None:
-        """How a plan grows; None where something it depends on does not grow evenly."""
+        """How a plan grows; None where a parameter does not by the same number at every step."""
         terms = _of_tape(plan.tape, growth)
-        if terms is None:
-            return None
         words = [
             (index, offset, _of_affine(expression, terms))
             for index, block in enumerate(plan.blocks)
             for offset, expression in block.live
         ]
+        if any(grown is None for *_, grown in words):
+            return None
         guards = [(guard, _of_affine(guard.expression, terms)) for guard in plan.guards]
         return cls(
+            plan,
+            growth,
             tuple((index, offset, grown) for index, offset, grown in words if grown),
-            tuple(terms),
             tuple((guard, grown) for guard, grown in guards if grown),
+            is_even=all(grown is not None for _, grown in guards),
         )
 
     def steps(self, numbers: Sequence[int], most: int) -> int:
@@ -58,25 +60,42 @@ class Advance:
             bound = guard.high if growth > 0 else guard.low
             if not math.isinf(bound):
                 most = min(most, 1 + (int(bound) - guard.expression.evaluate(numbers)) // growth)
+        if not self.is_even:
+            for step in range(1, most):
+                if self.plan.numbers(self._values(numbers, step)) is None:
+                    return step
         return most
 
     def after(self, numbers: Sequence[int], steps: int) -> list[int]:
         """The numbers of the terms, some steps later."""
-        return [number + steps * growth for number, growth in zip(numbers, self.terms, strict=True)]
+        return evaluate(self.plan.tape, self._values(numbers, steps))
+
+    def _values(self, numbers: Sequence[int], steps: int) -> dict[int, int]:
+        """The live integers of the graph, some steps later."""
+        return {
+            term.id: number + steps * self.growth.get(term.id, 0)
+            for term, number in zip(self.plan.tape, numbers, strict=True)
+            if isinstance(term, Symbol)
+        }
 
 
-def _of_tape(tape: Tape, growth: Growth) -> list[int] | None:
-    """The growth of each term; None where a product or a quotient changes, for those do not grow evenly."""
-    grown: list[int] = []
+def _of_tape(tape: Tape, growth: Growth) -> list[int | None]:
+    """The growth of each term; None where it is uneven, as a product's or a quotient's is that changes."""
+    grown: list[int | None] = []
     for term in tape:
         if isinstance(term, Symbol):
             grown.append(growth.get(term.id, 0))
-        elif _of_affine(term.left, grown) or _of_affine(term.right, grown):
-            return None
         else:
-            grown.append(0)
+            is_fixed = _of_affine(term.left, grown) == 0 == _of_affine(term.right, grown)
+            grown.append(0 if is_fixed else None)
     return grown
 
 
-def _of_affine(expression: Affine, terms: Sequence[int]) -> int:
-    return sum(factor * terms[term] for term, factor in expression.terms)
+def _of_affine(expression: Affine, terms: Sequence[int | None]) -> int | None:
+    total = 0
+    for term, factor in expression.terms:
+        growth = terms[term]
+        if growth is None:
+            return None
+        total += factor * growth
+    return total

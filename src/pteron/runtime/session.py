@@ -27,13 +27,12 @@ from pteron.gpu import (
     submit,
 )
 from pteron.graph import Graph
-from pteron.graph.values import numel
 from pteron.ops import Target
 from pteron.ops.operand import State, Weight
 from pteron.passes import prepare
 from pteron.plan import Compiled, Executable, Plan, PlanBuffer, SymbolPort, TensorPort
 from pteron.runtime.plan_cache import PlanCache
-from pteron.runtime.staging import Input, live_shapes, live_values, stage, upload
+from pteron.runtime.staging import Input, growing, live_shapes, live_values, stage, steps_within, upload
 from pteron.runtime.tensors import Fetch, GpuTensor, HostResult, View
 
 Output: TypeAlias = GpuTensor | HostResult | int | None
@@ -155,9 +154,10 @@ class Session:
             ]
             again = [*encoded.commands[-1:], *each(places, encoded.outputs)]
             before = encoded.commands[:-1]
-            advancing = recording.advancing(*self._growth(inputs, growth))
+            advancing = recording.advancing(*growing(self.executable, inputs, growth))
             if advancing is None:
                 return submit(self.device, [*before, *again, *then], timer), 1
+            most = steps_within(recording.plan.indices, inputs, growth, most)
             count = advancing.advance.steps(numbers, most)
             self.counters.dispatches += (count - 1) * recording.dispatches
             with recording.growing(advancing.advance.after(numbers, count)):
@@ -251,23 +251,6 @@ class Session:
             isinstance(output, TensorPort) and output.buffer == port.buffer
             for output in self.executable.outputs
         )
-
-    def _growth(
-        self, inputs: Sequence[Input], growth: Mapping[int, int]
-    ) -> tuple[dict[int, int], dict[PlanBuffer, tuple[int, int]]]:
-        """What grows where inputs do: live integers by value id, tensors by their memory."""
-        integers = {
-            source.symbol: growth[source.input]
-            for source in self.executable.sources
-            if source.input in growth
-        }
-        shapes = live_shapes(self.executable, inputs)
-        tensors: dict[PlanBuffer, tuple[int, int]] = {
-            port.buffer: (numel(shape), growth[index])
-            for index, (port, shape) in enumerate(zip(self.executable.inputs, shapes, strict=True))
-            if index in growth and isinstance(port, TensorPort) and shape is not None
-        }
-        return integers, tensors
 
     def _ready(self, inputs: Sequence[Input]) -> tuple[Recording, list[int]]:
         """The recording for the inputs' shapes, and the numbers of its live terms."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice, zip_longest
@@ -13,10 +14,10 @@ import pytest
 import pteron
 from pteron import Device
 from pteron.families.attention import kernels as attention
-from pteron.gpu import Copy, Replay
+from pteron.gpu import Copy, Recording, Replay, submit
 from pteron.llm import LanguageModel, LoopCounters, Sampler, Sampling, generate, generate_step
 from pteron.llm.generate import Drawn, Pace
-from pteron.runtime import session as sessions
+from pteron.runtime import session as sessions  # where `submit` is looked up
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 PROMPT = [5, 17, 99, 250, 3]
@@ -130,7 +131,7 @@ def test_the_host_writes_and_plans_nothing(model: LanguageModel, monkeypatch: py
     counters = model.method.counters
     writes: list[int] = []
     submitted: list[list[object]] = []
-    write, submit = Device.write, sessions.submit
+    write = Device.write
 
     def noting_write(device: Device, *arguments: object) -> None:
         writes.append(len(submitted))
@@ -161,7 +162,7 @@ def test_without_the_host_only_where_parameters_allow_it(
 ) -> None:
     """Where they do not, the host takes every step, to the same end."""
     expected = drawn(model, SEEDED, 20)
-    monkeypatch.setattr(sessions.Recording, "advancing", lambda *_: None)
+    monkeypatch.setattr(Recording, "advancing", lambda *_: None)
     counters = LoopCounters()
     assert drawn(model, SEEDED, 20, counters=counters) == expected
     assert counters.submissions == 20
@@ -188,7 +189,7 @@ class TestPace:
         """The steps of each submission, where one takes these times a step."""
         monkeypatch.setattr(generate, "SECONDS_MAX", most)
         now, found, pace = 100.0, [], Pace()
-        monkeypatch.setattr(generate.time, "perf_counter", lambda: now)
+        monkeypatch.setattr(time, "perf_counter", lambda: now)
         for each in seconds:
             now += pace.steps * each
             pace.arrived(pace.steps)

@@ -13,19 +13,17 @@ from pteron.plan.advance import ADVANCE
 from pteron.wgsl import compose
 
 
-def adding(device: Device, words: Buffer, growths: Sequence[tuple[int, int]]) -> tuple[Any, Any, int]:
-    """The pipeline, bind group and number of workgroups that add to the words of a buffer: (place, growth),
-    each place once. The list lives as long as the bind group."""
+def adding(device: Device, words: Buffer, growths: Sequence[tuple[int, int]]) -> tuple[Any, Any]:
+    """The pipeline and bind group that add to the words of a buffer: (place, growth), each place once and
+    taken by one workgroup. The list lives as long as the bind group."""
     data = np.array(growths, np.int64).astype(np.uint32)  # negative ones wrap, and so do their sums
     places = device.create_buffer(data.nbytes, "growth of parameters")
     device.write(places, data)
     with errors_as_device_error("binding the parameters of a loop"):
-        module = compose(ADVANCE)
-        pipeline = device.pipeline(module)
+        pipeline = device.pipeline(compose(ADVANCE))
         entries = [
-            {"binding": 0, "resource": {"buffer": places, "offset": 0, "size": data.nbytes}},
+            {"binding": 0, "resource": {"buffer": places}},
             {"binding": 1, "resource": {"buffer": words}},
         ]
         layout = pipeline.get_bind_group_layout(0)
-        group = device.handle.create_bind_group(layout=layout, entries=entries)
-        return pipeline, group, -(-len(growths) // module.workgroup[0])
+        return pipeline, device.handle.create_bind_group(layout=layout, entries=entries)

@@ -153,7 +153,8 @@ class Recording:
             grown.append((self._parameters, [(place // 4, by) for place, by in words]))
         added = [adding(self._device, buffer, growths) for buffer, growths in grown]
         steps: list[Step] = [
-            (pipeline._internal, group._internal, groups, 1, 1) for pipeline, group, groups in added
+            (pipeline._internal, group._internal, len(growths), 1, 1)
+            for (pipeline, group), (_, growths) in zip(added, grown, strict=True)
         ]
         return Advancing(advance, Replay(steps, added))
 

@@ -24,6 +24,7 @@ kernel = Kernels(__name__)
 
 SAMPLE = "pteron.sample"
 LANES, LANES_OF_A_CPU = 256, 32  # where barriers are costly, fewer meet at one
+LANES_MERGING = 64  # at the most: blocks are few
 BLOCK = 2048  # tokens per workgroup
 BINS = 256  # of one step of a search
 SHIFTS = (24, 16, 8, 0)  # bits below those that a step finds
@@ -72,6 +73,8 @@ class Row:
         constants = dict(declares)
         if self.seen is None:
             constants["was_seen"] = "false"
+            if name == "sample_scan":
+                constants["greatest_logit"] = "most_penalised"
         if limit is None and name != "sample_scan":
             constants["last_place"] = "0xffffffffu"
         return Dispatch(
@@ -125,7 +128,7 @@ def sample(
         yield pick(row, temperature, min_p, seed, steps, limit, picks)
     remembers = {} if row.seen else {"remember": ";"}
     yield Dispatch(
-        kernel("sample_merge", LANES=row.lanes, ROWS=1, RING=RING, **remembers),
+        kernel("sample_merge", LANES=min(row.lanes, LANES_MERGING), ROWS=1, RING=RING, **remembers),
         blocks=row.blocks,
         picks=picks,
         seen=row.seen,

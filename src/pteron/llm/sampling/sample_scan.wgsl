@@ -1,7 +1,7 @@
 //! use rows
 //! use sample
 //! use best
-//! loops: 2 * ceil(block, LANES) + 24
+//! loops: ceil(block, LANES) + 24
 //! extent logits: base + vocabulary
 //! extent seen: vocabulary
 //! extent blocks: 4 * groups[0]
@@ -35,29 +35,33 @@ fn greatest(score: f32, token: u32, block: u32, local: u32) -> f32 {
   return bitcast<f32>(best.x);
 }
 
+// The greatest of the lanes' logits, where that after the penalty is known: without one they are the same.
+fn greatest_logit(most: f32, most_penalised: f32, local: u32) -> f32 { return row_max(most, local); }
+
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let first = group.x * params.block;
   let end = min(first + params.block, params.vocabulary);
-  var most = LOWEST;
+  var lane_most = LOWEST;
+  var sum = 0.0; // of exp(logit - lane_most), so far
   var most_penalised = LOWEST;
   var likeliest = first;
   for (var token = first + local; token < end; token += LANES) {
     let value = f32(logits[params.base + token]);
-    most = max(most, finite(value));
+    let number = finite(value);
+    if (number > lane_most) {
+      sum *= exp(lane_most - number);
+      lane_most = number;
+    }
+    sum += select(exp(number - lane_most), nan(), is_nan(value));
     let changed = penalised(value, was_seen(token), params.penalty);
     if (changed > most_penalised) {
       most_penalised = changed;
       likeliest = token;
     }
   }
-  most = row_max(most, local);
   most_penalised = greatest(most_penalised, likeliest, group.x, local);
-  var sum = 0.0;
-  for (var token = first + local; token < end; token += LANES) {
-    let value = f32(logits[params.base + token]);
-    sum += select(exp(finite(value) - most), nan(), is_nan(value));
-  }
-  sum = row_sum(sum, local);
+  let most = greatest_logit(lane_most, most_penalised, local);
+  sum = row_sum(sum * exp(lane_most - most), local);
   if (local == 0u) { blocks[group.x] = vec4(most, sum, most_penalised, 0.0); }
 }

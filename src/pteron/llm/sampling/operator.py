@@ -13,18 +13,20 @@ import math
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from pteron.dtypes import Storage
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
 from pteron.ops.dispatch import Bound
+from pteron.ops.rows import shared_rows
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
 SAMPLE = "pteron.sample"
 LANES, LANES_OF_A_CPU = 256, 32  # where barriers are costly, fewer meet at one
-LANES_MERGING = 64  # at the most: blocks are few
+LANES_MERGING = 64  # blocks are few
 BLOCK = 2048  # tokens per workgroup
 BINS = 256  # of one step of a search
 SHIFTS = (24, 16, 8, 0)  # bits below those that a step finds
@@ -41,13 +43,17 @@ class Row:
     seen: Operand | None  # None: nothing is penalised
     penalty: float
     blocks: Scratch
-    lanes: int
+    target: Target
 
     @classmethod
     def of(cls, logits: Operand, seen: Operand, penalty: float, target: Target) -> Row:
         blocks = Scratch(4 * -(-logits.shape[-1] // BLOCK))
-        lanes = LANES_OF_A_CPU if target.is_cpu else LANES
-        return cls(logits, seen if penalty != 1.0 else None, penalty, blocks, lanes)
+        return cls(logits, seen if penalty != 1.0 else None, penalty, blocks, target)
+
+    def lanes(self, most: int) -> dict[str, Any]:
+        """Declarations of a kernel whose workgroups have so many lanes, fewer on a CPU."""
+        layout = shared_rows(self.target, min(most, LANES_OF_A_CPU) if self.target.is_cpu else most, 1)
+        return {**layout, "use_best": "best_subgroup"} if "use_rows" in layout else layout
 
     @property
     def vocabulary(self) -> int:
@@ -78,7 +84,7 @@ class Row:
         if limit is None and name != "sample_scan":
             constants["last_place"] = "0xffffffffu"
         return Dispatch(
-            kernel(name, LANES=self.lanes, ROWS=1, **constants),
+            kernel(name, **self.lanes(LANES), **constants),
             logits=self.logits,
             seen=self.seen,
             blocks=self.blocks,
@@ -128,7 +134,7 @@ def sample(
         yield pick(row, temperature, min_p, seed, steps, limit, picks)
     remembers = {} if row.seen else {"remember": ";"}
     yield Dispatch(
-        kernel("sample_merge", LANES=min(row.lanes, LANES_MERGING), ROWS=1, RING=RING, **remembers),
+        kernel("sample_merge", **row.lanes(LANES_MERGING), RING=RING, **remembers),
         blocks=row.blocks,
         picks=picks,
         seen=row.seen,

@@ -19,7 +19,7 @@ import numpy as np
 import pteron
 from pteron.gpu import PassTimer, Replay, submit
 from pteron.gpu.recording import Step
-from pteron.llm.generate import LoopCounters, generate_step
+from pteron.llm.generate import STEPS_MAX, LoopCounters, generate_step
 from pteron.llm.model import LanguageModel
 from pteron.llm.sampling import Sampler, Sampling
 
@@ -127,12 +127,12 @@ def measure_decode(model: LanguageModel, stream: list[int], length: int, tokens:
         seconds = (time.perf_counter() - started) / drawn
     after = model.method.counters
     model.reset()
-    model.timer = timer_of(model, 2 * tokens + 2)
-    list(generate_step(model, sampler, stream[:length], tokens))
-    passes = model.timer.seconds()[-2 * (tokens - 1) :] if model.timer else [float("nan")]
-    gpu = 2 * sum(passes) / len(passes)  # the model's pass and the sampler's
+    before_decode = len(model.chunks(stream[:length])) + 1  # passes that read the prompt and draw after it
+    model.timer = timer_of(model, before_decode + tokens)
+    drawn = sum(1 for _ in generate_step(model, sampler, stream[:length], tokens))
+    gpu = sum(model.timer.seconds()[before_decode:]) / (drawn - 1) if model.timer else float("nan")
     model.timer = None
-    host = host_time(model, tokens)
+    host = host_time(model, sampler)
     dispatches = (after.dispatches - before.dispatches) / tokens
     print(
         f"decode from {length:5}: {1 / seconds:9,.0f} tokens/s ({seconds * 1e3:.3f} ms a token): "
@@ -167,18 +167,26 @@ def profile(model: LanguageModel, steps: int) -> None:
         print(f"  {seconds * 1e6:9.1f} µs  {seconds / total:5.1%}  {count:4} x {each * 1e6:8.2f} µs  {kind}")
 
 
-def host_time(model: LanguageModel, tokens: int) -> float:
-    """Seconds the host needs to prepare and submit one step."""
+def host_time(model: LanguageModel, sampler: Sampler) -> float:
+    """Seconds the host needs to prepare and submit one step, where it submits several at once."""
     model.position = 1
-    model.launch([5])
+    sampler.draw(np.zeros(model.vocabulary, np.float32), 0)
+    step, times = 1, []
+    for _ in range(6):
+        settle(model)
+        started = time.perf_counter()
+        with model.device.lock:
+            _, count = model.launch_steps(
+                sampler.drawn_at(step - 1),
+                STEPS_MAX,
+                lambda logits, token, step=step: sampler.replay(logits, step, token),
+                (),
+            )
+            step += count
+            sampler.took(step)
+        times.append((time.perf_counter() - started) / count)
     settle(model)
-    started = time.perf_counter()
-    steps = min(20, tokens)
-    for _ in range(steps):
-        model.launch([5])
-    seconds = (time.perf_counter() - started) / steps
-    settle(model)
-    return seconds
+    return statistics.median(times)
 
 
 def compare_with_torch(

@@ -9,6 +9,7 @@ from measured_quantized import QUANTIZED_CASES
 from measured_training import TRAINING_CASES
 from test_attention import CACHED, CHUNKS, CachedAttention, cached
 from test_norm import rms_norm
+from test_repeat import WORDS, added
 from test_rope import ROPE_HF, rope_hf
 
 from pteron.llm.sampling import Sampling
@@ -95,6 +96,7 @@ CASES = [
     product((67, 33), "matmul_tiled", "hardware"),
     case("aten.bmm.default", tensor(3, "S", 5), tensor(3, 5, 13), kernels=""),
     product((5, 1), "matmul_thread matmul_merge", "software", DEEP),
+    case("test.advance", *WORDS, kernels="advance", oracle=added, dtype="i32"),
     attention(6, True, "attention_scores attention_values", "software"),
     attention(64, True, "attention_tiled attention_split attention_merge", "hardware"),
     attention(12, False, "attention_tiled attention_split attention_merge", "hardware"),
@@ -109,6 +111,6 @@ MODELS = {
     "tiny_qwen3_fp32": "",
 }
 SAMPLERS = {
-    Sampling(): "sample_scan sample_pick sample_merge",
+    Sampling(): "sample_scan sample_merge",
     Sampling(0.7, 5, 0.9, 0.1, 1.3): "sample_scan sample_tally sample_narrow sample_pick sample_merge",
 }

@@ -181,7 +181,7 @@ def test_a_decode_loop_plans_once(models: Path, name: str, lengths: dict[str, Ar
     assert after.calls - before.calls == 30
     assert after.plans == before.plans
     assert after.parameter_writes - before.parameter_writes == 30  # the position, once a step
-    assert after.bytes_uploaded - before.bytes_uploaded == 30 * 8  # a token and a position, 32 bits each
+    assert after.bytes_uploaded - before.bytes_uploaded == 30 * 4  # a token each
 
 
 def test_an_unchanged_position_writes_no_parameter(method: pteron.Method, lengths: dict[str, Array]) -> None:

@@ -15,9 +15,13 @@ from measured_case import Case
 from measured_cases import CASES
 
 from pteron import Device
+from pteron.dtypes import DType
+from pteron.llm.sampling.sampler import Sampling, sampler_graph
 from pteron.ops import Target
 from pteron.ops.rows import SUBGROUP, shared_rows
 from pteron.plan import collect
+from pteron.runtime.session import Session, Wanted
+from pteron.runtime.tensors import HostResult
 from pteron.wgsl import Kernel, Module, compose
 
 ROW_KERNELS = {name for name, path in FILES.items() if "//! use rows\n" in path.read_text("utf-8")}
@@ -97,3 +101,32 @@ def test_a_nan_wins_over_every_number(length: int, by_subgroups: Target) -> None
 def test_the_largest_of_integers(by_subgroups: Target) -> None:
     x = tensor("S", 77, low=-100, high=-3)
     check_op("aten.amax.default", x, [1], False, dtype="i32", target=by_subgroups)
+
+
+@pytest.mark.parametrize("size", [1, 67, 5003])
+@pytest.mark.parametrize("make", [np.zeros, np.arange, lambda size: np.arange(size)[::-1] // 3])
+def test_the_sampler_draws_the_same(make: Any, size: int, by_subgroups: Target, subgroups: Device) -> None:
+    """Of equal logits the first, with its log-probability; and with noise, what lanes alone draw."""
+    logits = make(size).astype(np.float32)
+    shares = logits - np.log(np.exp(logits.astype(np.float64) - logits.max()).sum()) - logits.max()
+    greedy, logprob = _drawn(logits, Sampling(), by_subgroups, subgroups)
+    assert greedy == logits.argmax()
+    assert logprob == pytest.approx(shares[greedy], abs=1e-5)
+    sampling = Sampling(temperature=2.0, top_k=50, top_p=0.9, min_p=0.01, repetition_penalty=1.2)
+    lanes_alone = replace(by_subgroups, subgroup_size=0)
+    token, logprob = _drawn(logits, sampling, by_subgroups, subgroups)
+    expected = _drawn(logits, sampling, lanes_alone, subgroups)
+    assert (token, logprob) == pytest.approx(expected, abs=1e-5)
+
+
+def _drawn(logits: Any, sampling: Sampling, target: Target, device: Device) -> tuple[int, float]:
+    """The first token drawn, and its log-probability."""
+    session = Session.of(sampler_graph(logits.size, sampling, DType.F32), device, target=target)
+    states = session.states()
+    wanted = [None, Wanted(DType.I32, on_gpu=False)]
+    _, drawn = session.run([logits.reshape(1, -1), 3], wanted, states)
+    assert isinstance(drawn, HostResult)
+    pair = drawn.numpy()[0]
+    states.close()
+    session.close()
+    return int(pair[0]), float(pair[1:].view(np.float32)[0])

@@ -13,7 +13,7 @@ from threefry import threefry
 from pteron.dtypes import DType
 from pteron.gpu import Device
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
-from pteron.llm.sampling.operator import SAMPLE, Row, pick, searched
+from pteron.llm.sampling.operator import RING, SAMPLE, Row, pick, scan, searched
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op
 from pteron.plan import TensorPort
 from pteron.runtime.delegate import Delegate
@@ -56,28 +56,34 @@ def draws(
     """The tokens of some steps, each drawn from the same logits, and their log-probabilities."""
     zeros = memoryview(bytes(logits.size))
     seen = Tensor(1, DType.BOOL, logits.shape, Constant("seen", DType.BOOL, logits.shape, zeros))
-    token, logprob = Tensor(2, DType.I32, (1, 1)), Tensor(3, DType.F32, (1,))
-    given = [Tensor(0, DType.F32, logits.shape), seen, temperature, top_k, top_p, min_p, penalty, seed]
-    session = session_of(SAMPLE, [*given, SymInt(4)], [token, logprob], target)
-    results = [run(session, logits, step) for step in steps]
+    before = memoryview(np.array([steps.start], np.int32).tobytes())
+    count = Tensor(4, DType.I32, (1,), Constant(f"from {steps.start}", DType.I32, (1,), before))
+    token, drawn = Tensor(2, DType.I32, (1, 1)), Tensor(3, DType.I32, (RING, 2))
+    given = [Tensor(0, DType.F32, logits.shape), seen, count, temperature, top_k, top_p, min_p, penalty, seed]
+    session = session_of(SAMPLE, given, [token, drawn], target)
+    pairs = []
+    for step in steps:
+        token_alone, ring = run(session, logits)
+        pairs.append(ring[step % RING])
+        assert pairs[-1][0] == token_alone.item()
     session.close()
-    tokens, logprobs = zip(*results, strict=True)
-    return np.array(tokens).reshape(-1), np.array(logprobs).reshape(-1)
+    tokens, logprobs = np.array(pairs, np.int32).T
+    return tokens, np.ascontiguousarray(logprobs).view(np.float32)
 
 
 @op(
     "test.scores",
-    "logits seed:int step:int wording:str -> picks",
-    shape=lambda x, *_: (-(-x.numel // 2048), 2),
+    "logits steps seed:int wording:str -> picks",
+    shape=lambda x, *_: (-(-x.numel // 2048), 4),
 )
 def scores(
-    logits: Operand, seed: AnyInt, step: AnyInt, wording: str, picks: Operand, *, target: Target
+    logits: Operand, steps: Operand, seed: AnyInt, wording: str, picks: Operand, *, target: Target
 ) -> Iterator[Dispatch]:
     """The best score of each block and its token, as sample_pick writes them with a function replaced:
     `wording` is its name, a colon and the expression in its place."""
     row = Row.of(logits, logits, 1.0, target)
-    yield row.look("sample_scan")
-    made = pick(row, 1.0, 0.0, seed, step, None, picks)
+    yield scan(row)
+    made = pick(row, 1.0, 0.0, seed, steps, None, picks)
     name, _, expression = wording.partition(":")
     kernel = made.kernel.specialise(**{name: expression}) if name else made.kernel
     arguments: dict[str, Any] = {**made.bindings, **made.parameters}
@@ -87,11 +93,11 @@ def scores(
 def picks_of(vocabulary: int, words: list[tuple[int, int]], wording: str) -> tuple[Array, Array]:
     """Scores and tokens of equal logits, a row for each (seed, step)."""
     logits = np.zeros(vocabulary, np.float32)
-    picks = Tensor(3, DType.I32, (-(-vocabulary // 2048), 2))
-    arguments = [Tensor(0, DType.F32, logits.shape), SymInt(1), SymInt(2), wording]
+    picks = Tensor(3, DType.I32, (-(-vocabulary // 2048), 4))
+    arguments = [Tensor(0, DType.F32, logits.shape), Tensor(1, DType.I32, (1,)), SymInt(2), wording]
     session = session_of("test.scores", arguments, [picks], None)
     signed = np.array(words, np.uint32).view(np.int32)
-    results = np.array([run(session, logits, int(seed), int(step))[0] for seed, step in signed])
+    results = np.array([run(session, logits, step.reshape(1), int(seed))[0] for seed, step in signed])
     session.close()
     return np.ascontiguousarray(results[..., 0]).view(np.float32), results[..., 1]
 
@@ -170,7 +176,7 @@ def last_place(
 ) -> Iterator[Dispatch]:
     """The last place that top-k and then top-p keep."""
     row = Row.of(logits, logits, 1.0, target)
-    yield row.look("sample_scan")
+    yield scan(row)
     between = Scratch(2) if top_p < 1 else None
     if int(top_k):
         yield from searched(row, temperature, int(top_k), 1.0, None, between or search)

@@ -129,8 +129,9 @@ class Device:
         limit = self.adapter.limits["max-buffer-size"] if uniform else self.target.binding_bytes_max
         if size > limit:
             raise DeviceError(f"{label} needs a buffer of {size:,} bytes; {self.adapter} allows {limit:,}")
-        kind = wgpu.BufferUsage.UNIFORM if uniform else wgpu.BufferUsage.STORAGE
-        usage = kind | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
+        usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
+        if uniform:
+            usage |= wgpu.BufferUsage.UNIFORM
         with errors_as_device_error(f"allocating {size:,} bytes for {label} on {self.adapter}"):
             buffer = self.handle.create_buffer(label=label, size=size, usage=usage)
         self._buffers.add(buffer)

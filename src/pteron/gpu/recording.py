@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from pteron.gpu.commands import Replay
+from pteron.gpu.advancing import adding
+from pteron.gpu.commands import Replay, Step
 from pteron.gpu.device import Buffer, Device
 from pteron.gpu.memory import Arena, States, Weights
 from pteron.gpu.native import errors_as_device_error
 from pteron.ops.operand import State, Weight
-from pteron.plan import Launch, Plan, PlanBuffer, ScratchRef
+from pteron.plan import Advance, Launch, Plan, PlanBuffer, ScratchRef
+from pteron.plan.advance import Growth
 
 BLOCK_STRIDE = 256  # bytes between parameter blocks: what every adapter aligns uniform bindings to
+
+
+@dataclass(frozen=True, slots=True)
+class Advancing:
+    """A plan's way from one step of a loop to the next: what grows, and the dispatches that let it grow."""
+
+    advance: Advance
+    replay: Replay
+
+
+Places: TypeAlias = Mapping[PlanBuffer, Buffer]  # memory in the place of a plan's own
+Tensors: TypeAlias = Mapping[PlanBuffer, tuple[int, int]]  # how many words grow, by how much at every step
 
 
 class Recording:
@@ -36,24 +52,54 @@ class Recording:
             weights.upload(buffer for launch in plan.launches for buffer in launch.buffers)
         self._parameters = self._create_parameters(numbers)
         self._shared = {
-            index: self._bind(launch, None)
+            index: self._bind(launch, None, {})
             for index, launch in enumerate(plan.launches)
             if not any(isinstance(buffer, State) for buffer in launch.buffers)
         }
-        self._replays: WeakKeyDictionary[States, Replay] = WeakKeyDictionary()
+        self._replays: WeakKeyDictionary[States, dict[object, Replay]] = WeakKeyDictionary()
+        self._advancing: dict[object, Advancing | None] = {}
+        self._accesses: dict[PlanBuffer, set[str]] = {}
+        for launch in plan.launches:
+            for binding, reference in zip(launch.module.bindings, launch.buffers, strict=True):
+                self._accesses.setdefault(reference, set()).add(binding.access)
 
     @property
     def dispatches(self) -> int:
         return len(self.plan.launches)
 
-    def replay(self, states: States | None = None) -> Replay:
-        """The steps over a sequence's states, which a plan without any can do without."""
+    def replay(self, states: States | None = None, places: Places | None = None) -> Replay:
+        """The steps over a sequence's states, which a plan without any can do without. Whatever stands in
+        `places` lies there; inputs may stand there whose memory the plan only reads."""
         if states is None:
-            return self._bound(None)
-        replay = self._replays.get(states)
-        if replay is None:
-            replay = self._replays[states] = self._bound(states)
-        return replay
+            return self._bound(None, {})
+        replays = self._replays.setdefault(states, {})
+        key = tuple(places.items()) if places else ()
+        if key not in replays:
+            replays[key] = self._bound(states, places or {})
+        return replays[key]
+
+    def touches(self, buffer: PlanBuffer) -> bool:
+        """Whether any dispatch reads or writes a buffer."""
+        return buffer in self._accesses
+
+    def only_reads(self, buffer: PlanBuffer) -> bool:
+        """Whether what a buffer holds before the plan runs is there afterwards."""
+        return self._accesses.get(buffer, set()) <= {"read"}
+
+    def advancing(self, growth: Growth, tensors: Tensors) -> Advancing | None:
+        """How the plan's live parameters, and inputs of 32-bit integers, come from one step of a loop to the
+        next; None where they cannot without the host."""
+        key = tuple(growth.items()), tuple(tensors.items())
+        if key not in self._advancing:
+            self._advancing[key] = self._create_advancing(growth, tensors)
+        return self._advancing[key]
+
+    @contextmanager
+    def growing(self, numbers: Sequence[int]) -> Iterator[None]:
+        """Around a submission that lets the live parameters grow, up to those of these numbers."""
+        self._written = None
+        yield
+        self._written = self._filled(numbers, self._live)
 
     def refresh(self, numbers: Sequence[int]) -> bool:
         """Bring the live parameters up to date; whether anything had to be written."""
@@ -71,6 +117,7 @@ class Recording:
         """Free the parameters; the other buffers have owners of their own."""
         self._replays.clear()
         self._shared.clear()
+        self._advancing.clear()
         if self._parameters is not None:
             self._device.free(self._parameters)
 
@@ -86,10 +133,31 @@ class Recording:
     def _filled(self, numbers: Sequence[int], count: int) -> bytes:
         return b"".join(block.fill(numbers).ljust(BLOCK_STRIDE, b"\0") for block in self.plan.blocks[:count])
 
-    def _bound(self, states: States | None) -> Replay:
-        """The steps with what sequences share, and what touches states bound anew."""
+    def _create_advancing(self, growth: Growth, tensors: Tensors) -> Advancing | None:
+        advance = Advance.of(self.plan, growth)
+        read = {buffer: words for buffer, words in tensors.items() if self.touches(buffer)}
+        if advance is None or not all(map(self.only_reads, read)):
+            return None
+        grown = [
+            (self._buffer(buffer, None, {}), [(index, by) for index in range(count)])
+            for buffer, (count, by) in read.items()
+        ]
+        words = [(block * BLOCK_STRIDE + offset, by) for block, offset, by in advance.words]
+        if words:
+            grown.append((self._parameters, [(place // 4, by) for place, by in words]))
+        added = [adding(self._device, buffer, growths) for buffer, growths in grown]
+        steps: list[Step] = [
+            (pipeline._internal, group._internal, len(growths), 1, 1)
+            for (pipeline, group), (_, growths) in zip(added, grown, strict=True)
+        ]
+        return Advancing(advance, Replay(steps, added))
+
+    def _bound(self, states: States | None, places: Places) -> Replay:
+        """The steps with what sequences share, and what touches states or other places bound anew."""
         bound = [
-            self._shared[index] if index in self._shared else self._bind(launch, states)
+            self._shared[index]
+            if index in self._shared and places.keys().isdisjoint(launch.buffers)
+            else self._bind(launch, states, places)
             for index, launch in enumerate(self.plan.launches)
         ]
         steps = [
@@ -98,12 +166,12 @@ class Recording:
         ]
         return Replay(steps, [self._parameters, *bound])
 
-    def _bind(self, launch: Launch, states: States | None) -> tuple[Any, Any]:
+    def _bind(self, launch: Launch, states: States | None, places: Places) -> tuple[Any, Any]:
         """The pipeline and bind group of a launch."""
         module = launch.module
         pipeline = self._device.pipeline(module)
         entries = [
-            {"binding": binding.index, "resource": {"buffer": self._buffer(reference, states)}}
+            {"binding": binding.index, "resource": {"buffer": self._buffer(reference, states, places)}}
             for binding, reference in zip(module.bindings, launch.buffers, strict=True)
         ]
         if launch.block is not None:
@@ -114,7 +182,9 @@ class Recording:
             layout = pipeline.get_bind_group_layout(0)
             return pipeline, self._device.handle.create_bind_group(layout=layout, entries=entries)
 
-    def _buffer(self, reference: PlanBuffer, states: States | None) -> Buffer:
+    def _buffer(self, reference: PlanBuffer, states: States | None, places: Places) -> Buffer:
+        if reference in places:
+            return places[reference]
         if isinstance(reference, Weight):
             return self._weights[reference]
         if isinstance(reference, State):

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from pteron.errors import InputError
 from pteron.gpu import Command, Copy, Readback
 from pteron.llm.model import LanguageModel
-from pteron.llm.sampling import Sampler
+from pteron.llm.sampling import RING, Sampler
 from pteron.runtime.session import Outputs
 from pteron.runtime.tensors import View
 
-IN_FLIGHT = 4  # steps submitted and not yet read: enough that the GPU seldom waits for the host
+SUBMISSIONS = 2  # under way at once: while the host reads one, the GPU has the other
+STEPS_MAX = 8  # of a submission, no more than RING
+SECONDS_MAX = 0.016  # for the steps of a submission: tokens come as smoothly as screens show them
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,33 @@ class LoopCounters:
     tokens: int = 0
     stalls: int = 0
     throttles: int = 0  # reads that waited while further steps were queued: the GPU is the slower side
+    submissions: int = 0
+
+
+@dataclass(slots=True)
+class Pace:
+    """How many steps the next submission takes: more each time, as long as they take no time to speak of."""
+
+    steps: int = 1
+    _since: float | None = None
+
+    def arrived(self, count: int) -> None:
+        """The tokens of a submission are here."""
+        now = time.perf_counter()
+        if self._since is not None:
+            fitting = int(count * SECONDS_MAX / max(now - self._since, 1e-9))
+            self.steps = max(1, min(2 * self.steps, STEPS_MAX, fitting))
+        self._since = now
+
+
+@dataclass(frozen=True, slots=True)
+class _Burst:
+    """Steps that follow one another on the GPU, and the tokens they draw on their way to the host."""
+
+    first: int
+    count: int
+    readback: Readback
+    submission: int
 
 
 def generate_step(
@@ -46,8 +74,9 @@ def generate_step(
 ) -> Generator[Drawn, None, None]:
     """Read `ids`, then draw up to `count` tokens, as long as the context has room for them.
 
-    `resident` keeps the loop on the GPU: each token is drawn there and fed to the next step there, while the
-    host launches steps ahead and reads tokens as they arrive. It is the default where the program allows it.
+    `resident` keeps the loop on the GPU: each token is drawn there and fed to the next step there, several
+    in one submission, while the host submits ahead and reads tokens as they arrive. It is the default where
+    the program allows it.
     When the iterator ends, is closed or fails, `model.position` is behind the tokens that the cache holds for
     certain: all but the last one drawn, which has not been read yet.
     """
@@ -87,64 +116,67 @@ def _stepwise(
     for step in range(count):
         with device.lock:
             sampler.draw(logits, step)
-            token = int(np.frombuffer(device.read(sampler.token.buffer, 4), np.int32)[0])
-            logprob = float(np.frombuffer(device.read(sampler.logprob.buffer, 4), np.float32)[0])
-        yield Drawn(token, logprob)
+            drawn = device.read(sampler.drawn, 8 * RING)
+        yield Drawn(*sampler.read(drawn, step))
         if step + 1 < count:
-            logits = model.decode_one_token(token)
+            logits = model.decode_one_token(sampler.read(drawn, step)[0])
 
 
 def _resident(
     model: LanguageModel, sampler: Sampler, ids: Sequence[int], count: int, counters: LoopCounters
 ) -> Generator[Drawn, None, None]:
-    """Steps follow one another on the GPU, a few of them under way while the host reads the oldest."""
+    """Steps follow one another on the GPU, some of them under way while the host reads the oldest."""
     device = model.device
-    under_way: deque[tuple[Readback, int]] = deque()
+    under_way: deque[_Burst] = deque()
+    pace = Pace()
 
-    def launch(tokens: list[int] | None, step: int) -> None:
+    def launch(step: int, tokens: list[int] | None = None) -> int:
+        """Submit steps from this one on, the first of which reads `tokens`; how many."""
         with device.lock:
-            readback = device.readback(16)
+            readback = device.readback(8 * RING)
+            home = Copy(sampler.drawn, readback.staging, 8 * RING)
 
             def draw(outputs: Outputs) -> list[Command]:
                 logits = outputs[0]
                 assert isinstance(logits, View)
-                return [
-                    *sampler.commands(logits.last_row(), step),
-                    Copy(sampler.token.buffer, readback.staging, 4),
-                    Copy(sampler.logprob.buffer, readback.staging, 4, target_offset=4),
-                ]
+                return [*sampler.commands(logits.last_row(), step), home]
 
-            submission = model.launch(tokens or sampler.token, draw)
+            if tokens is not None:
+                submission, steps = model.launch(tokens, draw), 1
+            else:
+                most = min(pace.steps, count - step)
+                submission, steps = model.launch_steps(
+                    sampler.drawn_at(step - 1),
+                    most,
+                    lambda logits, token: sampler.replay(logits, step, token),
+                    [home],
+                )
+            sampler.took(step + steps)
             readback.begin()
-            under_way.append((readback, submission))
+            under_way.append(_Burst(step, steps, readback, submission))
+            counters.submissions += 1
+            return steps
 
-    def has_arrived() -> bool:
+    def read() -> list[Drawn]:
+        burst = under_way.popleft()
         with device.lock:
-            return under_way[0][0].is_ready()
-
-    def read() -> Drawn:
-        readback, submission = under_way.popleft()
-        with device.lock:
-            if not readback.is_ready():
+            if not burst.readback.is_ready():
                 counters.throttles += bool(under_way)
                 counters.stalls += not under_way
-            data = readback.peek(0, 8, submission)
-            readback.release()
-        token, logprob = np.frombuffer(data, np.int32, 1)[0], np.frombuffer(data, np.float32, 1, 4)[0]
-        return Drawn(int(token), float(logprob))
+            data = burst.readback.peek(0, 8 * RING, burst.submission)
+            burst.readback.release()
+        pace.arrived(burst.count)
+        return [Drawn(*sampler.read(data, burst.first + index)) for index in range(burst.count)]
 
     try:
         *early, last = model.chunks(ids)
         for chunk in early:
             model.launch(chunk)
-        launch(last, 0)
-        step = 1
-        while under_way:
-            if step < count and len(under_way) < IN_FLIGHT:
-                launch(None, step)
-                step += 1
-            if len(under_way) == IN_FLIGHT or step == count or has_arrived():
-                yield read()
+        step = launch(0, last)
+        while under_way or step < count:
+            while step < count and len(under_way) < SUBMISSIONS:
+                step += launch(step)
+            yield from read()
     finally:
         while under_way:
             read()

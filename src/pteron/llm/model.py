@@ -6,20 +6,22 @@ the cache holds for certain, whatever failed or was interrupted on the way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from pteron.dtypes import DType
 from pteron.errors import InputError, UnsupportedError
-from pteron.gpu import PassTimer
+from pteron.gpu import Buffer, Command, PassTimer, Replay
 from pteron.plan import TensorPort
 from pteron.runtime import Method, Program
-from pteron.runtime.session import Then
+from pteron.runtime.session import Outputs, Then
 from pteron.runtime.tensors import View
 
 Logits = npt.NDArray[np.float32]
+Draw: TypeAlias = Callable[[View, Buffer], Replay]  # from logits where they lie, to where the next token goes
 
 
 class LanguageModel:
@@ -128,18 +130,31 @@ class LanguageModel:
 
     # Without waiting ----------------------------------------------------------------------------
 
-    def launch(self, tokens: list[int] | View, then: Then | None = None) -> int:
-        """Run tokens (or the one that the GPU holds) through the model, and then further commands."""
+    def launch(self, tokens: list[int], then: Then | None = None) -> int:
+        """Run tokens through the model, and then further commands."""
         assert self.delegate is not None
         self._overwrite()
-        given = np.array([tokens], np.int64) if isinstance(tokens, list) else tokens
-        position = np.array([self.position], np.int64)
-        submission = self.delegate.launch((given, position), then, self.timer)
-        if isinstance(tokens, list):
-            self._advance(tokens)
-        else:
-            self.position += 1
+        given = np.array([tokens], np.int64), np.array([self.position], np.int64)
+        submission = self.delegate.launch(given, then, self.timer)
+        self._advance(tokens)
         return submission
+
+    def launch_steps(self, token: View, most: int, draw: Draw, then: Sequence[Command]) -> tuple[int, int]:
+        """Run the token that the GPU holds through the model, then up to `most` - 1 more, each the one that
+        `draw` makes of the logits before it, and then further commands. Returns the submission's number, and
+        how many tokens were run."""
+        assert self.delegate is not None
+        self._overwrite()
+
+        def each(inputs: Sequence[Buffer | None], outputs: Outputs) -> list[Command]:
+            logits = outputs[0]
+            assert isinstance(logits, View)
+            return [draw(logits.last_row(), inputs[0])]
+
+        position = np.array([self.position], np.int64)
+        submission, count = self.delegate.repeat((token, position), {1: 1}, most, each, then, self.timer)
+        self.position += count
+        return submission, count
 
     @property
     def logits_dtype(self) -> DType:

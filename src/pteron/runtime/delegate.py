@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pteron.format import open_bytes
-from pteron.gpu import Device, PassTimer, Replay
+from pteron.gpu import Command, Device, PassTimer, Replay
 from pteron.plan import Executable, Plan
 from pteron.plan.archive import read, write
 from pteron.runtime.ahead import Ahead, Output
-from pteron.runtime.session import Counters, Session, Then, Wanted
+from pteron.runtime.session import Counters, Each, Session, Then, Wanted
 from pteron.runtime.staging import Input
 
 
@@ -47,6 +47,18 @@ class Delegate:
     ) -> int:
         """Run the graph and what follows it in one submission (`Session.launch`): the door for loops."""
         return self._session.launch(inputs, self._states, then, timer)
+
+    def repeat(
+        self,
+        inputs: Sequence[Input],
+        growth: Mapping[int, int],
+        most: int,
+        each: Each,
+        then: Sequence[Command],
+        timer: PassTimer | None = None,
+    ) -> tuple[int, int]:
+        """Run the graph several times in one submission, without the host in between (`Session.repeat`)."""
+        return self._session.repeat(inputs, self._states, growth, most, each, then, timer)
 
     def recorded(self, inputs: Sequence[Input]) -> tuple[Plan, Replay]:
         """The plan for such inputs and its replay over this sequence's states, to be looked at or timed."""

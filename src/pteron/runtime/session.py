@@ -7,7 +7,7 @@ the sampler all go through it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -32,14 +32,16 @@ from pteron.graph import Graph
 from pteron.ops import Target
 from pteron.ops.operand import State, Weight
 from pteron.passes import prepare
-from pteron.plan import Compiled, Executable, Plan, SymbolPort, TensorPort
+from pteron.plan import Compiled, Executable, Plan, PlanBuffer, SymbolPort, TensorPort
 from pteron.runtime.ahead import Ahead, Call, Output
 from pteron.runtime.plan_cache import PlanCache
-from pteron.runtime.staging import Input, live_shapes, live_values, stage, upload
+from pteron.runtime.staging import Input, growing, live_shapes, live_values, stage, steps_within, upload
 from pteron.runtime.tensors import Fetch, GpuTensor, HostResult, View
 
 Outputs: TypeAlias = Sequence[View | int]  # where they lie until the next launch; live integers as they are
 Then: TypeAlias = Callable[[Outputs], Sequence[Command]]
+# Commands that follow a step, from where its inputs and outputs lie.
+Each: TypeAlias = Callable[[Sequence[Buffer | None], Outputs], Sequence[Command]]
 # A call that is recorded ahead holds a staging buffer. One of more bytes than this takes longer to read than
 # most calls to record.
 _AHEAD_BYTES = 1 << 22
@@ -134,6 +136,55 @@ class Session:
         outputs = self._outputs(recording, numbers, states)
         return Encoded([*copies, recording.replay(states)], outputs)
 
+    def repeat(
+        self,
+        inputs: Sequence[Input],
+        states: States,
+        growth: Mapping[int, int],
+        most: int,
+        each: Each,
+        then: Sequence[Command],
+        timer: PassTimer | None = None,
+    ) -> tuple[int, int]:
+        """Run the graph up to `most` times in one submission. From one time to the next the host writes
+        nothing: elements of the inputs in `growth` grow by that much, and whatever else changes, the commands
+        that `each` makes bring into place. It runs less often where the plan holds for fewer times.
+
+        Returns the submission's number and how often the graph runs.
+        """
+        with self.device.lock:
+            recording, numbers, copies = self._bring(inputs, states)
+            places = [
+                self._buffer(port, states) if isinstance(port, TensorPort) else None
+                for port in self.executable.inputs
+            ]
+            outputs = self._outputs(recording, numbers, states)
+            again = [recording.replay(states), *each(places, outputs)]
+            advancing = recording.advancing(*growing(self.executable, inputs, growth))
+            if advancing is None:
+                return submit(self.device, [*copies, *again, *then], timer), 1
+            most = steps_within(recording.plan.indices, inputs, growth, most)
+            count = advancing.advance.steps(numbers, most)
+            self.counters.dispatches += (count - 1) * recording.dispatches
+            with recording.growing(advancing.advance.after(numbers, count)):
+                commands = [*copies, *[*again, advancing.replay] * count, *then]
+                return submit(self.device, commands, timer), count
+
+    def bound(self, inputs: Sequence[Input], states: States, places: Mapping[PlanBuffer, Buffer]) -> Replay:
+        """What runs the graph over tensors where they lie on the GPU, and over other memory for some states.
+        It is to be submitted before the session is encoded again."""
+        self.check_open()
+        states.check_open()
+        recording, numbers = self._ready(inputs)
+        given: dict[PlanBuffer, Buffer] = {}
+        for port, view in stage(self.executable, inputs, recording.plan.indices):
+            assert isinstance(view, View)
+            assert view.offset == 0
+            assert recording.only_reads(port.buffer)
+            given[port.buffer] = view.buffer
+        self.counters.parameter_writes += recording.refresh(numbers)
+        return recording.replay(states, {**given, **places})
+
     def run(
         self,
         inputs: Sequence[Input],
@@ -202,7 +253,8 @@ class Session:
         recording, numbers = self._ready(inputs)
         staged = stage(self.executable, inputs, recording.plan.indices)
         self.counters.parameter_writes += recording.refresh(numbers)
-        copies, sent = upload(self.device, staged, lambda port: self._buffer(port, states))
+        needed = [pair for pair in staged if self._is_seen(pair[0], recording)]
+        copies, sent = upload(self.device, needed, lambda port: self._buffer(port, states))
         self.counters.bytes_uploaded += sent
         self.counters.dispatches += recording.dispatches
         return recording, numbers, copies
@@ -219,6 +271,13 @@ class Session:
         call, and what stays on the GPU gets memory of its own."""
         tensors = all(isinstance(port, TensorPort) for port in self.executable.outputs)
         return tensors and not any(want and want.on_gpu for want in wanted)
+
+    def _is_seen(self, port: TensorPort, recording: Recording) -> bool:
+        """Whether anybody looks at an input's memory: where only live integers come from it, nobody does."""
+        return recording.touches(port.buffer) or any(
+            isinstance(output, TensorPort) and output.buffer == port.buffer
+            for output in self.executable.outputs
+        )
 
     def _ready(self, inputs: Sequence[Input]) -> tuple[Recording, list[int]]:
         """The recording for the inputs' shapes, and the numbers of its live terms."""

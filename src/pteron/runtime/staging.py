@@ -5,7 +5,7 @@ Whatever is refused is refused before anything was written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import gt
 from typing import TypeAlias
 
@@ -15,9 +15,10 @@ from pteron.dtypes import DType
 from pteron.errors import DtypeError, InputError, ShapeError
 from pteron.gpu import Buffer, Copy, Device
 from pteron.graph import Shape
+from pteron.graph.values import numel
 from pteron.ops.operand import HostArray
 from pteron.passes import Source
-from pteron.plan import Executable, IndexRange, Shapes, SymbolPort, TensorPort
+from pteron.plan import Executable, IndexRange, PlanBuffer, Shapes, SymbolPort, TensorPort
 from pteron.runtime.host_values import HostTensor
 from pteron.runtime.tensors import GpuTensor, View, extremes, to_storage
 
@@ -81,6 +82,36 @@ def upload(
             device.write(buffer_of(port), given)
             sent += given.nbytes
     return copies, sent
+
+
+def growing(
+    executable: Executable, inputs: Sequence[Input], growth: Mapping[int, int]
+) -> tuple[dict[int, int], dict[PlanBuffer, tuple[int, int]]]:
+    """What grows at every step where the elements of some inputs do: live integers by value id; tensors by
+    their memory, as how many words and by how much."""
+    integers = {
+        source.symbol: growth[source.input] for source in executable.sources if source.input in growth
+    }
+    shapes = live_shapes(executable, inputs)
+    tensors: dict[PlanBuffer, tuple[int, int]] = {}
+    for index, by in growth.items():
+        port, shape = executable.inputs[index], shapes[index]
+        if isinstance(port, TensorPort) and shape is not None:
+            tensors[port.buffer] = numel(shape), by
+    return integers, tensors
+
+
+def steps_within(
+    indices: Sequence[IndexRange], inputs: Sequence[Input], growth: Mapping[int, int], most: int
+) -> int:
+    """For how many steps, `most` at the most, indices that grow stay in their ranges, where they are now."""
+    for index in indices:
+        by, given = growth.get(index.input, 0), inputs[index.input]
+        if by and isinstance(given, np.ndarray) and given.size:
+            low, high = extremes(given)
+            room = (index.high - high) // by if by > 0 else (index.low - low) // by
+            most = min(most, 1 + room)
+    return most
 
 
 def _host(given: HostTensor | HostArray | int, expected: DType) -> tuple[HostArray, DType]:

@@ -1,5 +1,6 @@
 """Choosing the next token on the GPU."""
 
+from pteron.llm.sampling.operator import RING
 from pteron.llm.sampling.sampler import Sampler, Sampling
 
-__all__ = ["Sampler", "Sampling"]
+__all__ = ["RING", "Sampler", "Sampling"]

@@ -1,30 +1,36 @@
 """Choosing the next token on the GPU: not an exported operator, but one the language-model loop uses.
 
-A first look at the logits finds the greatest of each block of them. Top-k and top-p are each a search for the
-last logit that is kept, in the order of all numbers of 32 bits, eight bits at a time. Then every token left
-adds noise to its logit, and the one with the greatest sum is drawn. Equal logits are kept or left out
-together, and the greatest are always kept. A token whose logit is NaN or -inf is not drawn while another is
-a number; where one is NaN, so is the log-probability.
+A first look at the logits finds the greatest of each block of them, which is all that greedy drawing needs.
+Top-k and top-p are each a search for the last logit that is kept, in the order of all numbers of 32 bits,
+eight bits at a time. Then every token left adds noise to its logit, and the one with the greatest sum is
+drawn. Equal logits are kept or left out together, and the greatest are always kept. A token whose logit is
+NaN or -inf is not drawn while another is a number; where one is NaN, so is the log-probability.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from pteron.dtypes import Storage
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
+from pteron.ops.dispatch import Bound
+from pteron.ops.rows import shared_rows
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
 SAMPLE = "pteron.sample"
 LANES, LANES_OF_A_CPU = 256, 32  # where barriers are costly, fewer meet at one
+LANES_MERGING = 64  # blocks are few
 BLOCK = 2048  # tokens per workgroup
 BINS = 256  # of one step of a search
 SHIFTS = (24, 16, 8, 0)  # bits below those that a step finds
+RING = 16  # draws that are remembered with their log-probabilities
 REACH = 50.0  # as in lib/sample.wgsl
 TEMPERATURES = (2.0**-100, 2.0**100)  # beyond these, draws no longer change, and quotients would overflow
 
@@ -37,13 +43,17 @@ class Row:
     seen: Operand | None  # None: nothing is penalised
     penalty: float
     blocks: Scratch
-    lanes: int
+    target: Target
 
     @classmethod
     def of(cls, logits: Operand, seen: Operand, penalty: float, target: Target) -> Row:
         blocks = Scratch(4 * -(-logits.shape[-1] // BLOCK))
-        lanes = LANES_OF_A_CPU if target.is_cpu else LANES
-        return cls(logits, seen if penalty != 1.0 else None, penalty, blocks, lanes)
+        return cls(logits, seen if penalty != 1.0 else None, penalty, blocks, target)
+
+    def lanes(self, most: int) -> dict[str, Any]:
+        """Declarations of a kernel whose workgroups have so many lanes, fewer on a CPU."""
+        layout = shared_rows(self.target, min(most, LANES_OF_A_CPU) if self.target.is_cpu else most, 1)
+        return {**layout, "use_best": "best_subgroup"} if "use_rows" in layout else layout
 
     @property
     def vocabulary(self) -> int:
@@ -57,17 +67,24 @@ class Row:
     def block_count(self) -> int:
         return -(-self.vocabulary // BLOCK)
 
-    def look(self, name: str, limit: Operand | Scratch | None = None, **arguments: object) -> Dispatch:
-        """A kernel over all blocks that sees logits up to the place in `limit`, where there is one.
-        Arguments in capitals are constants of the kernel."""
-        constants = {key: value for key, value in arguments.items() if key.isupper()}
-        others = {key: value for key, value in arguments.items() if not key.isupper()}
+    def look(
+        self,
+        name: str,
+        limit: Operand | Scratch | None = None,
+        *,
+        declares: Mapping[str, object] = MappingProxyType({}),
+        **arguments: Bound | AnyInt | float,
+    ) -> Dispatch:
+        """A kernel over all blocks that sees logits up to the place in `limit`, where there is one."""
+        constants = dict(declares)
         if self.seen is None:
             constants["was_seen"] = "false"
+            if name == "sample_scan":
+                constants["greatest_logit"] = "most_penalised"
         if limit is None and name != "sample_scan":
             constants["last_place"] = "0xffffffffu"
         return Dispatch(
-            kernel(name, LANES=self.lanes, ROWS=1, **constants),
+            kernel(name, **self.lanes(LANES), **constants),
             logits=self.logits,
             seen=self.seen,
             blocks=self.blocks,
@@ -77,56 +94,61 @@ class Row:
             block=BLOCK,
             penalty=self.penalty,
             groups=(self.block_count, 1, 1),
-            **others,  # type: ignore[arg-type]  # operands and parameters, by the kernel's own names
+            **arguments,  # type: ignore[arg-type]  # operands and parameters, by the kernel's own names
         )
 
 
 def _shapes(logits: Operand, *_: object) -> tuple[Shape, Shape]:
     require(logits.rank >= 1 and logits.numel > 0, "logits must be [..., vocabulary]", logits)
-    return (1, 1), (1,)
+    return (1, 1), (RING, 2)
 
 
 @op(
     SAMPLE,
-    "logits seen! temperature:float top_k:int top_p:float min_p:float penalty:float seed:int step:int "
-    "-> token logprob",
+    "logits seen! steps! temperature:float top_k:int top_p:float min_p:float penalty:float seed:int "
+    "-> token drawn",
     shape=_shapes,
 )
 def sample(
     logits: Operand,
     seen: Operand,
+    steps: Operand,
     temperature: float,
     top_k: AnyInt,
     top_p: float,
     min_p: float,
     penalty: float,
     seed: AnyInt,
-    step: AnyInt,
     token: Operand,
-    logprob: Operand,
+    drawn: Operand,
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
     row = Row.of(logits, seen, penalty, target)
-    picks = Scratch(2 * row.block_count, Storage.U32)
-    yield row.look("sample_scan")
-    limit = None
-    if temperature > 0:
+    picks = Scratch(4 * row.block_count, Storage.U32)
+    if temperature <= 0:
+        yield row.look("sample_scan", picks=picks)
+    else:
+        yield scan(row)
         limit = yield from filtered(row, temperature, int(top_k), top_p)
-    yield pick(row, temperature, min_p, seed, step, limit, picks)
+        yield pick(row, temperature, min_p, seed, steps, limit, picks)
     remembers = {} if row.seen else {"remember": ";"}
     yield Dispatch(
-        kernel("sample_merge", LANES=row.lanes, ROWS=1, **remembers),
-        logits=logits,
+        kernel("sample_merge", **row.lanes(LANES_MERGING), RING=RING, **remembers),
         blocks=row.blocks,
         picks=picks,
         seen=row.seen,
+        steps=steps,
         token=token,
-        logprob=logprob,
-        base=row.base,
+        drawn=drawn,
         block_count=row.block_count,
         groups=(1, 1, 1),
     )
+
+
+def scan(row: Row) -> Dispatch:
+    """Look at all logits, and pick none."""
+    return row.look("sample_scan", declares={"greatest": "row_max(score, local)"})
 
 
 def filtered(
@@ -151,7 +173,7 @@ def searched(
         yield row.look(
             "sample_tally",
             limit,
-            COUNTS=top_k > 0,
+            declares={"COUNTS": top_k > 0},
             search=search,
             tallies=tallies,
             block_count=row.block_count,
@@ -175,7 +197,7 @@ def pick(
     temperature: float,
     min_p: float,
     seed: AnyInt,
-    step: AnyInt,
+    steps: Operand,
     limit: Scratch | None,
     picks: Operand | Scratch,
 ) -> Dispatch:
@@ -183,11 +205,10 @@ def pick(
     return row.look(
         "sample_pick",
         limit,
-        GREEDY=temperature <= 0,
         picks=picks,
         block_count=row.block_count,
         seed=seed,
-        step=step,
+        steps=steps,
         temperature=_within_f32(temperature),
         log_min_p=max(math.log(min_p), -REACH) if min_p > 0 else -REACH,
     )

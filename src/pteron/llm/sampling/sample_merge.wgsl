@@ -3,23 +3,20 @@
 //! use best
 //! loops: 2 * ceil(block_count, LANES) + 16
 // The token picked from all blocks, and its log-probability under the logits as they came: a NaN where one of
-// them is. One workgroup does it all.
-alias X = f32;
+// them is. One workgroup does it all, and counts the step.
 alias I = u32;
-alias T = i32;
-alias P = f32;
+const RING = 16u; // draws that are remembered
 
 struct Params {
-  base: u32, // where the last row of logits starts
   block_count: u32,
 }
 
-@group(0) @binding(0) var<storage, read> logits: array<X>;
-@group(0) @binding(1) var<storage, read> blocks: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> picks: array<vec2<u32>>;
-@group(0) @binding(3) var<storage, read_write> seen: array<I>;
-@group(0) @binding(4) var<storage, read_write> token: array<T>;
-@group(0) @binding(5) var<storage, read_write> logprob: array<P>;
+@group(0) @binding(0) var<storage, read> blocks: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> picks: array<vec4<u32>>; // score, token, logit
+@group(0) @binding(2) var<storage, read_write> seen: array<I>;
+@group(0) @binding(3) var<storage, read_write> steps: array<i32>; // how many tokens were drawn before
+@group(0) @binding(4) var<storage, read_write> token: array<i32>;
+@group(0) @binding(5) var<storage, read_write> drawn: array<vec2<i32>>; // a token, the bits of its log-probability
 @group(0) @binding(6) var<uniform> params: Params;
 
 fn remember(picked: u32) { seen[picked] = 1u; }
@@ -27,17 +24,17 @@ fn remember(picked: u32) { seen[picked] = 1u; }
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(local_invocation_index) local: u32) {
   var best = LOWEST;
-  var best_token = 0xffffffffu;
+  var best_block = 0xffffffffu;
   var most = LOWEST;
   for (var block = local; block < params.block_count; block += LANES) {
     let score = bitcast<f32>(picks[block].x);
-    if (score > best || best_token == 0xffffffffu) {
+    if (score > best || best_block == 0xffffffffu) {
       best = score;
-      best_token = picks[block].y;
+      best_block = block;
     }
     most = max(most, blocks[block].x);
   }
-  let picked = best_of_lanes(best, best_token, local).y;
+  let pick = picks[best_of_lanes(best, best_block, local).y]; // of equal scores that of the first block
   most = row_max(most, local);
   var sum = 0.0;
   for (var block = local; block < params.block_count; block += LANES) {
@@ -45,9 +42,11 @@ fn main(@builtin(local_invocation_index) local: u32) {
   }
   sum = row_sum(sum, local);
   if (local == 0u) {
-    token[0] = T(picked);
-    let value = finite(f32(logits[params.base + picked])) - most - log(sum);
-    logprob[0] = P(select(value, nan(), is_nan(sum)));
-    remember(picked);
+    let value = bitcast<f32>(pick.z) - most - log(sum);
+    let logprob = select(value, nan(), is_nan(sum));
+    token[0] = i32(pick.y);
+    drawn[u32(steps[0]) % RING] = vec2(i32(pick.y), bitcast<i32>(logprob));
+    steps[0] += 1;
+    remember(pick.y);
   }
 }

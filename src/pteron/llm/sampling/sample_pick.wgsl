@@ -6,13 +6,12 @@
 //! extent seen: vocabulary
 //! extent blocks: 4 * block_count
 //! extent limit: 1
-//! extent picks: 2 * groups[0]
+//! extent steps: 1
+//! extent picks: 4 * groups[0]
 // Per block, the token whose log-probability + Gumbel noise is the greatest: the greatest of all blocks is a
-// draw from the softmax of logits / temperature. At temperature 0 there is no noise, and the first of the
-// greatest logits wins. One workgroup takes one block.
+// draw from the softmax of logits / temperature. One workgroup takes one block.
 alias X = f32;
 alias I = u32;
-const GREEDY = false;
 
 struct Params {
   vocabulary: u32,
@@ -20,7 +19,6 @@ struct Params {
   block: u32, // tokens per workgroup
   block_count: u32,
   seed: i32,
-  step: i32,
   temperature: f32,
   log_min_p: f32, // no less than -REACH
   penalty: f32,
@@ -30,8 +28,9 @@ struct Params {
 @group(0) @binding(1) var<storage, read> seen: array<I>;
 @group(0) @binding(2) var<storage, read> blocks: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> limit: array<u32>;
-@group(0) @binding(4) var<storage, read_write> picks: array<vec2<u32>>; // the bits of the score, the token
-@group(0) @binding(5) var<uniform> params: Params;
+@group(0) @binding(4) var<storage, read> steps: array<i32>; // how many tokens were drawn before
+@group(0) @binding(5) var<storage, read_write> picks: array<vec4<u32>>; // score, token, logit
+@group(0) @binding(6) var<uniform> params: Params;
 
 fn was_seen(token: u32) -> bool { return seen[token] != 0u; }
 fn last_place() -> u32 { return limit[0]; }
@@ -47,16 +46,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var best_token = first;
   for (var token = first + local; token < end; token += LANES) {
     let value = penalised(f32(logits[params.base + token]), was_seen(token), params.penalty);
-    var score = value;
-    if (!GREEDY) {
-      if (value - most < least || place(value) > last) { continue; }
-      score = (value - most) / params.temperature + gumbel(u32(params.seed), u32(params.step), token);
-    }
+    if (value - most < least || place(value) > last) { continue; }
+    let score = (value - most) / params.temperature + gumbel(u32(params.seed), u32(steps[0]), token);
     if (score > best) {
       best = score;
       best_token = token;
     }
   }
   let picked = best_of_lanes(best, best_token, local);
-  if (local == 0u) { picks[group.x] = picked; }
+  if (local == 0u) {
+    let logit = finite(f32(logits[params.base + picked.y]));
+    picks[group.x] = vec4(picked, bitcast<u32>(logit), 0u);
+  }
 }

@@ -1,11 +1,14 @@
 //! use rows
 //! use sample
-//! loops: 2 * ceil(block, LANES) + 24
+//! use best
+//! loops: ceil(block, LANES) + 24
 //! extent logits: base + vocabulary
 //! extent seen: vocabulary
 //! extent blocks: 4 * groups[0]
+//! extent picks: 4 * groups[0]
 // First look at the logits: per block, the greatest logit, the sum of exp(logit - greatest), a NaN where one is,
-// and the greatest after the repetition penalty. One workgroup takes one block of neighbouring tokens.
+// and the greatest after the repetition penalty. Greedy drawing picks the first token that has it.
+// One workgroup takes one block of neighbouring tokens.
 alias X = f32;
 alias I = u32;
 
@@ -19,28 +22,46 @@ struct Params {
 @group(0) @binding(0) var<storage, read> logits: array<X>;
 @group(0) @binding(1) var<storage, read> seen: array<I>;
 @group(0) @binding(2) var<storage, read_write> blocks: array<vec4<f32>>;
-@group(0) @binding(3) var<uniform> params: Params;
+@group(0) @binding(3) var<storage, read_write> picks: array<vec4<u32>>; // as sample_pick writes them
+@group(0) @binding(4) var<uniform> params: Params;
 
 fn was_seen(token: u32) -> bool { return seen[token] != 0u; }
+fn logit_of(token: u32) -> f32 { return finite(f32(logits[params.base + token])); }
+
+// The greatest of the lanes' scores, given to all of them; lane 0 writes the pick.
+fn greatest(score: f32, token: u32, block: u32, local: u32) -> f32 {
+  let best = best_of_lanes(score, token, local);
+  if (local == 0u) { picks[block] = vec4(best, bitcast<u32>(logit_of(best.y)), 0u); }
+  return bitcast<f32>(best.x);
+}
+
+// The greatest of the lanes' logits, where that after the penalty is known: without one they are the same.
+fn greatest_logit(most: f32, most_penalised: f32, local: u32) -> f32 { return row_max(most, local); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let first = group.x * params.block;
   let end = min(first + params.block, params.vocabulary);
-  var most = LOWEST;
+  var lane_most = LOWEST;
+  var sum = 0.0; // of exp(logit - lane_most), so far
   var most_penalised = LOWEST;
+  var likeliest = first;
   for (var token = first + local; token < end; token += LANES) {
     let value = f32(logits[params.base + token]);
-    most = max(most, finite(value));
-    most_penalised = max(most_penalised, penalised(value, was_seen(token), params.penalty));
+    let number = finite(value);
+    if (number > lane_most) {
+      sum *= exp(lane_most - number);
+      lane_most = number;
+    }
+    sum += select(exp(number - lane_most), nan(), is_nan(value));
+    let changed = penalised(value, was_seen(token), params.penalty);
+    if (changed > most_penalised) {
+      most_penalised = changed;
+      likeliest = token;
+    }
   }
-  most = row_max(most, local);
-  most_penalised = row_max(most_penalised, local);
-  var sum = 0.0;
-  for (var token = first + local; token < end; token += LANES) {
-    let value = f32(logits[params.base + token]);
-    sum += select(exp(finite(value) - most), nan(), is_nan(value));
-  }
-  sum = row_sum(sum, local);
+  most_penalised = greatest(most_penalised, likeliest, group.x, local);
+  let most = greatest_logit(lane_most, most_penalised, local);
+  sum = row_sum(sum * exp(lane_most - most), local);
   if (local == 0u) { blocks[group.x] = vec4(most, sum, most_penalised, 0.0); }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
@@ -11,9 +12,9 @@ import numpy as np
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import InputError
-from pteron.gpu import Command, Device
+from pteron.gpu import Buffer, Command, Device, Replay
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
-from pteron.llm.sampling.operator import SAMPLE
+from pteron.llm.sampling.operator import RING, SAMPLE
 from pteron.ops.operand import State
 from pteron.runtime.session import Session
 from pteron.runtime.tensors import View
@@ -50,7 +51,7 @@ class Sampling:
                 raise InputError(f"{message}: {self}")
 
 
-_LOGITS, _SEED, _STEP, _SEEN, _TOKEN, _LOGPROB, _DRAWN = range(7)  # value ids of the sampler's graph
+_LOGITS, _SEED, _STEPS, _SEEN, _TOKEN, _DRAWN, _RESULTS = range(7)  # value ids of the sampler's graph
 _Key: TypeAlias = tuple[Device, int, Sampling, DType]
 
 
@@ -72,16 +73,27 @@ class Sampler:
                 session = self._sessions[key] = Session.of(sampler_graph(vocabulary, sampling, dtype), device)
             self._session = session
             self._states = session.states()
+        self._steps: int | None = 0  # as the GPU counts them; None: not known
 
     @property
     def token(self) -> View:
-        """Where the token lies that was drawn last."""
+        """Where the token lies that was drawn last, unless it was drawn into other memory."""
         return View(self._states[State(_TOKEN)], 0, (1, 1), DType.I32, Storage.I32)
 
     @property
-    def logprob(self) -> View:
-        """Where its log-probability under the model lies."""
-        return View(self._states[State(_LOGPROB)], 0, (1,), DType.F32, Storage.F32)
+    def drawn(self) -> Buffer:
+        """Where the last tokens lie, with their log-probabilities: RING pairs of words, in turns."""
+        return self._states[State(_DRAWN)]
+
+    def drawn_at(self, step: int) -> View:
+        """Where the token of a step lies, until RING others were drawn."""
+        return View(self.drawn, 8 * (step % RING), (1, 1), DType.I32, Storage.I32)
+
+    @staticmethod
+    def read(drawn: bytes, step: int) -> tuple[int, float]:
+        """A step's token and its log-probability under the model, from the bytes of `drawn`."""
+        token, logprob = struct.unpack_from("<if", drawn, 8 * (step % RING))
+        return token, logprob
 
     def remember(self, tokens: Sequence[int]) -> None:
         """Tokens that the repetition penalty counts as seen, in place of those before."""
@@ -94,11 +106,32 @@ class Sampler:
 
     def commands(self, logits: View, step: int) -> list[Command]:
         """What draws the token of a step from a row of logits, to be submitted next."""
-        return self._session.encode((logits, self.sampling.seed, step), self._states).commands
+        self._count(step)
+        return self._session.encode((logits, self.sampling.seed), self._states).commands
+
+    def replay(self, logits: View, step: int, token: Buffer) -> Replay:
+        """What draws tokens from a row of logits where it lies, from that of a step on: one each time that it
+        is replayed, to be written to `token`. It is to be submitted next."""
+        self._count(step)
+        return self._session.bound((logits, self.sampling.seed), self._states, {State(_TOKEN): token})
+
+    def took(self, steps: int) -> None:
+        """So many tokens were drawn by what was submitted; unless told, a sampler does not know."""
+        self._steps = steps
 
     def draw(self, logits: np.ndarray, step: int) -> int:
         """Draw the token of a step from logits of the host; the submission's number."""
-        return self._session.launch((logits.reshape(1, -1), self.sampling.seed, step), self._states)
+        with self._session.device.lock:
+            self._count(step)
+            submission = self._session.launch((logits.reshape(1, -1), self.sampling.seed), self._states)
+            self.took(step + 1)
+            return submission
+
+    def _count(self, step: int) -> None:
+        """Have the GPU count from a step on, which noise is made from."""
+        if self._steps != step:
+            self._session.device.write(self._states[State(_STEPS)], np.array([step], np.int32))
+        self._steps = None
 
     def close(self) -> None:
         """Free what is this sampler's own."""
@@ -108,26 +141,26 @@ class Sampler:
 
 def sampler_graph(vocabulary: int, sampling: Sampling, dtype: DType) -> Graph:
     """One call of the sampling operator, over states for what was seen and drawn."""
-    logits, seed, step = Tensor(_LOGITS, dtype, (1, vocabulary)), SymInt(_SEED), SymInt(_STEP)
-    seen = _state(_SEEN, DType.BOOL, (vocabulary,))
-    token, logprob = _state(_TOKEN, DType.I32, (1, 1)), _state(_LOGPROB, DType.F32, (1,))
+    logits, seed = Tensor(_LOGITS, dtype, (1, vocabulary)), SymInt(_SEED)
+    seen, steps = _state(_SEEN, DType.BOOL, (vocabulary,)), _state(_STEPS, DType.I32, (1,))
+    token, drawn = _state(_TOKEN, DType.I32, (1, 1)), _state(_DRAWN, DType.I32, (RING, 2))
     arguments = (
         logits,
         seen,
+        steps,
         sampling.temperature,
         sampling.top_k,
         sampling.top_p,
         sampling.min_p,
         sampling.repetition_penalty,
         seed,
-        step,
-        ValueList(_DRAWN, (token, logprob)),
+        ValueList(_RESULTS, (token, drawn)),
     )
     return Graph(
         "sampler",
         (Node(0, SAMPLE, arguments),),
-        inputs=(logits, seed, step),
-        outputs=(token, logprob),
+        inputs=(logits, seed),
+        outputs=(token, drawn),
         is_internal=True,
     )
 

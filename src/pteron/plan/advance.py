@@ -1,0 +1,101 @@
+"""A plan from one step of a loop to the next: how its live parameters grow, and for how many steps it holds.
+
+In a loop the live integers of a graph grow by the same number at every step, and so does what is affine in
+them. So a kernel can bring the parameters from step to step, and the host has nothing to write.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pteron.ops.terms import Affine, Guard, Symbol, Tape, evaluate
+from pteron.plan.plan import Plan
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+ADVANCE = kernel("advance")
+Growth: TypeAlias = Mapping[int, int]  # of live integers at every step, by value id; 0 where one is missing
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What one step changes."""
+
+    plan: Plan
+    growth: Growth
+    words: tuple[
+        tuple[int, int, int], ...
+    ]  # of the live blocks: (block, byte offset, growth), none of them 0
+    guards: tuple[tuple[Guard, int], ...]  # those that some step may break, with their expressions' growth
+    is_even: bool  # whether these are all of them
+
+    @classmethod
+    def of(cls, plan: Plan, growth: Growth) -> Advance | None:
+        """How a plan grows; None where a parameter does not by the same number at every step."""
+        terms = _of_tape(plan.tape, growth)
+        words = [
+            (index, offset, _of_affine(expression, terms))
+            for index, block in enumerate(plan.blocks)
+            for offset, expression in block.live
+        ]
+        if any(grown is None for *_, grown in words):
+            return None
+        guards = [(guard, _of_affine(guard.expression, terms)) for guard in plan.guards]
+        return cls(
+            plan,
+            growth,
+            tuple((index, offset, grown) for index, offset, grown in words if grown),
+            tuple((guard, grown) for guard, grown in guards if grown),
+            is_even=all(grown is not None for _, grown in guards),
+        )
+
+    def steps(self, numbers: Sequence[int], most: int) -> int:
+        """How many steps in a row the plan holds for, this one included, where its terms have these numbers
+        now; `most` at the most."""
+        for guard, growth in self.guards:
+            bound = guard.high if growth > 0 else guard.low
+            if not math.isinf(bound):
+                most = min(most, 1 + (int(bound) - guard.expression.evaluate(numbers)) // growth)
+        if not self.is_even:
+            for step in range(1, most):
+                if self.plan.numbers(self._values(numbers, step)) is None:
+                    return step
+        return most
+
+    def after(self, numbers: Sequence[int], steps: int) -> list[int]:
+        """The numbers of the terms, some steps later."""
+        return evaluate(self.plan.tape, self._values(numbers, steps))
+
+    def _values(self, numbers: Sequence[int], steps: int) -> dict[int, int]:
+        """The live integers of the graph, some steps later."""
+        return {
+            term.id: number + steps * self.growth.get(term.id, 0)
+            for term, number in zip(self.plan.tape, numbers, strict=True)
+            if isinstance(term, Symbol)
+        }
+
+
+def _of_tape(tape: Tape, growth: Growth) -> list[int | None]:
+    """The growth of each term; None where it is uneven, as a product's or a quotient's is that changes."""
+    grown: list[int | None] = []
+    for term in tape:
+        if isinstance(term, Symbol):
+            grown.append(growth.get(term.id, 0))
+        else:
+            is_fixed = _of_affine(term.left, grown) == 0 == _of_affine(term.right, grown)
+            grown.append(0 if is_fixed else None)
+    return grown
+
+
+def _of_affine(expression: Affine, terms: Sequence[int | None]) -> int | None:
+    total = 0
+    for term, factor in expression.terms:
+        growth = terms[term]
+        if growth is None:
+            return None
+        total += factor * growth
+    return total

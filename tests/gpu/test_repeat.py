@@ -1,0 +1,90 @@
+"""A graph run several times in a submission: what grows does on the GPU, or else it runs once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from arguments import tensor, weight
+from check import check_op
+
+from pteron import Device
+from pteron.dtypes import DType
+from pteron.families.layout.copy import copy_elements
+from pteron.graph import Constant, Graph, Node, SymInt, Tensor
+from pteron.ops import Dispatch, Operand, Target, op
+from pteron.plan.advance import ADVANCE
+from pteron.runtime.session import Session
+from pteron.runtime.tensors import View
+
+GROWTHS = np.array([[3, 1], [0, -2], [66, 2**31 - 1], *([index, index] for index in range(4, 66))])
+TABLE = np.arange(23 * 5, dtype=np.float32).reshape(23, 5)
+
+
+@op("test.advance", "words growths -> out", shape=lambda words, _: words.shape)
+def advanced(words: Operand, growths: Operand, out: Operand) -> Iterator[Dispatch]:
+    yield copy_elements(words, out)
+    yield Dispatch(ADVANCE, growths=growths, words=out, groups=(growths.shape[0], 1, 1))
+
+
+def added(words: torch.Tensor, growths: torch.Tensor) -> torch.Tensor:
+    """In 32 bits."""
+    result = words.clone()
+    result[growths[:, 0]] += growths[:, 1]
+    return result.to(torch.int32)
+
+
+WORDS = tensor(67, dtype="i32", low=-100, high=0), weight(*GROWTHS.shape, dtype="i32", values=GROWTHS)
+
+
+def test_advance(target: Target) -> None:
+    check_op("test.advance", *WORDS, oracle=added, dtype="i32", target=target)
+
+
+def sliced(device: Device, divisor: int) -> Session:
+    """Two rows of a table from p // divisor on."""
+    p, start, end, out = SymInt(0), SymInt(1), SymInt(2), Tensor(3, DType.F32, (2, 5))
+    table = Tensor(
+        4, DType.F32, TABLE.shape, Constant("t", DType.F32, TABLE.shape, memoryview(TABLE.tobytes()))
+    )
+    nodes = (
+        Node(0, "floordiv" if divisor > 1 else "mul", (p, divisor, start)),
+        Node(1, "add", (start, 2, end)),
+        Node(2, "aten.slice_copy.Tensor", (table, 0, start, end, 1, out)),
+    )
+    return Session.of(Graph("sliced", nodes, (p,), (out,)), device)
+
+
+@pytest.mark.parametrize(("most", "runs"), [(1, 1), (4, 4), (50, 18)])
+def test_as_often_as_the_plan_holds(most: int, runs: int, device: Device) -> None:
+    session = sliced(device, 1)
+    states = session.states()
+    seen: list[View] = []
+
+    def each(_: object, outputs: object) -> list[object]:
+        seen.extend(outputs)  # type: ignore[arg-type]
+        return []
+
+    writes = session.counters.parameter_writes
+    _, count = session.repeat([4], states, {0: 1}, most, each, ())  # type: ignore[arg-type]
+    assert count == runs
+    (view,) = seen
+    last = np.frombuffer(device.read(view.buffer, view.nbytes), np.float32).reshape(2, 5)
+    np.testing.assert_array_equal(last, TABLE[4 + runs - 1 : 6 + runs - 1])
+    written = session.counters.parameter_writes - writes
+    if 4 + runs + 2 <= 23:  # the next call finds its parameters where the loop left them
+        session.repeat([4 + runs], states, {0: 1}, 1, each, ())  # type: ignore[arg-type]
+        assert session.counters.parameter_writes - writes == written
+        last = np.frombuffer(device.read(view.buffer, view.nbytes), np.float32).reshape(2, 5)
+        np.testing.assert_array_equal(last, TABLE[4 + runs : 6 + runs])
+    session.close()
+
+
+def test_once_where_a_parameter_grows_unevenly(device: Device) -> None:
+    session = sliced(device, 3)
+    states = session.states()
+    for p in (4, 5, 6):
+        assert session.repeat([p], states, {0: 1}, 8, lambda *_: [], ())[1] == 1
+    session.close()

@@ -1,0 +1,197 @@
+"""Several steps in a submission: the tokens of single steps, wherever it ends, and no host in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice, zip_longest
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pteron
+from pteron import Device
+from pteron.families.attention import kernels as attention
+from pteron.gpu import Copy, Recording, Replay, submit
+from pteron.llm import LanguageModel, LoopCounters, Sampler, Sampling, generate, generate_step
+from pteron.llm.generate import Drawn, Pace
+from pteron.runtime import session as sessions  # where `submit` is looked up
+
+MODELS = Path(__file__).parents[1] / "fixtures" / "models"
+PROMPT = [5, 17, 99, 250, 3]
+GREEDY, SEEDED = Sampling(), Sampling(temperature=0.9, top_k=50, top_p=0.9, repetition_penalty=1.2, seed=4)
+
+
+@pytest.fixture(autouse=True)
+def _at_full_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Submissions grow to the most steps, however slow the machine is."""
+    monkeypatch.setattr(generate, "SECONDS_MAX", 1e6)
+
+
+@pytest.fixture(params=["software", "hardware"])
+def model(
+    request: pytest.FixtureRequest, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LanguageModel]:
+    """A model whose grids grow at contexts of 8, 16 and 32 already."""
+    monkeypatch.setattr(attention, "BUCKET", 4)
+    monkeypatch.setattr(device, "target", replace(device.target, is_cpu=request.param == "software"))
+    program = pteron.load(MODELS / "tiny_llama_q4.pte", device=device)
+    yield LanguageModel(program)
+    program.close()
+
+
+def sampler_of(model: LanguageModel, sampling: Sampling) -> Sampler:
+    sampler = Sampler(model.device, model.vocabulary, sampling, model.logits_dtype)
+    sampler.remember(PROMPT)
+    return sampler
+
+
+def drawn(
+    model: LanguageModel,
+    sampling: Sampling,
+    count: int,
+    resident: bool | None = None,
+    counters: LoopCounters | None = None,
+) -> list[Drawn]:
+    model.reset()
+    sampler = sampler_of(model, sampling)
+    found = list(generate_step(model, sampler, PROMPT, count, resident=resident, counters=counters))
+    sampler.close()
+    return found
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
+def test_to_the_end_of_the_context(model: LanguageModel, sampling: Sampling) -> None:
+    """Over all bounds of plans on the way."""
+    counters = LoopCounters()
+    found = drawn(model, sampling, 1000, counters=counters)
+    assert len(found) == 64 - len(PROMPT) + 1
+    assert found == drawn(model, sampling, 1000, resident=False)
+    assert counters.tokens == len(found)
+    assert counters.submissions < len(found) / 3
+    assert counters.stalls <= 1
+
+
+@pytest.mark.parametrize("steps", [2, 3, 5, 16])
+def test_submissions_of_any_length(model: LanguageModel, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = drawn(model, SEEDED, 40, resident=False)
+    monkeypatch.setattr(generate, "STEPS_MAX", steps)
+    for under_way in (1, 2, 3):
+        monkeypatch.setattr(generate, "SUBMISSIONS", under_way)
+        assert drawn(model, SEEDED, 40) == expected
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in MODELS.glob("*.pte")))
+def test_every_form_of_program(name: str, device: Device) -> None:
+    """Among them one whose kernels read the position as a tensor, and one of logits for every token."""
+    program = pteron.load(MODELS / f"{name}.pte", device=device)
+    model = LanguageModel(program)
+    assert drawn(model, SEEDED, 30) == drawn(model, SEEDED, 30, resident=False)
+    program.close()
+
+
+def test_closed_after_any_number_of_tokens(model: LanguageModel) -> None:
+    expected = [step.token for step in drawn(model, GREEDY, 26, resident=False)]
+    for count in range(1, 24):
+        model.reset()
+        sampler = sampler_of(model, GREEDY)
+        loop = generate_step(model, sampler, PROMPT, 40)
+        found = [step.token for step in islice(loop, count)]
+        loop.close()
+        assert model.position == len(PROMPT) + count - 1
+        assert model.tokens == PROMPT + found[:-1]
+        found += [step.token for step in generate_step(model, sampler, found[-1:], 2)]
+        sampler.close()
+        assert found == expected[: count + 2]
+
+
+def test_streams_in_turns(model: LanguageModel) -> None:
+    """They share parameters and memory, which each finds as the other left them."""
+    other = model.sequence()
+    expected = [[step.token for step in drawn(model, sampling, 30)] for sampling in (GREEDY, SEEDED)]
+    model.reset()
+    samplers = [sampler_of(model, sampling) for sampling in (GREEDY, SEEDED)]
+    loops = [
+        generate_step(each, sampler, PROMPT, 30)
+        for each, sampler in zip((model, other), samplers, strict=True)
+    ]
+    pairs = list(zip_longest(*loops))
+    assert [[pair[index].token for pair in pairs] for index in (0, 1)] == expected
+    for sampler in samplers:
+        sampler.close()
+    other.close()
+
+
+def test_the_host_writes_and_plans_nothing(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One submission after the other: each the same list of dispatches over and over, and two copies."""
+    monkeypatch.setattr(attention, "BUCKET", 64)  # a single plan
+    drawn(model, SEEDED, 50)
+    counters = model.method.counters
+    writes: list[int] = []
+    submitted: list[list[object]] = []
+    write = Device.write
+
+    def noting_write(device: Device, *arguments: object) -> None:
+        writes.append(len(submitted))
+        write(device, *arguments)  # type: ignore[arg-type]
+
+    def noting_submit(device: Device, commands: list[object], *rest: object) -> int:
+        submitted.append(commands)
+        return submit(device, commands, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Device, "write", noting_write)
+    monkeypatch.setattr(sessions, "submit", noting_submit)
+    drawn(model, SEEDED, 50)
+    assert max(writes) < 2  # what the prompt brings, and where the loop starts
+    assert model.method.counters.plans == counters.plans
+    assert model.method.counters.bytes_read == counters.bytes_read
+    for commands in submitted[1:]:
+        first, *steps, last = commands
+        assert isinstance(first, Copy)
+        assert isinstance(last, Copy)
+        assert all(isinstance(step, Replay) for step in steps)
+        model_step, draw, advance = steps[:3]
+        assert steps == [model_step, draw, advance] * (len(steps) // 3)
+    assert max(len(commands) for commands in submitted) == 3 * generate.STEPS_MAX + 2
+
+
+def test_without_the_host_only_where_parameters_allow_it(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they do not, the host takes every step, to the same end."""
+    expected = drawn(model, SEEDED, 20)
+    monkeypatch.setattr(Recording, "advancing", lambda *_: None)
+    counters = LoopCounters()
+    assert drawn(model, SEEDED, 20, counters=counters) == expected
+    assert counters.submissions == 20
+
+
+def test_an_input_that_nobody_looks_at_is_not_sent(model: LanguageModel) -> None:
+    """The position: live integers are read from it, on the host."""
+    before = model.method.counters.bytes_uploaded
+    model.method(np.array([[5]], np.int64), np.array([0], np.int64))
+    assert model.method.counters.bytes_uploaded - before == 4  # the token
+
+
+class TestPace:
+    def test_slow_steps_come_one_by_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.steps(monkeypatch, 0.016, [0.05] * 5) == [1, 1, 1, 1, 1]
+
+    def test_quick_ones_many_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.steps(monkeypatch, 0.016, [0.0005] * 6) == [1, 2, 4, 8, 8, 8]
+
+    def test_others_as_many_as_no_one_notices(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.steps(monkeypatch, 0.016, [0.005] * 6) == [1, 2, 3, 3, 3, 3]
+
+    def steps(self, monkeypatch: pytest.MonkeyPatch, most: float, seconds: list[float]) -> list[int]:
+        """The steps of each submission, where one takes these times a step."""
+        monkeypatch.setattr(generate, "SECONDS_MAX", most)
+        now, found, pace = 100.0, [], Pace()
+        monkeypatch.setattr(time, "perf_counter", lambda: now)
+        for each in seconds:
+            now += pace.steps * each
+            pace.arrived(pace.steps)
+            found.append(pace.steps)
+        return found

@@ -7,13 +7,13 @@ Weights stay packed, eight to a word, the first column the lowest; scales are br
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pteron.families.linear.product import ROWS_FEW
-from pteron.families.quantized.packing import packed_words, scales_by_row, words_per_group
+from pteron.families.quantized import digits
+from pteron.families.quantized.packing import Words, padded_words, scales_by_row, words_per_group
 from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
 from pteron.ops.rows import row_groups, shared_rows, split
 from pteron.wgsl import Kernels
 
@@ -51,19 +51,6 @@ def _linear_shape(x: Operand, weights: Operand) -> Shape:
     return (*x.shape[:-1], columns)
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
-    """A matrix of weights as words of eight, and their scales."""
-
-    weights: Weight
-    scales: Weight
-    columns: int
-    depth: int  # of x, a multiple of four
-    pitch: int  # words from one row to the next
-    group: int  # words that share a scale
-    library: str = "words"
-
-
 def _linear(
     x: Operand,
     weights: Operand,
@@ -81,7 +68,8 @@ def _linear(
     fits = scales.rank == 2 and scales.shape[0] * 8 * group >= depth and scales.shape[1] >= columns
     require(fits, f"scales must be [k / {8 * group}, n]", scales, weights)
     by_row = scales_by_row(scales, columns, -(-words // group))
-    packed = Words(packed_words(weights), by_row, columns, depth, weights.shape[1] // 4, group)
+    rows, pitch = padded_words(weights)
+    packed = Words(rows, by_row, columns, depth, pitch, group)
     yield from product(x, packed, bias, out, target, x_scales, x_zeros)
 
 
@@ -99,6 +87,9 @@ def product(
     rows = out.numel // columns if columns else 0
     words = -(-depth // 8)
     require(bias is None or bias.numel >= columns, "bias must have one value per column", bias, out)
+    if digits.suits(target, rows, packed):
+        yield digits.product(x, packed, bias, out, target, x_scales, x_zeros)
+        return
     name, declarations, part = _kernel(target, rows, columns, words, group)
     parts = max(1, -(-words // part))
     declarations |= {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pteron.dtypes import DType
-from pteron.families.quantized.linear_q4 import BLOCK_MAX, Words, product
-from pteron.families.quantized.packing import byte_rows, nibble_rows, scales_by_row
+from pteron.families.quantized.linear_q4 import BLOCK_MAX, product
+from pteron.families.quantized.packing import Words, byte_rows, nibble_rows, scales_by_row
 from pteron.graph import Shape
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, op, require
 from pteron.wgsl import Kernels

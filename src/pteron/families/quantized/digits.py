@@ -1,0 +1,161 @@
+"""Products with 4-bit weights for few rows, by whole numbers (q4_digits.wgsl): which the kernel takes, in
+which layout, and what it computes before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pteron.families.quantized.packing import Words
+from pteron.ops import Dispatch, Operand, Scratch, Target
+from pteron.ops.rows import folded
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+ROWS_MAX = 4
+CHUNK = 4  # words of one load: 32 weights
+PLANES = 3  # digits of x: 3 keep 22 bits of a chunk's largest, 2 keep 14 and are a few percent faster
+SUBGROUP_MIN = 4  # invocations that share a chunk of x, and columns that share a shuffle
+
+# x as int8 by its row's scale and zero point, less that: whole numbers from -255 to 255, of two digits.
+WHOLE = {
+    "PLANES": 2,
+    "IS_WHOLE": True,
+    "prepare": "clamp(round(value / f32(x_scales[m])) + f32(x_zeros[m]), vec4(-128.0), vec4(127.0)) "
+    "- f32(x_zeros[m])",
+    "factor": "f32(x_scales[m])",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a workgroup shares the work."""
+
+    split: int  # subgroups that share the depth of a bundle of columns
+    bundles: int  # at a time
+    columns: int  # of a bundle
+    rounds: int  # of bundles, one after the other
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a product is computed with: declarations of the kernel, and the operands that these read."""
+
+    declarations: Mapping[str, Any] = field(default_factory=dict)
+    operands: Mapping[str, Any] = field(default_factory=dict)
+    eps: float = 0.0
+    is_gated: bool = False
+
+
+def suits(target: Target, rows: int, packed: Words) -> bool:
+    """Whether the kernel takes so many rows of x on such a device."""
+    is_even = packed.pitch % CHUNK == packed.group % CHUNK == 0 and packed.library == "words"
+    is_some = 0 < rows <= ROWS_MAX and packed.columns > 0 and packed.depth > 0
+    can_share = not target.is_cpu and target.subgroup_size >= SUBGROUP_MIN
+    return is_even and is_some and can_share and _bytes(target, 1, packed) <= target.workgroup_bytes_max
+
+
+def product(
+    x: Operand | Scratch,
+    packed: Words,
+    bias: Operand | None,
+    out: Operand,
+    target: Target,
+    x_scales: Operand | None = None,
+    x_zeros: Operand | None = None,
+) -> Dispatch:
+    """A plain product, of floats or of int8 by a scale and a zero point per row."""
+    declarations: dict[str, Any] = {} if bias is None else {"added": "f32(bias[row])"}
+    if x_scales is not None:
+        declarations |= WHOLE
+    operands = {"bias": bias, "x_scales": x_scales, "x_zeros": x_zeros}
+    return launch(x, packed, [out], target, Surroundings(declarations, operands))
+
+
+def launch(
+    x: Operand | Scratch,
+    packed: Words,
+    outputs: Sequence[Operand],
+    target: Target,
+    around: Surroundings,
+) -> Dispatch:
+    """What computes all outputs, whose columns lie side by side among those of the weights."""
+    across = packed.columns // 2 if around.is_gated else packed.columns
+    rows = sum(out.numel for out in outputs) // across
+    together = rows if _bytes(target, rows, packed) <= target.workgroup_bytes_max else 1
+    layout = layout_of(target, packed)
+    bundle = layout.columns // 2 if around.is_gated else layout.columns
+    count = -(-across // (bundle * layout.bundles * layout.rounds))
+    widths = [out.numel // rows for out in outputs]
+    declarations = {
+        "SUBGROUP": target.subgroup_size,
+        "SPLIT": layout.split,
+        "BUNDLES": layout.bundles,
+        "COLUMNS": layout.columns,
+        "ROUNDS": layout.rounds,
+        "ROWS": together,
+        "QUADS": packed.depth // 4,
+        "CHUNKS": chunks(packed),
+        "PITCH": packed.pitch // CHUNK,
+        "GROUP": packed.group // CHUNK,
+        "PLANES": PLANES,
+        "IS_GATED": around.is_gated,
+        "put": _PUT[len(outputs) - 1],
+    }
+    operands: dict[str, Any] = dict(zip(("out", "out_b", "out_c"), outputs, strict=False))
+    sizes: dict[str, Any] = dict(zip(("width", "width_b", "width_c"), (*widths, 0, 0), strict=False))
+    return Dispatch(
+        kernel("q4_digits", **{**declarations, **around.declarations}),
+        x=x,
+        weights=packed.weights,
+        scales=packed.scales,
+        **operands,
+        **around.operands,
+        **sizes,
+        rows=rows,
+        columns=packed.columns,
+        eps=around.eps,
+        groups=(*folded(target, count)[:2], rows // together),
+    )
+
+
+def layout_of(target: Target, packed: Words) -> Layout:
+    """The layout for a matrix of weights, by its depth and columns. Measured on an H200."""
+    width, subgroups = target.subgroup_size, max(1, target.invocations_max // target.subgroup_size)
+    split = 1
+    while split < subgroups and chunks(packed) > width * split * (2 if split == 1 else 1):
+        split *= 2
+    if split > 1:
+        return Layout(split, max(1, min(4, subgroups // split)), 4, 1)
+    if packed.columns >= 65_536:
+        return Layout(1, min(8, subgroups), 2, 16)
+    if packed.columns >= 8192:
+        return Layout(1, min(16, subgroups), 4, 2)
+    return Layout(1, min(8, subgroups), 2, 1)
+
+
+def chunks(packed: Words) -> int:
+    """Loads that cover a row of weights."""
+    return -(-packed.depth // (8 * CHUNK))
+
+
+def _bytes(target: Target, rows: int, packed: Words) -> int:
+    """Workgroup memory that so many rows of x take: planes, units, squares and shares."""
+    layout = layout_of(target, packed)
+    lanes = layout.split * target.subgroup_size
+    cells = -(-chunks(packed) // lanes) * lanes
+    return rows * (cells * (32 * PLANES + 8) + 4 * layout.split * layout.bundles * (1 + layout.columns))
+
+
+# Where a sum goes, by the number of outputs less one.
+_ONE = "out[m * params.width + n] = R(value);"
+_TWO = "out_b[m * params.width_b + n - params.width] = R(value);"
+_THREE = "out_c[m * params.width_c + n - params.width - params.width_b] = R(value);"
+_PUT = (
+    _ONE,
+    f"if (n < params.width) {{ {_ONE} }} else {{ {_TWO} }}",
+    f"if (n < params.width) {{ {_ONE} }} else if (n < params.width + params.width_b) {{ {_TWO} }} "
+    f"else {{ {_THREE} }}",
+)

@@ -12,16 +12,16 @@ from typing import Any
 
 from pteron.families.linear.product import ROWS_FEW
 from pteron.families.quantized.packing import packed_words, scales_by_row, words_per_group
+from pteron.families.quantized.tiles import FLOAT_TILES, choose
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
-from pteron.ops.rows import row_groups, shared_rows, split
+from pteron.ops.rows import folded, row_groups, shared_rows, split
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
 BLOCK_MAX = 16  # words that q4_thread adds up one after the other
 THREAD_WORDS_MAX = 2048  # of one part by q4_thread, eight weights each
-TILED_WORDS_MAX = 4096  # of one part by q4_tiled, where the adapter ends long loops
 
 # What a part of a deep product leaves: its sum alone.
 _PARTIAL = {"result": "sum", "added": "0.0"}
@@ -145,8 +145,9 @@ def _kernel(
     if rows <= ROWS_FEW:
         layout = shared_rows(target, 32, 1)
         return "q4_matvec", {"COLUMNS": matvec_columns(columns), **layout}, max(words, 1)
-    _, steps = split(-(-words // 4), TILED_WORDS_MAX // 4 if target.loop_max else max(words, 1))
-    return "q4_tiled", {"TALL": 8 if rows > 256 else 4}, 4 * steps
+    tile, parts = choose(FLOAT_TILES, target, rows, columns, 8 * words)
+    steps = -(-8 * words // tile.step)
+    return "q4_tiled", tile.declarations, -(-steps // parts) * tile.step // 8
 
 
 def _grid(
@@ -157,7 +158,9 @@ def _grid(
         return {"threads": parts * -(-rows // declarations["TILE"]) * columns}
     if name == "q4_matvec":
         return {"groups": row_groups(target, declarations, -(-columns // declarations["COLUMNS"]) * rows)}
-    return {"groups": (-(-columns // 64), -(-rows // (16 * declarations["TALL"])), parts)}
+    height = declarations["TALL"] * declarations["DOWN"]
+    width = declarations["WIDE"] * declarations["ACROSS"]
+    return {"groups": folded(target, parts * -(-rows // height) * -(-columns // width))}
 
 
 def matvec_columns(columns: int) -> int:

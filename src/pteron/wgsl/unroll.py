@@ -1,4 +1,4 @@
-"""Loops written out: behind a line `//! unroll`, a loop becomes its body, once for each value it goes through.
+"""Loops written out: behind a line `//! unroll`, a loop becomes its body, once for each of its values.
 
     //! unroll
     for (var t = 0u; t < TALL; t++) { sums[t] = 0.0; }

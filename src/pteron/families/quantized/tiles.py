@@ -18,7 +18,7 @@ class Tile:
     down: int
     across: int
     step: int = 16  # columns k that pass through workgroup memory at a time
-    step_bytes: int = 64  # of one row, in that memory
+    row_bytes: int = 0  # that every row has there besides
 
     @property
     def height(self) -> int:
@@ -30,8 +30,8 @@ class Tile:
 
     @property
     def workgroup_bytes(self) -> int:
-        """Workgroup memory that a kernel of this tile has: rows and columns, four of padding to each."""
-        return (self.height + 4 + self.width + 4) * self.step_bytes
+        """Workgroup memory that it takes: 64 bytes of each row and column, of four more for padding."""
+        return 64 * (self.height + 4 + self.width + 4) + self.row_bytes * self.height
 
     @property
     def declarations(self) -> dict[str, Any]:
@@ -62,6 +62,16 @@ FLOAT_TILES = (
     Tile(8, 8, 16, 16),
     Tile(8, 8, 16, 8),
     Tile(16, 8, 16, 16),
+)
+# Two buffers of int8, and a row's zero point.
+INT8_TILES = (
+    Tile(4, 4, 4, 32, 32, 4),
+    Tile(4, 4, 4, 16, 32, 4),
+    Tile(8, 4, 4, 32, 32, 4),
+    Tile(8, 4, 8, 32, 32, 4),
+    Tile(8, 4, 8, 16, 32, 4),
+    Tile(16, 4, 8, 32, 32, 4),
+    Tile(16, 4, 8, 16, 32, 4),
 )
 WORKGROUPS_WANTED = 256  # two for each multiprocessor of a large device
 PARTS_MAX = 8

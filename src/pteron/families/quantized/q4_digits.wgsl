@@ -98,8 +98,10 @@ struct Bundle {
 // What a lane needs of a bundle: its chunks of every column, and what is added to the column of its own.
 fn fetch(bundle: u32, m_first: u32, part: u32, lane: u32) -> Bundle {
   var found: Bundle;
+  //! unroll
   for (var step = 0u; step < STEPS; step++) {
     let chunk = min((step * SPLIT + part) * SUBGROUP + lane, CHUNKS - 1u);
+    //! unroll
     for (var column = 0u; column < COLUMNS; column++) {
       let row = row_of(bundle, column);
       found.words[step * COLUMNS + column] = weights[row * PITCH + chunk];
@@ -222,17 +224,22 @@ fn main(
     var next: Bundle;
     if (ROUNDS > 1u) { next = fetch(following, m_first, part, lane); }
     var sums = array<array<f32, COLUMNS>, ROWS>();
+    //! unroll
     for (var step = 0u; step < STEPS; step++) {
       let chunk = (step * SPLIT + part) * SUBGROUP + lane;
+      //! unroll
       for (var m = 0u; m < ROWS; m++) {
         let unit = units[m * CELLS + chunk];
         var halves = array<vec4<u32>, 2u * PLANES>();
+        //! unroll
         for (var i = 0u; i < 2u * PLANES; i++) { halves[i] = planes[(m * 2u * PLANES + i) * CELLS + chunk]; }
+        //! unroll
         for (var column = 0u; column < COLUMNS; column++) {
           let word = held.words[step * COLUMNS + column];
           let even = word & vec4(0x0f0f0f0fu);
           let odd = (word >> vec4(4u)) & vec4(0x0f0f0f0fu);
           var sum = plane_sum(i32(unit.x), even, odd, halves[0], halves[1]);
+          //! unroll
           for (var plane = 1u; plane < PLANES; plane++) {
             sum += plane_sum(0, even, odd, halves[2u * plane], halves[2u * plane + 1u]) << (8u * plane);
           }
@@ -241,6 +248,7 @@ fn main(
         }
       }
     }
+    //! unroll
     for (var m = 0u; m < ROWS; m++) {
       var sum = total(sums[m], lane);
       if (SPLIT > 1u) {

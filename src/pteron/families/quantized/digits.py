@@ -3,10 +3,9 @@ which layout, and what it computes before and after."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
+from pteron.families.quantized.ends import Ends
 from pteron.families.quantized.packing import Words
 from pteron.ops import Dispatch, Operand, Scratch, Target
 from pteron.ops.rows import folded
@@ -27,6 +26,11 @@ WHOLE = {
     "- f32(x_zeros[m])",
     "factor": "f32(x_scales[m])",
 }
+NORMED = {
+    "IS_NORMED": True,
+    "prepare": "value * vec4<f32>(gain[min(quad, QUADS - 1u)])",
+    "factor": "inverseSqrt(squares / f32(4u * QUADS) + EPS)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +41,6 @@ class Layout:
     bundles: int  # at a time
     columns: int  # of a bundle
     rounds: int  # of bundles, one after the other
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a product is computed with: declarations of the kernel, and the operands that these read."""
-
-    declarations: Mapping[str, Any] = field(default_factory=dict)
-    operands: Mapping[str, Any] = field(default_factory=dict)
-    eps: float = 0.0
-    is_gated: bool = False
 
 
 def suits(target: Target, rows: int, packed: Words) -> bool:
@@ -60,35 +54,22 @@ def suits(target: Target, rows: int, packed: Words) -> bool:
 def product(
     x: Operand | Scratch,
     packed: Words,
-    bias: Operand | None,
-    out: Operand,
+    ends: Ends,
     target: Target,
     x_scales: Operand | None = None,
     x_zeros: Operand | None = None,
+    gain: Operand | None = None,
+    eps: float = 0.0,
+    *,
+    is_gated: bool = False,
 ) -> Dispatch:
-    """A plain product, of floats or of int8 by a scale and a zero point per row."""
-    declarations: dict[str, Any] = {} if bias is None else {"added": "f32(bias[row])"}
-    if x_scales is not None:
-        declarations |= WHOLE
-    operands = {"bias": bias, "x_scales": x_scales, "x_zeros": x_zeros}
-    return launch(x, packed, [out], target, Surroundings(declarations, operands))
-
-
-def launch(
-    x: Operand | Scratch,
-    packed: Words,
-    outputs: Sequence[Operand],
-    target: Target,
-    around: Surroundings,
-) -> Dispatch:
-    """What computes all outputs, whose columns lie side by side among those of the weights."""
-    across = packed.columns // 2 if around.is_gated else packed.columns
-    rows = sum(out.numel for out in outputs) // across
+    """The launch that computes all outputs: of floats, of int8 by a scale and a zero point per row, or of
+    what an RMS norm makes of x. Where it is gated, the first half of the columns is the second's gate."""
+    rows = ends.count // (packed.columns // 2 if is_gated else packed.columns)
     together = rows if _bytes(target, rows, packed) <= target.workgroup_bytes_max else 1
     layout = layout_of(target, packed)
-    bundle = layout.columns // 2 if around.is_gated else layout.columns
-    count = -(-across // (bundle * layout.bundles * layout.rounds))
-    widths = [out.numel // rows for out in outputs]
+    per_group = layout.columns * layout.bundles * layout.rounds
+    before = WHOLE if x_scales else NORMED | {"EPS": eps} if gain else {}
     declarations = {
         "SUBGROUP": target.subgroup_size,
         "SPLIT": layout.split,
@@ -101,23 +82,23 @@ def launch(
         "PITCH": packed.pitch // CHUNK,
         "GROUP": packed.group // CHUNK,
         "PLANES": PLANES,
-        "IS_GATED": around.is_gated,
-        "put": _PUT[len(outputs) - 1],
+        "IS_GATED": is_gated,
+        **ends.declarations,
+        **({"OTHERS": packed.columns // 2} if is_gated else {}),
+        **before,
     }
-    operands: dict[str, Any] = dict(zip(("out", "out_b", "out_c"), outputs, strict=False))
-    sizes: dict[str, Any] = dict(zip(("width", "width_b", "width_c"), (*widths, 0, 0), strict=False))
     return Dispatch(
-        kernel("q4_digits", **{**declarations, **around.declarations}),
+        kernel("q4_digits", **declarations),
         x=x,
         weights=packed.weights,
         scales=packed.scales,
-        **operands,
-        **around.operands,
-        **sizes,
+        x_scales=x_scales,
+        x_zeros=x_zeros,
+        gain=gain,
+        **ends.operands,
         rows=rows,
         columns=packed.columns,
-        eps=around.eps,
-        groups=(*folded(target, count)[:2], rows // together),
+        groups=(*folded(target, -(-packed.columns // per_group))[:2], rows // together),
     )
 
 
@@ -147,15 +128,3 @@ def _bytes(target: Target, rows: int, packed: Words) -> int:
     lanes = layout.split * target.subgroup_size
     cells = -(-chunks(packed) // lanes) * lanes
     return rows * (cells * (32 * PLANES + 8) + 4 * layout.split * layout.bundles * (1 + layout.columns))
-
-
-# Where a sum goes, by the number of outputs less one.
-_ONE = "out[m * params.width + n] = R(value);"
-_TWO = "out_b[m * params.width_b + n - params.width] = R(value);"
-_THREE = "out_c[m * params.width_c + n - params.width - params.width_b] = R(value);"
-_PUT = (
-    _ONE,
-    f"if (n < params.width) {{ {_ONE} }} else {{ {_TWO} }}",
-    f"if (n < params.width) {{ {_ONE} }} else if (n < params.width + params.width_b) {{ {_TWO} }} "
-    f"else {{ {_THREE} }}",
-)

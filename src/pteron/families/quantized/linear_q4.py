@@ -12,6 +12,7 @@ from typing import Any
 from pteron.dtypes import DType, Storage
 from pteron.families.linear.product import ROWS_FEW
 from pteron.families.quantized import digits
+from pteron.families.quantized.ends import Ends
 from pteron.families.quantized.packing import Words, padded_words, scales_by_row, words_per_group
 from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, choose
 from pteron.graph import Shape
@@ -35,7 +36,7 @@ _QUANTIZED = {
 _SCALED = {"finish": "sum * f32(x_scales[m])"}
 
 
-def _linear_shape(x: Operand, weights: Operand) -> Shape:
+def linear_shape(x: Operand, weights: Operand) -> Shape:
     require(
         x.rank >= 1 and weights.rank == 2,
         "a 4-bit product takes x [..., k] and weights [n, k / 2]",
@@ -66,21 +67,25 @@ def _linear(
     weight_sums: Operand | None = None,
 ) -> Iterator[Dispatch]:
     """The product with 4-bit weights in groups."""
-    columns, depth = weights.shape[0], x.shape[-1]
-    words, group = -(-depth // 8), words_per_group(group_size)
+    packed = words_of(weights, scales, group_size, x.shape[-1])
+    require(bias is None or bias.numel >= packed.columns, "bias must have one value per column", bias, out)
+    yield from product(x, packed, Ends((out,), bias), target, x_scales, x_zeros, weight_sums)
+
+
+def words_of(weights: Operand, scales: Operand, group_size: AnyInt, depth: int) -> Words:
+    """4-bit weights in groups, for x of so many columns."""
+    columns, group = weights.shape[0], words_per_group(group_size)
     fits = scales.rank == 2 and scales.shape[0] * 8 * group >= depth and scales.shape[1] >= columns
     require(fits, f"scales must be [k / {8 * group}, n]", scales, weights)
-    by_row = scales_by_row(scales, columns, -(-words // group))
+    by_row = scales_by_row(scales, columns, -(-depth // (8 * group)))
     rows, pitch = padded_words(weights)
-    packed = Words(rows, by_row, columns, depth, pitch, group)
-    yield from product(x, packed, bias, out, target, x_scales, x_zeros, weight_sums)
+    return Words(rows, by_row, columns, depth, pitch, group)
 
 
 def product(
     x: Operand | Scratch,
     packed: Words,
-    bias: Operand | None,
-    out: Operand,
+    ends: Ends,
     target: Target,
     x_scales: Operand | None = None,
     x_zeros: Operand | None = None,
@@ -88,11 +93,10 @@ def product(
 ) -> Iterator[Dispatch]:
     """The product by the kernel that suits its shape and the device, in parts where it is deep."""
     columns, depth, group = packed.columns, packed.depth, packed.group
-    rows = out.numel // columns if columns else 0
+    rows = ends.count // columns if columns else 0
     words = -(-depth // 8)
-    require(bias is None or bias.numel >= columns, "bias must have one value per column", bias, out)
     if digits.suits(target, rows, packed):
-        yield digits.product(x, packed, bias, out, target, x_scales, x_zeros)
+        yield digits.product(x, packed, ends, target, x_scales, x_zeros)
         return
     is_int8 = not target.is_cpu and rows > ROWS_FEW and _has_int8_form(packed, weight_sums)
     name, declarations, part = _kernel(target, rows, columns, words, group, is_int8)
@@ -117,17 +121,17 @@ def product(
     else:
         declarations |= {"QUADS": depth // 4} | (_QUANTIZED if x_scales else {})
     sizes: dict[str, Any] = {"rows": rows, "columns": columns}
-    finish = (_SCALED if x_scales else {}) | ({} if bias else {"added": "0.0"})
-    ends: dict[str, Any] = {"x_scales": x_scales, "bias": bias, "out": out}
+    finish = (_SCALED if x_scales else {}) | ends.declarations
+    operands = ends.operands | {"x_scales": x_scales}
     arguments = factors | sizes | _grid(target, name, declarations, rows, columns)
     if parts == 1:
-        yield Dispatch(kernel(name, **declarations, **finish), **arguments, **ends)
+        yield Dispatch(kernel(name, **declarations, **finish), **arguments, **operands)
         return
-    sums = Scratch(parts * out.numel)
+    sums = Scratch(parts * ends.count)
     scales = None if is_int8 else x_scales
     yield Dispatch(kernel(name, **declarations, **_PARTIAL), **arguments, x_scales=scales, out=sums)
     merge = kernel("q4_merge", PARTS=parts, **finish)
-    yield Dispatch(merge, sums=sums, **ends, **sizes, threads=out.numel)
+    yield Dispatch(merge, sums=sums, **operands, **sizes, threads=ends.count)
 
 
 def _has_int8_form(packed: Words, weight_sums: Operand | None) -> bool:
@@ -177,7 +181,7 @@ def matvec_columns(columns: int) -> int:
 @op(
     "et_vk.linear_q4gsw.default",
     "self weights weight_scales group_size:int bias? -> out",
-    shape=lambda x, weights, *_: _linear_shape(x, weights),
+    shape=lambda x, weights, *_: linear_shape(x, weights),
 )
 def linear_q4gsw(
     x: Operand,
@@ -195,7 +199,7 @@ def linear_q4gsw(
 @op(
     "et_vk.linear_dq8ca_q4gsw.default",
     "input input_scales input_zp weights weight_sums weight_scales group_size:int bias? -> out",
-    shape=lambda x, input_scales, input_zp, weights, *_: _linear_shape(x, weights),
+    shape=lambda x, input_scales, input_zp, weights, *_: linear_shape(x, weights),
 )
 def linear_dq8ca_q4gsw(
     x: Operand,

@@ -1,19 +1,14 @@
 //! use digits
+//! use q4_result
 //! loops: FETCH * (1 + ROUNDS) + ROWS * (2 + PASSES * 4 + SUBGROUPS)
 //! loops: ROUNDS * (1 + STEPS * (1 + ROWS * (1 + COLUMNS * 4)) + ROWS * (7 + SPLIT))
 //! extent x: 4 * rows * QUADS
 //! extent gain: 4 * QUADS
 //! extent weights: 4 * columns * PITCH
 //! extent scales: columns * GROUPS
-//! extent bias: columns
-//! extent residual: rows * width
-//! extent x_scales: rows
 //! extent x_zeros: rows
-//! extent out: rows * width
-//! extent out_b: rows * width_b
-//! extent out_c: rows * width_c
-// A product with 4-bit weights for few rows m: out[m, n] = factor(m) · Σ x[m, k] · w[n, k] · scale[n, k / group]
-// + added(m, n), by whole numbers. Weights are read once, 32 to a load: a chunk.
+// A product with 4-bit weights for few rows m, by whole numbers: Σ x[m, k] · w[n, k] · scale[n, k / group], times a
+// factor of the row. Weights are read once, 32 to a load: a chunk. What becomes of sums: lib/q4_result.wgsl.
 //
 // A workgroup brings ROWS rows of x into workgroup memory as whole numbers (lib/digits.wgsl), a plane of int8
 // per digit, each chunk as two vec4s: a word has the digits of four even k, the next those of the odd ones
@@ -22,11 +17,8 @@
 //
 // SPLIT subgroups share a bundle of COLUMNS neighbouring n, STEPS chunks a lane; a workgroup takes BUNDLES
 // bundles at a time, ROUNDS times, and asks for the next weights before it computes with these.
-alias X = f32;
 alias G = f32;
-alias D = f32;
 alias Z = i32;
-alias R = f32;
 const SUBGROUP = 32u;
 const SPLIT = 1u;
 const BUNDLES = 8u;
@@ -39,7 +31,8 @@ const PITCH = 2u; // from one to the next,
 const GROUP = 2u; // that share a scale
 const IS_NORMED = false; // whether `factor` needs the squares of a row
 const IS_WHOLE = false; // whether x are whole numbers after `prepare`
-const IS_GATED = false; // whether the second half of the columns is what the first is a gate for
+const IS_GATED = false; // whether the first half of the columns is a gate for the second: OTHERS
+const EPS = 1e-5; // of a norm
 const GROUPS = (CHUNKS + GROUP - 1u) / GROUP;
 const SUBGROUPS = SPLIT * BUNDLES;
 const WORKGROUP = SUBGROUP * SUBGROUPS;
@@ -49,44 +42,26 @@ const PASSES = (4u * CELLS + WORKGROUP - 1u) / WORKGROUP;
 const FETCH = STEPS * (1 + COLUMNS) + ROWS;
 const HALF = (COLUMNS + 1u) / 2u;
 
-struct Params {
-  rows: u32,
-  columns: u32, // rows of weights
-  width: u32, // columns of `out`,
-  width_b: u32, // and of what follows it
-  width_c: u32,
-  eps: f32,
-}
-
 @group(0) @binding(0) var<storage, read> x: array<vec4<X>>;
-@group(0) @binding(1) var<storage, read> gain: array<vec4<G>>;
-@group(0) @binding(2) var<storage, read> weights: array<vec4<u32>>;
-@group(0) @binding(3) var<storage, read> scales: array<f32>;
-@group(0) @binding(4) var<storage, read> bias: array<D>;
-@group(0) @binding(5) var<storage, read> residual: array<R>;
-@group(0) @binding(6) var<storage, read> x_scales: array<X>;
-@group(0) @binding(7) var<storage, read> x_zeros: array<Z>;
-@group(0) @binding(8) var<storage, read_write> out: array<R>;
-@group(0) @binding(9) var<storage, read_write> out_b: array<R>;
-@group(0) @binding(10) var<storage, read_write> out_c: array<R>;
-@group(0) @binding(11) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> scales: array<f32>;
+@group(0) @binding(5) var<storage, read> x_zeros: array<Z>;
+@group(0) @binding(8) var<storage, read> gain: array<vec4<G>>;
 
 var<workgroup> planes: array<vec4<u32>, ROWS * 2u * PLANES * CELLS>;
 var<workgroup> units: array<vec2<u32>, ROWS * CELLS>; // (where a chunk's sum starts, bits of its unit)
 var<workgroup> squares: array<f32, ROWS * SUBGROUPS>;
 var<workgroup> shares: array<f32, ROWS * SUBGROUPS * COLUMNS>; // of the subgroups that share a bundle
 
-// What x is multiplied by, element by element, before the product, and a row's sums after it.
+// What becomes of x before the product, and what a row's sums are multiplied by.
 fn prepare(m: u32, quad: u32, value: vec4<f32>) -> vec4<f32> { return value; }
 fn factor(m: u32, squares: f32) -> f32 { return 1.0; }
-// What is added to a sum: by column of the weights, by element of the output.
-fn added(m: u32, row: u32, n: u32) -> f32 { return 0.0; }
-fn put(m: u32, n: u32, value: f32) { out[m * params.width + n] = R(value); }
 
-// The row of weights of a bundle's column, and that of the output which it belongs to.
+// The row of weights of a bundle's column.
 fn row_of(bundle: u32, column: u32) -> u32 {
   if (!IS_GATED) { return min(bundle * COLUMNS + column, params.columns - 1u); }
-  return min(bundle * HALF + column % HALF, params.width - 1u) + column / HALF * params.width;
+  let width = params.columns - OTHERS;
+  return min(bundle * HALF + column % HALF, width - 1u) + column / HALF * width;
 }
 
 struct Bundle {
@@ -109,7 +84,7 @@ fn fetch(bundle: u32, m_first: u32, part: u32, lane: u32) -> Bundle {
     }
   }
   let row = row_of(bundle, column_of(lane));
-  for (var m = 0u; m < ROWS; m++) { found.added[m] = added(m_first + m, row, row % params.width); }
+  for (var m = 0u; m < ROWS; m++) { found.added[m] = added(m_first + m, row); }
   return found;
 }
 
@@ -259,15 +234,16 @@ fn main(
         for (var i = 0u; i < SPLIT; i++) { sum += shares[bundle_shares + i]; }
         if (ROUNDS > 1u) { workgroupBarrier(); }
       }
-      var value = sum * factors[m] + held.added[m];
-      var n = bundle * COLUMNS + column_of(lane);
+      let column = column_of(lane);
+      var n = bundle * COLUMNS + column;
       var is_own = lane < COLUMNS && part == 0u && n < params.columns;
-      if (IS_GATED) {
+      var value = finish(m_first + m, n, sum * factors[m]) + held.added[m];
+      if (IS_GATED) { // the lane beside has what the gate is for
         value = value / (1.0 + exp(-value)) * subgroupShuffleXor(value, 1u);
-        n = bundle * HALF + column_of(lane);
-        is_own = lane < COLUMNS && part == 0u && lane % 2u == 0u && n < params.width;
+        n = bundle * HALF + column;
+        is_own = lane < COLUMNS && part == 0u && column < HALF && n < params.columns - OTHERS;
       }
-      if (is_own) { put(m_first + m, n, value); }
+      if (is_own) { put(0u, m_first + m, n, value); }
     }
     bundle = following;
     held = next;

@@ -25,7 +25,8 @@ def linear_several(flow: Flow) -> Iterator[Replacement]:
     for first in flow.of(_PLAIN):
         x = first.inputs[0]
         assert isinstance(x, Tensor)
-        products = [call for call in flow.readers[x.id] if call.operator.name == _PLAIN]
+        readers = (call for call in flow.readers[x.id] if call.operator.name == _PLAIN)
+        products = [call for call in readers if call.inputs[0] is x]
         if products[0] is first and 1 < len(products) <= _MANY and _are_alike(products):
             outputs = tuple(product.outputs[0] for product in products)
             yield Replacement(
@@ -44,7 +45,7 @@ def gated_linear(flow: Flow) -> Iterator[Replacement]:
         if len(products.outputs) == 2 and _shape(gate) == _shape(up) == _shape(call.outputs[0]):
             x, gain, eps, *factors, group = products.inputs[:-2]
             if gate is products.outputs[1]:
-                factors = [ValueList(each.id, each.items[::-1]) for each in map(_list, factors)]
+                factors = [_reversed(each) for each in factors]
             new = Call(
                 call.node, OPERATORS[_FUSED], (x, gain, eps, *factors, group, None, True), call.outputs
             )
@@ -91,7 +92,7 @@ def _inputs(products: Sequence[Call]) -> tuple[Value, ...]:
     x, group = products[0].inputs[0], products[0].inputs[3]
     lists = [[product.inputs[position] for product in products] for position in (1, 2, 4)]
     tensors = ([value for value in values if isinstance(value, Tensor)] for values in lists)
-    weights, scales, biases = (ValueList(-1, tuple(values)) for values in tensors)
+    weights, scales, biases = (ValueList(-1, tuple(values)) if values else None for values in tensors)
     return (x, *_NO_NORM, weights, scales, biases, group, *_NO_END)
 
 
@@ -134,6 +135,5 @@ def _dtype(value: object) -> object:
     return value.dtype if isinstance(value, Tensor) else None
 
 
-def _list(value: Value) -> ValueList:
-    assert isinstance(value, ValueList)
-    return value
+def _reversed(value: Value) -> Value:
+    return ValueList(value.id, value.items[::-1]) if isinstance(value, ValueList) else value

@@ -23,7 +23,7 @@ def _shapes(
     eps: float,
     weights: Sequence[Operand],
     scales: Sequence[Operand],
-    biases: Sequence[Operand],
+    biases: Sequence[Operand] | None,
     group_size: AnyInt,
     residual: Operand | None,
     gated: bool,
@@ -39,7 +39,7 @@ def _shapes(
 
 @op(
     "pteron.linear_q4",
-    "x gain? eps:float weights:tensors scales:tensors biases:tensors group_size:int residual? gated:bool "
+    "x gain? eps:float weights:tensors scales:tensors biases:tensors? group_size:int residual? gated:bool "
     "-> out:tensors",
     shape=_shapes,
 )
@@ -49,7 +49,7 @@ def linear_q4(
     eps: float,
     weights: Sequence[Operand],
     scales: Sequence[Operand],
-    biases: Sequence[Operand],
+    biases: Sequence[Operand] | None,
     group_size: AnyInt,
     residual: Operand | None,
     gated: bool,
@@ -87,10 +87,14 @@ def _joined(matrices: Sequence[Words]) -> Words:
     return replace(matrices[0], weights=joined(weights), scales=joined(scales), columns=columns)
 
 
-def _joined_biases(weights: Sequence[Operand], biases: Sequence[Operand]) -> Operand | Weight | None:
-    if len(biases) < 2:
-        return biases[0] if biases else None
-    pairs = zip(biases, weights, strict=True)
+def _joined_biases(weights: Sequence[Operand], biases: Sequence[Operand] | None) -> Operand | Weight | None:
+    if biases is None:
+        return None
+    pairs = list(zip(biases, weights, strict=True))
+    for bias, matrix in pairs:
+        require(bias.numel >= matrix.shape[0], "bias must have one value per column", bias, matrix)
+    if len(pairs) == 1:
+        return biases[0]
     return joined([bias.part(0, 0, matrix.shape[0]) for bias, matrix in pairs])
 
 

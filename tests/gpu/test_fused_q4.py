@@ -1,4 +1,4 @@
-"""Products with 4-bit weights and what surrounds them: against float64, by one launch and by the parts' own."""
+"""Products with 4-bit weights and what surrounds them against float64, by one launch or by the parts' own."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import torch
 from arguments import Argument, tensor, weight
 from check import check_op, floats
 from test_quantized import matrix, packed
-from test_quantized_digits import few  # noqa: F401  # a fixture
 from test_rewrites import run
-from test_subgroup_kernels import subgroups, width  # noqa: F401  # fixtures
 
 from pteron import Device
 from pteron.ops import Target
@@ -48,7 +46,7 @@ def factors(depth: int, *columns: int, group: int = 32) -> tuple[list[Argument],
     """Weights and scales such that sums are of the order of 1."""
     size = 0.1 / np.sqrt(depth)
     weights = [weight(values=packed(count, depth), dtype="u8") for count in columns]
-    scales = [weight(depth // group, -(-count // 4) * 4, low=size / 2, high=size) for count in columns]
+    scales = [weight(-(-depth // group), -(-count // 4) * 4, low=size / 2, high=size) for count in columns]
     return weights, scales
 
 
@@ -79,18 +77,18 @@ def test_fused(sizes: tuple[int, ...], options: dict[str, Any], target: Target) 
 
 
 @cases
-def test_fused_by_subgroups(sizes: tuple[int, ...], options: dict[str, Any], few: Target) -> None:  # noqa: F811
+def test_fused_by_subgroups(sizes: tuple[int, ...], options: dict[str, Any], few: Target) -> None:
     check(few, *sizes, **options)
 
 
 @floats
-def test_float_types(dtype: str, few: Target) -> None:  # noqa: F811
+def test_float_types(dtype: str, few: Target) -> None:
     tolerance = 5e-6 if dtype == "f32" else 5e-3
     check(few, 64, 13, 13, norm=True, gated=True, dtype=dtype, tolerance=tolerance)
 
 
 @pytest.mark.parametrize("name", ["tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_q4_full"])
-def test_a_model_by_subgroups(name: str, models: Path, device: Device, few: Target) -> None:  # noqa: F811
+def test_a_model_by_subgroups(name: str, models: Path, device: Device, few: Target) -> None:
     """With all rewrites, and without ours: the same logits, in fewer launches."""
     path = models / f"{name}.pte"
     with_them, fewer = run(list(REWRITES), path, device, few)
@@ -101,7 +99,7 @@ def test_a_model_by_subgroups(name: str, models: Path, device: Device, few: Targ
 
 
 @pytest.mark.parametrize("off", sorted(OURS))
-def test_without_one_of_them(off: str, models: Path, device: Device, few: Target) -> None:  # noqa: F811
+def test_without_one_of_them(off: str, models: Path, device: Device, few: Target) -> None:
     path = models / "tiny_llama_q4.pte"
     with_it, fewer = run(list(REWRITES), path, device, few)
     without, more = run([other for other in REWRITES if other != off], path, device, few)

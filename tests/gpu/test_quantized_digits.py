@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,33 +12,14 @@ from arguments import Array, tensor, weight
 from check import check_op, draw_runs
 from one_operator import OneOperator
 from test_quantized import DYNAMIC, LINEAR, dynamic, linear, packed, scales
-from test_subgroup_kernels import subgroups, width  # noqa: F401  # fixtures
 
-from pteron import Device
 from pteron.dtypes import DType
 from pteron.families.quantized import digits
 from pteron.families.quantized.packing import Words
 from pteron.ops import Target
-from pteron.plan import collect
-from pteron.wgsl import Kernel, Module, compose
 
 FEW = {"M": (4, 1, 2, 3)}
 EXACT = 2e-6  # of a row's largest output
-
-
-@pytest.fixture
-def few(subgroups: Device, width: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:  # noqa: F811
-    """A target with the subgroups that the device has, on which the kernel must be launched."""
-    launched = set()
-
-    def composed(kernel: Kernel) -> Module:
-        launched.add(kernel.name)
-        return compose(kernel)
-
-    monkeypatch.setattr(collect, "compose", composed)
-    monkeypatch.setattr(Target, "check_runs_on", lambda *_: None)
-    yield replace(subgroups.target, is_cpu=False, subgroup_size=width)
-    assert "q4_digits" in launched
 
 
 def check(x: Any, columns: int, depth: int, group: int, target: Target, **options: Any) -> None:

@@ -127,6 +127,7 @@ def test_dynamic_activations(bias: bool, few: Target) -> None:
     [
         {"subgroup_size": 0},
         {"is_cpu": True},
+        {"packed_dots": False},
         {"workgroup_bytes_max": 4096},
     ],
     ids=str,

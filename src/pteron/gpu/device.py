@@ -50,6 +50,7 @@ class Device:
         self.target = Target(
             shader_f16="shader-f16" in features,
             subgroup_size=adapter.subgroup_size if "subgroup" in features else 0,
+            packed_dots=adapter.packed_dots,
             is_cpu=adapter.is_cpu,
             workgroups_max=adapter.limits["max-compute-workgroups-per-dimension"],
             invocations_max=adapter.limits["max-compute-invocations-per-workgroup"],

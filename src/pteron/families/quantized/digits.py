@@ -47,7 +47,7 @@ def suits(target: Target, rows: int, packed: Words) -> bool:
     """Whether the kernel takes so many rows of x on such a device."""
     is_even = packed.pitch % CHUNK == packed.group % CHUNK == 0 and packed.library == "words"
     is_some = 0 < rows <= ROWS_MAX and packed.columns > 0 and packed.depth > 0
-    can_share = not target.is_cpu and target.subgroup_size >= SUBGROUP_MIN
+    can_share = not target.is_cpu and target.packed_dots and target.subgroup_size >= SUBGROUP_MIN
     return is_even and is_some and can_share and _bytes(target, 1, packed) <= target.workgroup_bytes_max
 
 
@@ -66,7 +66,8 @@ def product(
     """The launch that computes all outputs: of floats, of int8 by a scale and a zero point per row, or of
     what an RMS norm makes of x. Where it is gated, the first half of the columns is the second's gate."""
     rows = ends.count // (packed.columns // 2 if is_gated else packed.columns)
-    together = rows if _bytes(target, rows, packed) <= target.workgroup_bytes_max else 1
+    fitting = target.workgroup_bytes_max // _bytes(target, 1, packed)
+    together = max(count for count in range(1, fitting + 1) if rows % count == 0)
     layout = layout_of(target, packed)
     per_group = layout.columns * layout.bundles * layout.rounds
     before = WHOLE if x_scales else NORMED | {"EPS": eps} if gain else {}
@@ -105,15 +106,13 @@ def product(
 def layout_of(target: Target, packed: Words) -> Layout:
     """The layout for a matrix of weights, by its depth and columns. Measured on an H200."""
     width, subgroups = target.subgroup_size, max(1, target.invocations_max // target.subgroup_size)
-    split = 1
-    while split < subgroups and chunks(packed) > width * split * (2 if split == 1 else 1):
-        split *= 2
-    if split > 1:
+    if chunks(packed) > 2 * width:  # deep: few chunks a lane keep many subgroups busy with few columns
+        split = min(-(-chunks(packed) // width), subgroups)
         return Layout(split, max(1, min(4, subgroups // split)), 4, 1)
     if packed.columns >= 65_536:
-        return Layout(1, min(8, subgroups), 2, 16)
+        return Layout(1, min(16, subgroups), 2, 16)
     if packed.columns >= 8192:
-        return Layout(1, min(16, subgroups), 4, 2)
+        return Layout(1, min(8, subgroups), 4, 1)
     return Layout(1, min(8, subgroups), 2, 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from sketch import Sketch, plan_at
 import pteron
 from pteron.dtypes import DType
 from pteron.graph import Tensor
-from pteron.ops import Target
+from pteron.ops import RequirementError, Target, Weight
+from pteron.ops.operand import joined
 from pteron.passes import prepare
 from pteron.plan import Compiled
 
@@ -192,3 +194,19 @@ def test_a_decode_step_of_a_model(models: Path) -> None:
     many = [launch.module.kernel.name for launch in compiled.plan(((1, 31), (1,)), symbols).launches]
     assert many.count("q4_tiled") == 2 * 4
     assert many.count("rms_norm") == 2 * 2
+
+
+def test_matrices_lie_one_below_the_other() -> None:
+    layer = Layer()
+    outs = [layer.product(layer.x, count) for count in (5, 2)]
+    compiled = layer.prepare([layer.x], outs, GPU)
+    (launch,) = plan_at(compiled).launches
+    weights = {buffer.layout: buffer for buffer in launch.buffers if isinstance(buffer, Weight)}
+    words, scales = weights["words"], weights["scales by row"]
+    assert (words.bytes, scales.bytes) == (7 * 32, 7 * 2 * 4)
+    parts: list[Any] = [node.args[1] for node in layer.nodes]
+    assert words.pack().tobytes() == b"".join(bytes(part.constant.data) for part in parts)
+    with pytest.raises(ValueError, match="packs"):
+        replace(words, count=words.count + 1).pack()
+    with pytest.raises(RequirementError, match="one element type"):
+        joined([words, scales])

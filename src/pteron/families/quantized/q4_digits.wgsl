@@ -7,13 +7,14 @@
 //! extent weights: 4 * columns * PITCH
 //! extent scales: columns * GROUPS
 //! extent x_zeros: rows
-// A product with 4-bit weights for few rows m, by whole numbers: Σ x[m, k] · w[n, k] · scale[n, k / group], times a
-// factor of the row. Weights are read once, 32 to a load: a chunk. What becomes of sums: lib/q4_result.wgsl.
+// A product with 4-bit weights for few rows m, by whole numbers: Σ x[m, k] · w[n, k] · scale[n, k / group],
+// times a factor of the row. Weights are read once, 32 to a load: a chunk. What becomes of sums is
+// lib/q4_result.wgsl's.
 //
-// A workgroup brings ROWS rows of x into workgroup memory as whole numbers (lib/digits.wgsl), a plane of int8
-// per digit, each chunk as two vec4s: a word has the digits of four even k, the next those of the odd ones
-// between them, as two masks find them in a word of weights. Weights are stored as their value plus 8, so that
-// the sum of a chunk starts at -8 · Σ x. Sums of a chunk are exact.
+// A workgroup brings ROWS rows of x into workgroup memory as whole numbers (lib/digits.wgsl): a plane of int8 per
+// digit, each chunk as two vec4s. A word has the digits of four even k, the next those of the odd ones between
+// them, as two masks find them in a word of weights. Weights are stored as their value plus 8, so that the sum
+// of a chunk starts at -8 · Σ x. It is exact.
 //
 // SPLIT subgroups share a bundle of COLUMNS neighbouring n, STEPS chunks a lane; a workgroup takes BUNDLES
 // bundles at a time, ROUNDS times, and asks for the next weights before it computes with these.

@@ -4,9 +4,9 @@
 //! extent out: PARTS * rows * (columns - OTHERS)
 //! extent out_b: rows * WIDTH_B
 //! extent out_c: rows * (OTHERS - WIDTH_B)
-// What becomes of sums over k: out[m, n] = finish(m, n, sum) + added(m, n). A deep product is cut into PARTS: then
-// `result` leaves their sums as they are, [part][m][n], and q4_merge.wgsl finishes. The last OTHERS columns may lie
-// in outputs of their own: `store_other` puts them there.
+// What becomes of sums over k: out[m, n] = finish(m, n, sum) + added(m, n). A deep product is cut into PARTS:
+// then `result` leaves their sums as they are, [part][m][n], and q4_merge.wgsl finishes. The last OTHERS columns
+// may lie in outputs of their own: `store_other` puts them there.
 alias X = f32;
 alias D = f32;
 alias R = f32;

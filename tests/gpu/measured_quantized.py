@@ -5,7 +5,7 @@ from __future__ import annotations
 from arguments import tensor, weight
 from int8 import FULL, bias_of
 from measured_case import Case, case
-from test_quantized import EMBEDDING_4BIT, embedding_4bit, packed, scales
+from test_quantized import DYNAMIC, EMBEDDING_4BIT, dynamic, embedding_4bit, packed, scales, sums
 from test_quantized import LINEAR as LINEAR_Q4
 from test_quantized import linear as linear_q4
 from test_quantized_affine import DECOMPOSED, eager
@@ -27,6 +27,14 @@ def product_q4(rows: tuple[int, ...], kernels: str, on: str, depth: int = 100, c
     return case(
         LINEAR_Q4, x, *weights, 32, bias, kernels=kernels, on=(on,), oracle=linear_q4, live={"M": rows}
     )
+
+
+def product_int8(rows: tuple[int, ...], kernels: str, depth: int) -> Case:
+    x = tensor("M", depth, low=-1, high=1), tensor("M", low=2.0**-7, high=2.0**-7)
+    zeros = tensor("M", dtype="i8", low=-20, high=20)
+    weights = weight(values=packed(67, depth), dtype="u8"), sums(67, depth, 32), scales(depth, 32, 67)
+    arguments = (*x, zeros, *weights, 32, weight(68))
+    return case(DYNAMIC, *arguments, kernels=kernels, on=("hardware",), oracle=dynamic, live={"M": rows})
 
 
 QUANTIZED_CASES = [
@@ -74,4 +82,7 @@ QUANTIZED_CASES = [
     product_q4((3, 1, 2), "q4_matvec", "hardware", 324),
     product_q4((67, 33), "q4_tiled", "hardware"),
     product_q4((3, 1), "q4_thread q4_merge", "software", 80_000, 5),
+    product_q4((20, 9), "q4_tiled q4_merge", "hardware", 1028),
+    product_int8((67, 33), "q4_quantize q4_int8", 96),
+    product_int8((20, 9), "q4_quantize q4_int8 q4_merge", 1024),
 ]

@@ -7,7 +7,7 @@ from int8 import FULL, bias_of
 from measured_case import Case, case
 from test_fused_q4 import FUSED, fused
 from test_fused_q4 import factors as factors_q4
-from test_quantized import EMBEDDING_4BIT, embedding_4bit, packed, scales
+from test_quantized import DYNAMIC, EMBEDDING_4BIT, dynamic, embedding_4bit, packed, scales, sums
 from test_quantized import LINEAR as LINEAR_Q4
 from test_quantized import linear as linear_q4
 from test_quantized_affine import DECOMPOSED, eager
@@ -38,6 +38,14 @@ def fused_case(depth: int, *columns: int, biases: bool, gated: bool) -> Case:
     live = {"M": (3, 1, 4)}
     x = tensor(1, "M", depth)
     return case(FUSED, x, *arguments, kernels="q4_digits", on=("subgroups",), oracle=fused, live=live)
+
+
+def product_int8(rows: tuple[int, ...], kernels: str, depth: int) -> Case:
+    x = tensor("M", depth, low=-1, high=1), tensor("M", low=2.0**-7, high=2.0**-7)
+    zeros = tensor("M", dtype="i8", low=-20, high=20)
+    weights = weight(values=packed(67, depth), dtype="u8"), sums(67, depth, 32), scales(depth, 32, 67)
+    arguments = (*x, zeros, *weights, 32, weight(68))
+    return case(DYNAMIC, *arguments, kernels=kernels, on=("hardware",), oracle=dynamic, live={"M": rows})
 
 
 QUANTIZED_CASES = [
@@ -89,4 +97,7 @@ QUANTIZED_CASES = [
     fused_case(72, 33, 33, biases=True, gated=True),
     fused_case(1024, 5, 66, 1, biases=False, gated=False),
     product_q4((3, 1), "q4_thread q4_merge", "software", 80_000, 5),
+    product_q4((20, 9), "q4_tiled q4_merge", "hardware", 1028),
+    product_int8((67, 33), "q4_quantize q4_int8", 96),
+    product_int8((20, 9), "q4_quantize q4_int8 q4_merge", 1024),
 ]

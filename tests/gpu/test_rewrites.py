@@ -27,6 +27,7 @@ PROGRAMS = {
     "gated_linear": "models/tiny_llama_q4",
     "norm_linear": "models/tiny_llama_q4",
     "linear_add": "models/tiny_llama_q4",
+    "shared_qparams": "models/tiny_llama_8da4w",
     "convolution_add": "programs/vision",
     "convolution_bounds": "programs/vision",
     "convolution_hardswish": "programs/vision",

@@ -101,13 +101,13 @@ def compose(kernel: Kernel) -> Module:
         if access != "uniform"
     )
     constants = _constants(text)
-    statements, text = read_statements(unroll(text, constants), [each.name for each in bindings], constants)
+    statements, text = read_statements(text, [binding.name for binding in bindings], constants)
     if re.search(r"^alias \w+ = f16;", text, re.MULTILINE):
         text = "enable f16;\n" + text
     fields, params_size = _layout(text)
     return Module(
         kernel=kernel,
-        source=text,
+        source=unroll(text, constants),
         bindings=bindings,
         params_index=next((index for index, access, _, _ in found if access == "uniform"), None),
         fields=fields,

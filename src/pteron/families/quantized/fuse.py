@@ -13,6 +13,7 @@ from pteron.ops import OPERATORS, Call
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 
 _PLAIN, _FUSED = "et_vk.linear_q4gsw.default", "pteron.linear_q4"
+_DYNAMIC, _QPARAMS = "et_vk.linear_dq8ca_q4gsw.default", "torchao.choose_qparams_affine.default"
 _VIEWS = ("aten.view_copy.default", "aten.clone.default")
 _MANY = 3  # products that one launch computes
 _NO_NORM = (None, 0.0)  # gain, eps
@@ -77,6 +78,23 @@ def linear_add(flow: Flow) -> Iterator[Replacement]:
                 yield Replacement(
                     (call, *views, total), Call(total.node, OPERATORS[_FUSED], inputs, total.outputs)
                 )
+
+
+@rewrite("shared_qparams")
+def shared_qparams(flow: Flow) -> Iterator[Replacement]:
+    """Products of one x as int8: its scales and zero points are found once for all of them."""
+    products = {product.inputs[:3]: product for product in flow.of(_DYNAMIC)}
+    for first in flow.of(_QPARAMS):
+        x = first.inputs[0]
+        assert isinstance(x, Tensor)
+        same = [call for call in flow.readers[x.id] if call.operator is first.operator]
+        same = [call for call in same if call.inputs == first.inputs]
+        is_made = all(flow.position[maker] < flow.position[first] for maker in flow.makers.get(x.id, ()))
+        for call in same[1:] if same[0] is first and is_made else ():
+            if product := products.get((x, *call.outputs)):
+                inputs = x, *first.outputs, *product.inputs[3:]
+                new = Call(product.node, product.operator, inputs, product.outputs)
+                yield Replacement((call, product), new)
 
 
 def _fused(flow: Flow) -> Iterator[tuple[Call, tuple[Value, ...]]]:

@@ -1,7 +1,7 @@
 //! use q4_result
 //! use words
 //! use tile
-//! loops: ceil(PART, STEP) + 1
+//! loops: ceil(PART, STEP) + 1 + ceil(HEIGHT, WORKGROUP)
 //! extent x: 2 * rows * WORDS
 //! extent scales: columns * GROUPS
 //! extent x_zeros: rows

@@ -5,7 +5,9 @@ from __future__ import annotations
 from arguments import tensor, weight
 from int8 import FULL, bias_of
 from measured_case import Case, case
-from test_quantized import EMBEDDING_4BIT, embedding_4bit, packed, scales
+from test_fused_q4 import FUSED, fused
+from test_fused_q4 import factors as factors_q4
+from test_quantized import DYNAMIC, EMBEDDING_4BIT, dynamic, embedding_4bit, packed, scales, sums
 from test_quantized import LINEAR as LINEAR_Q4
 from test_quantized import linear as linear_q4
 from test_quantized_affine import DECOMPOSED, eager
@@ -27,6 +29,23 @@ def product_q4(rows: tuple[int, ...], kernels: str, on: str, depth: int = 100, c
     return case(
         LINEAR_Q4, x, *weights, 32, bias, kernels=kernels, on=(on,), oracle=linear_q4, live={"M": rows}
     )
+
+
+def fused_case(depth: int, *columns: int, biases: bool, gated: bool) -> Case:
+    """A norm before products, their gate or three outputs after them."""
+    given = [weight(count) for count in columns] if biases else None
+    arguments = weight(depth), 1e-5, *factors_q4(depth, *columns), given, 32, None, gated
+    live = {"M": (3, 1, 4)}
+    x = tensor(1, "M", depth)
+    return case(FUSED, x, *arguments, kernels="q4_digits", on=("subgroups",), oracle=fused, live=live)
+
+
+def product_int8(rows: tuple[int, ...], kernels: str, depth: int) -> Case:
+    x = tensor("M", depth, low=-1, high=1), tensor("M", low=2.0**-7, high=2.0**-7)
+    zeros = tensor("M", dtype="i8", low=-20, high=20)
+    weights = weight(values=packed(67, depth), dtype="u8"), sums(67, depth, 32), scales(depth, 32, 67)
+    arguments = (*x, zeros, *weights, 32, weight(68))
+    return case(DYNAMIC, *arguments, kernels=kernels, on=("hardware",), oracle=dynamic, live={"M": rows})
 
 
 QUANTIZED_CASES = [
@@ -73,5 +92,12 @@ QUANTIZED_CASES = [
     product_q4((67, 1, 33), "q4_thread", "software"),
     product_q4((3, 1, 2), "q4_matvec", "hardware", 324),
     product_q4((67, 33), "q4_tiled", "hardware"),
+    product_q4((4, 1, 3, 2), "q4_digits", "subgroups"),
+    product_q4((2, 1), "q4_digits", "subgroups", 1000, 8193),
+    fused_case(72, 33, 33, biases=True, gated=True),
+    fused_case(1024, 5, 66, 1, biases=False, gated=False),
     product_q4((3, 1), "q4_thread q4_merge", "software", 80_000, 5),
+    product_q4((20, 9), "q4_tiled q4_merge", "hardware", 1028),
+    product_int8((67, 33), "q4_quantize q4_int8", 96),
+    product_int8((20, 9), "q4_quantize q4_int8 q4_merge", 1024),
 ]

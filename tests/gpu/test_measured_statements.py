@@ -43,8 +43,11 @@ def as_kind(device: Device, kind: str) -> Target:
 
 
 @pytest.mark.parametrize(("case", "kind"), ON_BOTH)
-def test_an_operator(case: Case, kind: str, device: Device, measuring: Measuring) -> None:
-    case.check(as_kind(device, kind))
+def test_an_operator(
+    case: Case, kind: str, device: Device, measuring: Measuring, request: pytest.FixtureRequest
+) -> None:
+    by_subgroups = kind == "subgroups"
+    case.check(request.getfixturevalue("own_subgroups") if by_subgroups else as_kind(device, kind))
     assert measuring.kernels >= set(case.kernels.split())
 
 

@@ -114,6 +114,14 @@ def dynamic(x: Any, x_scales: Any, zeros: Any, weights: Any, sums: Any, s: Any, 
     return product if bias is None else product + bias[: product.shape[-1]]
 
 
+def sums(columns: int, depth: int, group: int) -> Any:
+    """Σ w of each group of the packed rows, [group, n padded]."""
+    rows = unpacked(torch.from_numpy(packed(columns, depth)).to(torch.int64)).numpy()[:, :depth]
+    starts = np.arange(0, depth, group)
+    by_group = np.add.reduceat(rows, starts, axis=1).T
+    return weight(values=np.pad(by_group, ((0, 0), (0, -columns % 8))), dtype="i32")
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_dynamic_activations(bias: bool, target: Target) -> None:
     arguments = (
@@ -121,7 +129,7 @@ def test_dynamic_activations(bias: bool, target: Target) -> None:
         tensor("M", low=0.007, high=0.009),
         tensor("M", dtype="i8", low=-20, high=20),
         weight(values=packed(13, 64), dtype="u8"),
-        weight(2, 16, dtype="i32", low=0, high=9),
+        sums(13, 64, 32),
         scales(64, 32, 13),
         32,
         weight(16) if bias else None,

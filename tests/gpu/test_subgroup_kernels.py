@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,35 +26,6 @@ from pteron.wgsl import Kernel, Module, compose
 ROW_KERNELS = {name for name, path in FILES.items() if "//! use rows\n" in path.read_text("utf-8")}
 BY_ROWS = [case for case in CASES if "hardware" in case.kinds and ROW_KERNELS & set(case.kernels.split())]
 NAN, INF = math.nan, math.inf
-WIDTH = """
-@group(0) @binding(0) var<storage, read_write> width: u32;
-@compute @workgroup_size(64) fn main(@builtin(subgroup_size) size: u32) { width = size; }
-"""
-
-
-@pytest.fixture(scope="session")
-def subgroups(device: Device) -> Device:
-    if "subgroup" not in device.adapter.features:
-        pytest.skip(f"{device.adapter} has no subgroups")
-    return device
-
-
-@pytest.fixture(scope="session")
-def width(subgroups: Device) -> int:
-    """Invocations of a subgroup, as the device itself tells."""
-    handle: Any = subgroups.handle
-    buffer = subgroups.create_buffer(4, "width")
-    compute = {"module": handle.create_shader_module(code=WIDTH), "entry_point": "main"}
-    pipeline = handle.create_compute_pipeline(layout="auto", compute=compute)
-    entries = [{"binding": 0, "resource": {"buffer": buffer}}]
-    encoder = handle.create_command_encoder()
-    run = encoder.begin_compute_pass()
-    run.set_pipeline(pipeline)
-    run.set_bind_group(0, handle.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries))
-    run.dispatch_workgroups(1)
-    run.end()
-    handle.queue.submit([encoder.finish()])
-    return int(np.frombuffer(subgroups.read(buffer, 4), np.uint32)[0])
 
 
 @pytest.fixture

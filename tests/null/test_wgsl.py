@@ -9,6 +9,7 @@ from kernel_files import FILES, kernel
 
 from pteron.wgsl import compose
 from pteron.wgsl.module import _layout
+from pteron.wgsl.unroll import unroll
 
 KERNELS = sorted(FILES)
 
@@ -105,6 +106,69 @@ def test_kernels_are_equal_by_what_they_say() -> None:
     assert kernel("unary").specialise(X="f32") == kernel("unary", X="f32")
     assert kernel("unary", X="f32").specialise(X="i32") == kernel("unary", X="i32")
     assert str(kernel("unary", X="i32")) == "unary(X=i32)"
+
+
+# Unrolling --------------------------------------------------------------------------------------
+
+
+def unrolled(loop: str, **constants: int) -> list[str]:
+    """The lines of a loop that is written out."""
+    text = unroll(f"before();\n  //! unroll\n  {loop}\nafter();\n", constants)
+    before, *lines, after = text.splitlines()
+    assert (before, after) == ("before();", "after();")
+    return lines
+
+
+def test_a_loop_is_written_out() -> None:
+    assert unrolled("for (var t = 1u; t < 4u; t++) { f(t, a.t, tt, sums[t]); }") == [
+        "{ f(1u, a.t, tt, sums[1u]); }",
+        "{ f(2u, a.t, tt, sums[2u]); }",
+        "{ f(3u, a.t, tt, sums[3u]); }",
+    ]
+
+
+def test_bounds_of_constants_and_steps() -> None:
+    loop = "for (var i = 0; i < SIDE / 2u * WIDE; i += WIDE) { f(i); }"
+    assert unrolled(loop, SIDE=5, WIDE=3) == ["{ f(0); }", "{ f(3); }"]
+
+
+def test_a_loop_of_no_rounds_vanishes() -> None:
+    assert unroll("//! unroll\nfor (var i = 0u; i < 0u; i++) { f(); }\ng();", {}) == "\ng();"
+
+
+def test_loops_inside_loops() -> None:
+    inner = "  //! unroll\n  for (var j = 0u; j < N; j++) { if (i < j) { f(i, j); } } // {\n"
+    text = unroll(f"  //! unroll\n  for (var i = 0u; i < N; i++) {{\n{inner}  }}\n", {"N": 2})
+    calls = [f"if ({i}u < {j}u) {{ f({i}u, {j}u); }}" for i in range(2) for j in range(2)]
+    assert re.findall(r"if [^}]+\}", text) == calls
+    assert text.count("{") == text.count("}") == 2 + 4 + 4
+
+
+def test_a_loop_that_is_not_marked_stays() -> None:
+    text = "for (var i = 0u; i < 4u; i++) { f(i); }\n"
+    assert unroll(text, {}) == text
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for (var i = 0u; i < params.rows; i++) { }",
+        "for (var i = first; i < 4u; i++) { }",
+        "while (true) { }",
+    ],
+)
+def test_a_loop_that_cannot_be_written_out(loop: str) -> None:
+    with pytest.raises(ValueError, match=r"cannot be unrolled: |is no whole number"):
+        unroll(f"  //! unroll\n  {loop}\n", {})
+
+
+def test_statements_and_unrolled_loops_of_one_kernel() -> None:
+    module = compose(kernel("q4_tiled", TALL=4, WIDE=4, DOWN=4, PART=64, WORDS=64))
+    assert "//!" not in module.source
+    assert module.source.count("for (") == 1
+    assert module.statements.loops is not None
+    assert module.statements.loops.value({}) == 33
+    assert not module.bounds_checks
 
 
 # Bindings ---------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ class AdapterInfo:
     features: tuple[str, ...]
     limits: dict[str, int]
     subgroup_size: int  # 0 where it varies
+    packed_dots: bool
     handle: Any = field(repr=False, compare=False)
 
     @property
@@ -88,6 +89,7 @@ def _describe(index: int, handle: Any) -> AdapterInfo:
         features=tuple(sorted(handle.features)),
         limits=dict(handle.limits),
         subgroup_size=_subgroup_size(info),
+        packed_dots=info["vendor_id"] != _APPLE,
         handle=handle,
     )
 

@@ -59,8 +59,10 @@ class Device:
         self.target = Target(
             shader_f16="shader-f16" in features,
             subgroup_size=adapter.subgroup_size if "subgroup" in features else 0,
+            packed_dots=adapter.packed_dots,
             is_cpu=adapter.is_cpu,
             workgroups_max=adapter.limits["max-compute-workgroups-per-dimension"],
+            invocations_max=adapter.limits["max-compute-invocations-per-workgroup"],
             workgroup_bytes_max=adapter.limits["max-compute-workgroup-storage-size"],
             binding_bytes_max=adapter.limits["max-storage-buffer-binding-size"],
             loop_max=adapter.loop_max,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -42,8 +42,9 @@ class Weight:
     shape: Shape
     layout: str  # a name in PACKINGS,
     arguments: tuple[int | str, ...]  # and what that takes besides the elements
-    count: int  # elements that it packs to
+    count: int  # elements that it packs to, with what follows it
     storage: Storage
+    rest: tuple[Weight, ...] = ()  # weights that follow it in its buffer
 
     @property
     def bytes(self) -> int:
@@ -52,9 +53,21 @@ class Weight:
     def pack(self) -> HostArray:
         """What is uploaded."""
         packed = PACKINGS[self.layout](self.constant.numpy().reshape(self.shape), *self.arguments)
-        if packed.nbytes > self.bytes:
-            raise ValueError(f"layout {self.layout} packs {self.shape} to more than {self.bytes} bytes")
-        return packed
+        own = self.bytes - sum(weight.bytes for weight in self.rest)
+        if packed.nbytes > own or (self.rest and packed.nbytes < own):
+            raise ValueError(f"layout {self.layout} packs {self.shape} to {packed.nbytes} bytes, not {own}")
+        if not self.rest:
+            return packed
+        parts = [packed, *(weight.pack() for weight in self.rest)]
+        return np.concatenate([part.reshape(-1).view(np.uint8) for part in parts])
+
+
+def joined(weights: Sequence[Weight]) -> Weight:
+    """Weights of one element type one behind the other in one buffer."""
+    first, *rest = weights
+    if any(weight.storage is not first.storage for weight in rest):
+        raise RequirementError("weights that share a buffer must be of one element type")
+    return replace(first, count=sum(weight.count for weight in weights), rest=tuple(rest)) if rest else first
 
 
 PACKINGS: dict[str, Callable[..., HostArray]] = {}

@@ -5,8 +5,9 @@ order, the layout of its Params, its workgroup size.
 
 A file that opens with `//! use NAME` gets lib/NAME.wgsl in front, once, and what that uses before it: that of
 its own package, or else the one here. The declaration use_NAME puts another library with the same functions
-in its place. Further lines of that kind state loops and extents (statements.py). A binding that no function
-mentions is left out, so that an optional operand costs nothing where it is absent.
+in its place. Further lines of that kind state loops and extents (statements.py), or name loops to write out
+(unroll.py). A binding that no function mentions is left out, so that an optional operand costs nothing where
+it is absent.
 
 Half floats are enabled where an element is one. Subgroup operations need a line of that kind in browsers
 alone, where wgpu refuses it: `source` goes to wgpu, `portable_source` to a browser.
@@ -23,6 +24,7 @@ from typing import Literal, cast
 
 from pteron.wgsl.kernel import Kernel
 from pteron.wgsl.statements import Statements, read_statements
+from pteron.wgsl.unroll import unroll, whole_number
 
 Access = Literal["read", "read_write", "uniform"]
 
@@ -105,7 +107,7 @@ def compose(kernel: Kernel) -> Module:
     fields, params_size = _layout(text)
     return Module(
         kernel=kernel,
-        source=text,
+        source=unroll(text, constants),
         bindings=bindings,
         params_index=next((index for index, access, _, _ in found if access == "uniform"), None),
         fields=fields,
@@ -194,13 +196,10 @@ def _constants(text: str) -> dict[str, int]:
     """The values of constants that are whole numbers, in the order of their declaration."""
     values: dict[str, int] = {}
     for name, expression in _CONST.findall(text):
-        plain = re.sub(r"\b(\d+)u\b", r"\1", expression).replace("/", "//")
         try:
-            value = eval(plain, {"__builtins__": {}}, values)
-        except (NameError, SyntaxError, TypeError):
+            values[name] = whole_number(expression, values)
+        except ValueError:
             continue  # a number with a fraction, a vector, a truth
-        if isinstance(value, int):
-            values[name] = value
     return values
 
 

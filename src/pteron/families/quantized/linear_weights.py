@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pteron.dtypes import DType
-from pteron.families.quantized.linear_q4 import BLOCK_MAX, Words, product
-from pteron.families.quantized.packing import byte_rows, nibble_rows, scales_by_row
+from pteron.families.quantized.ends import Ends
+from pteron.families.quantized.linear_q4 import BLOCK_MAX, product
+from pteron.families.quantized.packing import Words, byte_rows, nibble_rows, scales_by_row
 from pteron.graph import Shape
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, op, require
 from pteron.wgsl import Kernels
@@ -33,7 +34,7 @@ def _per_channel(
         yield Dispatch(
             kernel("q4_pad"), x=x, out=source, rows=rows, depth=depth, padded=padded, threads=rows * padded
         )
-    yield from product(source, factors, None, out, target)
+    yield from product(source, factors, Ends((out,)), target)
 
 
 def _qcs4w_shape(x: Operand, weight: Operand, scales: Operand) -> Shape:

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from pteron.dtypes import Storage
 from pteron.ops import AnyInt, Operand, Weight, require
 from pteron.ops.operand import HostArray, packing
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A matrix of weights as words of eight, and their scales."""
+
+    weights: Weight
+    scales: Weight
+    columns: int
+    depth: int  # of x, a multiple of four
+    pitch: int  # words from one row to the next
+    group: int  # words that share a scale
+    library: str = "words"
 
 
 def words_per_group(group_size: AnyInt) -> int:
@@ -19,6 +34,15 @@ def words_per_group(group_size: AnyInt) -> int:
 def packed_words(weights: Operand) -> Weight:
     """A matrix of packed nibbles as 32-bit words."""
     return weights.packed("words", count=-(-weights.numel // 4), storage=Storage.U32)
+
+
+def padded_words(weights: Operand) -> tuple[Weight, int]:
+    """The same with rows of whole loads, four words each, and the words of a row."""
+    rows, row_bytes = weights.shape
+    pitch = -(-row_bytes // 16) * 4
+    if 4 * pitch == row_bytes:
+        return packed_words(weights), pitch
+    return weights.packed("words, padded", pitch, count=rows * pitch, storage=Storage.U32), pitch
 
 
 def plain_scales(scales: Operand) -> Weight:
@@ -47,6 +71,12 @@ def byte_rows(weights: Operand) -> Weight:
 @packing("words")
 def _words(elements: HostArray) -> HostArray:
     return elements.reshape(-1).view(np.uint8)
+
+
+@packing("words, padded")
+def _padded_words(elements: HostArray, pitch: int) -> HostArray:
+    bytes = elements.view(np.uint8)
+    return np.pad(bytes, ((0, 0), (0, 4 * pitch - bytes.shape[1])))
 
 
 @packing("nibbles, high first")

@@ -2,7 +2,7 @@
 //! use q4_result
 //! loops: PARTS + ceil(PARTS, BLOCK)
 //! extent sums: PARTS * rows * columns
-//! extent out: rows * columns
+//! extent out: rows * (columns - OTHERS)
 // A product with 4-bit weights (lib/q4_result.wgsl) from the sums of its parts, which lie [part][m][n]. One
 // invocation finishes one output.
 const WORKGROUP = 64u;

@@ -1,86 +1,114 @@
 //! use q4
-//! loops: ceil(PART, 4) * (1 + HEIGHT * 8 // WORKGROUP + STEP) + 5 * TALL
-// A product with 4-bit weights (lib/q4.wgsl). A workgroup of 16×16 invocations computes a tile of 16·TALL
-// rows by 64 columns, TALL × 4 outputs each, over PART words, a multiple of four. Every step brings 32 columns
-// k of x and of the unpacked, scaled weights through workgroup memory, both with k outermost, so that an
-// invocation reads its rows and columns as vec4s.
-const WORKGROUP = 256u;
-const TALL = 4u; // rows per invocation: 4 or 8
-const HEIGHT = 16u * TALL; // rows of the tile
-const WIDTH = 64u; // columns of the tile
-const STEP = 32u; // k per step: four words of each weight row
+//! use tile
+//! loops: ceil(PART, STEP // 8) + 1
+// A product with weights of few bits (lib/q4.wgsl) by tiles (lib/tile.wgsl), over PART words, a multiple of a
+// step's. Every step brings STEP columns k of x and of the unpacked, scaled weights through workgroup memory,
+// both with k outermost, so that an invocation reads its rows and columns as vec4s; meanwhile its share of the
+// next step is on the way from global memory into registers.
+const STEP = 16u; // k per step, a multiple of eight
+const STEP_WORDS = STEP / 8u;
+const IS_WHOLE = WORDS % STEP_WORDS == 0u; // no step reaches beyond a row's end
 
-var<workgroup> x_tile: array<vec4<f32>, STEP * HEIGHT / 4u>;
-var<workgroup> w_tile: array<vec4<f32>, STEP * WIDTH / 4u>;
+// What an invocation brings per step: vec4s of x, four k of a row, and words of weights, eight k of a column.
+const X_COUNT = HEIGHT * STEP / 4u;
+const W_COUNT = WIDTH * STEP / 8u;
+const X_LOADS = (X_COUNT + WORKGROUP - 1u) / WORKGROUP;
+const W_LOADS = (W_COUNT + WORKGROUP - 1u) / WORKGROUP;
+
+// Rows of one k are a vec4 apart, so that stores of several k do not collide.
+const X_PITCH = HEIGHT / 4u + 1u;
+const W_PITCH = WIDTH / 4u + 1u;
+
+var<workgroup> x_tile: array<vec4<f32>, STEP * X_PITCH>;
+var<workgroup> w_tile: array<vec4<f32>, STEP * W_PITCH>;
 
 @compute @workgroup_size(WORKGROUP)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  let m_base = group.y * HEIGHT;
-  let n_base = group.x * WIDTH;
-  let m_own = local / 16u; // in vec4s: rows m_own·4 and, where TALL is 8, those 64 further
-  let n_own = local % 16u; // in vec4s
-
-  // Each invocation unpacks one word per step; neighbours take neighbouring rows, so that their stores do
-  // not collide.
-  let n_load = local % WIDTH;
-  let w_load = local / WIDTH;
-  let part_end = min((group.z + 1u) * PART, WORDS);
-  let n_row = min(n_base + n_load, params.columns - 1u);
-
-  var sums = array<vec4<f32>, TALL>();
-  for (var word_base = group.z * PART; word_base < part_end; word_base += 4u) {
-    let word = min(word_base + w_load, WORDS - 1u);
-    let inside = word_base + w_load < WORDS;
-    let scale = select(0.0, scales[n_row * GROUPS + word / GROUP], inside);
-    let packed = load_word(n_row, word);
-    let low = unpack(packed, 0u) * scale;
-    let high = unpack(packed, 4u) * scale;
-    let w_at = w_load * 8u * (WIDTH / 4u) + n_load / 4u;
-    let w_part = n_load % 4u;
-    w_tile[w_at][w_part] = low.x;
-    w_tile[w_at + WIDTH / 4u][w_part] = low.y;
-    w_tile[w_at + 2u * (WIDTH / 4u)][w_part] = low.z;
-    w_tile[w_at + 3u * (WIDTH / 4u)][w_part] = low.w;
-    w_tile[w_at + 4u * (WIDTH / 4u)][w_part] = high.x;
-    w_tile[w_at + 5u * (WIDTH / 4u)][w_part] = high.y;
-    w_tile[w_at + 6u * (WIDTH / 4u)][w_part] = high.z;
-    w_tile[w_at + 7u * (WIDTH / 4u)][w_part] = high.w;
-    for (var i = 0u; i < HEIGHT * 8u / WORKGROUP; i++) {
-      let m = (local + i * WORKGROUP) % HEIGHT;
-      let piece = (local + i * WORKGROUP) / HEIGHT; // of the eight vec4s a row has in this step
-      let quad = word_base * 2u + piece;
-      let row = min(m_base + m, params.rows - 1u);
-      let value = load(row, min(quad, 2u * WORDS - 1u)); // past the last word, weights are scaled by zero
-      let x_at = piece * HEIGHT + m / 4u;
-      let x_part = m % 4u;
-      x_tile[x_at][x_part] = value.x;
-      x_tile[x_at + HEIGHT / 4u][x_part] = value.y;
-      x_tile[x_at + HEIGHT / 2u][x_part] = value.z;
-      x_tile[x_at + 3u * HEIGHT / 4u][x_part] = value.w;
+fn main(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) local: u32,
+) {
+  let tile = tile_of(group, groups);
+  if (tile.part >= PARTS) { return; }
+  let own = place_of(local);
+  let word_first = tile.part * PART;
+  let word_end = min(word_first + PART, WORDS);
+  var x_next: array<vec4<f32>, X_LOADS>;
+  var w_next: array<Word, W_LOADS>;
+  var scale_next: array<f32, W_LOADS>;
+  var sums: array<vec4<f32>, TALL * QUADS_WIDE>;
+  for (var base = word_first;; base += STEP_WORDS) {
+    if (base < word_end) { // ask for this step's numbers
+      //! unroll
+      for (var i = 0u; i < X_LOADS; i++) {
+        let at = local + i * WORKGROUP;
+        let m = min(tile.m + at / (STEP / 4u), params.rows - 1u);
+        let quad = 2u * base + at % (STEP / 4u);
+        // Past the last word, weights are scaled by zero.
+        x_next[i] = load(m, select(min(quad, 2u * WORDS - 1u), quad, IS_WHOLE));
+      }
+      //! unroll
+      for (var i = 0u; i < W_LOADS; i++) {
+        let at = local + i * WORKGROUP;
+        let n = min(tile.n + at % WIDTH, params.columns - 1u);
+        let word = min(base + at / WIDTH, WORDS - 1u);
+        let is_inside = IS_WHOLE || base + at / WIDTH < WORDS;
+        w_next[i] = load_word(n, word);
+        scale_next[i] = select(0.0, scales[n * GROUPS + word / GROUP], is_inside);
+      }
     }
+    if (base > word_first) { // the step before it is in workgroup memory
+      //! unroll
+      for (var k = 0u; k < STEP; k++) {
+        var left: array<vec4<f32>, QUADS_TALL>;
+        var right: array<vec4<f32>, QUADS_WIDE>;
+        //! unroll
+        for (var q = 0u; q < QUADS_TALL; q++) { left[q] = x_tile[k * X_PITCH + own.y + q * DOWN]; }
+        //! unroll
+        for (var q = 0u; q < QUADS_WIDE; q++) { right[q] = w_tile[k * W_PITCH + own.x + q * ACROSS]; }
+        //! unroll
+        for (var t = 0u; t < TALL; t++) {
+          //! unroll
+          for (var q = 0u; q < QUADS_WIDE; q++) {
+            sums[t * QUADS_WIDE + q] = fma(vec4(left[t / 4u][t % 4u]), right[q], sums[t * QUADS_WIDE + q]);
+          }
+        }
+      }
+    }
+    if (base >= word_end) { break; }
     workgroupBarrier();
-    for (var k = 0u; k < STEP; k++) {
-      let right = w_tile[k * (WIDTH / 4u) + n_own];
-      let left = x_tile[k * (HEIGHT / 4u) + m_own];
-      sums[0] += left.x * right;
-      sums[1] += left.y * right;
-      sums[2] += left.z * right;
-      sums[3] += left.w * right;
-      if (TALL == 8u) {
-        let lower = x_tile[k * (HEIGHT / 4u) + m_own + 16u];
-        sums[TALL - 4u] += lower.x * right;
-        sums[TALL - 3u] += lower.y * right;
-        sums[TALL - 2u] += lower.z * right;
-        sums[TALL - 1u] += lower.w * right;
+    //! unroll
+    for (var i = 0u; i < X_LOADS; i++) {
+      let at = local + i * WORKGROUP;
+      if (X_COUNT % WORKGROUP == 0u || at < X_COUNT) {
+        let m = at / (STEP / 4u);
+        //! unroll
+        for (var e = 0u; e < 4u; e++) {
+          x_tile[(at % (STEP / 4u) * 4u + e) * X_PITCH + m / 4u][m % 4u] = x_next[i][e];
+        }
+      }
+    }
+    //! unroll
+    for (var i = 0u; i < W_LOADS; i++) {
+      let at = local + i * WORKGROUP;
+      if (W_COUNT % WORKGROUP == 0u || at < W_COUNT) {
+        let n = at % WIDTH;
+        let low = unpack(w_next[i], 0u) * scale_next[i];
+        let high = unpack(w_next[i], 4u) * scale_next[i];
+        //! unroll
+        for (var e = 0u; e < 4u; e++) {
+          w_tile[(at / WIDTH * 8u + e) * W_PITCH + n / 4u][n % 4u] = low[e];
+          w_tile[(at / WIDTH * 8u + e + 4u) * W_PITCH + n / 4u][n % 4u] = high[e];
+        }
       }
     }
     workgroupBarrier();
   }
+  //! unroll
   for (var t = 0u; t < TALL; t++) {
-    let m = m_base + m_own * 4u + t % 4u + t / 4u * 64u;
-    for (var s = 0u; s < 4u; s++) {
-      let n = n_base + n_own * 4u + s;
-      if (m < params.rows && n < params.columns) { store(group.z, m, n, sums[t][s]); }
+    //! unroll
+    for (var s = 0u; s < WIDE; s++) {
+      store_own(tile, own, t, s, sums[t * QUADS_WIDE + s / 4u][s % 4u]);
     }
   }
 }

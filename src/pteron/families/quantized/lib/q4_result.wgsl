@@ -1,12 +1,18 @@
 //! extent bias: columns
+//! extent residual: rows * columns
 //! extent x_scales: rows
-//! extent out: PARTS * rows * columns
-// What becomes of sums over k: out[m, n] = finish(m, n, sum) + added(n). A deep product is cut into PARTS: then
-// `result` leaves their sums as they are, [part][m][n], and q4_merge.wgsl finishes.
+//! extent out: PARTS * rows * (columns - OTHERS)
+//! extent out_b: rows * WIDTH_B
+//! extent out_c: rows * (OTHERS - WIDTH_B)
+// What becomes of sums over k: out[m, n] = finish(m, n, sum) + added(m, n). A deep product is cut into PARTS:
+// then `result` leaves their sums as they are, [part][m][n], and q4_merge.wgsl finishes. The last OTHERS columns
+// may lie in outputs of their own: `store_other` puts them there.
 alias X = f32;
 alias D = f32;
 alias R = f32;
 const PARTS = 1u;
+const OTHERS = 0u;
+const WIDTH_B = 0u;
 
 struct Params {
   rows: u32,
@@ -17,11 +23,22 @@ struct Params {
 @group(0) @binding(4) var<storage, read> x_scales: array<X>;
 @group(0) @binding(6) var<storage, read_write> out: array<R>;
 @group(0) @binding(7) var<uniform> params: Params;
+@group(0) @binding(20) var<storage, read> residual: array<R>;
+@group(0) @binding(21) var<storage, read_write> out_b: array<R>;
+@group(0) @binding(22) var<storage, read_write> out_c: array<R>;
 
 fn finish(m: u32, n: u32, sum: f32) -> f32 { return sum; }
-fn added(n: u32) -> f32 { return f32(bias[n]); }
-fn result(m: u32, n: u32, sum: f32) -> f32 { return finish(m, n, sum) + added(n); }
+fn added(m: u32, n: u32) -> f32 { return f32(bias[n]); }
+fn result(m: u32, n: u32, sum: f32) -> f32 { return finish(m, n, sum) + added(m, n); }
+fn store_other(m: u32, n: u32, value: f32) { }
 
-fn store(part: u32, m: u32, n: u32, sum: f32) {
-  out[(part * params.rows + m) * params.columns + n] = R(result(m, n, sum));
+fn put(part: u32, m: u32, n: u32, value: f32) {
+  let width = params.columns - OTHERS;
+  if (OTHERS == 0u || n < width) {
+    out[(part * params.rows + m) * width + n] = R(value);
+  } else {
+    store_other(m, n - width, value);
+  }
 }
+
+fn store(part: u32, m: u32, n: u32, sum: f32) { put(part, m, n, result(m, n, sum)); }

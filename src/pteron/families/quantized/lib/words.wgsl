@@ -1,9 +1,11 @@
 //! use nibbles
 //! extent weights: columns * PITCH
 // Words of eight 4-bit weights, the lowest nibble first, each stored as its value plus 8.
+alias Word = u32;
+
 @group(0) @binding(1) var<storage, read> weights: array<u32>;
 
-fn load_word(n: u32, word: u32) -> u32 { return weights[n * PITCH + word]; }
+fn load_word(n: u32, word: u32) -> Word { return weights[n * PITCH + word]; }
 
 // Four weights of a word, from the one at `first` (0 or 4) on.
-fn unpack(word: u32, first: u32) -> vec4<f32> { return unpack_nibbles(word, first); }
+fn unpack(word: Word, first: u32) -> vec4<f32> { return unpack_nibbles(word, first); }

@@ -1,0 +1,129 @@
+"""Products with 4-bit weights for few rows, by whole numbers (q4_digits.wgsl): which the kernel takes, in
+which layout, and what it computes before and after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pteron.families.quantized.ends import Ends
+from pteron.families.quantized.packing import Words
+from pteron.ops import Dispatch, Operand, Scratch, Target
+from pteron.ops.rows import folded
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+ROWS_MAX = 4
+CHUNK = 4  # words of one load: 32 weights
+PLANES = 3  # digits of x: 3 keep 22 bits of a chunk's largest, 2 keep 14 and are a few percent faster
+SUBGROUP_MIN = 4  # invocations that share a chunk of x, and columns that share a shuffle
+
+# x as int8 by its row's scale and zero point, less that: whole numbers from -255 to 255, of two digits.
+WHOLE = {
+    "PLANES": 2,
+    "IS_WHOLE": True,
+    "prepare": "clamp(round(value / f32(x_scales[m])) + f32(x_zeros[m]), vec4(-128.0), vec4(127.0)) "
+    "- f32(x_zeros[m])",
+    "factor": "f32(x_scales[m])",
+}
+NORMED = {
+    "IS_NORMED": True,
+    "prepare": "value * vec4<f32>(gain[min(quad, QUADS - 1u)])",
+    "factor": "inverseSqrt(squares / f32(4u * QUADS) + EPS)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a workgroup shares the work."""
+
+    split: int  # subgroups that share the depth of a bundle of columns
+    bundles: int  # at a time
+    columns: int  # of a bundle
+    rounds: int  # of bundles, one after the other
+
+
+def suits(target: Target, rows: int, packed: Words) -> bool:
+    """Whether the kernel takes so many rows of x on such a device."""
+    is_even = packed.pitch % CHUNK == packed.group % CHUNK == 0 and packed.library == "words"
+    is_some = 0 < rows <= ROWS_MAX and packed.columns > 0 and packed.depth > 0
+    can_share = not target.is_cpu and target.packed_dots and target.subgroup_size >= SUBGROUP_MIN
+    return is_even and is_some and can_share and _bytes(target, 1, packed) <= target.workgroup_bytes_max
+
+
+def product(
+    x: Operand | Scratch,
+    packed: Words,
+    ends: Ends,
+    target: Target,
+    x_scales: Operand | None = None,
+    x_zeros: Operand | None = None,
+    gain: Operand | None = None,
+    eps: float = 0.0,
+    *,
+    is_gated: bool = False,
+) -> Dispatch:
+    """The launch that computes all outputs: of floats, of int8 by a scale and a zero point per row, or of
+    what an RMS norm makes of x. Where it is gated, the first half of the columns is the second's gate."""
+    rows = ends.count // (packed.columns // 2 if is_gated else packed.columns)
+    fitting = target.workgroup_bytes_max // _bytes(target, 1, packed)
+    together = max(count for count in range(1, fitting + 1) if rows % count == 0)
+    layout = layout_of(target, packed)
+    per_group = layout.columns * layout.bundles * layout.rounds
+    before = WHOLE if x_scales else NORMED | {"EPS": eps} if gain else {}
+    declarations = {
+        "SUBGROUP": target.subgroup_size,
+        "SPLIT": layout.split,
+        "BUNDLES": layout.bundles,
+        "COLUMNS": layout.columns,
+        "ROUNDS": layout.rounds,
+        "ROWS": together,
+        "QUADS": packed.depth // 4,
+        "CHUNKS": chunks(packed),
+        "PITCH": packed.pitch // CHUNK,
+        "GROUP": packed.group // CHUNK,
+        "PLANES": PLANES,
+        "IS_GATED": is_gated,
+        **ends.declarations,
+        **({"OTHERS": packed.columns // 2} if is_gated else {}),
+        **before,
+    }
+    return Dispatch(
+        kernel("q4_digits", **declarations),
+        x=x,
+        weights=packed.weights,
+        scales=packed.scales,
+        x_scales=x_scales,
+        x_zeros=x_zeros,
+        gain=gain,
+        **ends.operands,
+        rows=rows,
+        columns=packed.columns,
+        groups=(*folded(target, -(-packed.columns // per_group))[:2], rows // together),
+    )
+
+
+def layout_of(target: Target, packed: Words) -> Layout:
+    """The layout for a matrix of weights, by its depth and columns. Measured on an H200."""
+    width, subgroups = target.subgroup_size, max(1, target.invocations_max // target.subgroup_size)
+    if chunks(packed) > 2 * width:  # deep: few chunks a lane keep many subgroups busy with few columns
+        split = min(-(-chunks(packed) // width), subgroups)
+        return Layout(split, max(1, min(4, subgroups // split)), 4, 1)
+    if packed.columns >= 65_536:
+        return Layout(1, min(16, subgroups), 2, 16)
+    if packed.columns >= 8192:
+        return Layout(1, min(8, subgroups), 4, 1)
+    return Layout(1, min(8, subgroups), 2, 1)
+
+
+def chunks(packed: Words) -> int:
+    """Loads that cover a row of weights."""
+    return -(-packed.depth // (8 * CHUNK))
+
+
+def _bytes(target: Target, rows: int, packed: Words) -> int:
+    """Workgroup memory that so many rows of x take: planes, units, squares and shares."""
+    layout = layout_of(target, packed)
+    lanes = layout.split * target.subgroup_size
+    cells = -(-chunks(packed) // lanes) * lanes
+    return rows * (cells * (32 * PLANES + 8) + 4 * layout.split * layout.bundles * (1 + layout.columns))

@@ -1,0 +1,157 @@
+"""Rewrites around products with 4-bit weights: several of one x, a gate, the norm before, the sum after.
+
+Each makes a call of `pteron.linear_q4` or takes one further; views that keep a shape are looked through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pteron.graph import Tensor, Value, ValueList
+from pteron.graph.values import numel
+from pteron.ops import OPERATORS, Call
+from pteron.ops.rewrite import Flow, Replacement, rewrite
+
+_PLAIN, _FUSED = "et_vk.linear_q4gsw.default", "pteron.linear_q4"
+_DYNAMIC, _QPARAMS = "et_vk.linear_dq8ca_q4gsw.default", "torchao.choose_qparams_affine.default"
+_VIEWS = ("aten.view_copy.default", "aten.clone.default")
+_MANY = 3  # products that one launch computes
+_NO_NORM = (None, 0.0)  # gain, eps
+_NO_END = (None, False)  # residual, gated
+
+
+@rewrite("linear_several")
+def linear_several(flow: Flow) -> Iterator[Replacement]:
+    """Two or three products of one x, with biases or without."""
+    for first in flow.of(_PLAIN):
+        x = first.inputs[0]
+        assert isinstance(x, Tensor)
+        readers = (call for call in flow.readers[x.id] if call.operator.name == _PLAIN)
+        products = [call for call in readers if call.inputs[0] is x]
+        if products[0] is first and 1 < len(products) <= _MANY and _are_alike(products):
+            outputs = tuple(product.outputs[0] for product in products)
+            yield Replacement(
+                tuple(products), Call(products[-1].node, OPERATORS[_FUSED], _inputs(products), outputs)
+            )
+
+
+@rewrite("gated_linear")
+def gated_linear(flow: Flow) -> Iterator[Replacement]:
+    """silu(gate) · up, where both are products of one x."""
+    for call in flow.of("pteron.silu_mul"):
+        (gate, gate_views), (up, up_views) = (_behind_views(flow, value) for value in call.inputs)
+        products = flow.maker(gate, _FUSED)
+        if products is None or products.inputs[-2:] != _NO_END or {*products.outputs} != {gate, up}:
+            continue
+        if len(products.outputs) == 2 and _shape(gate) == _shape(up) == _shape(call.outputs[0]):
+            x, gain, eps, *factors, group = products.inputs[:-2]
+            if gate is products.outputs[1]:
+                factors = [_reversed(each) for each in factors]
+            new = Call(
+                call.node, OPERATORS[_FUSED], (x, gain, eps, *factors, group, None, True), call.outputs
+            )
+            yield Replacement((products, *gate_views, *up_views, call), new)
+
+
+@rewrite("norm_linear")
+def norm_linear(flow: Flow) -> Iterator[Replacement]:
+    """Products of what an RMS norm makes, if they are all that read it."""
+    for call, inputs in _fused(flow):
+        value, views = _behind_views(flow, inputs[0])
+        norm = flow.maker(value, "et_vk.rms_norm.default")
+        if norm and inputs[1:3] == _NO_NORM and _shape(value) == _shape(inputs[0]) == _shape(norm.inputs[0]):
+            new = Call(call.node, OPERATORS[_FUSED], (*norm.inputs, *inputs[3:]), call.outputs)
+            yield Replacement((norm, *views, call), new)
+
+
+@rewrite("linear_add")
+def linear_add(flow: Flow) -> Iterator[Replacement]:
+    """A product plus a tensor of its size and type, whichever comes first."""
+    fused = dict(_fused(flow))
+    for total in flow.of("aten.add.Tensor"):
+        first, second, alpha = total.inputs
+        for made, addend in ((first, second), (second, first)) if alpha == 1 else ():
+            value, views = _behind_views(flow, made)
+            call = flow.maker(value, _PLAIN) or flow.maker(value, _FUSED)
+            if call and fused[call][-2:] == _NO_END and _fits(call, value, addend, total.outputs[0]):
+                inputs = *fused[call][:-2], addend, False
+                yield Replacement(
+                    (call, *views, total), Call(total.node, OPERATORS[_FUSED], inputs, total.outputs)
+                )
+
+
+@rewrite("shared_qparams")
+def shared_qparams(flow: Flow) -> Iterator[Replacement]:
+    """Products of one x as int8: its scales and zero points are found once for all of them."""
+    products = {product.inputs[:3]: product for product in flow.of(_DYNAMIC)}
+    for first in flow.of(_QPARAMS):
+        x = first.inputs[0]
+        assert isinstance(x, Tensor)
+        same = [call for call in flow.readers[x.id] if call.operator is first.operator]
+        same = [call for call in same if call.inputs == first.inputs]
+        is_made = all(flow.position[maker] < flow.position[first] for maker in flow.makers.get(x.id, ()))
+        for call in same[1:] if same[0] is first and is_made else ():
+            if product := products.get((x, *call.outputs)):
+                inputs = x, *first.outputs, *product.inputs[3:]
+                new = Call(product.node, product.operator, inputs, product.outputs)
+                yield Replacement((call, product), new)
+
+
+def _fused(flow: Flow) -> Iterator[tuple[Call, tuple[Value, ...]]]:
+    """Every product with 4-bit weights, and its arguments as those of a fused one."""
+    for call in flow.of(_PLAIN):
+        yield call, _inputs([call])
+    for call in flow.of(_FUSED):
+        yield call, call.inputs
+
+
+def _inputs(products: Sequence[Call]) -> tuple[Value, ...]:
+    """The arguments of products of one x as those of a fused one."""
+    x, group = products[0].inputs[0], products[0].inputs[3]
+    lists = [[product.inputs[position] for product in products] for position in (1, 2, 4)]
+    tensors = ([value for value in values if isinstance(value, Tensor)] for values in lists)
+    weights, scales, biases = (ValueList(-1, tuple(values)) if values else None for values in tensors)
+    return (x, *_NO_NORM, weights, scales, biases, group, *_NO_END)
+
+
+def _are_alike(products: Sequence[Call]) -> bool:
+    """Whether products have one group size and outputs of one type, all of them a constant bias or none."""
+    biases = [product.inputs[4] for product in products]
+    has_all = all(isinstance(bias, Tensor) and bias.constant is not None for bias in biases)
+    same = {(product.inputs[3], _dtype(product.outputs[0])) for product in products}
+    types = {_dtype(bias) for bias in biases}
+    return len(same) == len(types) == 1 and (has_all or not any(biases))
+
+
+def _behind_views(flow: Flow, value: Value) -> tuple[Value, tuple[Call, ...]]:
+    """What a chain of views shows, and the views."""
+    views: list[Call] = []
+    while view := next(filter(None, (flow.maker(value, name) for name in _VIEWS)), None):
+        views.append(view)
+        value = view.inputs[0]
+    return value, tuple(views)
+
+
+def _fits(product: Call, made: Value, addend: Value, total: Value) -> bool:
+    """Whether a sum has the shape and type of what is added, and as many elements as the product."""
+    one = len(product.outputs) == 1 and _dtype(made) is _dtype(addend) is _dtype(total)
+    shape, size = _shape(addend), _shape(made)
+    return (
+        one
+        and shape is not None
+        and size is not None
+        and shape == _shape(total)
+        and numel(shape) == numel(size)
+    )
+
+
+def _shape(value: object) -> tuple[int, ...] | None:
+    return value.shape_max if isinstance(value, Tensor) else None
+
+
+def _dtype(value: object) -> object:
+    return value.dtype if isinstance(value, Tensor) else None
+
+
+def _reversed(value: Value) -> Value:
+    return ValueList(value.id, value.items[::-1]) if isinstance(value, ValueList) else value

@@ -1,0 +1,102 @@
+"""Products with 4-bit weights and what surrounds them in a layer, as one operator: an RMS norm before them,
+several of one x, a gate, a residual's sum. Few rows are one launch where the device can; many take the parts'
+own launches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from pteron.families.norm.norm import rms_norm
+from pteron.families.quantized import digits
+from pteron.families.quantized.ends import Ends
+from pteron.families.quantized.linear_q4 import linear_shape, product, words_of
+from pteron.families.quantized.packing import Words
+from pteron.graph import Shape
+from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
+from pteron.ops.operand import joined
+
+
+def _shapes(
+    x: Operand,
+    gain: Operand | None,
+    eps: float,
+    weights: Sequence[Operand],
+    scales: Sequence[Operand],
+    biases: Sequence[Operand] | None,
+    group_size: AnyInt,
+    residual: Operand | None,
+    gated: bool,
+) -> list[Shape]:
+    shapes = [linear_shape(x, matrix) for matrix in weights]
+    if residual is not None:
+        fits = len(shapes) == 1 and residual.numel == x.numel // x.shape[-1] * shapes[0][-1]
+        require(fits, "what is added must have the elements of the product", x, *weights, residual)
+        return [residual.shape]
+    require(not gated or len(set(shapes)) == 1 < len(shapes), "a gate must fit what it is for", x, *weights)
+    return shapes[:1] if gated else shapes
+
+
+@op(
+    "pteron.linear_q4",
+    "x gain? eps:float weights:tensors scales:tensors biases:tensors? group_size:int residual? gated:bool "
+    "-> out:tensors",
+    shape=_shapes,
+)
+def linear_q4(
+    x: Operand,
+    gain: Operand | None,
+    eps: float,
+    weights: Sequence[Operand],
+    scales: Sequence[Operand],
+    biases: Sequence[Operand] | None,
+    group_size: AnyInt,
+    residual: Operand | None,
+    gated: bool,
+    *outputs: Operand,
+    target: Target,
+) -> Iterator[Dispatch]:
+    """x, normalised where there is a gain, times each matrix, plus its bias; then silu(first) · second where
+    it is gated, plus the residual."""
+    rows = x.numel // x.shape[-1] if x.shape[-1] else 0
+    packed = _joined([words_of(*each, group_size, x.shape[-1]) for each in zip(weights, scales, strict=True)])
+    bias = _joined_biases(weights, biases)
+    if digits.suits(target, rows, packed):
+        ends = Ends(outputs, bias, residual)
+        yield digits.product(x, packed, ends, target, gain=gain, eps=eps, is_gated=gated)
+        return
+    source = x
+    if gain is not None:
+        source = _scratch(x)
+        yield from rms_norm(x, gain, eps, source, target=target)
+    if not gated:
+        yield from product(source, packed, Ends(outputs, bias, residual), target)
+        return
+    (out,) = outputs
+    gate, value = _scratch(out), _scratch(out)
+    yield from product(source, packed, Ends((gate, value), bias), target)
+    for dispatch in OPERATORS["pteron.silu_mul"].dispatches([gate, value], [out], target):
+        assert isinstance(dispatch, Dispatch)
+        yield dispatch
+
+
+def _joined(matrices: Sequence[Words]) -> Words:
+    """Matrices of one depth one below the other."""
+    weights, scales = [words.weights for words in matrices], [words.scales for words in matrices]
+    columns = sum(words.columns for words in matrices)
+    return replace(matrices[0], weights=joined(weights), scales=joined(scales), columns=columns)
+
+
+def _joined_biases(weights: Sequence[Operand], biases: Sequence[Operand] | None) -> Operand | Weight | None:
+    if biases is None:
+        return None
+    pairs = list(zip(biases, weights, strict=True))
+    for bias, matrix in pairs:
+        require(bias.numel >= matrix.shape[0], "bias must have one value per column", bias, matrix)
+    if len(pairs) == 1:
+        return biases[0]
+    return joined([bias.part(0, 0, matrix.shape[0]) for bias, matrix in pairs])
+
+
+def _scratch(like: Operand) -> Operand:
+    return replace(like, buffer=Scratch(like.numel, like.storage))

@@ -1,0 +1,252 @@
+//! use digits
+//! use q4_result
+//! loops: FETCH * (1 + ROUNDS) + ROWS * (2 + PASSES * 4 + SUBGROUPS)
+//! loops: ROUNDS * (1 + STEPS * (1 + ROWS * (1 + COLUMNS * 4)) + ROWS * (7 + SPLIT))
+//! extent x: 4 * rows * QUADS
+//! extent gain: 4 * QUADS
+//! extent weights: 4 * columns * PITCH
+//! extent scales: columns * GROUPS
+//! extent x_zeros: rows
+// A product with 4-bit weights for few rows m, by whole numbers: Σ x[m, k] · w[n, k] · scale[n, k / group],
+// times a factor of the row. Weights are read once, 32 to a load: a chunk. What becomes of sums is
+// lib/q4_result.wgsl's.
+//
+// A workgroup brings ROWS rows of x into workgroup memory as whole numbers (lib/digits.wgsl): a plane of int8 per
+// digit, each chunk as two vec4s. A word has the digits of four even k, the next those of the odd ones between
+// them, as two masks find them in a word of weights. Weights are stored as their value plus 8, so that the sum
+// of a chunk starts at -8 · Σ x. It is exact.
+//
+// SPLIT subgroups share a bundle of COLUMNS neighbouring n, STEPS chunks a lane; a workgroup takes BUNDLES
+// bundles at a time, ROUNDS times, and asks for the next weights before it computes with these.
+alias G = f32;
+alias Z = i32;
+const SUBGROUP = 32u;
+const SPLIT = 1u;
+const BUNDLES = 8u;
+const COLUMNS = 2u; // 1, 2 or 4
+const ROUNDS = 1u;
+const ROWS = 1u;
+const QUADS = 16u; // vec4s of a row of x
+const CHUNKS = 2u; // of a row of weights,
+const PITCH = 2u; // from one to the next,
+const GROUP = 2u; // that share a scale
+const IS_NORMED = false; // whether `factor` needs the squares of a row
+const IS_WHOLE = false; // whether x are whole numbers after `prepare`
+const IS_GATED = false; // whether the first half of the columns is a gate for the second: OTHERS
+const EPS = 1e-5; // of a norm
+const GROUPS = (CHUNKS + GROUP - 1u) / GROUP;
+const SUBGROUPS = SPLIT * BUNDLES;
+const WORKGROUP = SUBGROUP * SUBGROUPS;
+const STEPS = (CHUNKS + SPLIT * SUBGROUP - 1u) / (SPLIT * SUBGROUP);
+const CELLS = STEPS * SPLIT * SUBGROUP; // chunks of x in memory: those past the end are zeros
+const PASSES = (4u * CELLS + WORKGROUP - 1u) / WORKGROUP;
+const FETCH = STEPS * (1 + COLUMNS) + ROWS;
+const HALF = (COLUMNS + 1u) / 2u;
+
+@group(0) @binding(0) var<storage, read> x: array<vec4<X>>;
+@group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> scales: array<f32>;
+@group(0) @binding(5) var<storage, read> x_zeros: array<Z>;
+@group(0) @binding(8) var<storage, read> gain: array<vec4<G>>;
+
+var<workgroup> planes: array<vec4<u32>, ROWS * 2u * PLANES * CELLS>;
+var<workgroup> units: array<vec2<u32>, ROWS * CELLS>; // (where a chunk's sum starts, bits of its unit)
+var<workgroup> squares: array<f32, ROWS * SUBGROUPS>;
+var<workgroup> shares: array<f32, ROWS * SUBGROUPS * COLUMNS>; // of the subgroups that share a bundle
+
+// What becomes of x before the product, and what a row's sums are multiplied by.
+fn prepare(m: u32, quad: u32, value: vec4<f32>) -> vec4<f32> { return value; }
+fn factor(m: u32, squares: f32) -> f32 { return 1.0; }
+
+// The row of weights of a bundle's column.
+fn row_of(bundle: u32, column: u32) -> u32 {
+  if (!IS_GATED) { return min(bundle * COLUMNS + column, params.columns - 1u); }
+  let width = params.columns - OTHERS;
+  return min(bundle * HALF + column % HALF, width - 1u) + column / HALF * width;
+}
+
+struct Bundle {
+  words: array<vec4<u32>, STEPS * COLUMNS>,
+  scales: array<f32, STEPS * COLUMNS>,
+  added: array<f32, ROWS>,
+}
+
+// What a lane needs of a bundle: its chunks of every column, and what is added to the column of its own.
+fn fetch(bundle: u32, m_first: u32, part: u32, lane: u32) -> Bundle {
+  var found: Bundle;
+  //! unroll
+  for (var step = 0u; step < STEPS; step++) {
+    let chunk = min((step * SPLIT + part) * SUBGROUP + lane, CHUNKS - 1u);
+    //! unroll
+    for (var column = 0u; column < COLUMNS; column++) {
+      let row = row_of(bundle, column);
+      found.words[step * COLUMNS + column] = weights[row * PITCH + chunk];
+      found.scales[step * COLUMNS + column] = scales[row * GROUPS + chunk / GROUP];
+    }
+  }
+  let row = row_of(bundle, column_of(lane));
+  for (var m = 0u; m < ROWS; m++) { found.added[m] = added(m_first + m, row); }
+  return found;
+}
+
+// Four elements of x, zeros past its end.
+fn load(m: u32, quad: u32) -> vec4<f32> {
+  return select(vec4(0.0), vec4<f32>(x[m * QUADS + min(quad, QUADS - 1u)]), quad < QUADS);
+}
+
+fn largest_bits(value: vec4<f32>) -> u32 {
+  let bits = bitcast<vec4<u32>>(value) & vec4(0x7fffffffu);
+  return max(max(bits.x, bits.y), max(bits.z, bits.w));
+}
+
+// Rows of x into workgroup memory: eight elements an invocation, four invocations a chunk.
+fn bring(m_first: u32, local: u32) {
+  for (var m = 0u; m < ROWS; m++) {
+    var sum_of_squares = 0.0;
+    for (var turn = 0u; turn < PASSES; turn++) {
+      let place = turn * WORKGROUP + local;
+      let first = load(m_first + m, 2u * place);
+      let second = load(m_first + m, 2u * place + 1u);
+      if (IS_NORMED) { sum_of_squares += dot(first, first) + dot(second, second); }
+      let a = prepare(m_first + m, 2u * place, first);
+      let b = prepare(m_first + m, 2u * place + 1u, second);
+      var largest = max(largest_bits(a), largest_bits(b));
+      largest = max(largest, subgroupShuffleXor(largest, 1u));
+      largest = max(largest, subgroupShuffleXor(largest, 2u));
+      let power = select(chunk_power(largest), 1.0, IS_WHOLE);
+      let low = fixed(a, power);
+      let high = fixed(b, power);
+      let both = low + high;
+      var sum = both.x + both.y + both.z + both.w - 8u * MIDDLE_BITS;
+      sum += subgroupShuffleXor(sum, 1u);
+      sum += subgroupShuffleXor(sum, 2u);
+      let left = digits(low);
+      let right = digits(high);
+      let even = vec4(left.xz, right.xz);
+      let odd = vec4(left.yw, right.yw);
+      let chunk = place / 4u;
+      if (chunk < CELLS) {
+        for (var plane = 0u; plane < PLANES; plane++) {
+          let at = ((m * PLANES + plane) * 2u + place / 2u % 2u) * CELLS + chunk;
+          planes[at][place % 2u * 2u] = pack4xU8(even >> vec4(8u * plane));
+          planes[at][place % 2u * 2u + 1u] = pack4xU8(odd >> vec4(8u * plane));
+        }
+        let unit = chunk_unit(select(largest, max(largest, (127u + BITS) << 23u), IS_WHOLE));
+        if (place % 4u == 0u) { units[m * CELLS + chunk] = vec2(0u - 8u * sum, bitcast<u32>(unit)); }
+      }
+    }
+    if (IS_NORMED) {
+      let total = subgroupAdd(sum_of_squares);
+      if (local % SUBGROUP == 0u) { squares[m * SUBGROUPS + local / SUBGROUP] = total; }
+    }
+  }
+}
+
+// Σ digit · weight of a plane of a chunk, from `start` on.
+fn plane_sum(start: i32, even: vec4<u32>, odd: vec4<u32>, left: vec4<u32>, right: vec4<u32>) -> i32 {
+  return start + dot4I8Packed(even.x, left.x) + dot4I8Packed(odd.x, left.y)
+    + dot4I8Packed(even.y, left.z) + dot4I8Packed(odd.y, left.w)
+    + dot4I8Packed(even.z, right.x) + dot4I8Packed(odd.z, right.y)
+    + dot4I8Packed(even.w, right.z) + dot4I8Packed(odd.w, right.w);
+}
+
+// The column of a bundle whose sum a lane has after `total`.
+fn column_of(lane: u32) -> u32 {
+  return select(select(0u, lane % 2u, COLUMNS == 2u), lane % 2u * 2u + lane / 2u % 2u, COLUMNS == 4u);
+}
+
+// Two sums over a subgroup with one shuffle: lanes with `bit` go on with b, the others with a.
+fn either(a: f32, b: f32, bit: u32, lane: u32) -> f32 {
+  let is_b = (lane & bit) != 0u;
+  return select(a, b, is_b) + subgroupShuffleXor(select(b, a, is_b), bit);
+}
+
+// The sum over a subgroup of the column that a lane is given.
+fn total(sums: array<f32, COLUMNS>, lane: u32) -> f32 {
+  var sum = sums[0];
+  if (COLUMNS == 2u) { sum = either(sums[0], sums[1u % COLUMNS], 1u, lane); }
+  if (COLUMNS == 4u) {
+    let first = either(sums[0], sums[2u % COLUMNS], 1u, lane);
+    sum = either(first, either(sums[1u % COLUMNS], sums[3u % COLUMNS], 1u, lane), 2u, lane);
+  }
+  for (var bit = COLUMNS; bit < SUBGROUP; bit *= 2u) { sum += subgroupShuffleXor(sum, bit); }
+  return sum;
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) local: u32,
+) {
+  let lane = local % SUBGROUP;
+  let part = local / SUBGROUP % SPLIT;
+  let own = local / (SUBGROUP * SPLIT);
+  let m_first = group.z * ROWS;
+  var bundle = (group.x + group.y * groups.x) * ROUNDS * BUNDLES + own;
+  var held = fetch(bundle, m_first, part, lane);
+  bring(m_first, local);
+  workgroupBarrier();
+  var factors = array<f32, ROWS>();
+  for (var m = 0u; m < ROWS; m++) {
+    var sum = 0.0;
+    if (IS_NORMED) {
+      for (var i = 0u; i < SUBGROUPS; i++) { sum += squares[m * SUBGROUPS + i]; }
+    }
+    factors[m] = factor(m_first + m, sum);
+  }
+  for (var round = 0u; round < ROUNDS; round++) {
+    let following = bundle + select(0u, BUNDLES, round + 1u < ROUNDS);
+    var next: Bundle;
+    if (ROUNDS > 1u) { next = fetch(following, m_first, part, lane); }
+    var sums = array<array<f32, COLUMNS>, ROWS>();
+    //! unroll
+    for (var step = 0u; step < STEPS; step++) {
+      let chunk = (step * SPLIT + part) * SUBGROUP + lane;
+      //! unroll
+      for (var m = 0u; m < ROWS; m++) {
+        let unit = units[m * CELLS + chunk];
+        var halves = array<vec4<u32>, 2u * PLANES>();
+        //! unroll
+        for (var i = 0u; i < 2u * PLANES; i++) { halves[i] = planes[(m * 2u * PLANES + i) * CELLS + chunk]; }
+        //! unroll
+        for (var column = 0u; column < COLUMNS; column++) {
+          let word = held.words[step * COLUMNS + column];
+          let even = word & vec4(0x0f0f0f0fu);
+          let odd = (word >> vec4(4u)) & vec4(0x0f0f0f0fu);
+          var sum = plane_sum(i32(unit.x), even, odd, halves[0], halves[1]);
+          //! unroll
+          for (var plane = 1u; plane < PLANES; plane++) {
+            sum += plane_sum(0, even, odd, halves[2u * plane], halves[2u * plane + 1u]) << (8u * plane);
+          }
+          let value = f32(sum) * bitcast<f32>(unit.y);
+          sums[m][column] = fma(value, held.scales[step * COLUMNS + column], sums[m][column]);
+        }
+      }
+    }
+    //! unroll
+    for (var m = 0u; m < ROWS; m++) {
+      var sum = total(sums[m], lane);
+      if (SPLIT > 1u) {
+        let bundle_shares = ((m * BUNDLES + own) * COLUMNS + column_of(lane)) * SPLIT;
+        if (lane < COLUMNS) { shares[bundle_shares + part] = sum; }
+        workgroupBarrier();
+        sum = 0.0;
+        for (var i = 0u; i < SPLIT; i++) { sum += shares[bundle_shares + i]; }
+        if (ROUNDS > 1u) { workgroupBarrier(); }
+      }
+      let column = column_of(lane);
+      var n = bundle * COLUMNS + column;
+      var is_own = lane < COLUMNS && part == 0u && n < params.columns;
+      var value = finish(m_first + m, n, sum * factors[m]) + held.added[m];
+      if (IS_GATED) { // the lane beside has what the gate is for
+        value = value / (1.0 + exp(-value)) * subgroupShuffleXor(value, 1u);
+        n = bundle * HALF + column;
+        is_own = lane < COLUMNS && part == 0u && column < HALF && n < params.columns - OTHERS;
+      }
+      if (is_own) { put(0u, m_first + m, n, value); }
+    }
+    bundle = following;
+    held = next;
+  }
+}

@@ -1,0 +1,56 @@
+"""Loops written out: behind a line `//! unroll`, a loop becomes its body, once for each of its values.
+
+    //! unroll
+    for (var t = 0u; t < TALL; t++) { sums[t] = 0.0; }
+
+Enters: a kernel's text and its constants, which the loop's bounds may name. Leaves: the text without such
+lines, every copy of a body in braces of its own, with a number in place of the variable. Compilers unroll
+what they think short enough; an array that a loop's variable indexes stays out of registers until they do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_MARK = re.compile(r"^ *//! unroll\n", re.MULTILINE)
+_LOOP = re.compile(r" *for \(var (\w+) = (\d+)(u?); \1 < ([^;]+); \1(?:\+\+| \+= ([^){]+))\) \{")
+
+
+def unroll(text: str, constants: Mapping[str, int]) -> str:
+    """The text with all marked loops written out; a loop that cannot be is a ValueError."""
+    for mark in reversed(list(_MARK.finditer(text))):  # inner loops first
+        loop = _LOOP.match(text, mark.end())
+        if loop is None:
+            line = text[mark.end() :].partition("\n")[0].strip()
+            raise ValueError(f"this loop cannot be unrolled: {line}")
+        variable, start, suffix, end, step = loop.groups()
+        closing = _closing(text, loop.end() - 1)
+        body = re.sub(r"//[^\n]*", "", text[loop.end() : closing])
+        named = re.compile(rf"(?<![\w.]){variable}\b")
+        values = range(int(start), whole_number(end, constants), whole_number(step or "1", constants))
+        copies = "\n".join(f"{{{named.sub(f'{value}{suffix}', body)}}}" for value in values)
+        text = text[: mark.start()] + copies + text[closing + 1 :]
+    return text
+
+
+def whole_number(expression: str, constants: Mapping[str, int]) -> int:
+    """The value of a constant expression over whole numbers; anything else is a ValueError."""
+    plain = re.sub(r"\b(\d+)u\b", r"\1", expression).replace("/", "//")
+    try:
+        value = eval(plain, {"__builtins__": {}}, dict(constants))
+    except (NameError, SyntaxError, TypeError) as error:
+        raise ValueError(f"{expression} is no whole number that the text states") from error
+    if not isinstance(value, int):
+        raise ValueError(f"{expression} is no whole number")
+    return value
+
+
+def _closing(text: str, opening: int) -> int:
+    """Where the brace that opens at a place is closed."""
+    depth = 0
+    for found in re.finditer(r"//[^\n]*|[{}]", text[opening:]):
+        depth += {"{": 1, "}": -1}.get(found[0], 0)  # not those in comments
+        if depth == 0:
+            return opening + found.start()
+    raise ValueError(f"no brace closes {text[opening : opening + 40]!r}")

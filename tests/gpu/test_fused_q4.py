@@ -1,0 +1,108 @@
+"""Products with 4-bit weights and what surrounds them against float64, by one launch or by the parts' own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from arguments import Argument, tensor, weight
+from check import check_op, floats
+from test_quantized import matrix, packed
+from test_rewrites import run
+
+from pteron import Device
+from pteron.ops import Target
+from pteron.ops.rewrite import REWRITES
+
+FUSED = "pteron.linear_q4"
+LIVE = {"M": (33, 1, 4, 2, 3)}
+OURS = {"linear_several", "gated_linear", "norm_linear", "linear_add"}
+
+
+def fused(
+    x: Any,
+    gain: Any,
+    eps: float,
+    weights: Any,
+    scales: Any,
+    biases: Any,
+    group: int,
+    residual: Any,
+    gated: bool,
+) -> Any:
+    if gain is not None:
+        x = x * gain * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
+    outs = [x @ matrix(w, s, group, x.shape[-1]).T for w, s in zip(weights, scales, strict=True)]
+    outs = [out + bias[: out.shape[-1]] for out, bias in zip(outs, biases, strict=True)] if biases else outs
+    if gated:
+        outs = [torch.nn.functional.silu(outs[0]) * outs[1]]
+    return outs if residual is None else [outs[0].reshape(residual.shape) + residual]
+
+
+def factors(depth: int, *columns: int, group: int = 32) -> tuple[list[Argument], list[Argument]]:
+    """Weights and scales such that sums are of the order of 1."""
+    size = 0.1 / np.sqrt(depth)
+    weights = [weight(values=packed(count, depth), dtype="u8") for count in columns]
+    scales = [weight(-(-depth // group), -(-count // 4) * 4, low=size / 2, high=size) for count in columns]
+    return weights, scales
+
+
+def check(target: Target, depth: int, *columns: int, **options: Any) -> None:
+    norm = (weight(depth, low=0.5, high=2), 1e-5) if options.pop("norm", False) else (None, 0.0)
+    biases = [weight(count + 2) for count in columns] if options.pop("biases", False) else None
+    residual, gated = options.pop("residual", None), options.pop("gated", False)
+    arguments = (*norm, *factors(depth, *columns), biases, 32, residual, gated)
+    options = {"live": LIVE, "tolerance": 5e-6, **options}
+    check_op(FUSED, tensor(1, "M", depth), *arguments, oracle=fused, target=target, **options)
+
+
+CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+    ((96, 67), {"norm": True}),
+    ((96, 64, 7, 33), {"norm": True}),
+    ((96, 5, 66), {"biases": True}),
+    ((64, 67, 67), {"norm": True, "gated": True}),
+    ((64, 1, 1), {"gated": True, "biases": True}),
+    ((96, 67), {"residual": tensor("M", 67), "biases": True}),
+    ((96, 67), {"norm": True, "residual": tensor(1, "M", 67)}),
+]
+cases = pytest.mark.parametrize(("sizes", "options"), CASES, ids=str)
+
+
+@cases
+def test_fused(sizes: tuple[int, ...], options: dict[str, Any], target: Target) -> None:
+    check(target, *sizes, **options)
+
+
+@cases
+def test_fused_by_subgroups(sizes: tuple[int, ...], options: dict[str, Any], few: Target) -> None:
+    check(few, *sizes, **options)
+
+
+@floats
+def test_float_types(dtype: str, few: Target) -> None:
+    tolerance = 5e-6 if dtype == "f32" else 5e-3
+    check(few, 64, 13, 13, norm=True, gated=True, dtype=dtype, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("name", ["tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_q4_full"])
+def test_a_model_by_subgroups(name: str, models: Path, device: Device, few: Target) -> None:
+    """With all rewrites, and without ours: the same logits, in fewer launches."""
+    path = models / f"{name}.pte"
+    with_them, fewer = run(list(REWRITES), path, device, few)
+    without, more = run([other for other in REWRITES if other not in OURS], path, device, few)
+    assert fewer < more
+    for a, b in zip(with_them, without, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5 if name != "tiny_llama_q4_fp16" else 1e-2)
+
+
+@pytest.mark.parametrize("off", sorted(OURS))
+def test_without_one_of_them(off: str, models: Path, device: Device, few: Target) -> None:
+    path = models / "tiny_llama_q4.pte"
+    with_it, fewer = run(list(REWRITES), path, device, few)
+    without, more = run([other for other in REWRITES if other != off], path, device, few)
+    assert fewer < more
+    for a, b in zip(with_it, without, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)

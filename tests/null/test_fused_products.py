@@ -1,0 +1,212 @@
+"""Rewrites around products with 4-bit weights: which calls become one, and which must stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sketch import Sketch, plan_at
+
+import pteron
+from pteron.dtypes import DType
+from pteron.graph import Tensor
+from pteron.ops import RequirementError, Target, Weight
+from pteron.ops.operand import joined
+from pteron.passes import prepare
+from pteron.plan import Compiled
+
+LINEAR, FUSED, NORM = "et_vk.linear_q4gsw.default", "pteron.linear_q4", "et_vk.rms_norm.default"
+ADD, MUL, SIGMOID = "aten.add.Tensor", "aten.mul.Tensor", "aten.sigmoid.default"
+VIEW, RELU, CLONE = "aten.view_copy.default", "aten.relu.default", "aten.clone.default"
+GPU = Target(is_cpu=False, subgroup_size=32, workgroup_bytes_max=49152)
+
+
+class Layer(Sketch):
+    """Parts of a layer with rows of 64, three of them at most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.x = self.tensor(1, 3, 64)
+
+    def norm(self, x: Tensor) -> Tensor:
+        out = self.tensor(*x.shape_max)
+        self.node(NORM, x, self.constant(x.shape_max[-1]), 1e-5, out)
+        return out
+
+    def product(self, x: Tensor, columns: int = 64, group: int = 32, bias: Tensor | None = None) -> Tensor:
+        depth = x.shape_max[-1]
+        weights = self.constant(columns, depth // 2, dtype=DType.U8)
+        scales = self.constant(depth // group, columns)
+        out = self.tensor(*x.shape_max[:-1], columns)
+        self.node(LINEAR, x, weights, scales, group, bias, out)
+        return out
+
+    def view(self, x: Tensor, *shape: int) -> Tensor:
+        out = self.tensor(*shape)
+        self.node(VIEW, x, shape, out)
+        return out
+
+    def apply(self, name: str, *inputs: Any) -> Tensor:
+        out = self.tensor(*inputs[0].shape_max)
+        self.node(name, *inputs, out)
+        return out
+
+    def gate(self, gate: Tensor, up: Tensor) -> Tensor:
+        return self.apply(MUL, self.apply(MUL, gate, self.apply(SIGMOID, gate)), up)
+
+    def names(self, *outputs: Tensor) -> list[str]:
+        """The operators of its calls, views left out; each plan is proven on the way."""
+        compiled = self.prepare([self.x], outputs, GPU)
+        plan_at(compiled)
+        calls = compiled.prepared.each
+        return [call.operator.name for call in calls if call.operator.name not in (VIEW, CLONE)]
+
+
+def test_a_whole_layer() -> None:
+    layer = Layer()
+    normed = layer.norm(layer.x)
+    q, k, v = layer.product(normed), layer.product(normed, 32), layer.product(normed, 32)
+    hidden = layer.apply(ADD, layer.x, layer.view(layer.product(layer.apply(RELU, q)), 1, 3, 64), 1)
+    wide = layer.norm(hidden)
+    gate, up = layer.product(wide, 128), layer.product(wide, 128)
+    gated = layer.gate(layer.view(gate, 1, 3, 128), layer.view(up, 1, 3, 128))
+    out = layer.apply(ADD, layer.product(gated), hidden, 1)
+    last = layer.product(layer.norm(out), 96)
+    assert layer.names(k, v, last) == [FUSED, RELU, FUSED, FUSED, FUSED, FUSED]
+    compiled = layer.prepare([layer.x], [k, v, last], GPU)
+    assert len(plan_at(compiled).launches) == 6
+
+
+def test_a_norm_that_others_read_or_see_stays() -> None:
+    layer = Layer()
+    normed = layer.norm(layer.x)
+    out = layer.product(normed)
+    assert layer.names(out, layer.apply(RELU, normed)) == [NORM, LINEAR, RELU]
+    assert layer.names(out, normed) == [NORM, LINEAR, RELU]
+
+
+def test_a_norm_of_four_products_stays() -> None:
+    layer = Layer()
+    normed = layer.norm(layer.x)
+    outs = [layer.product(normed) for _ in range(4)]
+    assert layer.names(*outs) == [NORM, *[LINEAR] * 4]
+
+
+def test_products_of_different_inputs_stay_apart() -> None:
+    layer = Layer()
+    a, b = layer.product(layer.x), layer.product(layer.apply(RELU, layer.x))
+    assert layer.names(a, b) == [LINEAR, RELU, LINEAR]
+
+
+@pytest.mark.parametrize("columns", [(5, 3), (64, 1, 32)])
+def test_products_of_one_input(columns: tuple[int, ...]) -> None:
+    layer = Layer()
+    outs = [layer.product(layer.x, count, bias=layer.constant(count + 3)) for count in columns]
+    assert layer.names(*outs) == [FUSED]
+
+
+def test_products_of_one_input_that_differ_stay_apart() -> None:
+    layer = Layer()
+    a, b = layer.product(layer.x, group=32), layer.product(layer.x, group=64)
+    assert layer.names(a, b) == [LINEAR, LINEAR]
+    layer = Layer()
+    a, b = layer.product(layer.x, bias=layer.constant(64)), layer.product(layer.x)
+    assert layer.names(a, b) == [LINEAR, LINEAR]
+
+
+def test_a_product_after_what_follows_another_is_not_moved() -> None:
+    """The third product reads x after x has changed."""
+    layer = Layer()
+    first = layer.product(layer.x)
+    layer.node(ADD, layer.x, first, 1, layer.x)
+    second = layer.product(layer.x)
+    assert layer.names(first, second) == [LINEAR, ADD, LINEAR]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_gate_on_either_side(swapped: bool) -> None:
+    layer = Layer()
+    gate, up = layer.product(layer.x, 128), layer.product(layer.x, 128)
+    out = layer.gate(up, gate) if swapped else layer.gate(gate, up)
+    compiled = layer.prepare([layer.x], [out], GPU)
+    (call,) = compiled.prepared.each
+    weights: Any = call.inputs[3]
+    made = [node.args[1] for node in layer.nodes if node.name == LINEAR]
+    assert list(weights.items) == (made[::-1] if swapped else made)
+    assert len(plan_at(compiled).launches) == 1
+
+
+def test_a_gate_that_others_see_stays() -> None:
+    layer = Layer()
+    gate, up = layer.product(layer.x, 128), layer.product(layer.x, 128)
+    out = layer.gate(gate, up)
+    assert layer.names(out, up) == [FUSED, "pteron.silu_mul"]
+
+
+def test_a_gate_of_one_of_three_stays() -> None:
+    layer = Layer()
+    gate, up, more = (layer.product(layer.x, 128) for _ in range(3))
+    assert layer.names(layer.gate(gate, up), more) == [FUSED, "pteron.silu_mul"]
+
+
+def test_a_sum_that_is_none_of_a_residual() -> None:
+    layer = Layer()
+    made = layer.product(layer.x)
+    total = layer.apply(ADD, made, layer.x, 2)
+    assert layer.names(total) == [LINEAR, ADD]
+    layer = Layer()
+    total = layer.apply(ADD, layer.product(layer.x), layer.constant(64), 1)
+    assert layer.names(total) == [LINEAR, ADD]
+    layer = Layer()
+    made = layer.product(layer.x)
+    assert layer.names(layer.apply(ADD, made, layer.x, 1), made) == [LINEAR, ADD]
+    layer = Layer()
+    first, second = layer.product(layer.x), layer.product(layer.x)
+    assert layer.names(layer.apply(ADD, first, layer.x, 1), second) == [FUSED, ADD]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_residual_behind_views_of_another_shape(swapped: bool) -> None:
+    layer = Layer()
+    flat = layer.product(layer.view(layer.x, 3, 64))
+    made = layer.apply(CLONE, layer.view(flat, 1, 3, 64), None)
+    pair = (layer.x, made) if swapped else (made, layer.x)
+    assert layer.names(layer.apply(ADD, *pair, 1)) == [FUSED]
+
+
+def test_products_of_two_added_up() -> None:
+    """One of them takes the other in."""
+    layer = Layer()
+    total = layer.apply(ADD, layer.product(layer.x), layer.product(layer.apply(RELU, layer.x)), 1)
+    assert sorted(layer.names(total)) == sorted([LINEAR, RELU, FUSED])
+
+
+def test_a_decode_step_of_a_model(models: Path) -> None:
+    """Two layers of four products each, and the output layer; norms, gates and residuals are in them."""
+    graph = pteron.load(models / "tiny_llama_q4.pte").graphs("forward")[0]
+    compiled = Compiled(prepare(graph), GPU)
+    symbols = {source.symbol: 5 for source in compiled.prepared.sources}
+    launched = [launch.module.kernel.name for launch in compiled.plan(((1, 1), (1,)), symbols).launches]
+    assert launched.count("q4_digits") == 2 * 4 + 1
+    assert not {"rms_norm", "binary", "q4_matvec"} & {*launched}
+    many = [launch.module.kernel.name for launch in compiled.plan(((1, 31), (1,)), symbols).launches]
+    assert many.count("q4_tiled") == 2 * 4
+    assert many.count("rms_norm") == 2 * 2
+
+
+def test_matrices_lie_one_below_the_other() -> None:
+    layer = Layer()
+    outs = [layer.product(layer.x, count) for count in (5, 2)]
+    compiled = layer.prepare([layer.x], outs, GPU)
+    (launch,) = plan_at(compiled).launches
+    weights = {buffer.layout: buffer for buffer in launch.buffers if isinstance(buffer, Weight)}
+    words, scales = weights["words"], weights["scales by row"]
+    assert (words.bytes, scales.bytes) == (7 * 32, 7 * 2 * 4)
+    parts: list[Any] = [node.args[1] for node in layer.nodes]
+    assert words.pack().tobytes() == b"".join(bytes(part.constant.data) for part in parts)
+    with pytest.raises(ValueError, match="packs"):
+        replace(words, count=words.count + 1).pack()
+    with pytest.raises(RequirementError, match="one element type"):
+        joined([words, scales])

@@ -1,0 +1,66 @@
+"""Fixtures of tests that run kernels by subgroups, at whatever width the device has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pteron import Device
+from pteron.ops import Target
+from pteron.plan import collect
+from pteron.wgsl import Kernel, Module, compose
+
+WIDTH = """
+@group(0) @binding(0) var<storage, read_write> width: u32;
+@compute @workgroup_size(64) fn main(@builtin(subgroup_size) size: u32) { width = size; }
+"""
+
+
+@pytest.fixture(scope="session")
+def subgroups(device: Device) -> Device:
+    if "subgroup" not in device.adapter.features:
+        pytest.skip(f"{device.adapter} has no subgroups")
+    return device
+
+
+@pytest.fixture(scope="session")
+def width(subgroups: Device) -> int:
+    """Invocations of a subgroup, as the device itself tells."""
+    handle: Any = subgroups.handle
+    buffer = subgroups.create_buffer(4, "width")
+    compute = {"module": handle.create_shader_module(code=WIDTH), "entry_point": "main"}
+    pipeline = handle.create_compute_pipeline(layout="auto", compute=compute)
+    entries = [{"binding": 0, "resource": {"buffer": buffer}}]
+    encoder = handle.create_command_encoder()
+    run = encoder.begin_compute_pass()
+    run.set_pipeline(pipeline)
+    run.set_bind_group(0, handle.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries))
+    run.dispatch_workgroups(1)
+    run.end()
+    handle.queue.submit([encoder.finish()])
+    return int(np.frombuffer(subgroups.read(buffer, 4), np.uint32)[0])
+
+
+@pytest.fixture
+def own_subgroups(subgroups: Device, width: int, monkeypatch: pytest.MonkeyPatch) -> Target:
+    """A target with subgroups as wide as those of the device, which need not say so."""
+    monkeypatch.setattr(Target, "check_runs_on", lambda *_: None)
+    return replace(subgroups.target, is_cpu=False, subgroup_size=width)
+
+
+@pytest.fixture
+def few(own_subgroups: Target, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
+    """A target with subgroups, on which the kernel must be launched."""
+    launched = set()
+
+    def composed(kernel: Kernel) -> Module:
+        launched.add(kernel.name)
+        return compose(kernel)
+
+    monkeypatch.setattr(collect, "compose", composed)
+    yield own_subgroups
+    assert "q4_digits" in launched

@@ -23,6 +23,8 @@ from pteron.runtime.tensors import HostResult
 # A program that has the pattern of each rewrite.
 PROGRAMS = {
     "silu_mul": "models/tiny_llama_q4",
+    "rope_slice": "models/tiny_llama_q4",
+    "rope_sdpa": "models/tiny_qwen3_fp32",
     "convolution_add": "programs/vision",
     "convolution_bounds": "programs/vision",
     "convolution_hardswish": "programs/vision",

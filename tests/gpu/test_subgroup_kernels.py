@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,14 @@ def subgroups(device: Device) -> Device:
 
 @pytest.fixture(scope="session")
 def width(subgroups: Device) -> int:
+    return subgroup_width(subgroups)
+
+
+@cache
+def subgroup_width(device: Device) -> int:
     """Invocations of a subgroup, as the device itself tells."""
-    handle: Any = subgroups.handle
-    buffer = subgroups.create_buffer(4, "width")
+    handle: Any = device.handle
+    buffer = device.create_buffer(4, "width")
     compute = {"module": handle.create_shader_module(code=WIDTH), "entry_point": "main"}
     pipeline = handle.create_compute_pipeline(layout="auto", compute=compute)
     entries = [{"binding": 0, "resource": {"buffer": buffer}}]
@@ -51,7 +57,7 @@ def width(subgroups: Device) -> int:
     run.dispatch_workgroups(1)
     run.end()
     handle.queue.submit([encoder.finish()])
-    return int(np.frombuffer(subgroups.read(buffer, 4), np.uint32)[0])
+    return int(np.frombuffer(device.read(buffer, 4), np.uint32)[0])
 
 
 @pytest.fixture

@@ -52,6 +52,7 @@ class Device:
             subgroup_size=adapter.subgroup_size if "subgroup" in features else 0,
             is_cpu=adapter.is_cpu,
             workgroups_max=adapter.limits["max-compute-workgroups-per-dimension"],
+            invocations_max=adapter.limits["max-compute-invocations-per-workgroup"],
             workgroup_bytes_max=adapter.limits["max-compute-workgroup-storage-size"],
             binding_bytes_max=adapter.limits["max-storage-buffer-binding-size"],
             loop_max=adapter.loop_max,

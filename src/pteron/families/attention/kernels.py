@@ -9,7 +9,7 @@ a very negative finite mask hides nothing from a query that it is added to every
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pteron.dtypes import DType
@@ -24,8 +24,9 @@ kernel = Kernels(__name__)
 
 LANES = 64  # keys that a workgroup scores at once
 BUCKET = 4096  # keys: shorter contexts share one grid
-TILE = 32  # queries, and keys, of a tile
 STEPS_FEW = 8  # up to here, splitting the context keeps the device busier than tiles of queries do
+DECODE_WIDTH_MAX = 256  # elements per head, beyond which a lane would hold too many
+SPLITS_MAX = 64  # for each query: merging walks them one by one
 SCRATCH_BYTES = 1 << 25  # that pass between two kernels at a time
 WORKGROUP_SOFTWARE = 16  # invocations: few, so that little work still spreads over a CPU's cores
 
@@ -50,22 +51,49 @@ class Attention:
         self._check()
         if self._sizes(self.k.shape)[1] == 0:
             return iter([fill(self.out, 0)])  # a sum of nothing
+        if self.q.numel == 0:
+            return iter(())
         if target.is_cpu or self._width % 4:
             return self._by_scores(target)
         if self._steps <= STEPS_FEW:
-            return self._by_splits(target)
-        return self._by_tiles() if self._fits_tiles(target) else self._by_scores(target)
+            layout = Decode.of(self._width, self.context, target)
+            return self._by_decoding(layout, target) if layout else self._by_splits(target)
+        tiles = self._tiles(target)
+        return self._by_tiles(tiles) if tiles else self._by_scores(target)
 
-    def _by_tiles(self) -> Iterator[Dispatch]:
+    def _by_tiles(self, tiles: Tiles) -> Iterator[Dispatch]:
         yield Dispatch(
-            kernel("attention_tiled", **self._declarations()),
+            kernel("attention_tiled", **self._declarations(), **tiles.declarations),
             **self._queries(),
             **self._scored(),
             **self._valued(),
             **self._result(),
             heads_per_key=self._heads_per_key,
-            groups=self._tiles(),
+            groups=self._tiled(tiles),
         )
+
+    def _by_decoding(self, layout: Decode, target: Target) -> Iterator[Dispatch]:
+        """Queries that share a key head together, four at a time, the context in splits."""
+        rows = self._heads_per_key * self._steps
+        chunks = -(-rows // 4)
+        floats = rows * layout.splits * (self._width + 4)
+        for first, count in _chunks(self._key_heads * self.q.shape[0], floats, target, chunks, multiple=1):
+            parts = Scratch(count * floats)
+            yield Dispatch(
+                kernel("attention_decode", **self._declarations(), **layout.declarations),
+                **self._queries(),
+                **self._scored(),
+                **self._valued(),
+                parts=parts,
+                first=first * chunks,
+                chunks=chunks,
+                rows=rows,
+                splits=layout.splits,
+                key_heads=self._key_heads,
+                heads_per_key=self._heads_per_key,
+                groups=(layout.splits, count * chunks, 1),
+            )
+            yield self._merge(parts, first * rows, count * rows, layout.splits, split=1)
 
     def _by_splits(self, target: Target) -> Iterator[Dispatch]:
         """The context in splits, each a workgroup. The grid is that of a bucket of contexts, so that a plan
@@ -73,27 +101,37 @@ class Attention:
         splits = -(-self._keys // LANES)
         declarations = {**self._declarations(), **shared_rows(target, LANES, 1)}
         queries = self.q.numel // self._width
-        for first, count in _chunks(queries, splits * (self._width + 2), target):
-            parts = Scratch(count * splits * (self._width + 2))
-            common: dict[str, Any] = {"parts": parts, "first": first, "splits": splits, "heads": self._heads}
+        for first, count in _chunks(queries, splits * (self._width + 4), target):
+            parts = Scratch(count * splits * (self._width + 4))
             yield Dispatch(
                 kernel("attention_split", **declarations),
-                **common,
                 **self._queries(),
                 **self._scored(),
                 **self._valued(),
+                parts=parts,
+                first=first,
+                splits=splits,
+                heads=self._heads,
                 heads_per_key=self._heads_per_key,
                 groups=(splits, count, 1),
             )
-            yield Dispatch(
-                kernel("attention_merge", WIDTH=self._width),
-                **common,
-                **self._result(),
-                split=LANES,
-                context=self.context,
-                steps=self._steps,
-                groups=(count, 1, 1),
-            )
+            yield self._merge(parts, first, count, splits, split=LANES)
+
+    def _merge(self, parts: Scratch, first: int, queries: int, splits: int, split: int) -> Dispatch:
+        """The splits of some queries brought together, each of at least `split` keys."""
+        return Dispatch(
+            kernel("attention_merge", WIDTH=self._width),
+            **self._result(),
+            parts=parts,
+            count=queries * self._width,
+            first=first,
+            splits=splits,
+            split=split,
+            context=self.context,
+            steps=self._steps,
+            heads=self._heads,
+            threads=queries * self._width,
+        )
 
     def _by_scores(self, target: Target) -> Iterator[Dispatch]:
         """The scores of four queries and four keys at a time, then their values. A slot holds one query; each
@@ -202,20 +240,21 @@ class Attention:
     def _mask_shape(self) -> Shape:
         return (self.q.shape[0], self._heads, self._steps, int(self.context))
 
-    def _fits_tiles(self, target: Target) -> bool:
-        """Whether the device has the workgroups, memory and loops that attention_tiled.wgsl takes."""
-        quads = self._width // 4
-        bytes_needed = 2 * TILE * (quads + 1) * 16 + TILE * (TILE + 1) * 4  # rows of q and of k or v, scores
-        own = -(-quads // 8)  # quads of the output per invocation
-        loops = -(-self._keys // TILE) * (65 + quads + 35 * own) + 2 * own
-        return (
-            bytes_needed <= target.workgroup_bytes_max
-            and max(self._tiles()) <= target.workgroups_max
-            and not 0 < target.loop_max < loops
-        )
+    def _tiles(self, target: Target) -> Tiles | None:
+        """The largest tiles for which the device has the workgroups, memory and loops."""
+        for tiles in TILES:
+            loops = tiles.loops(self._width, self._keys)
+            if (
+                tiles.bytes_needed(self._width) <= target.workgroup_bytes_max
+                and tiles.workgroup <= target.invocations_max
+                and max(self._tiled(tiles)) <= target.workgroups_max
+                and not 0 < target.loop_max < loops
+            ):
+                return tiles.on(target)
+        return None
 
-    def _tiles(self) -> tuple[int, int, int]:
-        return -(-self._steps // TILE), self._heads, self.q.shape[0]
+    def _tiled(self, tiles: Tiles) -> tuple[int, int, int]:
+        return -(-self._steps * self._heads_per_key // tiles.rows), self._key_heads, self.q.shape[0]
 
     def _check(self) -> None:
         q, k, v = self.q, self.k, self.v
@@ -233,10 +272,88 @@ class Attention:
             require(fits, f"mask must broadcast to [batch, heads, steps, keys] = {list(wide)}", self.mask)
 
 
-def _chunks(count: int, floats: int, target: Target) -> Iterator[tuple[int, int]]:
-    """(first, how many) of queries that pass on `floats` numbers each, as many as there is memory for at a
-    time. Every first is a multiple of 4."""
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The tiles of attention_tiled.wgsl: queries by keys."""
+
+    rows: int
+    keys: int
+    by_subgroups: bool = False
+
+    @property
+    def workgroup(self) -> int:
+        return self.rows * self.keys // 16
+
+    @property
+    def declarations(self) -> dict[str, Any]:
+        library = {"use_across": "across_subgroup"} if self.by_subgroups else {}
+        return {"ROWS": self.rows, "KEYS": self.keys, **library}
+
+    def on(self, target: Target) -> Tiles:
+        """The same, by subgroups where they are wide enough."""
+        return replace(self, by_subgroups=target.subgroup_size >= self.keys // 4)
+
+    def bytes_needed(self, width: int) -> int:
+        """Of workgroup memory: queries, keys or their shares, values."""
+        return 4 * (self.rows * width + self.keys * max(width, self.rows) + self.keys * width)
+
+    def loops(self, width: int, context: int) -> int:
+        """No fewer than an invocation goes through."""
+        own = -(-width // self.keys)
+        of_tile = 6 + width // 4 * self.keys // self.workgroup * 2 + width + self.keys * (2 + own) + own
+        return -(-context // self.keys) * of_tile + width + 8 * (1 + own) + self.keys
+
+
+TILES = (Tiles(64, 64), Tiles(64, 32), Tiles(32, 32), Tiles(32, 16), Tiles(16, 16))
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """How attention_decode.wgsl takes few queries to a context: all keys of a split at once, in few splits,
+    unless that is more than invocations can load."""
+
+    subgroup: int
+    lanes: int  # that share a key
+    workgroup: int
+    unroll: int  # keys that a group of lanes loads at once
+    splits: int
+
+    @classmethod
+    def of(cls, width: int, context: AnyInt, target: Target) -> Decode | None:
+        """The layout for a bucket of contexts, None where the device lacks what the kernel takes."""
+        subgroup, quads = target.subgroup_size, width // 4
+        if subgroup < 4 or width > DECODE_WIDTH_MAX:
+            return None
+        lanes = min(16, subgroup, max(4, 1 << (quads - 1).bit_length()))
+        bytes_needed = 4 * (16 * quads + 8)  # of each subgroup, in workgroup memory
+        for workgroup in (512, 256, 128, 64, 32):
+            subgroups = workgroup // subgroup
+            fits = 0 < subgroups * bytes_needed <= target.workgroup_bytes_max
+            if fits and workgroup <= target.invocations_max:
+                break
+        else:
+            return None
+        keys = next((size for size in (128, 512, 2048) if context <= size), 0) or bucket(context, 4096)
+        unroll = {128: 1, 512: 4}.get(keys, 8)
+        splits = min(max(4, -(-keys // (workgroup // lanes * unroll))), SPLITS_MAX)
+        return cls(subgroup, lanes, workgroup, unroll, splits)
+
+    @property
+    def declarations(self) -> dict[str, Any]:
+        return {
+            "SUBGROUP": self.subgroup,
+            "LANES": self.lanes,
+            "WORKGROUP": self.workgroup,
+            "UNROLL": self.unroll,
+        }
+
+
+def _chunks(
+    count: int, floats: int, target: Target, workgroups: int = 1, multiple: int = 4
+) -> Iterator[tuple[int, int]]:
+    """(first, how many) of queries that pass on `floats` numbers each and take so many workgroups, as many as
+    there is room for at a time. Every first is a multiple of the number named."""
     room = min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * floats)
-    size = max(4, min(room, target.workgroups_max) // 4 * 4)
+    size = max(multiple, min(room, target.workgroups_max // workgroups) // multiple * multiple)
     for first in range(0, count, size):
         yield first, min(size, count - first)

@@ -108,7 +108,7 @@ MODELS = {
     "tiny_llama_fp32": "rms_norm rope",
     "tiny_llama_8da4w": "choose_qparams",
     "tiny_llama_q4_emb4": "embedding_q4",
-    "tiny_qwen3_fp32": "",
+    "tiny_qwen3_fp32": "rope_norm",
 }
 SAMPLERS = {
     Sampling(): "sample_scan sample_pick sample_merge",

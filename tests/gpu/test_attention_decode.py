@@ -14,7 +14,7 @@ from test_attention import CACHED, DECODE, GROUPS, MASKS, PLAIN, CachedAttention
 from test_subgroup_kernels import subgroups, width  # noqa: F401  # fixtures
 
 from pteron import Device
-from pteron.families.attention.kernels import Decode
+from pteron.families.attention.layouts import Decode
 from pteron.ops import Target
 from pteron.plan import collect
 from pteron.wgsl import Kernel, Module, compose

@@ -25,6 +25,7 @@ PROGRAMS = {
     "silu_mul": "models/tiny_llama_q4",
     "rope_slice": "models/tiny_llama_q4",
     "rope_sdpa": "models/tiny_qwen3_fp32",
+    "norm_rope_sdpa": "models/tiny_qwen3_fp32",
     "convolution_add": "programs/vision",
     "convolution_bounds": "programs/vision",
     "convolution_hardswish": "programs/vision",

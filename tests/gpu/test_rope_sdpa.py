@@ -10,6 +10,7 @@ import pytest
 from arguments import Symbol, tensor, weight
 from check import check_op, floats, refuse_op
 from test_attention import CAPACITY, DECODE, CachedAttention
+from test_norm import rms_norm
 from test_rewrites import run
 from test_rope import rope, rope_hf, rope_interleaved
 
@@ -18,6 +19,7 @@ from pteron.ops import Target
 
 FUSED = "pteron.rope_sdpa"
 ROWS = 41  # of the tables
+NO_NORMS = (None, None, None, None)
 FORMS = ["neighbours", "halves", "pairs"]
 
 
@@ -28,7 +30,9 @@ class TurnedAttention:
         self.attention = CachedAttention()
 
     def __call__(self, q: Any, k: Any, v: Any, form: str, cosines: Any, sines: Any, *rest: Any) -> Any:
-        start, end, k_cache, v_cache, position, mask, causal, scale = rest
+        start, end, k_cache, v_cache, position, mask, causal, scale, *norms = rest
+        if norms[0] is not None:
+            q, k = rms_norm(q, *norms[:2]), rms_norm(k, *norms[2:])
         if form == "neighbours":
             q, k = rope(q, k, cosines[start:end], sines[start:end])
         elif form == "halves":
@@ -44,16 +48,16 @@ def arguments(
     key_heads: int = 2,
     width: int = 8,
     batch: int = 1,
-    table_dtype: str | None = None,
+    norms: tuple[Any, ...] = NO_NORMS,
 ) -> tuple[Any, ...]:
     """What the operator takes; live positions are those of the caches, three further in the tables."""
     q, k, v = (tensor(batch, "S", count, width) for count in (heads, key_heads, key_heads))
     caches = (weight(batch, CAPACITY, key_heads, width), weight(batch, CAPACITY, key_heads, width))
-    rest = (*caches, Symbol("p"), None, True, None)
+    rest = (*caches, Symbol("p"), None, True, None, *norms)
     columns = {"neighbours": width // 2, "halves": width - 2}
 
     def table(*shape: int) -> Any:
-        return weight(*shape, low=-1, high=1, dtype=table_dtype)
+        return weight(*shape, low=-1, high=1)
 
     if form == "pairs":
         return q, k, v, form, table(key_heads, width), None, None, None, *rest
@@ -78,6 +82,15 @@ def test_every_form(form: str, key_heads: int, width: int, batch: int, dtype: st
     check_op(FUSED, *case, oracle=TurnedAttention(), live=LIVE, dtype=dtype, target=target)
 
 
+@floats
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("key_heads", "width", "batch"), [(4, 8, 1), (4, 64, 2), (1, 128, 1)])
+def test_normed_heads(form: str, key_heads: int, width: int, batch: int, dtype: str, target: Target) -> None:
+    heads = key_heads if form == "pairs" else 4
+    case = arguments(form, heads, key_heads, width, batch, (weight(width), 1e-6, weight(width), 0.5))
+    check_op(FUSED, *case, oracle=TurnedAttention(), live=LIVE, dtype=dtype, target=target)
+
+
 @pytest.mark.parametrize("form", ["neighbours", "halves"])
 def test_decoding_takes_no_new_plan(form: str, target: Target) -> None:
     steps = range(CAPACITY)
@@ -86,10 +99,10 @@ def test_decoding_takes_no_new_plan(form: str, target: Target) -> None:
 
 
 def test_caches_and_tables_of_another_type(target: Target) -> None:
-    q, k, v, form, *_, position, mask, causal, scale = arguments("halves")
+    q, k, v, form, *_, position, mask, causal, scale, _, _, _, _ = arguments("halves")
     tables = (weight(ROWS, 8, low=-1, high=1), weight(ROWS, 8, low=-1, high=1))
     caches = (weight(1, CAPACITY, 2, 8, dtype="f16"), weight(1, CAPACITY, 2, 8, dtype="f16"))
-    case = (q, k, v, form, *tables, Symbol("t"), None, *caches, position, mask, causal, scale)
+    case = (q, k, v, form, *tables, Symbol("t"), None, *caches, position, mask, causal, scale, *NO_NORMS)
     check_op(FUSED, *case, oracle=TurnedAttention(), live=LIVE, target=target, tolerance=5e-3)
 
 
@@ -102,6 +115,8 @@ def test_refusals() -> None:
     refuse((q, k, tensor(2, "S", 3, 8), form, *rest), "keys and values must have one shape")
     refuse((q, tensor(2, 3, 2, 8), v, form, *rest), "same steps")
     refuse((q, k, v, form, weight(20, 6), weight(20, 6), *rest[2:]), "leave the table")
+    norms = (weight(8), 0.1, weight(7), 0.1)
+    refuse(arguments("halves", batch=2, norms=norms), "weight must have the size of x's last dim")
     q, k, v, form, *rest = arguments("pairs", 2, 2, batch=2)
     refuse((tensor(2, "S", 4, 8), k, v, form, *rest), "a value for each of x's columns")
 
@@ -114,10 +129,11 @@ MODELS = ["tiny_llama_fp32", "tiny_llama_8da4w", "tiny_llama_q4_fp16", "tiny_qwe
 @pytest.mark.parametrize("name", MODELS)
 def test_models_with_and_without(name: str, models: Path, device: Device, target: Target) -> None:
     path = models / f"{name}.pte"
-    names = ["rope_slice", "rope_sdpa"]
-    with_both, fewer = run(names, path, device, target)
+    names = ["rope_slice", "rope_sdpa", "norm_rope_sdpa"]
+    with_them, fewer = run(names, path, device, target)
     without, more = run([], path, device, target)
-    layers, slices = 2, 0 if "qwen" in name else 2
-    assert fewer == more - 2 * layers - slices  # two writes of a cache fewer in each layer
-    for a, b in zip(with_both, without, strict=True):
+    layers = 2
+    # Two writes of a cache fewer in each layer, and two slices of tables in all; or two norms and one write.
+    assert more - fewer == (3 * layers if "qwen" in name else 2 * layers + 2)
+    for a, b in zip(with_them, without, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5 if "fp16" not in name else 2e-2)

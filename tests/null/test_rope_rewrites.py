@@ -11,6 +11,7 @@ from pteron.graph import SymInt, Tensor
 
 ROPE, HALVES, PAIRS = (f"et_vk.apply_rotary_emb{form}.default" for form in ("", "_hf", "_interleaved"))
 SLICE, CLONE, ADD = "aten.slice_copy.Tensor", "aten.clone.default", "aten.add.Tensor"
+NORM = "et_vk.rms_norm.default"
 SDPA, UPDATE = "sdpa_with_kv_cache.default", "update_cache.default"
 FUSED, IN_PLACE = "pteron.rope_sdpa", "pteron.rope_slice"
 
@@ -158,6 +159,35 @@ def test_queries_without_their_keys_stay() -> None:
     layer.rope()
     layer.attention(k=layer.k)
     assert layer.calls() == [IN_PLACE, SDPA]
+
+
+def normed(layer: Layer, x: Tensor) -> Tensor:
+    result = layer.sketch.tensor(*x.shape_max)
+    layer.sketch.node(NORM, x, layer.sketch.constant(8), 1e-6, result)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("times_q", "times_k", "calls"),
+    [
+        (1, 1, [FUSED]),
+        (1, 0, [NORM, FUSED]),
+        (0, 1, [NORM, FUSED]),
+        (2, 2, [NORM, NORM, FUSED]),
+    ],
+)
+def test_norms(times_q: int, times_k: int, calls: list[str]) -> None:
+    layer = Layer()
+    given = (layer.q, layer.k)
+    for _ in range(times_q):
+        layer.q = normed(layer, layer.q)
+    for _ in range(times_k):
+        layer.k = normed(layer, layer.k)
+    layer.slices()
+    layer.rope()
+    layer.attention()
+    layer.q, layer.k = given
+    assert layer.calls() == calls
 
 
 def test_keys_for_queries_stay() -> None:

@@ -9,24 +9,23 @@ a very negative finite mask hides nothing from a query that it is added to every
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pteron.dtypes import DType
+from pteron.families.attention.layouts import TILES, Decode, Tiles
 from pteron.families.create.fill import fill
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, bucket, require
 from pteron.ops.rows import shared_rows
 from pteron.ops.shapes import broadcast_strides
-from pteron.wgsl import Kernels
+from pteron.wgsl import Kernels, compose
 
 kernel = Kernels(__name__)
 
 LANES = 64  # keys that a workgroup scores at once
 BUCKET = 4096  # keys: shorter contexts share one grid
 STEPS_FEW = 8  # up to here, splitting the context keeps the device busier than tiles of queries do
-DECODE_WIDTH_MAX = 256  # elements per head, beyond which a lane would hold too many
-SPLITS_MAX = 64  # for each query: merging walks them one by one
 SCRATCH_BYTES = 1 << 25  # that pass between two kernels at a time
 WORKGROUP_SOFTWARE = 16  # invocations: few, so that little work still spreads over a CPU's cores
 
@@ -243,12 +242,15 @@ class Attention:
     def _tiles(self, target: Target) -> Tiles | None:
         """The largest tiles for which the device has the workgroups, memory and loops."""
         for tiles in TILES:
-            loops = tiles.loops(self._width, self._keys)
+            loops = compose(
+                kernel("attention_tiled", WIDTH=self._width, **tiles.declarations)
+            ).statements.loops
+            assert loops is not None
             if (
                 tiles.bytes_needed(self._width) <= target.workgroup_bytes_max
                 and tiles.workgroup <= target.invocations_max
                 and max(self._tiled(tiles)) <= target.workgroups_max
-                and not 0 < target.loop_max < loops
+                and not 0 < target.loop_max < loops.value({"context": self._keys})
             ):
                 return tiles.on(target)
         return None
@@ -270,82 +272,6 @@ class Attention:
             wide, sizes = self._mask_shape(), (1,) * (4 - self.mask.rank) + self.mask.shape
             fits = len(sizes) == 4 and all(map(lambda size, to: size in (1, to), sizes, wide))
             require(fits, f"mask must broadcast to [batch, heads, steps, keys] = {list(wide)}", self.mask)
-
-
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """The tiles of attention_tiled.wgsl: queries by keys."""
-
-    rows: int
-    keys: int
-    by_subgroups: bool = False
-
-    @property
-    def workgroup(self) -> int:
-        return self.rows * self.keys // 16
-
-    @property
-    def declarations(self) -> dict[str, Any]:
-        library = {"use_across": "across_subgroup"} if self.by_subgroups else {}
-        return {"ROWS": self.rows, "KEYS": self.keys, **library}
-
-    def on(self, target: Target) -> Tiles:
-        """The same, by subgroups where they are wide enough."""
-        return replace(self, by_subgroups=target.subgroup_size >= self.keys // 4)
-
-    def bytes_needed(self, width: int) -> int:
-        """Of workgroup memory: queries, keys or their shares, values."""
-        return 4 * (self.rows * width + self.keys * max(width, self.rows) + self.keys * width)
-
-    def loops(self, width: int, context: int) -> int:
-        """No fewer than an invocation goes through."""
-        own = -(-width // self.keys)
-        of_tile = 6 + width // 4 * self.keys // self.workgroup * 2 + width + self.keys * (2 + own) + own
-        return -(-context // self.keys) * of_tile + width + 8 * (1 + own) + self.keys
-
-
-TILES = (Tiles(64, 64), Tiles(64, 32), Tiles(32, 32), Tiles(32, 16), Tiles(16, 16))
-
-
-@dataclass(frozen=True, slots=True)
-class Decode:
-    """How attention_decode.wgsl takes few queries to a context: all keys of a split at once, in few splits,
-    unless that is more than invocations can load."""
-
-    subgroup: int
-    lanes: int  # that share a key
-    workgroup: int
-    unroll: int  # keys that a group of lanes loads at once
-    splits: int
-
-    @classmethod
-    def of(cls, width: int, context: AnyInt, target: Target) -> Decode | None:
-        """The layout for a bucket of contexts, None where the device lacks what the kernel takes."""
-        subgroup, quads = target.subgroup_size, width // 4
-        if subgroup < 4 or width > DECODE_WIDTH_MAX:
-            return None
-        lanes = min(16, subgroup, max(4, 1 << (quads - 1).bit_length()))
-        bytes_needed = 4 * (16 * quads + 8)  # of each subgroup, in workgroup memory
-        for workgroup in (512, 256, 128, 64, 32):
-            subgroups = workgroup // subgroup
-            fits = 0 < subgroups * bytes_needed <= target.workgroup_bytes_max
-            if fits and workgroup <= target.invocations_max:
-                break
-        else:
-            return None
-        keys = next((size for size in (128, 512, 2048) if context <= size), 0) or bucket(context, 4096)
-        unroll = {128: 1, 512: 4}.get(keys, 8)
-        splits = min(max(4, -(-keys // (workgroup // lanes * unroll))), SPLITS_MAX)
-        return cls(subgroup, lanes, workgroup, unroll, splits)
-
-    @property
-    def declarations(self) -> dict[str, Any]:
-        return {
-            "SUBGROUP": self.subgroup,
-            "LANES": self.lanes,
-            "WORKGROUP": self.workgroup,
-            "UNROLL": self.unroll,
-        }
 
 
 def _chunks(

@@ -30,7 +30,7 @@ def _check_place(value: Operand, cache: Operand, start: AnyInt) -> None:
     )
 
 
-def _write_cache(value: Operand, cache: Operand, start: AnyInt) -> Dispatch:
+def write_cache(value: Operand, cache: Operand, start: AnyInt) -> Dispatch:
     """Write `value` into the cache's rows from `start` on."""
     _check_place(value, cache, start)
     offset = start * cache.strides[1]
@@ -39,7 +39,7 @@ def _write_cache(value: Operand, cache: Operand, start: AnyInt) -> Dispatch:
 
 @op("update_cache.default", "value cache! start_pos:int -> out", shape=lambda *_: (1,))
 def update_cache(value: Operand, cache: Operand, start_pos: AnyInt, out: Operand) -> Iterator[Dispatch]:
-    yield _write_cache(value, cache, start_pos)  # the output only stands for the cache having changed
+    yield write_cache(value, cache, start_pos)  # the output only stands for the cache having changed
 
 
 @op(
@@ -63,8 +63,8 @@ def sdpa_with_kv_cache(
     target: Target,
 ) -> Iterator[Dispatch]:
     check_cached(query, key, value, key_cache, value_cache, start_pos)
-    yield _write_cache(key, key_cache, start_pos)
-    yield _write_cache(value, value_cache, start_pos)
+    yield write_cache(key, key_cache, start_pos)
+    yield write_cache(value, value_cache, start_pos)
     yield from attend_cached(
         query, key_cache, value_cache, start_pos, attn_mask, is_causal, scale, out, target
     )

@@ -1,4 +1,5 @@
 //! use index
+//! use turning
 //! extent q: count // (work * all) * heads * width
 //! extent q_out: count // (work * all) * heads * width
 //! extent k: count // (work * all) * key_heads * width
@@ -19,7 +20,6 @@ alias KeyOut = f32;
 alias ValueOut = f32;
 alias C = f32;
 const WORKGROUP = 64u;
-const HALVED = false; // pairs are (j, j + rotary/2) where true, (2j, 2j + 1) where not
 
 struct Params {
   count: u32,
@@ -46,12 +46,6 @@ struct Params {
 @group(0) @binding(6) var<storage, read_write> k_out: array<KeyOut>;
 @group(0) @binding(7) var<storage, read_write> v_out: array<ValueOut>;
 @group(0) @binding(8) var<uniform> params: Params;
-
-// Cosine and sine of a pair, for its first and for its second element, in the tables from `base` on.
-fn first_angle(base: u32, pair: u32) -> vec2<f32> {
-  return vec2(f32(cosines[base + pair]), f32(sines[base + pair]));
-}
-fn second_angle(base: u32, pair: u32) -> vec2<f32> { return first_angle(base, pair); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -91,26 +85,4 @@ fn copy_value(row: u32, head: u32, pair: u32) {
   let to = out_base(row, head) + places(pair);
   v_out[to.x] = ValueOut(v[at.x]);
   v_out[to.y] = ValueOut(v[at.y]);
-}
-
-// The elements of a head that an invocation moves: a pair, or twice the same one of the rest.
-fn places(pair: u32) -> vec2<u32> {
-  let pairs = params.rotary / 2u;
-  if (pair >= pairs) { return vec2(pair + pairs); }
-  return select(vec2(2u * pair, 2u * pair + 1u), vec2(pair, pair + pairs), HALVED);
-}
-
-fn turn(x: vec2<f32>, row: u32, head: u32, pair: u32) -> vec2<f32> {
-  if (pair >= params.rotary / 2u) { return x; }
-  let step = u32(params.start) + row % params.steps;
-  let base = dot(vec2(step, head), params.angle_strides);
-  let a = first_angle(base, pair);
-  let b = second_angle(base, pair);
-  return vec2(x.x * a.x - x.y * a.y, x.x * b.y + x.y * b.x);
-}
-
-// Where a head of keys or of values is written to.
-fn out_base(row: u32, head: u32) -> u32 {
-  let step = u32(params.place) + row % params.steps;
-  return row / params.steps * params.out_stride + (step * params.key_heads + head) * params.width;
 }

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pteron.families.layout.rearrange import slice_bounds
-from pteron.ops import AnyInt, Dispatch, Operand, require
-from pteron.ops.operand import contiguous_strides
+from pteron.ops import AnyInt, Dispatch, Operand, Target, require
+from pteron.ops.rows import row_groups, row_layout
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -94,38 +94,86 @@ def turn(
 ) -> Dispatch:
     """q, and k where there is one, turned; v copied. All are [batch, steps, heads, width] and differ in heads
     alone; k and v are written from step `place` of their outputs on."""
-    batches, steps, heads, width = q.shape
     key_heads = k.shape[2] if k is not None else 0
-    work = width - angles.rotary // 2
-    every = heads + key_heads * (2 if v is not None else 1)
     declarations = dict(angles.declarations)
     if k is None:
         declarations["turn_key"] = "return;"
     if v is None:
         declarations["copy_value"] = "return;"
-    count = batches * steps * every * work
+    every = q.shape[2] + key_heads * (2 if v is not None else 1)
+    work = q.shape[3] - angles.rotary // 2
+    count = q.shape[0] * q.shape[1] * every * work
     return Dispatch(
         kernel("rope", **declarations),
-        q=q,
-        k=k,
+        **_turned(angles, q, q_out, k, k_out, place),
         v=v,
-        cosines=angles.cosines,
-        sines=angles.sines,
-        q_out=q_out,
-        k_out=k_out,
         v_out=v_out,
         count=count,
-        work=work,
         all=every,
-        steps=steps,
-        heads=heads,
-        key_heads=key_heads,
-        width=width,
-        rotary=angles.rotary,
-        columns=angles.columns,
-        start=angles.start,
-        place=place,
-        out_stride=contiguous_strides(k_out.shape)[0] if k_out is not None else 0,
-        angle_strides=angles.strides,
         threads=count,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """An RMS norm over a head's width."""
+
+    weight: Operand
+    eps: float
+
+
+def norm_and_turn(
+    angles: Angles,
+    q: Operand,
+    q_out: Operand,
+    q_norm: Norm,
+    k: Operand,
+    k_out: Operand,
+    k_norm: Norm,
+    *,
+    place: AnyInt,
+    target: Target,
+) -> Dispatch:
+    """q and k normed, then turned, as `turn` does."""
+    for x, norm in ((q, q_norm), (k, k_norm)):
+        fits = norm.weight.shape == x.shape[-1:]
+        require(fits, "weight must have the size of x's last dim", x, norm.weight)
+    every = q.shape[2] + k.shape[2]
+    count = q.shape[0] * q.shape[1] * every
+    layout = row_layout(target, count, q.shape[3])
+    return Dispatch(
+        kernel("rope_norm", **angles.declarations, **layout),
+        **_turned(angles, q, q_out, k, k_out, place),
+        query_weight=q_norm.weight,
+        key_weight=k_norm.weight,
+        query_eps=q_norm.eps,
+        key_eps=k_norm.eps,
+        count=count,
+        all=every,
+        groups=row_groups(target, layout, count),
+    )
+
+
+def _turned(
+    angles: Angles, q: Operand, q_out: Operand, k: Operand | None, k_out: Operand | None, place: AnyInt
+) -> dict[str, Any]:
+    """What both kernels take."""
+    return {
+        "q": q,
+        "k": k,
+        "cosines": angles.cosines,
+        "sines": angles.sines,
+        "q_out": q_out,
+        "k_out": k_out,
+        "work": q.shape[3] - angles.rotary // 2,
+        "steps": q.shape[1],
+        "heads": q.shape[2],
+        "key_heads": k.shape[2] if k is not None else 0,
+        "width": q.shape[3],
+        "rotary": angles.rotary,
+        "columns": angles.columns,
+        "start": angles.start,
+        "place": place,
+        "out_stride": k_out.strides[0] if k_out is not None else 0,
+        "angle_strides": angles.strides,
+    }

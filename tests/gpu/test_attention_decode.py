@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,11 +11,11 @@ import numpy as np
 import pytest
 from arguments import Symbol, tensor, weight
 from check import check_op, floats
-from test_attention import CACHED, DECODE, GROUPS, MASKS, PLAIN, CachedAttention, cached, plain
+from test_attention import CACHED, DECODE, MASKS, PLAIN, CachedAttention, cached, plain
 from test_subgroup_kernels import subgroups, width  # noqa: F401  # fixtures
 
 from pteron import Device
-from pteron.families.attention.layouts import Decode
+from pteron.families.attention.layouts import Decode, Tiles
 from pteron.ops import Target
 from pteron.plan import collect
 from pteron.wgsl import Kernel, Module, compose
@@ -22,23 +23,64 @@ from pteron.wgsl import Kernel, Module, compose
 INF = float("inf")
 
 
-@pytest.fixture
-def few(subgroups: Device, width: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:  # noqa: F811
-    """A target with the subgroups that the device has, on which the kernel must be launched."""
+EMULATED = {
+    "swapped": "exchanged(vec4(value), (invocation % SUBGROUP) ^ apart).x",
+    "swapped_four": "exchanged(values, (invocation % SUBGROUP) ^ apart)",
+    "at_lane": "exchanged(vec4(value), lane).x",
+}
+EMULATION = """
+var<private> invocation: u32;
+var<workgroup> exchange: array<vec4<f32>, WORKGROUP>;
+fn exchanged(values: vec4<f32>, lane: u32) -> vec4<f32> {
+  workgroupBarrier();
+  exchange[invocation] = values;
+  workgroupBarrier();
+  return exchange[invocation / SUBGROUP * SUBGROUP + lane];
+}
+"""
+
+
+def emulated(kernel: Kernel) -> Module:
+    """The kernel with subgroups of any width, made of workgroup memory."""
+    module = compose(kernel.specialise(**EMULATED))
+    source = re.sub(r"(fn main\(.*?\{)", r"\1 invocation = local;", module.source, flags=re.DOTALL)
+    return replace(module, source=source + EMULATION)
+
+
+@pytest.fixture(params=["as they are", "of 32"])
+def few(
+    request: pytest.FixtureRequest,
+    subgroups: Device,  # noqa: F811
+    width: int,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Target]:
+    """A target with subgroups, of the width that the device has or of that of most GPUs, on which the kernel
+    must be launched."""
+    is_emulated = request.param == "of 32"
     launched = set()
 
     def composed(kernel: Kernel) -> Module:
         launched.add(kernel.name)
-        return compose(kernel)
+        has_shuffles = is_emulated and kernel.name == "attention_decode"
+        return emulated(kernel) if has_shuffles else compose(kernel)
 
     monkeypatch.setattr(collect, "compose", composed)
     monkeypatch.setattr(Target, "check_runs_on", lambda *_: None)
-    yield replace(subgroups.target, is_cpu=False, subgroup_size=width)
+    monkeypatch.setattr(Tiles, "on", lambda tiles, _: tiles)
+    room = subgroups.target.workgroup_bytes_max - 16 * 512 * is_emulated
+    yield replace(
+        subgroups.target,
+        is_cpu=False,
+        subgroup_size=32 if is_emulated else width,
+        workgroup_bytes_max=room,
+    )
     assert "attention_decode" in launched
 
 
-@pytest.mark.parametrize(("heads", "key_heads"), [*GROUPS, (3, 1), (10, 2)])
-@pytest.mark.parametrize("head_width", [4, 8, 24, 64, 80, 128])
+@pytest.mark.parametrize(
+    ("heads", "key_heads", "head_width"),
+    [(3, 3, 4), (4, 2, 8), (8, 2, 24), (3, 1, 64), (8, 2, 64), (10, 2, 80), (2, 2, 128), (4, 1, 128)],
+)
 def test_heads_and_widths(heads: int, key_heads: int, head_width: int, few: Target) -> None:
     arguments = (*cached(heads, key_heads, head_width, batch=2), 1, None, 0, True, None)
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=DECODE, target=few, tolerance=2e-5)

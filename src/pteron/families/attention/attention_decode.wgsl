@@ -128,14 +128,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
   // The groups of a subgroup, then the subgroups of the workgroup.
   for (var apart = LANES; apart < SUBGROUP; apart *= 2u) {
-    let raised = max(most, subgroupShuffleXor(most, apart));
+    let raised = max(most, swapped(most, apart));
     let shrink = exp(most - raised);
     most = raised;
     total *= shrink;
-    total += subgroupShuffleXor(total, apart);
+    total += swapped(total, apart);
     for (var e = 0u; e < QUADS; e++) {
       gathered[e] = scaled(gathered[e], of_all(shrink, local));
-      for (var r = 0u; r < 4u; r++) { gathered[e][r] += subgroupShuffleXor(gathered[e][r], apart); }
+      for (var r = 0u; r < 4u; r++) { gathered[e][r] += swapped_four(gathered[e][r], apart); }
     }
   }
   let subgroup = local / SUBGROUP;

@@ -164,25 +164,26 @@ GPU = Target(
 
 
 @pytest.mark.parametrize(
-    ("context", "unroll", "splits"),
+    ("context", "layout"),
     [
-        (1, 1, 4),
-        (128, 1, 4),
-        (129, 4, 4),
-        (512, 4, 4),
-        (513, 8, 8),
-        (2048, 8, 8),
-        (2049, 8, 16),
-        (8000, 8, 32),
+        (1, Decode(32, 16, 512, 4, 1)),
+        (128, Decode(32, 16, 512, 4, 1)),
+        (129, Decode(32, 8, 256, 4, 4)),
+        (512, Decode(32, 8, 256, 4, 4)),
+        (513, Decode(32, 8, 256, 8, 8)),
+        (2048, Decode(32, 8, 256, 8, 8)),
+        (2049, Decode(32, 8, 256, 8, 16)),
+        (8000, Decode(32, 8, 256, 8, 32)),
+        (100_000, Decode(32, 8, 256, 8, 64)),
     ],
 )
-def test_a_split_is_loaded_at_once(context: int, unroll: int, splits: int) -> None:
-    layout = Decode.of(64, context, GPU)
-    assert layout == Decode(32, 16, 512, unroll, splits)
+def test_a_split_is_loaded_at_once(context: int, layout: Decode) -> None:
+    assert Decode.of(64, context, GPU) == layout
 
 
 def test_small_devices() -> None:
-    assert Decode.of(64, 100, replace(GPU, workgroup_bytes_max=16384)) == Decode(32, 16, 256, 1, 8)
-    assert Decode.of(64, 100, replace(GPU, invocations_max=256)) == Decode(32, 16, 256, 1, 8)
+    assert Decode.of(64, 100, replace(GPU, workgroup_bytes_max=16384)) == Decode(32, 16, 256, 4, 2)
+    assert Decode.of(64, 100, replace(GPU, invocations_max=256)) == Decode(32, 16, 256, 4, 2)
+    assert Decode.of(256, 100, replace(GPU, workgroup_bytes_max=4096)) is None
     assert Decode.of(64, 100, replace(GPU, subgroup_size=0)) is None
     assert Decode.of(260, 100, GPU) is None

@@ -1,18 +1,18 @@
 //! use hidden
 //! use nan
 //! use butterfly
+//! use leave
 //! loops: ceil(ceil(context, splits), KEYS * UNROLL) * (1 + QUADS + UNROLL * (6 + 3 * QUADS)) + 5 * QUADS + 5 * (1 + 5 * QUADS) + SUBGROUPS + 5 * QUADS + ceil(WIDTH, WORKGROUP) * (1 + SUBGROUPS)
 //! extent q: (ceil(first + groups[1], chunks * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
 //! extent k: (ceil(first + groups[1], chunks * key_heads) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + WIDTH
 //! extent v: (ceil(first + groups[1], chunks * key_heads) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + WIDTH
 //! extent mask: (ceil(first + groups[1], chunks * key_heads) - 1) * mask_strides[0] + (key_heads * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
-//! extent parts: groups[1] // chunks * rows * splits * (WIDTH + 4)
 // Part of softmax(scale · q·kᵀ + bias) · v for few queries: one workgroup takes up to four queries that share
 // a key head, and one of `splits` near-equal parts of the context. LANES invocations, neighbours in a
 // subgroup, share a key: each multiplies its vec4s of the head for all four queries, the sums meet in a
 // butterfly that leaves each lane the score of one query, and each gathers its vec4s of the values. Every
 // such group keeps a maximum and sums of its own, which are brought together at the end, by shuffles and then
-// through workgroup memory. It leaves for each (query, split) what lib/merged.wgsl tells.
+// through workgroup memory. What becomes of them lib/leave.wgsl tells, or lib/leave_whole.wgsl.
 alias Q = f32;
 alias K = f32;
 alias M = f32;
@@ -29,8 +29,11 @@ struct Params {
   first: u32, // chunk of queries of those that this launch takes, a multiple of `chunks`
   chunks: u32, // of four queries, for each key head
   rows: u32, // queries of each key head: steps · heads_per_key
+  first_query: u32, // of all, counted over batch, heads and steps
+  queries: u32, // in this launch
   splits: u32,
   steps: u32,
+  heads: u32,
   key_heads: u32,
   heads_per_key: u32,
   context: i32, // keys to attend to
@@ -39,6 +42,7 @@ struct Params {
   q_strides: vec3<u32>, // of (batch, step, head), in elements
   k_strides: vec3<u32>,
   v_strides: vec3<u32>,
+  out_strides: vec3<u32>,
   mask_strides: vec4<u32>, // of (batch, head, step, key)
 }
 
@@ -46,8 +50,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> k: array<vec4<K>>;
 @group(0) @binding(2) var<storage, read> v: array<vec4<K>>;
 @group(0) @binding(3) var<storage, read> mask: array<M>;
-@group(0) @binding(4) var<storage, read_write> parts: array<vec4<f32>>;
-@group(0) @binding(5) var<uniform> params: Params;
+@group(0) @binding(4) var<uniform> params: Params;
 
 var<workgroup> tops: array<f32, SUBGROUPS * 4u>; // the greatest score of each (subgroup, query)
 var<workgroup> totals: array<f32, SUBGROUPS * 4u>;
@@ -168,9 +171,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       greatest = max(greatest, tops[s * 4u + i / ALL]);
     }
     if (order < params.rows) {
-      let at = ((group.y / params.chunks * params.rows + order) * params.splits + split) * (ALL + 1u);
-      parts[at + quad] = values;
-      if (quad == 0u) { parts[at + ALL] = vec4(greatest, shares, 0.0, 0.0); }
+      leave(group.y / params.chunks * params.rows + order, split, quad, values, greatest, shares);
     }
   }
 }

@@ -1,21 +1,21 @@
 //! use hidden
 //! use nan
 //! use across
-//! loops: ceil(context, KEYS) * (2 + ceil(KEYS * QUADS, 4 * WORKGROUP) + ceil(KEYS * QUADS, WORKGROUP) + WIDTH + KEYS * (1 + OWN) + OWN + KEYS // 4) + ceil(ROWS * QUADS, 4 * WORKGROUP) + 4 * (1 + OWN) + KEYS // 4
-//! extent q: (groups[2] - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (groups[1] * heads_per_key - 1) * q_strides[2] + WIDTH
-//! extent k: (groups[2] - 1) * k_strides[0] + (context - 1) * k_strides[1] + (groups[1] - 1) * k_strides[2] + WIDTH
-//! extent v: (groups[2] - 1) * v_strides[0] + (context - 1) * v_strides[1] + (groups[1] - 1) * v_strides[2] + WIDTH
-//! extent mask: (groups[2] - 1) * mask_strides[0] + (groups[1] * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
-//! extent out: (groups[2] - 1) * out_strides[0] + (steps - 1) * out_strides[1] + (groups[1] * heads_per_key - 1) * out_strides[2] + WIDTH
+//! use leave
+//! loops: ceil(ceil(context, splits), KEYS) * (2 + ceil(KEYS * QUADS, 4 * WORKGROUP) + ceil(KEYS * QUADS, WORKGROUP) + WIDTH + KEYS * (1 + OWN) + OWN + KEYS // 4) + ceil(ROWS * QUADS, 4 * WORKGROUP) + 4 * (1 + OWN) + KEYS // 4
+//! extent q: (ceil(groups[2], splits) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (groups[0] * heads_per_key - 1) * q_strides[2] + WIDTH
+//! extent k: (ceil(groups[2], splits) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (groups[0] - 1) * k_strides[2] + WIDTH
+//! extent v: (ceil(groups[2], splits) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (groups[0] - 1) * v_strides[2] + WIDTH
+//! extent mask: (ceil(groups[2], splits) - 1) * mask_strides[0] + (groups[0] * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 // out = softmax(scale · q·kᵀ + bias) · v for many queries. Rows are the queries that share a key head, ordered
 // by step, then by head. A workgroup takes ROWS of them and walks their context in tiles of KEYS keys: scores
 // are a product of tiles in workgroup memory, then their shares, in the place of the keys, times the
 // values' tile. An invocation has four rows throughout: it scores four keys, and gathers every (KEYS / 4)-th
-// vec4 of the values, rescaled as the maxima rise. A query that sees no key becomes NaN.
+// vec4 of the values, rescaled as the maxima rise. Where there are few rows, workgroups share a context in
+// `splits` near-equal parts. What becomes of it lib/leave.wgsl tells, or lib/leave_whole.wgsl.
 alias Q = f32;
 alias K = f32;
 alias M = f32;
-alias R = f32;
 const ROWS = 64u;
 const KEYS = 64u;
 const WORKGROUP = ROWS * KEYS / 16u;
@@ -28,7 +28,11 @@ const OWN = (QUADS + KEY_QUADS - 1u) / KEY_QUADS; // vec4s of the output per row
 const TILE = KEYS * max(WIDTH, ROWS) / 4u; // vec4s of the keys, and of the shares
 
 struct Params {
+  first_query: u32, // zero: all are in one launch
+  queries: u32, // counted over batch, heads and steps
+  splits: u32, // of the context
   steps: u32,
+  heads: u32,
   heads_per_key: u32, // query heads that share a key head
   context: i32, // keys to attend to
   start: i32, // position of the first query
@@ -44,8 +48,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> k: array<vec4<K>>;
 @group(0) @binding(2) var<storage, read> v: array<vec4<K>>;
 @group(0) @binding(3) var<storage, read> mask: array<M>;
-@group(0) @binding(4) var<storage, read_write> out: array<vec4<R>>;
-@group(0) @binding(5) var<uniform> params: Params;
+@group(0) @binding(4) var<uniform> params: Params;
 
 var<workgroup> queries: array<vec4<f32>, WIDTH * ROW_QUADS>; // [element][row]
 var<workgroup> tile: array<vec4<f32>, TILE>; // keys as [element][key], then shares as [key][row]
@@ -59,14 +62,23 @@ fn main(
   @builtin(num_workgroups) groups: vec3<u32>,
   @builtin(local_invocation_index) local: u32,
 ) {
-  let first = (groups.x - 1u - group.x) * ROWS; // those who see the most begin
-  let key_head = group.y;
-  let batch = group.z;
+  let first = (groups.y - 1u - group.y) * ROWS; // those who see the most begin
+  let key_head = group.x;
+  let batch = group.z / params.splits;
+  let split = group.z % params.splits;
   let across = local % KEY_QUADS;
   let down = local / KEY_QUADS;
   let context = u32(params.context);
-  var walked = context;
-  if (CAUSAL) { walked = min(walked, u32(params.start) + place_of(first + ROWS - 1u, 0u, 0u).y + 1u); }
+  let length = (context + params.splits - 1u) / params.splits;
+  var end = min((split + 1u) * length, context);
+  let last = place_of(first + ROWS - 1u, key_head, batch).y;
+  if (CAUSAL) { end = min(end, u32(params.start) + last + 1u); }
+  let seen = min(vec4(end), vec4(
+    seen_by(first + 4u * down),
+    seen_by(first + 4u * down + 1u),
+    seen_by(first + 4u * down + 2u),
+    seen_by(first + 4u * down + 3u),
+  ));
 
   for (var i = local; i < ROW_QUADS * QUADS; i += WORKGROUP) {
     let quad = i / ROW_QUADS;
@@ -90,7 +102,7 @@ fn main(
   var most = vec4(LOWEST);
   var total = vec4(0.0); // of the keys that this invocation scored
   var gathered: array<mat4x4<f32>, OWN>; // a column for each row
-  for (var base = 0u; base < walked; base += KEYS) {
+  for (var base = split * length; base < end; base += KEYS) {
     for (var i = local; i < KEY_QUADS * QUADS; i += WORKGROUP) {
       let quad = i / KEY_QUADS;
       let key = i % KEY_QUADS;
@@ -121,10 +133,10 @@ fn main(
     }
     let key = base + 4u * across;
     let row = first + 4u * down;
-    scores[0] = shown(scores[0], place_of(row, key_head, batch), key);
-    scores[1] = shown(scores[1], place_of(row + 1u, key_head, batch), key);
-    scores[2] = shown(scores[2], place_of(row + 2u, key_head, batch), key);
-    scores[3] = shown(scores[3], place_of(row + 3u, key_head, batch), key);
+    scores[0] = shown(scores[0], seen.x, place_of(row, key_head, batch), key);
+    scores[1] = shown(scores[1], seen.y, place_of(row + 1u, key_head, batch), key);
+    scores[2] = shown(scores[2], seen.z, place_of(row + 2u, key_head, batch), key);
+    scores[3] = shown(scores[3], seen.w, place_of(row + 3u, key_head, batch), key);
     let tops = vec4(greatest(scores[0]), greatest(scores[1]), greatest(scores[2]), greatest(scores[3]));
     let raised = max(most, greatest_of_rows(tops, local));
     let shrink = exp(most - raised);
@@ -163,12 +175,13 @@ fn main(
 
   let totals = sum_of_rows(total, local);
   for (var r = 0u; r < 4u; r++) {
-    if (first + 4u * down + r >= params.steps * params.heads_per_key) { return; }
-    let base = dot(place_of(first + 4u * down + r, key_head, batch), params.out_strides) / 4u;
+    let row = first + 4u * down + r;
+    if (row >= params.steps * params.heads_per_key) { return; }
+    let place = place_of(row, key_head, batch);
+    let query = (batch * params.heads + place.z) * params.steps + place.y;
     for (var e = 0u; e < OWN; e++) {
       let quad = across + e * KEY_QUADS;
-      let mean = select(gathered[e][r] / totals[r], vec4(nan()), totals[r] == 0.0);
-      if (quad < QUADS) { out[base + quad] = vec4<R>(mean); }
+      if (quad < QUADS) { leave(query, split, quad, gathered[e][r], most[r], totals[r]); }
     }
   }
 }
@@ -184,17 +197,21 @@ fn query_at(place: vec3<u32>, quad: u32) -> vec4<f32> {
   return vec4<f32>(q[dot(place, params.q_strides) / 4u + quad]) * params.scale;
 }
 
+// Where the keys end that a row sees.
+fn seen_by(row: u32) -> u32 {
+  if (!CAUSAL) { return u32(params.context); }
+  return min(u32(params.context), u32(params.start) + place_of(row, 0u, 0u).y + 1u);
+}
+
 // The scores of a row for four keys, -∞ for those that it does not see.
-fn shown(scores: vec4<f32>, place: vec3<u32>, key: u32) -> vec4<f32> {
-  let context = u32(params.context);
+fn shown(scores: vec4<f32>, seen: u32, place: vec3<u32>, key: u32) -> vec4<f32> {
   let keys = key + vec4(0u, 1u, 2u, 3u);
-  var seen = context;
-  if (CAUSAL) { seen = min(seen, u32(params.start) + place.y + 1u); }
+  let known = min(keys, vec4(u32(params.context) - 1u));
   let biases = vec4(
-    bias(vec4(place.xzy, min(keys.x, context - 1u))),
-    bias(vec4(place.xzy, min(keys.y, context - 1u))),
-    bias(vec4(place.xzy, min(keys.z, context - 1u))),
-    bias(vec4(place.xzy, min(keys.w, context - 1u))),
+    bias(vec4(place.xzy, known.x)),
+    bias(vec4(place.xzy, known.y)),
+    bias(vec4(place.xzy, known.z)),
+    bias(vec4(place.xzy, known.w)),
   );
   return select(vec4(minus_infinity()), scores + biases, keys < vec4(seen));
 }

@@ -8,24 +8,27 @@ a very negative finite mask hides nothing from a query that it is added to every
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pteron.dtypes import DType
-from pteron.families.attention.layouts import TILES, Decode, Tiles
+from pteron.families.attention.layouts import TILES, Decode, Tiles, context_bucket
 from pteron.families.create.fill import fill
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, bucket, require
 from pteron.ops.rows import shared_rows
 from pteron.ops.shapes import broadcast_strides
-from pteron.wgsl import Kernels, compose
+from pteron.wgsl import Kernel, Kernels, compose
 
 kernel = Kernels(__name__)
 
 LANES = 64  # keys that a workgroup scores at once
 BUCKET = 4096  # keys: shorter contexts share one grid
 STEPS_FEW = 8  # up to here, splitting the context keeps the device busier than tiles of queries do
+WORKGROUPS_BUSY = 256  # that keep a large device busy
+SPLIT_LEAST = 128  # keys of a split that is worth a workgroup of its own
 SCRATCH_BYTES = 1 << 25  # that pass between two kernels at a time
 WORKGROUP_SOFTWARE = 16  # invocations: few, so that little work still spreads over a CPU's cores
 
@@ -61,14 +64,15 @@ class Attention:
         return self._by_tiles(tiles) if tiles else self._by_scores(target)
 
     def _by_tiles(self, tiles: Tiles) -> Iterator[Dispatch]:
-        yield Dispatch(
+        """Queries that share a key head together, a tile of them and of their context at a time."""
+        across, down, batches = self._tiled(tiles)
+        yield from self._leaving(
+            tiles.splits,
+            0,
+            self._count,
             kernel("attention_tiled", **self._declarations(), **tiles.declarations),
-            **self._queries(),
-            **self._scored(),
-            **self._valued(),
-            **self._result(),
             heads_per_key=self._heads_per_key,
-            groups=self._tiled(tiles),
+            groups=(across, down, batches * tiles.splits),
         )
 
     def _by_decoding(self, layout: Decode, target: Target) -> Iterator[Dispatch]:
@@ -77,30 +81,48 @@ class Attention:
         chunks = -(-rows // 4)
         floats = rows * layout.splits * (self._width + 4)
         for first, count in _chunks(self._key_heads * self.q.shape[0], floats, target, chunks, multiple=1):
-            parts = Scratch(count * floats)
-            yield Dispatch(
+            yield from self._leaving(
+                layout.splits,
+                first * rows,
+                count * rows,
                 kernel("attention_decode", **self._declarations(), **layout.declarations),
-                **self._queries(),
-                **self._scored(),
-                **self._valued(),
-                parts=parts,
                 first=first * chunks,
                 chunks=chunks,
                 rows=rows,
-                splits=layout.splits,
                 key_heads=self._key_heads,
                 heads_per_key=self._heads_per_key,
                 groups=(layout.splits, count * chunks, 1),
             )
-            yield self._merge(parts, first * rows, count * rows, layout.splits, split=1)
+
+    def _leaving(
+        self, splits: int, first_query: int, queries: int, by: Kernel, **arguments: Any
+    ) -> Iterator[Dispatch]:
+        """A dispatch that leaves some queries' result, or that of each split of their context and then one
+        that brings those together."""
+        parts = Scratch(queries * splits * (self._width + 4)) if splits > 1 else None
+        yield Dispatch(
+            by if parts else by.specialise(use_leave="leave_whole"),
+            **self._queries(),
+            **self._scored(),
+            **self._valued(),
+            **arguments,
+            parts=parts,
+            out=None if parts else self.out,
+            out_strides=self._sizes(self.out.strides),
+            first_query=first_query,
+            queries=queries,
+            splits=splits,
+            heads=self._heads,
+        )
+        if parts:
+            yield self._merge(parts, first_query, queries, splits, split=1)
 
     def _by_splits(self, target: Target) -> Iterator[Dispatch]:
         """The context in splits, each a workgroup. The grid is that of a bucket of contexts, so that a plan
         holds while the context grows: splits past its end have nothing to do, and cost next to nothing."""
         splits = -(-self._keys // LANES)
         declarations = {**self._declarations(), **shared_rows(target, LANES, 1)}
-        queries = self.q.numel // self._width
-        for first, count in _chunks(queries, splits * (self._width + 4), target):
+        for first, count in _chunks(self._count, splits * (self._width + 4), target):
             parts = Scratch(count * splits * (self._width + 4))
             yield Dispatch(
                 kernel("attention_split", **declarations),
@@ -239,8 +261,14 @@ class Attention:
     def _mask_shape(self) -> Shape:
         return (self.q.shape[0], self._heads, self._steps, int(self.context))
 
+    @property
+    def _count(self) -> int:
+        """Queries over all batches and heads."""
+        return self.q.numel // self._width
+
     def _tiles(self, target: Target) -> Tiles | None:
-        """The largest tiles for which the device has the workgroups, memory and loops."""
+        """The largest tiles for which the device has the workgroups, memory and loops; smaller ones, and
+        splits of the context, where they would be too few to keep it busy."""
         for tiles in TILES:
             loops = compose(
                 kernel("attention_tiled", WIDTH=self._width, **tiles.declarations)
@@ -250,13 +278,25 @@ class Attention:
                 tiles.bytes_needed(self._width) <= target.workgroup_bytes_max
                 and tiles.workgroup <= target.invocations_max
                 and max(self._tiled(tiles)) <= target.workgroups_max
-                and not 0 < target.loop_max < loops.value({"context": self._keys})
+                and not 0 < target.loop_max < loops.value({"context": self._keys, "splits": 1})
             ):
-                return tiles.on(target)
-        return None
+                break
+        else:
+            return None
+        if math.prod(self._tiled(tiles)) < WORKGROUPS_BUSY // 2 and tiles.rows > 32:
+            tiles = tiles.halved()
+        room = min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * self._count * (self._width + 4))
+        splits = min(
+            WORKGROUPS_BUSY // math.prod(self._tiled(tiles)),
+            context_bucket(self.context) // SPLIT_LEAST,
+            room,
+            target.workgroups_max // self.q.shape[0],
+        )
+        return tiles.on(target, max(1, splits))
 
     def _tiled(self, tiles: Tiles) -> tuple[int, int, int]:
-        return -(-self._steps * self._heads_per_key // tiles.rows), self._key_heads, self.q.shape[0]
+        """Tiles of keys' heads, of their queries, of batches."""
+        return self._key_heads, -(-self._steps * self._heads_per_key // tiles.rows), self.q.shape[0]
 
     def _check(self) -> None:
         q, k, v = self.q, self.k, self.v

@@ -8,16 +8,18 @@ from typing import Any
 from pteron.ops import AnyInt, Target, bucket
 
 DECODE_WIDTH_MAX = 256  # elements per head, beyond which a lane would hold too many
+BUCKETS = (128, 512, 2048)  # of contexts; further ones double
 SPLITS_MAX = 64  # for each query: merging walks them one by one
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """The tiles of attention_tiled.wgsl: queries by keys."""
+    """The tiles of attention_tiled.wgsl, queries by keys, and how many workgroups share a context."""
 
     rows: int
     keys: int
     by_subgroups: bool = False
+    splits: int = 1
 
     @property
     def workgroup(self) -> int:
@@ -28,9 +30,12 @@ class Tiles:
         library = {"use_across": "across_subgroup"} if self.by_subgroups else {}
         return {"ROWS": self.rows, "KEYS": self.keys, **library}
 
-    def on(self, target: Target) -> Tiles:
+    def halved(self) -> Tiles:
+        return replace(self, rows=self.rows // 2)
+
+    def on(self, target: Target, splits: int = 1) -> Tiles:
         """The same, by subgroups where they are wide enough."""
-        return replace(self, by_subgroups=target.subgroup_size >= self.keys // 4)
+        return replace(self, by_subgroups=target.subgroup_size >= self.keys // 4, splits=splits)
 
     def bytes_needed(self, width: int) -> int:
         """Of workgroup memory: queries, keys or their shares, values."""
@@ -42,8 +47,8 @@ TILES = (Tiles(64, 64), Tiles(64, 32), Tiles(32, 32), Tiles(32, 16), Tiles(16, 1
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """How attention_decode.wgsl takes few queries to a context: all keys of a split at once, in few splits,
-    unless that is more than invocations can load."""
+    """How attention_decode.wgsl takes few queries to a context: all keys of a split at once, in as few splits
+    as that allows. One that is whole needs nobody to bring splits together."""
 
     subgroup: int
     lanes: int  # that share a key
@@ -57,18 +62,19 @@ class Decode:
         subgroup, quads = target.subgroup_size, width // 4
         if subgroup < 4 or width > DECODE_WIDTH_MAX:
             return None
-        lanes = min(16, subgroup, max(4, 1 << (quads - 1).bit_length()))
+        keys = context_bucket(context)
+        is_short = keys == BUCKETS[0]
+        # A short context is for one workgroup, a vec4 of each head to a lane; longer ones do better with two.
+        lanes = min(16, subgroup, _power_of_two(quads if is_short else -(-quads // 2)))
+        loaded = {128: 4, 512: 8}.get(keys, 16)  # vec4s of keys by a lane at once
         bytes_needed = 4 * (16 * quads + 8)  # of each subgroup, in workgroup memory
-        for workgroup in (512, 256, 128, 64, 32):
-            subgroups = workgroup // subgroup
-            fits = 0 < subgroups * bytes_needed <= target.workgroup_bytes_max
-            if fits and workgroup <= target.invocations_max:
-                break
-        else:
+        room = min(target.invocations_max, target.workgroup_bytes_max // bytes_needed * subgroup)
+        workgroup = next((size for size in (512, 256, 128, 64, 32) if size <= room), 0)
+        if workgroup < subgroup:
             return None
-        keys = next((size for size in (128, 512, 2048) if context <= size), 0) or bucket(context, 4096)
-        unroll = max(1, {128: 1, 512: 4}.get(keys, 8) // -(-quads // lanes))
-        splits = min(max(4, -(-keys // (workgroup // lanes * unroll))), SPLITS_MAX)
+        workgroup = workgroup if is_short else min(256, workgroup)
+        unroll = max(1, loaded // -(-quads // lanes))
+        splits = min(-(-keys // (workgroup // lanes * unroll)), SPLITS_MAX)
         return cls(subgroup, lanes, workgroup, unroll, splits)
 
     @property
@@ -79,3 +85,13 @@ class Decode:
             "WORKGROUP": self.workgroup,
             "UNROLL": self.unroll,
         }
+
+
+def context_bucket(context: AnyInt) -> int:
+    """The contexts up to this one share a grid."""
+    return next((size for size in BUCKETS if context <= size), 0) or bucket(context, 2 * BUCKETS[-1])
+
+
+def _power_of_two(least: int) -> int:
+    """The smallest power of two, from 4 on, that is not below a number."""
+    return max(4, 1 << (least - 1).bit_length())

@@ -69,7 +69,7 @@ def test_no_keys(target: Target) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [f"attention_{part}" for part in ("merge", "scores", "split", "tiled", "values")],
+    [f"attention_{part}" for part in ("decode", "merge", "scores", "split", "tiled", "values")],
 )
 def test_every_access_is_proven(name: str) -> None:
     assert not compose(kernel(name)).bounds_checks

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pteron.families.linear.product import ROWS_FEW
+from pteron.families.quantized import alone
 from pteron.families.quantized.packing import packed_words, scales_by_row, words_per_group
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
@@ -19,8 +20,6 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-BLOCK_MAX = 16  # words that q4_thread adds up one after the other
-THREAD_WORDS_MAX = 2048  # of one part by q4_thread, eight weights each
 TILED_WORDS_MAX = 4096  # of one part by q4_tiled, where the adapter ends long loops
 
 # What a part of a deep product leaves: its sum alone.
@@ -111,6 +110,8 @@ def product(
     }
     if packed.library != "words":
         declarations["use_words"] = packed.library
+    if name == "q4_thread":
+        declarations |= alone.layout(packed.library, packed.pitch, group)
     sizes: dict[str, Any] = {"rows": rows, "columns": columns}
     factors: dict[str, Any] = {"x": x, "weights": packed.weights, "scales": packed.scales}
     x_parameters: dict[str, Any] = {"x_scales": x_scales, "x_zeros": x_zeros}
@@ -139,9 +140,7 @@ def _kernel(
 ) -> tuple[str, dict[str, Any], int]:
     """(name, declarations, words of k that one of its invocations takes)."""
     if target.is_cpu:
-        block = max(size for size in range(1, BLOCK_MAX + 1) if group % size == 0)
-        _, blocks = split(-(-words // block), THREAD_WORDS_MAX // block)
-        return "q4_thread", {"TILE": min(4, max(rows, 1)), "BLOCK": block}, blocks * block
+        return "q4_thread", *alone.cut(rows, words)
     if rows <= ROWS_FEW:
         layout = shared_rows(target, 32, 1)
         return "q4_matvec", {"COLUMNS": matvec_columns(columns), **layout}, max(words, 1)
@@ -154,7 +153,7 @@ def _grid(
 ) -> dict[str, Any]:
     parts = declarations["PARTS"]
     if name == "q4_thread":
-        return {"threads": parts * -(-rows // declarations["TILE"]) * columns}
+        return {"threads": parts * alone.invocations(declarations["TILE"], rows, columns)}
     if name == "q4_matvec":
         return {"groups": row_groups(target, declarations, -(-columns // declarations["COLUMNS"]) * rows)}
     return {"groups": (-(-columns // 64), -(-rows // (16 * declarations["TALL"])), parts)}

@@ -10,7 +10,7 @@ from pteron.ops.rows import split
 TILE = 4  # rows of an invocation
 WIDE = 64  # columns of an invocation, at most
 NARROW = 8  # and at least
-STRIPS = 32  # invocations, unless columns are few
+STRIPS = 16  # invocations, unless columns are few: two vectors of eight lanes, or four of four
 WORDS = 4  # of a block: products that are added up one after the other
 LOOPS_MAX = 32768  # iterations of an invocation: half of what adapters allow that end long loops
 

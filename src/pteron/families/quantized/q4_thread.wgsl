@@ -11,7 +11,7 @@ alias Block = array<vec4<f32>, 8>; // what four words hold
 const WORKGROUP = 8u; // the lanes of a vector, or of two
 const TILE = 4u;
 const WIDE = 64u;
-const STRIPS = 32u; // at least, so that every core has some; unless columns are few
+const STRIPS = 16u; // at least, so that every core has some; unless columns are few
 const NARROW = 8u; // columns of an invocation, at least
 
 // Columns of an invocation.

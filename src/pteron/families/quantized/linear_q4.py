@@ -17,7 +17,7 @@ from pteron.families.quantized.packing import Words, padded_words, scales_by_row
 from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, choose
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
-from pteron.ops.rows import folded, row_groups, shared_rows, split
+from pteron.ops.rows import folded, row_groups, shared_rows
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)

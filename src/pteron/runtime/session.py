@@ -38,9 +38,8 @@ from pteron.runtime.tensors import Fetch, GpuTensor, HostResult, View
 Output: TypeAlias = GpuTensor | HostResult | int | None
 Outputs: TypeAlias = Sequence[View | int]  # where they lie until the next launch; live integers as they are
 Then: TypeAlias = Callable[[Outputs], Sequence[Command]]
-Each: TypeAlias = Callable[
-    [Sequence[Buffer | None], Outputs], Sequence[Command]
-]  # where inputs and outputs lie
+# Of where inputs and outputs lie, what follows every run.
+Each: TypeAlias = Callable[[Sequence[Buffer | None], Outputs], Sequence[Command]]
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from check import check_op
 
 from pteron import Device
 from pteron.dtypes import DType
+from pteron.errors import DtypeError
 from pteron.families.layout.copy import copy_elements
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
 from pteron.ops import Dispatch, Operand, Target, op
@@ -87,4 +88,35 @@ def test_once_where_a_parameter_grows_unevenly(device: Device) -> None:
     states = session.states()
     for p in (4, 5, 6):
         assert session.repeat([p], states, {0: 1}, 8, lambda *_: [], ())[1] == 1
+    session.close()
+
+
+def test_fractions_do_not_grow(device: Device) -> None:
+    x, out = Tensor(0, DType.F32, (3,)), Tensor(1, DType.F32, (3,))
+    session = Session.of(Graph("copied", (Node(0, "aten.neg.default", (x, out)),), (x,), (out,)), device)
+    with pytest.raises(DtypeError, match="only integers grow"):
+        session.repeat([np.zeros(3, np.float32)], session.states(), {0: 1}, 2, lambda *_: [], ())
+    session.close()
+
+
+def test_indices_stay_in_their_range(device: Device) -> None:
+    """Rows of a table by indices that grow: as long as the greatest of them names a row."""
+    index, out = Tensor(0, DType.I64, (2,)), Tensor(1, DType.F32, (2, 5))
+    table = Tensor(
+        2, DType.F32, TABLE.shape, Constant("t", DType.F32, TABLE.shape, memoryview(TABLE.tobytes()))
+    )
+    node = Node(0, "aten.index_select.default", (table, 0, index, out))
+    session = Session.of(Graph("picked", (node,), (index,), (out,)), device)
+    states = session.states()
+    seen: list[View] = []
+
+    def each(_: object, outputs: object) -> list[object]:
+        seen.extend(outputs)  # type: ignore[arg-type]
+        return []
+
+    given = np.array([2, 15], np.int64)
+    _, count = session.repeat([given], states, {0: 3}, 50, each, ())  # type: ignore[arg-type]
+    assert count == 3  # 15, 18, 21; there is no row 24
+    found = np.frombuffer(device.read(seen[0].buffer, 40), np.float32).reshape(2, 5)
+    np.testing.assert_array_equal(found, TABLE[[8, 21]])
     session.close()

@@ -17,6 +17,7 @@ from pteron.families.attention import kernels as attention
 from pteron.gpu import Copy, Recording, Replay, submit
 from pteron.llm import LanguageModel, LoopCounters, Sampler, Sampling, generate, generate_step
 from pteron.llm.generate import Drawn, Pace
+from pteron.llm.sampling import RING
 from pteron.runtime import session as sessions  # where `submit` is looked up
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
@@ -176,6 +177,9 @@ def test_an_input_that_nobody_looks_at_is_not_sent(model: LanguageModel) -> None
 
 
 class TestPace:
+    def test_no_token_is_overwritten_before_it_is_read(self) -> None:
+        assert generate.STEPS_MAX <= RING
+
     def test_slow_steps_come_one_by_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert self.steps(monkeypatch, 0.016, [0.05] * 5) == [1, 1, 1, 1, 1]
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from pteron.dtypes import DType
+from pteron.dtypes import DType, Storage
 from pteron.errors import DtypeError, InputError, ShapeError
 from pteron.gpu import Buffer, Copy, Device
 from pteron.graph import Shape
@@ -97,6 +97,8 @@ def growing(
     for index, by in growth.items():
         port, shape = executable.inputs[index], shapes[index]
         if isinstance(port, TensorPort) and shape is not None:
+            if port.storage is not Storage.I32:
+                raise DtypeError(f"{executable.name}: only integers grow from step to step, not {port}")
             tensors[port.buffer] = numel(shape), by
     return integers, tensors
 

@@ -16,6 +16,7 @@ alone, where wgpu refuses it: `source` goes to wgpu, `portable_source` to a brow
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -36,6 +37,8 @@ _ELEMENT = re.compile(r"array<(?:vec[234]<)?(\w+)>*")
 _PARAMS = re.compile(r"struct Params \{(.*?)\}", re.DOTALL)
 _FIELD = re.compile(r"(\w+)\s*:\s*([^\n]+?),?\s*(?://[^\n]*)?$", re.MULTILINE)
 _WORKGROUP = re.compile(r"@workgroup_size\(([^)]*)\)")
+_SIMPLE = re.compile(r"^((?:alias|const) (\w+)(?:\s*:\s*\w+)? = )([^;]+);", re.MULTILINE)
+_FUNCTION = re.compile(r"^(fn (\w+)\([^{]*)(?:\{[^\n]*\}|\{\n.*?^\})$", re.MULTILINE | re.DOTALL)
 _SUBGROUP = re.compile(r"\bsubgroup[A-Z]\w*\(")
 _CONST = re.compile(r"^const (\w+)(?:\s*:\s*\w+)? = ([^;]+);", re.MULTILINE)
 
@@ -88,10 +91,8 @@ def compose(kernel: Kernel) -> Module:
     """The kernel's module. An unknown file is a FileNotFoundError, an unknown declaration a ValueError."""
     swapped = tuple(pair for pair in kernel.declarations if pair[0].startswith("use_"))
     text = _load(kernel.package, kernel.name, swapped)
-    for name, replacement in kernel.declarations:
-        if not name.startswith("use_"):
-            text = _replace(kernel, text, name, replacement)
-    text = _drop_unused_bindings(text)
+    replaced = {name: text for name, text in kernel.declarations if not name.startswith("use_")}
+    text = _drop_unused_bindings(_replace(kernel, text, replaced))
     found = [
         (int(index), cast(Access, access), name, kind) for index, access, name, kind in _BINDING.findall(text)
     ]
@@ -140,22 +141,37 @@ def _load(package: str, name: str, swapped: tuple[tuple[str, str], ...]) -> str:
     return "\n".join(_USE.sub("", part) for part in [*libraries.values(), text])
 
 
-def _replace(kernel: Kernel, text: str, name: str, replacement: str) -> str:
-    simple = re.compile(rf"^((?:alias|const) {name}(?:\s*:\s*\w+)? = )([^;]+);", re.MULTILINE)
-    if found := simple.search(text):
-        if replacement.isdecimal() and found[2].endswith("u"):
-            replacement += "u"
-        return simple.sub(lambda match: f"{match[1]}{replacement};", text)
-    body = replacement if ";" in replacement else f"return {replacement};"
-    function = re.compile(rf"^(fn {name}\([^{{]*)(?:\{{[^\n]*\}}|\{{\n.*?^\}})$", re.MULTILINE | re.DOTALL)
-    if function.search(text):
-        return function.sub(lambda match: f"{match[1]}{{ {body} }}", text, count=1)
-    raise ValueError(f"kernel {kernel.name} declares no alias, const or fn named {name!r}")
+def _replace(kernel: Kernel, text: str, replaced: Mapping[str, str]) -> str:
+    """The text with other declarations of these names."""
+    found = set[str]()
+
+    def simple(match: re.Match[str]) -> str:
+        start, name, value = match.groups()
+        if name not in replaced:
+            return match[0]
+        found.add(name)
+        unsigned = "u" if replaced[name].isdecimal() and value.endswith("u") else ""
+        return f"{start}{replaced[name]}{unsigned};"
+
+    def function(match: re.Match[str]) -> str:
+        head, name = match.groups()
+        if name not in replaced or name in found:
+            return match[0]
+        found.add(name)
+        body = replaced[name] if ";" in replaced[name] else f"return {replaced[name]};"
+        return f"{head}{{ {body} }}"
+
+    text = _FUNCTION.sub(function, _SIMPLE.sub(simple, text))
+    for name in replaced:
+        if name not in found:
+            raise ValueError(f"kernel {kernel.name} declares no alias, const or fn named {name!r}")
+    return text
 
 
 def _drop_unused_bindings(text: str) -> str:
+    uses = Counter(re.findall(r"\w+", _without_comments(text)))
     for match in list(_BINDING.finditer(text)):
-        if len(re.findall(rf"\b{match[3]}\b", _without_comments(text))) == 1:
+        if uses[match[3]] == 1:
             text = text.replace(match[0], "")
     return text
 

@@ -12,7 +12,7 @@ WIDE = 64  # columns of an invocation, at most
 NARROW = 8  # and at least
 STRIPS = 16  # invocations, unless columns are few: two vectors of eight lanes, or four of four
 WORDS = 4  # of a block: products that are added up one after the other
-LOOPS_MAX = 32768  # iterations of an invocation: half of what adapters allow that end long loops
+LOOPS_MAX = 60_000  # iterations of an invocation, fewer than those after which adapters end it
 
 
 def cut(rows: int, words: int) -> tuple[dict[str, Any], int]:

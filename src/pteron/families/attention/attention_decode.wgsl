@@ -16,7 +16,7 @@
 alias Q = f32;
 alias K = f32;
 alias M = f32;
-const WORKGROUP = 512u;
+const WORKGROUP = 256u;
 const UNROLL = 4u; // keys of a group that are loaded at once
 const WIDTH = 64u; // elements per head, a multiple of 4
 const CAUSAL = true; // query s sees the context up to start + s

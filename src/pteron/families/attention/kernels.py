@@ -267,8 +267,8 @@ class Attention:
         return self.q.numel // self._width
 
     def _tiles(self, target: Target) -> Tiles | None:
-        """The largest tiles that the device takes; smaller ones, and splits of the context, where they would be
-        too few to keep it busy."""
+        """The largest tiles that the device takes; smaller ones, and splits of the context, where those would
+        be too few to keep it busy."""
         tiles = next((tiles for tiles in TILES if self._fits(tiles, target)), None)
         if tiles is None:
             return None

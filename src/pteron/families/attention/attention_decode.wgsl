@@ -16,7 +16,7 @@
 alias Q = f32;
 alias K = f32;
 alias M = f32;
-const WORKGROUP = 512u;
+const WORKGROUP = 256u;
 const UNROLL = 4u; // keys of a group that are loaded at once
 const WIDTH = 64u; // elements per head, a multiple of 4
 const CAUSAL = true; // query s sees the context up to start + s
@@ -117,7 +117,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let shrink = exp(most - raised);
     most = raised;
     total *= shrink;
-    for (var e = 0u; e < QUADS; e++) { gathered[e] = scaled(gathered[e], of_all(shrink, local)); }
+    let shrinks = of_all(shrink, local);
+    for (var e = 0u; e < QUADS; e++) { gathered[e] = scaled(gathered[e], shrinks); }
     for (var u = 0u; u < UNROLL; u++) {
       let share = select(exp(scores[u] - raised), 0.0, is_hidden(scores[u]));
       total += share;
@@ -136,8 +137,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     most = raised;
     total *= shrink;
     total += swapped(total, apart);
+    let shrinks = of_all(shrink, local);
     for (var e = 0u; e < QUADS; e++) {
-      gathered[e] = scaled(gathered[e], of_all(shrink, local));
+      gathered[e] = scaled(gathered[e], shrinks);
       for (var r = 0u; r < 4u; r++) { gathered[e][r] += swapped_four(gathered[e][r], apart); }
     }
   }

@@ -267,32 +267,36 @@ class Attention:
         return self.q.numel // self._width
 
     def _tiles(self, target: Target) -> Tiles | None:
-        """The largest tiles for which the device has the workgroups, memory and loops; smaller ones, and
-        splits of the context, where they would be too few to keep it busy."""
-        for tiles in TILES:
-            loops = compose(
-                kernel("attention_tiled", WIDTH=self._width, **tiles.declarations)
-            ).statements.loops
-            assert loops is not None
-            if (
-                tiles.bytes_needed(self._width) <= target.workgroup_bytes_max
-                and tiles.workgroup <= target.invocations_max
-                and max(self._tiled(tiles)) <= target.workgroups_max
-                and not 0 < target.loop_max < loops.value({"context": self._keys, "splits": 1})
-            ):
-                break
-        else:
+        """The largest tiles that the device takes; smaller ones, and splits of the context, where those would
+        be too few to keep it busy."""
+        tiles = next((tiles for tiles in TILES if self._fits(tiles, target)), None)
+        if tiles is None:
             return None
-        if math.prod(self._tiled(tiles)) < WORKGROUPS_BUSY // 2 and tiles.rows > 32:
+        few = math.prod(self._tiled(tiles)) < WORKGROUPS_BUSY // 2
+        if few and tiles.rows > 32 and self._fits(tiles.halved(), target):
             tiles = tiles.halved()
-        room = min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * self._count * (self._width + 4))
-        splits = min(
-            WORKGROUPS_BUSY // math.prod(self._tiled(tiles)),
-            context_bucket(self.context) // SPLIT_LEAST,
-            room,
-            target.workgroups_max // self.q.shape[0],
-        )
+        splits = WORKGROUPS_BUSY // math.prod(self._tiled(tiles))
+        if splits > 1:
+            floats = self._count * (self._width + 4)
+            splits = min(
+                splits,
+                context_bucket(self.context) // SPLIT_LEAST,
+                min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * floats),
+                target.workgroups_max // self.q.shape[0],
+            )
         return tiles.on(target, max(1, splits))
+
+    def _fits(self, tiles: Tiles, target: Target) -> bool:
+        """Whether a device has the workgroups, memory and loops for tiles."""
+        module = compose(kernel("attention_tiled", WIDTH=self._width, **tiles.declarations))
+        assert module.statements.loops is not None
+        loops = module.statements.loops.value({"context": self._keys, "splits": 1})
+        return (
+            tiles.bytes_needed(self._width) <= target.workgroup_bytes_max
+            and tiles.workgroup <= target.invocations_max
+            and max(self._tiled(tiles)) <= target.workgroups_max
+            and not 0 < target.loop_max < loops
+        )
 
     def _tiled(self, tiles: Tiles) -> tuple[int, int, int]:
         """Tiles of keys' heads, of their queries, of batches."""

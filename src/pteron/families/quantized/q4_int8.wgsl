@@ -78,7 +78,7 @@ fn main(
       //! unroll
       for (var i = 0u; i < W_LOADS; i++) {
         let at = local + i * WORKGROUP;
-        let n = min(tile.n + at % WIDTH, params.columns - 1u);
+        let n = min(tile.n + column_at(at % WIDTH), params.columns - 1u);
         w_next[i] = load_word(n, min(base + at / WIDTH, WORDS - 1u));
       }
     }
@@ -90,7 +90,7 @@ fn main(
       if (is_last) {
         //! unroll
         for (var s = 0u; s < WIDE; s++) {
-          let n = min(tile.n + (own.x + s / 4u * ACROSS) * 4u + s % 4u, params.columns - 1u);
+          let n = min(own_column(tile, own, s), params.columns - 1u);
           factors[s] = scales[n * GROUPS + index];
           weights_added[s] = weight_sums[index * SUMS_PITCH + n];
         }
@@ -143,10 +143,10 @@ fn main(
     for (var i = 0u; i < W_LOADS; i++) {
       let at = local + i * WORKGROUP;
       if (W_COUNT % WORKGROUP == 0u || at < W_COUNT) {
-        let n = at % WIDTH;
-        let place = buffer * W_BUFFER + 2u * (at / WIDTH) * W_PITCH + n / 4u;
-        w_tile[place][n % 4u] = signed_bytes(w_next[i]);
-        w_tile[place + W_PITCH][n % 4u] = signed_bytes(w_next[i] >> 4u);
+        let column = at % WIDTH;
+        let place = buffer * W_BUFFER + 2u * (at / WIDTH) * W_PITCH + column / 4u;
+        w_tile[place][column % 4u] = signed_bytes(w_next[i]);
+        w_tile[place + W_PITCH][column % 4u] = signed_bytes(w_next[i] >> 4u);
       }
     }
     workgroupBarrier();

@@ -50,11 +50,11 @@ fn main(
       //! unroll
       for (var i = 0u; i < W_LOADS; i++) {
         let at = local + i * WORKGROUP;
-        let n = min(tile.n + at % WIDTH, params.columns - 1u);
-        let word = min(base + at / WIDTH, WORDS - 1u);
-        let is_inside = IS_WHOLE || base + at / WIDTH < WORDS;
-        w_next[i] = load_word(n, word);
-        scale_next[i] = select(0.0, scales[n * GROUPS + word / GROUP], is_inside);
+        let n = min(tile.n + column_at(at % WIDTH), params.columns - 1u);
+        let word = base + at / WIDTH;
+        let inside = select(min(word, WORDS - 1u), word, IS_WHOLE);
+        w_next[i] = load_word(n, inside);
+        scale_next[i] = select(0.0, scales[n * GROUPS + inside / GROUP], IS_WHOLE || word < WORDS);
       }
     }
     if (base > word_first) { // the step before it is in workgroup memory
@@ -92,13 +92,13 @@ fn main(
     for (var i = 0u; i < W_LOADS; i++) {
       let at = local + i * WORKGROUP;
       if (W_COUNT % WORKGROUP == 0u || at < W_COUNT) {
-        let n = at % WIDTH;
+        let place = at % WIDTH;
         let low = unpack(w_next[i], 0u) * scale_next[i];
         let high = unpack(w_next[i], 4u) * scale_next[i];
         //! unroll
         for (var e = 0u; e < 4u; e++) {
-          w_tile[(at / WIDTH * 8u + e) * W_PITCH + n / 4u][n % 4u] = low[e];
-          w_tile[(at / WIDTH * 8u + e + 4u) * W_PITCH + n / 4u][n % 4u] = high[e];
+          w_tile[(at / WIDTH * 8u + e) * W_PITCH + place / 4u][place % 4u] = low[e];
+          w_tile[(at / WIDTH * 8u + e + 4u) * W_PITCH + place / 4u][place % 4u] = high[e];
         }
       }
     }

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pteron.ops import Target
+
+# Measured on an H200, as are the rates of tiles.
+WORKGROUPS_BUSY = 128  # that a device needs to be busy: about one for each multiprocessor
+INVOCATIONS_BUSY = 1 << 14
+MERGE_START = 2.0  # microseconds for another dispatch
+MERGE_RATE = 3e6  # bytes per microsecond
+PARTS_MAX = 32
+PART_STEPS_MIN = 4
+PART_STEPS_MAX = 2048  # that one sum goes through: for its error, and where an adapter ends long loops
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +26,7 @@ class Tile:
     wide: int
     down: int
     across: int
+    rate: float = 1.0  # of a busy device, in TFLOP/s
     step: int = 16  # columns k that pass through workgroup memory at a time
     row_bytes: int = 0  # that every row has there besides
 
@@ -36,59 +46,58 @@ class Tile:
     @property
     def declarations(self) -> dict[str, Any]:
         """The constants of lib/tile.wgsl."""
-        lanes_down = min(4, self.down)
         return {
             "TALL": self.tall,
             "WIDE": self.wide,
             "DOWN": self.down,
             "ACROSS": self.across,
-            "LANES_DOWN": lanes_down,
+            "LANES_DOWN": min(4, self.down),
         }
 
     def count(self, rows: int, columns: int) -> int:
         """Tiles of one part of a product."""
         return -(-rows // self.height) * -(-columns // self.width)
 
+    def microseconds(self, rows: int, columns: int, depth: int, parts: int) -> float:
+        """About how long a product takes whose k is split into parts, which are then merged."""
+        tiles = self.count(rows, columns)
+        groups = parts * tiles
+        busy = min(1.0, groups / WORKGROUPS_BUSY, groups * self.down * self.across / INVOCATIONS_BUSY)
+        time = 2 * tiles * self.height * self.width * depth / (self.rate * 1e6 * busy)
+        merged_bytes = 4 * rows * columns * (parts + 1)
+        return time if parts == 1 else time + MERGE_START + merged_bytes / MERGE_RATE
 
-# By height, each with the widest first.
+
 FLOAT_TILES = (
-    Tile(4, 4, 2, 32),
-    Tile(4, 8, 4, 16),
-    Tile(4, 4, 4, 16),
-    Tile(4, 8, 8, 16),
-    Tile(4, 4, 8, 16),
-    Tile(8, 8, 8, 16),
-    Tile(8, 4, 8, 16),
-    Tile(8, 8, 16, 16),
-    Tile(8, 8, 16, 8),
-    Tile(16, 8, 16, 16),
+    Tile(4, 4, 2, 32, 6.4),
+    Tile(4, 4, 4, 16, 11),
+    Tile(4, 8, 8, 16, 15.5),
+    Tile(8, 4, 8, 16, 21.5),
+    Tile(8, 8, 16, 8, 31),
+    Tile(8, 8, 16, 16, 32),
+    Tile(16, 8, 16, 16, 33),
 )
-# Two buffers of int8, and a row's zero point.
+# Steps of int8 in two buffers, and a row's zero point.
 INT8_TILES = (
-    Tile(4, 4, 4, 32, 32, 4),
-    Tile(4, 4, 4, 16, 32, 4),
-    Tile(8, 4, 4, 32, 32, 4),
-    Tile(8, 4, 8, 32, 32, 4),
-    Tile(8, 4, 8, 16, 32, 4),
-    Tile(16, 4, 8, 32, 32, 4),
-    Tile(16, 4, 8, 16, 32, 4),
+    Tile(4, 4, 2, 32, 13, 32, 4),
+    Tile(4, 4, 4, 16, 22, 32, 4),
+    Tile(8, 4, 4, 32, 32, 32, 4),
+    Tile(8, 4, 8, 16, 57, 32, 4),
+    Tile(16, 4, 8, 16, 56, 32, 4),
+    Tile(16, 4, 8, 32, 50, 32, 4),
 )
-WORKGROUPS_WANTED = 256  # two for each multiprocessor of a large device
-PARTS_MAX = 8
-PART_STEPS_MIN = 8
-PART_STEPS_MAX = 2048  # that one sum goes through: for its error, and where an adapter ends long loops
 
 
-def choose(tiles: Sequence[Tile], target: Target, rows: int, columns: int, depth: int) -> tuple[Tile, int]:
-    """(tile, parts of k): the tile that wastes few rows and fills the device, and how often k is split."""
-    fitting = [tile for tile in tiles if tile.workgroup_bytes <= target.workgroup_bytes_max]
-    height = min((tile.height for tile in fitting if tile.height >= rows), default=128)
-    tile = next(tile for tile in fitting if tile.height == height)
-    parts = -(-depth // (PART_STEPS_MAX * tile.step)) or 1
-    while (
-        parts < PARTS_MAX
-        and parts * tile.count(rows, columns) < WORKGROUPS_WANTED
-        and depth >= 2 * parts * PART_STEPS_MIN * tile.step
-    ):
-        parts *= 2
-    return tile, parts
+@cache
+def choose(tiles: tuple[Tile, ...], target: Target, rows: int, columns: int, depth: int) -> tuple[Tile, int]:
+    """(tile, parts of k) by which a product should take the least time, with no tile that is half empty."""
+    least = -(-depth // (PART_STEPS_MAX * tiles[0].step)) or 1
+    most = max(least, min(PARTS_MAX, depth // (PART_STEPS_MIN * tiles[0].step)))
+    choices = [
+        (tile, parts)
+        for tile in tiles
+        if tile.workgroup_bytes <= target.workgroup_bytes_max and tile.height < 2 * max(rows, 8)
+        for parts in (least << doublings for doublings in range(PARTS_MAX.bit_length()))
+        if parts <= most
+    ]
+    return min(choices, key=lambda choice: choice[0].microseconds(rows, columns, depth, choice[1]))

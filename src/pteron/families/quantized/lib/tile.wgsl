@@ -1,5 +1,5 @@
 // Products by tiles: a workgroup of DOWN × ACROSS invocations computes HEIGHT rows by WIDTH columns of one part,
-// TALL × WIDE outputs each, in quads of four rows and four columns that lie DOWN and ACROSS quads apart. Tiles
+// TALL × WIDE outputs each, read from workgroup memory in quads that lie DOWN and ACROSS quads apart. Tiles
 // are numbered along the columns, then along the rows, then by part, in a grid that may be folded.
 const TALL = 8u; // multiples of four
 const WIDE = 8u;
@@ -35,9 +35,18 @@ fn place_of(local: u32) -> vec2<u32> {
   return vec2(x, y);
 }
 
+// The column, within a tile, of what lies at a place of workgroup memory: neighbouring invocations, which read
+// neighbouring vec4s, have neighbouring columns, so that what they store together lies together.
+fn column_at(place: u32) -> u32 { return place / 4u + place % 4u * (WIDTH / 4u); }
+
+// The column of an invocation's output s.
+fn own_column(tile: Tile, own: vec2<u32>, s: u32) -> u32 {
+  return tile.n + column_at((own.x + s / 4u * ACROSS) * 4u + s % 4u);
+}
+
 // Output (t, s) of an invocation, where the matrix has it.
 fn store_own(tile: Tile, own: vec2<u32>, t: u32, s: u32, sum: f32) {
   let m = tile.m + (own.y + t / 4u * DOWN) * 4u + t % 4u;
-  let n = tile.n + (own.x + s / 4u * ACROSS) * 4u + s % 4u;
+  let n = own_column(tile, own, s);
   if (m < params.rows && n < params.columns) { store(tile.part, m, n, sum); }
 }

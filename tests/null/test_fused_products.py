@@ -218,6 +218,12 @@ def test_scales_and_zero_points_of_one_input_are_found_once() -> None:
     assert layer.names(*outs, other).count(QPARAMS) == 2
 
 
+def test_a_residual_of_a_product_of_int8() -> None:
+    layer = Layer()
+    total = layer.apply(ADD, layer.x, layer.view(layer.dynamic(layer.x), 1, 3, 64), 1)
+    assert layer.names(total) == [QPARAMS, "pteron.linear_dq8ca_q4_add"]
+
+
 def test_scales_that_others_see_or_of_what_changed_stay() -> None:
     layer = Layer()
     outs = [layer.dynamic(layer.x) for _ in range(2)]

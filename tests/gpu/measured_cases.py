@@ -91,6 +91,8 @@ CASES = [
         live={"S": (5, 1, 7), "p": (0, 5, 16)},
     ),
     product((67, 1, 33), "matmul_thread", "software"),
+    product((67, 1, 33), "linear_thread", "software", 68),
+    product((5, 1), "linear_thread matmul_merge", "software", DEEP + 1),
     product((3, 1, 2), "matvec", "hardware", LONG),
     product((67, 33), "matmul_tiled", "hardware"),
     case("aten.bmm.default", tensor(3, "S", 5), tensor(3, 5, 13), kernels=""),

@@ -16,7 +16,7 @@ LINEAR, MM, BMM, ADDMM = (f"aten.{name}.default" for name in ("linear", "mm", "b
 LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 17, 4)}
 
 
-@pytest.mark.parametrize(("columns", "depth"), [(1, 1), (7, 1), (1, 13), (13, 7), (67, 31), (131, 67)])
+@pytest.mark.parametrize(("columns", "depth"), [(1, 1), (7, 1), (1, 13), (13, 8), (67, 31), (131, 68)])
 @pytest.mark.parametrize("bias", [True, False])
 def test_linear(columns: int, depth: int, bias: bool, target: Target) -> None:
     added = weight(columns) if bias else None
@@ -38,8 +38,9 @@ def test_linear_with_a_weight_from_the_call(target: Target) -> None:
     check_op(LINEAR, tensor("M", 7), tensor(5, 7), tensor(5), live=LIVE_ROWS, target=target)
 
 
-def test_deep_products(target: Target) -> None:
-    arguments = (tensor("M", 1009, low=-1, high=1), weight(3, 1009, low=-1, high=1), None)
+@pytest.mark.parametrize("depth", [1009, 8204])
+def test_deep_products(depth: int, target: Target) -> None:
+    arguments = (tensor("M", depth, low=-1, high=1), weight(3, depth, low=-1, high=1), None)
     check_op(LINEAR, *arguments, live={"M": (5, 1, 3)}, target=target, tolerance=1e-4)
 
 

@@ -25,7 +25,9 @@ def test_a_kernel_with_a_loop_states_it(name: str) -> None:
         assert module.statements.loops is not None
 
 
-@pytest.mark.parametrize("name", ["matmul_thread", "matvec", "matmul_tiled", "matmul_merge", "q4_merge"])
+@pytest.mark.parametrize(
+    "name", ["linear_thread", "matmul_thread", "matvec", "matmul_tiled", "matmul_merge", "q4_merge"]
+)
 def test_products_compile_without_bounds_checks(name: str) -> None:
     assert not compose(kernel(name)).bounds_checks
 

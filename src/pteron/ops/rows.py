@@ -9,6 +9,9 @@ from typing import Any
 from pteron.ops.target import Target
 
 WORKGROUP = 64
+SOFTWARE_ROWS = (
+    8  # of a workgroup where each has one invocation: a vector or two, so that every core has some
+)
 SUBGROUP = 32  # the width that lib/rows_subgroup.wgsl is written for
 # Elements of a row that one invocation walks: three levels of blocks of 16 (lib/sums.wgsl), and few enough to
 # walk several times before an adapter ends its loops (Target.loop_max).
@@ -18,7 +21,7 @@ WALK_MAX = 4096
 def row_layout(target: Target, rows: int, length: int) -> dict[str, Any]:
     """The declarations of a row kernel (lib/rows.wgsl), for `Kernel(...)`."""
     if target.is_cpu:
-        return shared_rows(target, 1, WORKGROUP)
+        return shared_rows(target, 1, SOFTWARE_ROWS)
     lanes = SUBGROUP if target.subgroup_size == SUBGROUP else 1
     while lanes < 256 and lanes < length:
         lanes *= 2

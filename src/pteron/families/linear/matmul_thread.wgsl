@@ -1,5 +1,7 @@
 //! use index
 //! use matmul
+//! use matmul_a
+//! use matmul_b
 //! loops: (1 + TILE) * (span + ceil(span, BLOCK)) + 9 * TILE
 // A matrix product (lib/matmul.wgsl). One invocation computes TILE rows of eight columns, straight from
 // memory: no barriers, which is what software adapters and thin matrices want. It adds up BLOCK products at a

@@ -1,4 +1,6 @@
 //! use matmul
+//! use matmul_a
+//! use matmul_b
 //! loops: ceil(span, STEP) * (1 + STEP * SIDE // WORKGROUP + 5 * STEP) + 20
 // A matrix product (lib/matmul.wgsl). A workgroup of 16×16 invocations computes a tile of 64×64 outputs,
 // 4×4 each, and brings a and b through workgroup memory, 16 columns of k at a time. Tiles are numbered along

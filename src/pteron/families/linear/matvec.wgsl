@@ -1,5 +1,7 @@
 //! use rows
 //! use matmul
+//! use matmul_a
+//! use matmul_b
 //! loops: ceil(span, LANES) + 8
 // A matrix product (lib/matmul.wgsl) for few rows m: LANES invocations share one output and walk its k
 // together, which is the contiguous dim of b.

@@ -79,7 +79,9 @@ class Product:
         declarations |= self.b_layout
         if self.a_by_columns:
             declarations["load_a"] = "f32(a[k * params.rows + m])"
-        parts, span = split(self.depth, span_max)
+        unit = 4 if name == "linear_thread" else 1  # products that stay in one part
+        parts, steps = split(self.depth // unit, span_max // unit)
+        span = steps * unit
         pitch = self.out.shape[-1]
         bias_strides = broadcast_strides(self.bias.shape, (self.rows, pitch)) if self.bias else (0, 0)
         absent = {} if self.bias else {"added": "0.0"}
@@ -112,7 +114,7 @@ class Product:
         part = kernel(name, **declarations, **_PARTIAL)
         yield Dispatch(part, out=sums, **factors, **parameters, first=0, pitch=self.columns)
         yield Dispatch(
-            kernel("matmul_merge", load_a="0.0", load_b="0.0", **absent),
+            kernel("matmul_merge", **absent),
             sums=sums,
             bias=self.bias,
             out=self.out,
@@ -128,7 +130,11 @@ class Product:
         if not target.is_cpu and self.b_row == 1:
             layout = row_layout(target, self._count, self.depth)
             return "matvec", layout, MATVEC_WALK_MAX * int(layout["LANES"])
-        return "matmul_thread", {"TILE": min(8, max(self.rows, 1))}, WALK_MAX
+        tile = {"TILE": min(8, max(self.rows, 1))}
+        is_along_k = self.b_row == 1 and self.b_column == self.depth and self.depth % 4 == 0
+        if target.is_cpu and is_along_k and not self.a_by_columns and not self.b_layout:
+            return "linear_thread", tile, WALK_MAX
+        return "matmul_thread", tile, WALK_MAX
 
     def _grid(self, target: Target, name: str, declarations: Mapping[str, Any], parts: int) -> dict[str, Any]:
         if name == "matmul_tiled":
@@ -136,7 +142,7 @@ class Product:
             return {"groups": folded(target, tiles)}
         if name == "matvec":
             return {"groups": row_groups(target, declarations, self._count * parts)}
-        strips = -(-self.columns // 8)  # of matmul_thread
+        strips = -(-self.columns // 8)  # of matmul_thread and linear_thread
         return {"threads": parts * self.batch * -(-self.rows // declarations["TILE"]) * strips}
 
 

@@ -11,20 +11,18 @@ from typing import Any
 
 from pteron.dtypes import DType, Storage
 from pteron.families.linear.product import ROWS_FEW
-from pteron.families.quantized import digits
+from pteron.families.quantized import alone, digits
 from pteron.families.quantized.ends import Ends
 from pteron.families.quantized.packing import Words, padded_words, scales_by_row, words_per_group
 from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, choose
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
-from pteron.ops.rows import folded, row_groups, shared_rows, split
+from pteron.ops.rows import folded, row_groups, shared_rows
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-BLOCK_MAX = 16  # words that q4_thread adds up one after the other
 INT8_GROUP_MAX = 256  # words: Σ |x - zero| · |w| <= 8 · 256 · 255 · 8 stays below 2^22
-THREAD_WORDS_MAX = 2048  # of one part by q4_thread, eight weights each
 
 # What a part of a deep product leaves: its sum alone.
 _PARTIAL = {"result": "sum", "added": "0.0"}
@@ -121,6 +119,8 @@ def product(
         )
     else:
         declarations |= {"QUADS": depth // 4} | (_QUANTIZED if x_scales else {})
+    if name == "q4_thread":
+        declarations |= alone.layout(packed.library, packed.pitch, group)
     sizes: dict[str, Any] = {"rows": rows, "columns": columns}
     finish = (_SCALED if x_scales else {}) | ends.declarations
     operands = ends.operands | {"x_scales": x_scales}
@@ -149,9 +149,7 @@ def _kernel(
 ) -> tuple[str, dict[str, Any], int]:
     """(name, declarations, words of k that one of its invocations takes)."""
     if target.is_cpu:
-        block = max(size for size in range(1, BLOCK_MAX + 1) if group % size == 0)
-        _, blocks = split(-(-words // block), THREAD_WORDS_MAX // block)
-        return "q4_thread", {"TILE": min(4, max(rows, 1)), "BLOCK": block}, blocks * block
+        return "q4_thread", *alone.cut(rows, words)
     if rows <= ROWS_FEW:
         layout = shared_rows(target, 32, 1)
         return "q4_matvec", {"COLUMNS": matvec_columns(columns), **layout}, max(words, 1)
@@ -166,7 +164,7 @@ def _grid(
 ) -> dict[str, Any]:
     parts = declarations["PARTS"]
     if name == "q4_thread":
-        return {"threads": parts * -(-rows // declarations["TILE"]) * columns}
+        return {"threads": parts * alone.invocations(declarations["TILE"], rows, columns)}
     if name == "q4_matvec":
         return {"groups": row_groups(target, declarations, -(-columns // declarations["COLUMNS"]) * rows)}
     height = declarations["TALL"] * declarations["DOWN"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pteron.dtypes import DType
+from pteron.families.quantized import alone
 from pteron.families.quantized.ends import Ends
-from pteron.families.quantized.linear_q4 import BLOCK_MAX, product
+from pteron.families.quantized.linear_q4 import product
 from pteron.families.quantized.packing import Words, byte_rows, nibble_rows, scales_by_row
 from pteron.graph import Shape
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, op, require
@@ -25,7 +26,7 @@ def _per_channel(
     padded = -(-depth // 4) * 4
     words = -(-depth // 8)
     # One scale serves a row: a group may be longer than it, so that q4_thread adds up whole blocks.
-    group = -(-words // BLOCK_MAX) * BLOCK_MAX
+    group = -(-words // alone.WORDS) * alone.WORDS
     factors = Words(packed, scales_by_row(scales, columns, 1), columns, padded, words, group, library)
     source: Operand | Scratch = x
     if padded != depth:

@@ -1,35 +1,90 @@
 //! use index
 //! use q4
-//! loops: ceil(PART, BLOCK) * (1 + TILE + BLOCK * (1 + TILE)) + TILE
-// A product with 4-bit weights (lib/q4.wgsl). One invocation computes TILE rows of one column over PART words,
-// without barriers: what software adapters want. It adds up BLOCK words at a time, then the blocks.
-const WORKGROUP = 64u;
+//! loops: ceil(PART, 4) * (8 + WIDE) * (1 + TILE) + TILE * (1 + WIDE)
+// A product with 4-bit weights (lib/q4.wgsl) without barriers, for software adapters. There each lane's load is
+// a call of its own, dearer than dozens of products; so x waits in registers for many columns, and weights
+// that are unpacked serve TILE rows.
+//
+// One invocation computes TILE rows of up to WIDE columns, `strips` apart, over PART words. It takes x four words
+// long, adds up their products for each column, then such blocks.
+alias Block = array<vec4<f32>, 8>; // what four words hold
+const WORKGROUP = 8u; // the lanes of a vector, or of two
 const TILE = 4u;
-const BLOCK = 4u; // words: a divisor of GROUP and of PART
+const WIDE = 64u;
+const STRIPS = 16u; // at least, so that every core has some; unless columns are few
+const NARROW = 8u; // columns of an invocation, at least
+
+// Columns of an invocation.
+fn width(tiles: u32) -> u32 { return clamp(tiles * params.columns / STRIPS, NARROW, WIDE); }
+
+// Scales are for four words, or where groups are other multiples of a word, for each.
+fn block_scale(n: u32, word: u32) -> f32 {
+  if (GROUP % 4u != 0u) { return 1.0; }
+  return scales[n * GROUPS + word / GROUP];
+}
+
+fn word_scale(n: u32, word: u32) -> f32 {
+  if (GROUP % 4u == 0u) { return 1.0; }
+  return scales[n * GROUPS + word / GROUP];
+}
+
+// Weights of four words; those past a row's end meet zeros.
+fn load_block(n: u32, first: u32) -> Block {
+  let b = min(first + 1u, WORDS - 1u);
+  let c = min(first + 2u, WORDS - 1u);
+  let d = min(first + 3u, WORDS - 1u);
+  let words = array(load_word(n, first), load_word(n, b), load_word(n, c), load_word(n, d));
+  let factors = vec4(word_scale(n, first), word_scale(n, b), word_scale(n, c), word_scale(n, d));
+  return Block(
+    unpack(words[0], 0u) * factors.x, unpack(words[0], 4u) * factors.x,
+    unpack(words[1], 0u) * factors.y, unpack(words[1], 4u) * factors.y,
+    unpack(words[2], 0u) * factors.z, unpack(words[2], 4u) * factors.z,
+    unpack(words[3], 0u) * factors.w, unpack(words[3], 4u) * factors.w,
+  );
+}
+
+// Four elements of x; zeros past a row's end, where a block is not full.
+fn load_quad(m: u32, quad: u32) -> vec4<f32> {
+  if (WORDS % 4u == 0u) { return load(m, quad); }
+  return select(vec4(0.0), load(m, min(quad, QUADS - 1u)), quad < QUADS);
+}
+
+fn shifted(x: Block, next: vec4<f32>) -> Block { return Block(x[1], x[2], x[3], x[4], x[5], x[6], x[7], next); }
+
+fn product(x: Block, w: Block) -> f32 {
+  let low = x[0] * w[0] + x[1] * w[1] + x[2] * w[2] + x[3] * w[3];
+  let sum = low + (x[4] * w[4] + x[5] * w[5] + x[6] * w[6] + x[7] * w[7]);
+  return (sum.x + sum.y) + (sum.z + sum.w);
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
   let i = flat_index(id, groups);
-  let tiles = (params.rows + TILE - 1u) / TILE; // of one column
-  let n = i % params.columns;
-  let first = i / params.columns % tiles * TILE;
-  let part = i / params.columns / tiles;
+  let tiles = (params.rows + TILE - 1u) / TILE;
+  let wide = width(tiles);
+  let strips = (params.columns + wide - 1u) / wide;
+  let n = i % strips;
+  let first = i / strips % tiles * TILE;
+  let part = i / strips / tiles;
   if (part >= PARTS) { return; }
+  let columns = (params.columns - n + strips - 1u) / strips;
   let last = min(TILE, params.rows - first) - 1u;
-  var sums = array<f32, TILE>();
-  for (var base = part * PART; base < min((part + 1u) * PART, WORDS); base += BLOCK) {
-    var block = array<f32, TILE>();
-    for (var word = base; word < min(base + BLOCK, WORDS); word++) {
-      let packed = load_word(n, word);
-      let low = unpack(packed, 0u);
-      let high = unpack(packed, 4u);
-      for (var t = 0u; t < TILE; t++) {
-        let m = first + min(t, last);
-        block[t] += dot(load(m, 2u * word), low) + dot(load(m, 2u * word + 1u), high);
-      }
+  let blocks_end = (min((part + 1u) * PART, WORDS) + 3u) / 4u;
+  var sums: array<array<f32, TILE>, WIDE>;
+  var waiting: array<Block, TILE>; // x: its quads come one after the other, and eight are a block
+  for (var quad = 2u * part * PART; quad < 8u * blocks_end; quad++) {
+    for (var t = 0u; t < TILE; t++) {
+      waiting[t] = shifted(waiting[t], load_quad(first + min(t, last), quad));
     }
-    let scale = scales[n * GROUPS + base / GROUP];
-    for (var t = 0u; t < TILE; t++) { sums[t] += block[t] * scale; }
+    if (quad % 8u != 7u) { continue; }
+    let word = (quad - 7u) / 2u;
+    for (var c = 0u; c < columns; c++) {
+      let weights = load_block(n + c * strips, word);
+      let scale = block_scale(n + c * strips, word);
+      for (var t = 0u; t < TILE; t++) { sums[c][t] += scale * product(waiting[t], weights); }
+    }
   }
-  for (var t = 0u; t <= last; t++) { store(part, first + t, n, sums[t]); }
+  for (var t = 0u; t <= last; t++) {
+    for (var c = 0u; c < columns; c++) { store(part, first + t, n + c * strips, sums[c][t]); }
+  }
 }

@@ -1,11 +1,8 @@
-//! use matmul_b
-//! extent a: batch * rows * depth
 //! extent bias: (rows - 1) * bias_row + (first + columns - 1) * bias_column + 1
 //! extent out: (parts * batch * rows - 1) * pitch + first + columns
-// Matrix products: out[z, m, first + n] = alpha · Σ a[z, m, k] · b[z, k, n] + added(m, n), a row-major unless
-// `load_a` is another, b as matmul_b.wgsl reads it, out with `pitch` columns to a row. A deep product is cut into `parts`, each a sum over `span` columns k:
-// then `store` leaves sums, and matmul_merge.wgsl finishes.
-alias A = f32;
+// Matrix products: out[z, m, first + n] = alpha · Σ a[z, m, k] · b[z, k, n] + added(m, n), a and b as matmul_a.wgsl
+// and matmul_b.wgsl read them or others in their place, out with `pitch` columns to a row. A deep product is cut
+// into `parts`, each a sum over `span` columns k: then `store` leaves sums, and matmul_merge.wgsl finishes.
 alias D = f32;
 alias R = f32;
 
@@ -26,7 +23,6 @@ struct Params {
   pitch: u32,
 }
 
-@group(0) @binding(0) var<storage, read> a: array<A>;
 @group(0) @binding(2) var<storage, read> bias: array<D>;
 @group(0) @binding(3) var<storage, read_write> out: array<R>;
 @group(0) @binding(4) var<uniform> params: Params;
@@ -34,8 +30,6 @@ struct Params {
 fn added(m: u32, n: u32) -> f32 {
   return params.beta * f32(bias[m * params.bias_row + (params.first + n) * params.bias_column]);
 }
-
-fn load_a(z: u32, m: u32, k: u32) -> f32 { return f32(a[(z * params.rows + m) * params.depth + k]); }
 
 // What becomes of a part's sum.
 fn result(m: u32, n: u32, sum: f32) -> f32 { return params.alpha * sum + added(m, n); }

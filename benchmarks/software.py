@@ -1,0 +1,165 @@
+"""Process time of a language model's tokens on the software adapter, side by side with other source trees.
+
+    python benchmarks/software.py PROGRAM.pte [--against FOLDER] [--prefill 64] [--tokens 8] [--torch]
+                                  [--xnnpack]
+
+Wall time means little on shared cores: these are seconds of all threads of a process. Each side is a process
+of its own, they take turns, and the least of all rounds counts. FOLDER holds another version of the package;
+--torch adds PyTorch's eager interpretation of the same graph in f32, --xnnpack the model's matrix products
+alone, in f32 by ExecuTorch's XNNPACK.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("program")
+    parser.add_argument("--against", help="a folder with another version of the package")
+    parser.add_argument("--prefill", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=8, help="decoded in a row")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--torch", action="store_true")
+    parser.add_argument("--xnnpack", action="store_true")
+    parser.add_argument("--serve", choices=("pteron", "torch", "xnnpack"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        serve(arguments.program, arguments.serve, arguments.prefill, arguments.tokens)
+        return
+    sides = {"now": Side(arguments, "pteron", ROOT / "src")}
+    if arguments.against:
+        sides["before"] = Side(arguments, "pteron", Path(arguments.against))
+    if arguments.torch:
+        sides["PyTorch eager"] = Side(arguments, "torch", ROOT / "src")
+    if arguments.xnnpack:
+        sides["XNNPACK, products alone"] = Side(arguments, "xnnpack", ROOT / "src")
+    rounds = [{name: side.measure() for name, side in sides.items()} for _ in range(arguments.rounds)]
+    print(
+        "| process ms a token | prefill", arguments.prefill, "| decode | prefill is so many times as cheap |"
+    )
+    print("|---|---|---|---|")
+    for name in sides:
+        prefill, decode = (min(times[name][kind] for times in rounds) * 1e3 for kind in (0, 1))
+        print(f"| {name} | {prefill:.2f} | {decode:.2f} | {decode / prefill:.1f} |")
+
+
+class Side:
+    """A process that measures when it is told to."""
+
+    def __init__(self, arguments: argparse.Namespace, kind: str, source: Path) -> None:
+        sizes = ["--prefill", str(arguments.prefill), "--tokens", str(arguments.tokens)]
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, arguments.program, "--serve", kind, *sizes],
+            env={**os.environ, "PYTHONPATH": str(source)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def measure(self) -> tuple[float, float]:
+        """Process seconds of a token of a prefill, and of a decoded one."""
+        assert self._process.stdin
+        assert self._process.stdout
+        print("go", file=self._process.stdin, flush=True)
+        prefill, decode = self._process.stdout.readline().split()
+        return float(prefill), float(decode)
+
+
+def serve(program: str, kind: str, count: int, tokens: int) -> None:
+    """Answer each line of input with the process seconds of a token of either kind."""
+    step = {"pteron": pteron_step, "torch": torch_step, "xnnpack": xnnpack_step}[kind](program, count)
+    step([5] * count, 0)  # compiles, unpacks
+    step([5], count)
+    ids = np.random.default_rng(0).integers(3, 1000, count).tolist()
+    for _ in sys.stdin:
+        started = time.process_time()
+        step(ids, 0)
+        prefilled = time.process_time()
+        for position in range(tokens):
+            step(ids[:1], count + position)
+        decoded = time.process_time()
+        print((prefilled - started) / count, (decoded - prefilled) / tokens, flush=True)
+
+
+def pteron_step(program: str, count: int) -> Callable[[list[int], int], None]:
+    import pteron
+    from pteron.llm.model import LanguageModel
+
+    model = LanguageModel(pteron.load(program))
+
+    def step(ids: list[int], position: int) -> None:
+        model.position = position
+        model.launch(ids)
+        model.device.wait()
+
+    return step
+
+
+def torch_step(program: str, count: int) -> Callable[[list[int], int], None]:
+    import torch
+    from torch_reference import TorchReference
+
+    import pteron
+
+    graph = pteron.load(program).graphs("forward")[0]
+    eager = TorchReference(graph, torch.float32, "cpu")
+    return lambda ids, position: eager(torch.tensor([ids]), position)
+
+
+def xnnpack_step(program: str, count: int) -> Callable[[list[int], int], None]:
+    """The products of the graph's 4-bit layers with random weights in f32, the last of them of one row."""
+    import torch
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+    from executorch.runtime import Runtime
+
+    import pteron
+
+    graph = pteron.load(program).graphs("forward")[0]
+    shapes = [node.args[1].shape_max for node in graph.nodes if node.name == "et_vk.linear_q4gsw.default"]
+
+    class Products(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layers = (torch.nn.Linear(2 * half, columns, bias=False) for columns, half in shapes)
+            self.layers = torch.nn.ModuleList(layers)
+
+        def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+            by_depth = {x.shape[1]: x for x in inputs}
+            *inner, last = self.layers
+            outputs = [layer(by_depth[layer.in_features]) for layer in inner]
+            return [*outputs, last(by_depth[last.in_features][:1])]
+
+    products = Products().eval()
+    depths = sorted({2 * half for _, half in shapes})
+    methods = {}
+    for rows in (1, count):
+        inputs = tuple(torch.randn(rows, depth) for depth in depths)
+        exported = torch.export.export(products, inputs)
+        edge = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
+        loaded = Runtime.get().load_program(bytes(edge.to_executorch().buffer))
+        methods[rows] = loaded, loaded.load_method("forward"), inputs
+
+    def step(ids: list[int], position: int) -> None:
+        _, method, inputs = methods[len(ids)]
+        method.execute(inputs)
+
+    return step
+
+
+if __name__ == "__main__":
+    main()

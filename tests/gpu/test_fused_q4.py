@@ -10,14 +10,14 @@ import pytest
 import torch
 from arguments import Argument, tensor, weight
 from check import check_op, floats
-from test_quantized import matrix, packed
+from test_quantized import dynamic, matrix, packed
 from test_rewrites import run
 
 from pteron import Device
 from pteron.ops import Target
 from pteron.ops.rewrite import REWRITES
 
-FUSED = "pteron.linear_q4"
+FUSED, DYNAMIC_ADD = "pteron.linear_q4", "pteron.linear_dq8ca_q4_add"
 LIVE = {"M": (33, 1, 4, 2, 3)}
 OURS = {"linear_several", "gated_linear", "norm_linear", "linear_add"}
 
@@ -85,6 +85,27 @@ def test_fused_by_subgroups(sizes: tuple[int, ...], options: dict[str, Any], few
 def test_float_types(dtype: str, few: Target) -> None:
     tolerance = 5e-6 if dtype == "f32" else 5e-3
     check(few, 64, 13, 13, norm=True, gated=True, dtype=dtype, tolerance=tolerance)
+
+
+def dynamic_add(*arguments: Any) -> Any:
+    *rest, residual = arguments
+    return dynamic(*rest).reshape(residual.shape) + residual
+
+
+@pytest.mark.parametrize("by_subgroups", [False, True])
+def test_a_residual_of_int8_activations(
+    by_subgroups: bool, target: Target, request: pytest.FixtureRequest
+) -> None:
+    arguments = (
+        tensor("M", 64, low=-1, high=1),
+        tensor("M", low=2.0**-7, high=2.0**-7),
+        tensor("M", dtype="i8", low=-20, high=20),
+        *(weight(values=packed(13, 64), dtype="u8"), weight(2, 16, dtype="i32", low=0, high=9)),
+        *(weight(2, 16, low=0.01, high=0.02), 32, weight(16), tensor(1, "M", 13)),
+    )
+    chosen = request.getfixturevalue("few") if by_subgroups else target
+    live = {"M": (4, 1, 2)} if by_subgroups else {"M": (4, 1)}
+    check_op(DYNAMIC_ADD, *arguments, oracle=dynamic_add, live=live, target=chosen, tolerance=1e-4)
 
 
 @pytest.mark.parametrize("name", ["tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_q4_full"])

@@ -36,7 +36,8 @@ def by_subgroups(subgroups: Device, width: int, monkeypatch: pytest.MonkeyPatch)
         pytest.skip(f"subgroups of {width} do not divide rows of {SUBGROUP} lanes")
 
     def composed(kernel: Kernel) -> Module:
-        is_shared = ("use_rows", "rows_subgroup") in kernel.declarations
+        declared = dict(kernel.declarations)
+        is_shared = declared.get("use_rows") == "rows_subgroup" or "SUBGROUP" in declared
         return compose(kernel.specialise(SUBGROUP=width) if is_shared else kernel)
 
     monkeypatch.setattr(collect, "compose", composed)

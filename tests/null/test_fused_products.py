@@ -18,6 +18,7 @@ from pteron.passes import prepare
 from pteron.plan import Compiled
 
 LINEAR, FUSED, NORM = "et_vk.linear_q4gsw.default", "pteron.linear_q4", "et_vk.rms_norm.default"
+DYNAMIC, QPARAMS = "et_vk.linear_dq8ca_q4gsw.default", "torchao.choose_qparams_affine.default"
 ADD, MUL, SIGMOID = "aten.add.Tensor", "aten.mul.Tensor", "aten.sigmoid.default"
 VIEW, RELU, CLONE = "aten.view_copy.default", "aten.relu.default", "aten.clone.default"
 GPU = Target(is_cpu=False, subgroup_size=32, workgroup_bytes_max=49152)
@@ -41,6 +42,19 @@ class Layer(Sketch):
         scales = self.constant(depth // group, columns)
         out = self.tensor(*x.shape_max[:-1], columns)
         self.node(LINEAR, x, weights, scales, group, bias, out)
+        return out
+
+    def dynamic(self, x: Tensor, columns: int = 64) -> Tensor:
+        """A product of x as int8, with a scale and a zero point per row of its own."""
+        rows, depth = x.shape_max[:-1], x.shape_max[-1]
+        found = self.tensor(*rows), self.tensor(*rows, dtype=DType.I8)
+        blocks = (1, 1, depth)
+        rest = None, -128, 127, None, None, None, False
+        self.node(QPARAMS, x, "ASYMMETRIC", blocks, *rest, self.list(*found))
+        weights = self.constant(columns, depth // 2, dtype=DType.U8)
+        sums = self.constant(2, columns, dtype=DType.I32)
+        out = self.tensor(*rows, columns)
+        self.node(DYNAMIC, x, *found, weights, sums, self.constant(depth // 32, columns), 32, None, out)
         return out
 
     def view(self, x: Tensor, *shape: int) -> Tensor:
@@ -194,6 +208,31 @@ def test_a_decode_step_of_a_model(models: Path) -> None:
     many = [launch.module.kernel.name for launch in compiled.plan(((1, 31), (1,)), symbols).launches]
     assert many.count("q4_tiled") == 2 * 4
     assert many.count("rms_norm") == 2 * 2
+
+
+def test_scales_and_zero_points_of_one_input_are_found_once() -> None:
+    layer = Layer()
+    outs = [layer.dynamic(layer.x) for _ in range(3)]
+    assert layer.names(*outs) == [QPARAMS, DYNAMIC, DYNAMIC, DYNAMIC]
+    other = layer.dynamic(layer.apply(RELU, layer.x))
+    assert layer.names(*outs, other).count(QPARAMS) == 2
+
+
+def test_a_residual_of_a_product_of_int8() -> None:
+    layer = Layer()
+    total = layer.apply(ADD, layer.x, layer.view(layer.dynamic(layer.x), 1, 3, 64), 1)
+    assert layer.names(total) == [QPARAMS, "pteron.linear_dq8ca_q4_add"]
+
+
+def test_scales_that_others_see_or_of_what_changed_stay() -> None:
+    layer = Layer()
+    outs = [layer.dynamic(layer.x) for _ in range(2)]
+    seen: Any = layer.nodes[2].args[-1]
+    assert layer.names(*outs, seen.items[0]) == [QPARAMS, DYNAMIC, QPARAMS, DYNAMIC]
+    layer = Layer()
+    first = layer.dynamic(layer.x)
+    layer.node(ADD, layer.x, first, 1, layer.x)
+    assert layer.names(first, layer.dynamic(layer.x)) == [QPARAMS, DYNAMIC, ADD, QPARAMS, DYNAMIC]
 
 
 def test_matrices_lie_one_below_the_other() -> None:

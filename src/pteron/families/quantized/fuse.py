@@ -14,6 +14,7 @@ from pteron.ops.rewrite import Flow, Replacement, rewrite
 
 _PLAIN, _FUSED = "et_vk.linear_q4gsw.default", "pteron.linear_q4"
 _DYNAMIC, _QPARAMS = "et_vk.linear_dq8ca_q4gsw.default", "torchao.choose_qparams_affine.default"
+_DYNAMIC_ADD = "pteron.linear_dq8ca_q4_add"
 _VIEWS = ("aten.view_copy.default", "aten.clone.default")
 _MANY = 3  # products that one launch computes
 _NO_NORM = (None, 0.0)  # gain, eps
@@ -72,12 +73,16 @@ def linear_add(flow: Flow) -> Iterator[Replacement]:
         first, second, alpha = total.inputs
         for made, addend in ((first, second), (second, first)) if alpha == 1 else ():
             value, views = _behind_views(flow, made)
-            call = flow.maker(value, _PLAIN) or flow.maker(value, _FUSED)
-            if call and fused[call][-2:] == _NO_END and _fits(call, value, addend, total.outputs[0]):
+            call = next(filter(None, (flow.maker(value, name) for name in (_PLAIN, _FUSED, _DYNAMIC))), None)
+            if call is None or not _fits(call, value, addend, total.outputs[0]):
+                continue
+            if call not in fused:
+                new = Call(total.node, OPERATORS[_DYNAMIC_ADD], (*call.inputs, addend), total.outputs)
+                yield Replacement((call, *views, total), new)
+            elif fused[call][-2:] == _NO_END:
                 inputs = *fused[call][:-2], addend, False
-                yield Replacement(
-                    (call, *views, total), Call(total.node, OPERATORS[_FUSED], inputs, total.outputs)
-                )
+                new = Call(total.node, OPERATORS[_FUSED], inputs, total.outputs)
+                yield Replacement((call, *views, total), new)
 
 
 @rewrite("shared_qparams")

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pteron.families.norm.norm import rms_norm
 from pteron.families.quantized import digits
 from pteron.families.quantized.ends import Ends
-from pteron.families.quantized.linear_q4 import linear_shape, product, words_of
+from pteron.families.quantized.linear_q4 import linear_dq8ca_q4gsw, linear_shape, product, words_of
 from pteron.families.quantized.packing import Words
 from pteron.graph import Shape
+from pteron.graph.values import numel
 from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
 from pteron.ops.operand import joined
 
@@ -28,11 +30,10 @@ def _shapes(
     residual: Operand | None,
     gated: bool,
 ) -> list[Shape]:
-    shapes = [linear_shape(x, matrix) for matrix in weights]
     if residual is not None:
-        fits = len(shapes) == 1 and residual.numel == x.numel // x.shape[-1] * shapes[0][-1]
-        require(fits, "what is added must have the elements of the product", x, *weights, residual)
-        return [residual.shape]
+        (matrix,) = weights
+        return [_sum_shape(x, matrix, residual)]
+    shapes = [linear_shape(x, matrix) for matrix in weights]
     require(not gated or len(set(shapes)) == 1 < len(shapes), "a gate must fit what it is for", x, *weights)
     return shapes[:1] if gated else shapes
 
@@ -78,6 +79,23 @@ def linear_q4(
     for dispatch in OPERATORS["pteron.silu_mul"].dispatches([gate, value], [out], target):
         assert isinstance(dispatch, Dispatch)
         yield dispatch
+
+
+def _sum_shape(x: Operand, weights: Operand, residual: Operand) -> Shape:
+    fits = residual.numel == numel(linear_shape(x, weights))
+    require(fits, "what is added must have the elements of the product", x, weights, residual)
+    return residual.shape
+
+
+@op(
+    "pteron.linear_dq8ca_q4_add",
+    "x x_scales x_zeros weights weight_sums weight_scales group_size:int bias? residual -> out",
+    shape=lambda x, x_scales, x_zeros, weights, *rest: _sum_shape(x, weights, rest[-1]),
+)
+def linear_dq8ca_q4_add(*arguments: Any, target: Target) -> Iterator[Dispatch]:
+    """A product of x as int8, plus what is added to it."""
+    *inputs, residual, out = arguments
+    yield from linear_dq8ca_q4gsw(*inputs, out, residual, target=target)
 
 
 def _joined(matrices: Sequence[Words]) -> Words:

@@ -63,11 +63,12 @@ def _linear(
     x_scales: Operand | None = None,
     x_zeros: Operand | None = None,
     weight_sums: Operand | None = None,
+    residual: Operand | None = None,
 ) -> Iterator[Dispatch]:
     """The product with 4-bit weights in groups."""
     packed = words_of(weights, scales, group_size, x.shape[-1])
     require(bias is None or bias.numel >= packed.columns, "bias must have one value per column", bias, out)
-    yield from product(x, packed, Ends((out,), bias), target, x_scales, x_zeros, weight_sums)
+    yield from product(x, packed, Ends((out,), bias, residual), target, x_scales, x_zeros, weight_sums)
 
 
 def words_of(weights: Operand, scales: Operand, group_size: AnyInt, depth: int) -> Words:
@@ -209,12 +210,12 @@ def linear_dq8ca_q4gsw(
     group_size: AnyInt,
     bias: Operand | None,
     out: Operand,
+    residual: Operand | None = None,
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
     rows = x.numel // x.shape[-1] if x.shape[-1] else 0
     fits = input_scales.numel == rows == input_zp.numel
     require(fits, "x needs one scale and one zero point per row", x, input_scales, input_zp)
-    yield from _linear(
-        x, weights, weight_scales, group_size, bias, out, target, input_scales, input_zp, weight_sums
-    )
+    x_values = input_scales, input_zp, weight_sums
+    yield from _linear(x, weights, weight_scales, group_size, bias, out, target, *x_values, residual)

@@ -1,25 +1,18 @@
-//! use digits
 //! use q4_result
+//! use planes
 //! loops: FETCH * (1 + ROUNDS) + ROWS * (2 + PASSES * 4 + SUBGROUPS)
 //! loops: ROUNDS * (1 + STEPS * (1 + ROWS * (1 + COLUMNS * 4)) + ROWS * (7 + SPLIT))
-//! extent x: 4 * rows * QUADS
-//! extent gain: 4 * QUADS
 //! extent weights: 4 * columns * PITCH
 //! extent scales: columns * GROUPS
-//! extent x_zeros: rows
 // A product with 4-bit weights for few rows m, by whole numbers: Σ x[m, k] · w[n, k] · scale[n, k / group],
 // times a factor of the row. Weights are read once, 32 to a load: a chunk. What becomes of sums is
 // lib/q4_result.wgsl's.
 //
-// A workgroup brings ROWS rows of x into workgroup memory as whole numbers (lib/digits.wgsl): a plane of int8 per
-// digit, each chunk as two vec4s. A word has the digits of four even k, the next those of the odd ones between
-// them, as two masks find them in a word of weights. Weights are stored as their value plus 8, so that the sum
-// of a chunk starts at -8 · Σ x. It is exact.
+// A workgroup brings ROWS rows of x into workgroup memory as planes of digits (lib/planes.wgsl). Weights are
+// stored as their value plus 8, so that the sum of a chunk starts at -8 · Σ x. It is exact.
 //
 // SPLIT subgroups share a bundle of COLUMNS neighbouring n, STEPS chunks a lane; a workgroup takes BUNDLES
 // bundles at a time, ROUNDS times, and asks for the next weights before it computes with these.
-alias G = f32;
-alias Z = i32;
 const SUBGROUP = 32u;
 const SPLIT = 1u;
 const BUNDLES = 8u;
@@ -43,19 +36,12 @@ const PASSES = (4u * CELLS + WORKGROUP - 1u) / WORKGROUP;
 const FETCH = STEPS * (1 + COLUMNS) + ROWS;
 const HALF = (COLUMNS + 1u) / 2u;
 
-@group(0) @binding(0) var<storage, read> x: array<vec4<X>>;
 @group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
-@group(0) @binding(5) var<storage, read> x_zeros: array<Z>;
-@group(0) @binding(8) var<storage, read> gain: array<vec4<G>>;
 
-var<workgroup> planes: array<vec4<u32>, ROWS * 2u * PLANES * CELLS>;
-var<workgroup> units: array<vec2<u32>, ROWS * CELLS>; // (where a chunk's sum starts, bits of its unit)
-var<workgroup> squares: array<f32, ROWS * SUBGROUPS>;
 var<workgroup> shares: array<f32, ROWS * SUBGROUPS * COLUMNS>; // of the subgroups that share a bundle
 
-// What becomes of x before the product, and what a row's sums are multiplied by.
-fn prepare(m: u32, quad: u32, value: vec4<f32>) -> vec4<f32> { return value; }
+// What a row's sums are multiplied by, from the sum of the squares of x.
 fn factor(m: u32, squares: f32) -> f32 { return 1.0; }
 
 // The row of weights of a bundle's column.
@@ -87,59 +73,6 @@ fn fetch(bundle: u32, m_first: u32, part: u32, lane: u32) -> Bundle {
   let row = row_of(bundle, column_of(lane));
   for (var m = 0u; m < ROWS; m++) { found.added[m] = added(m_first + m, row); }
   return found;
-}
-
-// Four elements of x, zeros past its end.
-fn load(m: u32, quad: u32) -> vec4<f32> {
-  return select(vec4(0.0), vec4<f32>(x[m * QUADS + min(quad, QUADS - 1u)]), quad < QUADS);
-}
-
-fn largest_bits(value: vec4<f32>) -> u32 {
-  let bits = bitcast<vec4<u32>>(value) & vec4(0x7fffffffu);
-  return max(max(bits.x, bits.y), max(bits.z, bits.w));
-}
-
-// Rows of x into workgroup memory: eight elements an invocation, four invocations a chunk.
-fn bring(m_first: u32, local: u32) {
-  for (var m = 0u; m < ROWS; m++) {
-    var sum_of_squares = 0.0;
-    for (var turn = 0u; turn < PASSES; turn++) {
-      let place = turn * WORKGROUP + local;
-      let first = load(m_first + m, 2u * place);
-      let second = load(m_first + m, 2u * place + 1u);
-      if (IS_NORMED) { sum_of_squares += dot(first, first) + dot(second, second); }
-      let a = prepare(m_first + m, 2u * place, first);
-      let b = prepare(m_first + m, 2u * place + 1u, second);
-      var largest = max(largest_bits(a), largest_bits(b));
-      largest = max(largest, subgroupShuffleXor(largest, 1u));
-      largest = max(largest, subgroupShuffleXor(largest, 2u));
-      let power = select(chunk_power(largest), 1.0, IS_WHOLE);
-      let low = fixed(a, power);
-      let high = fixed(b, power);
-      let both = low + high;
-      var sum = both.x + both.y + both.z + both.w - 8u * MIDDLE_BITS;
-      sum += subgroupShuffleXor(sum, 1u);
-      sum += subgroupShuffleXor(sum, 2u);
-      let left = digits(low);
-      let right = digits(high);
-      let even = vec4(left.xz, right.xz);
-      let odd = vec4(left.yw, right.yw);
-      let chunk = place / 4u;
-      if (chunk < CELLS) {
-        for (var plane = 0u; plane < PLANES; plane++) {
-          let at = ((m * PLANES + plane) * 2u + place / 2u % 2u) * CELLS + chunk;
-          planes[at][place % 2u * 2u] = pack4xU8(even >> vec4(8u * plane));
-          planes[at][place % 2u * 2u + 1u] = pack4xU8(odd >> vec4(8u * plane));
-        }
-        let unit = chunk_unit(select(largest, max(largest, (127u + BITS) << 23u), IS_WHOLE));
-        if (place % 4u == 0u) { units[m * CELLS + chunk] = vec2(0u - 8u * sum, bitcast<u32>(unit)); }
-      }
-    }
-    if (IS_NORMED) {
-      let total = subgroupAdd(sum_of_squares);
-      if (local % SUBGROUP == 0u) { squares[m * SUBGROUPS + local / SUBGROUP] = total; }
-    }
-  }
 }
 
 // Σ digit · weight of a plane of a chunk, from `start` on.

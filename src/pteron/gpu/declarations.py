@@ -28,7 +28,7 @@ def declared() -> Iterator[None]:
     """Within it, importing wgpu takes its declarations as tables; where there are none, as it always does."""
     ordinary = cffi.FFI
     with suppress(OSError, ValueError, TypeError, SyntaxError, EOFError):
-        header = (files("wgpu") / "resources" / "combined_header.h").read_text()
+        header = (files("wgpu") / "resources" / "combined_header.h").read_text("utf-8")
         cffi.FFI = _factory(header, _tables(header))
     try:
         yield

@@ -14,8 +14,8 @@ from test_rope import ROPE_HF, rope_hf
 from pteron.llm.sampling import Sampling
 
 
-def attention(width: int, causal: bool, kernels: str, on: str) -> Case:
-    arguments = (*cached(4, 2, width, batch=2, capacity=142), 1, None, 0, causal, None)
+def attention(width: int, causal: bool, kernels: str, on: str, heads: int = 4) -> Case:
+    arguments = (*cached(heads, 2, width, batch=2, capacity=142), 1, None, 0, causal, None)
     return case(CACHED, *arguments, kernels=kernels, on=(on,), oracle=CachedAttention, live=CHUNKS)
 
 
@@ -100,6 +100,8 @@ CASES = [
     attention(6, True, "attention_scores attention_values", "software"),
     attention(64, True, "attention_tiled attention_split attention_merge", "hardware"),
     attention(12, False, "attention_tiled attention_split attention_merge", "hardware"),
+    attention(64, True, "attention_decode attention_merge", "subgroups"),
+    attention(20, False, "attention_decode attention_merge", "subgroups", heads=10),
 ]
 
 # Models, and the kernels that no case above launches. A call is (tokens, position).
@@ -108,7 +110,7 @@ MODELS = {
     "tiny_llama_fp32": "rms_norm rope",
     "tiny_llama_8da4w": "choose_qparams",
     "tiny_llama_q4_emb4": "embedding_q4",
-    "tiny_qwen3_fp32": "",
+    "tiny_qwen3_fp32": "rope_norm",
 }
 SAMPLERS = {
     Sampling(): "sample_scan sample_pick sample_merge",

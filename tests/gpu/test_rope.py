@@ -12,6 +12,7 @@ from check import check_op, floats, refuse_op
 ROPE, ROPE_HF, ROPE_INTERLEAVED = (
     f"et_vk.apply_rotary_emb{form}.default" for form in ("", "_hf", "_interleaved")
 )
+ROPE_SLICE = "pteron.rope_slice"
 
 
 def _turn_neighbours(x: Any, cosines: Any, sines: Any) -> Any:
@@ -79,6 +80,38 @@ def test_a_moving_start_takes_no_new_plan() -> None:
 def test_rope_interleaved(shape: tuple[int | str, ...], dtype: str) -> None:
     table = tensor(*shape[-2:], low=-1, high=1)
     check_op(ROPE_INTERLEAVED, tensor(*shape), table, oracle=rope_interleaved, dtype=dtype)
+
+
+def test_queries_and_keys_of_other_batches_and_widths() -> None:
+    tables = (weight(23, 6, low=-1, high=1), weight(23, 6, low=-1, high=1))
+    for keys in (tensor(3, "S", 2, 10), tensor(2, "S", 2, 7)):
+        arguments = (tensor(2, "S", 4, 10), keys, *tables, Symbol("p"))
+        check_op(ROPE_HF, *arguments, oracle=rope_hf, live=POSITIONS)
+
+
+# In a slice of the tables: from a live start, from the end, all of it.
+SLICES = [(Symbol("p"), Symbol("e")), (Symbol("p"), None), (-7, None), (None, Symbol("e"))]
+
+
+@pytest.mark.parametrize(("start", "end"), SLICES, ids=str)
+def test_rope_of_a_slice(start: Any, end: Any) -> None:
+    tables = (weight(23, 3, low=-1, high=1), weight(23, 3, low=-1, high=1))
+    arguments = (tensor(2, "S", 4, 6), tensor(2, "S", 2, 6), *tables, start, end)
+
+    def sliced(xq: Any, xk: Any, cosines: Any, sines: Any, start: Any, end: Any) -> Any:
+        return rope(xq, xk, cosines[start:end], sines[start:end])
+
+    both = isinstance(start, Symbol) and isinstance(end, Symbol)
+    moving = {"S": (5, 1, 7, 3), "p": (0, 5, 16, 1), "e": (5, 6, 23, 4)}
+    fixed = {"S": (7, 7), "p": (16, 16), "e": (7, 7)}
+    check_op(ROPE_SLICE, *arguments, oracle=sliced, live=moving if both else fixed)
+
+
+def test_refusals_of_slices() -> None:
+    q, k, table = tensor(1, 3, 4, 6), tensor(1, 3, 2, 6), weight(5, 3)
+    both = ((1, 3, 4, 6), (1, 3, 2, 6))
+    refuse_op(ROPE_SLICE, q, k, table, table, 3, 6, out=both, match=r"must be \[3, 3\]; got .*\[5, 3\]")
+    refuse_op(ROPE_SLICE, q, k, table, table, None, None, out=both, match=r"must be \[3, 3\]; got")
 
 
 def test_refusals() -> None:

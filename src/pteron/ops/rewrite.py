@@ -53,6 +53,12 @@ class Flow:
         makers = self.makers.get(value.id, ()) if isinstance(value, (Tensor, SymInt)) else ()
         return makers[0] if len(makers) == 1 and makers[0].operator.name == name else None
 
+    def is_fixed(self, value: Value) -> bool:
+        """Whether a tensor never changes once it is there, so that a later call may read it as well."""
+        makers = self.makers.get(value.id, []) if isinstance(value, Tensor) else []
+        is_given = isinstance(value, Tensor) and value.constant is not None
+        return len(makers) + is_given <= 1 and not any(value in call.mutated for call in makers)
+
 
 Find: TypeAlias = Callable[[Flow], Iterator[Replacement]]
 REWRITES: dict[str, Find] = {}

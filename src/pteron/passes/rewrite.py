@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterable
 
 from pteron.errors import InputError
-from pteron.graph import Graph
+from pteron.graph import Graph, Tensor
 from pteron.ops import Call
 from pteron.ops.rewrite import REWRITES, Find, Flow, Replacement
 
@@ -20,9 +20,10 @@ def rewrite_calls(
     for name in switched_on() if names is None else names:
         is_done = False
         while not is_done:
-            before = len(calls)
-            calls, is_done = _pass(Flow(graph, calls), REWRITES[name])
-            is_done = is_done or len(calls) == before
+            flow = Flow(graph, calls)
+            calls, is_done = _pass(flow, REWRITES[name])
+            is_done = is_done or len(calls) == len(flow.calls)
+            calls = _without_orphans(flow, calls) if calls != flow.calls else calls
     return calls
 
 
@@ -48,6 +49,20 @@ def _pass(flow: Flow, find: Find) -> tuple[tuple[Call, ...], bool]:
         taken.update(found.old)
         replaced[flow.calls[place]] = found.new
     return tuple(_merged(flow.calls, replaced, taken)), is_all
+
+
+def _without_orphans(before: Flow, calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    """The calls less those that make only what others read before, and nobody reads any more."""
+    needed = set(before.outputs)
+    kept: list[Call] = []
+    for call in reversed(calls):
+        orphans = [value for value in call.outputs if value is not None and value.id in before.readers]
+        is_orphan = len(orphans) == len(call.outputs) and not any(value.id in needed for value in orphans)
+        keeps = call.mutated or any(isinstance(v, Tensor) and v.constant is not None for v in call.outputs)
+        if keeps or not is_orphan:
+            kept.append(call)
+            needed |= call.read_ids
+    return tuple(reversed(kept))
 
 
 def switched_on() -> tuple[str, ...]:

@@ -1,5 +1,5 @@
 """Scaled dot-product attention."""
 
-from pteron.families.attention import sdpa
+from pteron.families.attention import rope_sdpa, sdpa
 
-__all__ = ["sdpa"]
+__all__ = ["rope_sdpa", "sdpa"]

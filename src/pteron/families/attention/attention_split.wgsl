@@ -6,11 +6,10 @@
 //! extent k: (ceil(first + groups[1], steps * heads) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (heads - 1) // heads_per_key * k_strides[2] + WIDTH
 //! extent v: (ceil(first + groups[1], steps * heads) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (heads - 1) // heads_per_key * v_strides[2] + WIDTH
 //! extent mask: (ceil(first + groups[1], steps * heads) - 1) * mask_strides[0] + (heads - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
-//! extent parts: ((groups[1] - 1) * splits + groups[0]) * (WIDTH + 2)
+//! extent parts: ((groups[1] - 1) * splits + groups[0]) * (WIDTH + 4)
 // Part of softmax(scale · q·kᵀ + bias) · v: one workgroup takes one query of one head and LANES keys of
-// its context. Each lane scores one key, then gathers its share of the values' elements. What it leaves
-// per (query, split) is the greatest score, the sum of the shares, and the gathered values before they
-// are divided by it; attention_merge.wgsl brings the splits together.
+// its context. Each lane scores one key, then gathers its share of the values' elements. It leaves for each
+// (query, split) what lib/merged.wgsl tells.
 alias Q = f32;
 alias K = f32;
 alias M = f32;
@@ -79,7 +78,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   shares[lane] = share;
   let total = row_sum(share, lane);
   workgroupBarrier();
-  let base = (group.y * params.splits + split) * (WIDTH + 2u);
+  let base = (group.y * params.splits + split) * (WIDTH + 4u);
   for (var d = lane; d < WIDTH; d += LANES) {
     // Keys past the end have no share; walking them too gives the loop a length that is known, so that its
     // loads need not wait for one another.
@@ -88,10 +87,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       let row = min(first + c, u32(params.context) - 1u);
       sum += shares[c] * f32(v[v_base + row * params.v_strides.y + d]);
     }
-    parts[base + 2u + d] = sum;
+    parts[base + d] = sum;
   }
   if (lane == 0u) {
-    parts[base] = most;
-    parts[base + 1u] = total;
+    parts[base + WIDTH] = most;
+    parts[base + WIDTH + 1u] = total;
   }
 }

@@ -1,28 +1,38 @@
 //! use hidden
 //! use nan
-//! loops: ceil(context, 32) * (1 + 2 * ceil(32 * QUADS, WORKGROUP) + QUADS + 32 + OWN + 32 * (1 + OWN)) + ceil(32 * QUADS, WORKGROUP) + OWN
-//! extent q: (groups[2] - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (groups[1] - 1) * q_strides[2] + WIDTH
-//! extent k: (groups[2] - 1) * k_strides[0] + (context - 1) * k_strides[1] + (groups[1] - 1) // heads_per_key * k_strides[2] + WIDTH
-//! extent v: (groups[2] - 1) * v_strides[0] + (context - 1) * v_strides[1] + (groups[1] - 1) // heads_per_key * v_strides[2] + WIDTH
-//! extent mask: (groups[2] - 1) * mask_strides[0] + (groups[1] - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
-//! extent out: (groups[2] - 1) * out_strides[0] + (steps - 1) * out_strides[1] + (groups[1] - 1) * out_strides[2] + WIDTH
-// out = softmax(scale · q·kᵀ + bias) · v for many queries. A workgroup takes 32 queries of one head and
-// walks their context in tiles of 32 keys, brought through workgroup memory. Eight invocations share a
-// query: each scores four keys of a tile, then gathers an eighth of the values' elements, rescaled by the
-// running maximum. A query that sees no key becomes NaN.
+//! use across
+//! use leave
+//! loops: ceil(ceil(context, splits), KEYS) * (2 + ceil(KEYS * QUADS, 4 * WORKGROUP) + ceil(KEYS * QUADS, WORKGROUP) + WIDTH + KEYS * (1 + OWN) + OWN + KEYS // 4) + ceil(ROWS * QUADS, 4 * WORKGROUP) + 4 * (1 + OWN) + KEYS // 4
+//! extent q: (ceil(groups[2], splits) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (groups[0] * heads_per_key - 1) * q_strides[2] + WIDTH
+//! extent k: (ceil(groups[2], splits) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (groups[0] - 1) * k_strides[2] + WIDTH
+//! extent v: (ceil(groups[2], splits) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (groups[0] - 1) * v_strides[2] + WIDTH
+//! extent mask: (ceil(groups[2], splits) - 1) * mask_strides[0] + (groups[0] * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
+// out = softmax(scale · q·kᵀ + bias) · v for many queries. Rows are the queries that share a key head, ordered
+// by step, then by head. A workgroup takes ROWS of them and walks their context in tiles of KEYS keys: scores
+// are a product of tiles in workgroup memory, then their shares, in the place of the keys, times the
+// values' tile. An invocation has four rows throughout: it scores four keys, and gathers every (KEYS / 4)-th
+// vec4 of the values, rescaled as the maxima rise. Where there are few rows, workgroups share a context in
+// `splits` near-equal parts. What becomes of it lib/leave.wgsl tells, or lib/leave_whole.wgsl.
 alias Q = f32;
 alias K = f32;
 alias M = f32;
-alias R = f32;
-const WORKGROUP = 256u;
+const ROWS = 64u;
+const KEYS = 64u;
+const WORKGROUP = ROWS * KEYS / 16u;
 const WIDTH = 64u; // elements per head, a multiple of 4
 const CAUSAL = true; // query s sees the context up to start + s
 const QUADS = WIDTH / 4u;
-const PITCH = QUADS + 1u; // rows lie one vec4 apart from a multiple, so that reads of a column do not collide
-const OWN = (QUADS + 7u) / 8u; // vec4s of the output per invocation, at most
+const ROW_QUADS = ROWS / 4u;
+const KEY_QUADS = KEYS / 4u;
+const OWN = (QUADS + KEY_QUADS - 1u) / KEY_QUADS; // vec4s of the output per row of an invocation, at most
+const TILE = KEYS * max(WIDTH, ROWS) / 4u; // vec4s of the keys, and of the shares
 
 struct Params {
+  first_query: u32, // zero: all are in one launch
+  queries: u32, // counted over batch, heads and steps
+  splits: u32, // of the context
   steps: u32,
+  heads: u32,
   heads_per_key: u32, // query heads that share a key head
   context: i32, // keys to attend to
   start: i32, // position of the first query
@@ -38,101 +48,177 @@ struct Params {
 @group(0) @binding(1) var<storage, read> k: array<vec4<K>>;
 @group(0) @binding(2) var<storage, read> v: array<vec4<K>>;
 @group(0) @binding(3) var<storage, read> mask: array<M>;
-@group(0) @binding(4) var<storage, read_write> out: array<vec4<R>>;
-@group(0) @binding(5) var<uniform> params: Params;
+@group(0) @binding(4) var<uniform> params: Params;
 
-var<workgroup> q_tile: array<vec4<f32>, 32u * PITCH>;
-var<workgroup> kv_tile: array<vec4<f32>, 32u * PITCH>;
-var<workgroup> scores: array<f32, 32u * 33u>;
+var<workgroup> queries: array<vec4<f32>, WIDTH * ROW_QUADS>; // [element][row]
+var<workgroup> tile: array<vec4<f32>, TILE>; // keys as [element][key], then shares as [key][row]
+var<workgroup> values: array<vec4<f32>, KEYS * QUADS>; // [key][element]
 
 fn bias(place: vec4<u32>) -> f32 { return f32(mask[dot(place, params.mask_strides)]); }
 
 @compute @workgroup_size(WORKGROUP)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  let first = group.x * 32u;
-  let head = group.y;
-  let batch = group.z;
-  let key_head = head / params.heads_per_key;
-  let row = local / 8u;
-  let part = local % 8u;
-  let step = min(first + row, params.steps - 1u);
-  var seen = params.context;
-  var walked = params.context;
-  if (CAUSAL) {
-    seen = min(seen, params.start + i32(step) + 1);
-    walked = min(walked, params.start + i32(min(first + 32u, params.steps)));
-  }
-  for (var i = local; i < 32u * QUADS; i += WORKGROUP) {
-    let place = vec3(batch, min(first + i / QUADS, params.steps - 1u), head);
-    q_tile[i / QUADS * PITCH + i % QUADS] =
-      vec4<f32>(q[dot(place, params.q_strides) / 4u + i % QUADS]) * params.scale;
+fn main(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) local: u32,
+) {
+  let first = (groups.y - 1u - group.y) * ROWS; // those who see the most begin
+  let key_head = group.x;
+  let batch = group.z / params.splits;
+  let split = group.z % params.splits;
+  let across = local % KEY_QUADS;
+  let down = local / KEY_QUADS;
+  let context = u32(params.context);
+  let length = (context + params.splits - 1u) / params.splits;
+  var end = min((split + 1u) * length, context);
+  let last = place_of(first + ROWS - 1u, key_head, batch).y;
+  if (CAUSAL) { end = min(end, u32(params.start) + last + 1u); }
+  let seen = min(vec4(end), vec4(
+    seen_by(first + 4u * down),
+    seen_by(first + 4u * down + 1u),
+    seen_by(first + 4u * down + 2u),
+    seen_by(first + 4u * down + 3u),
+  ));
+
+  for (var i = local; i < ROW_QUADS * QUADS; i += WORKGROUP) {
+    let quad = i / ROW_QUADS;
+    let row = i % ROW_QUADS;
+    let turned = transpose(mat4x4(
+      query_at(place_of(first + 4u * row, key_head, batch), quad),
+      query_at(place_of(first + 4u * row + 1u, key_head, batch), quad),
+      query_at(place_of(first + 4u * row + 2u, key_head, batch), quad),
+      query_at(place_of(first + 4u * row + 3u, key_head, batch), quad),
+    ));
+    queries[(4u * quad) * ROW_QUADS + row] = turned[0];
+    queries[(4u * quad + 1u) * ROW_QUADS + row] = turned[1];
+    queries[(4u * quad + 2u) * ROW_QUADS + row] = turned[2];
+    queries[(4u * quad + 3u) * ROW_QUADS + row] = turned[3];
   }
 
-  var most = LOWEST;
-  var total = 0.0;
-  var gathered = array<vec4<f32>, OWN>();
-  for (var key_base = 0u; key_base < u32(walked); key_base += 32u) {
-    workgroupBarrier();
-    for (var i = local; i < 32u * QUADS; i += WORKGROUP) {
-      let key = min(key_base + i / QUADS, u32(params.context) - 1u);
-      let at = dot(vec3(batch, key, key_head), params.k_strides) / 4u;
-      kv_tile[i / QUADS * PITCH + i % QUADS] = vec4<f32>(k[at + i % QUADS]);
+  let k_base = dot(vec3(batch, 0u, key_head), params.k_strides) / 4u;
+  let v_base = dot(vec3(batch, 0u, key_head), params.v_strides) / 4u;
+  let k_step = params.k_strides.y / 4u;
+  let v_step = params.v_strides.y / 4u;
+  var most = vec4(LOWEST);
+  var total = vec4(0.0); // of the keys that this invocation scored
+  var gathered: array<mat4x4<f32>, OWN>; // a column for each row
+  for (var base = split * length; base < end; base += KEYS) {
+    for (var i = local; i < KEY_QUADS * QUADS; i += WORKGROUP) {
+      let quad = i / KEY_QUADS;
+      let key = i % KEY_QUADS;
+      let at = k_base + min(base + 4u * key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u)) * k_step + quad;
+      let turned = transpose(mat4x4(
+        vec4<f32>(k[at.x]),
+        vec4<f32>(k[at.y]),
+        vec4<f32>(k[at.z]),
+        vec4<f32>(k[at.w]),
+      ));
+      tile[(4u * quad) * KEY_QUADS + key] = turned[0];
+      tile[(4u * quad + 1u) * KEY_QUADS + key] = turned[1];
+      tile[(4u * quad + 2u) * KEY_QUADS + key] = turned[2];
+      tile[(4u * quad + 3u) * KEY_QUADS + key] = turned[3];
+    }
+    for (var i = local; i < KEYS * QUADS; i += WORKGROUP) {
+      values[i] = vec4<f32>(v[v_base + min(base + i / QUADS, context - 1u) * v_step + i % QUADS]);
     }
     workgroupBarrier();
-    var own = vec4(0.0); // the scores of keys part, part + 8, part + 16 and part + 24
-    for (var d = 0u; d < QUADS; d++) {
-      let left = q_tile[row * PITCH + d];
-      own.x += dot(left, kv_tile[part * PITCH + d]);
-      own.y += dot(left, kv_tile[(part + 8u) * PITCH + d]);
-      own.z += dot(left, kv_tile[(part + 16u) * PITCH + d]);
-      own.w += dot(left, kv_tile[(part + 24u) * PITCH + d]);
+    var scores = mat4x4<f32>(); // a column for each row
+    for (var d = 0u; d < WIDTH; d++) {
+      let four_rows = queries[d * ROW_QUADS + down];
+      let four_keys = tile[d * KEY_QUADS + across];
+      scores[0] += four_rows.x * four_keys;
+      scores[1] += four_rows.y * four_keys;
+      scores[2] += four_rows.z * four_keys;
+      scores[3] += four_rows.w * four_keys;
     }
-    let keys = vec4(key_base + part) + vec4(0u, 8u, 16u, 24u);
-    let visible = keys < vec4(u32(seen));
-    own += vec4(
-      bias(vec4(batch, head, step, min(keys.x, u32(params.context) - 1u))),
-      bias(vec4(batch, head, step, min(keys.y, u32(params.context) - 1u))),
-      bias(vec4(batch, head, step, min(keys.z, u32(params.context) - 1u))),
-      bias(vec4(batch, head, step, min(keys.w, u32(params.context) - 1u))),
-    );
-    own = select(vec4(LOWEST), own, visible);
-    let at = row * 33u + part;
-    scores[at] = own.x;
-    scores[at + 8u] = own.y;
-    scores[at + 16u] = own.z;
-    scores[at + 24u] = own.w;
-    workgroupBarrier();
-    var raised = most;
-    for (var c = 0u; c < 32u; c++) { raised = max(raised, scores[row * 33u + c]); }
-    let shares = select(vec4(0.0), exp(own - raised), visible & !are_hidden(own));
+    let key = base + 4u * across;
+    let row = first + 4u * down;
+    scores[0] = shown(scores[0], seen.x, place_of(row, key_head, batch), key);
+    scores[1] = shown(scores[1], seen.y, place_of(row + 1u, key_head, batch), key);
+    scores[2] = shown(scores[2], seen.z, place_of(row + 2u, key_head, batch), key);
+    scores[3] = shown(scores[3], seen.w, place_of(row + 3u, key_head, batch), key);
+    let tops = vec4(greatest(scores[0]), greatest(scores[1]), greatest(scores[2]), greatest(scores[3]));
+    let raised = max(most, greatest_of_rows(tops, local));
     let shrink = exp(most - raised);
     most = raised;
-    workgroupBarrier();
-    scores[at] = shares.x;
-    scores[at + 8u] = shares.y;
-    scores[at + 16u] = shares.z;
-    scores[at + 24u] = shares.w;
-    for (var i = local; i < 32u * QUADS; i += WORKGROUP) {
-      let key = min(key_base + i / QUADS, u32(params.context) - 1u);
-      let from_index = dot(vec3(batch, key, key_head), params.v_strides) / 4u;
-      kv_tile[i / QUADS * PITCH + i % QUADS] = vec4<f32>(v[from_index + i % QUADS]);
+    let shares = mat4x4(
+      share(scores[0], most.x),
+      share(scores[1], most.y),
+      share(scores[2], most.z),
+      share(scores[3], most.w),
+    );
+    total = total * shrink + vec4(1.0) * shares;
+    let turned = transpose(shares);
+    tile[(4u * across) * ROW_QUADS + down] = turned[0];
+    tile[(4u * across + 1u) * ROW_QUADS + down] = turned[1];
+    tile[(4u * across + 2u) * ROW_QUADS + down] = turned[2];
+    tile[(4u * across + 3u) * ROW_QUADS + down] = turned[3];
+    for (var e = 0u; e < OWN; e++) {
+      gathered[e][0] *= shrink.x;
+      gathered[e][1] *= shrink.y;
+      gathered[e][2] *= shrink.z;
+      gathered[e][3] *= shrink.w;
     }
     workgroupBarrier();
-    total *= shrink;
-    for (var e = 0u; e < OWN; e++) { gathered[e] *= shrink; }
-    for (var c = 0u; c < 32u; c++) {
-      let share = scores[row * 33u + c];
-      total += share;
+    for (var c = 0u; c < KEYS; c++) {
+      let four_rows = tile[c * ROW_QUADS + down];
       for (var e = 0u; e < OWN; e++) {
-        gathered[e] += share * kv_tile[c * PITCH + min(part + 8u * e, QUADS - 1u)];
+        let value = values[c * QUADS + min(across + e * KEY_QUADS, QUADS - 1u)];
+        gathered[e][0] += four_rows.x * value;
+        gathered[e][1] += four_rows.y * value;
+        gathered[e][2] += four_rows.z * value;
+        gathered[e][3] += four_rows.w * value;
       }
     }
+    workgroupBarrier();
   }
-  if (first + row < params.steps) {
-    let out_base = dot(vec3(batch, step, head), params.out_strides) / 4u;
+
+  let totals = sum_of_rows(total, local);
+  for (var r = 0u; r < 4u; r++) {
+    let row = first + 4u * down + r;
+    if (row >= params.steps * params.heads_per_key) { return; }
+    let place = place_of(row, key_head, batch);
+    let query = (batch * params.heads + place.z) * params.steps + place.y;
     for (var e = 0u; e < OWN; e++) {
-      let mean = select(gathered[e] / total, vec4(nan()), total == 0.0);
-      if (part + 8u * e < QUADS) { out[out_base + part + 8u * e] = vec4<R>(mean); }
+      let quad = across + e * KEY_QUADS;
+      if (quad < QUADS) { leave(query, split, quad, gathered[e][r], most[r], totals[r]); }
     }
   }
+}
+
+// (batch, step, head) of a row, the last one where it is past the end.
+fn place_of(row: u32, key_head: u32, batch: u32) -> vec3<u32> {
+  let at = min(row, params.steps * params.heads_per_key - 1u);
+  let head = key_head * params.heads_per_key + at % params.heads_per_key;
+  return vec3(batch, at / params.heads_per_key, head);
+}
+
+fn query_at(place: vec3<u32>, quad: u32) -> vec4<f32> {
+  return vec4<f32>(q[dot(place, params.q_strides) / 4u + quad]) * params.scale;
+}
+
+// Where the keys end that a row sees.
+fn seen_by(row: u32) -> u32 {
+  if (!CAUSAL) { return u32(params.context); }
+  return min(u32(params.context), u32(params.start) + place_of(row, 0u, 0u).y + 1u);
+}
+
+// The scores of a row for four keys, -∞ for those that it does not see.
+fn shown(scores: vec4<f32>, seen: u32, place: vec3<u32>, key: u32) -> vec4<f32> {
+  let keys = key + vec4(0u, 1u, 2u, 3u);
+  let known = min(keys, vec4(u32(params.context) - 1u));
+  let biases = vec4(
+    bias(vec4(place.xzy, known.x)),
+    bias(vec4(place.xzy, known.y)),
+    bias(vec4(place.xzy, known.z)),
+    bias(vec4(place.xzy, known.w)),
+  );
+  return select(vec4(minus_infinity()), scores + biases, keys < vec4(seen));
+}
+
+fn greatest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
+
+// What keys take part with, before it is divided by the sum over all keys.
+fn share(scores: vec4<f32>, most: f32) -> vec4<f32> {
+  return select(exp(scores - most), vec4(0.0), are_hidden(scores));
 }

@@ -8,24 +8,27 @@ a very negative finite mask hides nothing from a query that it is added to every
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pteron.dtypes import DType
+from pteron.families.attention.layouts import TILES, Decode, Tiles, context_bucket
 from pteron.families.create.fill import fill
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, bucket, require
 from pteron.ops.rows import shared_rows
 from pteron.ops.shapes import broadcast_strides
-from pteron.wgsl import Kernels
+from pteron.wgsl import Kernel, Kernels, compose
 
 kernel = Kernels(__name__)
 
 LANES = 64  # keys that a workgroup scores at once
 BUCKET = 4096  # keys: shorter contexts share one grid
-TILE = 32  # queries, and keys, of a tile
 STEPS_FEW = 8  # up to here, splitting the context keeps the device busier than tiles of queries do
+WORKGROUPS_BUSY = 256  # that keep a large device busy
+SPLIT_LEAST = 128  # keys of a split that is worth a workgroup of its own
 SCRATCH_BYTES = 1 << 25  # that pass between two kernels at a time
 WORKGROUP_SOFTWARE = 16  # invocations: few, so that little work still spreads over a CPU's cores
 
@@ -50,50 +53,106 @@ class Attention:
         self._check()
         if self._sizes(self.k.shape)[1] == 0:
             return iter([fill(self.out, 0)])  # a sum of nothing
+        if self.q.numel == 0:
+            return iter(())
         if target.is_cpu or self._width % 4:
             return self._by_scores(target)
         if self._steps <= STEPS_FEW:
-            return self._by_splits(target)
-        return self._by_tiles() if self._fits_tiles(target) else self._by_scores(target)
+            layout = Decode.of(self._width, self.context, target)
+            return self._by_decoding(layout, target) if layout else self._by_splits(target)
+        tiles = self._tiles(target)
+        return self._by_tiles(tiles) if tiles else self._by_scores(target)
 
-    def _by_tiles(self) -> Iterator[Dispatch]:
+    def _by_tiles(self, tiles: Tiles) -> Iterator[Dispatch]:
+        """Queries that share a key head together, a tile of them and of their context at a time."""
+        across, down, batches = self._tiled(tiles)
+        yield from self._leaving(
+            tiles.splits,
+            0,
+            self._count,
+            kernel("attention_tiled", **self._declarations(), **tiles.declarations),
+            heads_per_key=self._heads_per_key,
+            groups=(across, down, batches * tiles.splits),
+        )
+
+    def _by_decoding(self, layout: Decode, target: Target) -> Iterator[Dispatch]:
+        """Queries that share a key head together, four at a time, the context in splits."""
+        rows = self._heads_per_key * self._steps
+        chunks = -(-rows // 4)
+        floats = rows * layout.splits * (self._width + 4)
+        for first, count in _chunks(self._key_heads * self.q.shape[0], floats, target, chunks, multiple=1):
+            yield from self._leaving(
+                layout.splits,
+                first * rows,
+                count * rows,
+                kernel("attention_decode", **self._declarations(), **layout.declarations),
+                first=first * chunks,
+                chunks=chunks,
+                rows=rows,
+                key_heads=self._key_heads,
+                heads_per_key=self._heads_per_key,
+                groups=(layout.splits, count * chunks, 1),
+            )
+
+    def _leaving(
+        self, splits: int, first_query: int, queries: int, by: Kernel, **arguments: Any
+    ) -> Iterator[Dispatch]:
+        """A dispatch that leaves some queries' result, or that of each split of their context and then one
+        that brings those together."""
+        parts = Scratch(queries * splits * (self._width + 4)) if splits > 1 else None
         yield Dispatch(
-            kernel("attention_tiled", **self._declarations()),
+            by if parts else by.specialise(use_leave="leave_whole"),
             **self._queries(),
             **self._scored(),
             **self._valued(),
-            **self._result(),
-            heads_per_key=self._heads_per_key,
-            groups=self._tiles(),
+            **arguments,
+            parts=parts,
+            out=None if parts else self.out,
+            out_strides=self._sizes(self.out.strides),
+            first_query=first_query,
+            queries=queries,
+            splits=splits,
+            heads=self._heads,
         )
+        if parts:
+            yield self._merge(parts, first_query, queries, splits, split=1)
 
     def _by_splits(self, target: Target) -> Iterator[Dispatch]:
         """The context in splits, each a workgroup. The grid is that of a bucket of contexts, so that a plan
         holds while the context grows: splits past its end have nothing to do, and cost next to nothing."""
         splits = -(-self._keys // LANES)
         declarations = {**self._declarations(), **shared_rows(target, LANES, 1)}
-        queries = self.q.numel // self._width
-        for first, count in _chunks(queries, splits * (self._width + 2), target):
-            parts = Scratch(count * splits * (self._width + 2))
-            common: dict[str, Any] = {"parts": parts, "first": first, "splits": splits, "heads": self._heads}
+        for first, count in _chunks(self._count, splits * (self._width + 4), target):
+            parts = Scratch(count * splits * (self._width + 4))
             yield Dispatch(
                 kernel("attention_split", **declarations),
-                **common,
                 **self._queries(),
                 **self._scored(),
                 **self._valued(),
+                parts=parts,
+                first=first,
+                splits=splits,
+                heads=self._heads,
                 heads_per_key=self._heads_per_key,
                 groups=(splits, count, 1),
             )
-            yield Dispatch(
-                kernel("attention_merge", WIDTH=self._width),
-                **common,
-                **self._result(),
-                split=LANES,
-                context=self.context,
-                steps=self._steps,
-                groups=(count, 1, 1),
-            )
+            yield self._merge(parts, first, count, splits, split=LANES)
+
+    def _merge(self, parts: Scratch, first: int, queries: int, splits: int, split: int) -> Dispatch:
+        """The splits of some queries brought together, each of at least `split` keys."""
+        return Dispatch(
+            kernel("attention_merge", WIDTH=self._width),
+            **self._result(),
+            parts=parts,
+            count=queries * self._width,
+            first=first,
+            splits=splits,
+            split=split,
+            context=self.context,
+            steps=self._steps,
+            heads=self._heads,
+            threads=queries * self._width,
+        )
 
     def _by_scores(self, target: Target) -> Iterator[Dispatch]:
         """The scores of four queries and four keys at a time, then their values. A slot holds one query; each
@@ -202,20 +261,46 @@ class Attention:
     def _mask_shape(self) -> Shape:
         return (self.q.shape[0], self._heads, self._steps, int(self.context))
 
-    def _fits_tiles(self, target: Target) -> bool:
-        """Whether the device has the workgroups, memory and loops that attention_tiled.wgsl takes."""
-        quads = self._width // 4
-        bytes_needed = 2 * TILE * (quads + 1) * 16 + TILE * (TILE + 1) * 4  # rows of q and of k or v, scores
-        own = -(-quads // 8)  # quads of the output per invocation
-        loops = -(-self._keys // TILE) * (65 + quads + 35 * own) + 2 * own
+    @property
+    def _count(self) -> int:
+        """Queries over all batches and heads."""
+        return self.q.numel // self._width
+
+    def _tiles(self, target: Target) -> Tiles | None:
+        """The largest tiles that the device takes; smaller ones, and splits of the context, where those would
+        be too few to keep it busy."""
+        tiles = next((tiles for tiles in TILES if self._fits(tiles, target)), None)
+        if tiles is None:
+            return None
+        few = math.prod(self._tiled(tiles)) < WORKGROUPS_BUSY // 2
+        if few and tiles.rows > 32 and self._fits(tiles.halved(), target):
+            tiles = tiles.halved()
+        splits = WORKGROUPS_BUSY // math.prod(self._tiled(tiles))
+        if splits > 1:
+            floats = self._count * (self._width + 4)
+            splits = min(
+                splits,
+                context_bucket(self.context) // SPLIT_LEAST,
+                min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * floats),
+                target.workgroups_max // self.q.shape[0],
+            )
+        return tiles.on(target, max(1, splits))
+
+    def _fits(self, tiles: Tiles, target: Target) -> bool:
+        """Whether a device has the workgroups, memory and loops for tiles."""
+        module = compose(kernel("attention_tiled", WIDTH=self._width, **tiles.declarations))
+        assert module.statements.loops is not None
+        loops = module.statements.loops.value({"context": self._keys, "splits": 1})
         return (
-            bytes_needed <= target.workgroup_bytes_max
-            and max(self._tiles()) <= target.workgroups_max
+            tiles.bytes_needed(self._width) <= target.workgroup_bytes_max
+            and tiles.workgroup <= target.invocations_max
+            and max(self._tiled(tiles)) <= target.workgroups_max
             and not 0 < target.loop_max < loops
         )
 
-    def _tiles(self) -> tuple[int, int, int]:
-        return -(-self._steps // TILE), self._heads, self.q.shape[0]
+    def _tiled(self, tiles: Tiles) -> tuple[int, int, int]:
+        """Tiles of keys' heads, of their queries, of batches."""
+        return self._key_heads, -(-self._steps * self._heads_per_key // tiles.rows), self.q.shape[0]
 
     def _check(self) -> None:
         q, k, v = self.q, self.k, self.v
@@ -233,10 +318,12 @@ class Attention:
             require(fits, f"mask must broadcast to [batch, heads, steps, keys] = {list(wide)}", self.mask)
 
 
-def _chunks(count: int, floats: int, target: Target) -> Iterator[tuple[int, int]]:
-    """(first, how many) of queries that pass on `floats` numbers each, as many as there is memory for at a
-    time. Every first is a multiple of 4."""
+def _chunks(
+    count: int, floats: int, target: Target, workgroups: int = 1, multiple: int = 4
+) -> Iterator[tuple[int, int]]:
+    """(first, how many) of queries that pass on `floats` numbers each and take so many workgroups, as many as
+    there is room for at a time. Every first is a multiple of the number named."""
     room = min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * floats)
-    size = max(4, min(room, target.workgroups_max) // 4 * 4)
+    size = max(multiple, min(room, target.workgroups_max // workgroups) // multiple * multiple)
     for first in range(0, count, size):
         yield first, min(size, count - first)

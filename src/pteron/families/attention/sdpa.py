@@ -18,8 +18,8 @@ def _require_rank(*operands: Operand) -> None:
     require(all(operand.rank == 4 for operand in operands), "attention takes tensors of rank 4", *operands)
 
 
-def _write_cache(value: Operand, cache: Operand, start: AnyInt) -> Dispatch:
-    """Write `value` into the cache's rows from `start` on."""
+def _check_place(value: Operand, cache: Operand, start: AnyInt) -> None:
+    """A cache must have room for `value` from `start` on."""
     _require_rank(value, cache)
     steps, capacity = value.shape[1], cache.shape[1]
     same = value.shape[:1] + value.shape[2:] == cache.shape[:1] + cache.shape[2:]
@@ -28,13 +28,18 @@ def _write_cache(value: Operand, cache: Operand, start: AnyInt) -> Dispatch:
     require(
         inside, f"positions {start} to {start + steps} exceed the cache's capacity {capacity}", value, cache
     )
+
+
+def write_cache(value: Operand, cache: Operand, start: AnyInt) -> Dispatch:
+    """Write `value` into the cache's rows from `start` on."""
+    _check_place(value, cache, start)
     offset = start * cache.strides[1]
     return copy_strided(value, cache, value.shape, value.strides, cache.strides, out_offset=offset)
 
 
 @op("update_cache.default", "value cache! start_pos:int -> out", shape=lambda *_: (1,))
 def update_cache(value: Operand, cache: Operand, start_pos: AnyInt, out: Operand) -> Iterator[Dispatch]:
-    yield _write_cache(value, cache, start_pos)  # the output only stands for the cache having changed
+    yield write_cache(value, cache, start_pos)  # the output only stands for the cache having changed
 
 
 @op(
@@ -57,23 +62,40 @@ def sdpa_with_kv_cache(
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
+    check_cached(query, key, value, key_cache, value_cache, start_pos)
+    yield write_cache(key, key_cache, start_pos)
+    yield write_cache(value, value_cache, start_pos)
+    yield from attend_cached(
+        query, key_cache, value_cache, start_pos, attn_mask, is_causal, scale, out, target
+    )
+
+
+def check_cached(
+    query: Operand, key: Operand, value: Operand, key_cache: Operand, value_cache: Operand, start: AnyInt
+) -> None:
+    """What attention over caches asks of its operands before keys and values are written."""
     _require_rank(query, key, value, key_cache, value_cache)
-    steps = query.shape[1]
-    require(key.shape[1] == steps, "queries and keys must have the same steps", query, key)
+    require(key.shape[1] == query.shape[1], "queries and keys must have the same steps", query, key)
     require(key.shape == value.shape, "keys and values must have one shape", key, value)
     require(key_cache.shape == value_cache.shape, "both caches must have one shape", key_cache, value_cache)
-    yield _write_cache(key, key_cache, start_pos)
-    yield _write_cache(value, value_cache, start_pos)
+    _check_place(key, key_cache, start)
+
+
+def attend_cached(
+    query: Operand,
+    key_cache: Operand,
+    value_cache: Operand,
+    start: AnyInt,
+    mask: Operand | None,
+    is_causal: bool,
+    scale: float | None,
+    out: Operand,
+    target: Target,
+) -> Iterator[Dispatch]:
+    """Attention of queries, the first at position `start`, to what the caches hold up to the last of them."""
+    context = start + query.shape[1]
     yield from Attention(
-        query,
-        key_cache,
-        value_cache,
-        out,
-        context=start_pos + steps,
-        mask=attn_mask,
-        scale=scale,
-        start=start_pos,
-        causal=is_causal,
+        query, key_cache, value_cache, out, context, mask, scale, start, is_causal
     ).dispatches(target)
 
 

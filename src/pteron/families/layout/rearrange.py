@@ -42,7 +42,7 @@ def _replaced(shape: Shape, dim: int, size: AnyInt) -> tuple[AnyInt, ...]:
     return (*shape[:dim], size, *shape[dim + 1 :])
 
 
-def _bounds(size: int, start: AnyInt | None, end: AnyInt | None) -> tuple[AnyInt, AnyInt]:
+def slice_bounds(size: int, start: AnyInt | None, end: AnyInt | None) -> tuple[AnyInt, AnyInt]:
     """A slice's start and end within [0, size], by Python's rules."""
 
     def clamp(position: AnyInt) -> AnyInt:
@@ -60,7 +60,7 @@ def _slice_shape(
 ) -> tuple[AnyInt, ...]:
     require(step >= 1, f"slice step must be positive, got {step}", x)
     at = axis(dim, x.rank)
-    first, last = _bounds(x.shape[at], start, end)
+    first, last = slice_bounds(x.shape[at], start, end)
     return _replaced(x.shape, at, (last - first + step - 1) // step if step > 1 else last - first)
 
 
@@ -73,7 +73,7 @@ def _slice(
     x: Operand, dim: int, start: AnyInt | None, end: AnyInt | None, step: int, out: Operand
 ) -> Iterator[Dispatch]:
     at = axis(dim, x.rank)
-    first, _ = _bounds(x.shape[at], start, end)
+    first, _ = slice_bounds(x.shape[at], start, end)
     strides = tuple(s * step if d == at else s for d, s in enumerate(x.strides))
     yield copy_strided(x, out, out.shape, strides, out.strides, x_offset=first * x.strides[at])
 

@@ -1,54 +1,88 @@
 //! use index
-// Rotates pairs of a head's elements: (u, v) -> (u·cos - v·sin, u·sin + v·cos), the angle by position and
-// pair. x is [batch, steps, heads, width]. The first `rotary` elements of a head are rotated, the rest
-// are copied. One invocation computes one pair, or copies one of the rest.
-alias X = f32;
+//! use turning
+//! extent q: count // (work * all) * heads * width
+//! extent q_out: count // (work * all) * heads * width
+//! extent k: count // (work * all) * key_heads * width
+//! extent v: count // (work * all) * key_heads * width
+//! extent k_out: (count // (work * all * steps) - 1) * out_stride + (place + steps) * key_heads * width
+//! extent v_out: (count // (work * all * steps) - 1) * out_stride + (place + steps) * key_heads * width
+//! extent cosines: (start + steps - 1) * angle_strides[0] + (heads - 1) * angle_strides[1] + columns
+//! extent sines: (start + steps - 1) * angle_strides[0] + (heads - 1) * angle_strides[1] + columns
+// Turns queries and keys by their position, and brings values along. Pairs of a head's elements become
+// (u, v) -> (u·cos - v·sin, u·sin + v·cos), the angle by step, head and pair; the first `rotary` elements of a
+// head are turned, the rest are copied. Tensors are [batch, steps, heads, width]. Keys and values are
+// written from step `place` on: into a cache that has room for more steps, or into a tensor of their own. One
+// invocation moves one pair, or one of the rest, of a head of q, of k or of v.
+alias Q = f32;
+alias K = f32;
+alias V = f32;
+alias KeyOut = f32;
+alias ValueOut = f32;
 alias C = f32;
 const WORKGROUP = 64u;
-const HALVED = false; // pairs are (j, j + rotary/2) where true, (2j, 2j + 1) where not
 
 struct Params {
   count: u32,
+  work: u32, // pairs, and elements that are copied, of a head
+  all: u32, // heads of a step: of q, of k, of v
   steps: u32,
   heads: u32,
+  key_heads: u32,
   width: u32,
   rotary: u32,
-  start: i32, // the table's row of the first step
+  columns: u32, // of the tables that a head reads
+  start: i32, // the tables' row of the first step
+  place: i32, // of the first step, among those of k_out and v_out
+  out_stride: u32, // elements between the batches of k_out, and of v_out
+  angle_strides: vec2<u32>, // of (step, head), in elements of the tables
 }
 
-@group(0) @binding(0) var<storage, read> x: array<X>;
-@group(0) @binding(1) var<storage, read> cosines: array<C>;
-@group(0) @binding(2) var<storage, read> sines: array<C>;
-@group(0) @binding(3) var<storage, read_write> out: array<X>;
-@group(0) @binding(4) var<uniform> params: Params;
-
-// Cosine and sine for a table row and a pair, for the pair's first and for its second element.
-fn first_angle(row: u32, pair: u32) -> vec2<f32> {
-  let i = row * params.rotary / 2u + pair;
-  return vec2(f32(cosines[i]), f32(sines[i]));
-}
-fn second_angle(row: u32, pair: u32) -> vec2<f32> { return first_angle(row, pair); }
+@group(0) @binding(0) var<storage, read> q: array<Q>;
+@group(0) @binding(1) var<storage, read> k: array<K>;
+@group(0) @binding(2) var<storage, read> v: array<V>;
+@group(0) @binding(3) var<storage, read> cosines: array<C>;
+@group(0) @binding(4) var<storage, read> sines: array<C>;
+@group(0) @binding(5) var<storage, read_write> q_out: array<Q>;
+@group(0) @binding(6) var<storage, read_write> k_out: array<KeyOut>;
+@group(0) @binding(7) var<storage, read_write> v_out: array<ValueOut>;
+@group(0) @binding(8) var<uniform> params: Params;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
   let i = flat_index(id, groups);
   if (i >= params.count) { return; }
-  let pairs = params.rotary / 2u;
-  let work = params.width - pairs; // pairs, and elements that are copied
-  let pair = i % work;
-  let head = i / work;
-  let row = u32(params.start) + head / params.heads % params.steps;
-  let base = head * params.width;
-  if (pair >= pairs) {
-    out[base + pair + pairs] = x[base + pair + pairs];
-    return;
+  let pair = i % params.work;
+  let head = i / params.work % params.all;
+  let row = i / params.work / params.all; // a step of a batch
+  let is_key = head >= params.heads;
+  let is_value = head >= params.heads + params.key_heads;
+  if (is_value) {
+    copy_value(row, head - params.heads - params.key_heads, pair);
+  } else if (is_key) {
+    turn_key(row, head - params.heads, pair);
+  } else {
+    turn_query(row, head, pair);
   }
-  let first = base + select(2u * pair, pair, HALVED);
-  let second = select(first + 1u, first + pairs, HALVED);
-  let u = f32(x[first]);
-  let v = f32(x[second]);
-  let a = first_angle(row, pair);
-  let b = second_angle(row, pair);
-  out[first] = X(u * a.x - v * a.y);
-  out[second] = X(u * b.y + v * b.x);
+}
+
+fn turn_query(row: u32, head: u32, pair: u32) {
+  let at = (row * params.heads + head) * params.width + places(pair);
+  let turned = turn(vec2(f32(q[at.x]), f32(q[at.y])), row, head, pair);
+  q_out[at.x] = Q(turned.x);
+  q_out[at.y] = Q(turned.y);
+}
+
+fn turn_key(row: u32, head: u32, pair: u32) {
+  let at = (row * params.key_heads + head) * params.width + places(pair);
+  let to = out_base(row, head) + places(pair);
+  let turned = turn(vec2(f32(k[at.x]), f32(k[at.y])), row, head, pair);
+  k_out[to.x] = KeyOut(turned.x);
+  k_out[to.y] = KeyOut(turned.y);
+}
+
+fn copy_value(row: u32, head: u32, pair: u32) {
+  let at = (row * params.key_heads + head) * params.width + places(pair);
+  let to = out_base(row, head) + places(pair);
+  v_out[to.x] = ValueOut(v[at.x]);
+  v_out[to.y] = ValueOut(v[at.y]);
 }

@@ -1,0 +1,183 @@
+//! use hidden
+//! use nan
+//! use butterfly
+//! use leave
+//! loops: ceil(ceil(context, splits), KEYS * UNROLL) * (1 + QUADS + UNROLL * (6 + 3 * QUADS)) + 5 * QUADS + 5 * (1 + 5 * QUADS) + SUBGROUPS + 5 * QUADS + ceil(WIDTH, WORKGROUP) * (1 + SUBGROUPS)
+//! extent q: (ceil(first + groups[1], chunks * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
+//! extent k: (ceil(first + groups[1], chunks * key_heads) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + WIDTH
+//! extent v: (ceil(first + groups[1], chunks * key_heads) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + WIDTH
+//! extent mask: (ceil(first + groups[1], chunks * key_heads) - 1) * mask_strides[0] + (key_heads * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
+// Part of softmax(scale · q·kᵀ + bias) · v for few queries: one workgroup takes up to four queries that share
+// a key head, and one of `splits` near-equal parts of the context. LANES invocations, neighbours in a
+// subgroup, share a key: each multiplies its vec4s of the head for all four queries, the sums meet in a
+// butterfly that leaves each lane the score of one query, and each gathers its vec4s of the values. Every
+// such group keeps a maximum and sums of its own, which are brought together at the end, by shuffles and then
+// through workgroup memory. What becomes of them lib/leave.wgsl tells, or lib/leave_whole.wgsl.
+alias Q = f32;
+alias K = f32;
+alias M = f32;
+const WORKGROUP = 256u;
+const UNROLL = 4u; // keys of a group that are loaded at once
+const WIDTH = 64u; // elements per head, a multiple of 4
+const CAUSAL = true; // query s sees the context up to start + s
+const ALL = WIDTH / 4u; // vec4s of a head
+const QUADS = (ALL + LANES - 1u) / LANES; // of them, per lane
+const KEYS = WORKGROUP / LANES; // keys that a workgroup scores at once
+const SUBGROUPS = WORKGROUP / SUBGROUP;
+
+struct Params {
+  first: u32, // chunk of queries of those that this launch takes, a multiple of `chunks`
+  chunks: u32, // of four queries, for each key head
+  rows: u32, // queries of each key head: steps · heads_per_key
+  first_query: u32, // of all, counted over batch, heads and steps
+  queries: u32, // in this launch
+  splits: u32,
+  steps: u32,
+  heads: u32,
+  key_heads: u32,
+  heads_per_key: u32,
+  context: i32, // keys to attend to
+  start: i32, // position of the first query
+  scale: f32,
+  q_strides: vec3<u32>, // of (batch, step, head), in elements
+  k_strides: vec3<u32>,
+  v_strides: vec3<u32>,
+  out_strides: vec3<u32>,
+  mask_strides: vec4<u32>, // of (batch, head, step, key)
+}
+
+@group(0) @binding(0) var<storage, read> q: array<vec4<Q>>;
+@group(0) @binding(1) var<storage, read> k: array<vec4<K>>;
+@group(0) @binding(2) var<storage, read> v: array<vec4<K>>;
+@group(0) @binding(3) var<storage, read> mask: array<M>;
+@group(0) @binding(4) var<uniform> params: Params;
+
+var<workgroup> tops: array<f32, SUBGROUPS * 4u>; // the greatest score of each (subgroup, query)
+var<workgroup> totals: array<f32, SUBGROUPS * 4u>;
+var<workgroup> sums: array<vec4<f32>, SUBGROUPS * 4u * ALL>;
+
+fn bias(place: vec4<u32>) -> f32 { return f32(mask[dot(place, params.mask_strides)]); }
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+  let split = group.x;
+  let lane = local % LANES;
+  let key_head = (params.first + group.y) / params.chunks % params.key_heads;
+  let batch = (params.first + group.y) / params.chunks / params.key_heads;
+  let row = 4u * ((params.first + group.y) % params.chunks); // of the first query
+  let context = u32(params.context);
+  let length = (context + params.splits - 1u) / params.splits;
+  let first = min(split * length, context);
+  let end = min(first + length, context);
+
+  // The query whose scores this lane gets to see: rows are ordered by head, then by step.
+  let own = min(row + lane % 4u, params.rows - 1u);
+  let step = own % params.steps;
+  let head = key_head * params.heads_per_key + own / params.steps;
+  var seen = end;
+  if (CAUSAL) { seen = min(seen, u32(params.start) + step + 1u); }
+
+  var query: array<mat4x4<f32>, QUADS>; // a column for each query
+  for (var e = 0u; e < QUADS; e++) {
+    let quad = e * LANES + lane;
+    for (var r = 0u; r < 4u; r++) {
+      let order = min(row + r, params.rows - 1u);
+      let place = vec3(batch, order % params.steps, key_head * params.heads_per_key + order / params.steps);
+      let at = dot(place, params.q_strides) / 4u + min(quad, ALL - 1u);
+      query[e][r] = select(vec4(0.0), vec4<f32>(q[at]) * params.scale, quad < ALL);
+    }
+  }
+
+  let k_base = dot(vec3(batch, 0u, key_head), params.k_strides) / 4u;
+  let v_base = dot(vec3(batch, 0u, key_head), params.v_strides) / 4u;
+  var most = LOWEST;
+  var total = 0.0;
+  var gathered: array<mat4x4<f32>, QUADS>; // a column for each query
+  for (var base = first; base < end; base += KEYS * UNROLL) {
+    var keys: array<vec4<f32>, UNROLL * QUADS>;
+    var values: array<vec4<f32>, UNROLL * QUADS>;
+    for (var u = 0u; u < UNROLL; u++) {
+      let key = min(base + u * KEYS + local / LANES, context - 1u);
+      for (var e = 0u; e < QUADS; e++) {
+        let quad = min(e * LANES + lane, ALL - 1u);
+        keys[u * QUADS + e] = vec4<f32>(k[k_base + key * (params.k_strides.y / 4u) + quad]);
+        values[u * QUADS + e] = vec4<f32>(v[v_base + key * (params.v_strides.y / 4u) + quad]);
+      }
+    }
+    var scores: array<f32, UNROLL>; // of the lane's own query
+    var raised = most;
+    for (var u = 0u; u < UNROLL; u++) {
+      var products = vec4(0.0); // one for each query
+      for (var e = 0u; e < QUADS; e++) { products += keys[u * QUADS + e] * query[e]; }
+      let key = base + u * KEYS + local / LANES;
+      let score = own_sum(products, lane) + bias(vec4(batch, head, step, min(key, context - 1u)));
+      scores[u] = select(minus_infinity(), score, key < seen);
+      raised = max(raised, scores[u]);
+    }
+    let shrink = exp(most - raised);
+    most = raised;
+    total *= shrink;
+    let shrinks = of_all(shrink, local);
+    for (var e = 0u; e < QUADS; e++) { gathered[e] = scaled(gathered[e], shrinks); }
+    for (var u = 0u; u < UNROLL; u++) {
+      let share = select(exp(scores[u] - raised), 0.0, is_hidden(scores[u]));
+      total += share;
+      let shares = of_all(share, local);
+      for (var e = 0u; e < QUADS; e++) {
+        let value = values[u * QUADS + e];
+        gathered[e] += mat4x4(value * shares.x, value * shares.y, value * shares.z, value * shares.w);
+      }
+    }
+  }
+
+  // The groups of a subgroup, then the subgroups of the workgroup.
+  for (var apart = LANES; apart < SUBGROUP; apart *= 2u) {
+    let raised = max(most, swapped(most, apart));
+    let shrink = exp(most - raised);
+    most = raised;
+    total *= shrink;
+    total += swapped(total, apart);
+    let shrinks = of_all(shrink, local);
+    for (var e = 0u; e < QUADS; e++) {
+      gathered[e] = scaled(gathered[e], shrinks);
+      for (var r = 0u; r < 4u; r++) { gathered[e][r] += swapped_four(gathered[e][r], apart); }
+    }
+  }
+  let subgroup = local / SUBGROUP;
+  if (local % SUBGROUP < 4u) { tops[subgroup * 4u + lane] = most; }
+  workgroupBarrier();
+  var top = LOWEST;
+  for (var s = 0u; s < SUBGROUPS; s++) { top = max(top, tops[s * 4u + lane % 4u]); }
+  let shrink = exp(most - top);
+  let shrinks = of_all(shrink, local);
+  if (local % SUBGROUP < 4u) { totals[subgroup * 4u + lane] = total * shrink; }
+  if (local % SUBGROUP < LANES) {
+    for (var e = 0u; e < QUADS; e++) {
+      let quad = e * LANES + lane;
+      var shrunk = scaled(gathered[e], shrinks);
+      if (quad < ALL) {
+        for (var r = 0u; r < 4u; r++) { sums[(subgroup * 4u + r) * ALL + quad] = shrunk[r]; }
+      }
+    }
+  }
+  workgroupBarrier();
+  for (var i = local; i < 4u * ALL; i += WORKGROUP) {
+    let order = row + i / ALL;
+    let quad = i % ALL;
+    var values = vec4(0.0);
+    var shares = 0.0;
+    var greatest = LOWEST;
+    for (var s = 0u; s < SUBGROUPS; s++) {
+      values += sums[(s * 4u + i / ALL) * ALL + quad];
+      shares += totals[s * 4u + i / ALL];
+      greatest = max(greatest, tops[s * 4u + i / ALL]);
+    }
+    if (order < params.rows) {
+      leave(group.y / params.chunks * params.rows + order, split, quad, values, greatest, shares);
+    }
+  }
+}
+
+fn scaled(columns: mat4x4<f32>, by: vec4<f32>) -> mat4x4<f32> {
+  return mat4x4(columns[0] * by.x, columns[1] * by.y, columns[2] * by.z, columns[3] * by.w);
+}

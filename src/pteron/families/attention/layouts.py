@@ -1,0 +1,97 @@
+"""How attention kernels are cut to a device: tiles for many queries, splits of the context for few."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pteron.ops import AnyInt, Target, bucket
+
+DECODE_WIDTH_MAX = 256  # elements per head, beyond which a lane would hold too many
+BUCKETS = (128, 512, 2048)  # of contexts; further ones double
+SPLITS_MAX = 64  # for each query: merging walks them one by one
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The tiles of attention_tiled.wgsl, queries by keys, and how many workgroups share a context."""
+
+    rows: int
+    keys: int
+    by_subgroups: bool = False
+    splits: int = 1
+
+    @property
+    def workgroup(self) -> int:
+        return self.rows * self.keys // 16
+
+    @property
+    def declarations(self) -> dict[str, Any]:
+        library = {"use_across": "across_subgroup"} if self.by_subgroups else {}
+        return {"ROWS": self.rows, "KEYS": self.keys, **library}
+
+    def halved(self) -> Tiles:
+        return replace(self, rows=self.rows // 2)
+
+    def on(self, target: Target, splits: int = 1) -> Tiles:
+        """The same, by subgroups where they are wide enough."""
+        return replace(self, by_subgroups=target.subgroup_size >= self.keys // 4, splits=splits)
+
+    def bytes_needed(self, width: int) -> int:
+        """Of workgroup memory: queries, keys or their shares, values."""
+        return 4 * (self.rows * width + self.keys * max(width, self.rows) + self.keys * width)
+
+
+TILES = (Tiles(64, 64), Tiles(64, 32), Tiles(32, 32), Tiles(32, 16), Tiles(16, 16))
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """How attention_decode.wgsl takes few queries to a context: all keys of a split at once, in as few splits
+    as that allows. One that is whole needs nobody to bring splits together."""
+
+    subgroup: int
+    lanes: int  # that share a key
+    workgroup: int
+    unroll: int  # keys that a group of lanes loads at once
+    splits: int
+
+    @classmethod
+    def of(cls, width: int, context: AnyInt, target: Target) -> Decode | None:
+        """The layout for a bucket of contexts, None where the device lacks what the kernel takes."""
+        subgroup, quads = target.subgroup_size, width // 4
+        if subgroup < 4 or width > DECODE_WIDTH_MAX:
+            return None
+        keys = context_bucket(context)
+        is_short = keys == BUCKETS[0]
+        # A short context is for one workgroup, a vec4 of each head to a lane; longer ones do better with two.
+        lanes = min(16, subgroup, _power_of_two(quads if is_short else -(-quads // 2)))
+        loaded = {128: 4, 512: 8}.get(keys, 16)  # vec4s of keys by a lane at once
+        bytes_needed = 4 * (16 * quads + 8)  # of each subgroup, in workgroup memory
+        room = min(target.invocations_max, target.workgroup_bytes_max // bytes_needed * subgroup)
+        workgroup = next((size for size in (512, 256, 128, 64, 32) if size <= room), 0)
+        if workgroup < subgroup:
+            return None
+        workgroup = workgroup if is_short else min(256, workgroup)
+        unroll = max(1, loaded // -(-quads // lanes))
+        splits = min(-(-keys // (workgroup // lanes * unroll)), SPLITS_MAX)
+        return cls(subgroup, lanes, workgroup, unroll, splits)
+
+    @property
+    def declarations(self) -> dict[str, Any]:
+        return {
+            "SUBGROUP": self.subgroup,
+            "LANES": self.lanes,
+            "WORKGROUP": self.workgroup,
+            "UNROLL": self.unroll,
+        }
+
+
+def context_bucket(context: AnyInt) -> int:
+    """The contexts up to this one share a grid."""
+    return next((size for size in BUCKETS if context <= size), 0) or bucket(context, 2 * BUCKETS[-1])
+
+
+def _power_of_two(least: int) -> int:
+    """The smallest power of two, from 4 on, that is not below a number."""
+    return max(4, 1 << (least - 1).bit_length())

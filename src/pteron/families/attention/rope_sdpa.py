@@ -1,0 +1,118 @@
+"""Attention over caches whose queries and keys are turned by their position, as one call.
+
+One dispatch turns q and k and writes k and v into their caches, in place of one for each; the turned queries
+stay in scratch memory, and attention goes on from there. Where heads are normed before they are turned, the
+same dispatch norms them, and v has one of its own: WebGPU promises no more than eight buffers to a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TypeAlias
+
+from pteron.families.attention.sdpa import attend_cached, check_cached, write_cache
+from pteron.families.rope.turn import Norm, angles, norm_and_turn, turn
+from pteron.graph import Value
+from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Scratch, Target, op, require, same_shape
+from pteron.ops.rewrite import Flow, Replacement, rewrite
+
+Tables: TypeAlias = tuple[str, Value, Value, Value, Value]  # form, cosines, sines, start, end
+Found: TypeAlias = tuple[tuple[Call, ...], tuple[Value, Value], Tables]
+
+
+@op(
+    "pteron.rope_sdpa",
+    "query key value form:str cosines sines? start:int? end:int? key_cache! value_cache! start_pos:int "
+    "attn_mask? is_causal:bool scale:float? query_weight? query_eps:float? key_weight? key_eps:float? -> out",
+    shape=same_shape,
+)
+def rope_sdpa(
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    form: str,
+    cosines: Operand,
+    sines: Operand | None,
+    start: AnyInt | None,
+    end: AnyInt | None,
+    key_cache: Operand,
+    value_cache: Operand,
+    start_pos: AnyInt,
+    attn_mask: Operand | None,
+    is_causal: bool,
+    scale: float | None,
+    query_weight: Operand | None,
+    query_eps: float | None,
+    key_weight: Operand | None,
+    key_eps: float | None,
+    out: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    check_cached(query, key, value, key_cache, value_cache, start_pos)
+    require(query.shape[0] == key.shape[0], "queries and keys must have one batch size", query, key)
+    require(query.shape[3] == key.shape[3], "queries and keys must have one width", query, key)
+    turned = replace(query, buffer=Scratch(query.numel, query.storage))
+    by, _ = (angles(form, x, cosines, sines, start, end) for x in (query, key))
+    if query_weight is None or key_weight is None:
+        yield turn(by, query, turned, key, key_cache, value, value_cache, place=start_pos)
+    else:
+        norms = Norm(query_weight, query_eps or 0.0), Norm(key_weight, key_eps or 0.0)
+        yield norm_and_turn(
+            by, query, turned, norms[0], key, key_cache, norms[1], place=start_pos, target=target
+        )
+        yield write_cache(value, value_cache, start_pos)
+    yield from attend_cached(
+        turned, key_cache, value_cache, start_pos, attn_mask, is_causal, scale, out, target
+    )
+
+
+@rewrite("rope_sdpa")
+def fuse_rope_sdpa(flow: Flow) -> Iterator[Replacement]:
+    """Attention over caches whose queries and keys come straight from a rotation."""
+    for attention in flow.of("sdpa_with_kv_cache.default"):
+        query, key, value, *rest = attention.inputs
+        if found := _both_turned(flow, query, key) or _each_turned(flow, query, key):
+            old, (query, key), tables = found
+            inputs = (query, key, value, *tables, *rest, *[None] * 4)
+            new = Call(attention.node, OPERATORS["pteron.rope_sdpa"], inputs, attention.outputs)
+            yield Replacement((*old, attention), new)
+
+
+def _both_turned(flow: Flow, query: Value, key: Value) -> Found | None:
+    """The call that turns queries and keys, what it turns, and its tables."""
+    forms = {
+        "et_vk.apply_rotary_emb.default": "neighbours",
+        "pteron.rope_slice": "neighbours",
+        "et_vk.apply_rotary_emb_hf.default": "halves",
+    }
+    for name, form in forms.items():
+        call = flow.maker(query, name)
+        if call and call.outputs == (query, key):
+            xq, xk, cosines, sines, start, end = (*call.inputs, None, None)[:6]
+            return (call,), (xq, xk), (form, cosines, sines, start, end)
+    return None
+
+
+def _each_turned(flow: Flow, query: Value, key: Value) -> Found | None:
+    """The two calls that turn queries and keys by one table, what they turn, and the table."""
+    name = "et_vk.apply_rotary_emb_interleaved.default"
+    by_query, by_key = flow.maker(query, name), flow.maker(key, name)
+    if not by_query or not by_key or by_query.inputs[1] is not by_key.inputs[1]:
+        return None
+    (xq, table), (xk, _) = by_query.inputs, by_key.inputs
+    return (by_query, by_key), (xq, xk), ("pairs", table, None, None, None)
+
+
+@rewrite("norm_rope_sdpa")
+def fuse_norms(flow: Flow) -> Iterator[Replacement]:
+    """Queries and keys whose heads are normed before they are turned."""
+    for attention in flow.of("pteron.rope_sdpa"):
+        query, key, *rest = attention.inputs
+        by_query, by_key = (flow.maker(x, "et_vk.rms_norm.default") for x in (query, key))
+        if by_query and by_key and rest[-4:] == [None] * 4:
+            (xq, *query_norm), (xk, *key_norm) = by_query.inputs, by_key.inputs
+            inputs = (xq, xk, *rest[:-4], *query_norm, *key_norm)
+            new = Call(attention.node, attention.operator, inputs, attention.outputs)
+            yield Replacement((by_query, by_key, attention), new)

@@ -1,0 +1,31 @@
+// Where rotations find the pairs of a head, their angles, and the place of what they turn. Kernels declare the
+// tables and the members of Params that are named here.
+const HALVED = false; // pairs are (j, j + rotary/2) where true, (2j, 2j + 1) where not
+
+// Cosine and sine of a pair, for its first and for its second element, in the tables from `base` on.
+fn first_angle(base: u32, pair: u32) -> vec2<f32> {
+  return vec2(f32(cosines[base + pair]), f32(sines[base + pair]));
+}
+fn second_angle(base: u32, pair: u32) -> vec2<f32> { return first_angle(base, pair); }
+
+// The elements of a head that an invocation moves: a pair, or twice the same one of the rest.
+fn places(pair: u32) -> vec2<u32> {
+  let pairs = params.rotary / 2u;
+  if (pair >= pairs) { return vec2(pair + pairs); }
+  return select(vec2(2u * pair, 2u * pair + 1u), vec2(pair, pair + pairs), HALVED);
+}
+
+fn turn(x: vec2<f32>, row: u32, head: u32, pair: u32) -> vec2<f32> {
+  if (pair >= params.rotary / 2u) { return x; }
+  let step = u32(params.start) + row % params.steps;
+  let base = dot(vec2(step, head), params.angle_strides);
+  let a = first_angle(base, pair);
+  let b = second_angle(base, pair);
+  return vec2(x.x * a.x - x.y * a.y, x.x * b.y + x.y * b.x);
+}
+
+// Where a head of keys or of values is written to.
+fn out_base(row: u32, head: u32) -> u32 {
+  let step = u32(params.place) + row % params.steps;
+  return row / params.steps * params.out_stride + (step * params.key_heads + head) * params.width;
+}

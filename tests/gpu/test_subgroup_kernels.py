@@ -22,7 +22,9 @@ from pteron.plan import collect
 from pteron.wgsl import Kernel, Module, compose
 
 ROW_KERNELS = {name for name, path in FILES.items() if "//! use rows\n" in path.read_text("utf-8")}
-BY_ROWS = [case for case in CASES if "hardware" in case.kinds and ROW_KERNELS & set(case.kernels.split())]
+# Where there are subgroups, attention_decode.wgsl takes the place of attention_split.wgsl.
+USED = ROW_KERNELS - {"attention_split"}
+BY_ROWS = [case for case in CASES if "hardware" in case.kinds and USED & set(case.kernels.split())]
 NAN, INF = math.nan, math.inf
 WIDTH = """
 @group(0) @binding(0) var<storage, read_write> width: u32;

@@ -25,14 +25,9 @@ from pteron.runtime.tensors import HostResult
 from pteron.wgsl import Kernel, Module, compose
 
 ROW_KERNELS = {name for name, path in FILES.items() if "//! use rows\n" in path.read_text("utf-8")}
-# Attention takes a kernel of its own where there are subgroups, at the width that they have.
-BY_ROWS = [
-    case
-    for case in CASES
-    if "hardware" in case.kinds
-    and ROW_KERNELS & set(case.kernels.split())
-    and "attention_split" not in case.kernels
-]
+# Where there are subgroups, attention_decode.wgsl takes the place of attention_split.wgsl.
+USED = ROW_KERNELS - {"attention_split"}
+BY_ROWS = [case for case in CASES if "hardware" in case.kinds and USED & set(case.kernels.split())]
 NAN, INF = math.nan, math.inf
 
 

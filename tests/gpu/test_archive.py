@@ -154,8 +154,11 @@ def test_numbers_that_refer_to_nothing(change: Any, programs: Path, tmp_path: Pa
     delegate = pteron.load(programs / "attention_cache.pte")["forward"].sole_delegate
     assert delegate is not None
     write(delegate._session.snapshot(), tmp_path / "a")
+    whole = (tmp_path / "a").read_bytes()
+    if damaged(whole, change) == damaged(whole, lambda header: None):
+        pytest.skip("there is nothing to change in this device's plans: they do without scratch memory")
     with pytest.raises(FormatError, match=r"^a: "):
-        read(damaged((tmp_path / "a").read_bytes(), change), "a")
+        read(damaged(whole, change), "a")
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,9 @@ def test_prefill_and_decode_far_into_a_cache(width: int, causal: bool, target: T
     arguments = (tensor(1, "S", 2, width), *kv, *caches, Symbol("p"), 1, None, 0, causal, None)
     positions = (0, 500, 501, 502, 600, 900, 4090, *range(4094, 4100), 8199)
     live = {"S": (11, 1, 1, 1, 11, 11, 1, *[1] * 6, 1), "p": positions}
-    check_op(CACHED, *arguments, oracle=CachedAttention(), live=live, target=target, plans=4, tolerance=3e-5)
+    plans = 7 if target.subgroup_size else 4  # by subgroups, buckets are finer
+    oracle = CachedAttention()
+    check_op(CACHED, *arguments, oracle=oracle, live=live, target=target, plans=plans, tolerance=3e-5)
 
 
 def test_more_keys_than_tiles_have_loops_for(target: Target) -> None:

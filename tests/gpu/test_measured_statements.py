@@ -38,7 +38,7 @@ ON_BOTH = [
 
 def as_kind(device: Device, kind: str) -> Target:
     if kind == "hardware":
-        return replace(device.target, is_cpu=False)
+        return replace(device.target, is_cpu=False, subgroup_size=0)
     return replace(device.target, is_cpu=True, loop_max=SOFTWARE_LOOP_MAX)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import threading
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,3 +74,37 @@ def test_weights_are_uploaded_once(models: Path, device: Device, monkeypatch: py
     second = pteron.load(models / "tiny_llama_q4.pte", device=device)["forward"]
     assert first.gpu_bytes["weights"] == second.gpu_bytes["weights"]
     assert not sent
+
+
+class Ending:
+    """Needs the device's lock to end, and can only be collected: it holds itself."""
+
+    def __init__(self, device: Device) -> None:
+        self.itself = self
+        weakref.finalize(self, _lock_once, device)
+
+
+def _lock_once(device: Device) -> None:
+    with device.lock:
+        pass
+
+
+def test_garbage_is_not_collected_where_the_lock_is_waited_for(
+    models: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is collected on a thread that uploads would wait for the lock that its caller holds."""
+    pack = Weight.pack
+
+    def pack_among_garbage(weight: Weight) -> object:
+        Ending(device)
+        assert [[] for _ in range(20_000)]  # enough for the collector to run
+        return pack(weight)
+
+    monkeypatch.setattr(Weight, "pack", pack_among_garbage)
+    loading = threading.Thread(
+        target=lambda: pteron.load(models / "tiny_llama_q4.pte", device=device)["forward"], daemon=True
+    )
+    loading.start()
+    loading.join(60)
+    assert not loading.is_alive()
+    assert gc.isenabled()

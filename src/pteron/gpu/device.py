@@ -6,7 +6,6 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -18,6 +17,7 @@ from pteron.errors import DeviceError
 from pteron.gpu.adapters import AdapterInfo, choose
 from pteron.gpu.native import compile_shader, errors_as_device_error, wait_for_all, wgpu, write_buffer
 from pteron.gpu.readback import Readback
+from pteron.gpu.working import working
 from pteron.ops import Target, Weight
 from pteron.wgsl import Module
 
@@ -223,7 +223,7 @@ class Device:
         within; all are ready afterwards. Whoever calls this holds the lock."""
         wanted = {(module.source, module.bounds_checks): module for module in modules}
         new = {key: module for key, module in wanted.items() if key not in self._pipelines}
-        with ThreadPoolExecutor(COMPILERS, "pteron-compile") as threads:
+        with working(COMPILERS, "pteron-compile") as threads:
             compiled = {key: threads.submit(self._compile, module) for key, module in new.items()}
             yield
             for key, pipeline in compiled.items():

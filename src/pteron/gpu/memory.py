@@ -8,11 +8,11 @@ runs; calls follow one another, so all sequences of a session use the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from weakref import finalize
 
 from pteron.errors import DeviceError
 from pteron.gpu.device import Buffer, Device, Upload
+from pteron.gpu.working import working
 from pteron.ops.operand import Slot, State, Weight
 from pteron.plan import Executable, Plan
 
@@ -45,7 +45,7 @@ class Weights:
         uploads = self._device.uploads
         new = [weight for weight in wanted if weight not in uploads]
         try:
-            with ThreadPoolExecutor(UPLOADERS, "pteron-upload") as threads:
+            with working(UPLOADERS, "pteron-upload") as threads:
                 for _ in threads.map(self._upload, new):
                     pass
             for weight in wanted:

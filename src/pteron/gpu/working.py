@@ -1,0 +1,42 @@
+"""Threads that whoever holds a device's lock works with, and waits for."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+_changing = threading.Lock()
+_pauses = 0
+_was_enabled = False
+
+
+@contextmanager
+def working(count: int, name: str) -> Iterator[ThreadPoolExecutor]:
+    """As many threads; all that was given to them is done at the end.
+
+    Python's garbage collector stands still meanwhile. It ends objects on whatever thread it happens to run,
+    here on one that the holder of the lock waits for; and an object that needs the lock to end, a stream or a
+    program, would wait there for ever.
+    """
+    with _collecting_nothing(), ThreadPoolExecutor(count, name) as threads:
+        yield threads
+
+
+@contextmanager
+def _collecting_nothing() -> Iterator[None]:
+    global _pauses, _was_enabled
+    with _changing:
+        if _pauses == 0:
+            _was_enabled = gc.isenabled()
+            gc.disable()
+        _pauses += 1
+    try:
+        yield
+    finally:
+        with _changing:
+            _pauses -= 1
+            if _pauses == 0 and _was_enabled:
+                gc.enable()

@@ -111,8 +111,6 @@ def layout_of(target: Target, packed: Words) -> Layout:
         return Layout(split, max(1, min(4, subgroups // split)), 4, 1)
     if packed.columns >= 65_536:
         return Layout(1, min(16, subgroups), 2, 16)
-    if packed.columns >= 16_384:
-        return Layout(1, min(16, subgroups), 4, 2)
     if packed.columns >= 8192:
         return Layout(1, min(8, subgroups), 4, 1)
     return Layout(1, min(8, subgroups), 2, 1)

@@ -219,8 +219,8 @@ class Device:
 
     @contextmanager
     def compiling(self, modules: Iterable[Module]) -> Iterator[None]:
-        """Compile the kernels that are new, each in a thread of its own, while the caller does what stands
-        within; all are ready afterwards. Whoever calls this holds the lock."""
+        """Compile the kernels that are new, in threads, while the caller does what stands within; all are
+        ready afterwards. Whoever calls this holds the lock."""
         wanted = {(module.source, module.bounds_checks): module for module in modules}
         new = {key: module for key, module in wanted.items() if key not in self._pipelines}
         with working(COMPILERS, "pteron-compile") as threads:

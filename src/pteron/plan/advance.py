@@ -27,11 +27,11 @@ class Advance:
 
     plan: Plan
     growth: Growth
-    words: tuple[
-        tuple[int, int, int], ...
-    ]  # of the live blocks: (block, byte offset, growth), none of them 0
-    guards: tuple[tuple[Guard, int], ...]  # those that some step may break, with their expressions' growth
-    is_even: bool  # whether these are all of them
+    # Of the live blocks: (block, byte offset, growth), none of them 0.
+    words: tuple[tuple[int, int, int], ...]
+    # Those that some step may break, with their expressions' growth; and whether these are all of them.
+    guards: tuple[tuple[Guard, int], ...]
+    is_even: bool
 
     @classmethod
     def of(cls, plan: Plan, growth: Growth) -> Advance | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import re
 import subprocess
 import sys
@@ -57,7 +58,9 @@ def test_they_are_made_once(cache: Path) -> None:
     assert kept.stat().st_mtime_ns == changed
 
 
-@pytest.mark.parametrize("content", [b"", b"damaged", bytes(100)])
+@pytest.mark.parametrize(
+    "content", [b"", b"damaged", bytes(100), marshal.dumps([]), marshal.dumps({"_x": 1})]
+)
 def test_a_damaged_cache_is_made_again(cache: Path, content: bytes) -> None:
     whole = declarations._tables(HEADER)
     (kept,) = cache.iterdir()
@@ -76,3 +79,14 @@ def test_another_header_is_refused(cache: Path) -> None:
     made = declarations._factory(HEADER, declarations._tables(HEADER))()
     with pytest.raises(ImportError, match="another header"):
         made.cdef(HEADER + " ")
+
+
+def test_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("PTERON_CACHE", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    ordinary = cffi.FFI
+    with declarations.declared():
+        assert cffi.FFI is ordinary

@@ -27,7 +27,7 @@ from pteron.folders import cache_folder
 def declared() -> Iterator[None]:
     """Within it, importing wgpu takes its declarations as tables; where there are none, as it always does."""
     ordinary = cffi.FFI
-    with suppress(OSError, ValueError, TypeError, SyntaxError, EOFError):
+    with suppress(OSError, RuntimeError, ValueError, TypeError, SyntaxError, EOFError):
         header = (files("wgpu") / "resources" / "combined_header.h").read_text("utf-8")
         cffi.FFI = _factory(header, _tables(header))
     try:
@@ -55,8 +55,9 @@ def _tables(header: str) -> dict[str, Any]:
     key = hashlib.sha256(f"{cffi.__version__}\n{header}".encode()).hexdigest()[:32]
     kept = cache_folder() / "declarations" / key
     if kept.exists():
-        with suppress(EOFError, ValueError, TypeError):
+        with suppress(EOFError, ValueError, TypeError, AttributeError, _cffi_backend.FFI.error):
             tables: dict[str, Any] = marshal.loads(kept.read_bytes())
+            _cffi_backend.FFI("wgpu", **tables).sizeof("WGPULimits")  # it is what it should be
             return tables
     tables = _parsed(header)
     with suppress(OSError):  # a cache that cannot be written to

@@ -138,7 +138,7 @@ def encoder() -> Encoder:
     wanted = os.environ.get(NATIVE_VARIABLE, "")
     if wanted == "0":
         return PythonEncoder(f"{NATIVE_VARIABLE}=0")
-    path = Path(wanted) if wanted not in ("", "1") else PACKAGED
+    path = Path(wanted).absolute() if wanted not in ("", "1") else PACKAGED
     try:
         return NativeEncoder(path)
     except (OSError, AttributeError) as error:  # not there, for another machine, or another library

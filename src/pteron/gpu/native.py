@@ -41,9 +41,10 @@ __all__ = [
 
 def _create_instance() -> None:
     """Load the drivers. On Linux, probing OpenGL would be slow and noisy, and the default flags would add a
-    validation dispatch to indirect ones."""
+    validation dispatch to indirect ones; where wgpu was in use before, it stays as it is."""
     if sys.platform == "linux":
-        extras.set_instance_extras(backends=["Vulkan"], flags=["Empty"])
+        with contextlib.suppress(RuntimeError):
+            extras.set_instance_extras(backends=["Vulkan"], flags=["Empty"])
 
 
 # Drivers take a quarter of a second to load: Python imports the rest meanwhile.

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 _changing = threading.Lock()
-_pauses = 0
+_pauses: set[object] = set()
 _was_enabled = False
 
 
@@ -27,16 +27,18 @@ def working(count: int, name: str) -> Iterator[ThreadPoolExecutor]:
 
 @contextmanager
 def _collecting_nothing() -> Iterator[None]:
-    global _pauses, _was_enabled
-    with _changing:
-        if _pauses == 0:
-            _was_enabled = gc.isenabled()
-            gc.disable()
-        _pauses += 1
+    """An interruption at any line up to the end of what stands within leaves the collector as it was."""
+    global _was_enabled
+    pause = object()
     try:
+        with _changing:
+            if not _pauses:
+                _was_enabled = gc.isenabled()
+            _pauses.add(pause)
+            gc.disable()
         yield
     finally:
         with _changing:
-            _pauses -= 1
-            if _pauses == 0 and _was_enabled:
+            _pauses.discard(pause)
+            if not _pauses and _was_enabled:
                 gc.enable()

@@ -120,12 +120,14 @@ def _inputs(products: Sequence[Call]) -> tuple[Value, ...]:
 
 
 def _are_alike(products: Sequence[Call]) -> bool:
-    """Whether products have one group size and outputs of one type, all of them a constant bias or none."""
+    """Whether products have one group size, rows of weights of one length and outputs of one type, all of
+    them a constant bias or none."""
     biases = [product.inputs[4] for product in products]
     has_all = all(isinstance(bias, Tensor) and bias.constant is not None for bias in biases)
+    rows = {shape[1:] for product in products if (shape := _shape(product.inputs[1]))}
     same = {(product.inputs[3], _dtype(product.outputs[0])) for product in products}
     types = {_dtype(bias) for bias in biases}
-    return len(same) == len(types) == 1 and (has_all or not any(biases))
+    return len(same) == len(types) == len(rows) == 1 and (has_all or not any(biases))
 
 
 def _behind_views(flow: Flow, value: Value) -> tuple[Value, tuple[Call, ...]]:

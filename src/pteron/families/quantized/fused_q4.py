@@ -60,9 +60,11 @@ def linear_q4(
     """x, normalised where there is a gain, times each matrix, plus its bias; then silu(first) · second where
     it is gated, plus the residual."""
     rows = x.numel // x.shape[-1] if x.shape[-1] else 0
-    packed = _joined([words_of(*each, group_size, x.shape[-1]) for each in zip(weights, scales, strict=True)])
+    matrices = [words_of(*each, group_size, x.shape[-1]) for each in zip(weights, scales, strict=True)]
+    packed = _joined(matrices)
+    is_bound = max(packed.weights.bytes, packed.scales.bytes) <= target.binding_bytes_max
     bias = _joined_biases(weights, biases)
-    if digits.suits(target, rows, packed):
+    if is_bound and digits.suits(target, rows, packed):
         ends = Ends(outputs, bias, residual)
         yield digits.product(x, packed, ends, target, gain=gain, eps=eps, is_gated=gated)
         return
@@ -70,12 +72,16 @@ def linear_q4(
     if gain is not None:
         source = _scratch(x)
         yield from rms_norm(x, gain, eps, source, target=target)
+    made = (_scratch(outputs[0]), _scratch(outputs[0])) if gated else outputs
+    if is_bound:
+        yield from product(source, packed, Ends(made, bias, residual), target)
+    else:  # one after the other: together they are larger than a binding
+        for place, (words, output) in enumerate(zip(matrices, made, strict=True)):
+            own = biases[place] if biases else None
+            yield from product(source, words, Ends((output,), own, residual), target)
     if not gated:
-        yield from product(source, packed, Ends(outputs, bias, residual), target)
         return
-    (out,) = outputs
-    gate, value = _scratch(out), _scratch(out)
-    yield from product(source, packed, Ends((gate, value), bias), target)
+    (out,), (gate, value) = outputs, made
     for dispatch in OPERATORS["pteron.silu_mul"].dispatches([gate, value], [out], target):
         assert isinstance(dispatch, Dispatch)
         yield dispatch

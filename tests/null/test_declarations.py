@@ -69,6 +69,16 @@ def test_a_damaged_cache_is_made_again(cache: Path, content: bytes) -> None:
     assert kept.stat().st_size > 10_000
 
 
+def test_a_flipped_bit_is_noticed(cache: Path) -> None:
+    whole = declarations._tables(HEADER)
+    (kept,) = cache.iterdir()
+    content = bytearray(kept.read_bytes())
+    content[len(content) // 2] ^= 16
+    kept.write_bytes(content)
+    assert declarations._tables(HEADER) == whole
+    assert kept.read_bytes() != content
+
+
 def test_a_cache_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path / "file"))

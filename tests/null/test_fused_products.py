@@ -36,9 +36,12 @@ class Layer(Sketch):
         self.node(NORM, x, self.constant(x.shape_max[-1]), 1e-5, out)
         return out
 
-    def product(self, x: Tensor, columns: int = 64, group: int = 32, bias: Tensor | None = None) -> Tensor:
+    def product(
+        self, x: Tensor, columns: int = 64, group: int = 32, bias: Tensor | None = None, spare: int = 0
+    ) -> Tensor:
+        """Rows of weights are `spare` bytes longer than they need to be."""
         depth = x.shape_max[-1]
-        weights = self.constant(columns, depth // 2, dtype=DType.U8)
+        weights = self.constant(columns, depth // 2 + spare, dtype=DType.U8)
         scales = self.constant(depth // group, columns)
         out = self.tensor(*x.shape_max[:-1], columns)
         self.node(LINEAR, x, weights, scales, group, bias, out)
@@ -249,3 +252,22 @@ def test_matrices_lie_one_below_the_other() -> None:
         replace(words, count=words.count + 1).pack()
     with pytest.raises(RequirementError, match="one element type"):
         joined([words, scales])
+
+
+@pytest.mark.parametrize("spare", [4, 16])
+def test_rows_of_other_lengths_stay_apart(spare: int) -> None:
+    layer = Layer()
+    outs = layer.product(layer.x), layer.product(layer.x, spare=spare)
+    assert layer.names(*outs) == [LINEAR, LINEAR]
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_what_is_larger_than_a_binding_together_is_launched_apart(gated: bool) -> None:
+    layer = Layer()
+    outs: tuple[Tensor, ...] = layer.product(layer.x, 64), layer.product(layer.x, 64)
+    outs = (layer.gate(*outs),) if gated else outs
+    together = 2 * 64 * 32  # bytes of weights
+    for room, products in ((together, 1), (together - 1, 2)):
+        compiled = layer.prepare([layer.x], outs, replace(GPU, binding_bytes_max=room))
+        launches = [launch.module.kernel.name for launch in plan_at(compiled).launches]
+        assert launches.count("q4_digits") == products

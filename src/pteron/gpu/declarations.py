@@ -22,6 +22,8 @@ import cffi
 
 from pteron.folders import cache_folder
 
+_DIGEST = hashlib.sha256().digest_size
+
 
 @contextmanager
 def declared() -> Iterator[None]:
@@ -55,16 +57,18 @@ def _tables(header: str) -> dict[str, Any]:
     key = hashlib.sha256(f"{cffi.__version__}\n{header}".encode()).hexdigest()[:32]
     kept = cache_folder() / "declarations" / key
     if kept.exists():
-        with suppress(EOFError, ValueError, TypeError, AttributeError, _cffi_backend.FFI.error):
-            tables: dict[str, Any] = marshal.loads(kept.read_bytes())
-            _cffi_backend.FFI("wgpu", **tables).sizeof("WGPULimits")  # it is what it should be
+        content = kept.read_bytes()
+        digest, packed = content[:_DIGEST], content[_DIGEST:]
+        if hashlib.sha256(packed).digest() == digest:  # damaged tables would end the process
+            tables: dict[str, Any] = marshal.loads(packed)
             return tables
     tables = _parsed(header)
     with suppress(OSError):  # a cache that cannot be written to
         kept.parent.mkdir(parents=True, exist_ok=True)
         handle, unfinished = tempfile.mkstemp(dir=kept.parent)
         with open(handle, "wb") as file:
-            file.write(marshal.dumps(tables))
+            packed = marshal.dumps(tables)
+            file.write(hashlib.sha256(packed).digest() + packed)
         os.replace(unfinished, kept)
     return tables
 

@@ -39,6 +39,6 @@ def _collecting_nothing() -> Iterator[None]:
         yield
     finally:
         with _changing:
+            if _pauses <= {pause} and _was_enabled:
+                gc.enable()  # first, so that an interruption before the next line does no harm
             _pauses.discard(pause)
-            if not _pauses and _was_enabled:
-                gc.enable()

@@ -62,6 +62,14 @@ class Figure:
         return loss > noise
 
 
+def add(path: str | Path, machine: str, figures: Iterable[Figure]) -> None:
+    """Add figures to a file, in the place of those of the same names. One file is of one machine."""
+    old_machine, kept = read(path) if Path(path).exists() else (machine, {})
+    if old_machine != machine:
+        raise SystemExit(f"{path} is of {old_machine}, not of {machine}")
+    write(path, machine, {**kept, **{figure.name: figure for figure in figures}}.values())
+
+
 def write(path: str | Path, machine: str, figures: Iterable[Figure]) -> None:
     content = {"machine": machine, "figures": [asdict(figure) for figure in figures]}
     Path(path).write_text(json.dumps(content, indent=1) + "\n")

@@ -1,9 +1,10 @@
 """From the start of a process to the first token, and where that time goes.
 
-    python benchmarks/load.py PROGRAM.pte [--runs 3]
+    python benchmarks/load.py PROGRAM.pte [--runs 3] [--cold] [--save FILE]
 
-Each run is a process of its own. The first may find empty caches (with --cold it does: PTERON_CACHE is a new
-folder), the others find what it left. Parts overlap where threads do; "else" is what no part covers.
+Each run is a process of its own. With --cold the first finds no caches at all, Python's bytecode included
+(PTERON_CACHE and PYTHONPYCACHEPREFIX are new folders); the others find what it left, as with an installed
+package. Parts overlap where threads do.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from collections.abc import Callable
 from typing import Any
 
 PROMPT = 16  # tokens that are read before the first is drawn
+COPIED = 10e9  # bytes a second that one core copies
+POINTS = ("imports", "opened", "ready", "first token")
 
 
 def main() -> None:
@@ -28,73 +31,96 @@ def main() -> None:
     )
     parser.add_argument("program")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--cold", action="store_true", help="the first run finds an empty cache")
+    parser.add_argument("--cold", action="store_true", help="the first run finds empty caches")
+    parser.add_argument("--save", help="a file to add the figures to")
     parser.add_argument("--child", type=float, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
         child(arguments.program, arguments.child)
         return
-    environment = dict(os.environ)
-    if arguments.cold:
-        environment["PTERON_CACHE"] = tempfile.mkdtemp()
-    for run in range(arguments.runs):
-        command = [sys.executable, __file__, arguments.program, "--child", repr(time.time())]
-        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-        show(run, json.loads(done.stdout))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.cold:
+            environment |= {"PTERON_CACHE": folder, "PYTHONPYCACHEPREFIX": os.path.join(folder, "bytecode")}
+        runs = []
+        for run in range(arguments.runs):
+            command = [sys.executable, __file__, arguments.program, "--child", repr(time.time())]
+            done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+            runs.append(json.loads(done.stdout))
+            show(run, runs[-1])
+    if arguments.save:
+        save(arguments.save, runs, os.path.getsize(arguments.program), arguments.cold)
 
 
-def show(run: int, measured: dict[str, dict[str, float]]) -> None:
+def show(run: int, measured: dict[str, Any]) -> None:
     points = ", ".join(f"{name} {seconds:.2f}" for name, seconds in measured["points"].items())
     print(f"run {run}: seconds from the start: {points}")
     parts = sorted(measured["parts"].items(), key=lambda part: -part[1])
-    print("    " + ", ".join(f"{name} {seconds:.3f}" for name, seconds in parts))
+    print("    " + ", ".join(f"{name} {seconds:.3f}" for name, seconds in parts), flush=True)
+
+
+def save(path: str, runs: list[dict[str, Any]], size: int, is_cold: bool) -> None:
+    """Add the points to a file of figures: of the first run where it was cold, and of those after it."""
+    from figures import Figure, add
+
+    warm = runs[is_cold:]
+    floor = {"ready": size / COPIED}
+    figures = [
+        Figure.of(f"load: {point}", [run["points"][point] for run in warm], "s", floor.get(point))
+        for point in POINTS
+        if warm
+    ]
+    if is_cold:
+        figures += [Figure(f"load, cold: {point}", runs[0]["points"][point], "s") for point in POINTS]
+    add(path, runs[0]["machine"], figures)
 
 
 def child(path: str, started: float) -> None:
-    """Load, read a prompt, draw two tokens; print the time of each, and by part."""
+    """Load, read a prompt, draw three tokens; print the time of each, and by part."""
     points = {"interpreter": time.time() - started}
-    import numpy as np
-
-    points["NumPy"] = time.time() - started
     import pteron
-    from pteron.gpu import device
-    from pteron.gpu.recording import Recording
+    from pteron.gpu import device, memory, recording
     from pteron.llm.generate import generate_step
     from pteron.llm.model import LanguageModel
     from pteron.llm.sampling import Sampler, Sampling
     from pteron.ops.operand import Weight
     from pteron.plan import Compiled
-    from pteron.runtime import session
+    from pteron.runtime import program as programs
 
     points["imports"] = time.time() - started
     parts: Counter[str] = Counter()
-    measure(parts, "opening the device", device.Device, "open")
-    measure(parts, "graph", session, "prepare")
+    measure(parts, "drivers and adapters", device, "choose")
+    measure(parts, "opening the device, in a thread", device, "_request")
+    measure(parts, "waiting for it", device.Device, "check_open")
+    measure(parts, "graph: reading", programs, "read_graphs")
+    measure(parts, "graph: preparing", programs, "prepare")
     measure(parts, "planning", Compiled, "plan_at_maximum")
     measure(parts, "planning", Compiled, "plan")
     measure(parts, "kernels, by all threads", device.Device, "_compile")
-    measure(parts, "packing", Weight, "pack")
-    measure(parts, "uploading", device.Device, "write")
-    measure(parts, "recording, with kernels and weights", Recording, "__init__")
+    measure(parts, "packing, by all threads", Weight, "pack")
+    measure(parts, "uploading, by all threads", device.Device, "write")
+    measure(parts, "weights", memory.Weights, "upload")
+    measure(parts, "binding", recording.Recording, "_bind")
+    measure(parts, "recording, with kernels and weights", recording.Recording, "__init__")
 
     program = pteron.load(path)
     points["opened"] = time.time() - started
     model = LanguageModel(program)
     points["ready"] = time.time() - started
-    tokens = np.random.default_rng(0).integers(3, model.vocabulary, PROMPT).tolist()
-    drawn = generate_step(
-        model, Sampler(model.device, model.vocabulary, Sampling(), model.logits_dtype), tokens, 3
-    )
+    tokens = [3 + 7 * index for index in range(PROMPT)]
+    sampler = Sampler(model.device, model.vocabulary, Sampling(), model.logits_dtype)
+    drawn = generate_step(model, sampler, tokens, 3)
     for name in ("first token", "second", "third"):
         next(drawn)
         points[name] = time.time() - started
     drawn.close()
-    print(json.dumps({"points": points, "parts": parts}))
+    machine = str(model.device.adapter)
+    print(json.dumps({"machine": machine, "points": points, "parts": parts}))
 
 
 def measure(parts: Counter[str], name: str, owner: Any, attribute: str) -> None:
-    """Count the time within a function, but for calls of it within itself."""
-    original = getattr(owner, attribute)
+    """Count the time within a function."""
+    original: Callable[..., Any] = getattr(owner, attribute)
 
     def measured(*arguments: Any, **options: Any) -> Any:
         began = time.perf_counter()
@@ -103,10 +129,7 @@ def measure(parts: Counter[str], name: str, owner: Any, attribute: str) -> None:
         finally:
             parts[name] += time.perf_counter() - began
 
-    chosen: Callable[..., Any] = (
-        staticmethod(measured) if isinstance(owner, type) and attribute == "open" else measured
-    )
-    setattr(owner, attribute, chosen)
+    setattr(owner, attribute, measured)
 
 
 if __name__ == "__main__":

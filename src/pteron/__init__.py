@@ -6,7 +6,9 @@ program = pteron.load("model.pte")
 (y,) = program["forward"](x)
 """
 
-import pteron.gpu.native  # noqa: F401  # first: drivers load while Python imports the rest
+from typing import TYPE_CHECKING, Any
+
+import pteron.gpu.native  # first: drivers load while Python imports the rest
 
 # isort: split
 from pteron.dtypes import DType
@@ -24,7 +26,6 @@ from pteron.errors import (
     ShapeError,
     UnsupportedError,
 )
-from pteron.export import CompiledModule, compile
 from pteron.gpu import AdapterInfo, Device, adapters
 from pteron.runtime import (
     Counters,
@@ -37,6 +38,9 @@ from pteron.runtime import (
     Verification,
     load,
 )
+
+if TYPE_CHECKING:
+    from pteron.export import CompiledModule, compile
 
 __version__ = "0.1.0"
 
@@ -69,3 +73,12 @@ __all__ = [
     "compile",
     "load",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What only those need who compile PyTorch modules is imported when they first ask for it."""
+    if name in ("CompiledModule", "compile"):
+        from pteron import export
+
+        return getattr(export, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,6 @@ import hashlib
 import io
 import marshal
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
@@ -63,6 +62,8 @@ def _tables(header: str) -> dict[str, Any]:
             tables: dict[str, Any] = marshal.loads(packed)
             return tables
     tables = _parsed(header)
+    import tempfile  # and much with it, for this alone
+
     with suppress(OSError):  # a cache that cannot be written to
         kept.parent.mkdir(parents=True, exist_ok=True)
         handle, unfinished = tempfile.mkstemp(dir=kept.parent)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -40,7 +41,11 @@ class Upload:
 
 class Device:
     """An open adapter. Devices are shared: programs on one device can exchange tensors without copies
-    to the host. Close it, or leave it to the end of the process."""
+    to the host. Close it, or leave it to the end of the process.
+
+    It opens in a thread of its own, and whoever needs it first waits; what it is like, its `target`, is known
+    before.
+    """
 
     _shared: dict[str, Device] = {}  # noqa: RUF012  # one open device per adapter, on purpose
     _opening = threading.Lock()
@@ -49,9 +54,11 @@ class Device:
         self.adapter = adapter
         self.lock = threading.RLock()  # one call at a time: wgpu's objects are shared by all of them
         features = [feature for feature in FEATURES if feature in adapter.features]
-        with errors_as_device_error(f"opening {adapter}"):
-            self._device: Any = adapter.handle.request_device_sync(required_features=features)
-        self._queue = self._device.queue._internal
+        thread = ThreadPoolExecutor(1, "pteron-device")
+        self._requested = thread.submit(_request, adapter, features)
+        thread.shutdown(wait=False)
+        self._device: Any = None
+        self._queue: Any = None
         self._pipelines: dict[tuple[str, bool], Any] = {}  # by source and whether it is checked
         self._staging: list[Any] = []
         self._written = 0  # bytes, since writes were last sent
@@ -75,13 +82,19 @@ class Device:
     @classmethod
     def open(cls, device: Device | str | None = None) -> Device:
         """The device itself, or the shared one of the adapter that `device` names (see `choose`)."""
+        opened = cls.begin(device)
+        opened.check_open()
+        return opened
+
+    @classmethod
+    def begin(cls, device: Device | str | None = None) -> Device:
+        """As `open`, but nothing waits for the device, and what fails is raised by whoever needs it."""
         if isinstance(device, Device):
-            device.check_open()
             return device
         adapter = choose(device)
         key = f"{adapter.index} {adapter.backend} {adapter.name}"
         with cls._opening:
-            if key not in cls._shared or cls._shared[key].is_closed:
+            if key not in cls._shared or not cls._shared[key].is_usable:
                 cls._shared[key] = cls(adapter)
             return cls._shared[key]
 
@@ -105,8 +118,17 @@ class Device:
         return self._queue
 
     def check_open(self) -> None:
+        """Raise a DeviceError unless it is open; waits where it is about to be."""
         if self.is_closed:
             raise DeviceError(f"the device {self.adapter} is closed")
+        if self._device is None:
+            self._device, self._queue = self._requested.result()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is open, or about to be."""
+        is_failed = self._requested.done() and self._requested.exception() is not None
+        return not self.is_closed and not is_failed
 
     def close(self) -> None:
         """Release the device; programs on it can no longer run."""
@@ -116,7 +138,9 @@ class Device:
                 self._pipelines.clear()
                 self._staging.clear()
                 self.uploads.clear()
-                self._device.destroy()
+                if self._requested.exception() is None:
+                    device, _ = self._requested.result()
+                    device.destroy()
 
     # Buffers ------------------------------------------------------------------------------------
 
@@ -239,3 +263,10 @@ class Device:
                 layout="auto",
                 compute={"module": shader, "entry_point": "main"},
             )
+
+
+def _request(adapter: AdapterInfo, features: Sequence[str]) -> tuple[Any, Any]:
+    """The wgpu device of an adapter, and the raw handle of its queue."""
+    with errors_as_device_error(f"opening {adapter}"):
+        device = adapter.handle.request_device_sync(required_features=features)
+        return device, device.queue._internal

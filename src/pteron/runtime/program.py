@@ -129,9 +129,12 @@ class Program:
                 raise DeviceError(f"{self.file.name}: the program is closed")
             if name not in self._codes:
                 graphs = self._prepared[name]
-                device = self.device if graphs else self._device
+                device = self._device
+                if graphs and device is None:
+                    device = Device.begin()  # it opens while plans are made
                 record, operators = self._records[name], self._operators[name]
                 self._codes[name] = Code(self.file.name, record, graphs, operators, device)
+                self._device = device
             return self._codes[name]
 
     def graphs(self, name: str) -> tuple[Graph, ...]:

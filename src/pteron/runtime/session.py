@@ -87,6 +87,7 @@ class Session:
         self.is_closed = False
         executable.target.check_runs_on(device.target)
         at_most = compiled.plan_at_maximum() if compiled else None
+        device.check_open()  # where it is about to be, waits for it
         with device.lock:
             self._weights = Weights(device, executable.name)
             self._arena = Arena(device, executable)

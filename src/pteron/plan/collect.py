@@ -14,7 +14,7 @@ from pteron.ops.live import LiveInt, Trace
 from pteron.ops.terms import Affine
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
 from pteron.plan.verify import elements, verify
-from pteron.wgsl import Field, Module, compose
+from pteron.wgsl import Field, Module, compose, outline
 
 _CODES = {"u32": "<I", "i32": "<i"}
 _I32_MAX = (1 << 31) - 1
@@ -36,10 +36,10 @@ class Collector:
         """Add one node's dispatches."""
         scratch: dict[int, int] = {}  # by identity of the Scratch object: numbered anew in each node
         for dispatch in dispatches:
-            groups = _groups(dispatch, self.target)
-            if 0 in groups:
+            if dispatch.threads == 0 or (dispatch.groups and 0 in dispatch.groups):
                 continue
             module = _module(dispatch)
+            groups = _groups(dispatch, module, self.target)
             buffers = tuple(
                 self._buffer(dispatch.bindings[binding.name], scratch) for binding in module.bindings
             )
@@ -97,7 +97,7 @@ class Collector:
 
 def _module(dispatch: Dispatch) -> Module:
     """The kernel's module, its element aliases set to the types of what is bound to them."""
-    draft = compose(dispatch.kernel)
+    draft = outline(dispatch.kernel)
     needed = {binding.name for binding in draft.bindings}
     if needed != dispatch.bindings.keys():
         raise ValueError(
@@ -114,10 +114,10 @@ def _module(dispatch: Dispatch) -> Module:
             raise RequirementError(
                 f"kernel {dispatch.kernel.name} takes one element type for several operands; got {shown}"
             )
-    return compose(dispatch.kernel.specialise(**elements)) if elements else draft
+    return compose(dispatch.kernel.specialise(**elements) if elements else dispatch.kernel)
 
 
-def _groups(dispatch: Dispatch, target: Target) -> tuple[int, int, int]:
+def _groups(dispatch: Dispatch, module: Module, target: Target) -> tuple[int, int, int]:
     """Workgroups per axis; a long row of them is folded into a near-equal rectangle."""
     if dispatch.groups is not None:
         if max(dispatch.groups) > target.workgroups_max:
@@ -127,7 +127,7 @@ def _groups(dispatch: Dispatch, target: Target) -> tuple[int, int, int]:
             )
         return dispatch.groups
     assert dispatch.threads is not None
-    count = -(-dispatch.threads // compose(dispatch.kernel).workgroup[0])
+    count = -(-dispatch.threads // module.workgroup[0])
     rows = -(-count // target.workgroups_max)
     return (-(-count // rows), rows, 1) if rows > 1 else (count, 1, 1)
 

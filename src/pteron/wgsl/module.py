@@ -16,11 +16,11 @@ alone, where wgpu refuses it: `source` goes to wgpu, `portable_source` to a brow
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from typing import Literal, cast
 
 from pteron.wgsl.kernel import Kernel
@@ -40,6 +40,7 @@ _WORKGROUP = re.compile(r"@workgroup_size\(([^)]*)\)")
 _SIMPLE = re.compile(r"^((?:alias|const) (\w+)(?:\s*:\s*\w+)? = )([^;]+);", re.MULTILINE)
 _FUNCTION = re.compile(r"^(fn (\w+)\([^{]*)(?:\{[^\n]*\}|\{\n.*?^\})$", re.MULTILINE | re.DOTALL)
 _SUBGROUP = re.compile(r"\bsubgroup[A-Z]\w*\(")
+_ALIAS = re.compile(r"^alias (\w+) =", re.MULTILINE)
 _CONST = re.compile(r"^const (\w+)(?:\s*:\s*\w+)? = ([^;]+);", re.MULTILINE)
 
 
@@ -86,9 +87,19 @@ class Module:
         return f"enable subgroups;\n{self.source}" if is_enabled else self.source
 
 
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A kernel's text as far as it says what it binds."""
+
+    text: str
+    bindings: tuple[Binding, ...]  # buffers only
+    params_index: int | None
+    aliases: frozenset[str]
+
+
 @cache
-def compose(kernel: Kernel) -> Module:
-    """The kernel's module. An unknown file is a FileNotFoundError, an unknown declaration a ValueError."""
+def outline(kernel: Kernel) -> Outline:
+    """What the kernel binds. An unknown file is a FileNotFoundError, an unknown declaration a ValueError."""
     swapped = tuple(pair for pair in kernel.declarations if pair[0].startswith("use_"))
     text = _load(kernel.package, kernel.name, swapped)
     replaced = {name: text for name, text in kernel.declarations if not name.startswith("use_")}
@@ -96,13 +107,25 @@ def compose(kernel: Kernel) -> Module:
     found = [
         (int(index), cast(Access, access), name, kind) for index, access, name, kind in _BINDING.findall(text)
     ]
-    bindings = tuple(
-        Binding(name, index, access, _element(kind))
-        for index, access, name, kind in found
-        if access != "uniform"
+    return Outline(
+        text=text,
+        bindings=tuple(
+            Binding(name, index, access, _element(kind))
+            for index, access, name, kind in found
+            if access != "uniform"
+        ),
+        params_index=next((index for index, access, _, _ in found if access == "uniform"), None),
+        aliases=frozenset(_ALIAS.findall(text)),
     )
-    constants = _constants(text)
-    statements, text = read_statements(text, [binding.name for binding in bindings], constants)
+
+
+@cache
+def compose(kernel: Kernel) -> Module:
+    """The kernel's module, its errors those of its outline."""
+    outlined = outline(kernel)
+    bindings, constants = outlined.bindings, _constants(outlined.text)
+    names = [binding.name for binding in bindings]
+    statements, text = read_statements(outlined.text, names, constants)
     if re.search(r"^alias \w+ = f16;", text, re.MULTILINE):
         text = "enable f16;\n" + text
     fields, params_size = _layout(text)
@@ -110,11 +133,11 @@ def compose(kernel: Kernel) -> Module:
         kernel=kernel,
         source=unroll(text, constants),
         bindings=bindings,
-        params_index=next((index for index, access, _, _ in found if access == "uniform"), None),
+        params_index=outlined.params_index,
         fields=fields,
         params_size=params_size,
         workgroup=_workgroup(kernel, text, constants),
-        aliases=frozenset(re.findall(r"^alias (\w+) =", text, re.MULTILINE)),
+        aliases=outlined.aliases,
         constants=constants,
         statements=statements,
         bounds_checks=statements.reach is None,
@@ -169,11 +192,22 @@ def _replace(kernel: Kernel, text: str, replaced: Mapping[str, str]) -> str:
 
 
 def _drop_unused_bindings(text: str) -> str:
-    uses = Counter(re.findall(r"\w+", _without_comments(text)))
+    code = _without_comments(text)
     for match in list(_BINDING.finditer(text)):
-        if uses[match[3]] == 1:
+        if _mentions(code, match[3]) == 1:
             text = text.replace(match[0], "")
     return text
+
+
+def _mentions(code: str, name: str) -> int:
+    """How often a name stands in a text as a word."""
+    around = pairwise(code.split(name))
+    return sum(not (_is_word(before[-1:]) or _is_word(after[:1])) for before, after in around)
+
+
+def _is_word(character: str) -> bool:
+    """Whether a character belongs to a name; none does not."""
+    return character.isalnum() or character == "_"
 
 
 def _without_comments(text: str) -> str:

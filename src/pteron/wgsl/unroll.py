@@ -27,15 +27,18 @@ def unroll(text: str, constants: Mapping[str, int]) -> str:
         variable, start, suffix, end, step = loop.groups()
         closing = _closing(text, loop.end() - 1)
         body = re.sub(r"//[^\n]*", "", text[loop.end() : closing])
-        named = re.compile(rf"(?<![\w.]){variable}\b")
+        between = re.split(rf"(?<![\w.]){variable}\b", body)
         values = range(int(start), whole_number(end, constants), whole_number(step or "1", constants))
-        copies = "\n".join(f"{{{named.sub(f'{value}{suffix}', body)}}}" for value in values)
+        copies = "\n".join(f"{{{f'{value}{suffix}'.join(between)}}}" for value in values)
         text = text[: mark.start()] + copies + text[closing + 1 :]
     return text
 
 
 def whole_number(expression: str, constants: Mapping[str, int]) -> int:
     """The value of a constant expression over whole numbers; anything else is a ValueError."""
+    number = expression.removesuffix("u")
+    if number.isdecimal():  # most are
+        return int(number)
     plain = re.sub(r"\b(\d+)u\b", r"\1", expression).replace("/", "//")
     try:
         value = eval(plain, {"__builtins__": {}}, dict(constants))

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cache
 from typing import Any, TypeAlias
 
 from pteron.ops.dispatch import Dispatch, Indices
@@ -61,6 +62,7 @@ class Operator:
 
 
 OPERATORS: dict[str, Operator] = {}
+_signature = cache(inspect.signature)  # operators share their functions
 
 
 def define(
@@ -72,7 +74,7 @@ def define(
         raise ValueError(f"operator {name} is defined twice")
     parsed = parse(signature)
     _check_agreement(name, parsed, shape, compute, kind)
-    takes_target = "target" in inspect.signature(compute).parameters
+    takes_target = "target" in _signature(compute).parameters
     OPERATORS[name] = Operator(name, parsed, kind, shape, compute, takes_target)
     return OPERATORS[name]
 
@@ -99,7 +101,7 @@ def _check_agreement(
     ):
         if function is None:
             continue
-        parameters = inspect.signature(function)
+        parameters = _signature(function)
         try:
             parameters.bind(*range(count), **({"target": None} if "target" in parameters.parameters else {}))
         except TypeError:

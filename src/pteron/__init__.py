@@ -8,7 +8,7 @@ program = pteron.load("model.pte")
 
 from typing import TYPE_CHECKING, Any
 
-import pteron.gpu.native  # first: drivers load while Python imports the rest
+import pteron.gpu.native  # noqa: F401  # first: drivers load while Python imports the rest
 
 # isort: split
 from pteron.dtypes import DType

@@ -13,7 +13,7 @@ from golden import assert_outputs, read_cases
 
 import pteron
 from pteron import Device
-from pteron.gpu import Recorded, record
+from pteron.gpu import Commands, Recorded
 
 pytestmark = pytest.mark.usefixtures("encoding")
 
@@ -22,17 +22,17 @@ pytestmark = pytest.mark.usefixtures("encoding")
 def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What sessions do from now on: `record` and `submit`, in order."""
     seen: list[str] = []
-    submit = Recorded.submit
+    record, submit = Commands.record, Recorded.submit
 
-    def noting_record(*arguments: Any) -> Recorded:
+    def noting_record(commands: Commands) -> Recorded:
         seen.append("record")
-        return record(*arguments)
+        return record(commands)
 
     def noting_submit(recorded: Recorded) -> int:
         seen.append("submit")
         return submit(recorded)
 
-    monkeypatch.setattr("pteron.runtime.session.record", noting_record)
+    monkeypatch.setattr(Commands, "record", noting_record)
     monkeypatch.setattr(Recorded, "submit", noting_submit)
     return seen
 
@@ -146,16 +146,18 @@ def test_a_failure_ahead_spoils_no_call(programs: Path, monkeypatch: pytest.Monk
     (case, *_) = read_cases(programs / "mlp.npz")
     fails = False
 
-    def failing(*arguments: Any) -> Recorded:
+    record = Commands.record
+
+    def failing(commands: Commands) -> Recorded:
         if fails:
             raise pteron.DeviceError("no memory")
-        return record(*arguments)
+        return record(commands)
 
     with pteron.load(programs / "mlp.pte") as program:
         method = program["forward"]
         for _ in range(3):
             method(*case.inputs)
-        monkeypatch.setattr("pteron.runtime.session.record", failing)
+        monkeypatch.setattr(Commands, "record", failing)
         fails = True
         assert_outputs(method(*case.inputs), case.outputs)
         with pytest.raises(pteron.DeviceError, match="no memory"):

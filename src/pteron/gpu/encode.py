@@ -52,7 +52,10 @@ class Encoder(Protocol):
     def description(self) -> str:
         """For people: which encoder it is, and why."""
 
-    def record(self, device: Any, operations: Sequence[Operation]) -> Any:
+    def pack(self, operations: Sequence[Operation]) -> Any:
+        """Operations as `record` takes them, any number of times while what they name is there."""
+
+    def record(self, device: Any, packed: Any) -> Any:
         """A command buffer of wgpu's library, released with the last reference to it. Replays that follow
         one another share a pass."""
 
@@ -63,10 +66,13 @@ class PythonEncoder:
     def __init__(self, reason: str) -> None:
         self.description = f"Python ({reason})"
 
-    def record(self, device: Any, operations: Sequence[Operation]) -> Any:
+    def pack(self, operations: Sequence[Operation]) -> Sequence[Operation]:
+        return operations
+
+    def record(self, device: Any, packed: Sequence[Operation]) -> Any:
         encoder = ffi.gc(lib.wgpuDeviceCreateCommandEncoder(device, ffi.NULL), lib.wgpuCommandEncoderRelease)
         compute: Any = None
-        for command, descriptor in operations:
+        for command, descriptor in packed:
             if isinstance(command, Replay):
                 if compute is None:
                     begun = lib.wgpuCommandEncoderBeginComputePass(encoder, descriptor)
@@ -115,9 +121,12 @@ class NativeEncoder:
         addresses = [address(ffi.addressof(lib, name)) for name in _FUNCTIONS]
         self._functions = (ctypes.c_void_p * len(addresses))(*addresses)
 
-    def record(self, device: Any, operations: Sequence[Operation]) -> Any:
-        packed = b"".join([_pack(command, descriptor) for command, descriptor in operations])
-        finished = self._record(self._functions, address(device), packed, len(operations))
+    def pack(self, operations: Sequence[Operation]) -> tuple[bytes, int]:
+        packed = [_pack(command, descriptor) for command, descriptor in operations]
+        return b"".join(packed), len(packed)
+
+    def record(self, device: Any, packed: tuple[bytes, int]) -> Any:
+        finished = self._record(self._functions, address(device), *packed)
         return ffi.gc(ffi.cast(_COMMAND_BUFFER, finished), lib.wgpuCommandBufferRelease)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pteron.gpu.commands import Command, Replay
 from pteron.gpu.device import Device
-from pteron.gpu.encode import Operation, encoder
+from pteron.gpu.encode import Encoder, Operation, encoder
 from pteron.gpu.native import checked, ffi, lib
 from pteron.gpu.timing import PassTimer
 
@@ -33,12 +33,28 @@ class Recorded:
         return int(lib.wgpuQueueSubmitForIndex(self._device.queue, 1, buffers))
 
 
+class Commands:
+    """Commands that are recorded once or many times; they hold what they name."""
+
+    def __init__(self, device: Device, commands: Iterable[Command], timer: PassTimer | None = None) -> None:
+        self._device = device
+        self._operations = list(_operations(commands, timer))
+        self._encoder: Encoder | None = None
+        self._packed: Any = None
+
+    def record(self) -> Recorded:
+        """Encode them. What is wrong with them is raised here, since an invalid command buffer would end the
+        process when it is submitted."""
+        device, current = self._device.handle._internal, encoder()
+        if current is not self._encoder:
+            self._encoder, self._packed = current, current.pack(self._operations)
+        handle = checked("recording commands", current.record, device, self._packed)
+        return Recorded(self._device, handle)
+
+
 def record(device: Device, commands: Iterable[Command], timer: PassTimer | None = None) -> Recorded:
-    """Encode commands. What is wrong with them is raised here, since an invalid command buffer would end the
-    process when it is submitted."""
-    operations = list(_operations(commands, timer))
-    record = encoder().record
-    return Recorded(device, checked("recording commands", record, device.handle._internal, operations))
+    """Encode commands for one time."""
+    return Commands(device, commands, timer).record()
 
 
 def submit(device: Device, commands: Iterable[Command], timer: PassTimer | None = None) -> int:

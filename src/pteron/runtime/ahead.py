@@ -7,14 +7,23 @@ every call: where a call repeats the one before it, the next is expected to repe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from pteron.gpu import Recorded, Recording
-from pteron.runtime.tensors import GpuTensor, HostResult, View
+from pteron.dtypes import DType
+from pteron.gpu import Buffer, Commands, Copy, Device, Readback, Recorded, Recording, Replay
+from pteron.runtime.tensors import Fetch, GpuTensor, HostResult, View
 
 Output: TypeAlias = GpuTensor | HostResult | int | None
+_STAGINGS = 4  # whose commands a call keeps: as many as are in use by turns
+
+
+class Typed(Protocol):
+    """An output that is wanted, as an element type."""
+
+    @property
+    def dtype(self) -> DType: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +31,52 @@ class Call:
     """A run of a graph that only has to be submitted, and handles of what it will give."""
 
     recorded: Recorded
-    views: Sequence[View | int]  # where the outputs lie until they are brought away
     outputs: list[Output]
     bytes_read: int
+
+
+class Again:
+    """A call that gives the host tensors alone, to be recorded any number of times. From one time to the next
+    only the staging buffer changes that its outputs are read from."""
+
+    def __init__(
+        self, device: Device, replay: Replay, outputs: Iterable[tuple[View | int, Typed | None]]
+    ) -> None:
+        self._device = device
+        self._replay = replay
+        self._fetched: list[tuple[View, DType, int] | None] = []  # with its place in the staging buffer
+        self.bytes_read = self._size = 0
+        for view, want in outputs:
+            if want is None:
+                self._fetched.append(None)
+                continue
+            assert isinstance(view, View)
+            self._fetched.append((view, want.dtype, self._size))
+            self.bytes_read += view.nbytes
+            self._size += aligned(view.nbytes)
+        self._count = sum(part is not None for part in self._fetched)
+        self._commands: dict[Buffer | None, Commands] = {}
+
+    def record(self) -> Call:
+        """The next time."""
+        readback = self._device.readback(self._size) if self._count else None
+        fetch = Fetch(readback, self._count) if readback else None
+        outputs: list[Output] = [
+            HostResult(fetch, part[2], part[0].shape, part[1], part[0].storage) if fetch and part else None
+            for part in self._fetched
+        ]
+        return Call(self._commands_into(readback).record(), outputs, self.bytes_read)
+
+    def _commands_into(self, readback: Readback | None) -> Commands:
+        staging = readback.staging if readback else None
+        if staging not in self._commands:
+            if len(self._commands) == _STAGINGS:
+                self._commands.clear()
+            copies = [
+                Copy(part[0].buffer, staging, part[0].nbytes, part[2]) for part in self._fetched if part
+            ]
+            self._commands[staging] = Commands(self._device, [self._replay, *copies])
+        return self._commands[staging]
 
 
 class Ahead:
@@ -35,6 +87,7 @@ class Ahead:
         self._recording: Recording | None = None  # of the last call
         self._wanted: Sequence[object] = ()
         self._next: Call | None = None
+        self.again: Again | None = None  # where calls of this kind can be recorded ahead
 
     def take(self, recording: Recording, wanted: Sequence[object]) -> tuple[Call | None, bool]:
         """The call that was recorded for this plan and these outputs, if there is one, and whether they are
@@ -42,7 +95,7 @@ class Ahead:
         call, self._next = self._next, None
         if recording is self._recording and wanted == self._wanted:
             return call, True
-        self._recording, self._wanted = recording, wanted
+        self._recording, self._wanted, self.again = recording, wanted, None
         return None, False
 
     def keep(self, call: Call) -> None:
@@ -51,4 +104,9 @@ class Ahead:
 
     def drop(self) -> None:
         """Forget what was recorded."""
-        self._recording = self._next = None
+        self._recording = self._next = self.again = None
+
+
+def aligned(size: int) -> int:
+    """Bytes that an output takes in a staging buffer."""
+    return -(-size // 16) * 16

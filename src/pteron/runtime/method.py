@@ -135,6 +135,13 @@ class Method:
     def _input(self, position: int, value: object) -> RuntimeValue:
         id = self._record.inputs[position]
         expected = self._record.values[id]
+        if (
+            type(value) is np.ndarray
+            and isinstance(expected, TensorRecord)
+            and value.dtype == expected.dtype.numpy
+            and value.shape == expected.sizes
+        ):
+            return HostTensor(value, expected.dtype)  # as it is declared, without a further look
         try:
             if isinstance(expected, TensorRecord):
                 return self._tensor_input(expected, value)

@@ -18,6 +18,7 @@ from pteron.gpu import (
     Arena,
     Buffer,
     Command,
+    Commands,
     Copy,
     Device,
     PassTimer,
@@ -25,7 +26,6 @@ from pteron.gpu import (
     Replay,
     States,
     Weights,
-    record,
     submit,
 )
 from pteron.graph import Graph
@@ -33,7 +33,7 @@ from pteron.ops import Target
 from pteron.ops.operand import State, Weight
 from pteron.passes import prepare
 from pteron.plan import Compiled, Executable, Plan, PlanBuffer, SymbolPort, TensorPort
-from pteron.runtime.ahead import Ahead, Call, Output
+from pteron.runtime.ahead import Again, Ahead, Call, Output, aligned
 from pteron.runtime.plan_cache import PlanCache
 from pteron.runtime.staging import Input, growing, live_shapes, live_values, stage, steps_within, upload
 from pteron.runtime.tensors import Fetch, GpuTensor, HostResult, View
@@ -201,11 +201,14 @@ class Session:
             if call is None:
                 views = self._outputs(recording, numbers, states)
                 call = self._call(copies, recording.replay(states), views, wanted)
+                if ahead and is_repeated and call.bytes_read <= _AHEAD_BYTES and self._can_repeat(wanted):
+                    outputs = zip(views, wanted, strict=True)
+                    ahead.again = Again(self.device, recording.replay(states), outputs)
             call.recorded.submit()
             self.counters.bytes_read += call.bytes_read
-            if ahead and is_repeated and call.bytes_read <= _AHEAD_BYTES and self._can_repeat(wanted):
+            if ahead and ahead.again:
                 with suppress(DeviceError):  # what is wrong with it is said when it is asked for
-                    ahead.keep(self._call((), recording.replay(states), call.views, wanted))
+                    ahead.keep(ahead.again.record())
             return call.outputs
 
     def recorded(self, inputs: Sequence[Input], states: States) -> tuple[Plan, Replay]:
@@ -265,7 +268,7 @@ class Session:
     ) -> Call:
         """A run with its inputs in place: the copies, the plan, and what brings the outputs away."""
         outputs, after, read = self._taken(views, wanted)
-        return Call(record(self.device, [*copies, replay, *after]), views, outputs, read)
+        return Call(Commands(self.device, [*copies, replay, *after]).record(), outputs, read)
 
     def _can_repeat(self, wanted: Sequence[Wanted | None]) -> bool:
         """Whether calls give the host nothing but what one staging buffer holds: live integers are of their
@@ -309,7 +312,7 @@ class Session:
         """
         pairs = list(zip(views, wanted, strict=True))
         fetched = [view.nbytes for view, want in pairs if isinstance(view, View) and want and not want.on_gpu]
-        fetch = Fetch(self.device.readback(sum(map(_aligned, fetched))), len(fetched)) if fetched else None
+        fetch = Fetch(self.device.readback(sum(map(aligned, fetched))), len(fetched)) if fetched else None
         outputs: list[Output] = []
         copies: list[Copy] = []
         offset = 0
@@ -326,13 +329,9 @@ class Session:
                 assert fetch is not None
                 copies.append(Copy(view.buffer, fetch.staging, view.nbytes, offset))
                 outputs.append(HostResult(fetch, offset, view.shape, want.dtype, view.storage))
-                offset += _aligned(view.nbytes)
+                offset += aligned(view.nbytes)
         return outputs, copies, sum(fetched)
 
     def _kept(self, view: View, dtype: DType) -> GpuTensor:
         buffer = self.device.create_buffer(view.nbytes, f"{self.executable.name} output")
         return GpuTensor(self.device, buffer, view.shape, dtype, view.storage)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // 16) * 16

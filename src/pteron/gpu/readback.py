@@ -90,6 +90,16 @@ class Readback:
         address = lib.wgpuBufferGetConstMappedRange(self.staging._internal, 0, self.staging.size)
         return bytes(ffi.buffer(address, self.staging.size)[offset : offset + size])
 
+    def fill(self, array: Any, offset: int) -> None:
+        """Copy what lies from `offset` on, whole words, into an array in one piece; waits for it."""
+        if array.nbytes == 0:
+            return
+        if not self._is_mapped:
+            self._wait(None)
+        words = -(-array.nbytes // 4) * 4
+        address = lib.wgpuBufferGetConstMappedRange(self.staging._internal, offset, words)
+        ffi.memmove(array, address, array.nbytes)
+
     def release(self) -> None:
         """Give the staging buffer back to its device."""
         if self._is_mapped:

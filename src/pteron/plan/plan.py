@@ -88,6 +88,8 @@ class Plan:
     def numbers(self, values: Mapping[int, int]) -> list[int] | None:
         """The numbers of its live terms at these values of the graph's live integers, or None where the plan
         is not right for them."""
+        if not self.tape and not self.guards:  # nothing is live
+            return []
         try:
             numbers = evaluate(self.tape, values)
         except OverflowError:

@@ -21,6 +21,7 @@ from pteron.format import (
     MoveCall,
     TensorRecord,
 )
+from pteron.plan import TensorPort
 from pteron.runtime.checks import describe_record
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.host_operator import HostOperator
@@ -56,6 +57,7 @@ class Interpreter:
             if isinstance(instruction, DelegateCall)
             for keep in (False, True)
         }
+        self._is_direct = self._is_one_delegate()
 
     def reset(self) -> None:
         """Bring mutable buffers and delegate states back to their initial values."""
@@ -65,6 +67,8 @@ class Interpreter:
 
     def run(self, inputs: Sequence[RuntimeValue], *, keep: bool) -> list[RuntimeValue]:
         """The outputs of one call; `keep` leaves tensors on the GPU where a delegate made them."""
+        if self._is_direct:
+            return list(self._delegates[0].run(cast(Sequence[Input], inputs), self._wanted_of[0, keep]))
         values = list(self._initial)
         for id, state in self._states.items():
             values[id] = state
@@ -199,6 +203,21 @@ class Interpreter:
     def _initial_states(self) -> dict[int, HostTensor]:
         executables = [delegate.executable for delegate in self._delegates]
         return initial_states(self._where, self._record, self._operators, executables)
+
+    def _is_one_delegate(self) -> bool:
+        """Whether a call is the only delegate's: that takes and gives what the method does, all of it tensors
+        that no call leaves to the next."""
+        record = self._record
+        if len(record.instructions) != 1 or len(self._delegates) != 1 or self._states:
+            return False
+        (call,) = record.instructions
+        ports = (*self._delegates[0].executable.inputs, *self._delegates[0].executable.outputs)
+        return (
+            isinstance(call, DelegateCall)
+            and call.args == (*record.inputs, *record.outputs)
+            and all(isinstance(record.values[id], TensorRecord) for id in call.args)
+            and all(isinstance(port, TensorPort) for port in ports)
+        )
 
     def _gpu_values(self) -> set[int]:
         """Values that a delegate reads: worth leaving on the GPU where another delegate made them."""

@@ -88,12 +88,14 @@ class Fetch:
         self._readback = readback
         self._unread = count
 
-    def read(self, offset: int, size: int) -> bytes:
-        data = self._readback.peek(offset, size)
+    def read(self, offset: int, shape: Shape, storage: Storage) -> HostArray:
+        """An output as it lies on the GPU, in an array of its own."""
+        array = np.empty(shape, storage.numpy)
+        self._readback.fill(array, offset)
         self._unread -= 1
         if self._unread == 0:
             self._readback.release()
-        return data
+        return array
 
 
 class HostResult:
@@ -117,8 +119,8 @@ class HostResult:
     def numpy(self) -> HostArray:
         if self._array is None:
             assert self._fetch is not None
-            data = self._fetch.read(self._offset, numel(self.shape) * self._storage.itemsize)
-            self._array = from_storage(data, self.shape, self.dtype, self._storage)
+            stored = self._fetch.read(self._offset, self.shape, self._storage)
+            self._array = as_declared(stored, self.dtype)
             self._fetch = None
         return self._array
 
@@ -158,10 +160,14 @@ def bf16_bits(array: HostArray) -> HostArray:
 
 def from_storage(data: bytes, shape: Shape, dtype: DType, storage: Storage) -> HostArray:
     """GPU bytes as a host array of the program's element type, writable and of its own."""
-    array = np.frombuffer(data, storage.numpy).reshape(shape)
+    return as_declared(np.frombuffer(bytearray(data), storage.numpy).reshape(shape), dtype)
+
+
+def as_declared(stored: HostArray, dtype: DType) -> HostArray:
+    """The elements of a GPU buffer in the program's type: the array itself where that is the same."""
     if dtype is DType.BF16:
-        return bf16_bits(array)
-    return array.astype(dtype.numpy)
+        return bf16_bits(stored)
+    return stored.astype(dtype.numpy, copy=False)
 
 
 def to_torch(array: HostArray, dtype: DType) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """What a call costs beside its arithmetic: chains of small additions, 10 to 1,000 of them in one graph.
 
-python benchmarks/calls.py [--adds 10 100 1000] [--elements 1024] [--seconds 0.5] [--adapter NAME]
+    python benchmarks/calls.py [--adds 10 100 1000] [--elements 1024] [--seconds 0.5] [--adapter NAME]
+                               [--save FILE]
 
 A blocking call brings its inputs and waits for its output; calls that follow one another leave both on the
 GPU, and only the last is waited for. The floor is the GPU's own: as many dispatches as there are, at the cost
@@ -14,7 +15,9 @@ import os
 import time
 from collections.abc import Callable
 
+import figures
 import numpy as np
+from figures import Figure
 
 from pteron.dtypes import DType
 from pteron.format import DelegateCall, MethodRecord, TensorRecord
@@ -34,6 +37,7 @@ def main() -> None:
     parser.add_argument("--elements", type=int, default=1024)
     parser.add_argument("--seconds", type=float, default=0.5, help="for each figure")
     parser.add_argument("--adapter")
+    parser.add_argument("--save", help="a file to add the figures to")
     arguments = parser.parse_args()
     device = Device.open(arguments.adapter)
     methods = {count: chain(device, count, arguments.elements) for count in sorted(arguments.adds)}
@@ -42,13 +46,20 @@ def main() -> None:
     print(f"{device.adapter}, {arguments.elements:,} elements; {each * 1e6:.2f} µs of the GPU a dispatch")
     print(f"columns: {' | '.join(ways)}; milliseconds a call (fraction of them that is the floor)")
     print(f"{'adds':>5} {'floor':>8}  {'blocking':^{17 * len(ways)}}  following one another")
+    measured: list[Figure] = []
     for count, method in methods.items():
-        floor = count * each
         size, seconds = arguments.elements, arguments.seconds
-        row = [blocking(method, count, size, seconds, value) for value in ways.values()]
-        row += [following(method, size, seconds, value) for value in ways.values()]
-        cells = "".join(f"{taken * 1e3:9.3f} ({floor / taken:4.0%})" for taken in row)
-        print(f"{count:5} {floor * 1e3:8.3f}  {cells}", flush=True)
+        times = {f"blocking, {way}": blocking(method, count, size, seconds, ways[way]) for way in ways}
+        times |= {f"following, {way}": following(method, size, seconds, ways[way]) for way in ways}
+        row = [
+            Figure.of(f"{count} adds: {name}", [1e3 * taken for taken in samples], "ms", 1e3 * count * each)
+            for name, samples in times.items()
+        ]
+        cells = "".join(f"{figure.value:9.3f} ({figure.fraction or 0:4.0%})" for figure in row)
+        print(f"{count:5} {count * each * 1e3:8.3f}  {cells}", flush=True)
+        measured += row
+    if arguments.save:
+        figures.add(arguments.save, str(device.adapter), measured)
 
 
 def chain(device: Device, count: int, elements: int) -> Method:
@@ -70,7 +81,7 @@ def chain(device: Device, count: int, elements: int) -> Method:
 def encodings() -> dict[str, str]:
     """Values of PTERON_NATIVE by the encoder that each gives here."""
     values = dict.fromkeys([os.environ.get(NATIVE_VARIABLE, ""), "0"])
-    return {use(value): value for value in values}
+    return {use(value).partition(" ")[0]: value for value in values}
 
 
 def use(value: str) -> str:
@@ -92,16 +103,16 @@ def dispatch_seconds(device: Device, method: Method, elements: int) -> float:
     return float(np.median(timer.seconds())) / len(plan.launches)
 
 
-def blocking(method: Method, count: int, elements: int, seconds: float, native: str) -> float:
+def blocking(method: Method, count: int, elements: int, seconds: float, native: str) -> list[float]:
     """Seconds of a call that brings inputs and waits for the output."""
     use(native)
     x, y = np.zeros(elements, np.float32), np.full(elements, 1.0, np.float32)
     (result,) = method(x, y)
     assert (result == count).all()
-    return median_seconds(lambda: method(x, y), seconds)
+    return samples(lambda: method(x, y), seconds)
 
 
-def following(method: Method, elements: int, seconds: float, native: str) -> float:
+def following(method: Method, elements: int, seconds: float, native: str) -> list[float]:
     """Seconds of a call among many, of which only the last is waited for."""
     use(native)
     delegate = method.sole_delegate
@@ -113,11 +124,11 @@ def following(method: Method, elements: int, seconds: float, native: str) -> flo
             delegate.launch(inputs)
         delegate.device.wait()
 
-    return median_seconds(several, seconds) / 8
+    return [taken / 8 for taken in samples(several, seconds)]
 
 
-def median_seconds(call: Callable[[], object], seconds: float) -> float:
-    """The median over as many calls as fit, after as long again of warming up: clocks drop in pauses."""
+def samples(call: Callable[[], object], seconds: float) -> list[float]:
+    """Seconds of as many calls as fit, after as long again of warming up: clocks drop in pauses."""
     times: list[float] = []
     started = time.perf_counter()
     while time.perf_counter() < started + 2 * seconds or len(times) < 3:
@@ -126,7 +137,7 @@ def median_seconds(call: Callable[[], object], seconds: float) -> float:
         ended = time.perf_counter()
         if ended > started + seconds:
             times.append(ended - begun)
-    return float(np.median(times))
+    return times
 
 
 if __name__ == "__main__":

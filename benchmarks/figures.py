@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
@@ -62,12 +64,18 @@ class Figure:
         return loss > noise
 
 
-def add(path: str | Path, machine: str, figures: Iterable[Figure]) -> None:
-    """Add figures to a file, in the place of those of the same names. One file is of one machine."""
-    old_machine, kept = read(path) if Path(path).exists() else (machine, {})
-    if old_machine != machine:
+def add(path: str | Path, machine: str | None, figures: Iterable[Figure]) -> None:
+    """Add figures to a file, in the place of those of the same names. One file is of one machine: that is its
+    adapter, or without one, this processor where the file is new."""
+    old_machine, kept = read(path) if Path(path).exists() else (machine or processor(), {})
+    if machine not in (None, old_machine):
         raise SystemExit(f"{path} is of {old_machine}, not of {machine}")
-    write(path, machine, {**kept, **{figure.name: figure for figure in figures}}.values())
+    write(path, old_machine, {**kept, **{figure.name: figure for figure in figures}}.values())
+
+
+def processor() -> str:
+    """This machine without its adapters."""
+    return f"{platform.machine()}, {os.cpu_count()} cores"
 
 
 def write(path: str | Path, machine: str, figures: Iterable[Figure]) -> None:

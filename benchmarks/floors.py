@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pteron.graph import Graph, Node, Tensor
+from pteron.ops import Weight
 from pteron.plan import Plan
 from pteron.plan.plan import Launch
-from pteron.ops import Weight
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
 """Speed of a language model: prefill and decode, on this machine's GPU.
 
     python benchmarks/llm.py PROGRAM.pte [--prefill 128 512] [--decode 64 512] [--tokens 200] [--torch]
+                             [--save FILE]
 
-Prints load time and GPU bytes, prefill and decode tokens per second at several lengths, GPU and host time
-per step, dispatches per step; with --torch how far the logits are from a float64 PyTorch reference, and how
-fast PyTorch is on the same graph; with --profile a step by kernel.
+Prints load time and GPU bytes, prefill and decode tokens per second at several lengths, what the floor (of
+floors.py, where the GPU's rates are known) would allow and how much of that is reached, GPU and host time
+per step, dispatches per step; with --save the figures go to a file; with --torch how far the logits are from
+a float64 PyTorch reference, and how fast PyTorch is on the same graph; with --profile a step by kernel.
 Times are taken after a second of continuous load: an idle GPU runs at a fraction of its clock.
 """
 
@@ -14,7 +16,10 @@ import argparse
 import statistics
 import time
 
+import figures
 import numpy as np
+from figures import Figure
+from floors import prefill_seconds, rates_of, step_seconds
 
 import pteron
 from pteron.gpu import PassTimer, Replay, submit
@@ -37,6 +42,7 @@ def main() -> None:
     parser.add_argument("--warm", type=float, default=1.5, help="seconds of load before timing")
     parser.add_argument("--profile", type=int, nargs="*", default=[], help="steps to break down by kernel")
     parser.add_argument("--torch", action="store_true", help="check and time PyTorch on the same graph")
+    parser.add_argument("--save", help="a file to add the figures to")
     arguments = parser.parse_args()
 
     started = time.perf_counter()
@@ -52,10 +58,10 @@ def main() -> None:
     prefill = [n for n in arguments.prefill if n <= min(model.steps_max, model.context or n)]
     decode = [n for n in arguments.decode if n + 8 < (model.context or 0)]
     warm_up(model, stream, arguments.warm)
-    for length in prefill:
-        measure_prefill(model, stream, length)
-    for length in decode:
-        measure_decode(model, stream, length, arguments.tokens)
+    measured = [measure_prefill(model, stream, length) for length in prefill]
+    measured += [measure_decode(model, stream, length, arguments.tokens) for length in decode]
+    if arguments.save:
+        figures.add(arguments.save, str(model.device.adapter), measured)
     for length in arguments.profile:
         profile(model, length)
     if arguments.torch:
@@ -82,7 +88,7 @@ def timer_of(model: LanguageModel, passes: int) -> PassTimer | None:
     return PassTimer(model.device, passes) if offered else None
 
 
-def measure_prefill(model: LanguageModel, stream: list[int], length: int) -> None:
+def measure_prefill(model: LanguageModel, stream: list[int], length: int) -> Figure:
     ids = stream[:length]
     dispatches = model.method.counters.dispatches
     model.position = 0
@@ -106,17 +112,25 @@ def measure_prefill(model: LanguageModel, stream: list[int], length: int) -> Non
     streamed = (time.perf_counter() - started) / repeats
     gpu = statistics.median(model.timer.seconds()) if model.timer else float("nan")
     model.timer = None
+    rates = rates_of(model.device.name)
+    floor = length / prefill_seconds(rates, model.program.graphs("forward")[0], length) if rates else None
+    rate = Figure.of(
+        f"prefill {length} tokens", [length / seconds for seconds in times], "tokens/s", floor, True
+    )
     print(
         f"prefill {length:5} tokens: {length / min(times):9,.0f} tokens/s "
-        f"({min(times) * 1e3:7.2f} ms, waiting), {length / streamed:9,.0f} back to back; "
-        f"GPU {gpu * 1e3:7.2f} ms, {dispatches} dispatches"
+        f"({min(times) * 1e3:7.2f} ms, waiting), {length / streamed:9,.0f} back to back{reached(rate)}; "
+        f"GPU {gpu * 1e3:7.2f} ms, {dispatches} dispatches",
+        flush=True,
     )
+    return rate
 
 
-def measure_decode(model: LanguageModel, stream: list[int], length: int, tokens: int) -> None:
+def measure_decode(model: LanguageModel, stream: list[int], length: int, tokens: int) -> Figure:
     tokens = min(tokens, (model.context or 0) - length)
     sampler = Sampler(model.device, model.vocabulary, Sampling())
-    for _ in range(2):  # the first time compiles and warms
+    samples = []
+    for _ in range(4):  # the first time compiles and warms
         model.reset()
         counters = LoopCounters()
         before = model.method.counters
@@ -124,8 +138,9 @@ def measure_decode(model: LanguageModel, stream: list[int], length: int, tokens:
         next(steps)
         started = time.perf_counter()
         drawn = sum(1 for _ in steps)
-        seconds = (time.perf_counter() - started) / drawn
-    after = model.method.counters
+        samples.append((time.perf_counter() - started) / drawn)
+        after = model.method.counters
+    seconds = statistics.median(samples[1:])
     model.reset()
     before_decode = len(model.chunks(stream[:length])) + 1  # passes that read the prompt and draw after it
     model.timer = timer_of(model, before_decode + tokens)
@@ -134,12 +149,31 @@ def measure_decode(model: LanguageModel, stream: list[int], length: int, tokens:
     model.timer = None
     host = host_time(model, sampler)
     dispatches = (after.dispatches - before.dispatches) / tokens
+    floor = decode_floor(model, length + tokens // 2)
+    rate = Figure.of(f"decode from {length}", [1 / sample for sample in samples[1:]], "tokens/s", floor, True)
     print(
-        f"decode from {length:5}: {1 / seconds:9,.0f} tokens/s ({seconds * 1e3:.3f} ms a token): "
-        f"GPU {gpu * 1e3:.3f} ms, host {host * 1e3:.3f} ms, {dispatches:.0f} dispatches, "
-        f"{after.plans - before.plans} plans, {counters.stalls} stalls, {counters.throttles} throttled reads"
+        f"decode from {length:5}: {1 / seconds:9,.0f} tokens/s ({seconds * 1e3:.3f} ms a token)"
+        f"{reached(rate)}: GPU {gpu * 1e3:.3f} ms, host {host * 1e3:.3f} ms, {dispatches:.0f} dispatches, "
+        f"{after.plans - before.plans} plans, {counters.stalls} stalls, {counters.throttles} throttled reads",
+        flush=True,
     )
     sampler.close()
+    return rate
+
+
+def decode_floor(model: LanguageModel, position: int) -> float | None:
+    """Tokens a second that one step's bytes and dispatches allow where so many positions are filled."""
+    rates = rates_of(model.device.name)
+    if rates is None or model.delegate is None:
+        return None
+    plan, _ = model.delegate.recorded((np.full((1, 1), 5, np.int64), np.array([position], np.int64)))
+    states = model.method.gpu_bytes["states"] * position / (model.context or position)
+    return 1 / step_seconds(rates, plan, states)
+
+
+def reached(rate: Figure) -> str:
+    """What of the floor was reached, for people."""
+    return f", {rate.fraction:.0%} of the floor's {rate.floor:,.0f}" if rate.fraction else ""
 
 
 def profile(model: LanguageModel, steps: int) -> None:

@@ -1,7 +1,7 @@
 """Process time of a language model's tokens on the software adapter, side by side with other source trees.
 
     python benchmarks/software.py PROGRAM.pte [--against FOLDER] [--prefill 64] [--tokens 8] [--torch]
-                                  [--xnnpack]
+                                  [--xnnpack] [--save FILE]
 
 Wall time means little on shared cores: these are seconds of all threads of a process. Each side is a process
 of its own, they take turns, and the least of all rounds counts. FOLDER holds another version of the package;
@@ -19,7 +19,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import figures
 import numpy as np
+from figures import Figure
 
 ROOT = Path(__file__).parents[1]
 
@@ -35,6 +37,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--torch", action="store_true")
     parser.add_argument("--xnnpack", action="store_true")
+    parser.add_argument("--save", help="a file to add the figures to")
     parser.add_argument("--serve", choices=("pteron", "torch", "xnnpack"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
@@ -55,6 +58,15 @@ def main() -> None:
     for name in sides:
         prefill, decode = (min(times[name][kind] for times in rounds) * 1e3 for kind in (0, 1))
         print(f"| {name} | {prefill:.2f} | {decode:.2f} | {decode / prefill:.1f} |")
+    if arguments.save:
+        model = Path(arguments.program).stem
+        kinds = (f"prefill {arguments.prefill}", "decode")
+        times = {kind: [1e3 * times["now"][index] for times in rounds] for index, kind in enumerate(kinds)}
+        figures.add(
+            arguments.save,
+            f"software adapter, {figures.processor()}",
+            [Figure.of(f"{model}: {kind}", samples, "process ms a token") for kind, samples in times.items()],
+        )
 
 
 class Side:

@@ -46,7 +46,8 @@ class Weights:
         new = [weight for weight in wanted if weight not in uploads]
         try:
             with working(UPLOADERS, "pteron-upload") as threads:
-                for _ in threads.map(self._upload, new):
+                # The largest first: none of them is then what the others wait for in the end.
+                for _ in threads.map(self._upload, sorted(new, key=lambda weight: -weight.bytes)):
                     pass
             for weight in wanted:
                 self[weight]

@@ -6,41 +6,39 @@ program = pteron.load("model.pte")
 (y,) = program["forward"](x)
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import pteron.gpu.native  # noqa: F401  # first: drivers load while Python imports the rest
-
-# isort: split
-from pteron.dtypes import DType
-from pteron.errors import (
-    DeviceError,
-    DtypeError,
-    FormatError,
-    GraphError,
-    HostError,
-    InputError,
-    LoweringError,
-    MethodError,
-    MisfitError,
-    PteronError,
-    ShapeError,
-    UnsupportedError,
-)
-from pteron.gpu import AdapterInfo, Device, adapters
-from pteron.runtime import (
-    Counters,
-    GpuTensor,
-    Method,
-    Program,
-    Runtime,
-    Sequence,
-    ValueSpec,
-    Verification,
-    load,
-)
-
 if TYPE_CHECKING:
+    from pteron.dtypes import DType
+    from pteron.errors import (
+        DeviceError,
+        DtypeError,
+        FormatError,
+        GraphError,
+        HostError,
+        InputError,
+        LoweringError,
+        MethodError,
+        MisfitError,
+        PteronError,
+        ShapeError,
+        UnsupportedError,
+    )
     from pteron.export import CompiledModule, compile
+    from pteron.gpu import Device
+    from pteron.gpu.adapters import AdapterInfo, adapters
+    from pteron.runtime import (
+        Counters,
+        GpuTensor,
+        Method,
+        Program,
+        Runtime,
+        Sequence,
+        ValueSpec,
+        Verification,
+        load,
+    )
 
 __version__ = "0.1.0"
 
@@ -74,11 +72,25 @@ __all__ = [
     "load",
 ]
 
+# Where each name comes from. That is imported when it is first asked for: a command that only prints its help
+# does without NumPy and drivers, a program that only loads another without the exporter.
+_HOMES = {
+    "DType": "dtypes",
+    **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "errors"),
+    **dict.fromkeys(("CompiledModule", "compile"), "export"),
+    **dict.fromkeys(("AdapterInfo", "Device", "adapters"), "gpu"),
+}
+
 
 def __getattr__(name: str) -> Any:
-    """What only those need who compile PyTorch modules is imported when they first ask for it."""
-    if name in ("CompiledModule", "compile"):
-        from pteron import export
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOMES.get(name, "runtime")
+    if home not in ("dtypes", "errors"):
+        import_module("pteron.gpu.native")  # first: drivers load while Python imports the rest
+    value = globals()[name] = getattr(import_module(f"pteron.{home}"), name)
+    return value
 
-        return getattr(export, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -6,16 +6,27 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import pteron
-from pteron.cli import chat, demo, export, generate, info, inspect, run
 
 INTERRUPTED = 130  # as shells report a program that Ctrl-C ended
+# Each is a module beside this one, imported where it is asked for, with `add_arguments` and `command`.
+COMMANDS = {
+    "info": "the adapters of this machine, and which one is used",
+    "inspect": "what is in a program, whether or not it can run",
+    "run": "run a method, with random inputs where none are given",
+    "generate": "continue a text with a language model",
+    "chat": "talk with a language model",
+    "export": "make a program from a checkpoint",
+    "demo": "tell a story with a small model that comes with Pteron",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code. Errors are one sentence on stderr."""
-    arguments = build_parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else list(argv)
+    arguments = build_parser(given).parse_args(given)
     try:
         code: int = arguments.command(arguments)
         sys.stdout.flush()
@@ -30,12 +41,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
+    """A parser of all commands, and of the arguments of the one that is among these."""
     parser = argparse.ArgumentParser(
         prog="pteron", description="Run ExecuTorch programs on every GPU, through WebGPU."
     )
     parser.add_argument("--version", action="version", version=f"pteron {pteron.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (info, inspect, run, generate, chat, export, demo):
-        command.add_parser(commands)
+    for name, purpose in COMMANDS.items():
+        command = commands.add_parser(name, help=purpose)
+        if name in given:
+            module = import_module(f"pteron.cli.{name}")
+            module.add_arguments(command)
+            command.set_defaults(command=module.command)
     return parser

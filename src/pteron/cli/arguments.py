@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import TypeAlias
-
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_adapter(parser: argparse.ArgumentParser) -> None:

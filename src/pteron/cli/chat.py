@@ -6,18 +6,15 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from pteron.cli.arguments import Commands
 from pteron.cli.language import add_language_arguments, open_model, sampling, show, show_figures
 
 
-def add_parser(commands: Commands) -> None:
-    parser = commands.add_parser("chat", help="talk with a language model")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_language_arguments(parser, max_new_tokens=512)
     parser.add_argument("--system", metavar="TEXT", help="what the model should know or be")
     parser.add_argument(
         "--prompt", metavar="TEXT", action="append", help="say this and end (repeatable: turns)"
     )
-    parser.set_defaults(command=command)
 
 
 def command(arguments: argparse.Namespace) -> int:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from pteron.cli.arguments import Commands, add_adapter
+from pteron.cli.arguments import add_adapter
 from pteron.tools.demo import TOKENS, demo_text
 
 
-def add_parser(commands: Commands) -> None:
-    parser = commands.add_parser("demo", help="tell a story with a small model that comes with Pteron")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="N", type=int, default=7, help="another seed, another story")
     parser.add_argument("--max-new-tokens", metavar="N", type=int, default=TOKENS)
     add_adapter(parser)
-    parser.set_defaults(command=command)
 
 
 def command(arguments: argparse.Namespace) -> int:

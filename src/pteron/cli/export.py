@@ -5,11 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pteron.cli.arguments import Commands
 
-
-def add_parser(commands: Commands) -> None:
-    parser = commands.add_parser("export", help="make a program from a checkpoint")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(required=True, metavar="KIND")
     llm = kinds.add_parser("llm", help="a language model: Llama, SmolLM2, Mistral, Qwen2 or Qwen3")
     llm.add_argument(

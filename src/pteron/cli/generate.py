@@ -5,16 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pteron.cli.arguments import Commands
 from pteron.cli.language import add_language_arguments, open_model, sampling, show, show_figures
 from pteron.errors import InputError
 
 
-def add_parser(commands: Commands) -> None:
-    parser = commands.add_parser("generate", help="continue a text with a language model")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_language_arguments(parser, max_new_tokens=200)
     parser.add_argument("--prompt", metavar="TEXT", help="the text to continue (default: standard input)")
-    parser.set_defaults(command=command)
 
 
 def command(arguments: argparse.Namespace) -> int:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from pteron.cli.arguments import Commands, add_adapter, add_json
+from pteron.cli.arguments import add_adapter, add_json
 from pteron.tools.machine import examine
 from pteron.tools.machine_text import machine_lines
 from pteron.tools.text import json_text
 
 
-def add_parser(commands: Commands) -> None:
-    parser = commands.add_parser("info", help="the adapters of this machine, and which one is used")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_adapter(parser)
     add_json(parser)
-    parser.set_defaults(command=command)
 
 
 def command(arguments: argparse.Namespace) -> int:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from pteron.cli.arguments import Commands, add_json, add_program
+from pteron.cli.arguments import add_json, add_program
 from pteron.tools.inspect import inspect
 from pteron.tools.inspect_text import inspect_lines
 from pteron.tools.text import json_text
 
 
-def add_parser(commands: Commands) -> None:
-    parser = commands.add_parser("inspect", help="what is in a program, whether or not it can run")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser, "a program (.pte), a bundled program (.bpte) or weights (.ptd)")
     parser.add_argument("--method", metavar="NAME", help="look into this method only")
     parser.add_argument("--graph", action="store_true", help="also print every node of the delegates")
     add_json(parser)
-    parser.set_defaults(command=command)
 
 
 def command(arguments: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 import re
 from pathlib import Path
 
-from pteron.cli.arguments import Commands, add_adapter, add_json, add_program
+from pteron.cli.arguments import add_adapter, add_json, add_program
 from pteron.runtime import Program, load
 from pteron.tools.inputs import LiveSize, read_inputs
 from pteron.tools.run import Selection, check_bundle, run, save_outputs
@@ -14,8 +14,7 @@ from pteron.tools.run_text import check_lines, run_lines
 from pteron.tools.text import json_text
 
 
-def add_parser(commands: Commands) -> None:
-    parser = commands.add_parser("run", help="run a method, with random inputs where none are given")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser, "a program (.pte) or a bundled program (.bpte)")
     parser.add_argument("--method", metavar="NAME", help="default: forward, or the only one")
     parser.add_argument(
@@ -45,7 +44,6 @@ def add_parser(commands: Commands) -> None:
     )
     add_adapter(parser)
     add_json(parser)
-    parser.set_defaults(command=command)
 
 
 def command(arguments: argparse.Namespace) -> int:

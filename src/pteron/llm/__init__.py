@@ -1,5 +1,8 @@
 """Language models: text in, a stream of text out."""
 
+import pteron.gpu.native  # noqa: F401  # first: drivers load while Python imports the rest
+
+# isort: split
 from pteron.llm.generate import Drawn, LoopCounters, generate_step
 from pteron.llm.llm import LLM, Piece, Statistics
 from pteron.llm.model import LanguageModel

@@ -72,3 +72,16 @@ def test_machines_are_not_compared(figures: Any, tmp_path: Path, capsys: pytest.
     figures.write(new, "another", [])
     assert figures.main([str(old), str(new)]) == 2
     assert "not to be compared" in capsys.readouterr().out
+
+
+def test_files_gather_figures(figures: Any, tmp_path: Path) -> None:
+    path = tmp_path / "all.json"
+    figures.add(path, "a machine", [figures.Figure("call", 1.0, "ms"), figures.Figure("load", 1.0, "s")])
+    figures.add(
+        path, None, [figures.Figure("call", 2.0, "ms")]
+    )  # of the same machine, with no adapter of its own
+    machine, found = figures.read(path)
+    assert machine == "a machine"
+    assert {name: figure.value for name, figure in found.items()} == {"call": 2.0, "load": 1.0}
+    with pytest.raises(SystemExit, match="of a machine, not of another"):
+        figures.add(path, "another", [])

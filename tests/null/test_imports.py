@@ -116,3 +116,28 @@ def test_pteron_loads_no_torch() -> None:
     code = "import sys, pteron, pteron.cli, pteron.tools; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("code", ["import pteron", "import pteron.cli; pteron.cli.build_parser(['--help'])"])
+def test_what_is_not_asked_for_is_not_imported(code: str) -> None:
+    """Neither NumPy nor a driver, for those who only want help or the version."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print(sorted({{'numpy', 'wgpu'}} & set(sys.modules)))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_loading_imports_no_exporter() -> None:
+    code = "import sys, pteron; pteron.load; print('pteron.export' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_every_public_name_has_a_home() -> None:
+    for name in pteron.__all__:
+        assert getattr(pteron, name) is not None
+    with pytest.raises(AttributeError, match="nothing"):
+        pteron.nothing  # noqa: B018

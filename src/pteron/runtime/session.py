@@ -206,7 +206,7 @@ class Session:
                     ahead.again = Again(self.device, recording.replay(states), outputs)
             call.recorded.submit()
             self.counters.bytes_read += call.bytes_read
-            if ahead and ahead.again:
+            if ahead and is_repeated and ahead.again:
                 with suppress(DeviceError):  # what is wrong with it is said when it is asked for
                     ahead.keep(ahead.again.record())
             return call.outputs

@@ -1,0 +1,73 @@
+"""Devices open in a thread of their own: who needs one waits for it, and hears why it could not be opened."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden import assert_outputs, read_cases
+
+import pteron
+from pteron.gpu import Device, device
+
+request = device._request
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Devices that this test opens, apart from all others."""
+    shared: dict[str, Device] = {}
+    monkeypatch.setattr(Device, "_shared", shared)
+    yield
+    for opened in shared.values():
+        opened.close()
+
+
+def test_its_target_is_known_before_it_is_open(
+    device: Device, alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_open = threading.Event()
+
+    def slow(*arguments: Any) -> Any:
+        may_open.wait()
+        return request(*arguments)
+
+    monkeypatch.setattr("pteron.gpu.device._request", slow)
+    opening = Device.begin()
+    assert opening.target == device.target
+    assert opening is Device.begin()
+    may_open.set()
+    assert Device.open() is opening
+    assert opening.handle is not device.handle
+
+
+def test_a_device_that_cannot_be_opened(programs: Path, alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever needs it is told, each time; the next who asks tries again."""
+
+    def refused(*_: object) -> None:
+        raise pteron.DeviceError("out of devices")
+
+    (case, *_) = read_cases(programs / "mlp.npz")
+    with pteron.load(programs / "mlp.pte") as program:
+        monkeypatch.setattr("pteron.gpu.device._request", refused)
+        failed = Device.begin()
+        for _ in range(2):
+            with pytest.raises(pteron.DeviceError, match="out of devices"):
+                failed.check_open()
+            with pytest.raises(pteron.DeviceError, match="out of devices"):
+                program["forward"]
+        monkeypatch.setattr("pteron.gpu.device._request", request)
+        assert_outputs(program["forward"](*case.inputs), case.outputs)
+        assert program.device is not failed
+        failed.close()
+
+
+def test_closing_waits_for_the_opening(device: Device) -> None:
+    own = Device(device.adapter)
+    own.close()
+    own.close()
+    with pytest.raises(pteron.DeviceError, match="closed"):
+        own.check_open()

@@ -99,6 +99,7 @@ def child(path: str, started: float) -> None:
     measure(parts, "kernels, by all threads", device.Device, "_compile")
     measure(parts, "packing, by all threads", Weight, "pack")
     measure(parts, "uploading, by all threads", device.Device, "write")
+    measure(parts, "allocating, by all threads", device.Device, "create_buffer")
     measure(parts, "weights", memory.Weights, "upload")
     measure(parts, "binding", recording.Recording, "_bind")
     measure(parts, "recording, with kernels and weights", recording.Recording, "__init__")

@@ -21,13 +21,13 @@ def working(count: int, name: str) -> Iterator[ThreadPoolExecutor]:
     here on one that the holder of the lock waits for; and an object that needs the lock to end, a stream or a
     program, would wait there for ever.
     """
-    with _collecting_nothing(), ThreadPoolExecutor(count, name) as threads:
+    with collecting_nothing(), ThreadPoolExecutor(count, name) as threads:
         yield threads
 
 
 @contextmanager
-def _collecting_nothing() -> Iterator[None]:
-    """An interruption at any line up to the end of what stands within leaves the collector as it was."""
+def collecting_nothing() -> Iterator[None]:
+    """The collector stands still within. An interruption at any line up to the end leaves it as it was."""
     global _was_enabled
     pause = object()
     try:

@@ -27,6 +27,7 @@ from pteron.format import (
     read_weights,
 )
 from pteron.gpu import Device
+from pteron.gpu.working import collecting_nothing
 from pteron.graph import Graph, build
 from pteron.passes import missing_operators, prepare
 from pteron.runtime.checks import check_method
@@ -47,10 +48,11 @@ def load(source: Source, data: Iterable[Source] | Source = (), device: Device | 
     environment variable PTERON_ADAPTER decides, or the most capable adapter is taken. Nothing is uploaded
     before a method is first asked for.
     """
-    opened = open_bytes(source)
-    bundle = read_bundled(opened.view, opened.name) if is_bundled(opened.view) else None
-    file = read_program(bundle.program if bundle else opened.view, opened.name)
-    return Program(file, load_weights(data), device, bundle)
+    with collecting_nothing():  # a graph is many objects, and none of them garbage
+        opened = open_bytes(source)
+        bundle = read_bundled(opened.view, opened.name) if is_bundled(opened.view) else None
+        file = read_program(bundle.program if bundle else opened.view, opened.name)
+        return Program(file, load_weights(data), device, bundle)
 
 
 def load_weights(data: Iterable[Source] | Source) -> dict[str, memoryview]:

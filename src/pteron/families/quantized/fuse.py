@@ -145,7 +145,7 @@ def _behind_views(
 
 
 def _keeps_shape(view: Call) -> bool:
-    """Whether a view has the live shape of the product that it shows, but for leading ones: its columns are the
+    """Whether a view has the live shape of the product that it shows, but for leading ones: columns are the
     same number, and of the other dims only one can exceed 1, so that the number of elements decides."""
     (shown, sizes), shape = view.inputs, _trimmed(view.outputs[0])
     if not shape or shape != _trimmed(shown):

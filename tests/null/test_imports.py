@@ -116,3 +116,30 @@ def test_pteron_loads_no_torch() -> None:
     code = "import sys, pteron, pteron.cli, pteron.tools; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+IN_THREADS = """
+import importlib, threading
+names = ["pteron", "pteron.llm"] * 4
+barrier, failed = threading.Barrier(len(names)), []
+def import_one(name):
+    barrier.wait()
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        failed.append(f"{name}: {error!r}")
+threads = [threading.Thread(target=import_one, args=(name,)) for name in names]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join(60)
+print(failed, any(thread.is_alive() for thread in threads))
+"""
+
+
+def test_threads_import_at_once() -> None:
+    """What is public may be imported by any thread. What lies deeper may not while `pteron` is imported
+    elsewhere: Python locks a module before the packages around it, which import it with that lock."""
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", IN_THREADS], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "[] False"

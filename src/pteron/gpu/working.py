@@ -80,7 +80,9 @@ class _Crew:
     def check(self) -> None:
         """Raise what went wrong in a thread."""
         if self._errors:
-            raise self._errors[0]
+            first, *_ = self._errors
+            self._errors.clear()  # a thread that is about to end would hold what they hold
+            raise first
 
     def _help(self, at_work: threading.Lock) -> None:
         with at_work:

@@ -13,7 +13,7 @@ from pteron.ops.dispatch import Parameter
 from pteron.ops.live import LiveInt, Trace
 from pteron.ops.terms import Affine
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
-from pteron.plan.verify import elements, verify
+from pteron.plan.verify import check_bindings, elements, verify
 from pteron.wgsl import Field, Module, compose
 
 _CODES = {"u32": "<I", "i32": "<i"}
@@ -40,6 +40,7 @@ class Collector:
             if 0 in groups:
                 continue
             module = _module(dispatch)
+            check_bindings(module, self.target)
             buffers = tuple(
                 self._buffer(dispatch.bindings[binding.name], scratch) for binding in module.bindings
             )
@@ -129,6 +130,11 @@ def _groups(dispatch: Dispatch, target: Target) -> tuple[int, int, int]:
     assert dispatch.threads is not None
     count = -(-dispatch.threads // compose(dispatch.kernel).workgroup[0])
     rows = -(-count // target.workgroups_max)
+    if rows > target.workgroups_max:
+        raise RequirementError(
+            f"kernel {dispatch.kernel.name} needs {count} workgroups, "
+            f"the adapter allows {target.workgroups_max} per axis, on two axes"
+        )
     return (-(-count // rows), rows, 1) if rows > 1 else (count, 1, 1)
 
 

@@ -15,6 +15,7 @@ from pteron import Device
 from pteron.ops import Target
 
 FIXTURES = Path(__file__).parent / "fixtures"
+STORAGE_BUFFERS = Target().storage_buffers_max  # those of every device, whatever this one has
 
 
 @pytest.fixture(scope="session")
@@ -38,4 +39,4 @@ def device() -> Device:
 @pytest.fixture(params=["software", "hardware"])
 def target(request: pytest.FixtureRequest, device: Device) -> Target:
     """The device as if it were a CPU, and as if it were not: kernels of both kinds run on any adapter."""
-    return replace(device.target, is_cpu=request.param == "software")
+    return replace(device.target, is_cpu=request.param == "software", storage_buffers_max=STORAGE_BUFFERS)

@@ -87,7 +87,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = _HOMES.get(name, "runtime")
     if home not in ("dtypes", "errors"):
-        import_module("pteron.gpu.native")  # first: drivers load while Python imports the rest
+        import_module("pteron.gpu")  # first: drivers load while Python imports the rest
     value = globals()[name] = getattr(import_module(f"pteron.{home}"), name)
     return value
 

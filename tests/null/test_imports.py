@@ -141,3 +141,31 @@ def test_every_public_name_has_a_home() -> None:
         assert getattr(pteron, name) is not None
     with pytest.raises(AttributeError, match="nothing"):
         pteron.nothing  # noqa: B018
+
+
+IN_THREADS = """
+import importlib, threading
+names = ["pteron", "pteron.llm"] * 4
+barrier, failed = threading.Barrier(len(names)), []
+def import_one(name):
+    barrier.wait()
+    try:
+        importlib.import_module(name)
+        importlib.import_module("pteron").load
+    except BaseException as error:
+        failed.append(f"{name}: {error!r}")
+threads = [threading.Thread(target=import_one, args=(name,)) for name in names]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join(60)
+print(failed, any(thread.is_alive() for thread in threads))
+"""
+
+
+def test_threads_import_at_once() -> None:
+    """What is public may be imported by any thread. What lies deeper may not while `pteron` is imported
+    elsewhere: Python locks a module before the packages around it, which import it with that lock."""
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", IN_THREADS], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "[] False"

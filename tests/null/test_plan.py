@@ -9,7 +9,7 @@ import pytest
 from sketch import Sketch, plan_at
 
 from pteron.dtypes import DType
-from pteron.errors import ShapeError
+from pteron.errors import MisfitError, ShapeError
 from pteron.ops import Target
 from pteron.ops.operand import Slot, State
 from pteron.plan import Plan, ScratchRef
@@ -110,6 +110,25 @@ def test_a_long_grid_is_folded() -> None:
     x_groups, y_groups, _ = plan_at(prepared).launches[0].groups
     assert x_groups <= 4
     assert x_groups * y_groups >= 10
+
+
+def test_a_grid_that_is_too_long_for_two_axes_is_refused() -> None:
+    sketch = Sketch()
+    x, out = sketch.tensor(64 * 17), sketch.tensor(64 * 17)
+    sketch.node("aten.relu.default", x, out)
+    prepared = sketch.prepare([x], [out], Target(workgroups_max=4))
+    assert plan_at(prepared, {x: (64 * 16,)}).launches[0].groups == (4, 4, 1)
+    with pytest.raises(MisfitError, match="needs 17 workgroups, the adapter allows 4 per axis, on two axes"):
+        plan_at(prepared, {x: (64 * 16 + 1,)})
+
+
+def test_a_kernel_with_more_buffers_than_the_device_takes_is_refused() -> None:
+    sketch = Sketch()
+    x, y, out = (sketch.tensor(3) for _ in range(3))
+    sketch.node("aten.add.Tensor", x, y, 1, out)
+    assert plan_at(sketch.prepare([x, y], [out], Target(storage_buffers_max=3))).launches
+    with pytest.raises(MisfitError, match="kernel binary binds 3 buffers, the adapter allows 2"):
+        plan_at(sketch.prepare([x, y], [out], Target(storage_buffers_max=2)))
 
 
 def test_a_plan_prints_its_launches() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,7 +18,7 @@ from pteron.errors import DeviceError
 from pteron.gpu.adapters import AdapterInfo, choose
 from pteron.gpu.native import compile_shader, errors_as_device_error, wait_for_all, wgpu, write_buffer
 from pteron.gpu.readback import Readback
-from pteron.gpu.working import working
+from pteron.gpu.working import together
 from pteron.ops import Target, Weight
 from pteron.wgsl import Module
 
@@ -33,10 +33,10 @@ _SPIN_SECONDS = 200e-6  # a blocking wait returns some 40 µs later than asking 
 
 @dataclass(slots=True)
 class Upload:
-    """A weight on the device, and how many sessions use it."""
+    """A weight on the device, and who uses it: the identities of sessions' weights."""
 
     buffer: Buffer
-    users: int = 0
+    users: set[int] = field(default_factory=set)
 
 
 class Device:
@@ -72,6 +72,7 @@ class Device:
             invocations_max=adapter.limits["max-compute-invocations-per-workgroup"],
             workgroup_bytes_max=adapter.limits["max-compute-workgroup-storage-size"],
             binding_bytes_max=adapter.limits["max-storage-buffer-binding-size"],
+            storage_buffers_max=adapter.limits["max-storage-buffers-per-shader-stage"],
             loop_max=adapter.loop_max,
         )
         # Where the CPU is the adapter, asking would take its time.
@@ -241,17 +242,12 @@ class Device:
             self._pipelines[key] = self._compile(module)
         return self._pipelines[key]
 
-    @contextmanager
-    def compiling(self, modules: Iterable[Module]) -> Iterator[None]:
-        """Compile the kernels that are new, in threads, while the caller does what stands within; all are
-        ready afterwards. Whoever calls this holds the lock."""
+    def compile(self, modules: Iterable[Module], meanwhile: Callable[[], None] | None = None) -> None:
+        """Compile the kernels that are new, in threads, while `meanwhile` runs on this one; all are ready
+        afterwards. Whoever calls this holds the lock."""
         wanted = {(module.source, module.bounds_checks): module for module in modules}
-        new = {key: module for key, module in wanted.items() if key not in self._pipelines}
-        with working(COMPILERS, "pteron-compile") as threads:
-            compiled = {key: threads.submit(self._compile, module) for key, module in new.items()}
-            yield
-            for key, pipeline in compiled.items():
-                self._pipelines[key] = pipeline.result()
+        new = [module for key, module in wanted.items() if key not in self._pipelines]
+        together([partial(self.pipeline, module) for module in new], COMPILERS, meanwhile)
 
     def _compile(self, module: Module) -> Any:
         with errors_as_device_error(f"compiling kernel {module.kernel}"):

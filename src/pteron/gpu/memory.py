@@ -8,11 +8,12 @@ runs; calls follow one another, so all sequences of a session use the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from weakref import finalize
 
 from pteron.errors import DeviceError
 from pteron.gpu.device import Buffer, Device, Upload
-from pteron.gpu.working import working
+from pteron.gpu.working import together
 from pteron.ops.operand import Slot, State, Weight
 from pteron.plan import Executable, Plan
 
@@ -33,10 +34,10 @@ class Weights:
         """The weight's buffer; it is uploaded when the first session asks for it."""
         if weight not in self._used:
             if weight not in self._device.uploads:
-                self._upload(weight)
+                self.upload([weight])
             upload = self._device.uploads[weight]
-            upload.users += 1
-            self._used[weight] = upload.buffer
+            self._used[weight] = upload.buffer  # first: what is used is given up, counted or not
+            upload.users.add(id(self._used))
         return self._used[weight]
 
     def upload(self, buffers: Iterable[object]) -> None:
@@ -45,10 +46,9 @@ class Weights:
         uploads = self._device.uploads
         new = [weight for weight in wanted if weight not in uploads]
         try:
-            with working(UPLOADERS, "pteron-upload") as threads:
-                # The largest first: none of them is then what the others wait for in the end.
-                for _ in threads.map(self._upload, sorted(new, key=lambda weight: -weight.bytes)):
-                    pass
+            # The largest first: none of them is then what the others wait for in the end.
+            new.sort(key=lambda weight: -weight.bytes)
+            together([partial(self._upload, weight) for weight in new], UPLOADERS)
             for weight in wanted:
                 self[weight]
         except BaseException:
@@ -77,8 +77,8 @@ def _release(device: Device, used: dict[Weight, Buffer]) -> None:
             weight, _ = used.popitem()
             upload = device.uploads.get(weight)  # None where the device was closed before
             if upload is not None:
-                upload.users -= 1
-                if upload.users == 0:
+                upload.users.discard(id(used))
+                if not upload.users:
                     device.free(device.uploads.pop(weight).buffer)
 
 

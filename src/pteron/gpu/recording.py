@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -48,8 +49,8 @@ class Recording:
         self._scratch = arena.reserve(plan)
         self._live = plan.live_blocks
         self._written: bytes | None = None
-        with device.compiling(launch.module for launch in plan.launches):
-            weights.upload(buffer for launch in plan.launches for buffer in launch.buffers)
+        buffers = [buffer for launch in plan.launches for buffer in launch.buffers]
+        device.compile((launch.module for launch in plan.launches), partial(weights.upload, buffers))
         self._parameters = self._create_parameters(numbers)
         self._shared = {
             index: self._bind(launch, None, {})

@@ -1,6 +1,6 @@
 """Language models: text in, a stream of text out."""
 
-import pteron.gpu.native  # noqa: F401  # first: drivers load while Python imports the rest
+import pteron.gpu  # noqa: F401  # first: drivers load while Python imports the rest
 
 # isort: split
 from pteron.llm.generate import Drawn, LoopCounters, generate_step

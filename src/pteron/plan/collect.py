@@ -14,7 +14,7 @@ from pteron.ops.dispatch import Parameter
 from pteron.ops.live import LiveInt, Trace
 from pteron.ops.terms import Affine
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
-from pteron.plan.verify import elements, verify
+from pteron.plan.verify import check_bindings, elements, verify
 from pteron.wgsl import Field, Kernel, Module, compose, outline
 
 _CODES = {"u32": "<I", "i32": "<i"}
@@ -41,6 +41,7 @@ class Collector:
                 continue
             module = _module(dispatch)
             groups = _groups(dispatch, module, self.target)
+            check_bindings(module, self.target)
             buffers = tuple(
                 self._buffer(dispatch.bindings[binding.name], scratch) for binding in module.bindings
             )
@@ -136,6 +137,11 @@ def _groups(dispatch: Dispatch, module: Module, target: Target) -> tuple[int, in
     assert dispatch.threads is not None
     count = -(-dispatch.threads // module.workgroup[0])
     rows = -(-count // target.workgroups_max)
+    if rows > target.workgroups_max:
+        raise RequirementError(
+            f"kernel {dispatch.kernel.name} needs {count} workgroups, "
+            f"the adapter allows {target.workgroups_max} per axis, on two axes"
+        )
     return (-(-count // rows), rows, 1) if rows > 1 else (count, 1, 1)
 
 

@@ -43,6 +43,15 @@ def verify(dispatch: Dispatch, module: Module, groups: tuple[int, int, int], tar
             )
 
 
+def check_bindings(module: Module, target: Target) -> None:
+    """Raise a RequirementError where a kernel binds more buffers than the device takes."""
+    count, most = len(module.bindings), target.storage_buffers_max
+    if count > most:
+        raise RequirementError(
+            f"kernel {module.kernel.name} binds {count} buffers, the adapter allows {most}"
+        )
+
+
 def check_memory(where: str, calls: Iterable[Call], placement: Placement, target: Target) -> None:
     """Raise a GraphError unless every tensor fits, at its maximum shape, into the memory that it has.
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pteron.families.convolution.geometry import geometry, out_shape
 from pteron.families.convolution.kernels import Convolution
+from pteron.families.elementwise.binary import apply_binary
 from pteron.graph import Shape
-from pteron.ops import Dispatch, Operand, Target, define, op, require
+from pteron.graph.values import numel
+from pteron.ops import OPERATORS, Dispatch, Operand, Scratch, Target, define, op, require
 from pteron.ops.shapes import broadcast
 
 _ARGUMENTS = (
@@ -29,9 +32,7 @@ _ACTIVATIONS = {
 
 def _finished_shape(x: Operand, weight: Operand, bias: Operand | None, *rest: Any) -> Shape:
     shape, addend = _shape(x, weight, bias, *rest), rest[-2]
-    if addend is not None:
-        require(broadcast(shape, addend.shape) == shape, f"what is added must fit {list(shape)}", x, addend)
-    return shape
+    return shape if addend is None else broadcast(shape, addend.shape)
 
 
 @op(
@@ -63,8 +64,28 @@ def finished_convolution(
     require(fits, f"bias must have one value for each of the {sizes.rows} channels", weight, bias)
     low = -math.inf if output_min is None else float(output_min)
     high = math.inf if output_max is None else float(output_max)
-    convolution = Convolution(sizes, x, weight, bias, out, low, high, addend, _ACTIVATIONS[activation])
-    yield from convolution.dispatches(target)
+    shape = out_shape(sizes, x.rank)
+    if shape == out.shape:
+        convolution = Convolution(sizes, x, weight, bias, out, low, high, addend, _ACTIVATIONS[activation])
+        yield from convolution.dispatches(target)
+        return
+    # At this call what is added is larger: the convolution is repeated along it.
+    assert addend is not None
+    made = _scratch(out, shape)
+    yield from Convolution(sizes, x, weight, bias, made, -math.inf, math.inf).dispatches(target)
+    following: list[tuple[str, tuple[float | None, ...]]] = []
+    if output_min is not None or output_max is not None:
+        following.append(("aten.clamp.default", (output_min, output_max)))
+    if activation != "none":
+        following.append((f"aten.{activation}.default", ()))
+    places = [*(_scratch(out, out.shape) for _ in following), out]
+    yield from apply_binary("a + b", made, addend, places[0])
+    for (name, bounds), source, to in zip(following, places, places[1:], strict=False):
+        yield from OPERATORS[name].compute(source, *bounds, to)
+
+
+def _scratch(like: Operand, shape: Shape) -> Operand:
+    return replace(like, shape=shape, buffer=Scratch(numel(shape), like.storage))
 
 
 def _clamped(*arguments: Any, target: Target) -> Iterator[Dispatch]:

@@ -35,7 +35,7 @@ def convolution_bounds(flow: Flow) -> Iterator[Replacement]:
         for call in flow.of(name):
             low, high = call.inputs[1:] or (0.0, None)
             for convolution, inputs in _unbounded(flow, call.inputs[0]):
-                if inputs[-1] == "none" and _is_bound(low) and _is_bound(high):
+                if inputs[-1] == "none" and _are_bounds(low, high):
                     yield Replacement(
                         (convolution, call), _finished(call, (*inputs[:-4], low, high, *inputs[-2:]))
                     )
@@ -63,8 +63,11 @@ def _finished(last: Call, inputs: tuple[Value, ...]) -> Call:
     return Call(last.node, OPERATORS[_FINISHED], inputs, last.outputs)
 
 
-def _is_bound(bound: Value) -> bool:
-    return bound is None or isinstance(bound, (int, float))
+def _are_bounds(low: Value, high: Value) -> bool:
+    """Whether these are numbers, or no bounds; where they cross, operators differ in which one counts."""
+    if not all(bound is None or isinstance(bound, (int, float)) for bound in (low, high)):
+        return False
+    return low is None or high is None or low <= high  # type: ignore[operator]  # numbers both
 
 
 def _fits(made: Value, addend: Value, total: object) -> bool:

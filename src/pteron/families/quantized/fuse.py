@@ -1,6 +1,7 @@
 """Rewrites around products with 4-bit weights: several of one x, a gate, the norm before, the sum after.
 
-Each makes a call of `pteron.linear_q4` or takes one further; views that keep a shape are looked through.
+Each makes a call of `pteron.linear_q4` or takes one further; views that keep every live shape are looked
+through.
 """
 
 from __future__ import annotations
@@ -8,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pteron.graph import Tensor, Value, ValueList
-from pteron.graph.values import numel
 from pteron.ops import OPERATORS, Call
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 
 _PLAIN, _FUSED = "et_vk.linear_q4gsw.default", "pteron.linear_q4"
 _DYNAMIC, _QPARAMS = "et_vk.linear_dq8ca_q4gsw.default", "torchao.choose_qparams_affine.default"
 _DYNAMIC_ADD = "pteron.linear_dq8ca_q4_add"
-_VIEWS = ("aten.view_copy.default", "aten.clone.default")
+_VIEW, _COPIES = "aten.view_copy.default", ("aten.clone.default",)
 _MANY = 3  # products that one launch computes
 _NO_NORM = (None, 0.0)  # gain, eps
 _NO_END = (None, False)  # residual, gated
@@ -44,8 +44,9 @@ def gated_linear(flow: Flow) -> Iterator[Replacement]:
         products = flow.maker(gate, _FUSED)
         if products is None or products.inputs[-2:] != _NO_END or {*products.outputs} != {gate, up}:
             continue
-        if len(products.outputs) == 2 and _shape(gate) == _shape(up) == _shape(call.outputs[0]):
-            x, gain, eps, *factors, group = products.inputs[:-2]
+        x, gain, eps, *factors, group = products.inputs[:-2]
+        is_pair = len(products.outputs) == 2 and len({_shape(matrix) for matrix in _items(factors[0])}) == 1
+        if is_pair and _shape(gate) == _shape(up) == _shape(call.outputs[0]):
             if gate is products.outputs[1]:
                 factors = [_reversed(each) for each in factors]
             new = Call(
@@ -58,7 +59,7 @@ def gated_linear(flow: Flow) -> Iterator[Replacement]:
 def norm_linear(flow: Flow) -> Iterator[Replacement]:
     """Products of what an RMS norm makes, if they are all that read it."""
     for call, inputs in _fused(flow):
-        value, views = _behind_views(flow, inputs[0])
+        value, views = _behind_views(flow, inputs[0], _COPIES)
         norm = flow.maker(value, "et_vk.rms_norm.default")
         if norm and inputs[1:3] == _NO_NORM and _shape(value) == _shape(inputs[0]) == _shape(norm.inputs[0]):
             new = Call(call.node, OPERATORS[_FUSED], (*norm.inputs, *inputs[3:]), call.outputs)
@@ -130,26 +131,43 @@ def _are_alike(products: Sequence[Call]) -> bool:
     return len(same) == len(types) == len(rows) == 1 and (has_all or not any(biases))
 
 
-def _behind_views(flow: Flow, value: Value) -> tuple[Value, tuple[Call, ...]]:
-    """What a chain of views shows, and the views."""
+def _behind_views(
+    flow: Flow, value: Value, names: Sequence[str] = (_VIEW, *_COPIES)
+) -> tuple[Value, tuple[Call, ...]]:
+    """The product that a chain of views shows in its own live shape, and the views."""
     views: list[Call] = []
-    while view := next(filter(None, (flow.maker(value, name) for name in _VIEWS)), None):
+    while view := next(filter(None, (flow.maker(value, name) for name in names)), None):
+        if view.operator.name == _VIEW and not _keeps_shape(view):
+            break
         views.append(view)
         value = view.inputs[0]
     return value, tuple(views)
 
 
+def _keeps_shape(view: Call) -> bool:
+    """Whether a view has the live shape of the product that it shows, but for leading ones: columns are the
+    same number, and of the other dims only one can exceed 1, so that the number of elements decides."""
+    (shown, sizes), shape = view.inputs, _trimmed(view.outputs[0])
+    if not shape or shape != _trimmed(shown):
+        return False
+    return _items(sizes)[-1:] == shape[-1:] and sum(size > 1 for size in shape[:-1]) <= 1
+
+
 def _fits(product: Call, made: Value, addend: Value, total: Value) -> bool:
-    """Whether a sum has the shape and type of what is added, and as many elements as the product."""
-    one = len(product.outputs) == 1 and _dtype(made) is _dtype(addend) is _dtype(total)
-    shape, size = _shape(addend), _shape(made)
-    return (
-        one
-        and shape is not None
-        and size is not None
-        and shape == _shape(total)
-        and numel(shape) == numel(size)
-    )
+    """Whether one product, what is added to it and the sum are of one shape and type. Live shapes may differ
+    all the same, by dims of size 1: the operator that is made sees to these."""
+    same = _trimmed(made) == _trimmed(addend) and _shape(addend) == _shape(total)
+    return len(product.outputs) == 1 and same and _dtype(made) is _dtype(addend) is _dtype(total)
+
+
+def _trimmed(value: object) -> tuple[int, ...] | None:
+    """The largest shape of a tensor, without leading ones."""
+    shape = _shape(value)
+    return shape and shape[next((dim for dim, size in enumerate(shape) if size != 1), len(shape)) :]
+
+
+def _items(value: Value) -> tuple[Value, ...]:
+    return value.items if isinstance(value, ValueList) else value if isinstance(value, tuple) else ()
 
 
 def _shape(value: object) -> tuple[int, ...] | None:

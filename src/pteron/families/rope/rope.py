@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pteron.families.rope.turn import Angles, angles, turn
-from pteron.graph import Shape, Value
+from pteron.graph import Shape, Tensor, Value
 from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, op, require, same_shape
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 
@@ -92,10 +92,20 @@ def read_tables_in_place(flow: Flow) -> Iterator[Replacement]:
     for call in flow.of("et_vk.apply_rotary_emb.default"):
         xq, xk, *tables = call.inputs
         cosines, sines = (_sliced(flow, table) for table in tables)
-        if cosines and sines and cosines[1:] == sines[1:]:
+        if cosines and sines and cosines[1:] == sines[1:] and _are_alike(flow, cosines[0], sines[0]):
             inputs = (xq, xk, cosines[0], sines[0], *cosines[1:])
             new = Call(call.node, OPERATORS["pteron.rope_slice"], inputs, call.outputs)
             yield Replacement((call,), new)
+
+
+def _are_alike(flow: Flow, *tables: Value) -> bool:
+    """Whether tables are constants of one shape, so that a slice has the same rows of all."""
+    shapes = [
+        table.shape_max
+        for table in tables
+        if isinstance(table, Tensor) and (table.constant or flow.maker(table, "et_vk.prepack.default"))
+    ]
+    return len(shapes) == len(tables) and len(set(shapes)) == 1
 
 
 def _sliced(flow: Flow, rows: Value) -> tuple[Value, Value, Value] | None:

@@ -21,7 +21,7 @@ def release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     spec = importlib.util.spec_from_file_location("release", FOLDER / "release.py")
     assert spec is not None
     assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
+    script: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     monkeypatch.setattr(script, "BASELINES", tmp_path / "baseline")
     script.measured = 1.0

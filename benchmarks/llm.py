@@ -112,8 +112,7 @@ def measure_prefill(model: LanguageModel, stream: list[int], length: int) -> Fig
     streamed = (time.perf_counter() - started) / repeats
     gpu = statistics.median(model.timer.seconds()) if model.timer else float("nan")
     model.timer = None
-    rates = rates_of(model.device.name)
-    floor = length / prefill_seconds(rates, model.program.graphs("forward")[0], length) if rates else None
+    floor = prefill_floor(model, length)
     rate = Figure.of(
         f"prefill {length} tokens", [length / seconds for seconds in times], "tokens/s", floor, True
     )
@@ -159,6 +158,16 @@ def measure_decode(model: LanguageModel, stream: list[int], length: int, tokens:
     )
     sampler.close()
     return rate
+
+
+def prefill_floor(model: LanguageModel, length: int) -> float | None:
+    """Tokens a second that the arithmetic of so many allows, or where they are few, bytes and dispatches."""
+    rates = rates_of(model.device.name)
+    if rates is None or model.delegate is None:
+        return None
+    plan, _ = model.delegate.recorded((np.full((1, length), 5, np.int64), np.array([0], np.int64)))
+    arithmetic = prefill_seconds(rates, model.program.graphs("forward")[0], length)
+    return length / max(arithmetic, step_seconds(rates, plan, 0))
 
 
 def decode_floor(model: LanguageModel, position: int) -> float | None:

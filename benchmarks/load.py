@@ -2,9 +2,9 @@
 
     python benchmarks/load.py PROGRAM.pte [--runs 3] [--cold] [--save FILE]
 
-Each run is a process of its own. With --cold the first finds no caches at all, Python's bytecode included
-(PTERON_CACHE and PYTHONPYCACHEPREFIX are new folders); the others find what it left, as with an installed
-package. Parts overlap where threads do.
+Each run is a process of its own. With --cold the first finds no cache of Pteron's (PTERON_CACHE is a new
+folder), the others what it left; drivers have caches of their own. Python's bytecode is there, as it is where
+a package was installed. Parts overlap where threads do.
 """
 
 from __future__ import annotations
@@ -39,17 +39,27 @@ def main() -> None:
         child(arguments.program, arguments.child)
         return
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as compiled, tempfile.TemporaryDirectory() as empty:
+        environment.setdefault(
+            "PYTHONPYCACHEPREFIX", compiled
+        )  # sources may lie where nothing can be written
+        run_child(arguments.program, {**environment, "PTERON_CACHE": os.path.join(compiled, "cache")})
         if arguments.cold:
-            environment |= {"PTERON_CACHE": folder, "PYTHONPYCACHEPREFIX": os.path.join(folder, "bytecode")}
+            environment["PTERON_CACHE"] = empty
         runs = []
         for run in range(arguments.runs):
-            command = [sys.executable, __file__, arguments.program, "--child", repr(time.time())]
-            done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-            runs.append(json.loads(done.stdout))
+            runs.append(run_child(arguments.program, environment))
             show(run, runs[-1])
     if arguments.save:
         save(arguments.save, runs, os.path.getsize(arguments.program), arguments.cold)
+
+
+def run_child(program: str, environment: dict[str, str]) -> dict[str, Any]:
+    """What a process of its own measures."""
+    command = [sys.executable, __file__, program, "--child", repr(time.time())]
+    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    measured: dict[str, Any] = json.loads(done.stdout)
+    return measured
 
 
 def show(run: int, measured: dict[str, Any]) -> None:

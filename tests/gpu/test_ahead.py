@@ -64,6 +64,27 @@ def test_other_shapes_and_inputs(programs: Path) -> None:
             assert (method(*doubled)[0] != expected[index][0]).any()
 
 
+def test_inputs_of_other_kinds_between(programs: Path) -> None:
+    """Calls that repeat bring arrays as they are; whatever comes between is looked at again."""
+    (case, *_) = read_cases(programs / "mlp.npz")
+    (x,) = case.inputs
+    with pteron.load(programs / "mlp.pte") as program:
+        method = program["forward"]
+        (expected,), (doubled,) = method(x), method(2 * x)
+        strided = np.repeat(2 * x, 2, axis=-1)[..., ::2]
+        for _ in range(4):
+            uploaded = method.counters.bytes_uploaded
+            np.testing.assert_array_equal(method(x)[0], expected)
+            assert method.counters.bytes_uploaded - uploaded == x.nbytes
+        for given in (strided, np.asfortranarray(2 * x), (2 * x).tolist()):
+            np.testing.assert_array_equal(method(given)[0], doubled)
+            np.testing.assert_array_equal(method(x)[0], expected)
+        for wrong in (x.astype(np.float64), x[..., :-1]):
+            with pytest.raises(pteron.InputError):
+                method(wrong)
+            np.testing.assert_array_equal(method(x)[0], expected)
+
+
 def test_outputs_of_earlier_calls_stay(programs: Path) -> None:
     (case, *_) = read_cases(programs / "mlp.npz")
     with pteron.load(programs / "mlp.pte") as program:

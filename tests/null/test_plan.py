@@ -127,7 +127,7 @@ def test_a_kernel_with_more_buffers_than_the_device_takes_is_refused() -> None:
     x, y, out = (sketch.tensor(3) for _ in range(3))
     sketch.node("aten.add.Tensor", x, y, 1, out)
     assert plan_at(sketch.prepare([x, y], [out], Target(storage_buffers_max=3))).launches
-    with pytest.raises(MisfitError, match="kernel binary binds 3 buffers, the adapter allows 2"):
+    with pytest.raises(MisfitError, match="kernel binary_alike binds 3 buffers, the adapter allows 2"):
         plan_at(sketch.prepare([x, y], [out], Target(storage_buffers_max=2)))
 
 
@@ -219,7 +219,7 @@ def test_an_update_in_place_goes_through_scratch() -> None:
     sketch.node("aten.add.Tensor", state, x, 1, state)
     prepared = sketch.prepare([x], [state])
     plan = plan_at(prepared)
-    assert kernels(plan) == ["binary", "copy"]
+    assert kernels(plan) == ["binary_alike", "copy"]
     added, brought_home = plan.launches
     assert added.buffers == (State(state.id), prepared.placement.buffers[x.id], ScratchRef(0))
     assert brought_home.buffers == (ScratchRef(0), State(state.id))

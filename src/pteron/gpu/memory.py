@@ -17,7 +17,7 @@ from pteron.gpu.working import together
 from pteron.ops.operand import Slot, State, Weight
 from pteron.plan import Executable, Plan
 
-UPLOADERS = 4  # threads: a copy into memory that the driver has just mapped waits for its pages
+UPLOADERS = 8  # threads: a copy into memory that the driver has just mapped waits for its pages
 
 
 class Weights:

@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 
 from pteron.dtypes import DType
 from pteron.gpu import Buffer, Commands, Copy, Device, Readback, Recorded, Recording, Replay
+from pteron.runtime.staging import Input, Landing
 from pteron.runtime.tensors import Fetch, GpuTensor, HostResult, View
 
 Output: TypeAlias = GpuTensor | HostResult | int | None
@@ -88,6 +89,7 @@ class Ahead:
         self._wanted: Sequence[object] = ()
         self._next: Call | None = None
         self.again: Again | None = None  # where calls of this kind can be recorded ahead
+        self.landing: Landing | None = None  # of the last call, where the next may be as simple
 
     def take(self, recording: Recording, wanted: Sequence[object]) -> tuple[Call | None, bool]:
         """The call that was recorded for this plan and these outputs, if there is one, and whether they are
@@ -95,7 +97,7 @@ class Ahead:
         call, self._next = self._next, None
         if recording is self._recording and wanted == self._wanted:
             return call, True
-        self._recording, self._wanted, self.again = recording, wanted, None
+        self._recording, self._wanted, self.again, self.landing = recording, wanted, None, None
         return None, False
 
     def keep(self, call: Call) -> None:
@@ -104,7 +106,14 @@ class Ahead:
 
     def drop(self) -> None:
         """Forget what was recorded."""
-        self._recording = self._next = self.again = None
+        self._recording = self._next = self.again = self.landing = None
+
+    def land(self, device: Device, inputs: Sequence[Input]) -> tuple[Recording, int] | None:
+        """Bring inputs like the last call's into place: its plan, and the bytes sent."""
+        if self.landing is None or self._recording is None:
+            return None
+        sent = self.landing.upload(device, inputs)
+        return None if sent is None else (self._recording, sent)
 
 
 def aligned(size: int) -> int:

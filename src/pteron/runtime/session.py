@@ -35,7 +35,16 @@ from pteron.passes import prepare
 from pteron.plan import Compiled, Executable, Plan, PlanBuffer, SymbolPort, TensorPort
 from pteron.runtime.ahead import Again, Ahead, Call, Output, aligned
 from pteron.runtime.plan_cache import PlanCache
-from pteron.runtime.staging import Input, growing, live_shapes, live_values, stage, steps_within, upload
+from pteron.runtime.staging import (
+    Input,
+    Landing,
+    growing,
+    live_shapes,
+    live_values,
+    stage,
+    steps_within,
+    upload,
+)
 from pteron.runtime.tensors import Fetch, GpuTensor, HostResult, View
 
 Outputs: TypeAlias = Sequence[View | int]  # where they lie until the next launch; live integers as they are
@@ -196,7 +205,7 @@ class Session:
         """Run the graph; nothing is waited for. An output that nobody wants is None. `ahead` is where the
         states' next call is recorded."""
         with self.device.lock:
-            recording, numbers, copies = self._bring(inputs, states)
+            recording, numbers, copies = self._bring(inputs, states, ahead)
             call, is_repeated = ahead.take(recording, wanted) if ahead and not copies else (None, False)
             if call is None:
                 views = self._outputs(recording, numbers, states)
@@ -204,6 +213,7 @@ class Session:
                 if ahead and is_repeated and call.bytes_read <= _AHEAD_BYTES and self._can_repeat(wanted):
                     outputs = zip(views, wanted, strict=True)
                     ahead.again = Again(self.device, recording.replay(states), outputs)
+                    ahead.landing = self._landing(inputs, recording, states)
             call.recorded.submit()
             self.counters.bytes_read += call.bytes_read
             if ahead and is_repeated and ahead.again:
@@ -249,11 +259,18 @@ class Session:
             submit(self.device, [recording.replay()])
             recording.close()
 
-    def _bring(self, inputs: Sequence[Input], states: States) -> tuple[Recording, list[int], list[Copy]]:
+    def _bring(
+        self, inputs: Sequence[Input], states: States, ahead: Ahead | None = None
+    ) -> tuple[Recording, list[int], list[Copy]]:
         """Bring inputs and live parameters into place: the recording for them, the numbers of its live terms,
         and the copies of what was on the GPU, which are to be made before it is replayed."""
         self.check_open()
         states.check_open()
+        landed = ahead.land(self.device, inputs) if ahead else None
+        if landed:
+            self.counters.bytes_uploaded += landed[1]
+            self.counters.dispatches += landed[0].dispatches
+            return landed[0], [], []
         recording, numbers = self._ready(inputs)
         staged = stage(self.executable, inputs, recording.plan.indices)
         self.counters.parameter_writes += recording.refresh(numbers)
@@ -262,6 +279,14 @@ class Session:
         self.counters.bytes_uploaded += sent
         self.counters.dispatches += recording.dispatches
         return recording, numbers, copies
+
+    def _landing(self, inputs: Sequence[Input], recording: Recording, states: States) -> Landing | None:
+        """Where inputs are that bring neither live integers nor indices, of which more has to be known."""
+        ports = [port for port in self.executable.inputs if isinstance(port, TensorPort)]
+        if self.executable.sources or recording.plan.indices or len(ports) < len(self.executable.inputs):
+            return None
+        places = [self._buffer(port, states) if self._is_seen(port, recording) else None for port in ports]
+        return Landing(self.executable, live_shapes(self.executable, inputs), places)
 
     def _call(
         self, copies: Sequence[Copy], replay: Replay, views: Outputs, wanted: Sequence[Wanted | None]

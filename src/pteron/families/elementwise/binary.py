@@ -21,12 +21,17 @@ def apply_binary(
     expression: str, a: Operand, b: Operand, out: Operand, alpha: float = 1.0
 ) -> Iterator[Dispatch]:
     """out = expression(a, b), broadcast."""
+    compute = compute_type(a, b, out)
+    declarations = {"T": compute, "combine": element(expression, compute, out)}
+    if a.shape == b.shape == out.shape:
+        alike = kernel("binary_alike", **declarations)
+        yield Dispatch(alike, a=a, b=b, out=out, count=out.numel, alpha=alpha, threads=out.numel)
+        return
     a_strides = broadcast_strides(a.shape, out.shape)
     b_strides = broadcast_strides(b.shape, out.shape)
     shape, (a_strides, b_strides) = collapse(out.shape, a_strides, b_strides)
-    compute = compute_type(a, b, out)
     yield Dispatch(
-        kernel("binary", T=compute, combine=element(expression, compute, out)),
+        kernel("binary", **declarations),
         a=a,
         b=b,
         out=out,

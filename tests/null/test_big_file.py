@@ -21,7 +21,7 @@ NAMED = 2**64 - 1
 # Prints the seconds and megabytes that each step takes, on top of a process that has imported Pteron.
 MEASURE = """
 import sys, time
-import numpy, pteron, pteron.cli
+import numpy, pteron, pteron.cli.inspect, pteron.runtime
 
 def megabytes():
     with open("/proc/self/statm") as file:

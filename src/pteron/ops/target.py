@@ -14,7 +14,7 @@ class Target:
 
     shader_f16: bool = False
     subgroup_size: int = 0  # 0: subgroup operations are not to be used
-    packed_dots: bool = True  # an instruction for four products of int8; elsewhere they are emulated
+    packed_dots: bool = True  # four products of int8 are an instruction; elsewhere they are written out
     is_cpu: bool = True  # a software adapter: barriers are costly there, cache lines are not
     workgroups_max: int = 65535  # per axis
     invocations_max: int = 256  # per workgroup

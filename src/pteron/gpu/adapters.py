@@ -12,8 +12,7 @@ from pteron.gpu.native import entry
 ADAPTER_VARIABLE = "PTERON_ADAPTER"
 _PREFERENCE = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
 _NVIDIA, _APPLE = 0x10DE, 0x106B
-# Where wgpu writes dot4I8Packed as one instruction; Metal's and OpenGL's languages have none, so it writes the
-# four products out.
+# Where wgpu writes dot4I8Packed as one instruction; for Metal and OpenGL it writes the four products out.
 _PACKED_DOTS = {"Vulkan", "D3D12"}
 # Mesa's llvmpipe counts the iterations of all of an invocation's loops together.
 _SOFTWARE_LOOPS = 65535

@@ -18,7 +18,7 @@ from pteron.ops.rewrite import REWRITES
 from pteron.passes.rewrite import REWRITES_VARIABLE, switched_on
 
 FIXTURES = Path(__file__).parent / "fixtures"
-STORAGE_BUFFERS = Target().storage_buffers_max  # those of every device, whatever this one has
+STORAGE_BUFFERS = Target().buffers_max  # those of every device, whatever this one has
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -49,4 +49,4 @@ def device() -> Device:
 @pytest.fixture(params=["software", "hardware"])
 def target(request: pytest.FixtureRequest, device: Device) -> Target:
     """The device as if it were a CPU, and as if it were not: kernels of both kinds run on any adapter."""
-    return replace(device.target, is_cpu=request.param == "software", storage_buffers_max=STORAGE_BUFFERS)
+    return replace(device.target, is_cpu=request.param == "software", buffers_max=STORAGE_BUFFERS)

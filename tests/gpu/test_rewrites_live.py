@@ -233,7 +233,7 @@ def attention_layer() -> tuple[Graph, list[list[Array]]]:
     return drawing.ending(total), [live((1, a, DEPTH), (1, b, COLUMNS)) for a, b in PAIRS if a]
 
 
-# What draws a graph and its calls, and how an operator that a rewrite makes of it begins: None where none may.
+# What draws a graph and its calls, and how an operator that a rewrite makes of it begins; None: none may.
 CASES: dict[str, tuple[Callable[[], tuple[Graph, list[list[Array]]]], str | None]] = {
     "a product plus a tensor": (sum_after(product), "pteron.linear_q4"),
     "a tensor plus a product": (sum_after(product, addend_first=True), "pteron.linear_q4"),

@@ -46,7 +46,9 @@ class Weights:
         uploads = self._device.uploads
         new = [weight for weight in wanted if weight not in uploads]
         try:
-            together([partial(self._upload, weight) for weight in new], UPLOADERS)
+            # The largest first: none of them is then what the others wait for in the end.
+            largest_first = sorted(new, key=lambda weight: -weight.bytes)
+            together([partial(self._upload, weight) for weight in largest_first], UPLOADERS)
             for weight in wanted:
                 self[weight]
         except BaseException:

@@ -19,7 +19,7 @@ from golden import assert_outputs, read_cases
 import pteron
 from pteron import Device
 from pteron.cli import main
-from pteron.gpu import Command, Copy, PassTimer, Replay, record, submit
+from pteron.gpu import Command, Copy, PassTimer, Replay, record, submit, submit_early
 from pteron.gpu import encode as encode_module
 from pteron.gpu.encode import encoder
 
@@ -105,6 +105,19 @@ def test_commands_run_in_order(bench: Bench) -> None:
     assert np.frombuffer(device.read(staging, 12), np.float32).tolist() == [1, 6, 6]
     device.free(staging)
     submit(device, [])
+
+
+@pytest.mark.parametrize("times", [0, 1, 32, 33, 195, 1000])
+def test_the_gpu_begins_before_all_is_recorded(bench: Bench, times: int) -> None:
+    """Parts of a replay are its steps in their order, each submitted once; copies stay where they were."""
+    replay, staging = bench.add(times), bench.device.create_buffer(64, "seen")
+    assert [step for part in replay.parts for step in part.steps] == replay.steps
+    assert (len(replay.parts) > 1) == (times > 32)
+    seen = [Copy(bench.sum, staging, 4, target_offset=4 * index) for index in range(2)]
+    submit_early(bench.device, [seen[0], replay, bench.add(), replay, seen[1]])
+    assert np.frombuffer(bench.device.read(staging, 8), np.float32).tolist() == [0, 2 * times + 1]
+    bench.device.free(staging)
+    assert submit_early(bench.device, []) == 0
 
 
 def test_a_recording_waits_for_its_turn(bench: Bench) -> None:

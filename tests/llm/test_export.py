@@ -131,7 +131,7 @@ def test_an_exported_folder(family: str, quantize: str | None, tmp_path: Path) -
     bits = 4 if quantize else None
     folder = export_llm(
         source,
-        tmp_path / "out",
+        tmp_path / "8da4w and int8",  # names that mean something else to the exporter
         quantize=quantize,
         embedding_bits=bits,
         max_seq_len=32,

@@ -6,7 +6,7 @@ from pteron.gpu.device import Buffer, Device
 from pteron.gpu.memory import Arena, States, Weights
 from pteron.gpu.readback import Readback
 from pteron.gpu.recording import Recording
-from pteron.gpu.submit import Commands, Recorded, record, submit
+from pteron.gpu.submit import Commands, Recorded, record, submit, submit_early
 from pteron.gpu.timing import PassTimer
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "adapters",
     "record",
     "submit",
+    "submit_early",
 ]

@@ -10,6 +10,7 @@ from pteron.gpu.native import address, ffi
 
 Step: TypeAlias = tuple[Any, Any, int, int, int]  # pipeline, bind group, grid
 _STEP = struct.Struct("QQIIIxxxx")  # `Step` of native/encode.c
+_FIRST_PART, _GROWTH = 16, 4  # steps of a replay's first part, and how much more each further one has
 
 
 @dataclass(slots=True)
@@ -20,6 +21,7 @@ class Replay:
     kept: list[Any]  # handles in the steps are only valid while their objects live
     _packed: Any = field(default=None, init=False, repr=False)
     _address: int = field(default=0, init=False, repr=False)
+    _parts: list[Replay] = field(default_factory=list, init=False, repr=False)
 
     @property
     def packed(self) -> int:
@@ -32,6 +34,19 @@ class Replay:
             self._packed = ffi.from_buffer(b"".join(steps))
             self._address = address(self._packed)
         return self._address
+
+    @property
+    def parts(self) -> list[Replay]:
+        """The same steps in parts that grow, each small beside what the GPU does with the one before it."""
+        if len(self.steps) <= 2 * _FIRST_PART:
+            return [self]
+        if not self._parts:
+            first, size = 0, _FIRST_PART
+            while len(self.steps) - first > 2 * size:
+                self._parts.append(Replay(self.steps[first : first + size], self.kept))
+                first, size = first + size, size * _GROWTH
+            self._parts.append(Replay(self.steps[first:], self.kept))
+        return self._parts
 
 
 @dataclass(slots=True)

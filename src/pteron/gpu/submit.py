@@ -62,6 +62,19 @@ def submit(device: Device, commands: Iterable[Command], timer: PassTimer | None 
     return record(device, commands, timer).submit()
 
 
+def submit_early(device: Device, commands: Iterable[Command]) -> int:
+    """Run commands as `submit` does, but let the GPU begin while the rest is being recorded: for calls that
+    somebody waits for. Interrupted, it may have run some of them and not the others."""
+    number, held = 0, list[Command]()
+    for command in commands:
+        parts = command.parts if isinstance(command, Replay) else [command]
+        for part in parts[:-1]:
+            number = submit(device, [*held, part])
+            held.clear()
+        held.append(parts[-1])
+    return submit(device, held) if held else number
+
+
 def _operations(commands: Iterable[Command], timer: PassTimer | None) -> Iterator[Operation]:
     """Those that do anything, and what the passes that they open are begun with."""
     is_open = False

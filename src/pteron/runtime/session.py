@@ -27,6 +27,7 @@ from pteron.gpu import (
     States,
     Weights,
     submit,
+    submit_early,
 )
 from pteron.graph import Graph
 from pteron.ops import Target
@@ -137,7 +138,8 @@ class Session:
         with self.device.lock:
             encoded = self.encode(inputs, states)
             after = then(encoded.outputs) if then else ()
-            return submit(self.device, [*encoded.commands, *after], timer)
+            commands = [*encoded.commands, *after]
+            return submit(self.device, commands, timer) if timer else submit_early(self.device, commands)
 
     def encode(self, inputs: Sequence[Input], states: States) -> Encoded:
         """The commands that run the graph. They are to be submitted before the session is encoded again, so

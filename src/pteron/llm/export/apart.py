@@ -8,6 +8,7 @@ its memory, the caller lives to say so.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import deque
@@ -57,9 +58,10 @@ def lower_apart(folder: Path, options: Options, metadata: dict[str, object], pro
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
-    job = json.loads((folder / JOB).read_text("utf-8"))
-    lower(folder, Options(**job["options"]), job["metadata"])
+    # From inside: the exporter takes a path with "8da4w" or "int8" in it for one to quantised weights.
+    os.chdir(sys.argv[1])
+    job = json.loads(Path(JOB).read_text("utf-8"))
+    lower(Path(), Options(**job["options"]), job["metadata"])
 
 
 if __name__ == "__main__":

@@ -179,7 +179,7 @@ def host_time(model: LanguageModel, sampler: Sampler) -> float:
             _, count = model.launch_steps(
                 sampler.drawn_at(step - 1),
                 STEPS_MAX,
-                lambda logits, token, step=step: sampler.replay(logits, step, token),
+                lambda logits, token, growing, step=step: sampler.replay(logits, step, token, growing),
                 (),
             )
             step += count

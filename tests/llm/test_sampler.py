@@ -16,6 +16,7 @@ from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
 from pteron.llm.sampling.operator import RING, SAMPLE, Row, pick, scan, searched
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op
 from pteron.plan import TensorPort
+from pteron.plan.advance import GROWTHS
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.session import Session, Wanted
 from pteron.runtime.tensors import HostResult
@@ -33,6 +34,12 @@ def session_of(name: str, arguments: list[Any], outputs: list[Tensor], target: T
     results = ValueList(99, tuple(outputs)) if len(outputs) > 1 else outputs[0]
     graph = Graph("one", (Node(0, name, (*arguments, results)),), inputs, tuple(outputs), is_internal=True)
     return Delegate(Session.of(graph, Device.open(), target=target))
+
+
+def integers(id: int, *shape: int) -> Tensor:
+    """A state of zeros."""
+    zeros = memoryview(np.zeros(shape, np.int32).tobytes())
+    return Tensor(id, DType.I32, shape, Constant(f"zeros {id}", DType.I32, shape, zeros))
 
 
 def run(session: Delegate, *values: Any) -> list[Array]:
@@ -60,6 +67,7 @@ def draws(
     count = Tensor(4, DType.I32, (1,), Constant(f"from {steps.start}", DType.I32, (1,), before))
     token, drawn = Tensor(2, DType.I32, (1, 1)), Tensor(3, DType.I32, (RING, 2))
     given = [Tensor(0, DType.F32, logits.shape), seen, count, temperature, top_k, top_p, min_p, penalty, seed]
+    given += [integers(5, GROWTHS, 2), integers(6, 1)]
     session = session_of(SAMPLE, given, [token, drawn], target)
     pairs = []
     for step in steps:

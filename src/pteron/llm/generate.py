@@ -148,7 +148,7 @@ def _resident(
                 submission, steps = model.launch_steps(
                     sampler.drawn_at(step - 1),
                     most,
-                    lambda logits, token: sampler.replay(logits, step, token),
+                    lambda logits, token, growing: sampler.replay(logits, step, token, growing),
                     [home],
                 )
             sampler.took(step + steps)

@@ -11,6 +11,7 @@
 // One workgroup takes one block of neighbouring tokens.
 alias X = f32;
 alias I = u32;
+const AHEAD = 8u; // logits that a lane loads before it looks at the first of them
 
 struct Params {
   vocabulary: u32,
@@ -46,18 +47,27 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var sum = 0.0; // of exp(logit - lane_most), so far
   var most_penalised = LOWEST;
   var likeliest = first;
-  for (var token = first + local; token < end; token += LANES) {
-    let value = f32(logits[params.base + token]);
-    let number = finite(value);
-    if (number > lane_most) {
-      sum *= exp(lane_most - number);
-      lane_most = number;
+  for (var start = first + local; start < end; start += LANES * AHEAD) {
+    var values: array<f32, AHEAD>;
+    //! unroll
+    for (var i = 0u; i < AHEAD; i++) {
+      values[i] = f32(logits[params.base + min(start + i * LANES, end - 1u)]);
     }
-    sum += select(exp(number - lane_most), nan(), is_nan(value));
-    let changed = penalised(value, was_seen(token), params.penalty);
-    if (changed > most_penalised) {
-      most_penalised = changed;
-      likeliest = token;
+    //! unroll
+    for (var i = 0u; i < AHEAD; i++) {
+      let token = start + i * LANES;
+      if (token >= end) { break; } // and so does whatever follows
+      let number = finite(values[i]);
+      if (number > lane_most) {
+        sum *= exp(lane_most - number);
+        lane_most = number;
+      }
+      sum += select(exp(number - lane_most), nan(), is_nan(values[i]));
+      let changed = penalised(values[i], was_seen(token), params.penalty);
+      if (changed > most_penalised) {
+        most_penalised = changed;
+        likeliest = token;
+      }
     }
   }
   most_penalised = greatest(most_penalised, likeliest, group.x, local);

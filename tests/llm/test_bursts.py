@@ -183,7 +183,7 @@ class TestPace:
         assert self.steps(monkeypatch, 0.016, [0.05] * 5) == [1, 1, 1, 1, 1]
 
     def test_quick_ones_many_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert self.steps(monkeypatch, 0.016, [0.0005] * 6) == [1, 2, 4, 8, 8, 8]
+        assert self.steps(monkeypatch, 0.016, [0.0005] * 6) == [1, 2, 3, 4, 6, 8]
 
     def test_others_as_many_as_no_one_notices(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert self.steps(monkeypatch, 0.016, [0.005] * 6) == [1, 2, 3, 3, 3, 3]

@@ -31,8 +31,8 @@ class Repeated:
         x, (out,) = dispatches[0].bindings["x"], call.outputs
         assert isinstance(x, Operand)
         assert isinstance(out, Tensor)
-        if not isinstance(x.buffer, Slot) or call not in self.prepared.each:
-            return None
+        if call.operator.is_view or not isinstance(x.buffer, Slot) or call not in self.prepared.each:
+            return None  # views that are copied have memory of their own for a reason (passes/placement.py)
         return x.buffer if self._stays(call, x.buffer, out) else None
 
     def _stays(self, call: Call, source: BufferRef, out: Tensor) -> bool:

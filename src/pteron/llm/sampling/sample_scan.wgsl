@@ -53,21 +53,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var i = 0u; i < AHEAD; i++) {
       values[i] = f32(logits[params.base + min(start + i * LANES, end - 1u)]);
     }
+    let before = lane_most;
     //! unroll
     for (var i = 0u; i < AHEAD; i++) {
       let token = start + i * LANES;
-      if (token >= end) { break; } // and so does whatever follows
-      let number = finite(values[i]);
-      if (number > lane_most) {
-        sum *= exp(lane_most - number);
-        lane_most = number;
-      }
-      sum += select(exp(number - lane_most), nan(), is_nan(values[i]));
-      let changed = penalised(values[i], was_seen(token), params.penalty);
-      if (changed > most_penalised) {
-        most_penalised = changed;
-        likeliest = token;
-      }
+      let is_here = token < end;
+      lane_most = max(lane_most, select(LOWEST, finite(values[i]), is_here));
+      let changed = penalised(values[i], is_here && was_seen(token), params.penalty);
+      let is_more = is_here && changed > most_penalised;
+      most_penalised = select(most_penalised, changed, is_more);
+      likeliest = select(likeliest, token, is_more);
+    }
+    sum *= exp(before - lane_most);
+    //! unroll
+    for (var i = 0u; i < AHEAD; i++) {
+      let weight = select(exp(finite(values[i]) - lane_most), nan(), is_nan(values[i]));
+      sum += select(0.0, weight, start + i * LANES < end);
     }
   }
   most_penalised = greatest(most_penalised, likeliest, group.x, local);

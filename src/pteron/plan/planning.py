@@ -55,11 +55,11 @@ class Planning:
         prepared: Prepared,
         target: Target,
         placement: Placement,
+        repeated: Repeated,
         shapes: Mapping[int, Shape],
         values: Mapping[int, int],
     ) -> Planning:
         """A plan that starts where tensors have these shapes and live integers these values."""
-        repeated = Repeated(prepared, placement)
         planning = cls(prepared.graph, target, placement, Trace(dict(values)), dict(shapes), repeated)
         for value in prepared.graph.inputs:
             live = shapes.get(value.id)

@@ -6,8 +6,10 @@ decode step there is one row, which the last one is.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property
 
 from pteron.families.layout.copy import moves_nothing
 from pteron.graph import Tensor
@@ -17,12 +19,15 @@ from pteron.ops.operand import BufferRef, Slot
 from pteron.passes import Placement, Prepared
 
 
-@dataclass(frozen=True, slots=True)
 class Repeated:
-    """Says of a call whether its output can lie in its input's memory until it was last read."""
+    """Says of the calls of every run whether an output can lie in its input's memory until it was last read.
 
-    prepared: Prepared
-    placement: Placement
+    What it knows of a graph it gathers once, when the first such copy is met.
+    """
+
+    def __init__(self, prepared: Prepared, placement: Placement) -> None:
+        self._prepared = prepared
+        self._placement = placement
 
     def source(self, call: Call, dispatches: Sequence[Dispatch]) -> Slot | None:
         """The memory that holds the output of a call already, and will for as long as anybody reads it."""
@@ -31,23 +36,41 @@ class Repeated:
         x, (out,) = dispatches[0].bindings["x"], call.outputs
         assert isinstance(x, Operand)
         assert isinstance(out, Tensor)
-        if call.operator.is_view or not isinstance(x.buffer, Slot) or call not in self.prepared.each:
+        if call.operator.is_view or not isinstance(x.buffer, Slot) or call not in self._positions:
             return None  # views that are copied have memory of their own for a reason (passes/placement.py)
-        return x.buffer if self._stays(call, x.buffer, out) else None
+        root = self._placement.roots.get(out.id)
+        if root is None or root in self._watched:
+            return None
+        last = self._last_reads.get(root, -1)
+        writes = self._writes[x.buffer]
+        following = bisect_right(writes, self._positions[call])
+        return x.buffer if following == len(writes) or writes[following] > last else None
 
-    def _stays(self, call: Call, source: BufferRef, out: Tensor) -> bool:
-        """Whether nobody writes to the source while the output is read, or to the output at all."""
-        roots, buffers = self.placement.roots, self.placement.buffers
-        root = roots.get(out.id)
-        calls = self.prepared.each
-        index = calls.index(call)
-        seen = [value.id for value in self.prepared.graph.outputs]
-        if root is None or any(roots.get(id) == root for id in (*seen, *mutated_ids(calls))):
-            return False
-        readers = [
-            at
-            for at, other in enumerate(calls)
-            if any(roots.get(tensor.id) == root for tensor in other.reads)
-        ]
-        between = calls[index + 1 : max(readers, default=index) + 1]
-        return not any(buffers[tensor.id] == source for other in between for tensor in other.writes)
+    @cached_property
+    def _positions(self) -> dict[Call, int]:
+        return {call: position for position, call in enumerate(self._prepared.each)}
+
+    @cached_property
+    def _watched(self) -> set[int | None]:
+        """Tensors, by those that views of them live in, that others see or change."""
+        outputs = {value.id for value in self._prepared.graph.outputs}
+        return {self._placement.roots.get(id) for id in outputs | mutated_ids(self._prepared.calls)}
+
+    @cached_property
+    def _last_reads(self) -> dict[int | None, int]:
+        """Where a tensor, or a view of it, is read last."""
+        roots = self._placement.roots
+        return {
+            roots.get(tensor.id): position
+            for call, position in self._positions.items()
+            for tensor in call.reads
+        }
+
+    @cached_property
+    def _writes(self) -> dict[BufferRef, list[int]]:
+        """Where memory is written, in order."""
+        found = defaultdict(list)
+        for call, position in self._positions.items():
+            for tensor in call.writes:
+                found[self._placement.buffers[tensor.id]].append(position)
+        return found

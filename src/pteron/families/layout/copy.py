@@ -10,6 +10,7 @@ from pteron.ops.shapes import collapse
 from pteron.wgsl import Kernel, Kernels
 
 kernel = Kernels(__name__)
+_PLAIN = kernel("copy")  # its elements may change their type, by what is bound to it
 
 
 def copy_strided(
@@ -46,7 +47,7 @@ def copy_elements(x: Operand, out: Operand) -> Dispatch:
 
 def moves_nothing(dispatch: Dispatch) -> bool:
     """Whether a dispatch copies all of a tensor to another, each element to its own place, unchanged."""
-    if dispatch.kernel != kernel("copy"):
+    if dispatch.kernel != _PLAIN:
         return False
     x, out, given = dispatch.bindings["x"], dispatch.bindings["out"], dispatch.parameters
     assert isinstance(out, Operand)
@@ -59,4 +60,4 @@ def moves_nothing(dispatch: Dispatch) -> bool:
 def _conversion(source: DType, result: DType) -> Kernel:
     if result is DType.BOOL and source is not DType.BOOL:
         return kernel("copy", convert="R(!(value == X()))")
-    return kernel("copy")
+    return _PLAIN

@@ -41,12 +41,13 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=200, help="tokens per decode measurement")
     parser.add_argument("--warm", type=float, default=1.5, help="seconds of load before timing")
     parser.add_argument("--profile", type=int, nargs="*", default=[], help="steps to break down by kernel")
+    parser.add_argument("--digits", type=int, help="of activations in 4-bit products: 3, or 2 for speed")
     parser.add_argument("--torch", action="store_true", help="check and time PyTorch on the same graph")
     parser.add_argument("--save", help="a file to add the figures to")
     arguments = parser.parse_args()
 
     started = time.perf_counter()
-    program = pteron.load(arguments.program)
+    program = pteron.load(arguments.program, digits=arguments.digits)
     read = time.perf_counter()
     model = LanguageModel(program)
     loaded = time.perf_counter()
@@ -222,7 +223,7 @@ def host_time(model: LanguageModel, sampler: Sampler) -> float:
             _, count = model.launch_steps(
                 sampler.drawn_at(step - 1),
                 STEPS_MAX,
-                lambda logits, token, step=step: sampler.replay(logits, step, token),
+                lambda logits, token, growing, step=step: sampler.replay(logits, step, token, growing),
                 (),
             )
             step += count

@@ -14,6 +14,8 @@ from pteron import Device
 from pteron.dtypes import DType
 from pteron.errors import DtypeError
 from pteron.families.layout.copy import copy_elements
+from pteron.gpu import Growing, Replay, recording
+from pteron.gpu.advancing import adding
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
 from pteron.ops import Dispatch, Operand, Target, op
 from pteron.plan.advance import ADVANCE
@@ -80,6 +82,46 @@ def test_as_often_as_the_plan_holds(most: int, runs: int, device: Device) -> Non
         assert session.counters.parameter_writes - writes == written
         last = np.frombuffer(device.read(view.buffer, view.nbytes), np.float32).reshape(2, 5)
         np.testing.assert_array_equal(last, TABLE[4 + runs : 6 + runs])
+    session.close()
+
+
+def test_growth_by_commands_of_the_step(device: Device) -> None:
+    """What grows is given to those that let it grow, and no dispatch does it a second time."""
+    session = sliced(device, 1)
+    states = session.states()
+    views: list[View] = []
+
+    def each_growing(_: object, outputs: object, growing: Growing) -> list[Replay]:
+        views.extend(outputs)  # type: ignore[arg-type]
+        assert growing.count >= 1
+        return [adding(device, [growing])]
+
+    def each(*_: object) -> list[Replay]:
+        raise AssertionError("no dispatch of its own is needed")
+
+    _, count = session.repeat([4], states, {0: 1}, 5, each, (), each_growing=each_growing)
+    assert count == 5
+    last = np.frombuffer(device.read(views[0].buffer, views[0].nbytes), np.float32).reshape(2, 5)
+    np.testing.assert_array_equal(last, TABLE[8:10])
+    session.close()
+
+
+def test_more_growth_than_kernels_take_along(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "GROWTHS", 0)
+    session = sliced(device, 1)
+
+    def each_growing(*_: object) -> list[Replay]:
+        raise AssertionError("it has no room")
+
+    views: list[View] = []
+
+    def each(_: object, outputs: object) -> list[Replay]:
+        views.extend(outputs)  # type: ignore[arg-type]
+        return []
+
+    session.repeat([4], session.states(), {0: 1}, 5, each, (), each_growing=each_growing)
+    last = np.frombuffer(device.read(views[0].buffer, views[0].nbytes), np.float32).reshape(2, 5)
+    np.testing.assert_array_equal(last, TABLE[8:10])
     session.close()
 
 

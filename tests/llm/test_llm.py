@@ -34,6 +34,10 @@ def tokens_of(pieces: Iterator[Piece]) -> list[int]:
 
 
 class TestTinyModel:
+    def test_digits_are_the_programs(self) -> None:
+        with LLM(FIXTURES / "models" / "tiny_llama_q4.pte", ByteTokenizer(), digits=2) as quick:
+            assert quick.program.digits == 2
+
     def test_lengths_and_reasons(self, llm: LLM) -> None:
         assert len(tokens_of(llm.generate("hello", max_new_tokens=9, stop_ids=()))) == 9
         assert llm.statistics.finish_reason == "length"

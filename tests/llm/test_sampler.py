@@ -10,15 +10,19 @@ import numpy.typing as npt
 import pytest
 from threefry import threefry
 
-from pteron.dtypes import DType
-from pteron.gpu import Device
+from pteron.dtypes import DType, Storage
+from pteron.gpu import Device, Growing, submit
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
+from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.sampling.operator import RING, SAMPLE, Row, pick, scan, searched
+from pteron.llm.sampling.sampler import _WORDS
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op
+from pteron.ops.operand import State
 from pteron.plan import TensorPort
+from pteron.plan.advance import GROWTHS
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.session import Session, Wanted
-from pteron.runtime.tensors import HostResult
+from pteron.runtime.tensors import HostResult, View
 from pteron.wgsl import Kernel, compose
 
 Array = npt.NDArray[Any]
@@ -33,6 +37,12 @@ def session_of(name: str, arguments: list[Any], outputs: list[Tensor], target: T
     results = ValueList(99, tuple(outputs)) if len(outputs) > 1 else outputs[0]
     graph = Graph("one", (Node(0, name, (*arguments, results)),), inputs, tuple(outputs), is_internal=True)
     return Delegate(Session.of(graph, Device.open(), target=target))
+
+
+def integers(id: int, *shape: int) -> Tensor:
+    """A state of zeros."""
+    zeros = memoryview(np.zeros(shape, np.int32).tobytes())
+    return Tensor(id, DType.I32, shape, Constant(f"zeros {id}", DType.I32, shape, zeros))
 
 
 def run(session: Delegate, *values: Any) -> list[Array]:
@@ -60,6 +70,7 @@ def draws(
     count = Tensor(4, DType.I32, (1,), Constant(f"from {steps.start}", DType.I32, (1,), before))
     token, drawn = Tensor(2, DType.I32, (1, 1)), Tensor(3, DType.I32, (RING, 2))
     given = [Tensor(0, DType.F32, logits.shape), seen, count, temperature, top_k, top_p, min_p, penalty, seed]
+    given += [integers(5, GROWTHS, 2), integers(6, 1)]
     session = session_of(SAMPLE, given, [token, drawn], target)
     pairs = []
     for step in steps:
@@ -347,3 +358,33 @@ class TestDraws:
         tokens = [draws(flat(5000), range(10), seed=seed)[0].tolist() for seed in (1, 1, 2)]
         assert tokens[0] == tokens[1] != tokens[2]
         assert len(set(tokens[0])) > 7
+
+
+class TestGrowth:
+    """What a loop's parameters need from one draw to the next."""
+
+    @pytest.mark.parametrize("count", [1, 3, GROWTHS])
+    @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.8, repetition_penalty=1.1)], ids=str)
+    def test_words_grow_with_every_draw(self, count: int, sampling: Sampling, device: Device) -> None:
+        start = np.arange(100, 140, dtype=np.int32)
+        words = device.create_buffer(start.nbytes, "words")
+        device.write(words, start)
+        places = np.random.default_rng(4).permutation(40)[:count]
+        growths = [(int(place), index - 5 or 7) for index, place in enumerate(places)]
+        logits = device.create_buffer(400, "logits")
+        sampler = Sampler(device, 100, sampling)
+        view = View(logits, 0, (1, 100), DType.F32, Storage.F32)
+        with device.lock:
+            growing = Growing.of(device, words, growths)
+            submit(device, [sampler.replay(view, 0, sampler.token.buffer, growing)] * 3)
+        found = np.frombuffer(device.read(words, start.nbytes), np.int32)
+        for place, growth in growths:
+            start[place] += 3 * growth
+        np.testing.assert_array_equal(found, start)
+        sampler.close()
+
+    def test_none_grow_where_none_are_given(self, device: Device) -> None:
+        sampler = Sampler(device, 100, Sampling())
+        sampler.draw(np.zeros(100, np.float32), 0)
+        assert device.read(sampler._states[State(_WORDS)], 4) == bytes(4)
+        sampler.close()

@@ -37,6 +37,12 @@ def add_language_arguments(parser: argparse.ArgumentParser, max_new_tokens: int)
     parser.add_argument("--repetition-penalty", metavar="R", type=float, default=1.0)
     parser.add_argument("--seed", metavar="N", type=int, help="of the draws (default: another each time)")
     parser.add_argument("--stop", metavar="TEXT", action="append", default=[], help="end there (repeatable)")
+    parser.add_argument(
+        "--digits",
+        metavar="N",
+        type=int,
+        help="3: 4-bit products as good as f32; 2: quicker, to 4 decimals (default: $PTERON_DIGITS, or 3)",
+    )
     parser.add_argument("--quiet", action="store_true", help="only the text, no figures at the end")
     add_adapter(parser)
 
@@ -48,7 +54,9 @@ def open_model(arguments: argparse.Namespace) -> LLM:
     path = Path(arguments.path) if arguments.path else fetch(arguments.model, progress=_progress)
     if not path.exists():
         raise InputError(f"{path} does not exist")
-    return LLM(path, arguments.tokenizer, data=arguments.data, device=arguments.adapter)
+    return LLM(
+        path, arguments.tokenizer, data=arguments.data, device=arguments.adapter, digits=arguments.digits
+    )
 
 
 def sampling(arguments: argparse.Namespace) -> Sampling:

@@ -1,6 +1,7 @@
 """The only importer of wgpu: devices, buffers, pipelines, and the replay of plans."""
 
 from pteron.gpu.adapters import AdapterInfo, adapters
+from pteron.gpu.advancing import Growing
 from pteron.gpu.commands import Command, Copy, Replay
 from pteron.gpu.device import Buffer, Device
 from pteron.gpu.memory import Arena, States, Weights
@@ -17,6 +18,7 @@ __all__ = [
     "Commands",
     "Copy",
     "Device",
+    "Growing",
     "PassTimer",
     "Readback",
     "Recorded",

@@ -3,27 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pteron.gpu.commands import Replay, Step
 from pteron.gpu.device import Buffer, Device
 from pteron.gpu.native import errors_as_device_error
-from pteron.plan.advance import ADVANCE
+from pteron.plan.advance import ADVANCE, GROWTHS
 from pteron.wgsl import compose
 
 
-def adding(device: Device, words: Buffer, growths: Sequence[tuple[int, int]]) -> tuple[Any, Any]:
-    """The pipeline and bind group that add to the words of a buffer: (place, growth), each place once and
-    taken by one workgroup. The list lives as long as the bind group."""
-    data = np.array(growths, np.int64).astype(np.uint32)  # negative ones wrap, and so do their sums
-    places = device.create_buffer(data.nbytes, "growth of parameters")
-    device.write(places, data)
+@dataclass(frozen=True, slots=True)
+class Growing:
+    """Words of one buffer, and the list of what they grow by: pairs of a place and a growth, each place once,
+    then zeros up to GROWTHS pairs."""
+
+    words: Buffer
+    growths: Buffer
+    count: int
+
+    @classmethod
+    def of(cls, device: Device, words: Buffer, growths: Sequence[tuple[int, int]]) -> Growing:
+        data = np.array(growths, np.int64).astype(np.uint32)  # negative ones wrap, and so do their sums
+        places = device.create_buffer(8 * max(len(growths), GROWTHS), "growth of parameters")
+        device.write(places, data)
+        return cls(words, places, len(growths))
+
+
+def adding(device: Device, growing: Sequence[Growing]) -> Replay:
+    """The dispatches that let words grow, each taken by one workgroup."""
     with errors_as_device_error("binding the parameters of a loop"):
         pipeline = device.pipeline(compose(ADVANCE))
-        entries = [
-            {"binding": 0, "resource": {"buffer": places}},
-            {"binding": 1, "resource": {"buffer": words}},
-        ]
         layout = pipeline.get_bind_group_layout(0)
-        return pipeline, device.handle.create_bind_group(layout=layout, entries=entries)
+        bound: list[Any] = [
+            device.handle.create_bind_group(
+                layout=layout,
+                entries=[
+                    {"binding": 0, "resource": {"buffer": each.growths}},
+                    {"binding": 1, "resource": {"buffer": each.words}},
+                ],
+            )
+            for each in growing
+        ]
+    steps: list[Step] = [
+        (pipeline._internal, group._internal, each.count, 1, 1)
+        for group, each in zip(bound, growing, strict=True)
+    ]
+    return Replay(steps, [pipeline, *bound])

@@ -9,24 +9,32 @@ from functools import partial
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from pteron.gpu.advancing import adding
-from pteron.gpu.commands import Replay, Step
+from pteron.gpu.advancing import Growing, adding
+from pteron.gpu.commands import Replay
 from pteron.gpu.device import Buffer, Device
 from pteron.gpu.memory import Arena, States, Weights
 from pteron.gpu.native import errors_as_device_error
 from pteron.ops.operand import State, Weight
 from pteron.plan import Advance, Launch, Plan, PlanBuffer, ScratchRef
-from pteron.plan.advance import Growth
+from pteron.plan.advance import GROWTHS, Growth
 
 BLOCK_STRIDE = 256  # bytes between parameter blocks: what every adapter aligns uniform bindings to
 
 
 @dataclass(frozen=True, slots=True)
 class Advancing:
-    """A plan's way from one step of a loop to the next: what grows, and the dispatches that let it grow."""
+    """A plan's way from one step of a loop to the next: what grows, in which buffers, and the dispatches that
+    let it grow."""
 
     advance: Advance
+    growing: tuple[Growing, ...]
     replay: Replay
+
+    @property
+    def sole(self) -> Growing | None:
+        """All that grows, where it lies in one buffer and is no more than other kernels take along."""
+        fits = len(self.growing) == 1 and self.growing[0].count <= GROWTHS
+        return self.growing[0] if fits else None
 
 
 Places: TypeAlias = Mapping[PlanBuffer, Buffer]  # memory in the place of a plan's own
@@ -146,12 +154,8 @@ class Recording:
         words = [(block * BLOCK_STRIDE + offset, by) for block, offset, by in advance.words]
         if words:
             grown.append((self._parameters, [(place // 4, by) for place, by in words]))
-        added = [adding(self._device, buffer, growths) for buffer, growths in grown]
-        steps: list[Step] = [
-            (pipeline._internal, group._internal, len(growths), 1, 1)
-            for (pipeline, group), (_, growths) in zip(added, grown, strict=True)
-        ]
-        return Advancing(advance, Replay(steps, added))
+        growing = tuple(Growing.of(self._device, buffer, growths) for buffer, growths in grown)
+        return Advancing(advance, growing, adding(self._device, growing))
 
     def _bound(self, states: States | None, places: Places) -> Replay:
         """The steps with what sequences share, and what touches states or other places bound anew."""

@@ -39,7 +39,8 @@ class LoopCounters:
 
 @dataclass(slots=True)
 class Pace:
-    """How many steps the next submission takes: more each time, as long as they take no time to speak of."""
+    """How many steps the next submission takes: more each time, as long as they take no time to speak of, and
+    half as many again at most: the GPU is not to wait while the host prepares them."""
 
     steps: int = 1
     _since: float | None = None
@@ -49,7 +50,8 @@ class Pace:
         now = time.perf_counter()
         if self._since is not None:
             fitting = int(count * SECONDS_MAX / max(now - self._since, 1e-9))
-            self.steps = max(1, min(2 * self.steps, STEPS_MAX, fitting))
+            more = self.steps + max(1, self.steps // 2)
+            self.steps = max(1, min(more, STEPS_MAX, fitting))
         self._since = now
 
 
@@ -148,7 +150,7 @@ def _resident(
                 submission, steps = model.launch_steps(
                     sampler.drawn_at(step - 1),
                     most,
-                    lambda logits, token: sampler.replay(logits, step, token),
+                    lambda logits, token, growing: sampler.replay(logits, step, token, growing),
                     [home],
                 )
             sampler.took(step + steps)

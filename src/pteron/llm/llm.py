@@ -71,6 +71,7 @@ class LLM:
     `path` is a program (.pte) or a folder made by `pteron export llm`; `tokenizer` a file, a folder or a
     Tokenizer, by default the one beside the program. What the model has read stays in its cache: a prompt
     that begins like an earlier one, as every turn of a conversation does, is read from where they part.
+    `digits=2` decodes models of 4-bit weights a little quicker and less exactly (see `pteron.load`).
 
     Streams are independent of each other, in one thread or several: each has a sequence with a cache of its
     own while it is open, 16 at most.
@@ -83,6 +84,7 @@ class LLM:
         *,
         data: Sequence[str | os.PathLike[str]] = (),
         device: Device | str | None = None,
+        digits: int | None = None,
     ) -> None:
         path = Path(path)
         folder = path if path.is_dir() else path.parent
@@ -90,7 +92,7 @@ class LLM:
         self.tokenizer = (
             tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer or folder)
         )
-        self.program = load(file, data, device)
+        self.program = load(file, data, device, digits=digits)
         self.model = LanguageModel(self.program)
         self.statistics = Statistics()
         self._pool = Pool(self.model)

@@ -14,14 +14,15 @@ import numpy.typing as npt
 
 from pteron.dtypes import DType
 from pteron.errors import InputError, UnsupportedError
-from pteron.gpu import Buffer, Command, PassTimer, Replay
+from pteron.gpu import Buffer, Command, Growing, PassTimer, Replay
 from pteron.plan import TensorPort
 from pteron.runtime import Method, Program
 from pteron.runtime.session import Outputs, Then
 from pteron.runtime.tensors import View
 
 Logits = npt.NDArray[np.float32]
-Draw: TypeAlias = Callable[[View, Buffer], Replay]  # from logits where they lie, to where the next token goes
+# From logits where they lie, to where the next token goes; what else is given grows.
+Draw: TypeAlias = Callable[[View, Buffer, Growing | None], Replay]
 
 
 class LanguageModel:
@@ -146,13 +147,17 @@ class LanguageModel:
         assert self.delegate is not None
         self._overwrite()
 
-        def each(inputs: Sequence[Buffer | None], outputs: Outputs) -> list[Command]:
+        def each(
+            inputs: Sequence[Buffer | None], outputs: Outputs, growing: Growing | None = None
+        ) -> list[Command]:
             logits = outputs[0]
             assert isinstance(logits, View)
-            return [draw(logits.last_row(), inputs[0])]
+            return [draw(logits.last_row(), inputs[0], growing)]
 
-        position = np.array([self.position], np.int64)
-        submission, count = self.delegate.repeat((token, position), {1: 1}, most, each, then, self.timer)
+        given = (token, np.array([self.position], np.int64))
+        submission, count = self.delegate.repeat(
+            given, {1: 1}, most, each, then, self.timer, each_growing=each
+        )
         self.position += count
         return submission, count
 

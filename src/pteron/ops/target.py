@@ -1,4 +1,4 @@
-"""What of a device a plan may depend on."""
+"""What of a device, and of its user's wishes, a plan may depend on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import DeviceError
+
+DIGITS = (2, 3)  # that activations can be split into, the quickest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class Target:
     binding_bytes_max: int = 1 << 27
     buffers_max: int = 8  # storage buffers of a kernel
     loop_max: int = 0  # iterations of all its loops after which an invocation ends; 0: no such limit
+    digits: int = 3  # of 8 bits, for x in 4-bit products: 3 keep 22 bits of a chunk's largest, 2 keep 14
 
     def storage(self, dtype: DType) -> Storage:
         """How elements of this type lie in its buffers."""

@@ -18,6 +18,7 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 ADVANCE = kernel("advance")
+GROWTHS = 32  # words that a kernel at the end of a step lets grow along with what it does
 Growth: TypeAlias = Mapping[int, int]  # of live integers at every step, by value id; 0 where one is missing
 
 

@@ -13,6 +13,7 @@ from pteron.passes import Prepared, StateBuffer, place
 from pteron.plan.executable import Executable, Port, Shapes, StateSpec, SymbolPort, TensorPort
 from pteron.plan.plan import Plan
 from pteron.plan.planning import Planning
+from pteron.plan.repeated import Repeated
 from pteron.plan.verify import check_memory
 
 
@@ -23,6 +24,7 @@ class Compiled:
         self.prepared = prepared
         self.target = target
         self.placement = place(prepared, target)
+        self._repeated = Repeated(prepared, self.placement)
         check_memory(prepared.graph.name, prepared.calls, self.placement, target)
         self._folded: Mapping[int, Shape] = {}
         once = self._planning({}, {})
@@ -81,7 +83,7 @@ class Compiled:
 
     def _planning(self, shapes: Mapping[int, Shape], values: Mapping[int, int]) -> Planning:
         known = {**self._folded, **shapes}
-        return Planning.of(self.prepared, self.target, self.placement, known, values)
+        return Planning.of(self.prepared, self.target, self.placement, self._repeated, known, values)
 
     def _check_claims(self, computed: Mapping[int, Shape]) -> None:
         """A tensor too large for the device is the graph's fault where nothing ever computes that much."""

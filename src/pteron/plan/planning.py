@@ -26,9 +26,11 @@ from pteron.ops import (
     require,
 )
 from pteron.ops.live import Trace, affine
+from pteron.ops.operand import Slot
 from pteron.passes import Placement, Prepared
 from pteron.plan.collect import Collector
 from pteron.plan.plan import IndexRange, Plan
+from pteron.plan.repeated import Repeated
 
 
 @dataclass(slots=True)
@@ -40,8 +42,11 @@ class Planning:
     placement: Placement
     trace: Trace
     shapes: dict[int, Shape]
+    repeated: Repeated
     integers: dict[int, AnyInt] = field(default_factory=dict)
     indices: list[IndexRange] = field(default_factory=list)
+    # Where tensors lie in this plan, and views of them, that would be copies of what is there.
+    moved: dict[int, Slot] = field(default_factory=dict)
     collector: Collector = field(init=False)
 
     @classmethod
@@ -50,11 +55,12 @@ class Planning:
         prepared: Prepared,
         target: Target,
         placement: Placement,
+        repeated: Repeated,
         shapes: Mapping[int, Shape],
         values: Mapping[int, int],
     ) -> Planning:
         """A plan that starts where tensors have these shapes and live integers these values."""
-        planning = cls(prepared.graph, target, placement, Trace(dict(values)), dict(shapes))
+        planning = cls(prepared.graph, target, placement, Trace(dict(values)), dict(shapes), repeated)
         for value in prepared.graph.inputs:
             live = shapes.get(value.id)
             if isinstance(value, Tensor) and live is not None and not _fits(live, value):
@@ -109,7 +115,13 @@ class Planning:
                 dispatches.append(stated)
             else:
                 self._note(stated, call)
-        self.collector.add(call.node, [*dispatches, *copies])
+        source = self.repeated.source(call, dispatches) if not copies else None
+        if source is not None:
+            (output,) = call.outputs
+            assert isinstance(output, Tensor)
+            self.moved[output.id] = source
+        else:
+            self.collector.add(call.node, [*dispatches, *copies])
 
     def _note(self, indices: Indices, call: Call) -> None:
         """Hold indices to their range: a constant's now, an input's at every call."""
@@ -132,7 +144,9 @@ class Planning:
 
     def _operand(self, tensor: Tensor) -> Operand:
         shape = self.shapes.get(tensor.id, tensor.shape_max)
-        return Operand(tensor, shape, self.target.storage(tensor.dtype), self.placement.buffers[tensor.id])
+        root = self.placement.roots.get(tensor.id, tensor.id)
+        buffer = self.moved.get(root, self.placement.buffers[tensor.id])
+        return Operand(tensor, shape, self.target.storage(tensor.dtype), buffer)
 
     def _outputs(self, call: Call, inputs: list[object]) -> list[Operand | None]:
         """The outputs at the shapes that the operator's rule gives them, checked against their maxima."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pteron.format import MethodRecord
 from pteron.gpu import Device
+from pteron.ops import Target
 from pteron.passes import Prepared
 from pteron.plan import Compiled
 from pteron.runtime.host_operator import HostOperator
@@ -24,6 +26,7 @@ class Code:
         graphs: Sequence[Prepared],
         operators: Sequence[HostOperator],
         device: Device | None,
+        digits: int = Target().digits,
     ) -> None:
         self.where = f"{file}, method {record.name}"
         self.record = record
@@ -37,7 +40,7 @@ class Code:
         try:
             for prepared in graphs:
                 assert device is not None
-                compiled = Compiled(prepared, device.target)
+                compiled = Compiled(prepared, replace(device.target, digits=digits))
                 self._compiled.append(compiled)
                 self.sessions.append(Session(compiled.executable, device, self.counters, compiled))
         except BaseException:

@@ -10,7 +10,7 @@ from pteron.gpu import Command, Device, PassTimer, Replay
 from pteron.plan import Executable, Plan
 from pteron.plan.archive import read, write
 from pteron.runtime.ahead import Ahead, Output
-from pteron.runtime.session import Counters, Each, Session, Then, Wanted
+from pteron.runtime.session import Counters, Each, EachGrowing, Session, Then, Wanted
 from pteron.runtime.staging import Input
 
 
@@ -56,9 +56,13 @@ class Delegate:
         each: Each,
         then: Sequence[Command],
         timer: PassTimer | None = None,
+        *,
+        each_growing: EachGrowing | None = None,
     ) -> tuple[int, int]:
         """Run the graph several times in one submission, without the host in between (`Session.repeat`)."""
-        return self._session.repeat(inputs, self._states, growth, most, each, then, timer)
+        return self._session.repeat(
+            inputs, self._states, growth, most, each, then, timer, each_growing=each_growing
+        )
 
     def recorded(self, inputs: Sequence[Input]) -> tuple[Plan, Replay]:
         """The plan for such inputs and its replay over this sequence's states, to be looked at or timed."""

@@ -21,6 +21,7 @@ from pteron.gpu import (
     Commands,
     Copy,
     Device,
+    Growing,
     PassTimer,
     Recording,
     Replay,
@@ -52,6 +53,8 @@ Outputs: TypeAlias = Sequence[View | int]  # where they lie until the next launc
 Then: TypeAlias = Callable[[Outputs], Sequence[Command]]
 # Commands that follow a step, from where its inputs and outputs lie.
 Each: TypeAlias = Callable[[Sequence[Buffer | None], Outputs], Sequence[Command]]
+# The same, and they let words grow.
+EachGrowing: TypeAlias = Callable[[Sequence[Buffer | None], Outputs, Growing], Sequence[Command]]
 # A call that is recorded ahead holds a staging buffer. One of more bytes than this takes longer to read than
 # most calls to record.
 _AHEAD_BYTES = 1 << 22
@@ -157,10 +160,13 @@ class Session:
         each: Each,
         then: Sequence[Command],
         timer: PassTimer | None = None,
+        *,
+        each_growing: EachGrowing | None = None,
     ) -> tuple[int, int]:
         """Run the graph up to `most` times in one submission. From one time to the next the host writes
         nothing: elements of the inputs in `growth` grow by that much, and whatever else changes, the commands
-        that `each` makes bring into place. It runs less often where the plan holds for fewer times.
+        that `each` makes bring into place. It runs less often where the plan holds for fewer times. Where the
+        commands of `each_growing` can let parameters grow, no dispatch does that alone.
 
         Returns the submission's number and how often the graph runs.
         """
@@ -171,15 +177,19 @@ class Session:
                 for port in self.executable.inputs
             ]
             outputs = self._outputs(recording, numbers, states)
-            again = [recording.replay(states), *each(places, outputs)]
+            once = recording.replay(states)
             advancing = recording.advancing(*growing(self.executable, inputs, growth))
             if advancing is None:
-                return submit(self.device, [*copies, *again, *then], timer), 1
+                return submit(self.device, [*copies, once, *each(places, outputs), *then], timer), 1
+            if each_growing and advancing.sole:
+                again = [once, *each_growing(places, outputs, advancing.sole)]
+            else:
+                again = [once, *each(places, outputs), advancing.replay]
             most = steps_within(recording.plan.indices, inputs, growth, most)
             count = advancing.advance.steps(numbers, most)
             self.counters.dispatches += (count - 1) * recording.dispatches
             with recording.growing(advancing.advance.after(numbers, count)):
-                commands = [*copies, *[*again, advancing.replay] * count, *then]
+                commands = [*copies, *again * count, *then]
                 return submit(self.device, commands, timer), count
 
     def bound(self, inputs: Sequence[Input], states: States, places: Mapping[PlanBuffer, Buffer]) -> Replay:

@@ -10,6 +10,7 @@ from pteron.ops.shapes import collapse
 from pteron.wgsl import Kernel, Kernels
 
 kernel = Kernels(__name__)
+_PLAIN = kernel("copy")  # its elements may change their type, by what is bound to it
 
 
 def copy_strided(
@@ -44,7 +45,19 @@ def copy_elements(x: Operand, out: Operand) -> Dispatch:
     return copy_strided(x, out, (x.numel,), (1,), (1,))
 
 
+def moves_nothing(dispatch: Dispatch) -> bool:
+    """Whether a dispatch copies all of a tensor to another, each element to its own place, unchanged."""
+    if dispatch.kernel != _PLAIN:
+        return False
+    x, out, given = dispatch.bindings["x"], dispatch.bindings["out"], dispatch.parameters
+    assert isinstance(out, Operand)
+    offsets = (given["x_offset"], given["out_offset"])
+    starts = all(isinstance(offset, int) and offset == 0 for offset in offsets)  # live ones are not asked
+    in_order = given["x_strides"] == given["out_strides"] and given["x_strides"] in ((), (1,))
+    return starts and in_order and given["count"] == out.numel and x.storage is out.storage
+
+
 def _conversion(source: DType, result: DType) -> Kernel:
     if result is DType.BOOL and source is not DType.BOOL:
         return kernel("copy", convert="R(!(value == X()))")
-    return kernel("copy")
+    return _PLAIN

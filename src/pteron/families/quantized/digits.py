@@ -15,7 +15,6 @@ kernel = Kernels(__name__)
 
 ROWS_MAX = 4
 CHUNK = 4  # words of one load: 32 weights
-PLANES = 3  # digits of x: 3 keep 22 bits of a chunk's largest, 2 keep 14 and are a few percent faster
 SUBGROUP_MIN = 4  # invocations that share a chunk of x, and columns that share a shuffle
 
 # x as int8 by its row's scale and zero point, less that: whole numbers from -255 to 255, of two digits.
@@ -82,7 +81,7 @@ def product(
         "CHUNKS": chunks(packed),
         "PITCH": packed.pitch // CHUNK,
         "GROUP": packed.group // CHUNK,
-        "PLANES": PLANES,
+        "PLANES": target.digits,
         "IS_GATED": is_gated,
         **ends.declarations,
         **({"OTHERS": packed.columns // 2} if is_gated else {}),
@@ -126,4 +125,6 @@ def _bytes(target: Target, rows: int, packed: Words) -> int:
     layout = layout_of(target, packed)
     lanes = layout.split * target.subgroup_size
     cells = -(-chunks(packed) // lanes) * lanes
-    return rows * (cells * (32 * PLANES + 8) + 4 * layout.split * layout.bundles * (1 + layout.columns))
+    return rows * (
+        cells * (32 * target.digits + 8) + 4 * layout.split * layout.bundles * (1 + layout.columns)
+    )

@@ -20,6 +20,7 @@ from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
 from pteron.ops.dispatch import Bound
 from pteron.ops.rows import shared_rows
+from pteron.plan.advance import GROWTHS
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -106,7 +107,7 @@ def _shapes(logits: Operand, *_: object) -> tuple[Shape, Shape]:
 @op(
     SAMPLE,
     "logits seen! steps! temperature:float top_k:int top_p:float min_p:float penalty:float seed:int "
-    "-> token drawn",
+    "growths! words! -> token drawn",  # both states, so that other memory can stand in their place
     shape=_shapes,
 )
 def sample(
@@ -119,6 +120,8 @@ def sample(
     min_p: float,
     penalty: float,
     seed: AnyInt,
+    growths: Operand,
+    words: Operand,
     token: Operand,
     drawn: Operand,
     *,
@@ -134,13 +137,15 @@ def sample(
         yield pick(row, temperature, min_p, seed, steps, limit, picks)
     remembers = {} if row.seen else {"remember": ";"}
     yield Dispatch(
-        kernel("sample_merge", **row.lanes(LANES_MERGING), RING=RING, **remembers),
+        kernel("sample_merge", **row.lanes(LANES_MERGING), RING=RING, GROWTHS=GROWTHS, **remembers),
         blocks=row.blocks,
         picks=picks,
         seen=row.seen,
         steps=steps,
         token=token,
         drawn=drawn,
+        growths=growths,
+        words=words,
         block_count=row.block_count,
         groups=(1, 1, 1),
     )

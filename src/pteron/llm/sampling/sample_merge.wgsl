@@ -3,9 +3,11 @@
 //! use best
 //! loops: 2 * ceil(block_count, LANES) + 16
 // The token picked from all blocks, and its log-probability under the logits as they came: a NaN where one of
-// them is. One workgroup does it all, and counts the step.
+// them is. One workgroup does it all, counts the step, and lets grow what the next one needs: words[place] +=
+// growth, each by a lane of its own. What is needed late is loaded first.
 alias I = u32;
 const RING = 16u; // draws that are remembered
+const GROWTHS = 32u; // no more than LANES
 
 struct Params {
   block_count: u32,
@@ -17,12 +19,17 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> steps: array<i32>; // how many tokens were drawn before
 @group(0) @binding(4) var<storage, read_write> token: array<i32>;
 @group(0) @binding(5) var<storage, read_write> drawn: array<vec2<i32>>; // a token, the bits of its log-probability
-@group(0) @binding(6) var<uniform> params: Params;
+@group(0) @binding(6) var<storage, read> growths: array<vec2<u32>>; // the place, the growth; 0: nothing grows
+@group(0) @binding(7) var<storage, read_write> words: array<u32>;
+@group(0) @binding(8) var<uniform> params: Params;
 
 fn remember(picked: u32) { seen[picked] = 1u; }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(local_invocation_index) local: u32) {
+  let step = u32(steps[0]);
+  let growth = growths[local % GROWTHS];
+  let word = words[growth.x];
   var best = LOWEST;
   var best_block = 0xffffffffu;
   var most = LOWEST;
@@ -41,12 +48,13 @@ fn main(@builtin(local_invocation_index) local: u32) {
     sum += blocks[block].y * exp(blocks[block].x - most);
   }
   sum = row_sum(sum, local);
+  if (local < GROWTHS && growth.y != 0u) { words[growth.x] = word + growth.y; }
   if (local == 0u) {
     let value = bitcast<f32>(pick.z) - most - log(sum);
     let logprob = select(value, nan(), is_nan(sum));
     token[0] = i32(pick.y);
-    drawn[u32(steps[0]) % RING] = vec2(i32(pick.y), bitcast<i32>(logprob));
-    steps[0] += 1;
+    drawn[step % RING] = vec2(i32(pick.y), bitcast<i32>(logprob));
+    steps[0] = i32(step + 1u);
     remember(pick.y);
   }
 }

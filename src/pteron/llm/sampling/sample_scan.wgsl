@@ -11,6 +11,7 @@
 // One workgroup takes one block of neighbouring tokens.
 alias X = f32;
 alias I = u32;
+const AHEAD = 8u; // logits that a lane loads before it looks at the first of them
 
 struct Params {
   vocabulary: u32,
@@ -46,18 +47,28 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var sum = 0.0; // of exp(logit - lane_most), so far
   var most_penalised = LOWEST;
   var likeliest = first;
-  for (var token = first + local; token < end; token += LANES) {
-    let value = f32(logits[params.base + token]);
-    let number = finite(value);
-    if (number > lane_most) {
-      sum *= exp(lane_most - number);
-      lane_most = number;
+  for (var start = first + local; start < end; start += LANES * AHEAD) {
+    var values: array<f32, AHEAD>;
+    //! unroll
+    for (var i = 0u; i < AHEAD; i++) {
+      values[i] = f32(logits[params.base + min(start + i * LANES, end - 1u)]);
     }
-    sum += select(exp(number - lane_most), nan(), is_nan(value));
-    let changed = penalised(value, was_seen(token), params.penalty);
-    if (changed > most_penalised) {
-      most_penalised = changed;
-      likeliest = token;
+    let before = lane_most;
+    //! unroll
+    for (var i = 0u; i < AHEAD; i++) {
+      let token = start + i * LANES;
+      let is_here = token < end;
+      lane_most = max(lane_most, select(LOWEST, finite(values[i]), is_here));
+      let changed = penalised(values[i], is_here && was_seen(token), params.penalty);
+      let is_more = is_here && changed > most_penalised;
+      most_penalised = select(most_penalised, changed, is_more);
+      likeliest = select(likeliest, token, is_more);
+    }
+    sum *= exp(before - lane_most);
+    //! unroll
+    for (var i = 0u; i < AHEAD; i++) {
+      let weight = select(exp(finite(values[i]) - lane_most), nan(), is_nan(values[i]));
+      sum += select(0.0, weight, start + i * LANES < end);
     }
   }
   most_penalised = greatest(most_penalised, likeliest, group.x, local);

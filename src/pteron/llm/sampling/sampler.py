@@ -12,10 +12,12 @@ import numpy as np
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import InputError
-from pteron.gpu import Buffer, Command, Device, Replay
+from pteron.gpu import Buffer, Command, Device, Growing, Replay
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
 from pteron.llm.sampling.operator import RING, SAMPLE
 from pteron.ops.operand import State
+from pteron.plan import PlanBuffer
+from pteron.plan.advance import GROWTHS
 from pteron.runtime.session import Session
 from pteron.runtime.tensors import View
 
@@ -51,7 +53,8 @@ class Sampling:
                 raise InputError(f"{message}: {self}")
 
 
-_LOGITS, _SEED, _STEPS, _SEEN, _TOKEN, _DRAWN, _RESULTS = range(7)  # value ids of the sampler's graph
+# Value ids of the sampler's graph.
+_LOGITS, _SEED, _STEPS, _SEEN, _TOKEN, _DRAWN, _RESULTS, _GROWTHS, _WORDS = range(9)
 _Key: TypeAlias = tuple[Device, int, Sampling, DType]
 
 
@@ -109,11 +112,14 @@ class Sampler:
         self._count(step)
         return self._session.encode((logits, self.sampling.seed), self._states).commands
 
-    def replay(self, logits: View, step: int, token: Buffer) -> Replay:
+    def replay(self, logits: View, step: int, token: Buffer, growing: Growing | None = None) -> Replay:
         """What draws tokens from a row of logits where it lies, from that of a step on: one each time that it
-        is replayed, to be written to `token`. It is to be submitted next."""
+        is replayed, to be written to `token`, while `growing` grows. It is to be submitted next."""
         self._count(step)
-        return self._session.bound((logits, self.sampling.seed), self._states, {State(_TOKEN): token})
+        places: dict[PlanBuffer, Buffer] = {State(_TOKEN): token}
+        if growing:
+            places |= {State(_GROWTHS): growing.growths, State(_WORDS): growing.words}
+        return self._session.bound((logits, self.sampling.seed), self._states, places)
 
     def took(self, steps: int) -> None:
         """So many tokens were drawn by what was submitted; unless told, a sampler does not know."""
@@ -140,10 +146,12 @@ class Sampler:
 
 
 def sampler_graph(vocabulary: int, sampling: Sampling, dtype: DType) -> Graph:
-    """One call of the sampling operator, over states for what was seen and drawn."""
+    """One call of the sampling operator, over states for what was seen and drawn, and a word that grows by
+    nothing."""
     logits, seed = Tensor(_LOGITS, dtype, (1, vocabulary)), SymInt(_SEED)
     seen, steps = _state(_SEEN, DType.BOOL, (vocabulary,)), _state(_STEPS, DType.I32, (1,))
     token, drawn = _state(_TOKEN, DType.I32, (1, 1)), _state(_DRAWN, DType.I32, (RING, 2))
+    growths, words = _state(_GROWTHS, DType.I32, (GROWTHS, 2)), _state(_WORDS, DType.I32, (1,))
     arguments = (
         logits,
         seen,
@@ -154,6 +162,8 @@ def sampler_graph(vocabulary: int, sampling: Sampling, dtype: DType) -> Graph:
         sampling.min_p,
         sampling.repetition_penalty,
         seed,
+        growths,
+        words,
         ValueList(_RESULTS, (token, drawn)),
     )
     return Graph(

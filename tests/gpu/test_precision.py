@@ -1,0 +1,82 @@
+"""Digits of activations: chosen by argument, variable or flag, and part of what kernels are."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pteron
+from pteron import Device
+from pteron.cli.language import add_language_arguments
+from pteron.errors import InputError
+from pteron.llm import LanguageModel
+from pteron.ops import Target
+from pteron.runtime.precision import DIGITS_VARIABLE, chosen_digits
+
+MODEL = Path(__file__).parents[1] / "fixtures" / "models" / "tiny_llama_q4.pte"
+PROMPT = [5, 17, 99, 250]
+
+
+def logits_and_planes(device: Device, digits: int | None) -> tuple[np.ndarray[Any, Any], set[str]]:
+    """What the model says after a prompt and a token more, and the planes of its kernels for one token."""
+    with pteron.load(MODEL, device=device, digits=digits) as program:
+        model = LanguageModel(program)
+        model.prefill(PROMPT)
+        logits = model.decode_one_token(7)
+        assert model.delegate is not None
+        plan, _ = model.delegate.recorded((np.array([[7]], np.int64), np.array([4], np.int64)))
+        products = [launch.module.kernel for launch in plan.launches]
+        planes = {dict(kernel.declarations)["PLANES"] for kernel in products if kernel.name == "q4_digits"}
+        assert model.delegate.executable.target.digits == program.digits
+        return logits, planes
+
+
+@pytest.fixture
+def by_subgroups(device: Device, few: Target, monkeypatch: pytest.MonkeyPatch) -> Device:
+    """The device, where products with few rows are made by digits."""
+    monkeypatch.setattr(device, "target", few)
+    return device
+
+
+def test_two_digits_are_less_exact_and_three_the_default(by_subgroups: Device) -> None:
+    """Programs of either kind take turns on one device: none gets the other's kernels."""
+    exact, planes = logits_and_planes(by_subgroups, None)
+    assert planes == {"3"}
+    quick, planes = logits_and_planes(by_subgroups, 2)
+    assert planes == {"2"}
+    again, planes = logits_and_planes(by_subgroups, 3)
+    assert planes == {"3"}
+    np.testing.assert_array_equal(exact, again)
+    largest = np.abs(exact).max()
+    assert 1e-6 < np.abs(quick - exact).max() / largest < 1e-3
+    assert quick.argmax() == exact.argmax()
+
+
+def test_the_variable_holds_where_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen_digits(None) == 3
+    monkeypatch.setenv(DIGITS_VARIABLE, "2")
+    assert pteron.load(MODEL).digits == 2
+    assert pteron.load(MODEL, digits=3).digits == 3
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 4, -2, True])
+def test_others_are_refused(wrong: int) -> None:
+    with pytest.raises(InputError, match=f"digits={wrong}: activations are split into 2 or 3 digits"):
+        pteron.load(MODEL, digits=wrong)
+
+
+def test_a_variable_of_other_digits_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DIGITS_VARIABLE, "five")
+    with pytest.raises(InputError, match="PTERON_DIGITS='five'"):
+        pteron.load(MODEL)
+
+
+def test_the_flag() -> None:
+    parser = argparse.ArgumentParser()
+    add_language_arguments(parser, 9)
+    assert parser.parse_args(["model", "--digits", "2"]).digits == 2
+    assert parser.parse_args(["model"]).digits is None

@@ -20,6 +20,7 @@ class Target:
     invocations_max: int = 256  # per workgroup
     workgroup_bytes_max: int = 16384
     binding_bytes_max: int = 1 << 27
+    buffers_max: int = 8  # storage buffers of a kernel
     loop_max: int = 0  # iterations of all its loops after which an invocation ends; 0: no such limit
 
     def storage(self, dtype: DType) -> Storage:

@@ -1,5 +1,5 @@
 //! use digits
-//! extent x: 4 * rows * QUADS
+//! use source
 //! extent gain: 4 * QUADS
 //! extent x_zeros: rows
 // ROWS rows of x in workgroup memory, as whole numbers (lib/digits.wgsl): a plane of int8 per digit, and for
@@ -9,7 +9,6 @@
 alias G = f32;
 alias Z = i32;
 
-@group(0) @binding(0) var<storage, read> x: array<vec4<X>>;
 @group(0) @binding(5) var<storage, read> x_zeros: array<Z>;
 @group(0) @binding(8) var<storage, read> gain: array<vec4<G>>;
 
@@ -22,7 +21,7 @@ fn prepare(m: u32, quad: u32, value: vec4<f32>) -> vec4<f32> { return value; }
 
 // Four elements of x, zeros past its end.
 fn load(m: u32, quad: u32) -> vec4<f32> {
-  return select(vec4(0.0), vec4<f32>(x[m * QUADS + min(quad, QUADS - 1u)]), quad < QUADS);
+  return select(vec4(0.0), given(m, min(quad, QUADS - 1u)), quad < QUADS);
 }
 
 fn largest_bits(value: vec4<f32>) -> u32 {

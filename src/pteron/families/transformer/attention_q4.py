@@ -156,7 +156,7 @@ def attention_q4(
         out_group_size,
     )
     packed = last.in_one_launch(target)
-    splits = attention.in_splits(target, SPLITS_MAX) if packed else None
+    splits = attention.in_splits(target, SPLITS_MAX) if packed and width % 8 == 0 else None
     if packed is None or splits is None:
         yield from attention.dispatches(target)
         yield from last.into([out], residual, target)

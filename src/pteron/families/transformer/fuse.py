@@ -29,7 +29,7 @@ def linear_rope_sdpa(flow: Flow) -> Iterator[Replacement]:
             places = [products.outputs.index(value) for value in found]
             ordered = [_in_order(each, places) for each in factors]
             inputs = (x, gain, eps, *ordered, group_size, *attention.inputs[3:], *_NO_OUTPUT)
-            views = {view for _, chain in seen for view in chain}
+            views = dict.fromkeys(view for _, chain in seen for view in chain)
             new = Call(attention.node, OPERATORS[_ATTENTION], inputs, attention.outputs)
             yield Replacement((products, *views, attention), new)
 

@@ -8,6 +8,7 @@ from measured_planes import PLANE_CASES
 from measured_quantized import QUANTIZED_CASES
 from measured_training import TRAINING_CASES
 from test_attention import CACHED, CHUNKS, CachedAttention, cached
+from test_attention_q4 import BLOCK, Oracle, block
 from test_norm import rms_norm
 from test_repeat import WORDS, added
 from test_rope import ROPE_HF, rope_hf
@@ -105,6 +106,22 @@ CASES = [
     attention(12, False, "attention_tiled attention_split attention_merge", "hardware"),
     attention(64, True, "attention_decode attention_merge", "subgroups"),
     attention(20, False, "attention_decode attention_merge", "subgroups", heads=10),
+    case(
+        BLOCK,
+        *block("halves", batch=2, capacity=142, biases=True, output=13, residual=tensor(2, "S", 13)),
+        kernels="q4_digits attention_decode",
+        on=("subgroups",),
+        oracle=Oracle,
+        live={"S": (2, 1, 1), "p": (0, 2, 140)},
+    ),
+    case(
+        BLOCK,
+        *block("pairs", 3, 3, 24, capacity=142, output=13),
+        kernels="q4_digits attention_decode",
+        on=("subgroups",),
+        oracle=Oracle,
+        live={"S": (4, 1, 3), "p": (0, 4, 137)},
+    ),
 ]
 
 # Models, and the kernels that no case above launches. A call is (tokens, position).

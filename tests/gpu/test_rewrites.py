@@ -31,12 +31,14 @@ PROGRAMS = {
     "rope_slice": "models/tiny_llama_q4",
     "rope_sdpa": "models/tiny_qwen3_fp32",
     "norm_rope_sdpa": "models/tiny_qwen3_fp32",
+    "linear_rope_sdpa": "models/tiny_llama_q4",
+    "attention_linear": "models/tiny_llama_q4",
     "convolution_add": "programs/vision",
     "convolution_bounds": "programs/vision",
     "convolution_hardswish": "programs/vision",
 }
 # Those whose parts are launched as before where there are no subgroups.
-BY_SUBGROUPS = {"gated_linear", "norm_linear"}
+BY_SUBGROUPS = {"gated_linear", "norm_linear", "linear_rope_sdpa", "attention_linear"}
 
 
 def calls(path: Path) -> list[tuple[Any, ...]]:

@@ -20,6 +20,7 @@ from pteron.families import (
     rope,
     symint,
     training,
+    transformer,
 )
 
 __all__ = [
@@ -39,4 +40,5 @@ __all__ = [
     "rope",
     "symint",
     "training",
+    "transformer",
 ]

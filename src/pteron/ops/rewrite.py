@@ -20,6 +20,8 @@ from typing import TypeAlias
 from pteron.graph import Graph, SymInt, Tensor, Value
 from pteron.ops.call import Call
 
+_VIEWS = ("aten.view_copy.default", "aten.clone.default")
+
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
@@ -52,6 +54,14 @@ class Flow:
         """The one call that makes a value, if it is of this operator."""
         makers = self.makers.get(value.id, ()) if isinstance(value, (Tensor, SymInt)) else ()
         return makers[0] if len(makers) == 1 and makers[0].operator.name == name else None
+
+    def behind_views(self, value: Value) -> tuple[Value, tuple[Call, ...]]:
+        """What a chain of views shows, with its elements in order and of its type, and the views."""
+        views: list[Call] = []
+        while view := next(filter(None, (self.maker(value, name) for name in _VIEWS)), None):
+            views.append(view)
+            value = view.inputs[0]
+        return value, tuple(views)
 
     def is_fixed(self, value: Value) -> bool:
         """Whether a tensor never changes once it is there, so that a later call may read it as well."""

@@ -2,7 +2,7 @@
 //! use nan
 //! use butterfly
 //! use leave
-//! loops: ceil(ceil(context, splits), KEYS * UNROLL) * (1 + QUADS + UNROLL * (6 + 3 * QUADS)) + 5 * QUADS + 5 * (1 + 5 * QUADS) + SUBGROUPS + 5 * QUADS + ceil(WIDTH, WORKGROUP) * (1 + SUBGROUPS)
+//! loops: ceil(ceil(context, splits), KEYS * UNROLL) * (1 + QUADS + UNROLL * (6 + 3 * QUADS)) + 5 * QUADS + 10 + SUBGROUPS + 10 * QUADS + ceil(WIDTH, WORKGROUP) * (1 + SUBGROUPS)
 //! extent q: (ceil(first + groups[1], chunks * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
 //! extent k: (ceil(first + groups[1], chunks * key_heads) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + WIDTH
 //! extent v: (ceil(first + groups[1], chunks * key_heads) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + WIDTH
@@ -24,6 +24,7 @@ const ALL = WIDTH / 4u; // vec4s of a head
 const QUADS = (ALL + LANES - 1u) / LANES; // of them, per lane
 const KEYS = WORKGROUP / LANES; // keys that a workgroup scores at once
 const SUBGROUPS = WORKGROUP / SUBGROUP;
+const KEPT = (4u + SUBGROUP / LANES - 1u) / (SUBGROUP / LANES); // queries whose sums a lane ends with: 4, 2 or 1
 
 struct Params {
   first: u32, // chunk of queries of those that this launch takes, a multiple of `chunks`
@@ -97,6 +98,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var keys: array<vec4<f32>, UNROLL * QUADS>;
     var values: array<vec4<f32>, UNROLL * QUADS>;
     for (var u = 0u; u < UNROLL; u++) {
+      if (base + u * KEYS >= end) { continue; } // nobody has a key
       let key = min(base + u * KEYS + local / LANES, context - 1u);
       for (var e = 0u; e < QUADS; e++) {
         let quad = min(e * LANES + lane, ALL - 1u);
@@ -107,6 +109,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var scores: array<f32, UNROLL>; // of the lane's own query
     var raised = most;
     for (var u = 0u; u < UNROLL; u++) {
+      scores[u] = minus_infinity();
+      if (base + u * KEYS >= end) { continue; }
       var products = vec4(0.0); // one for each query
       for (var e = 0u; e < QUADS; e++) { products += keys[u * QUADS + e] * query[e]; }
       let key = base + u * KEYS + local / LANES;
@@ -120,6 +124,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let shrinks = of_all(shrink, local);
     for (var e = 0u; e < QUADS; e++) { gathered[e] = scaled(gathered[e], shrinks); }
     for (var u = 0u; u < UNROLL; u++) {
+      if (base + u * KEYS >= end) { continue; }
       let share = select(exp(scores[u] - raised), 0.0, is_hidden(scores[u]));
       total += share;
       let shares = of_all(share, local);
@@ -130,34 +135,24 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
   }
 
-  // The groups of a subgroup, then the subgroups of the workgroup.
-  for (var apart = LANES; apart < SUBGROUP; apart *= 2u) {
-    let raised = max(most, swapped(most, apart));
-    let shrink = exp(most - raised);
-    most = raised;
-    total *= shrink;
-    total += swapped(total, apart);
-    let shrinks = of_all(shrink, local);
-    for (var e = 0u; e < QUADS; e++) {
-      gathered[e] = scaled(gathered[e], shrinks);
-      for (var r = 0u; r < 4u; r++) { gathered[e][r] += swapped_four(gathered[e][r], apart); }
-    }
-  }
+  // The groups of a subgroup, and the subgroups of the workgroup: first their maxima, then the sums.
+  var top = most;
+  for (var apart = LANES; apart < SUBGROUP; apart *= 2u) { top = max(top, swapped(top, apart)); }
   let subgroup = local / SUBGROUP;
-  if (local % SUBGROUP < 4u) { tops[subgroup * 4u + lane] = most; }
+  if (local % SUBGROUP < 4u) { tops[subgroup * 4u + lane] = top; }
   workgroupBarrier();
-  var top = LOWEST;
   for (var s = 0u; s < SUBGROUPS; s++) { top = max(top, tops[s * 4u + lane % 4u]); }
   let shrink = exp(most - top);
   let shrinks = of_all(shrink, local);
-  if (local % SUBGROUP < 4u) { totals[subgroup * 4u + lane] = total * shrink; }
-  if (local % SUBGROUP < LANES) {
-    for (var e = 0u; e < QUADS; e++) {
-      let quad = e * LANES + lane;
-      var shrunk = scaled(gathered[e], shrinks);
-      if (quad < ALL) {
-        for (var r = 0u; r < 4u; r++) { sums[(subgroup * 4u + r) * ALL + quad] = shrunk[r]; }
-      }
+  total *= shrink;
+  for (var apart = LANES; apart < SUBGROUP; apart *= 2u) { total += swapped(total, apart); }
+  if (local % SUBGROUP < 4u) { totals[subgroup * 4u + lane] = total; }
+  for (var e = 0u; e < QUADS; e++) {
+    let quad = e * LANES + lane;
+    var met = over_groups(scaled(gathered[e], shrinks), local);
+    if (quad < ALL && local % SUBGROUP < 4u * LANES / KEPT) {
+      //! unroll
+      for (var r = 0u; r < KEPT; r++) { sums[(subgroup * 4u + first_kept(local) + r) * ALL + quad] = met[r]; }
     }
   }
   workgroupBarrier();
@@ -176,6 +171,32 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       leave(group.y / params.chunks * params.rows + order, split, quad, values, greatest, shares);
     }
   }
+}
+
+// The sums over the groups of a subgroup, of which a lane gets those of KEPT queries, from `first_kept` on: half
+// of them move to the other half of the lanes at each of the first two steps.
+fn over_groups(columns: mat4x4<f32>, local: u32) -> mat4x4<f32> {
+  var met = columns;
+  if (LANES < SUBGROUP) {
+    let is_second = (local & LANES) != 0u;
+    //! unroll
+    for (var r = 0u; r < 2u; r++) {
+      let given = select(columns[r + 2u], columns[r], is_second);
+      met[r] = select(columns[r], columns[r + 2u], is_second) + swapped_four(given, LANES);
+    }
+  }
+  if (2u * LANES < SUBGROUP) {
+    let is_second = (local & (2u * LANES)) != 0u;
+    let given = select(met[1], met[0], is_second);
+    met[0] = select(met[0], met[1], is_second) + swapped_four(given, 2u * LANES);
+  }
+  for (var apart = 4u * LANES; apart < SUBGROUP; apart *= 2u) { met[0] += swapped_four(met[0], apart); }
+  return met;
+}
+
+fn first_kept(local: u32) -> u32 {
+  let group = local % SUBGROUP / LANES;
+  return select(select(0u, 2u * (group % 2u), KEPT == 2u), 2u * (group % 2u) + group / 2u % 2u, KEPT == 1u);
 }
 
 fn scaled(columns: mat4x4<f32>, by: vec4<f32>) -> mat4x4<f32> {

@@ -63,6 +63,22 @@ class Attention:
         tiles = self._tiles(target)
         return self._by_tiles(tiles) if tiles else self._by_scores(target)
 
+    def in_splits(self, target: Target, splits_max: int) -> tuple[Dispatch, Scratch, int] | None:
+        """A dispatch that leaves the splits of every query for somebody else to bring together, where they go
+        to (lib/merged.wgsl tells how they lie), and how many a query has: more than one, and no more than
+        named. None where another way suits better, or one dispatch does not do it."""
+        self._check()
+        is_long = self.q.numel and self._sizes(self.k.shape)[1]
+        if target.is_cpu or self._width % 4 or self._steps > STEPS_FEW or not is_long:
+            return None
+        layout = Decode.of(self._width, self.context, target)
+        if layout is None or not 1 < layout.splits <= splits_max:
+            return None
+        first, *others = self._by_decoding(layout, target)
+        parts = first.bindings["parts"]
+        assert isinstance(parts, Scratch)
+        return (first, parts, layout.splits) if len(others) == 1 else None
+
     def _by_tiles(self, tiles: Tiles) -> Iterator[Dispatch]:
         """Queries that share a key head together, a tile of them and of their context at a time."""
         across, down, batches = self._tiled(tiles)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from pteron.families.attention.sdpa import attend_cached, check_cached, write_cache
-from pteron.families.rope.turn import Norm, angles, norm_and_turn, turn
+from pteron.families.rope.turn import Norm, Rotation, norm_and_turn, turn
 from pteron.graph import Value
 from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Scratch, Target, op, require, same_shape
 from pteron.ops.rewrite import Flow, Replacement, rewrite
@@ -50,22 +50,51 @@ def rope_sdpa(
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
-    check_cached(query, key, value, key_cache, value_cache, start_pos)
-    require(query.shape[0] == key.shape[0], "queries and keys must have one batch size", query, key)
-    require(query.shape[3] == key.shape[3], "queries and keys must have one width", query, key)
     turned = replace(query, buffer=Scratch(query.numel, query.storage))
-    by, _ = (angles(form, x, cosines, sines, start, end) for x in (query, key))
-    if query_weight is None or key_weight is None:
-        yield turn(by, query, turned, key, key_cache, value, value_cache, place=start_pos)
-    else:
-        norms = Norm(query_weight, query_eps or 0.0), Norm(key_weight, key_eps or 0.0)
-        yield norm_and_turn(
-            by, query, turned, norms[0], key, key_cache, norms[1], place=start_pos, target=target
-        )
-        yield write_cache(value, value_cache, start_pos)
+    rotation = Rotation(form, cosines, sines, start, end)
+    norms = head_norms(query_weight, query_eps, key_weight, key_eps)
+    yield from turn_into_caches(
+        query, key, value, turned, rotation, key_cache, value_cache, start_pos, norms, target
+    )
     yield from attend_cached(
         turned, key_cache, value_cache, start_pos, attn_mask, is_causal, scale, out, target
     )
+
+
+def head_norms(
+    query_weight: Operand | None, query_eps: float | None, key_weight: Operand | None, key_eps: float | None
+) -> tuple[Norm, Norm] | None:
+    """The norms of heads, where both queries and keys have one."""
+    if query_weight is None or key_weight is None:
+        return None
+    return Norm(query_weight, query_eps or 0.0), Norm(key_weight, key_eps or 0.0)
+
+
+def turn_into_caches(
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    turned: Operand,
+    rotation: Rotation,
+    key_cache: Operand,
+    value_cache: Operand,
+    start_pos: AnyInt,
+    norms: tuple[Norm, Norm] | None,
+    target: Target,
+) -> Iterator[Dispatch]:
+    """Queries into `turned`, keys and values into their caches from `start_pos` on."""
+    check_cached(query, key, value, key_cache, value_cache, start_pos)
+    require(query.shape[0] == key.shape[0], "queries and keys must have one batch size", query, key)
+    require(query.shape[3] == key.shape[3], "queries and keys must have one width", query, key)
+    by, _ = rotation.angles(query), rotation.angles(key)
+    if norms is None:
+        yield turn(by, query, turned, key, key_cache, value, value_cache, place=start_pos)
+        return
+    of_queries, of_keys = norms
+    yield norm_and_turn(
+        by, query, turned, of_queries, key, key_cache, of_keys, place=start_pos, target=target
+    )
+    yield write_cache(value, value_cache, start_pos)
 
 
 @rewrite("rope_sdpa")

@@ -4,8 +4,9 @@ which layout, and what it computes before and after."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from pteron.families.quantized.ends import Ends
+from pteron.families.quantized.ends import Ends, TurnedEnds
 from pteron.families.quantized.packing import Words
 from pteron.ops import Dispatch, Operand, Scratch, Target
 from pteron.ops.rows import folded
@@ -50,10 +51,20 @@ def suits(target: Target, rows: int, packed: Words) -> bool:
     return is_even and is_some and can_share and _bytes(target, 1, packed) <= target.workgroup_bytes_max
 
 
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """Rows of x that attention has left in splits of its context (lib/source_merged.wgsl)."""
+
+    parts: Scratch
+    count: int  # for each query
+    width: int  # of a head
+    steps: int  # rows of a batch
+
+
 def product(
-    x: Operand | Scratch,
+    x: Operand | Scratch | Splits,
     packed: Words,
-    ends: Ends,
+    ends: Ends | TurnedEnds,
     target: Target,
     x_scales: Operand | None = None,
     x_zeros: Operand | None = None,
@@ -62,14 +73,18 @@ def product(
     *,
     is_gated: bool = False,
 ) -> Dispatch:
-    """The launch that computes all outputs: of floats, of int8 by a scale and a zero point per row, or of
-    what an RMS norm makes of x. Where it is gated, the first half of the columns is the second's gate."""
+    """The launch that computes all outputs: of floats, of int8 by a scale and a zero point per row, of what
+    an RMS norm makes of x, or of what attention left in splits. Where it is gated, the first half of the
+    columns is the second's gate."""
     rows = ends.count // (packed.columns // 2 if is_gated else packed.columns)
     fitting = target.workgroup_bytes_max // _bytes(target, 1, packed)
     together = max(count for count in range(1, fitting + 1) if rows % count == 0)
     layout = layout_of(target, packed)
     per_group = layout.columns * layout.bundles * layout.rounds
     before = WHOLE if x_scales else NORMED | {"EPS": eps} if gain else {}
+    source: dict[str, Any] = {}
+    if isinstance(x, Splits):
+        source = {"use_source": "source_merged", "WIDTH": x.width, "SPLITS": x.count, "QUERY_STEPS": x.steps}
     declarations = {
         "SUBGROUP": target.subgroup_size,
         "SPLIT": layout.split,
@@ -86,10 +101,12 @@ def product(
         **ends.declarations,
         **({"OTHERS": packed.columns // 2} if is_gated else {}),
         **before,
+        **source,
     }
     return Dispatch(
         kernel("q4_digits", **declarations),
-        x=x,
+        x=None if isinstance(x, Splits) else x,
+        parts=x.parts if isinstance(x, Splits) else None,
         weights=packed.weights,
         scales=packed.scales,
         x_scales=x_scales,

@@ -1,12 +1,15 @@
 """What becomes of the sums of a product with weights of few bits (lib/q4_result.wgsl): what is added to
-them, and the outputs that they go to."""
+them, and the outputs that they go to. Queries, keys and values may be turned on their way into the caches
+(lib/q4_turned.wgsl)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from pteron.ops import Operand, Weight
+from pteron.families.rope.turn import Angles
+from pteron.ops import AnyInt, Operand, Weight
+from pteron.ops.operand import joined
 
 # Where columns beyond those of the first output go, by the number of outputs less two.
 _OTHERS = (
@@ -47,3 +50,79 @@ class Ends:
     def operands(self) -> dict[str, Any]:
         outputs = dict(zip(("out", "out_b", "out_c"), self.outputs, strict=False))
         return {**outputs, "bias": self.bias, "residual": self.residual}
+
+
+@dataclass(frozen=True, slots=True)
+class TurnedEnds:
+    """Queries, turned, and the caches that turned keys and values are written to from step `place` on.
+
+    Queries are [batch, steps, heads, width], caches [batch, capacity, key heads, width], widths even.
+    """
+
+    angles: Angles
+    queries: Operand
+    key_cache: Operand
+    value_cache: Operand
+    place: AnyInt
+    bias: Operand | Weight | None = None
+
+    @property
+    def count(self) -> int:
+        """Elements of queries, keys and values."""
+        batch, steps, *_ = self.queries.shape
+        return self.queries.numel + 2 * batch * steps * self._keys
+
+    @property
+    def declarations(self) -> dict[str, Any]:
+        declarations: dict[str, Any] = {
+            "use_q4_result": "q4_turned",
+            "IS_TURNED": True,
+            "WIDTH": self.queries.shape[3],
+            "ROTARY": self.angles.rotary,
+            "QUERIES": self.queries.shape[2] * self.queries.shape[3],
+            "KEYS": self._keys,
+            "added": "f32(bias[n])" if self.bias else "0.0",
+            **self.angles.declarations,
+        }
+        if self._tables is not None:
+            declarations["SINES"] = self.angles.cosines.numel
+            declarations["first_angle"] = "vec2(f32(cosines[base + pair]), f32(cosines[SINES + base + pair]))"
+        return declarations
+
+    @property
+    def operands(self) -> dict[str, Any]:
+        tables = self._tables
+        return {
+            "q_out": self.queries,
+            "k_out": self.key_cache,
+            "v_out": self.value_cache,
+            "cosines": self.angles.cosines if tables is None else tables,
+            "sines": self.angles.sines if tables is None else None,
+            "bias": self.bias,
+            "steps": self.queries.shape[1],
+            "rotary": self.angles.rotary,
+            "angle_columns": self.angles.columns,
+            "start": self.angles.start,
+            "place": self.place,
+            "out_stride": self.key_cache.strides[0],
+            "angle_strides": self.angles.strides,
+        }
+
+    @property
+    def buffers(self) -> int:
+        """How many it binds."""
+        return 4 + (self.angles.sines is not None and self._tables is None) + (self.bias is not None)
+
+    @property
+    def _keys(self) -> int:
+        """Columns of keys, and of values."""
+        return self.key_cache.shape[2] * self.key_cache.shape[3]
+
+    @property
+    def _tables(self) -> Weight | None:
+        """Both tables in one buffer, where they are constants: one binding less."""
+        if self.angles.sines is None:
+            return None
+        tables = [table.buffer for table in (self.angles.cosines, self.angles.sines)]
+        weights = [table for table in tables if isinstance(table, Weight)]
+        return joined(weights) if len(weights) == 2 and weights[0].storage is weights[1].storage else None

@@ -69,9 +69,9 @@ def linear_q4(
         return
     rows = x.numel // x.shape[-1] if x.shape[-1] else 0
     matrices = [words_of(*each, group_size, x.shape[-1]) for each in zip(weights, scales, strict=True)]
-    packed = _joined(matrices)
+    packed = joined_words(matrices)
     is_bound = max(packed.weights.bytes, packed.scales.bytes) <= target.binding_bytes_max
-    bias = _joined_biases(weights, biases)
+    bias = joined_biases(weights, biases)
     if is_bound and digits.suits(target, rows, packed):
         ends = Ends(outputs, bias, residual)
         yield digits.product(x, packed, ends, target, gain=gain, eps=eps, is_gated=gated)
@@ -135,14 +135,14 @@ def linear_dq8ca_q4_add(*arguments: Any, target: Target) -> Iterator[Dispatch]:
         yield from linear_dq8ca_q4gsw(*inputs, out, residual, target=target)
 
 
-def _joined(matrices: Sequence[Words]) -> Words:
+def joined_words(matrices: Sequence[Words]) -> Words:
     """Matrices of one depth one below the other."""
     weights, scales = [words.weights for words in matrices], [words.scales for words in matrices]
     columns = sum(words.columns for words in matrices)
     return replace(matrices[0], weights=joined(weights), scales=joined(scales), columns=columns)
 
 
-def _joined_biases(weights: Sequence[Operand], biases: Sequence[Operand] | None) -> Operand | Weight | None:
+def joined_biases(weights: Sequence[Operand], biases: Sequence[Operand] | None) -> Operand | Weight | None:
     if biases is None:
         return None
     pairs = list(zip(biases, weights, strict=True))

@@ -25,7 +25,8 @@ const PITCH = 2u; // from one to the next,
 const GROUP = 2u; // that share a scale
 const IS_NORMED = false; // whether `factor` needs the squares of a row
 const IS_WHOLE = false; // whether x are whole numbers after `prepare`
-const IS_GATED = false; // whether the first half of the columns is a gate for the second: OTHERS
+const IS_GATED = false; // whether columns are pairs, of which the first is a gate for the second: OTHERS
+const IS_TURNED = false; // whether columns are pairs that are turned by an angle: lib/q4_turned.wgsl
 const EPS = 1e-5; // of a norm
 const GROUPS = (CHUNKS + GROUP - 1u) / GROUP;
 const SUBGROUPS = SPLIT * BUNDLES;
@@ -34,6 +35,7 @@ const STEPS = (CHUNKS + SPLIT * SUBGROUP - 1u) / (SPLIT * SUBGROUP);
 const CELLS = STEPS * SPLIT * SUBGROUP; // chunks of x in memory: those past the end are zeros
 const PASSES = (4u * CELLS + WORKGROUP - 1u) / WORKGROUP;
 const FETCH = STEPS * (1 + COLUMNS) + ROWS;
+const IS_PAIRED = IS_GATED || IS_TURNED; // a bundle has COLUMNS / 2 pairs: all first ones, then the others
 const HALF = (COLUMNS + 1u) / 2u;
 
 @group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;
@@ -46,18 +48,18 @@ fn factor(m: u32, squares: f32) -> f32 { return 1.0; }
 
 // The row of weights of a bundle's column.
 fn row_of(bundle: u32, column: u32) -> u32 {
-  if (!IS_GATED) { return min(bundle * COLUMNS + column, params.columns - 1u); }
-  let width = params.columns - OTHERS;
-  return min(bundle * HALF + column % HALF, width - 1u) + column / HALF * width;
+  if (!IS_PAIRED) { return min(bundle * COLUMNS + column, params.columns - 1u); }
+  return row_of_pair(min(bundle * HALF + column % HALF, params.columns / 2u - 1u), column / HALF);
 }
 
 struct Bundle {
   words: array<vec4<u32>, STEPS * COLUMNS>,
   scales: array<f32, STEPS * COLUMNS>,
   added: array<f32, ROWS>,
+  angles: array<vec2<f32>, ROWS>,
 }
 
-// What a lane needs of a bundle: its chunks of every column, and what is added to the column of its own.
+// What a lane needs of a bundle: its chunks of every column, and what is done to the column of its own.
 fn fetch(bundle: u32, m_first: u32, part: u32, lane: u32) -> Bundle {
   var found: Bundle;
   //! unroll
@@ -71,7 +73,10 @@ fn fetch(bundle: u32, m_first: u32, part: u32, lane: u32) -> Bundle {
     }
   }
   let row = row_of(bundle, column_of(lane));
-  for (var m = 0u; m < ROWS; m++) { found.added[m] = added(m_first + m, row); }
+  for (var m = 0u; m < ROWS; m++) {
+    found.added[m] = added(m_first + m, row);
+    if (IS_TURNED) { found.angles[m] = angle(m_first + m, row); }
+  }
   return found;
 }
 
@@ -173,10 +178,19 @@ fn main(
       var n = bundle * COLUMNS + column;
       var is_own = lane < COLUMNS && part == 0u && n < params.columns;
       var value = finish(m_first + m, n, sum * factors[m]) + held.added[m];
-      if (IS_GATED) { // the lane beside has what the gate is for
-        value = value / (1.0 + exp(-value)) * subgroupShuffleXor(value, 1u);
-        n = bundle * HALF + column;
-        is_own = lane < COLUMNS && part == 0u && column < HALF && n < params.columns - OTHERS;
+      if (IS_PAIRED) { // the lane beside has the other one
+        let other = subgroupShuffleXor(value, 1u);
+        let pair = bundle * HALF + column % HALF;
+        is_own = lane < COLUMNS && part == 0u && pair < params.columns / 2u;
+        if (IS_GATED) {
+          value = value / (1.0 + exp(-value)) * other;
+          is_own = is_own && column < HALF;
+          n = pair;
+        } else {
+          let by = held.angles[m];
+          value = value * by.x + select(other * by.y, 0.0, by.y == 0.0);
+          n = row_of(bundle, column);
+        }
       }
       if (is_own) { put(0u, m_first + m, n, value); }
     }

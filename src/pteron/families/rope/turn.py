@@ -77,6 +77,20 @@ def angles(
     return Angles(_PAIRS, cosines, None, 0, width, width, (0, width))
 
 
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """A rotation by tables, as `angles` takes them."""
+
+    form: str
+    cosines: Operand
+    sines: Operand | None
+    start: AnyInt | None
+    end: AnyInt | None
+
+    def angles(self, x: Operand) -> Angles:
+        return angles(self.form, x, self.cosines, self.sines, self.start, self.end)
+
+
 def _are_tables(cosines: Operand, sines: Operand) -> bool:
     return cosines.rank == 2 and cosines.shape == sines.shape
 

@@ -1,5 +1,5 @@
 //! use digits
-//! extent x: 4 * rows * QUADS
+//! use source
 //! extent gain: 4 * QUADS
 //! extent x_zeros: rows
 // ROWS rows of x in workgroup memory, as whole numbers (lib/digits.wgsl): a plane of int8 per digit, and for
@@ -9,7 +9,6 @@
 alias G = f32;
 alias Z = i32;
 
-@group(0) @binding(0) var<storage, read> x: array<vec4<X>>;
 @group(0) @binding(5) var<storage, read> x_zeros: array<Z>;
 @group(0) @binding(8) var<storage, read> gain: array<vec4<G>>;
 
@@ -20,9 +19,11 @@ var<workgroup> squares: array<f32, ROWS * SUBGROUPS>;
 // What becomes of x before it is split into digits.
 fn prepare(m: u32, quad: u32, value: vec4<f32>) -> vec4<f32> { return value; }
 
-// Four elements of x, zeros past its end.
-fn load(m: u32, quad: u32) -> vec4<f32> {
-  return select(vec4(0.0), vec4<f32>(x[m * QUADS + min(quad, QUADS - 1u)]), quad < QUADS);
+// Eight elements of x, zeros past its end.
+fn load(m: u32, place: u32) -> mat2x4<f32> {
+  let quads = vec2(2u * place, 2u * place + 1u);
+  let found = given(m, min(quads, vec2(QUADS - 1u)));
+  return mat2x4(select(vec4(0.0), found[0], quads.x < QUADS), select(vec4(0.0), found[1], quads.y < QUADS));
 }
 
 fn largest_bits(value: vec4<f32>) -> u32 {
@@ -36,11 +37,10 @@ fn bring(m_first: u32, local: u32) {
     var sum_of_squares = 0.0;
     for (var turn = 0u; turn < PASSES; turn++) {
       let place = turn * WORKGROUP + local;
-      let first = load(m_first + m, 2u * place);
-      let second = load(m_first + m, 2u * place + 1u);
-      if (IS_NORMED) { sum_of_squares += dot(first, first) + dot(second, second); }
-      let a = prepare(m_first + m, 2u * place, first);
-      let b = prepare(m_first + m, 2u * place + 1u, second);
+      let eight = load(m_first + m, place);
+      if (IS_NORMED) { sum_of_squares += dot(eight[0], eight[0]) + dot(eight[1], eight[1]); }
+      let a = prepare(m_first + m, 2u * place, eight[0]);
+      let b = prepare(m_first + m, 2u * place + 1u, eight[1]);
       var largest = max(largest_bits(a), largest_bits(b));
       largest = max(largest, subgroupShuffleXor(largest, 1u));
       largest = max(largest, subgroupShuffleXor(largest, 2u));

@@ -27,6 +27,10 @@ struct Params {
 @group(0) @binding(21) var<storage, read_write> out_b: array<R>;
 @group(0) @binding(22) var<storage, read_write> out_c: array<R>;
 
+// The two columns of a pair: a gate, which is in the first half of all columns, and what it is for.
+fn row_of_pair(pair: u32, second: u32) -> u32 { return pair + second * (params.columns / 2u); }
+fn angle(m: u32, n: u32) -> vec2<f32> { return vec2(1.0, 0.0); }
+
 fn finish(m: u32, n: u32, sum: f32) -> f32 { return sum; }
 fn added(m: u32, n: u32) -> f32 { return f32(bias[n]); }
 fn result(m: u32, n: u32, sum: f32) -> f32 { return finish(m, n, sum) + added(m, n); }

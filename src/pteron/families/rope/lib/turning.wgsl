@@ -1,12 +1,6 @@
-// Where rotations find the pairs of a head, their angles, and the place of what they turn. Kernels declare the
-// tables and the members of Params that are named here.
-const HALVED = false; // pairs are (j, j + rotary/2) where true, (2j, 2j + 1) where not
-
-// Cosine and sine of a pair, for its first and for its second element, in the tables from `base` on.
-fn first_angle(base: u32, pair: u32) -> vec2<f32> {
-  return vec2(f32(cosines[base + pair]), f32(sines[base + pair]));
-}
-fn second_angle(base: u32, pair: u32) -> vec2<f32> { return first_angle(base, pair); }
+//! use angles
+// Where rotations find the pairs of a head, and the place of what they turn. Kernels declare the members of
+// Params that are named here.
 
 // The elements of a head that an invocation moves: a pair, or twice the same one of the rest.
 fn places(pair: u32) -> vec2<u32> {

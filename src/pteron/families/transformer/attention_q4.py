@@ -1,0 +1,205 @@
+"""Attention over caches between products with 4-bit weights, as one operator: queries, keys and values of one
+x, normed or not, their rotation and the writing of the caches, attention, the output's product, a residual.
+
+Few rows are three launches where the device can: rotation and caches are the end of the first product,
+and bringing the splits of attention together is the beginning of the last. Otherwise the parts' own launches
+follow one another over scratch memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pteron.families.attention.kernels import Attention
+from pteron.families.attention.rope_sdpa import head_norms, turn_into_caches
+from pteron.families.attention.sdpa import check_cached
+from pteron.families.quantized import digits
+from pteron.families.quantized.ends import Ends, TurnedEnds
+from pteron.families.quantized.fused_q4 import joined_biases, joined_words, linear_q4
+from pteron.families.quantized.linear_q4 import linear_shape, words_of
+from pteron.families.quantized.packing import Words
+from pteron.families.rope.turn import Norm, Rotation
+from pteron.graph import Shape
+from pteron.graph.values import numel
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
+
+SPLITS_MAX = 16  # of attention, that every workgroup of the last product brings together
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """One x, normed where there is a gain, times several matrices, as `pteron.linear_q4` takes them."""
+
+    x: Operand
+    gain: Operand | None
+    eps: float
+    weights: Sequence[Operand]
+    scales: Sequence[Operand]
+    biases: Sequence[Operand] | None
+    group_size: AnyInt
+
+    def in_one_launch(self, target: Target) -> Words | None:
+        """All weights, if the kernel for few rows takes them."""
+        pairs = zip(self.weights, self.scales, strict=True)
+        packed = joined_words([words_of(*pair, self.group_size, self.x.shape[-1]) for pair in pairs])
+        is_bound = max(packed.weights.bytes, packed.scales.bytes) <= target.binding_bytes_max
+        return packed if is_bound and digits.suits(target, self._rows, packed) else None
+
+    def into(
+        self, outputs: Sequence[Operand], residual: Operand | None, target: Target
+    ) -> Iterator[Dispatch]:
+        """The launches of `pteron.linear_q4`."""
+        factors = self.x, self.gain, self.eps, self.weights, self.scales, self.biases, self.group_size
+        yield from linear_q4(*factors, residual, False, *outputs, target=target)
+
+    @property
+    def bias(self) -> Operand | Weight | None:
+        return joined_biases(self.weights, self.biases)
+
+    @property
+    def _rows(self) -> int:
+        return self.x.numel // self.x.shape[-1] if self.x.shape[-1] else 0
+
+
+def _query_shape(x: Operand, weights: Operand, cache: Operand) -> Shape:
+    """[batch, steps, heads, width], by the cache and the columns of queries."""
+    require(cache.rank == 4, "caches are [batch, capacity, heads, width]", cache)
+    batch, _, _, width = cache.shape
+    shape = linear_shape(x, weights)
+    rows, columns = numel(shape[:-1]), shape[-1]
+    fits = batch > 0 and width > 0 and rows % batch == columns % width == 0
+    require(fits, "x must have rows for each batch of the caches, and whole heads", x, weights, cache)
+    return (batch, rows // batch, columns // width, width)
+
+
+def _shape(*inputs: Any) -> Shape:
+    x, _, _, (weights, *_), *_ = inputs
+    cache, o_weights, residual = inputs[12], inputs[-5], inputs[-1]
+    query = _query_shape(x, weights, cache)
+    if o_weights is None:
+        return query
+    batch, steps, *_ = query
+    shape = (batch, steps, o_weights.shape[0])
+    if residual is None:
+        return shape
+    assert isinstance(residual, Operand)
+    require(residual.numel == numel(shape), "what is added must have the product's elements", x, residual)
+    return residual.shape
+
+
+@op(
+    "pteron.attention_q4",
+    "x gain? eps:float weights:tensors scales:tensors biases:tensors? group_size:int "
+    "form:str cosines sines? start:int? end:int? key_cache! value_cache! start_pos:int "
+    "attn_mask? is_causal:bool scale:float? query_weight? query_eps:float? key_weight? key_eps:float? "
+    "out_weights? out_scales? out_group_size:int? out_bias? residual? -> out",
+    shape=_shape,
+)
+def attention_q4(
+    x: Operand,
+    gain: Operand | None,
+    eps: float,
+    weights: Sequence[Operand],
+    scales: Sequence[Operand],
+    biases: Sequence[Operand] | None,
+    group_size: AnyInt,
+    form: str,
+    cosines: Operand,
+    sines: Operand | None,
+    start: AnyInt | None,
+    end: AnyInt | None,
+    key_cache: Operand,
+    value_cache: Operand,
+    start_pos: AnyInt,
+    attn_mask: Operand | None,
+    is_causal: bool,
+    scale: float | None,
+    query_weight: Operand | None,
+    query_eps: float | None,
+    key_weight: Operand | None,
+    key_eps: float | None,
+    out_weights: Operand | None,
+    out_scales: Operand | None,
+    out_group_size: AnyInt | None,
+    out_bias: Operand | None,
+    residual: Operand | None,
+    out: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    """Attention of what the first three products make, and the product of that where there are weights."""
+    products = Products(x, gain, eps, weights, scales, biases, group_size)
+    turned = _scratch(x, _query_shape(x, weights[0], key_cache))
+    rotation = Rotation(form, cosines, sines, start, end)
+    norms = head_norms(query_weight, query_eps, key_weight, key_eps)
+    yield from _project(products, turned, rotation, key_cache, value_cache, start_pos, norms, target)
+    batch, steps, heads, width = turned.shape
+    attended = _scratch(x, turned.shape) if out_weights is not None else out
+    attention = Attention(
+        turned, key_cache, value_cache, attended, start_pos + steps, attn_mask, scale, start_pos, is_causal
+    )
+    if out_weights is None:
+        yield from attention.dispatches(target)
+        return
+    assert out_scales is not None
+    assert out_group_size is not None
+    rows = replace(attended, shape=(batch, steps, heads * width))
+    last = Products(
+        rows,
+        None,
+        0.0,
+        [out_weights],
+        [out_scales],
+        [out_bias] if out_bias is not None else None,
+        out_group_size,
+    )
+    packed = last.in_one_launch(target)
+    splits = attention.in_splits(target, SPLITS_MAX) if packed and width % 8 == 0 else None
+    if packed is None or splits is None:
+        yield from attention.dispatches(target)
+        yield from last.into([out], residual, target)
+        return
+    dispatch, parts, count = splits
+    yield dispatch
+    source = digits.Splits(parts, count, width, steps)
+    yield digits.product(source, packed, Ends((out,), out_bias, residual), target)
+
+
+def _project(
+    products: Products,
+    turned: Operand,
+    rotation: Rotation,
+    key_cache: Operand,
+    value_cache: Operand,
+    place: AnyInt,
+    norms: tuple[Norm, Norm] | None,
+    target: Target,
+) -> Iterator[Dispatch]:
+    """Queries into `turned`, keys and values into the caches from step `place` on."""
+    key = replace(turned, shape=(*turned.shape[:2], *key_cache.shape[2:]))
+    of_keys, of_values = (matrix.shape[0] for matrix in products.weights[1:])
+    fits = of_keys == of_values == numel(key.shape[2:])
+    require(fits, "keys and values must have the columns of their caches", *products.weights, key_cache)
+    check_cached(turned, key, key, key_cache, value_cache, place)
+    by, _ = rotation.angles(turned), rotation.angles(key)
+    ends = TurnedEnds(by, turned, key_cache, value_cache, place, products.bias)
+    buffers = 3 + (products.gain is not None) + ends.buffers  # x, weights and scales besides
+    can_turn = norms is None and turned.shape[3] % 2 == 0 and buffers <= target.buffers_max
+    packed = products.in_one_launch(target) if can_turn else None
+    if packed:
+        yield digits.product(products.x, packed, ends, target, gain=products.gain, eps=products.eps)
+        return
+    shapes = turned.shape, key.shape, key.shape
+    made = [_scratch(products.x, (*shape[:2], shape[2] * shape[3])) for shape in shapes]
+    yield from products.into(made, None, target)
+    query, keys, values = (replace(each, shape=shape) for each, shape in zip(made, shapes, strict=True))
+    yield from turn_into_caches(
+        query, keys, values, turned, rotation, key_cache, value_cache, place, norms, target
+    )
+
+
+def _scratch(like: Operand, shape: Shape) -> Operand:
+    """Scratch memory of another one's element type."""
+    return replace(like, shape=shape, buffer=Scratch(numel(shape), like.storage))

@@ -1,0 +1,95 @@
+"""Rewrites around attention between products with 4-bit weights: what it takes, and what takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pteron.graph import Shape, Tensor, Value, ValueList
+from pteron.ops import OPERATORS, Call
+from pteron.ops.rewrite import Flow, Replacement, rewrite
+
+_ATTENTION, _PRODUCTS = "pteron.attention_q4", "pteron.linear_q4"
+_PLAIN = "et_vk.linear_q4gsw.default"
+_NO_END = (None, False)  # residual, gated
+_NO_OUTPUT = (None,) * 5  # weights, scales, group size, bias, residual
+
+
+@rewrite("linear_rope_sdpa")
+def linear_rope_sdpa(flow: Flow) -> Iterator[Replacement]:
+    """Attention over caches whose queries, keys and values are products of one x."""
+    for attention in flow.of("pteron.rope_sdpa"):
+        seen = [flow.behind_views(value) for value in attention.inputs[:3]]
+        found = [value for value, _ in seen]
+        products = flow.maker(found[0], _PRODUCTS)
+        if products is None or products.inputs[-2:] != _NO_END or set(found) != set(products.outputs):
+            continue
+        is_one_type = len({_dtype(value) for value in (products.inputs[0], *found)}) == 1
+        if is_one_type and len(products.outputs) == 3 and _are_heads(attention, found):
+            x, gain, eps, *factors, group_size = products.inputs[:-2]
+            places = [products.outputs.index(value) for value in found]
+            ordered = [_in_order(each, places) for each in factors]
+            inputs = (x, gain, eps, *ordered, group_size, *attention.inputs[3:], *_NO_OUTPUT)
+            views = dict.fromkeys(view for _, chain in seen for view in chain)
+            new = Call(attention.node, OPERATORS[_ATTENTION], inputs, attention.outputs)
+            yield Replacement((products, *views, attention), new)
+
+
+@rewrite("attention_linear")
+def attention_linear(flow: Flow) -> Iterator[Replacement]:
+    """The product of what such an attention gives, with a residual or without."""
+    for product, x, output in _products(flow):
+        value, views = flow.behind_views(x)
+        attention = flow.maker(value, _ATTENTION)
+        if attention is None or attention.inputs[-5:] != _NO_OUTPUT:
+            continue
+        residual = output[-1]
+        batch, steps, *heads = _shape(value)
+        fits = _shape(x)[-1] == heads[0] * heads[1]
+        if fits and (residual is not None or _shape(product.outputs[0])[:-1] == (batch, steps)):
+            inputs = (*attention.inputs[:-5], *output)
+            new = Call(product.node, attention.operator, inputs, product.outputs)
+            yield Replacement((attention, *views, product), new)
+
+
+def _products(flow: Flow) -> Iterator[tuple[Call, Value, tuple[Value, ...]]]:
+    """Every product of one matrix and an x that is not normed: (call, x, what attention takes of it)."""
+    for call in flow.of(_PLAIN):
+        x, weights, scales, group_size, bias = call.inputs
+        yield call, x, (weights, scales, group_size, bias, None)
+    for call in flow.of(_PRODUCTS):
+        x, gain, _, *factors, group_size, residual, is_gated = call.inputs
+        if gain is None and not is_gated and len(call.outputs) == 1:
+            weights, scales, bias = (
+                each.items[0] if isinstance(each, ValueList) else None for each in factors
+            )
+            yield call, x, (weights, scales, group_size, bias, residual)
+
+
+def _are_heads(attention: Call, made: Sequence[Value]) -> bool:
+    """Whether attention sees rows of what was made as heads of the caches' width."""
+    batch, _, _, width = _shape(attention.inputs[8])
+    shapes = zip(attention.inputs[:3], made, strict=True)
+    return all(
+        (shape[0], shape[3], shape[2] * shape[3]) == (batch, width, _shape(value)[-1])
+        for shape, value in ((_shape(seen), value) for seen, value in shapes)
+    )
+
+
+def _in_order(value: Value, places: Sequence[int]) -> Value:
+    """The items of a list at these places."""
+    if not isinstance(value, ValueList):
+        return value
+    return ValueList(value.id, tuple(value.items[place] for place in places))
+
+
+def _first(value: Value) -> Value:
+    return value.items[0] if isinstance(value, ValueList) else None
+
+
+def _dtype(value: Value) -> object:
+    return value.dtype if isinstance(value, Tensor) else None
+
+
+def _shape(value: Value) -> Shape:
+    assert isinstance(value, Tensor)
+    return value.shape_max

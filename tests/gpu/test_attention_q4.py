@@ -1,0 +1,259 @@
+"""Attention between products with 4-bit weights against float64: in three launches, or by the parts' own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from arguments import Argument, Symbol, tensor, weight
+from check import check_op, floats, refuse_op
+from test_fused_q4 import factors, fused
+from test_rewrites import run
+from test_rope_sdpa import TurnedAttention
+
+from pteron import Device
+from pteron.ops import Target
+from pteron.ops.rewrite import REWRITES
+from pteron.plan import collect
+from pteron.wgsl import Kernel, Module, compose
+
+BLOCK = "pteron.attention_q4"
+OURS = ("linear_rope_sdpa", "attention_linear")
+CAPACITY, DEPTH = 23, 96
+NO_OUTPUT = (None,) * 5
+FORMS = ["neighbours", "halves", "pairs"]
+# A chunk, decode, two and three steps, the last places of the cache.
+LIVE = {"S": (5, 1, 1, 2, 3, 1, 2), "p": (0, 5, 6, 7, 9, 12, 21)}
+
+
+class Oracle:
+    """Products, a rotation, attention over caches that it keeps, the last product."""
+
+    def __init__(self) -> None:
+        self.attention = TurnedAttention()
+
+    def __call__(self, x: Any, *arguments: Any) -> Any:
+        *products, form, cosines, sines, start, end = arguments[:11]
+        caches_and_rest, output = arguments[11:-5], arguments[-5:]
+        batch, _, _, width = caches_and_rest[0].shape
+        gain, eps, weights, scales, biases, group = products
+        made = fused(x, gain, eps, weights, scales, biases, group, None, False)
+        q, k, v = (each.reshape(batch, -1, each.shape[-1] // width, width) for each in made)
+        steps = q.shape[1]
+        if form == "neighbours":
+            start, end = caches_and_rest[2], caches_and_rest[2] + steps
+        found = self.attention(q, k, v, form, cosines, sines, start, end, *caches_and_rest)
+        out_weights, out_scales, group, bias, residual = output
+        if out_weights is None:
+            return found
+        biases = None if bias is None else [bias]
+        rows = found.reshape(batch, steps, -1)
+        return fused(rows, None, 0.0, [out_weights], [out_scales], biases, group, residual, False)[0]
+
+
+def block(
+    form: str,
+    heads: int = 4,
+    key_heads: int = 2,
+    width: int = 32,
+    batch: int = 1,
+    depth: int = DEPTH,
+    capacity: int = CAPACITY,
+    **options: Any,
+) -> tuple[Argument, ...]:
+    """What the operator takes; options are a norm, biases, norms of heads, the last product, a residual."""
+    columns = (heads * width, key_heads * width, key_heads * width)
+    gain = (weight(depth, low=0.5, high=2), 1e-5) if options.get("norm", True) else (None, 0.0)
+    biases = [weight(count, low=-1, high=1) for count in columns] if options.get("biases") else None
+    caches = (weight(batch, capacity, key_heads, width), weight(batch, capacity, key_heads, width))
+    norms = (weight(width), 1e-6, weight(width), 0.5) if options.get("head_norms") else (None,) * 4
+    mask, causal = options.get("mask"), options.get("causal", True)
+    output: tuple[Argument, ...] = NO_OUTPUT
+    if count := options.get("output"):
+        (out_weights,), (out_scales,) = factors(heads * width, count)
+        bias = weight(count + 2, low=-1, high=1) if options.get("biases") else None
+        output = (out_weights, out_scales, 32, bias, options.get("residual"))
+    rest = (*caches, Symbol("p"), mask, causal, options.get("scale"), *norms, *output)
+    x = tensor(batch, "S", depth)
+    return (
+        x,
+        *gain,
+        *factors(depth, *columns),
+        biases,
+        32,
+        form,
+        *tables(form, heads, width, capacity),
+        *rest,
+    )
+
+
+def tables(form: str, heads: int, width: int, capacity: int) -> tuple[Argument, ...]:
+    """(cosines, sines, start, end), the last where only rows of a table are meant."""
+    if form == "pairs":
+        return weight(heads, width, low=-1, high=1), None, None, None
+    columns = width // 2 if form == "neighbours" else width - 4
+    both = (weight(capacity, columns, low=-1, high=1), weight(capacity, columns, low=-1, high=1))
+    return (*both, Symbol("p"), Symbol("e") if form == "neighbours" else None)
+
+
+def check(target: Target, arguments: tuple[Argument, ...], **options: Any) -> None:
+    live = options.pop("live", LIVE)
+    live = {**live, "e": tuple(p + live["S"][i % len(live["S"])] for i, p in enumerate(live["p"]))}
+    options = {"tolerance": 3e-5, **options}
+    check_op(BLOCK, *arguments, oracle=Oracle(), live=live, target=target, **options)
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
+    """The kernels of the plans that a test makes."""
+    kernels: list[Kernel] = []
+
+    def composed(kernel: Kernel) -> Module:
+        kernels.append(kernel)
+        return compose(kernel)
+
+    monkeypatch.setattr(collect, "compose", composed)
+    return kernels
+
+
+@pytest.fixture
+def few(own_subgroups: Target, launched: list[Kernel]) -> Iterator[Target]:
+    """A target with subgroups, and workgroups so small that attention is in splits at once; rotations must be
+    part of a product there."""
+    yield replace(own_subgroups, invocations_max=64)
+    assert any("IS_TURNED" in dict(kernel.declarations) for kernel in launched)
+
+
+def merges(launched: list[Kernel]) -> bool:
+    """Whether splits were brought together on the way into a product."""
+    return any(("use_source", "source_merged") in kernel.declarations for kernel in launched)
+
+
+SHAPES = [(1, 1, 32), (4, 2, 64), (3, 1, 96), (8, 1, 32), (6, 2, 128), (5, 5, 8)]
+shapes = pytest.mark.parametrize(("heads", "key_heads", "head_width"), SHAPES)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_by_its_parts(form: str, batch: int, target: Target) -> None:
+    key_heads = 4 if form == "pairs" else 2
+    residual = tensor(batch, "S", 13)
+    check(target, block(form, 4, key_heads, batch=batch, output=13, residual=residual))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@shapes
+def test_every_form(form: str, heads: int, key_heads: int, head_width: int, few: Target) -> None:
+    check(few, block(form, heads, heads if form == "pairs" else key_heads, head_width))
+
+
+@shapes
+@pytest.mark.parametrize("batch", [1, 2])
+def test_the_last_product(
+    heads: int, key_heads: int, head_width: int, batch: int, few: Target, launched: list[Kernel]
+) -> None:
+    residual = tensor(batch, "S", 67)
+    arguments = block(
+        "halves", heads, key_heads, head_width, batch, output=67, residual=residual, biases=True
+    )
+    check(few, arguments)
+    assert merges(launched)
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {"norm": False},
+    {"biases": True},
+    {"output": 13},
+    {"output": 64, "biases": True, "norm": False},
+    {"output": 13, "causal": False, "scale": 0.3},
+    {"output": 13, "residual": tensor("S", 13)},
+    {"depth": 32, "output": 13},
+    {"depth": 1000, "output": 13},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_with_and_without(options: dict[str, Any], few: Target) -> None:
+    check(few, block("neighbours", **options))
+
+
+def test_normed_heads_merge_all_the_same(own_subgroups: Target, launched: list[Kernel]) -> None:
+    target = replace(own_subgroups, invocations_max=64)
+    check(target, block("halves", head_norms=True, output=13, residual=tensor(1, "S", 13)))
+    assert merges(launched)
+    assert "rope_norm" in {kernel.name for kernel in launched}
+
+
+def test_a_mask(few: Target, launched: list[Kernel]) -> None:
+    live = {"S": (5, 1, 1), "p": (0, 5, 6), "C": (5, 6, 7)}
+    check(few, block("halves", mask=tensor("S", "C"), causal=False, output=13), live=live)
+    assert merges(launched)
+
+
+@floats
+def test_float_types(dtype: str, few: Target) -> None:
+    residual = tensor(1, "S", 13)
+    tolerance = 3e-5 if dtype == "f32" else 2e-2
+    check(few, block("halves", output=13, residual=residual), dtype=dtype, tolerance=tolerance)
+
+
+# Before, at and after the ends of buckets; the last product merges up to 16 splits.
+POSITIONS = (0, 126, 127, 128, 129, 511, 512, 513, 600)
+
+
+def test_ends_of_buckets(own_subgroups: Target, launched: list[Kernel]) -> None:
+    target = replace(own_subgroups, invocations_max=256)
+    arguments = block("neighbours", 4, 1, 32, capacity=601, output=13, residual=tensor(1, "S", 13))
+    check(target, arguments, live={"S": (1,), "p": POSITIONS}, plans=3)
+    assert merges(launched)
+
+
+def test_decoding_takes_one_plan(few: Target) -> None:
+    arguments = block("halves", output=13, residual=tensor(1, "S", 13))
+    check(few, arguments, live={"S": (1,), "p": tuple(range(CAPACITY))}, plans=1)
+
+
+def test_a_device_of_few_buffers(own_subgroups: Target, launched: list[Kernel]) -> None:
+    """Biases are a ninth buffer: rotations are launches of their own where eight are all."""
+    check(replace(own_subgroups, buffers_max=8), block("halves", biases=True))
+    assert "rope" in {kernel.name for kernel in launched}
+
+
+def test_a_table_that_is_no_constant(own_subgroups: Target, launched: list[Kernel]) -> None:
+    cosines, sines = tensor(CAPACITY, 32, low=-1, high=1), tensor(CAPACITY, 32, low=-1, high=1)
+    arguments = list(block("halves"))
+    arguments[8:10] = cosines, sines
+    live = {"S": (4, 1, 2), "p": (0, 4, 5)}
+    check(replace(own_subgroups, buffers_max=9), tuple(arguments), live=live)
+    assert "rope" not in {kernel.name for kernel in launched}
+    launched.clear()
+    check(replace(own_subgroups, buffers_max=8), tuple(arguments), live=live)
+    assert "rope" in {kernel.name for kernel in launched}
+
+
+def test_what_is_refused() -> None:
+    live = {"S": (1,), "p": (0,), "e": (1,)}
+    arguments = list(block("halves"))
+    arguments[12] = weight(1, CAPACITY, 1, 32)
+    refuse_op(BLOCK, *arguments, match="columns of their caches", live=live, out=((1, 1, 4, 32),))
+    arguments = list(block("halves", output=13, residual=tensor(1, "S", 14)))
+    refuse_op(BLOCK, *arguments, match="must have the product's elements", live=live, out=((1, 1, 14),))
+
+
+MODELS = ["tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_q4_full"]
+
+
+@pytest.mark.parametrize("off", [OURS, *((name,) for name in OURS)], ids=str)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model(name: str, off: tuple[str, ...], models: Path, device: Device, few: Target) -> None:
+    """With all rewrites, and without ours: the same logits, in fewer launches."""
+    path = models / f"{name}.pte"
+    with_them, fewer = run(list(REWRITES), path, device, few)
+    without, more = run([other for other in REWRITES if other not in off], path, device, few)
+    assert fewer < more
+    for a, b in zip(with_them, without, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5 if name != "tiny_llama_q4_fp16" else 1e-2)

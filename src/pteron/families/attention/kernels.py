@@ -1,9 +1,10 @@
 """softmax(scale · q·kᵀ + mask) · v, by kernels chosen from the live shape and the device.
 
 Few queries split the context over workgroups and merge the parts; many take tiles of it through workgroup
-memory. Software adapters, and widths that are not a multiple of 4, take two plain products with the scores
-between them. A query that sees no key at all, be it by booleans or by -inf, becomes NaN, as PyTorch's does;
-a very negative finite mask hides nothing from a query that it is added to everywhere.
+memory. Software adapters take caches as uniform arrays (windows.py). What suits none of these, and widths
+that are no multiple of 4, take two plain products with the scores between them. A query that sees no key at all,
+be it by booleans or by -inf, becomes NaN, as PyTorch's does; a very negative finite mask hides nothing from a
+query that it is added to everywhere.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pteron.dtypes import DType
+from pteron.families.attention import windows
 from pteron.families.attention.layouts import TILES, Decode, Tiles, context_bucket
 from pteron.families.create.fill import fill
 from pteron.graph import Shape
@@ -55,6 +57,8 @@ class Attention:
             return iter([fill(self.out, 0)])  # a sum of nothing
         if self.q.numel == 0:
             return iter(())
+        if windows.suits(self, target):
+            return windows.dispatches(self, target)
         if target.is_cpu or self._width % 4:
             return self._by_scores(target)
         if self._steps <= STEPS_FEW:

@@ -1,5 +1,6 @@
 //! use q4_result
 //! use nibbles_in_place
+//! use lanes
 //! loops: ceil(WORDS, STEP)
 //! extent x: 8 * TILE * WORDS
 //! extent weights_a: 4 * ROOM
@@ -39,12 +40,7 @@ fn load(array: u32, at: u32, column: u32) -> u32 {
 }
 
 // Four x, each shrunk as its weights are grown (lib/nibbles_in_place.wgsl); one is this lane's to load.
-fn load_quad(at: u32, lane: u32) -> vec4<f32> {
-  let own = x[at][lane] * shrinkage(lane);
-  return vec4(
-    subgroupBroadcast(own, 0u), subgroupBroadcast(own, 1u), subgroupBroadcast(own, 2u), subgroupBroadcast(own, 3u),
-  );
-}
+fn load_quad(at: u32, lane: u32) -> vec4<f32> { return spread(x[at][lane] * shrinkage(lane)); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(subgroup_invocation_id) subgroup_lane: u32) {

@@ -4,15 +4,12 @@ windows of some keys, four for each split of the context, and the queries of a f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pteron.dtypes import Storage
 from pteron.graph.values import numel
-from pteron.ops import Dispatch, Operand, Scratch, Target, Window, bucket
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Window, bucket
 from pteron.wgsl import Kernels
-
-if TYPE_CHECKING:
-    from pteron.families.attention.kernels import Attention
 
 kernel = Kernels(__name__)
 
@@ -22,34 +19,38 @@ ROWS_MAX = 8  # queries of a workgroup
 BUCKET = 64  # keys: shorter contexts share one grid
 
 
-def suits(attention: Attention, target: Target) -> bool:
-    """Whether all that is attended to fits into uniform arrays: caches of one sequence, without a mask."""
-    operands = attention.q, attention.k, attention.v, attention.out
-    width = attention.q.shape[3]
+def suits(q: Operand, k: Operand, v: Operand, out: Operand, target: Target) -> bool:
+    """Whether one sequence's queries and caches, [1, steps, heads, width], fit into uniform arrays."""
+    operands = q, k, v, out
+    step_bytes = [4 * numel(operand.shape[2:]) for operand in operands]
     return (
         target.is_cpu
         and target.broadcasts
-        and attention.mask is None
-        and not attention.heads_first
-        and attention.q.shape[0] == 1
-        and width % 4 == 0
+        and q.shape[0] == 1
+        and q.shape[3] % 4 == 0
         and all(operand.storage is Storage.F32 for operand in operands)
-        and all(
-            4 * numel(operand.shape[2:]) % target.uniform_alignment == 0
-            and 4 * numel(operand.shape[2:]) <= target.uniform_bytes_max
-            for operand in operands
-        )
-        and _span(attention.k, target) >= 4
+        and all(size % target.uniform_alignment == 0 for size in step_bytes)
+        and max(step_bytes) <= target.uniform_bytes_max
+        and _span(k, target) >= 4
     )
 
 
-def dispatches(attention: Attention, target: Target) -> Iterator[Dispatch]:
+def attend(
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    out: Operand,
+    context: AnyInt,
+    start: AnyInt,
+    scale: float,
+    causal: bool,
+    target: Target,
+) -> Iterator[Dispatch]:
     """Every split for every few steps, then what brings the splits together."""
-    q, k, out = attention.q, attention.k, attention.out
     (_, steps, heads, width), (_, capacity, key_heads, _) = q.shape, k.shape
     tile, rows = _rows(steps, heads // key_heads, 4 * heads * width, target)
     span = _span(k, target)
-    keys = min(bucket(attention.context, BUCKET), capacity)
+    keys = min(bucket(context, BUCKET), capacity)
     splits = -(-keys // (len(ARRAYS) * span))
     live = min(-(-keys // (4 * len(ARRAYS) * splits)) * 4, span)  # keys of each window that count
     parts = Scratch(steps * heads * splits * (width + 4)) if splits > 1 else None
@@ -60,7 +61,7 @@ def dispatches(attention: Attention, target: Target) -> Iterator[Dispatch]:
         "STEPS": tile,
         "ROWS": rows,
         "SPAN": span,
-        "CAUSAL": attention.causal,
+        "CAUSAL": causal,
     }
     made = kernel("attention_windows", **declarations, **({} if parts else {"use_leave": "leave_whole"}))
     common: dict[str, Any] = {
@@ -70,9 +71,9 @@ def dispatches(attention: Attention, target: Target) -> Iterator[Dispatch]:
         "span": live,
         "steps": steps,
         "heads": heads,
-        "context": attention.context,
-        "start": attention.start,
-        "scale": attention.scale if attention.scale is not None else width**-0.5,
+        "context": context,
+        "start": start,
+        "scale": scale,
         "out_strides": (out.strides[0], out.strides[1], out.strides[2]),
         "parts": parts,
         "out": None if parts else out,
@@ -81,13 +82,13 @@ def dispatches(attention: Attention, target: Target) -> Iterator[Dispatch]:
     for split in range(splits):
         first = split * len(ARRAYS) * live
         wanted = [first + place * live for place in range(len(ARRAYS))]
-        starts = [min(start, capacity - span) for start in wanted]
+        starts = [min(key, capacity - span) for key in wanted]
         caches: dict[str, Any] = {
-            f"{name}_{array}": Window(cache, start * key_heads * width)
-            for name, cache in (("k", k), ("v", attention.v))
-            for array, start in zip(ARRAYS, starts, strict=True)
+            f"{name}_{array}": Window(cache, key * key_heads * width)
+            for name, cache in (("k", k), ("v", v))
+            for array, key in zip(ARRAYS, starts, strict=True)
         }
-        shifts = [min(start - at, span) for start, at in zip(wanted, starts, strict=True)]
+        shifts = [min(key - at, span) for key, at in zip(wanted, starts, strict=True)]
         for first_step in (*range(0, steps - tile, tile), steps - tile):
             yield Dispatch(
                 made,
@@ -108,7 +109,7 @@ def dispatches(attention: Attention, target: Target) -> Iterator[Dispatch]:
             first=0,
             splits=splits,
             split=len(ARRAYS) * live,
-            context=attention.context,
+            context=context,
             steps=steps,
             heads=heads,
             out_strides=common["out_strides"],

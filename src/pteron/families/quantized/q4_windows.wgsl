@@ -49,11 +49,23 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(subgroup_invocati
   let block = min(id.x / 4u, BLOCKS - 1u);
   var sums = array<vec4<f32>, TILE>(); // of a column of each array
   for (var word = 0u; word < WORDS; word += STEP) {
+    // All loads come first: they wait for one another less than for the sums between them.
+    var words = array<vec4<u32>, STEP>();
+    //! unroll
+    for (var s = 0u; s < STEP; s++) {
+      //! unroll
+      for (var a = 0u; a < 4u; a++) { words[s][a] = load(a, block * WORDS + word + s, column); }
+    }
+    var scale = vec4(0.0);
+    //! unroll
+    for (var a = 0u; a < 4u; a++) {
+      scale[a] = bitcast<f32>(load(a, BLOCKS * WORDS + block * GROUPS + word / GROUP, column));
+    }
     var part = array<vec4<f32>, TILE>();
     //! unroll
     for (var s = 0u; s < STEP; s++) {
-      var low: array<vec4<f32>, TILE>;
-      var high: array<vec4<f32>, TILE>;
+      var low = array<vec4<f32>, TILE>();
+      var high = array<vec4<f32>, TILE>();
       //! unroll
       for (var t = 0u; t < TILE; t++) {
         low[t] = load_quad(2u * (t * WORDS + word + s), lane);
@@ -61,17 +73,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(subgroup_invocati
       }
       //! unroll
       for (var a = 0u; a < 4u; a++) {
-        let weights = load(a, block * WORDS + word + s, column);
-        let first = grown_nibbles(weights);
-        let second = grown_nibbles(weights >> 16u);
+        let first = grown_nibbles(words[s][a]);
+        let second = grown_nibbles(words[s][a] >> 16u);
         //! unroll
         for (var t = 0u; t < TILE; t++) { part[t][a] += dot(low[t], first) + dot(high[t], second); }
       }
-    }
-    var scale: vec4<f32>;
-    //! unroll
-    for (var a = 0u; a < 4u; a++) {
-      scale[a] = bitcast<f32>(load(a, BLOCKS * WORDS + block * GROUPS + word / GROUP, column));
     }
     //! unroll
     for (var t = 0u; t < TILE; t++) { sums[t] += scale * part[t]; }

@@ -34,6 +34,7 @@ _BINDING = re.compile(
 )
 _USE = re.compile(r"^//! use (\w+)\n", re.MULTILINE)
 _ELEMENT = re.compile(r"array<(?:vec[234]<)?(\w+)>*")
+_SIZED = re.compile(r"array<vec4<\w+>,([^,>]+)>")
 _PARAMS = re.compile(r"struct Params \{(.*?)\}", re.DOTALL)
 _FIELD = re.compile(r"(\w+)\s*:\s*([^\n]+?),?\s*(?://[^\n]*)?$", re.MULTILINE)
 _WORKGROUP = re.compile(r"@workgroup_size\(([^)]*)\)")
@@ -52,6 +53,7 @@ class Binding:
     index: int
     access: Access
     element: str  # the scalar type of an element, often an alias that follows the bound tensor
+    bytes: int = 0  # of a uniform array, whose length its type states; 0: as long as what is bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +112,11 @@ def outline(kernel: Kernel) -> Outline:
     return Outline(
         text=text,
         bindings=tuple(
-            Binding(name, index, access, _element(kind))
+            Binding(name, index, access, _element(kind), _bytes(kind, text))
             for index, access, name, kind in found
-            if access != "uniform"
+            if kind != "Params"
         ),
-        params_index=next((index for index, access, _, _ in found if access == "uniform"), None),
+        params_index=next((index for index, _, _, kind in found if kind == "Params"), None),
         aliases=frozenset(_ALIAS.findall(text)),
     )
 
@@ -217,6 +219,11 @@ def _without_comments(text: str) -> str:
 def _element(kind: str) -> str:
     match = _ELEMENT.match(kind)
     return match[1] if match else kind
+
+
+def _bytes(kind: str, text: str) -> int:
+    match = _SIZED.fullmatch(kind)
+    return 16 * whole_number(match[1], _constants(text)) if match else 0
 
 
 def _layout(text: str) -> tuple[tuple[Field, ...], int]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pteron.dtypes import DType, Storage
 from pteron.families.linear.product import ROWS_FEW
-from pteron.families.quantized import alone, digits
+from pteron.families.quantized import alone, digits, windows
 from pteron.families.quantized.ends import Ends
 from pteron.families.quantized.packing import Words, padded_words, scales_by_row, words_per_group
 from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, choose
@@ -96,6 +96,9 @@ def product(
     words = -(-depth // 8)
     if digits.suits(target, rows, packed):
         yield digits.product(x, packed, ends, target, x_scales, x_zeros)
+        return
+    if not x_scales and (shape := windows.choose(target, x, rows, packed)):
+        yield from windows.product(x, packed, ends, shape)
         return
     is_int8 = not target.is_cpu and rows > ROWS_FEW and _has_int8_form(packed, weight_sums)
     name, declarations, part = _kernel(target, rows, columns, words, group, is_int8)

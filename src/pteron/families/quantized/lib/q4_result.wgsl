@@ -1,3 +1,4 @@
+//! use q4_sizes
 //! extent bias: columns
 //! extent residual: rows * columns
 //! extent x_scales: rows
@@ -13,11 +14,6 @@ alias R = f32;
 const PARTS = 1u;
 const OTHERS = 0u;
 const WIDTH_B = 0u;
-
-struct Params {
-  rows: u32,
-  columns: u32,
-}
 
 @group(0) @binding(3) var<storage, read> bias: array<D>;
 @group(0) @binding(4) var<storage, read> x_scales: array<X>;

@@ -1,0 +1,4 @@
+struct Params {
+  rows: u32,
+  columns: u32,
+}

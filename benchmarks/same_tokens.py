@@ -4,8 +4,8 @@
 
 Draws tokens after random prompts, greedily and with a seed, in each of several ways of running, and compares
 them with the first way's. Then every way runs the first way's greedy tokens one by one, and their logits are
-compared: the largest difference, and the least distance between the two largest logits of a step. Where that is
-smaller than the difference, a tie was broken by rounding. Ends with 1 where tokens differ otherwise.
+compared: the largest difference, and the least distance between the two largest logits of a step. Where that
+is smaller than the difference, a tie was broken by rounding. Ends with 1 where tokens differ otherwise.
 """
 
 from __future__ import annotations

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
+from sketch import Sketch
 
 from pteron.dtypes import DType
 from pteron.gpu import Device
-from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
+from pteron.graph import Graph, SymInt, Tensor
 from pteron.ops import Target
 from pteron.passes import prepare
 from pteron.plan import Compiled
@@ -22,37 +22,36 @@ from pteron.runtime.tensors import HostResult
 Array = npt.NDArray[Any]
 
 
-@dataclass
-class Drawing:
+class Drawing(Sketch):
     """A graph in the making; tensors have their largest shapes."""
 
-    inputs: list[Tensor] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list)
-    count: int = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.inputs: list[Tensor] = []
 
-    def input(self, *shape: int, dtype: str = "f32") -> Tensor:
+    def input(self, *shape: int) -> Tensor:
         """An input of the graph."""
-        self.inputs.append(Tensor(self._id(), DType(dtype), shape))
+        self.inputs.append(self.tensor(*shape))
         return self.inputs[-1]
 
-    def constant(self, values: Array) -> Tensor:
-        """A constant of the graph."""
+    def given(self, values: Array) -> Tensor:
+        """A constant of these values."""
         dtype = DType.of(values.dtype)
         assert dtype is not None
-        key = f"constant {self.count}"
-        data = memoryview(np.ascontiguousarray(values).tobytes())
-        return Tensor(self._id(), dtype, values.shape, Constant(key, dtype, values.shape, data))
+        blank = self.constant(*values.shape, dtype=dtype)
+        assert blank.constant is not None
+        return replace(blank, constant=replace(blank.constant, data=memoryview(values.tobytes())))
 
     def size(self, tensor: Tensor, dim: int) -> SymInt:
         """The live size of a dim."""
-        symbol = SymInt(self._id())
-        self.nodes.append(Node(len(self.nodes), "sym_size.int", (tensor, dim, symbol)))
+        symbol = self.symbol()
+        self.node("sym_size.int", tensor, dim, symbol)
         return symbol
 
-    def node(self, name: str, *arguments: Any, shape: Sequence[int], dtype: str = "f32") -> Tensor:
-        """What a node makes. Lists with tensors or live sizes in them become values."""
-        out = Tensor(self._id(), DType(dtype), tuple(shape))
-        self.nodes.append(Node(len(self.nodes), name, (*map(self._argument, arguments), out)))
+    def made(self, name: str, *arguments: Any, shape: Sequence[int]) -> Tensor:
+        """What a node makes. Lists with live sizes in them become values."""
+        out = self.tensor(*shape)
+        self.node(name, *map(self._argument, arguments), out)
         return out
 
     def several(
@@ -60,25 +59,18 @@ class Drawing:
     ) -> list[Tensor]:
         """What a node with several outputs makes."""
         types = map(DType, dtypes or ["f32"] * len(shapes))
-        outputs = [
-            Tensor(self._id(), dtype, tuple(shape)) for dtype, shape in zip(types, shapes, strict=True)
-        ]
-        made = ValueList(self._id(), tuple(outputs))
-        self.nodes.append(Node(len(self.nodes), name, (*map(self._argument, arguments), made)))
+        outputs = [self.tensor(*shape, dtype=dtype) for dtype, shape in zip(types, shapes, strict=True)]
+        self.node(name, *map(self._argument, arguments), self.list(*outputs))
         return outputs
 
-    def graph(self, *outputs: Tensor) -> Graph:
-        return Graph("small graph", tuple(self.nodes), tuple(self.inputs), outputs)
+    def ending(self, *outputs: Tensor) -> Graph:
+        """The graph with these outputs."""
+        return self.graph(self.inputs, outputs)
 
     def _argument(self, argument: Any) -> Any:
         if not isinstance(argument, list):
             return argument
-        is_plain = all(isinstance(item, (int, float)) for item in argument)
-        return tuple(argument) if is_plain else ValueList(self._id(), tuple(argument))
-
-    def _id(self) -> int:
-        self.count += 1
-        return self.count
+        return tuple(argument) if all(isinstance(item, int) for item in argument) else self.list(*argument)
 
 
 def operators(graph: Graph, rewrites: Collection[str] | None = None) -> list[str]:

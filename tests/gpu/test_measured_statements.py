@@ -38,7 +38,7 @@ ON_BOTH = [
 
 def as_kind(device: Device, kind: str) -> Target:
     """The device as one that has no more storage buffers than WebGPU promises."""
-    least = replace(device.target, storage_buffers_max=Target().storage_buffers_max)
+    least = replace(device.target, buffers_max=Target().buffers_max)
     if kind == "hardware":
         return replace(least, is_cpu=False, subgroup_size=0)
     return replace(least, is_cpu=True, loop_max=SOFTWARE_LOOP_MAX)

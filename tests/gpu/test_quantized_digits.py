@@ -98,6 +98,17 @@ def test_a_wide_range(few: Target) -> None:
     assert largest[2] > 0 == largest[1]
 
 
+@pytest.mark.parametrize(
+    ("size", "kept"), [(2e38, EXACT), (1e37, EXACT), (1e-29, EXACT), (1e-31, 1e-4), (1e-36, 1), (1e-42, 1)]
+)
+def test_the_ends_of_the_range(size: float, kept: float, few: Target) -> None:
+    """Large x count in full. Small ones lose bits and then are zeros; nothing becomes infinite or NaN."""
+    x = np.random.default_rng(5).uniform(-1, 1, (4, 320)) * size
+    found, wide = outputs_of(x, few)
+    assert np.isfinite(found).all()
+    assert np.all(np.abs(found - wide) <= kept * np.abs(wide).max(axis=1, keepdims=True))
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_what_is_no_number_makes_its_row_none(value: float, few: Target) -> None:
     x = np.random.default_rng(3).normal(size=(3, 96))

@@ -21,6 +21,7 @@ LINEAR, FUSED, NORM = "et_vk.linear_q4gsw.default", "pteron.linear_q4", "et_vk.r
 DYNAMIC, QPARAMS = "et_vk.linear_dq8ca_q4gsw.default", "torchao.choose_qparams_affine.default"
 ADD, MUL, SIGMOID = "aten.add.Tensor", "aten.mul.Tensor", "aten.sigmoid.default"
 VIEW, RELU, CLONE = "aten.view_copy.default", "aten.relu.default", "aten.clone.default"
+pytestmark = pytest.mark.rewrites
 GPU = Target(is_cpu=False, subgroup_size=32, workgroup_bytes_max=49152)
 
 

@@ -144,17 +144,16 @@ def test_every_public_name_has_a_home() -> None:
 
 
 IN_THREADS = """
-import importlib, threading
-names = ["pteron", "pteron.llm"] * 4
-barrier, failed = threading.Barrier(len(names)), []
-def import_one(name):
+import threading
+lines = ["import pteron; pteron.load", "import pteron.llm; pteron.llm.LLM", "from pteron import Device"] * 3
+barrier, failed = threading.Barrier(len(lines)), []
+def run(line):
     barrier.wait()
     try:
-        importlib.import_module(name)
-        importlib.import_module("pteron").load
+        exec(line, {})
     except BaseException as error:
-        failed.append(f"{name}: {error!r}")
-threads = [threading.Thread(target=import_one, args=(name,)) for name in names]
+        failed.append(f"{line}: {error!r}")
+threads = [threading.Thread(target=run, args=(line,)) for line in lines]
 for thread in threads:
     thread.start()
 for thread in threads:

@@ -126,9 +126,9 @@ def test_a_kernel_with_more_buffers_than_the_device_takes_is_refused() -> None:
     sketch = Sketch()
     x, y, out = (sketch.tensor(3) for _ in range(3))
     sketch.node("aten.add.Tensor", x, y, 1, out)
-    assert plan_at(sketch.prepare([x, y], [out], Target(storage_buffers_max=3))).launches
+    assert plan_at(sketch.prepare([x, y], [out], Target(buffers_max=3))).launches
     with pytest.raises(MisfitError, match="kernel binary_alike binds 3 buffers, the adapter allows 2"):
-        plan_at(sketch.prepare([x, y], [out], Target(storage_buffers_max=2)))
+        plan_at(sketch.prepare([x, y], [out], Target(buffers_max=2)))
 
 
 def test_a_plan_prints_its_launches() -> None:

@@ -36,6 +36,7 @@ class Gate:
         return [call.operator.name for call in prepared.prepared.each]
 
 
+@pytest.mark.rewrites
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_chain_becomes_one_call(swapped: bool) -> None:
     gate = Gate()

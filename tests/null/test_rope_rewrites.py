@@ -14,6 +14,7 @@ SLICE, CLONE, ADD = "aten.slice_copy.Tensor", "aten.clone.default", "aten.add.Te
 NORM = "et_vk.rms_norm.default"
 SDPA, UPDATE = "sdpa_with_kv_cache.default", "update_cache.default"
 FUSED, IN_PLACE = "pteron.rope_sdpa", "pteron.rope_slice"
+pytestmark = pytest.mark.rewrites
 
 
 class Layer:

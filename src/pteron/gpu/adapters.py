@@ -12,6 +12,8 @@ from pteron.gpu.native import entry
 ADAPTER_VARIABLE = "PTERON_ADAPTER"
 _PREFERENCE = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
 _NVIDIA, _APPLE = 0x10DE, 0x106B
+# Where wgpu writes dot4I8Packed as one instruction; for Metal and OpenGL it writes the four products out.
+_PACKED_DOTS = {"Vulkan", "D3D12"}
 # Mesa's llvmpipe counts the iterations of all of an invocation's loops together.
 _SOFTWARE_LOOPS = 65535
 _SOFTWARE_HINT = (
@@ -89,7 +91,7 @@ def _describe(index: int, handle: Any) -> AdapterInfo:
         features=tuple(sorted(handle.features)),
         limits=dict(handle.limits),
         subgroup_size=_subgroup_size(info),
-        packed_dots=info["vendor_id"] != _APPLE,
+        packed_dots=info["backend_type"] in _PACKED_DOTS,
         handle=handle,
     )
 

@@ -72,7 +72,7 @@ class Device:
             invocations_max=adapter.limits["max-compute-invocations-per-workgroup"],
             workgroup_bytes_max=adapter.limits["max-compute-workgroup-storage-size"],
             binding_bytes_max=adapter.limits["max-storage-buffer-binding-size"],
-            storage_buffers_max=adapter.limits["max-storage-buffers-per-shader-stage"],
+            buffers_max=adapter.limits["max-storage-buffers-per-shader-stage"],
             loop_max=adapter.loop_max,
         )
         # Where the CPU is the adapter, asking would take its time.

@@ -47,8 +47,8 @@ class Weights:
         new = [weight for weight in wanted if weight not in uploads]
         try:
             # The largest first: none of them is then what the others wait for in the end.
-            new.sort(key=lambda weight: -weight.bytes)
-            together([partial(self._upload, weight) for weight in new], UPLOADERS)
+            largest_first = sorted(new, key=lambda weight: -weight.bytes)
+            together([partial(self._upload, weight) for weight in largest_first], UPLOADERS)
             for weight in wanted:
                 self[weight]
         except BaseException:

@@ -14,13 +14,13 @@ class Target:
 
     shader_f16: bool = False
     subgroup_size: int = 0  # 0: subgroup operations are not to be used
-    packed_dots: bool = True  # an instruction for four products of int8; elsewhere they are emulated
+    packed_dots: bool = True  # four products of int8 are an instruction; elsewhere they are written out
     is_cpu: bool = True  # a software adapter: barriers are costly there, cache lines are not
     workgroups_max: int = 65535  # per axis
     invocations_max: int = 256  # per workgroup
     workgroup_bytes_max: int = 16384
     binding_bytes_max: int = 1 << 27
-    storage_buffers_max: int = 8  # of a kernel: no device has fewer
+    buffers_max: int = 8  # storage buffers of a kernel
     loop_max: int = 0  # iterations of all its loops after which an invocation ends; 0: no such limit
 
     def storage(self, dtype: DType) -> Storage:

@@ -45,7 +45,7 @@ def verify(dispatch: Dispatch, module: Module, groups: tuple[int, int, int], tar
 
 def check_bindings(module: Module, target: Target) -> None:
     """Raise a RequirementError where a kernel binds more buffers than the device takes."""
-    count, most = len(module.bindings), target.storage_buffers_max
+    count, most = len(module.bindings), target.buffers_max
     if count > most:
         raise RequirementError(
             f"kernel {module.kernel.name} binds {count} buffers, the adapter allows {most}"

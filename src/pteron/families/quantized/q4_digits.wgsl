@@ -152,8 +152,9 @@ fn main(
           for (var plane = 1u; plane < PLANES; plane++) {
             sum += plane_sum(0, even, odd, halves[2u * plane], halves[2u * plane + 1u]) << (8u * plane);
           }
-          let value = f32(sum) * bitcast<f32>(unit.y);
-          sums[m][column] = fma(value, held.scales[step * COLUMNS + column], sums[m][column]);
+          // First the unit and the scale, so that no sum of large x overflows where the result does not.
+          let worth = bitcast<f32>(unit.y) * held.scales[step * COLUMNS + column];
+          sums[m][column] = fma(f32(sum), worth, sums[m][column]);
         }
       }
     }

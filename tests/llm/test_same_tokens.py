@@ -1,0 +1,60 @@
+"""stories15M with every rewrite and with none: the same tokens, on every route.
+
+The context holds 256 tokens; `benchmarks/same_tokens.py` compares 500 of longer models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pteron.gpu import Device
+from pteron.llm import LLM, Sampling
+from pteron.llm.catalogue import fetch
+from pteron.ops import Target
+from pteron.passes.rewrite import REWRITES_VARIABLE
+
+STORY, PARK = "Once upon a time", "Lily and her dog went to the park. Suddenly,"
+GREEDY, SEEDED = Sampling(), Sampling(temperature=0.9, top_p=0.95, seed=11)
+
+
+def tokens(rewrites: str, prompt: str, sampling: Sampling, count: int, model: str) -> list[int]:
+    """What the model says with some rewrites, in its context's room."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(REWRITES_VARIABLE, rewrites)
+        with LLM(fetch(model)) as llm:
+            pieces = llm.generate(prompt, sampling=sampling, max_new_tokens=count, stop_ids=())
+            return [piece.token for piece in pieces]
+
+
+def check(prompt: str, sampling: Sampling, count: int, model: str = "stories15m") -> None:
+    with_all, with_none = (tokens(rewrites, prompt, sampling, count, model) for rewrites in ("", "none"))
+    assert len(with_all) == count
+    assert with_all == with_none
+
+
+def test_to_the_end_of_the_context() -> None:
+    check(STORY, GREEDY, 240)
+
+
+def test_with_a_seed() -> None:
+    check(PARK, SEEDED, 120)
+
+
+@pytest.mark.parametrize("route", ["by workgroups", "by subgroups"])
+def test_on_other_routes(
+    route: str, request: pytest.FixtureRequest, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels that software adapters do not take: tiles for the prompt, rows of weights for the tokens."""
+    is_by_subgroups = route == "by subgroups"
+    shared: Target = request.getfixturevalue("own_subgroups") if is_by_subgroups else device.target
+    monkeypatch.setattr(device, "target", replace(shared, is_cpu=False))
+    check(PARK, SEEDED, 16)
+    check(STORY, GREEDY, 16)
+
+
+@pytest.mark.heavy
+def test_smollm2() -> None:
+    """`benchmarks/same_tokens.py ~/.cache/pteron/smollm2/model.pte` compares 500 tokens in every way."""
+    check("The history of the bicycle begins", GREEDY, 60, "smollm2")

@@ -95,6 +95,7 @@ class Outline:
     bindings: tuple[Binding, ...]  # buffers only
     params_index: int | None
     aliases: frozenset[str]
+    constants: Mapping[str, int]  # those that are whole numbers
 
 
 @cache
@@ -116,6 +117,7 @@ def outline(kernel: Kernel) -> Outline:
         ),
         params_index=next((index for index, access, _, _ in found if access == "uniform"), None),
         aliases=frozenset(_ALIAS.findall(text)),
+        constants=_constants(text),
     )
 
 
@@ -123,7 +125,7 @@ def outline(kernel: Kernel) -> Outline:
 def compose(kernel: Kernel) -> Module:
     """The kernel's module, its errors those of its outline."""
     outlined = outline(kernel)
-    bindings, constants = outlined.bindings, _constants(outlined.text)
+    bindings, constants = outlined.bindings, outlined.constants
     names = [binding.name for binding in bindings]
     statements, text = read_statements(outlined.text, names, constants)
     if re.search(r"^alias \w+ = f16;", text, re.MULTILINE):

@@ -71,17 +71,26 @@ def show(run: int, measured: dict[str, Any]) -> None:
 
 def save(path: str, runs: list[dict[str, Any]], size: int, is_cold: bool) -> None:
     """Add the points to a file of figures: of the first run where it was cold, and of those after it."""
-    from figures import Figure, add
+    from figures import HOST_TOLERANCE, Figure, add
 
     warm = runs[is_cold:]
     floor = {"ready": size / COPIED}
     figures = [
-        Figure.of(f"load: {point}", [run["points"][point] for run in warm], "s", floor.get(point))
+        Figure.of(
+            f"load: {point}",
+            [run["points"][point] for run in warm],
+            "s",
+            floor.get(point),
+            tolerance=HOST_TOLERANCE,
+        )
         for point in POINTS
         if warm
     ]
     if is_cold:
-        figures += [Figure(f"load, cold: {point}", runs[0]["points"][point], "s") for point in POINTS]
+        first = runs[0]["points"]
+        figures += [
+            Figure(f"load, cold: {point}", first[point], "s", tolerance=HOST_TOLERANCE) for point in POINTS
+        ]
     add(path, runs[0]["machine"], figures)
 
 

@@ -53,6 +53,13 @@ def test_what_is_worse(
     assert new.is_worse_than(old) is worse
 
 
+def test_what_the_host_decides_may_differ_more(figures: Any) -> None:
+    old = figures.Figure("load", 1.0, "s")
+    for value, worse in ((1.15, False), (1.25, True)):
+        new = figures.Figure.of("load", [value], "s", tolerance=figures.HOST_TOLERANCE)
+        assert new.is_worse_than(old) is worse
+
+
 @pytest.mark.parametrize(("value", "code"), [(1.0, 0), (1.2, 1)])
 def test_files_are_compared(
     figures: Any, value: float, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -126,7 +126,8 @@ class Device:
         if self.is_closed:
             raise DeviceError(f"the device {self.adapter} is closed")
         if self._device is None:
-            self._device, self._queue = self._requested.result()
+            device, self._queue = self._requested.result()
+            self._device = device  # last: other threads look whether it is there
 
     @property
     def is_usable(self) -> bool:

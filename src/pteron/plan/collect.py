@@ -6,7 +6,6 @@ import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TypeAlias
 
 from pteron.graph import Node, Shape
@@ -17,7 +16,7 @@ from pteron.ops.operand import Scratch
 from pteron.ops.terms import Affine
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
 from pteron.plan.verify import check_bindings, elements, verify
-from pteron.wgsl import Field, Kernel, Module, compose, outline
+from pteron.wgsl import Field, Module, compose, outline
 
 # A launch's workgroups, and the bindings that begin within their buffer.
 Place: TypeAlias = tuple[tuple[int, int, int], tuple[tuple[str, int], ...]]
@@ -127,13 +126,7 @@ def _module(dispatch: Dispatch) -> Module:
             raise RequirementError(
                 f"kernel {dispatch.kernel.name} takes one element type for several operands; got {shown}"
             )
-    return _specialised(dispatch.kernel, tuple(elements.items()))
-
-
-@cache
-def _specialised(kernel: Kernel, elements: tuple[tuple[str, str], ...]) -> Module:
-    """The module of a kernel over these element types, by alias."""
-    return compose(kernel.specialise(**dict(elements)) if elements else kernel)
+    return compose(dispatch.kernel.specialise(**elements) if elements else dispatch.kernel)
 
 
 def _groups(dispatch: Dispatch, module: Module, target: Target) -> tuple[int, int, int]:

@@ -97,6 +97,7 @@ class Outline:
     bindings: tuple[Binding, ...]  # buffers only
     params_index: int | None
     aliases: frozenset[str]
+    constants: Mapping[str, int]  # those that are whole numbers
 
 
 @cache
@@ -109,15 +110,17 @@ def outline(kernel: Kernel) -> Outline:
     found = [
         (int(index), cast(Access, access), name, kind) for index, access, name, kind in _BINDING.findall(text)
     ]
+    constants = _constants(text)
     return Outline(
         text=text,
         bindings=tuple(
-            Binding(name, index, access, _element(kind), _bytes(kind, text))
+            Binding(name, index, access, _element(kind), _bytes(kind, constants))
             for index, access, name, kind in found
             if kind != "Params"
         ),
         params_index=next((index for index, _, _, kind in found if kind == "Params"), None),
         aliases=frozenset(_ALIAS.findall(text)),
+        constants=constants,
     )
 
 
@@ -125,7 +128,7 @@ def outline(kernel: Kernel) -> Outline:
 def compose(kernel: Kernel) -> Module:
     """The kernel's module, its errors those of its outline."""
     outlined = outline(kernel)
-    bindings, constants = outlined.bindings, _constants(outlined.text)
+    bindings, constants = outlined.bindings, outlined.constants
     names = [binding.name for binding in bindings]
     statements, text = read_statements(outlined.text, names, constants)
     if re.search(r"^alias \w+ = f16;", text, re.MULTILINE):
@@ -221,9 +224,9 @@ def _element(kind: str) -> str:
     return match[1] if match else kind
 
 
-def _bytes(kind: str, text: str) -> int:
+def _bytes(kind: str, constants: Mapping[str, int]) -> int:
     match = _SIZED.fullmatch(kind)
-    return 16 * whole_number(match[1], _constants(text)) if match else 0
+    return 16 * whole_number(match[1], constants) if match else 0
 
 
 def _layout(text: str) -> tuple[tuple[Field, ...], int]:

@@ -8,17 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pteron.families.elementwise.binary import apply_binary
 from pteron.families.norm.norm import rms_norm
 from pteron.families.quantized import digits
 from pteron.families.quantized.ends import Ends
 from pteron.families.quantized.linear_q4 import linear_dq8ca_q4gsw, linear_shape, product, words_of
 from pteron.families.quantized.packing import Words
+from pteron.families.quantized.sums import apart, sum_shape
 from pteron.graph import Shape
-from pteron.graph.values import numel
 from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
 from pteron.ops.operand import joined
-from pteron.ops.shapes import broadcast
 
 
 def _shapes(
@@ -34,7 +32,7 @@ def _shapes(
 ) -> list[Shape]:
     if residual is not None:
         (matrix,) = weights
-        return [_sum_shape(x, matrix, residual)]
+        return [sum_shape(linear_shape(x, matrix), residual)]
     shapes = [linear_shape(x, matrix) for matrix in weights]
     require(not gated or len(set(shapes)) == 1 < len(shapes), "a gate must fit what it is for", x, *weights)
     return shapes[:1] if gated else shapes
@@ -61,10 +59,10 @@ def linear_q4(
 ) -> Iterator[Dispatch]:
     """x, normalised where there is a gain, times each matrix, plus its bias; then silu(first) · second where
     it is gated, plus the residual."""
-    if residual is not None and (parts := _apart(x, weights[0], residual, outputs[0])):
-        apart, total = parts
+    if residual and (parts := apart(linear_shape(x, weights[0]), residual, outputs[0])):
+        alone, total = parts
         plain = x, gain, eps, weights, scales, biases, group_size, None, gated
-        yield from linear_q4(*plain, apart, target=target)
+        yield from linear_q4(*plain, alone, target=target)
         yield from total
         return
     rows = x.numel // x.shape[-1] if x.shape[-1] else 0
@@ -95,41 +93,17 @@ def linear_q4(
         yield dispatch
 
 
-def _sum_shape(x: Operand, weights: Operand, residual: Operand) -> Shape:
-    return broadcast(_seen_shape(x, weights, residual), residual.shape)
-
-
-def _seen_shape(x: Operand, weights: Operand, residual: Operand) -> Shape:
-    """The shape of the product with as many dims as what is added to it has, by leading ones."""
-    shape = linear_shape(x, weights)
-    rank, extra = residual.rank, len(shape) - residual.rank
-    fits = all(size == 1 for size in shape[: max(0, extra)])
-    require(fits, f"the product must have {rank} dims, as what is added", x, weights, residual)
-    return (1,) * -extra + shape[max(0, extra) :]
-
-
-def _apart(
-    x: Operand, weights: Operand, residual: Operand, out: Operand
-) -> tuple[Operand, Iterator[Dispatch]] | None:
-    """Where one of product and addend is repeated along the other: a place for the product, and the sum."""
-    shape = _seen_shape(x, weights, residual)
-    if numel(shape) == residual.numel == out.numel:
-        return None
-    made = replace(out, shape=shape, buffer=Scratch(numel(shape), out.storage))
-    return made, apply_binary("a + b", made, residual, out)
-
-
 @op(
     "pteron.linear_dq8ca_q4_add",
     "x x_scales x_zeros weights weight_sums weight_scales group_size:int bias? residual -> out",
-    shape=lambda x, x_scales, x_zeros, weights, *rest: _sum_shape(x, weights, rest[-1]),
+    shape=lambda x, x_scales, x_zeros, weights, *rest: sum_shape(linear_shape(x, weights), rest[-1]),
 )
 def linear_dq8ca_q4_add(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     """A product of x as int8, plus what is added to it."""
     *inputs, residual, out = arguments
-    if parts := _apart(inputs[0], inputs[3], residual, out):
-        made, total = parts
-        yield from linear_dq8ca_q4gsw(*inputs, made, target=target)
+    if parts := apart(linear_shape(inputs[0], inputs[3]), residual, out):
+        alone, total = parts
+        yield from linear_dq8ca_q4gsw(*inputs, alone, target=target)
         yield from total
     else:
         yield from linear_dq8ca_q4gsw(*inputs, out, residual, target=target)

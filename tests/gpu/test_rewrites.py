@@ -77,9 +77,12 @@ def test_with_and_without(name: str, models: Path, device: Device, target: Targe
 
 
 def test_int8_is_made_of_the_same_bits(models: Path, device: Device, target: Target) -> None:
-    """Where activations become int8, a difference in the last bit could be one of a whole step."""
+    """Where activations become int8, a difference in the last bit could be one of a whole step. Norms apart,
+    which sum in another order elsewhere, nothing is rounded otherwise."""
     path = models / "tiny_llama_8da4w.pte"
-    with_all, _ = run(list(REWRITES), path, device, target)
+    with_them, _ = run(
+        ["silu_mul", "shared_qparams", "linear_add", "rope_slice", "rope_sdpa"], path, device, target
+    )
     without, _ = run([], path, device, target)
-    for a, b in zip(with_all, without, strict=True):
+    for a, b in zip(with_them, without, strict=True):
         np.testing.assert_array_equal(a, b)

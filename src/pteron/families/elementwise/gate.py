@@ -8,7 +8,8 @@ from pteron.families.elementwise.binary import binary
 from pteron.ops import OPERATORS, Call
 from pteron.ops.rewrite import Flow, Replacement, orders, rewrite
 
-binary("pteron.silu_mul", "a / (1.0 + exp(-a)) * b")
+# Rounded as the parts round it: where int8 is made of the result, one bit more or less may be one step of it.
+binary("pteron.silu_mul", "a * (1.0 / (1.0 + exp(-a))) * b")
 
 
 @rewrite("silu_mul")

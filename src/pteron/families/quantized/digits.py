@@ -120,16 +120,17 @@ def product(
 
 
 def layout_of(target: Target, packed: Words) -> Layout:
-    """The layout for a matrix of weights, by its depth and columns. Measured on an H200."""
+    """The layout for a matrix of weights, by its depth and columns. Measured on an H200, in decode steps."""
     width, subgroups = target.subgroup_size, max(1, target.invocations_max // target.subgroup_size)
-    if chunks(packed) > 2 * width:  # deep: few chunks a lane keep many subgroups busy with few columns
-        split = min(-(-chunks(packed) // width), subgroups)
+    split = min(-(-chunks(packed) // width), subgroups)  # with a chunk for every lane
+    if split > 2:  # deep: few chunks a lane keep many subgroups busy with few columns
         return Layout(split, max(1, min(4, subgroups // split)), 4, 1)
     if packed.columns >= 65_536:
-        return Layout(1, min(16, subgroups), 2, 16)
+        return Layout(1, min(32, subgroups), 2, 16)
     if packed.columns >= 8192:
-        return Layout(1, min(8, subgroups), 4, 1)
-    return Layout(1, min(8, subgroups), 2, 1)
+        split = split if target.digits > 2 else 1  # two digits leave a lane registers for two chunks
+        return Layout(split, max(1, min(8, subgroups) // split), 4, 1)
+    return Layout(1, min(max(8, min(packed.columns // 256, 16)), subgroups), 2, 1)  # some 128 workgroups
 
 
 def chunks(packed: Words) -> int:

@@ -98,7 +98,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var keys: array<vec4<f32>, UNROLL * QUADS>;
     var values: array<vec4<f32>, UNROLL * QUADS>;
     for (var u = 0u; u < UNROLL; u++) {
-      if (base + u * KEYS >= end) { continue; } // nobody has a key
       let key = min(base + u * KEYS + local / LANES, context - 1u);
       for (var e = 0u; e < QUADS; e++) {
         let quad = min(e * LANES + lane, ALL - 1u);
@@ -109,8 +108,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var scores: array<f32, UNROLL>; // of the lane's own query
     var raised = most;
     for (var u = 0u; u < UNROLL; u++) {
-      scores[u] = minus_infinity();
-      if (base + u * KEYS >= end) { continue; }
       var products = vec4(0.0); // one for each query
       for (var e = 0u; e < QUADS; e++) { products += keys[u * QUADS + e] * query[e]; }
       let key = base + u * KEYS + local / LANES;
@@ -124,7 +121,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let shrinks = of_all(shrink, local);
     for (var e = 0u; e < QUADS; e++) { gathered[e] = scaled(gathered[e], shrinks); }
     for (var u = 0u; u < UNROLL; u++) {
-      if (base + u * KEYS >= end) { continue; }
       let share = select(exp(scores[u] - raised), 0.0, is_hidden(scores[u]));
       total += share;
       let shares = of_all(share, local);

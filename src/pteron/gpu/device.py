@@ -226,7 +226,9 @@ class Device:
         ready afterwards. Whoever calls this holds the lock."""
         wanted = {(module.source, module.bounds_checks): module for module in modules}
         new = {key: module for key, module in wanted.items() if key not in self._pipelines}
-        with working(COMPILERS, "pteron-compile") as threads:
+        # Mesa's software adapter crashes now and then where two threads make pipelines,.
+        compilers = 1 if self.adapter.is_cpu else COMPILERS
+        with working(compilers, "pteron-compile") as threads:
             compiled = {key: threads.submit(self._compile, module) for key, module in new.items()}
             yield
             for key, pipeline in compiled.items():

@@ -217,6 +217,7 @@ class Device:
         """The compute pipeline of a kernel, compiled once per device."""
         key = module.source, module.bounds_checks
         if key not in self._pipelines:
+            self._settle()
             self._pipelines[key] = self._compile(module)
         return self._pipelines[key]
 
@@ -226,13 +227,20 @@ class Device:
         ready afterwards. Whoever calls this holds the lock."""
         wanted = {(module.source, module.bounds_checks): module for module in modules}
         new = {key: module for key, module in wanted.items() if key not in self._pipelines}
-        # Mesa's software adapter crashes now and then where two threads make pipelines,.
+        if new:
+            self._settle()
         compilers = 1 if self.adapter.is_cpu else COMPILERS
         with working(compilers, "pteron-compile") as threads:
             compiled = {key: threads.submit(self._compile, module) for key, module in new.items()}
             yield
             for key, pipeline in compiled.items():
                 self._pipelines[key] = pipeline.result()
+
+    def _settle(self) -> None:
+        """Before kernels are compiled: Mesa's software adapter compiles what it runs for the first time, and two
+        compilations at once crash it now and then."""
+        if self.adapter.is_cpu:
+            self.wait()
 
     def _compile(self, module: Module) -> Any:
         with errors_as_device_error(f"compiling kernel {module.kernel}"):

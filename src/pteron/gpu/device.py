@@ -243,7 +243,8 @@ class Device:
         """The compute pipeline of a kernel, compiled once per device."""
         key = module.source, module.bounds_checks
         if key not in self._pipelines:
-            self._pipelines[key] = self._compile(module)
+            self._settle()
+            self._keep(module)
         return self._pipelines[key]
 
     def compile(self, modules: Iterable[Module], meanwhile: Callable[[], None] | None = None) -> None:
@@ -251,7 +252,22 @@ class Device:
         afterwards. Whoever calls this holds the lock."""
         wanted = {(module.source, module.bounds_checks): module for module in modules}
         new = [module for key, module in wanted.items() if key not in self._pipelines]
-        together([partial(self.pipeline, module) for module in new], COMPILERS, meanwhile)
+        if new:
+            self._settle()
+        together(
+            [partial(self._keep, module) for module in new],
+            0 if self.adapter.is_cpu else COMPILERS,
+            meanwhile,
+        )
+
+    def _settle(self) -> None:
+        """Before kernels are compiled: Mesa's software adapter compiles what it runs for the first time, and two
+        compilations at once crash it now and then. For the same reason no threads compile there."""
+        if self.adapter.is_cpu:
+            self.wait()
+
+    def _keep(self, module: Module) -> None:
+        self._pipelines[module.source, module.bounds_checks] = self._compile(module)
 
     def _compile(self, module: Module) -> Any:
         with errors_as_device_error(f"compiling kernel {module.kernel}"):

@@ -1,3 +1,4 @@
+//! use q4_sizes
 //! use q4_result
 //! use planes
 //! loops: FETCH * (1 + ROUNDS) + ROWS * (2 + PASSES * 4 + SUBGROUPS)

@@ -1,4 +1,5 @@
 //! use index
+//! use q4_sizes
 //! use q4_result
 //! loops: ceil(PARTS, BLOCK)
 //! extent sums: PARTS * rows * columns

@@ -1,3 +1,4 @@
+//! use q4_sizes_window
 //! use q4_result
 //! use nibbles_in_place
 //! use lanes
@@ -76,7 +77,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(subgroup_invocati
         let first = grown_nibbles(words[s][a]);
         let second = grown_nibbles(words[s][a] >> 16u);
         //! unroll
-        for (var t = 0u; t < TILE; t++) { part[t][a] += dot(low[t], first) + dot(high[t], second); }
+        for (var t = 0u; t < TILE; t++) {
+          let sum = low[t] * first + high[t] * second;
+          part[t][a] += (sum.x + sum.y) + (sum.z + sum.w);
+        }
       }
     }
     //! unroll

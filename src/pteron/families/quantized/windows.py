@@ -59,7 +59,7 @@ def product(x: Operand | Scratch, packed: Words, ends: Ends, cut: Cut) -> Iterat
         "STEP": STEP if _words(packed) % STEP == 0 == packed.group % STEP else 1,
         "BLOCKS": cut.blocks,
     }
-    made = kernel("q4_windows", use_q4_sizes="q4_sizes_window", **declarations, **ends.declarations)
+    made = kernel("q4_windows", **declarations, **ends.declarations)
     for first_column in range(0, columns, len(ARRAYS) * width):
         windows: dict[str, Any] = {
             name: _window(packed, first_column + place * width, cut.blocks)

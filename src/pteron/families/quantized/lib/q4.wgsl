@@ -1,3 +1,4 @@
+//! use q4_sizes
 //! use q4_result
 //! use words
 //! extent x: 4 * rows * QUADS

@@ -1,4 +1,3 @@
-//! use q4_sizes
 //! extent bias: columns
 //! extent residual: rows * columns
 //! extent x_scales: rows

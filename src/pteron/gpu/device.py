@@ -254,15 +254,12 @@ class Device:
         new = [module for key, module in wanted.items() if key not in self._pipelines]
         if new:
             self._settle()
-        together(
-            [partial(self._keep, module) for module in new],
-            0 if self.adapter.is_cpu else COMPILERS,
-            meanwhile,
-        )
+        threads = 0 if self.adapter.is_cpu else COMPILERS
+        together([partial(self._keep, module) for module in new], threads, meanwhile)
 
     def _settle(self) -> None:
-        """Before kernels are compiled: Mesa's software adapter compiles what it runs for the first time, and two
-        compilations at once crash it now and then. For the same reason no threads compile there."""
+        """Before kernels are compiled: Mesa's software adapter compiles what it runs for the first time, and
+        two compilations at once crash it now and then. For the same reason no threads compile there."""
         if self.adapter.is_cpu:
             self.wait()
 

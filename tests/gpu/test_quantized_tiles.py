@@ -14,7 +14,7 @@ from kernel_files import kernel
 from test_quantized import DYNAMIC, LINEAR, dynamic, linear, packed, sums
 
 from pteron import Device
-from pteron.families.quantized import linear_q4
+from pteron.families.quantized import tiled_q4
 from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, PART_STEPS_MAX, Tile, choose
 from pteron.ops import Target
 from pteron.wgsl import compose
@@ -77,7 +77,7 @@ def check_int8(
 
 def with_tile(monkeypatch: pytest.MonkeyPatch, tile: Tile, parts: int) -> None:
     """Products take this tile and so many parts, whatever their size."""
-    monkeypatch.setattr(linear_q4, "choose", lambda *_: (tile, parts))
+    monkeypatch.setattr(tiled_q4, "choose", lambda *_: (tile, parts))
 
 
 # Every tile -------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pteron.families.linear.product import ROWS_FEW
 from pteron.families.norm.norm import rms_norm
-from pteron.families.quantized import digits
+from pteron.families.quantized import digits, tiled_q4
 from pteron.families.quantized.ends import Ends
 from pteron.families.quantized.linear_q4 import linear_dq8ca_q4gsw, linear_shape, product, words_of
 from pteron.families.quantized.packing import Words
@@ -72,6 +73,9 @@ def linear_q4(
     if gain is not None:
         source = _scratch(x)
         yield from rms_norm(x, gain, eps, source, target=target)
+    if is_bound and gated and rows > ROWS_FEW and not target.is_cpu:
+        yield from tiled_q4.product(source, packed, Ends(outputs, bias), target, is_gated=True)
+        return
     made = (_scratch(outputs[0]), _scratch(outputs[0])) if gated else outputs
     if is_bound:
         yield from product(source, packed, Ends(made, bias, residual), target)

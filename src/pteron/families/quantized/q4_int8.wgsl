@@ -1,27 +1,28 @@
 //! use q4_result
 //! use words
 //! use tile
-//! loops: ceil(PART, STEP) + 1 + ceil(HEIGHT, WORKGROUP)
+//! loops: ceil(PART, STEP) + ceil(HEIGHT, WORKGROUP)
 //! extent x: 2 * rows * WORDS
 //! extent scales: columns * GROUPS
 //! extent x_zeros: rows
-//! extent weight_sums: (GROUPS - 1) * SUMS_PITCH + columns
+//! extent weight_sums: columns * GROUPS
 // A product of int8 activations with 4-bit weights by tiles (lib/tile.wgsl):
 // out[m, n] = x_scale[m] · Σ (x[m, k] - zero[m]) · w[n, k] · scale[n, k / group] + added(n).
 //
-// Within a group the sum of x · w is an integer, from which zero · Σ w is taken before the scale. x comes from
-// q4_quantize.wgsl: a pair of words holds the even and the odd ones of eight, as masks find them in a word of
-// weights. Every step brings STEP words of each row through workgroup memory, k outermost, into the one of two
-// buffers that is not being read. PART is a multiple of GROUP, GROUP one of STEP, WORDS one of GROUP.
+// Within a group the sum of x · w is a whole number, from which zero · Σ w is taken before the scale: both are
+// exact in floats. x comes from q4_quantize.wgsl: a pair of words holds the even and the odd ones of eight, as
+// masks find them in a word of weights. Every step brings STEP words of each row through workgroup memory, k
+// outermost, into the one of two buffers that is not being read. PART is a multiple of GROUP, GROUP one of
+// STEP, WORDS one of GROUP.
 alias Z = i32;
 const WORDS = 8u;
 const PITCH = 8u;
 const GROUP = 4u;
 const GROUPS = WORDS / GROUP;
 const PART = 8u;
-const SUMS_PITCH = 8u; // weight_sums from one group to the next
 const STEP = 4u;
-const SUM_ZERO = 0x4b400000; // a sum less than 2^22 from here is, by its bits, a float as far from 1.5 · 2^23
+const SUM_ZERO = 0x4b400000; // a sum less than 2^22 from here is, by its bits, a float as far from MIDDLE
+const MIDDLE = 12582912.0; // 1.5 · 2^23
 
 const X_COUNT = HEIGHT * STEP; // pairs of words per step
 const W_COUNT = WIDTH * STEP;
@@ -39,11 +40,61 @@ const W_BUFFER = 2u * STEP * W_PITCH;
 
 var<workgroup> x_tile: array<vec4<u32>, 2u * X_BUFFER>;
 var<workgroup> w_tile: array<vec4<u32>, 2u * W_BUFFER>;
-var<workgroup> zeros: array<vec4<i32>, HEIGHT / 4u>;
+var<workgroup> zeros: array<vec4<f32>, HEIGHT / 4u>;
+
+struct Share {
+  x: array<vec2<u32>, X_LOADS>,
+  words: array<u32, W_LOADS>,
+}
+
+// An invocation's share of the step that begins at a word, from global memory.
+fn fetch(tile: Tile, base: u32, local: u32) -> Share {
+  var share: Share;
+  //! unroll
+  for (var i = 0u; i < X_LOADS; i++) {
+    let at = local + i * WORKGROUP;
+    let m = min(tile.m + at / STEP, params.rows - 1u);
+    share.x[i] = x[m * WORDS + base + at % STEP];
+  }
+  //! unroll
+  for (var i = 0u; i < W_LOADS; i++) {
+    let at = local + i * WORKGROUP;
+    share.words[i] = load_word(weights_row(tile, at % WIDTH), min(base + at / WIDTH, WORDS - 1u));
+  }
+  return share;
+}
 
 // Four nibbles in the lower halves of bytes, stored as their value plus 8, as int8.
 fn signed_bytes(nibbles: u32) -> u32 {
   return (((nibbles & 0x0f0f0f0fu) | 0x80808080u) - 0x08080808u) ^ 0x80808080u;
+}
+
+// The share into a buffer of workgroup memory.
+fn put_share(share: Share, buffer: u32, local: u32) {
+  //! unroll
+  for (var i = 0u; i < X_LOADS; i++) {
+    let at = local + i * WORKGROUP;
+    if (X_COUNT % WORKGROUP == 0u || at < X_COUNT) {
+      let m = at / STEP;
+      let place = buffer * X_BUFFER + 2u * (at % STEP) * X_PITCH + m / 4u;
+      x_tile[place][m % 4u] = share.x[i].x;
+      x_tile[place + X_PITCH][m % 4u] = share.x[i].y;
+    }
+  }
+  //! unroll
+  for (var i = 0u; i < W_LOADS; i++) {
+    let at = local + i * WORKGROUP;
+    if (W_COUNT % WORKGROUP == 0u || at < W_COUNT) {
+      let column = at % WIDTH;
+      let place = buffer * W_BUFFER + 2u * (at / WIDTH) * W_PITCH + column / 4u;
+      w_tile[place][column % 4u] = signed_bytes(share.words[i]);
+      w_tile[place + W_PITCH][column % 4u] = signed_bytes(share.words[i] >> 4u);
+    }
+  }
+}
+
+fn dots(a: u32, b: vec4<u32>) -> vec4<i32> {
+  return vec4(dot4I8Packed(a, b.x), dot4I8Packed(a, b.y), dot4I8Packed(a, b.z), dot4I8Packed(a, b.w));
 }
 
 @compute @workgroup_size(WORKGROUP)
@@ -58,102 +109,73 @@ fn main(
   let word_first = tile.part * PART;
   let word_end = min(word_first + PART, WORDS);
   for (var m = local; m < HEIGHT; m += WORKGROUP) {
-    zeros[m / 4u][m % 4u] = i32(x_zeros[min(tile.m + m, params.rows - 1u)]);
+    zeros[m / 4u][m % 4u] = f32(x_zeros[min(tile.m + m, params.rows - 1u)]);
   }
-  var x_next: array<vec2<u32>, X_LOADS>;
-  var w_next: array<u32, W_LOADS>;
-  var totals: array<f32, TALL * WIDE>;
-  var sums: array<i32, TALL * WIDE>;
+  var share = fetch(tile, word_first, local);
+  put_share(share, 0u, local);
+  workgroupBarrier();
+  var totals: array<vec4<f32>, TALL * QUADS_WIDE>;
+  var sums: array<vec4<i32>, TALL * QUADS_WIDE>;
   //! unroll
-  for (var i = 0u; i < TALL * WIDE; i++) { sums[i] = SUM_ZERO; }
-  for (var base = word_first;; base += STEP) {
-    let buffer = (base / STEP) % 2u;
-    if (base < word_end) { // ask for this step's words
+  for (var i = 0u; i < TALL * QUADS_WIDE; i++) { sums[i] = vec4(SUM_ZERO); }
+  var buffer = 0u;
+  for (var base = word_first; base < word_end; base += STEP) {
+    let is_more = base + STEP < word_end;
+    if (is_more) { share = fetch(tile, base + STEP, local); }
+    let index = base / GROUP;
+    let ends_group = (base + STEP) % GROUP == 0u;
+    var factors: array<vec4<f32>, QUADS_WIDE>;
+    var added_weights: array<vec4<f32>, QUADS_WIDE>;
+    if (ends_group) {
       //! unroll
-      for (var i = 0u; i < X_LOADS; i++) {
-        let at = local + i * WORKGROUP;
-        let m = min(tile.m + at / STEP, params.rows - 1u);
-        x_next[i] = x[m * WORDS + base + at % STEP];
-      }
-      //! unroll
-      for (var i = 0u; i < W_LOADS; i++) {
-        let at = local + i * WORKGROUP;
-        let n = min(tile.n + column_at(at % WIDTH), params.columns - 1u);
-        w_next[i] = load_word(n, min(base + at / WIDTH, WORDS - 1u));
+      for (var s = 0u; s < WIDE; s++) {
+        let n = weights_row(tile, (own.x + s / 4u * ACROSS) * 4u + s % 4u);
+        factors[s / 4u][s % 4u] = scales[n * GROUPS + index];
+        added_weights[s / 4u][s % 4u] = f32(weight_sums[n * GROUPS + index]);
       }
     }
-    if (base > word_first) { // the step before it is in workgroup memory
-      let index = (base - STEP) / GROUP;
-      let is_last = base % GROUP == 0u;
-      var factors: array<f32, WIDE>;
-      var weights_added: array<i32, WIDE>;
-      if (is_last) {
-        //! unroll
-        for (var s = 0u; s < WIDE; s++) {
-          let n = min(own_column(tile, own, s), params.columns - 1u);
-          factors[s] = scales[n * GROUPS + index];
-          weights_added[s] = weight_sums[index * SUMS_PITCH + n];
-        }
+    //! unroll
+    for (var k = 0u; k < 2u * STEP; k++) {
+      var left: array<vec4<u32>, QUADS_TALL>;
+      var right: array<vec4<u32>, QUADS_WIDE>;
+      //! unroll
+      for (var q = 0u; q < QUADS_TALL; q++) {
+        left[q] = x_tile[buffer * X_BUFFER + k * X_PITCH + own.y + q * DOWN];
       }
       //! unroll
-      for (var k = 0u; k < 2u * STEP; k++) {
-        var left: array<vec4<u32>, QUADS_TALL>;
-        var right: array<vec4<u32>, QUADS_WIDE>;
-        //! unroll
-        for (var q = 0u; q < QUADS_TALL; q++) {
-          left[q] = x_tile[(1u - buffer) * X_BUFFER + k * X_PITCH + own.y + q * DOWN];
-        }
+      for (var q = 0u; q < QUADS_WIDE; q++) {
+        right[q] = w_tile[buffer * W_BUFFER + k * W_PITCH + own.x + q * ACROSS];
+      }
+      //! unroll
+      for (var t = 0u; t < TALL; t++) {
         //! unroll
         for (var q = 0u; q < QUADS_WIDE; q++) {
-          right[q] = w_tile[(1u - buffer) * W_BUFFER + k * W_PITCH + own.x + q * ACROSS];
+          sums[t * QUADS_WIDE + q] += dots(left[t / 4u][t % 4u], right[q]);
         }
+      }
+    }
+    if (ends_group) {
+      //! unroll
+      for (var t = 0u; t < TALL; t++) {
+        let zero = vec4(zeros[own.y + t / 4u * DOWN][t % 4u]);
         //! unroll
-        for (var t = 0u; t < TALL; t++) {
-          //! unroll
-          for (var s = 0u; s < WIDE; s++) {
-            sums[t * WIDE + s] += dot4I8Packed(left[t / 4u][t % 4u], right[s / 4u][s % 4u]);
-          }
-        }
-      }
-      if (is_last) { // of its group
-        //! unroll
-        for (var t = 0u; t < TALL; t++) {
-          let zero = zeros[own.y + t / 4u * DOWN][t % 4u];
-          //! unroll
-          for (var s = 0u; s < WIDE; s++) {
-            let sum = bitcast<f32>(sums[t * WIDE + s] - zero * weights_added[s]) - 12582912.0;
-            totals[t * WIDE + s] = fma(sum, factors[s], totals[t * WIDE + s]);
-            sums[t * WIDE + s] = SUM_ZERO;
-          }
+        for (var q = 0u; q < QUADS_WIDE; q++) {
+          let plain = bitcast<vec4<f32>>(sums[t * QUADS_WIDE + q]) - MIDDLE;
+          let sum = fma(-zero, added_weights[q], plain);
+          totals[t * QUADS_WIDE + q] = fma(sum, factors[q], totals[t * QUADS_WIDE + q]);
+          sums[t * QUADS_WIDE + q] = vec4(SUM_ZERO);
         }
       }
     }
-    if (base >= word_end) { break; }
-    //! unroll
-    for (var i = 0u; i < X_LOADS; i++) {
-      let at = local + i * WORKGROUP;
-      if (X_COUNT % WORKGROUP == 0u || at < X_COUNT) {
-        let m = at / STEP;
-        let place = buffer * X_BUFFER + 2u * (at % STEP) * X_PITCH + m / 4u;
-        x_tile[place][m % 4u] = x_next[i].x;
-        x_tile[place + X_PITCH][m % 4u] = x_next[i].y;
-      }
-    }
-    //! unroll
-    for (var i = 0u; i < W_LOADS; i++) {
-      let at = local + i * WORKGROUP;
-      if (W_COUNT % WORKGROUP == 0u || at < W_COUNT) {
-        let column = at % WIDTH;
-        let place = buffer * W_BUFFER + 2u * (at / WIDTH) * W_PITCH + column / 4u;
-        w_tile[place][column % 4u] = signed_bytes(w_next[i]);
-        w_tile[place + W_PITCH][column % 4u] = signed_bytes(w_next[i] >> 4u);
-      }
-    }
+    buffer = 1u - buffer;
+    if (is_more) { put_share(share, buffer, local); }
     workgroupBarrier();
   }
   //! unroll
   for (var t = 0u; t < TALL; t++) {
+    var row: array<vec4<f32>, QUADS_WIDE>;
     //! unroll
-    for (var s = 0u; s < WIDE; s++) { store_own(tile, own, t, s, totals[t * WIDE + s]); }
+    for (var q = 0u; q < QUADS_WIDE; q++) { row[q] = totals[t * QUADS_WIDE + q]; }
+    store_row(tile, own, t, row);
   }
 }

@@ -54,18 +54,27 @@ class Tile:
             "LANES_DOWN": min(4, self.down),
         }
 
+    @property
+    def has_gates(self) -> bool:
+        """Whether an invocation has columns of both halves of a product, one of which gates the other."""
+        return self.wide % 8 == 0
+
     def count(self, rows: int, columns: int) -> int:
         """Tiles of one part of a product."""
         return -(-rows // self.height) * -(-columns // self.width)
 
-    def microseconds(self, rows: int, columns: int, depth: int, parts: int) -> float:
+    def is_whole(self, parts: int, is_gated: bool) -> bool:
+        """Whether no other launch has to finish what so many parts leave."""
+        return parts == 1 and (self.has_gates or not is_gated)
+
+    def microseconds(self, rows: int, columns: int, depth: int, parts: int, is_gated: bool) -> float:
         """About how long a product takes whose k is split into parts, which are then merged."""
         tiles = self.count(rows, columns)
         groups = parts * tiles
         busy = min(1.0, groups / WORKGROUPS_BUSY, groups * self.down * self.across / INVOCATIONS_BUSY)
         time = 2 * tiles * self.height * self.width * depth / (self.rate * 1e6 * busy)
         merged_bytes = 4 * rows * columns * (parts + 1)
-        return time if parts == 1 else time + MERGE_START + merged_bytes / MERGE_RATE
+        return time if self.is_whole(parts, is_gated) else time + MERGE_START + merged_bytes / MERGE_RATE
 
 
 FLOAT_TILES = (
@@ -75,6 +84,8 @@ FLOAT_TILES = (
     Tile(8, 4, 8, 16, 21.5),
     Tile(8, 8, 16, 8, 31),
     Tile(8, 8, 16, 16, 32),
+    Tile(16, 8, 16, 16, 34),
+    Tile(16, 8, 8, 32, 34),
 )
 # Steps of int8 in two buffers, and a row's zero point.
 INT8_TILES = (
@@ -84,11 +95,15 @@ INT8_TILES = (
     Tile(8, 4, 8, 16, 57, 32, 4),
     Tile(16, 4, 8, 16, 54, 32, 4),
     Tile(16, 4, 8, 32, 44, 32, 4),
+    Tile(8, 8, 16, 8, 54, 32, 4),
+    Tile(8, 8, 16, 16, 54, 32, 4),
 )
 
 
 @cache
-def choose(tiles: tuple[Tile, ...], target: Target, rows: int, columns: int, depth: int) -> tuple[Tile, int]:
+def choose(
+    tiles: tuple[Tile, ...], target: Target, rows: int, columns: int, depth: int, is_gated: bool = False
+) -> tuple[Tile, int]:
     """(tile, parts of k) by which a product should take the least time, with no tile that is half empty."""
     least = -(-depth // (PART_STEPS_MAX * tiles[0].step)) or 1
     most = max(least, min(PARTS_MAX, depth // (PART_STEPS_MIN * tiles[0].step)))
@@ -99,4 +114,4 @@ def choose(tiles: tuple[Tile, ...], target: Target, rows: int, columns: int, dep
         for parts in (least << doublings for doublings in range(PARTS_MAX.bit_length()))
         if parts <= most
     ]
-    return min(choices, key=lambda choice: choice[0].microseconds(rows, columns, depth, choice[1]))
+    return min(choices, key=lambda choice: choice[0].microseconds(rows, columns, depth, choice[1], is_gated))

@@ -26,6 +26,8 @@ WHOLE = {
     "- f32(x_zeros[m])",
     "factor": "f32(x_scales[m])",
 }
+# The same where x are whole numbers already.
+WHOLE_ALREADY = {name: WHOLE[name] for name in ("PLANES", "IS_WHOLE", "factor")}
 NORMED = {
     "IS_NORMED": True,
     "prepare": "value * vec4<f32>(gain[min(quad, QUADS - 1u)])",
@@ -63,14 +65,16 @@ def product(
     *,
     is_gated: bool = False,
 ) -> Dispatch:
-    """The launch that computes all outputs: of floats, of int8 by a scale and a zero point per row, or of
-    what an RMS norm makes of x. Where it is gated, the first half of the columns is the second's gate."""
+    """The launch that computes all outputs: of floats, of int8 by a scale and a zero point per row, of such
+    less their zero points, or of what an RMS norm makes of x. Where it is gated, the first half of the
+    columns is the second's gate."""
     rows = ends.count // (packed.columns // 2 if is_gated else packed.columns)
     fitting = target.workgroup_bytes_max // _bytes(target, 1, packed)
     together = max(count for count in range(1, fitting + 1) if rows % count == 0)
     layout = layout_of(target, packed)
     per_group = layout.columns * layout.bundles * layout.rounds
-    before = WHOLE if x_scales else NORMED | {"EPS": eps} if gain else {}
+    given = WHOLE if x_zeros else WHOLE_ALREADY
+    before = given if x_scales else NORMED | {"EPS": eps} if gain else {}
     declarations = {
         "SUBGROUP": target.subgroup_size,
         "SPLIT": layout.split,

@@ -20,7 +20,7 @@ from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Scratch, Target, We
 from pteron.ops.operand import joined
 
 
-def _shapes(
+def shapes(
     x: Operand,
     gain: Operand | None,
     eps: float,
@@ -34,16 +34,16 @@ def _shapes(
     if residual is not None:
         (matrix,) = weights
         return [_sum_shape(x, matrix, residual)]
-    shapes = [linear_shape(x, matrix) for matrix in weights]
-    require(not gated or len(set(shapes)) == 1 < len(shapes), "a gate must fit what it is for", x, *weights)
-    return shapes[:1] if gated else shapes
+    found = [linear_shape(x, matrix) for matrix in weights]
+    require(not gated or len(set(found)) == 1 < len(found), "a gate must fit what it is for", x, *weights)
+    return found[:1] if gated else found
 
 
 @op(
     "pteron.linear_q4",
     "x gain? eps:float weights:tensors scales:tensors biases:tensors? group_size:int residual? gated:bool "
     "-> out:tensors",
-    shape=_shapes,
+    shape=shapes,
 )
 def linear_q4(
     x: Operand,
@@ -62,30 +62,33 @@ def linear_q4(
     it is gated, plus the residual."""
     rows = x.numel // x.shape[-1] if x.shape[-1] else 0
     matrices = [words_of(*each, group_size, x.shape[-1]) for each in zip(weights, scales, strict=True)]
-    packed = _joined(matrices)
+    packed = joined_words(matrices)
     is_bound = max(packed.weights.bytes, packed.scales.bytes) <= target.binding_bytes_max
-    bias = _joined_biases(weights, biases)
+    bias = joined_biases(weights, biases)
     if is_bound and digits.suits(target, rows, packed):
         ends = Ends(outputs, bias, residual)
         yield digits.product(x, packed, ends, target, gain=gain, eps=eps, is_gated=gated)
         return
     source = x
     if gain is not None:
-        source = _scratch(x)
+        source = scratch_like(x)
         yield from rms_norm(x, gain, eps, source, target=target)
     if is_bound and gated and rows > ROWS_FEW and not target.is_cpu:
         yield from tiled_q4.product(source, packed, Ends(outputs, bias), target, is_gated=True)
         return
-    made = (_scratch(outputs[0]), _scratch(outputs[0])) if gated else outputs
+    made = (scratch_like(outputs[0]), scratch_like(outputs[0])) if gated else outputs
     if is_bound:
         yield from product(source, packed, Ends(made, bias, residual), target)
     else:  # one after the other: together they are larger than a binding
         for place, (words, output) in enumerate(zip(matrices, made, strict=True)):
             own = biases[place] if biases else None
             yield from product(source, words, Ends((output,), own, residual), target)
-    if not gated:
-        return
-    (out,), (gate, value) = outputs, made
+    if gated:
+        yield from silu_mul(*made, *outputs, target=target)
+
+
+def silu_mul(gate: Operand, value: Operand, out: Operand, *, target: Target) -> Iterator[Dispatch]:
+    """The gate of two products."""
     for dispatch in OPERATORS["pteron.silu_mul"].dispatches([gate, value], [out], target):
         assert isinstance(dispatch, Dispatch)
         yield dispatch
@@ -108,14 +111,14 @@ def linear_dq8ca_q4_add(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     yield from linear_dq8ca_q4gsw(*inputs, out, residual, target=target)
 
 
-def _joined(matrices: Sequence[Words]) -> Words:
+def joined_words(matrices: Sequence[Words]) -> Words:
     """Matrices of one depth one below the other."""
     weights, scales = [words.weights for words in matrices], [words.scales for words in matrices]
     columns = sum(words.columns for words in matrices)
     return replace(matrices[0], weights=joined(weights), scales=joined(scales), columns=columns)
 
 
-def _joined_biases(weights: Sequence[Operand], biases: Sequence[Operand] | None) -> Operand | Weight | None:
+def joined_biases(weights: Sequence[Operand], biases: Sequence[Operand] | None) -> Operand | Weight | None:
     if biases is None:
         return None
     pairs = list(zip(biases, weights, strict=True))
@@ -126,5 +129,5 @@ def _joined_biases(weights: Sequence[Operand], biases: Sequence[Operand] | None)
     return joined([bias.part(0, 0, matrix.shape[0]) for bias, matrix in pairs])
 
 
-def _scratch(like: Operand) -> Operand:
+def scratch_like(like: Operand) -> Operand:
     return replace(like, buffer=Scratch(like.numel, like.storage))

@@ -11,6 +11,7 @@ import pytest
 from arguments import tensor, weight
 from check import check_op
 from kernel_files import kernel
+from test_fused_q4 import check as check_fused
 from test_quantized import DYNAMIC, LINEAR, dynamic, linear, packed, sums
 
 from pteron import Device
@@ -90,6 +91,24 @@ def test_a_tile(name: str, tile: Tile, hardware: Target, monkeypatch: pytest.Mon
     folded = replace(hardware, workgroups_max=3)
     check = check_floats if name == "q4_tiled" else check_int8
     check((tile.height + 1, 5), tile.width + 3, 192, 64, folded)
+
+
+@pytest.mark.parametrize(("name", "tile"), TILES)
+def test_a_tile_of_quads(name: str, tile: Tile, hardware: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with whole fours of columns, split and whole."""
+    check = check_floats if name == "q4_tiled" else check_int8
+    for parts in (1, 2):
+        with_tile(monkeypatch, tile, parts)
+        check((tile.height + 1, 5), tile.width + 4, 192, 64, hardware)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("tile", FLOAT_TILES, ids=str)
+def test_gates(tile: Tile, parts: int, hardware: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_tile(monkeypatch, tile, parts)
+    for columns in (tile.width // 2 + 4, tile.width // 2 + 3):
+        options = {"gated": True, "biases": True, "live": {"M": (tile.height + 1, 5)}}
+        check_fused(hardware, 96, columns, columns, **options)
 
 
 @pytest.mark.parametrize("tiles", [FLOAT_TILES, INT8_TILES], ids=["float", "int8"])

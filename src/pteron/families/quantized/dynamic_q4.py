@@ -31,10 +31,7 @@ kernel = Kernels(__name__)
 LANES = 256  # at most, that share a row of x,
 TURNS_MAX = 16  # and eights of it that each of them holds
 # x less its zero point as floats, instead of words.
-_WHOLES = {
-    "leave": "wholes[2u * at] = low - zero; wholes[2u * at + 1u] = high - zero;",
-    "note_zero": ";",
-}
+_WHOLES = {"leave": "wholes[2u * at] = low - zero; wholes[2u * at + 1u] = high - zero;"}
 
 
 def _shapes(x: Operand, gain: Operand | None, eps: float, least: float | None, *rest: Any) -> list[Shape]:
@@ -78,13 +75,13 @@ def linear_dq8ca_q4(
     if is_bound and _quantizes(target, x):
         norm = _norm(gain, eps)
         if digits.suits(target, rows, packed):
-            made: dict[str, Any] = {"x_scales": Scratch(rows), "wholes": Scratch(x.numel)}
+            made: dict[str, Any] = {"x_scales": Scratch(2 * rows), "wholes": Scratch(x.numel)}
             yield _quantized(x, gain, norm | _WHOLES, least, made, target)
             yield digits.product(made["wholes"], packed, ends, target, made["x_scales"], is_gated=gated)
             return
-        int8 = Int8(Scratch(rows), Scratch(rows, Storage.I32), sums, Scratch(x.numel // 4, Storage.U32))
+        int8 = Int8(Scratch(2 * rows), None, sums, Scratch(x.numel // 4, Storage.U32))
         if rows > ROWS_FEW and int8.is_packed(packed):
-            made = {"x_scales": int8.scales, "x_zeros": int8.zeros, "words": int8.words}
+            made = {"x_scales": int8.scales, "words": int8.words}
             yield _quantized(x, gain, norm, least, made, target)
             yield from tiled_q4.product(x, packed, ends, target, int8, is_gated=gated)
             return

@@ -4,17 +4,16 @@
 //! loops: ceil(PART, STEP) + ceil(HEIGHT, WORKGROUP)
 //! extent x: 2 * rows * WORDS
 //! extent scales: columns * GROUPS
-//! extent x_zeros: rows
+//! extent x_scales: 2 * rows
 //! extent weight_sums: columns * GROUPS
 // A product of int8 activations with 4-bit weights by tiles (lib/tile.wgsl):
 // out[m, n] = x_scale[m] · Σ (x[m, k] - zero[m]) · w[n, k] · scale[n, k / group] + added(n).
 //
 // Within a group the sum of x · w is a whole number, from which zero · Σ w is taken before the scale: both are
 // exact in floats. x comes from q4_quantize.wgsl: a pair of words holds the even and the odd ones of eight, as
-// masks find them in a word of weights. Every step brings STEP words of each row through workgroup memory, k
+// masks find them in a word of weights; x_scales has the scales of all rows, then their zero points. Every step brings STEP words of each row through workgroup memory, k
 // outermost, into the one of two buffers that is not being read. PART is a multiple of GROUP, GROUP one of
 // STEP, WORDS one of GROUP.
-alias Z = i32;
 const WORDS = 8u;
 const PITCH = 8u;
 const GROUP = 4u;
@@ -35,7 +34,6 @@ const W_BUFFER = 2u * STEP * W_PITCH;
 
 @group(0) @binding(0) var<storage, read> x: array<vec2<u32>>;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
-@group(0) @binding(5) var<storage, read> x_zeros: array<Z>;
 @group(0) @binding(9) var<storage, read> weight_sums: array<i32>;
 
 var<workgroup> x_tile: array<vec4<u32>, 2u * X_BUFFER>;
@@ -109,7 +107,7 @@ fn main(
   let word_first = tile.part * PART;
   let word_end = min(word_first + PART, WORDS);
   for (var m = local; m < HEIGHT; m += WORKGROUP) {
-    zeros[m / 4u][m % 4u] = f32(x_zeros[min(tile.m + m, params.rows - 1u)]);
+    zeros[m / 4u][m % 4u] = f32(x_scales[params.rows + min(tile.m + m, params.rows - 1u)]);
   }
   var share = fetch(tile, word_first, local);
   put_share(share, 0u, local);

@@ -3,8 +3,7 @@
 //! loops: 24
 //! extent x: 8 * rows * WORDS
 //! extent gain: 8 * WORDS
-//! extent x_scales: rows
-//! extent x_zeros: rows
+//! extent x_scales: 2 * rows
 //! extent words: 2 * rows * WORDS
 //! extent wholes: 8 * rows * WORDS
 // Rows of x as int8, each by a scale and a zero point that fit it as choose_qparams.wgsl finds them, after an
@@ -25,8 +24,7 @@ struct Params {
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> gain: array<vec4<G>>;
-@group(0) @binding(2) var<storage, read_write> x_scales: array<f32>;
-@group(0) @binding(3) var<storage, read_write> x_zeros: array<i32>;
+@group(0) @binding(2) var<storage, read_write> x_scales: array<f32>; // of all rows, then their zero points
 @group(0) @binding(4) var<storage, read_write> words: array<vec2<u32>>;
 @group(0) @binding(5) var<storage, read_write> wholes: array<vec4<f32>>;
 @group(0) @binding(6) var<uniform> params: Params;
@@ -43,8 +41,6 @@ fn leave(at: u32, zero: f32, low: vec4<f32>, high: vec4<f32>) {
   let b = vec4<i32>(high);
   words[at] = vec2(pack4xI8(vec4(a.xz, b.xz)), pack4xI8(vec4(a.yw, b.yw)));
 }
-
-fn note_zero(m: u32, zero: f32) { x_zeros[m] = i32(zero); }
 
 fn greatest(value: vec4<f32>) -> f32 { return max(max(value.x, value.y), max(value.z, value.w)); }
 
@@ -87,7 +83,7 @@ fn main(
   if (row >= params.rows) { return; }
   if (lane == 0u) {
     x_scales[row] = step;
-    note_zero(row, zero);
+    x_scales[params.rows + row] = zero;
   }
   //! unroll
   for (var i = 0u; i < TURNS; i++) {

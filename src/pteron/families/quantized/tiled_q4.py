@@ -4,7 +4,7 @@ weights (q4_int8.wgsl), in parts that are merged where k is deep."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pteron.dtypes import Storage
@@ -17,6 +17,7 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
+BINDINGS_MAX = 8  # storage buffers of a launch that every browser allows
 INT8_GROUP_MAX = 256  # words: Σ |x| · |w| and |zero · Σ w| <= 8 · 256 · 128 · 8 stay below 2^22
 
 # x as int8 by its row's scale and zero point, then back, so that the product sees what int8 arithmetic sees.
@@ -39,12 +40,13 @@ _OTHER_QUADS = (
 
 @dataclass(frozen=True, slots=True)
 class Int8:
-    """What makes int8 of x: a scale and a zero point per row."""
+    """What makes int8 of x, a scale and a zero point per row; or x as q4_quantize.wgsl makes it, with scales
+    that the zero points follow."""
 
     scales: Operand | Scratch
-    zeros: Operand | Scratch
+    zeros: Operand | None
     weight_sums: Weight | None = None  # of every group, [column][group], for q4_int8
-    words: Scratch | None = None  # x as q4_quantize.wgsl makes it, where that is done
+    words: Scratch | None = None
 
     def is_packed(self, packed: Words) -> bool:
         """Whether q4_int8 takes it: whole groups of whole steps, not too long for its sums."""
@@ -76,25 +78,31 @@ def product(
     if packed.library != "words":
         declarations["use_words"] = packed.library
     if int8 and is_packed:
-        factors["x"] = int8.words or Scratch(2 * rows * words, Storage.U32)
-        factors["weight_sums"] = int8.weight_sums
         if int8.words is None:
-            yield _quantized(x, int8, factors["x"], rows, words)
-    else:
-        declarations |= {"QUADS": packed.depth // 4} | (QUANTIZED if int8 else {})
+            made = replace(int8, scales=Scratch(2 * rows), words=Scratch(2 * rows * words, Storage.U32))
+            yield _quantized(x, int8, made, rows, words)
+            int8 = made
+        factors |= {"x": int8.words, "weight_sums": int8.weight_sums}
+    elif int8:
+        declarations |= QUANTIZED
+        factors["x_zeros"] = int8.zeros
+    if not is_packed:
+        declarations["QUADS"] = packed.depth // 4
     kind = "q4_int8" if is_packed else "q4_tiled"
     groups = folded(target, parts * tile.count(rows, columns))
-    factors |= {"x_zeros": int8.zeros if int8 else None, "rows": rows, "columns": columns}
+    factors |= {"rows": rows, "columns": columns}
     x_scales = int8.scales if int8 else None
     finish = (SCALED if int8 else {}) | _declarations(ends, columns, is_gated)
-    if tile.is_whole(parts, is_gated):
+    bound = [*factors.values(), *ends.operands.values(), x_scales]
+    can_bind = sum(isinstance(each, Operand | Scratch | Weight) for each in bound) <= BINDINGS_MAX
+    if tile.is_whole(parts, is_gated) and can_bind:
         finish["IS_GATED"] = is_gated
         finished = kernel(kind, **declarations, **finish)
         yield Dispatch(finished, **factors, **ends.operands, x_scales=x_scales, groups=groups)
         return
     sums = Scratch(parts * rows * columns)
     unfinished = kernel(kind, **declarations, **(PARTIAL_QUADS if columns % 4 == 0 else PARTIAL))
-    yield Dispatch(unfinished, **factors, x_scales=None if is_packed else x_scales, out=sums, groups=groups)
+    yield Dispatch(unfinished, **factors, x_scales=x_scales, out=sums, groups=groups)
     yield merged(sums, ends, parts, rows, columns, finish, x_scales, is_gated=is_gated)
 
 
@@ -124,14 +132,15 @@ def merged(
     )
 
 
-def _quantized(x: Operand | Scratch, int8: Int8, out: Scratch, rows: int, words: int) -> Dispatch:
+def _quantized(x: Operand | Scratch, given: Int8, made: Int8, rows: int, words: int) -> Dispatch:
     """The launch that makes int8 of x."""
     return Dispatch(
         kernel("q4_quantize", WORDS=words),
         x=x,
-        x_scales=int8.scales,
-        x_zeros=int8.zeros,
-        out=out,
+        x_scales=given.scales,
+        x_zeros=given.zeros,
+        out=made.words,
+        factors=made.scales,
         rows=rows,
         threads=rows * words,
     )

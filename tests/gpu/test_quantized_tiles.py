@@ -16,13 +16,13 @@ from test_quantized import DYNAMIC, LINEAR, dynamic, linear, packed, sums
 
 from pteron import Device
 from pteron.families.quantized import tiled_q4
-from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, PART_STEPS_MAX, Tile, choose
+from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, PART_DEPTH_MAX, Tile, choose
 from pteron.ops import Target
 from pteron.wgsl import compose
 
 ROWS = (5, 16, 17, 64, 65, 127, 128, 129, 257)
 TILES = [
-    pytest.param(name, tile, id=f"{name}-{tile.height}x{tile.width}-{tile.tall}x{tile.wide}")
+    pytest.param(name, tile, id=f"{name}-{tile.height}x{tile.width}-{tile.tall}x{tile.wide}x{tile.step}")
     for name, tiles in (("q4_tiled", FLOAT_TILES), ("q4_int8", INT8_TILES))
     for tile in tiles
 ]
@@ -172,13 +172,13 @@ def test_f16_storage(hardware: Target) -> None:
 
 
 def test_a_deep_product(hardware: Target) -> None:
-    depth = 3 * 16 * PART_STEPS_MAX
+    depth = 3 * PART_DEPTH_MAX
     check_floats((6,), 5, depth, 256, hardware)
 
 
 def test_many_workgroups(hardware: Target) -> None:
     """More than one axis of a grid has."""
-    tile, parts = choose(FLOAT_TILES, hardware, 5, 8_400_003, 32)
+    tile, parts = choose(FLOAT_TILES, hardware, 5, 8_400_003, 32, 32)
     assert parts * tile.count(5, 8_400_003) > 65_535
     check_floats((5,), 40_009, 32, 32, replace(hardware, workgroups_max=101))
 
@@ -193,7 +193,7 @@ def test_tiles_fit_the_workgroup_memory(tiles: tuple[Tile, ...], bytes_max: int)
     for rows in (*ROWS, 512, 1024, 4096):
         for columns in (1, 512, 2048, 8192, 128_256):
             for depth in (32, 2048, 8192):
-                tile, parts = choose(tiles, target, rows, columns, depth)
+                tile, parts = choose(tiles, target, rows, columns, depth, 32)
                 assert tile.workgroup_bytes <= bytes_max
                 assert 1 <= parts <= max(1, depth // tile.step)
 
@@ -206,6 +206,6 @@ def test_sixteen_kilobytes(name: str, hardware: Target) -> None:
 
 
 def test_few_tiles_are_split_along_k(hardware: Target) -> None:
-    assert choose(FLOAT_TILES, hardware, 70, 40, 2048)[1] > 1
+    assert choose(FLOAT_TILES, hardware, 70, 40, 2048, 64)[1] > 1
     check_floats((70, 20), 40, 2048, 64, hardware)
     check_int8((70, 20), 40, 2048, 64, hardware)

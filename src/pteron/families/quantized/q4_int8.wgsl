@@ -1,7 +1,7 @@
 //! use q4_result
 //! use words
 //! use tile
-//! loops: ceil(PART, STEP) + ceil(HEIGHT, WORKGROUP)
+//! loops: STEPS + ceil(HEIGHT, WORKGROUP)
 //! extent x: 2 * rows * WORDS
 //! extent scales: columns * GROUPS
 //! extent x_scales: 2 * rows
@@ -11,26 +11,29 @@
 //
 // Within a group the sum of x · w is a whole number, from which zero · Σ w is taken before the scale: both are
 // exact in floats. x comes from q4_quantize.wgsl: a pair of words holds the even and the odd ones of eight, as
-// masks find them in a word of weights; x_scales has the scales of all rows, then their zero points. Every step brings STEP words of each row through workgroup memory, k
+// masks find them in a word of weights; x_scales has the scales of all rows, then their zero points. Every step brings STEP_WORDS words of each row through workgroup memory, k
 // outermost, into the one of two buffers that is not being read. PART is a multiple of GROUP, GROUP one of
-// STEP, WORDS one of GROUP.
+// STEP_WORDS, WORDS one of GROUP.
 const WORDS = 8u;
 const PITCH = 8u;
 const GROUP = 4u;
 const GROUPS = WORDS / GROUP;
 const PART = 8u;
-const STEP = 4u;
+const STEP = 32u; // k
+const STEP_WORDS = STEP / 8u;
+const STEPS = PART / STEP_WORDS; // a number that compilers know: they plan a loop better whose end is certain
+const IS_WHOLE = PARTS * PART == WORDS; // no part reaches beyond a row's end
 const SUM_ZERO = 0x4b400000; // a sum less than 2^22 from here is, by its bits, a float as far from MIDDLE
 const MIDDLE = 12582912.0; // 1.5 · 2^23
 
-const X_COUNT = HEIGHT * STEP; // pairs of words per step
-const W_COUNT = WIDTH * STEP;
+const X_COUNT = HEIGHT * STEP_WORDS; // pairs of words per step
+const W_COUNT = WIDTH * STEP_WORDS;
 const X_LOADS = (X_COUNT + WORKGROUP - 1u) / WORKGROUP;
 const W_LOADS = (W_COUNT + WORKGROUP - 1u) / WORKGROUP;
 const X_PITCH = HEIGHT / 4u + 1u; // vec4s from one word to the next
 const W_PITCH = WIDTH / 4u + 1u;
-const X_BUFFER = 2u * STEP * X_PITCH;
-const W_BUFFER = 2u * STEP * W_PITCH;
+const X_BUFFER = 2u * STEP_WORDS * X_PITCH;
+const W_BUFFER = 2u * STEP_WORDS * W_PITCH;
 
 @group(0) @binding(0) var<storage, read> x: array<vec2<u32>>;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
@@ -40,24 +43,48 @@ var<workgroup> x_tile: array<vec4<u32>, 2u * X_BUFFER>;
 var<workgroup> w_tile: array<vec4<u32>, 2u * W_BUFFER>;
 var<workgroup> zeros: array<vec4<f32>, HEIGHT / 4u>;
 
+// The rows of x and of weights that an invocation brings, and the weights' rows that its outputs are of.
+struct Rows {
+  x: array<u32, X_LOADS>,
+  weights: array<u32, W_LOADS>,
+  own: array<u32, WIDE>,
+}
+
+fn rows_of(tile: Tile, own: vec2<u32>, local: u32) -> Rows {
+  var rows: Rows;
+  //! unroll
+  for (var i = 0u; i < X_LOADS; i++) {
+    rows.x[i] = min(tile.m + (local + i * WORKGROUP) / STEP_WORDS, params.rows - 1u);
+  }
+  //! unroll
+  for (var i = 0u; i < W_LOADS; i++) {
+    rows.weights[i] = weights_row(tile, (local + i * WORKGROUP) / STEP_WORDS);
+  }
+  //! unroll
+  for (var s = 0u; s < WIDE; s++) {
+    rows.own[s] = weights_row(tile, (own.x + s / 4u * ACROSS) * 4u + s % 4u);
+  }
+  return rows;
+}
+
+// An invocation's share of a step.
 struct Share {
   x: array<vec2<u32>, X_LOADS>,
   words: array<u32, W_LOADS>,
 }
 
-// An invocation's share of the step that begins at a word, from global memory.
-fn fetch(tile: Tile, base: u32, local: u32) -> Share {
+// The share of the step that begins at a word, from global memory.
+fn fetch(rows: Rows, base: u32, local: u32) -> Share {
   var share: Share;
   //! unroll
   for (var i = 0u; i < X_LOADS; i++) {
-    let at = local + i * WORKGROUP;
-    let m = min(tile.m + at / STEP, params.rows - 1u);
-    share.x[i] = x[m * WORDS + base + at % STEP];
+    let word = base + (local + i * WORKGROUP) % STEP_WORDS;
+    share.x[i] = x[rows.x[i] * WORDS + select(min(word, WORDS - 1u), word, IS_WHOLE)];
   }
   //! unroll
   for (var i = 0u; i < W_LOADS; i++) {
-    let at = local + i * WORKGROUP;
-    share.words[i] = load_word(weights_row(tile, at % WIDTH), min(base + at / WIDTH, WORDS - 1u));
+    let word = base + (local + i * WORKGROUP) % STEP_WORDS;
+    share.words[i] = load_word(rows.weights[i], select(min(word, WORDS - 1u), word, IS_WHOLE));
   }
   return share;
 }
@@ -73,8 +100,8 @@ fn put_share(share: Share, buffer: u32, local: u32) {
   for (var i = 0u; i < X_LOADS; i++) {
     let at = local + i * WORKGROUP;
     if (X_COUNT % WORKGROUP == 0u || at < X_COUNT) {
-      let m = at / STEP;
-      let place = buffer * X_BUFFER + 2u * (at % STEP) * X_PITCH + m / 4u;
+      let m = at / STEP_WORDS;
+      let place = buffer * X_BUFFER + 2u * (at % STEP_WORDS) * X_PITCH + m / 4u;
       x_tile[place][m % 4u] = share.x[i].x;
       x_tile[place + X_PITCH][m % 4u] = share.x[i].y;
     }
@@ -83,10 +110,10 @@ fn put_share(share: Share, buffer: u32, local: u32) {
   for (var i = 0u; i < W_LOADS; i++) {
     let at = local + i * WORKGROUP;
     if (W_COUNT % WORKGROUP == 0u || at < W_COUNT) {
-      let column = at % WIDTH;
-      let place = buffer * W_BUFFER + 2u * (at / WIDTH) * W_PITCH + column / 4u;
-      w_tile[place][column % 4u] = signed_bytes(share.words[i]);
-      w_tile[place + W_PITCH][column % 4u] = signed_bytes(share.words[i] >> 4u);
+      let n = at / STEP_WORDS;
+      let place = buffer * W_BUFFER + 2u * (at % STEP_WORDS) * W_PITCH + n / 4u;
+      w_tile[place][n % 4u] = signed_bytes(share.words[i]);
+      w_tile[place + W_PITCH][n % 4u] = signed_bytes(share.words[i] >> 4u);
     }
   }
 }
@@ -104,12 +131,12 @@ fn main(
   let tile = tile_of(group, groups);
   if (tile.part >= PARTS) { return; }
   let own = place_of(local);
-  let word_first = tile.part * PART;
-  let word_end = min(word_first + PART, WORDS);
+  let rows = rows_of(tile, own, local);
+  let first = tile.part * PART;
   for (var m = local; m < HEIGHT; m += WORKGROUP) {
     zeros[m / 4u][m % 4u] = f32(x_scales[params.rows + min(tile.m + m, params.rows - 1u)]);
   }
-  var share = fetch(tile, word_first, local);
+  var share = fetch(rows, first, local);
   put_share(share, 0u, local);
   workgroupBarrier();
   var totals: array<vec4<f32>, TALL * QUADS_WIDE>;
@@ -117,23 +144,26 @@ fn main(
   //! unroll
   for (var i = 0u; i < TALL * QUADS_WIDE; i++) { sums[i] = vec4(SUM_ZERO); }
   var buffer = 0u;
-  for (var base = word_first; base < word_end; base += STEP) {
-    let is_more = base + STEP < word_end;
-    if (is_more) { share = fetch(tile, base + STEP, local); }
-    let index = base / GROUP;
-    let ends_group = (base + STEP) % GROUP == 0u;
+  for (var step = 0u; step < STEPS; step++) {
+    let is_more = step + 1u < STEPS;
+    let base = first + step * STEP_WORDS;
+    if (is_more) { share = fetch(rows, base + STEP_WORDS, local); }
+    // Past the last group, where a part may reach, factors are zero.
+    let index = select(min(base / GROUP, GROUPS - 1u), base / GROUP, IS_WHOLE);
+    let is_inside = IS_WHOLE || base < WORDS;
+    let ends_group = (base + STEP_WORDS) % GROUP == 0u;
     var factors: array<vec4<f32>, QUADS_WIDE>;
     var added_weights: array<vec4<f32>, QUADS_WIDE>;
     if (ends_group) {
       //! unroll
       for (var s = 0u; s < WIDE; s++) {
-        let n = weights_row(tile, (own.x + s / 4u * ACROSS) * 4u + s % 4u);
-        factors[s / 4u][s % 4u] = scales[n * GROUPS + index];
-        added_weights[s / 4u][s % 4u] = f32(weight_sums[n * GROUPS + index]);
+        let at = rows.own[s] * GROUPS + index;
+        factors[s / 4u][s % 4u] = select(0.0, scales[at], is_inside);
+        added_weights[s / 4u][s % 4u] = f32(weight_sums[at]);
       }
     }
     //! unroll
-    for (var k = 0u; k < 2u * STEP; k++) {
+    for (var k = 0u; k < 2u * STEP_WORDS; k++) {
       var left: array<vec4<u32>, QUADS_TALL>;
       var right: array<vec4<u32>, QUADS_WIDE>;
       //! unroll

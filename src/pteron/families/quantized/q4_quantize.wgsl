@@ -1,4 +1,5 @@
 //! use index
+//! use int8_steps
 //! extent x: 8 * rows * WORDS
 //! extent x_scales: rows
 //! extent x_zeros: rows
@@ -24,7 +25,7 @@ struct Params {
 @group(0) @binding(5) var<uniform> params: Params;
 
 fn quantized(m: u32, value: vec4<f32>) -> vec4<i32> {
-  return vec4<i32>(clamp(round(value / f32(x_scales[m])) + f32(x_zeros[m]), vec4(-128.0), vec4(127.0)));
+  return vec4<i32>(int8_steps(value, f32(x_scales[m]), f32(x_zeros[m])));
 }
 
 @compute @workgroup_size(WORKGROUP)

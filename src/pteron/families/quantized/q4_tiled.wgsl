@@ -1,13 +1,15 @@
 //! use q4
 //! use tile
-//! loops: ceil(PART, STEP // 8)
+//! loops: STEPS
 // A product with weights of few bits (lib/q4.wgsl) by tiles (lib/tile.wgsl), over PART words, a multiple of a
 // step's. Every step brings STEP columns k of x and of the unpacked, scaled weights through workgroup memory,
 // both with k outermost, so that an invocation reads its rows and columns as vec4s; meanwhile its share of the
 // next step is on the way from global memory into registers.
 const STEP = 16u; // k per step, a multiple of eight
 const STEP_WORDS = STEP / 8u;
-const IS_WHOLE = WORDS % STEP_WORDS == 0u; // no step reaches beyond a row's end
+const STEP_QUADS = STEP / 4u;
+const STEPS = PART / STEP_WORDS; // a number that compilers know: they plan a loop better whose end is certain
+const IS_WHOLE = PARTS * PART == WORDS; // no part reaches beyond a row's end
 
 // What an invocation brings per step: vec4s of x, four k of a row, and words of weights, eight k of a column.
 const X_COUNT = HEIGHT * STEP / 4u;
@@ -22,31 +24,47 @@ const W_PITCH = WIDTH / 4u + 1u;
 var<workgroup> x_tile: array<vec4<f32>, STEP * X_PITCH>;
 var<workgroup> w_tile: array<vec4<f32>, STEP * W_PITCH>;
 
+// The rows of x and of weights that an invocation brings.
+struct Rows {
+  x: array<u32, X_LOADS>,
+  weights: array<u32, W_LOADS>,
+}
+
+fn rows_of(tile: Tile, local: u32) -> Rows {
+  var rows: Rows;
+  //! unroll
+  for (var i = 0u; i < X_LOADS; i++) {
+    rows.x[i] = min(tile.m + (local + i * WORKGROUP) / STEP_QUADS, params.rows - 1u);
+  }
+  //! unroll
+  for (var i = 0u; i < W_LOADS; i++) {
+    rows.weights[i] = weights_row(tile, (local + i * WORKGROUP) / STEP_WORDS);
+  }
+  return rows;
+}
+
+// An invocation's share of a step.
 struct Share {
   x: array<vec4<f32>, X_LOADS>,
   words: array<Word, W_LOADS>,
   scales: array<f32, W_LOADS>,
 }
 
-// An invocation's share of the step that begins at a word, from global memory.
-fn fetch(tile: Tile, base: u32, local: u32) -> Share {
+// The share of the step that begins at a word, from global memory. Past the last word, weights are scaled by zero.
+fn fetch(rows: Rows, base: u32, local: u32) -> Share {
   var share: Share;
   //! unroll
   for (var i = 0u; i < X_LOADS; i++) {
-    let at = local + i * WORKGROUP;
-    let m = min(tile.m + at / (STEP / 4u), params.rows - 1u);
-    let quad = 2u * base + at % (STEP / 4u);
-    // Past the last word, weights are scaled by zero.
-    share.x[i] = load(m, select(min(quad, 2u * WORDS - 1u), quad, IS_WHOLE));
+    let quad = 2u * base + (local + i * WORKGROUP) % STEP_QUADS;
+    share.x[i] = load(rows.x[i], select(min(quad, 2u * WORDS - 1u), quad, IS_WHOLE));
   }
   //! unroll
   for (var i = 0u; i < W_LOADS; i++) {
-    let at = local + i * WORKGROUP;
-    let n = weights_row(tile, at % WIDTH);
-    let word = base + at / WIDTH;
+    let word = base + (local + i * WORKGROUP) % STEP_WORDS;
     let inside = select(min(word, WORDS - 1u), word, IS_WHOLE);
-    share.words[i] = load_word(n, inside);
-    share.scales[i] = select(0.0, scales[n * GROUPS + inside / GROUP], IS_WHOLE || word < WORDS);
+    share.words[i] = load_word(rows.weights[i], inside);
+    let scale = scales[rows.weights[i] * GROUPS + inside / GROUP];
+    share.scales[i] = select(0.0, scale, IS_WHOLE || word < WORDS);
   }
   return share;
 }
@@ -57,10 +75,10 @@ fn put_share(share: Share, local: u32) {
   for (var i = 0u; i < X_LOADS; i++) {
     let at = local + i * WORKGROUP;
     if (X_COUNT % WORKGROUP == 0u || at < X_COUNT) {
-      let m = at / (STEP / 4u);
+      let m = at / STEP_QUADS;
       //! unroll
       for (var e = 0u; e < 4u; e++) {
-        x_tile[(at % (STEP / 4u) * 4u + e) * X_PITCH + m / 4u][m % 4u] = share.x[i][e];
+        x_tile[(at % STEP_QUADS * 4u + e) * X_PITCH + m / 4u][m % 4u] = share.x[i][e];
       }
     }
   }
@@ -68,13 +86,13 @@ fn put_share(share: Share, local: u32) {
   for (var i = 0u; i < W_LOADS; i++) {
     let at = local + i * WORKGROUP;
     if (W_COUNT % WORKGROUP == 0u || at < W_COUNT) {
-      let place = at % WIDTH;
+      let n = at / STEP_WORDS;
       let low = unpack(share.words[i], 0u) * share.scales[i];
       let high = unpack(share.words[i], 4u) * share.scales[i];
       //! unroll
       for (var e = 0u; e < 4u; e++) {
-        w_tile[(at / WIDTH * 8u + e) * W_PITCH + place / 4u][place % 4u] = low[e];
-        w_tile[(at / WIDTH * 8u + e + 4u) * W_PITCH + place / 4u][place % 4u] = high[e];
+        w_tile[(at % STEP_WORDS * 8u + e) * W_PITCH + n / 4u][n % 4u] = low[e];
+        w_tile[(at % STEP_WORDS * 8u + e + 4u) * W_PITCH + n / 4u][n % 4u] = high[e];
       }
     }
   }
@@ -89,15 +107,15 @@ fn main(
   let tile = tile_of(group, groups);
   if (tile.part >= PARTS) { return; }
   let own = place_of(local);
-  let word_first = tile.part * PART;
-  let word_end = min(word_first + PART, WORDS);
-  var share = fetch(tile, word_first, local);
+  let rows = rows_of(tile, local);
+  let first = tile.part * PART;
+  var share = fetch(rows, first, local);
   put_share(share, local);
   workgroupBarrier();
   var sums: array<vec4<f32>, TALL * QUADS_WIDE>;
-  for (var base = word_first; base < word_end; base += STEP_WORDS) {
-    let is_more = base + STEP_WORDS < word_end;
-    if (is_more) { share = fetch(tile, base + STEP_WORDS, local); }
+  for (var step = 0u; step < STEPS; step++) {
+    let is_more = step + 1u < STEPS;
+    if (is_more) { share = fetch(rows, first + (step + 1u) * STEP_WORDS, local); }
     //! unroll
     for (var k = 0u; k < STEP; k++) {
       var left: array<vec4<f32>, QUADS_TALL>;

@@ -1,5 +1,6 @@
 //! use rows
 //! use quotient
+//! use int8_steps
 //! loops: 24
 //! extent x: 8 * rows * WORDS
 //! extent gain: 8 * WORDS
@@ -31,10 +32,6 @@ struct Params {
 
 // What a norm does besides scaling.
 fn weighted(quad: u32, value: vec4<f32>) -> vec4<f32> { return value * vec4<f32>(gain[quad]); }
-
-fn quantized(value: vec4<f32>, step: f32, zero: f32) -> vec4<f32> {
-  return clamp(round(value / step) + zero, vec4(-128.0), vec4(127.0));
-}
 
 fn leave(at: u32, zero: f32, low: vec4<f32>, high: vec4<f32>) {
   let a = vec4<i32>(low);
@@ -89,7 +86,9 @@ fn main(
   for (var i = 0u; i < TURNS; i++) {
     let word = lane + i * LANES;
     if (word < WORDS) {
-      leave(row * WORDS + word, zero, quantized(held[2u * i], step, zero), quantized(held[2u * i + 1u], step, zero));
+      let low = int8_steps(held[2u * i], step, zero);
+      let high = int8_steps(held[2u * i + 1u], step, zero);
+      leave(row * WORDS + word, zero, low, high);
     }
   }
 }

@@ -68,7 +68,7 @@ def product(
     rows = ends.count // (columns // 2 if is_gated else columns)
     is_packed = int8 is not None and int8.is_packed(packed)
     tiles = INT8_TILES if is_packed else FLOAT_TILES
-    tile, parts = choose(tiles, target, rows, columns, 8 * words, is_gated)
+    tile, parts = choose(tiles, target, rows, columns, 8 * words, 8 * packed.group, is_gated)
     unit = packed.group if is_packed else tile.step // 8  # words that stay in one part
     part = max(1, -(-words // (unit * parts))) * unit
     parts = -(-words // part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -28,8 +29,9 @@ class Tile:
     across: int
     step: int = 16  # columns k that pass through workgroup memory at a time
     rate: float = 1.0  # of a device with many tiles for every processor, in TFLOP/s
-    idle: float = 0.0  # tiles more that a processor could compute meanwhile, while it waits
-    start: float = 0.0  # microseconds until it computes, and after
+    idle: float = 0.0  # tiles more that a processor could compute while it waits for those of one turn,
+    together: int = 1  # at most so many of them
+    start: float = 0.0  # microseconds before and after
     is_int8: bool = False  # bytes in two buffers, and a zero point of every row; or else floats
 
     @property
@@ -75,7 +77,10 @@ class Tile:
         """About how long a product takes whose k is split into parts, which are then merged."""
         per_processor = -(-parts * self.count(rows, columns) // PROCESSORS)
         tile = 2e-6 * PROCESSORS * self.height * self.width * depth / parts / self.rate
-        time = self.start + (per_processor + self.idle) * tile
+        turns = per_processor / self.together
+        if turns <= 3:  # later ones begin at different times, so that one computes while another waits
+            turns = math.ceil(turns)
+        time = self.start + (per_processor + self.idle * turns) * tile
         if self.is_whole(parts, is_gated):
             return time
         merged_bytes = 4 * rows * columns * (parts + (0.5 if is_gated else 1))
@@ -83,24 +88,28 @@ class Tile:
 
 
 FLOAT_TILES = (
-    Tile(4, 4, 2, 32, 16, 11.2, 0.9, 2.1),
-    Tile(4, 4, 4, 16, 16, 18.9, 1.29, 2.1),
-    Tile(4, 8, 8, 16, 16, 27.4, 0.45, 1.9),
-    Tile(8, 4, 8, 16, 16, 33.7, 0.34, 2.7),
-    Tile(8, 8, 16, 8, 16, 39.4, 0.08, 6.4),
-    Tile(8, 8, 16, 16, 16, 37, 0.08, 4),
-    Tile(16, 8, 16, 16, 16, 37.6, -0.08, 9.2),
-    Tile(16, 8, 8, 32, 16, 36.3, -0.07, 6.4),
+    Tile(4, 4, 2, 32, 16, 18.9, 1.96, 4, 1.8),
+    Tile(4, 4, 2, 32, 32, 16.9, 0.95, 2, 2.2),
+    Tile(4, 4, 4, 16, 16, 25.9, 1.57, 6, 2.4),
+    Tile(4, 8, 4, 8, 16, 25.5, 1.76, 8, 3.0),
+    Tile(4, 8, 4, 16, 32, 32.3, 1.26, 2, 3.5),
+    Tile(4, 8, 8, 16, 16, 34.6, 0.65, 4, 2.0),
+    Tile(8, 4, 8, 16, 16, 38.2, 0.42, 5, 3.1),
+    Tile(8, 8, 8, 16, 16, 48.3, 0.56, 3, 3.0),
+    Tile(8, 8, 16, 8, 16, 45.9, 0.44, 3, 4.0),
+    Tile(8, 8, 16, 16, 32, 37.6, 0.00, 1, 2.4),
 )
 INT8_TILES = (
-    Tile(4, 4, 2, 32, 32, 19.9, 0.51, 2.7, True),
-    Tile(4, 4, 4, 16, 32, 40.4, 1.04, 2.7, True),
-    Tile(8, 4, 4, 32, 32, 54.7, 0.25, 2.5, True),
-    Tile(8, 4, 8, 16, 32, 72, 0.26, 3.2, True),
-    Tile(16, 4, 8, 16, 32, 72, 0.2, 3.4, True),
-    Tile(16, 4, 8, 32, 32, 66.3, -0.07, 5, True),
-    Tile(8, 8, 16, 8, 32, 66.5, 0.15, 3.8, True),
-    Tile(8, 8, 16, 16, 32, 60.2, -0.04, 4.5, True),
+    Tile(4, 4, 2, 32, 32, 41.5, 1.44, 4, 2.8, True),
+    Tile(4, 4, 4, 16, 32, 62.4, 1.61, 8, 2.7, True),
+    Tile(4, 4, 4, 16, 64, 87.7, 3.00, 4, 2.3, True),
+    Tile(8, 4, 4, 32, 32, 80.1, 0.52, 3, 2.5, True),
+    Tile(8, 4, 4, 32, 64, 90.9, 0.83, 2, 2.0, True),
+    Tile(8, 4, 8, 16, 32, 80.6, 0.28, 16, 2.8, True),
+    Tile(8, 4, 8, 16, 64, 97.4, 0.58, 2, 2.8, True),
+    Tile(16, 4, 8, 16, 32, 78.3, 0.16, 16, 2.8, True),
+    Tile(16, 4, 8, 32, 64, 78.7, 0.00, 1, 3.3, True),
+    Tile(8, 8, 16, 16, 64, 76.0, 0.00, 1, 2.5, True),
 )
 
 

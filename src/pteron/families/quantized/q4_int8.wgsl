@@ -9,8 +9,7 @@
 // A product of int8 activations with 4-bit weights by tiles (lib/tile.wgsl):
 // out[m, n] = x_scale[m] · Σ (x[m, k] - zero[m]) · w[n, k] · scale[n, k / group] + added(n).
 //
-// Within a group the sum of x · w is a whole number, from which zero · Σ w is taken before the scale: both are
-// exact in floats. x comes from q4_quantize.wgsl: a pair of words holds the even and the odd ones of eight, as
+// Within a group the sum of x · w is a whole number, which starts at -zero · Σ w: it is exact. x comes from q4_quantize.wgsl: a pair of words holds the even and the odd ones of eight, as
 // masks find them in a word of weights; x_scales has the scales of all rows, then their zero points. Every step brings STEP_WORDS words of each row through workgroup memory, k
 // outermost, into the one of two buffers that is not being read. PART is a multiple of GROUP, GROUP one of
 // STEP_WORDS, WORDS one of GROUP.
@@ -21,10 +20,10 @@ const GROUPS = WORDS / GROUP;
 const PART = 8u;
 const STEP = 32u; // k
 const STEP_WORDS = STEP / 8u;
+const GROUP_STEPS = GROUP / STEP_WORDS;
 const STEPS = PART / STEP_WORDS; // a number that compilers know: they plan a loop better whose end is certain
 const IS_WHOLE = PARTS * PART == WORDS; // no part reaches beyond a row's end
-const SUM_ZERO = 0x4b400000; // a sum less than 2^22 from here is, by its bits, a float as far from MIDDLE
-const MIDDLE = 12582912.0; // 1.5 · 2^23
+const MIDDLE = 12582912.0; // 1.5 · 2^23: whole numbers less than 2^22 from here count by one in a float's bits
 
 const X_COUNT = HEIGHT * STEP_WORDS; // pairs of words per step
 const W_COUNT = WIDTH * STEP_WORDS;
@@ -118,6 +117,37 @@ fn put_share(share: Share, buffer: u32, local: u32) {
   }
 }
 
+// Of a group, for the columns of an invocation's outputs: the scales, zero past the last group; Σ w.
+fn factors_of(rows: Rows, index: u32) -> array<vec4<f32>, QUADS_WIDE> {
+  var factors: array<vec4<f32>, QUADS_WIDE>;
+  let inside = select(min(index, GROUPS - 1u), index, IS_WHOLE);
+  //! unroll
+  for (var s = 0u; s < WIDE; s++) {
+    factors[s / 4u][s % 4u] = select(0.0, scales[rows.own[s] * GROUPS + inside], IS_WHOLE || index < GROUPS);
+  }
+  return factors;
+}
+
+fn weights_added(rows: Rows, index: u32) -> array<vec4<f32>, QUADS_WIDE> {
+  var added: array<vec4<f32>, QUADS_WIDE>;
+  //! unroll
+  for (var s = 0u; s < WIDE; s++) {
+    added[s / 4u][s % 4u] = f32(weight_sums[rows.own[s] * GROUPS + min(index, GROUPS - 1u)]);
+  }
+  return added;
+}
+
+// Where an invocation's sums of a group start, as a float's bits: MIDDLE - zero · Σ w.
+fn starts(own: vec2<u32>, added: array<vec4<f32>, QUADS_WIDE>) -> array<vec4<i32>, TALL * QUADS_WIDE> {
+  var sums: array<vec4<i32>, TALL * QUADS_WIDE>;
+  //! unroll
+  for (var i = 0u; i < TALL * QUADS_WIDE; i++) {
+    let zero = zeros[own.y + i / QUADS_WIDE / 4u * DOWN][i / QUADS_WIDE % 4u];
+    sums[i] = bitcast<vec4<i32>>(fma(vec4(-zero), added[i % QUADS_WIDE], vec4(MIDDLE)));
+  }
+  return sums;
+}
+
 fn dots(a: u32, b: vec4<u32>) -> vec4<i32> {
   return vec4(dot4I8Packed(a, b.x), dot4I8Packed(a, b.y), dot4I8Packed(a, b.z), dot4I8Packed(a, b.w));
 }
@@ -140,27 +170,18 @@ fn main(
   put_share(share, 0u, local);
   workgroupBarrier();
   var totals: array<vec4<f32>, TALL * QUADS_WIDE>;
-  var sums: array<vec4<i32>, TALL * QUADS_WIDE>;
-  //! unroll
-  for (var i = 0u; i < TALL * QUADS_WIDE; i++) { sums[i] = vec4(SUM_ZERO); }
+  var sums = starts(own, weights_added(rows, first / GROUP));
   var buffer = 0u;
   for (var step = 0u; step < STEPS; step++) {
     let is_more = step + 1u < STEPS;
     let base = first + step * STEP_WORDS;
     if (is_more) { share = fetch(rows, base + STEP_WORDS, local); }
-    // Past the last group, where a part may reach, factors are zero.
-    let index = select(min(base / GROUP, GROUPS - 1u), base / GROUP, IS_WHOLE);
-    let is_inside = IS_WHOLE || base < WORDS;
-    let ends_group = (base + STEP_WORDS) % GROUP == 0u;
+    let ends_group = (step + 1u) % GROUP_STEPS == 0u;
     var factors: array<vec4<f32>, QUADS_WIDE>;
-    var added_weights: array<vec4<f32>, QUADS_WIDE>;
+    var next_added: array<vec4<f32>, QUADS_WIDE>;
     if (ends_group) {
-      //! unroll
-      for (var s = 0u; s < WIDE; s++) {
-        let at = rows.own[s] * GROUPS + index;
-        factors[s / 4u][s % 4u] = select(0.0, scales[at], is_inside);
-        added_weights[s / 4u][s % 4u] = f32(weight_sums[at]);
-      }
+      factors = factors_of(rows, base / GROUP);
+      next_added = weights_added(rows, base / GROUP + 1u);
     }
     //! unroll
     for (var k = 0u; k < 2u * STEP_WORDS; k++) {
@@ -184,16 +205,10 @@ fn main(
     }
     if (ends_group) {
       //! unroll
-      for (var t = 0u; t < TALL; t++) {
-        let zero = vec4(zeros[own.y + t / 4u * DOWN][t % 4u]);
-        //! unroll
-        for (var q = 0u; q < QUADS_WIDE; q++) {
-          let plain = bitcast<vec4<f32>>(sums[t * QUADS_WIDE + q]) - MIDDLE;
-          let sum = fma(-zero, added_weights[q], plain);
-          totals[t * QUADS_WIDE + q] = fma(sum, factors[q], totals[t * QUADS_WIDE + q]);
-          sums[t * QUADS_WIDE + q] = vec4(SUM_ZERO);
-        }
+      for (var i = 0u; i < TALL * QUADS_WIDE; i++) {
+        totals[i] = fma(bitcast<vec4<f32>>(sums[i]) - MIDDLE, factors[i % QUADS_WIDE], totals[i]);
       }
+      sums = starts(own, next_added);
     }
     buffer = 1u - buffer;
     if (is_more) { put_share(share, buffer, local); }

@@ -18,7 +18,7 @@ from test_rewrites import run
 
 from pteron import Device
 from pteron.families.quantized import tiled_q4
-from pteron.families.quantized.tiles import INT8_TILES
+from pteron.families.quantized.tiles import INT8_TILES, Tile
 from pteron.ops import Target
 from pteron.ops.rewrite import REWRITES
 
@@ -100,13 +100,17 @@ def test_groups(group: int, target: Target) -> None:
     check(target, 2 * group, 20, 20, group=group, norm=True, gated=True, live={"M": (13, 5)})
 
 
-@pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("tile", INT8_TILES, ids=str)
-def test_gates_of_every_tile(tile: Any, parts: int, target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    hardware = replace(target, is_cpu=False)
-    monkeypatch.setattr(tiled_q4, "choose", lambda *_: (tile, parts))
+def test_gates_of_every_tile(tile: Tile, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    hardware = replace(device.target, is_cpu=False)
+    monkeypatch.setattr(tiled_q4, "choose", lambda *_: (tile, 1))
     columns = tile.width // 2 + 4
-    check(hardware, 128, columns, columns, gated=True, live={"M": (tile.height + 1, 5)})
+    check(hardware, 128, columns, columns, group=64, gated=True, live={"M": (tile.height + 1, 5)})
+
+
+def test_more_outputs_than_a_launch_binds(target: Target) -> None:
+    """Three outputs with biases, which are merged."""
+    check(target, 64, 12, 8, 4, biases=True, norm=True, live={"M": (9, 5)})
 
 
 def test_rows_of_zeros_and_of_one_sign(target: Target) -> None:

@@ -95,20 +95,24 @@ def test_a_tile(name: str, tile: Tile, hardware: Target, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(("name", "tile"), TILES)
 def test_a_tile_of_quads(name: str, tile: Tile, hardware: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same with whole fours of columns, split and whole."""
+    """The same with whole fours of columns, in two parts that are merged."""
+    with_tile(monkeypatch, tile, 2)
     check = check_floats if name == "q4_tiled" else check_int8
-    for parts in (1, 2):
-        with_tile(monkeypatch, tile, parts)
-        check((tile.height + 1, 5), tile.width + 4, 192, 64, hardware)
+    check((tile.height + 1, 5), tile.width + 4, 192, 64, hardware)
 
 
-@pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("tile", FLOAT_TILES, ids=str)
-def test_gates(tile: Tile, parts: int, hardware: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_tile(monkeypatch, tile, parts)
-    for columns in (tile.width // 2 + 4, tile.width // 2 + 3):
-        options = {"gated": True, "biases": True, "live": {"M": (tile.height + 1, 5)}}
-        check_fused(hardware, 96, columns, columns, **options)
+def test_gates(tile: Tile, hardware: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_tile(monkeypatch, tile, 1)
+    columns = tile.width // 2 + 4
+    check_fused(hardware, 96, columns, columns, gated=True, biases=True, live={"M": (tile.height + 1, 5)})
+
+
+@pytest.mark.parametrize("columns", [36, 35])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_gates_of_parts(columns: int, parts: int, hardware: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_tile(monkeypatch, Tile(4, 8, 4, 8), parts)
+    check_fused(hardware, 96, columns, columns, gated=True, biases=True, live={"M": (17, 5)})
 
 
 @pytest.mark.parametrize("tiles", [FLOAT_TILES, INT8_TILES], ids=["float", "int8"])

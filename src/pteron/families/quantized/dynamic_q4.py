@@ -19,7 +19,7 @@ from pteron.families.quantized.ends import Ends
 from pteron.families.quantized.fused_q4 import joined_biases, joined_words, scratch_like, shapes, silu_mul
 from pteron.families.quantized.linear_q4 import product, sums_of, words_of
 from pteron.families.quantized.qparams import choose_rows
-from pteron.families.quantized.tiled_q4 import Int8
+from pteron.families.quantized.tiled_q4 import BINDINGS_MAX, Int8
 from pteron.graph import Shape, Tensor
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op
 from pteron.ops.operand import joined
@@ -92,7 +92,10 @@ def linear_dq8ca_q4(
     scale, zero = (_temporary(dtype, rows, target) for dtype in (DType.F32, DType.I8))
     yield from choose_rows(source, rows, depth, (-128.0, 127.0), least, {}, scale, zero, target)
     made_outputs = (scratch_like(outputs[0]), scratch_like(outputs[0])) if gated else outputs
-    if is_bound:
+    others = sum(each is not None for each in (bias, residual, *made_outputs))
+    if (
+        is_bound and 5 + others <= BINDINGS_MAX
+    ):  # with x, its scales and zero points, weights and their scales
         ends = Ends(made_outputs, bias, residual)
         yield from product(source, packed, ends, target, Int8(scale, zero, sums))
     else:

@@ -46,7 +46,8 @@ var<workgroup> zeros: array<vec4<f32>, HEIGHT / 4u>;
 struct Rows {
   x: array<u32, X_LOADS>,
   weights: array<u32, W_LOADS>,
-  own: array<u32, WIDE>,
+  own: vec4<u32>,
+  own_beyond: vec4<u32>,
 }
 
 fn rows_of(tile: Tile, own: vec2<u32>, local: u32) -> Rows {
@@ -60,8 +61,9 @@ fn rows_of(tile: Tile, own: vec2<u32>, local: u32) -> Rows {
     rows.weights[i] = weights_row(tile, (local + i * WORKGROUP) / STEP_WORDS);
   }
   //! unroll
-  for (var s = 0u; s < WIDE; s++) {
-    rows.own[s] = weights_row(tile, (own.x + s / 4u * ACROSS) * 4u + s % 4u);
+  for (var e = 0u; e < 4u; e++) {
+    rows.own[e] = weights_row(tile, own.x * 4u + e);
+    rows.own_beyond[e] = weights_row(tile, (own.x + (WIDE / 4u - 1u) * ACROSS) * 4u + e);
   }
   return rows;
 }
@@ -117,36 +119,25 @@ fn put_share(share: Share, buffer: u32, local: u32) {
   }
 }
 
-// Of a group, for the columns of an invocation's outputs: the scales, zero past the last group; Σ w.
-fn factors_of(rows: Rows, index: u32) -> array<vec4<f32>, QUADS_WIDE> {
-  var factors: array<vec4<f32>, QUADS_WIDE>;
-  let inside = select(min(index, GROUPS - 1u), index, IS_WHOLE);
-  //! unroll
-  for (var s = 0u; s < WIDE; s++) {
-    factors[s / 4u][s % 4u] = select(0.0, scales[rows.own[s] * GROUPS + inside], IS_WHOLE || index < GROUPS);
-  }
-  return factors;
+// The scales of a group in four rows of weights, zero past the last group; and Σ w.
+fn scales_of(rows: vec4<u32>, index: u32) -> vec4<f32> {
+  let at = rows * GROUPS + select(min(index, GROUPS - 1u), index, IS_WHOLE);
+  let found = vec4(scales[at.x], scales[at.y], scales[at.z], scales[at.w]);
+  return select(vec4(0.0), found, IS_WHOLE || index < GROUPS);
 }
 
-fn weights_added(rows: Rows, index: u32) -> array<vec4<f32>, QUADS_WIDE> {
-  var added: array<vec4<f32>, QUADS_WIDE>;
-  //! unroll
-  for (var s = 0u; s < WIDE; s++) {
-    added[s / 4u][s % 4u] = f32(weight_sums[rows.own[s] * GROUPS + min(index, GROUPS - 1u)]);
-  }
-  return added;
+fn weights_added(rows: vec4<u32>, index: u32) -> vec4<f32> {
+  let at = rows * GROUPS + min(index, GROUPS - 1u);
+  return vec4<f32>(vec4(weight_sums[at.x], weight_sums[at.y], weight_sums[at.z], weight_sums[at.w]));
 }
 
-// Where an invocation's sums of a group start, as a float's bits: MIDDLE - zero · Σ w.
-fn starts(own: vec2<u32>, added: array<vec4<f32>, QUADS_WIDE>) -> array<vec4<i32>, TALL * QUADS_WIDE> {
-  var sums: array<vec4<i32>, TALL * QUADS_WIDE>;
-  //! unroll
-  for (var i = 0u; i < TALL * QUADS_WIDE; i++) {
-    let zero = zeros[own.y + i / QUADS_WIDE / 4u * DOWN][i / QUADS_WIDE % 4u];
-    sums[i] = bitcast<vec4<i32>>(fma(vec4(-zero), added[i % QUADS_WIDE], vec4(MIDDLE)));
-  }
-  return sums;
+// Where sums start, as a float's bits: MIDDLE - zero · Σ w.
+fn start(zero: f32, added: vec4<f32>) -> vec4<i32> {
+  return bitcast<vec4<i32>>(fma(vec4(-zero), added, vec4(MIDDLE)));
 }
+
+// A sum as a float.
+fn whole(sum: vec4<i32>) -> vec4<f32> { return bitcast<vec4<f32>>(sum) - MIDDLE; }
 
 fn dots(a: u32, b: vec4<u32>) -> vec4<i32> {
   return vec4(dot4I8Packed(a, b.x), dot4I8Packed(a, b.y), dot4I8Packed(a, b.z), dot4I8Packed(a, b.w));
@@ -169,56 +160,67 @@ fn main(
   var share = fetch(rows, first, local);
   put_share(share, 0u, local);
   workgroupBarrier();
-  var totals: array<vec4<f32>, TALL * QUADS_WIDE>;
-  var sums = starts(own, weights_added(rows, first / GROUP));
+  // Of an invocation's first quad of columns, and of its second, where it has one.
+  var totals: array<vec4<f32>, TALL>;
+  var totals_beyond: array<vec4<f32>, TALL>;
+  var sums: array<vec4<i32>, TALL>;
+  var sums_beyond: array<vec4<i32>, TALL>;
+  let added = weights_added(rows.own, first / GROUP);
+  let added_beyond = weights_added(rows.own_beyond, first / GROUP);
+  //! unroll
+  for (var t = 0u; t < TALL; t++) {
+    let zero = zeros[own.y + t / 4u * DOWN][t % 4u];
+    sums[t] = start(zero, added);
+    if (WIDE == 8u) { sums_beyond[t] = start(zero, added_beyond); }
+  }
   var buffer = 0u;
   for (var step = 0u; step < STEPS; step++) {
     let is_more = step + 1u < STEPS;
     let base = first + step * STEP_WORDS;
     if (is_more) { share = fetch(rows, base + STEP_WORDS, local); }
     let ends_group = (step + 1u) % GROUP_STEPS == 0u;
-    var factors: array<vec4<f32>, QUADS_WIDE>;
-    var next_added: array<vec4<f32>, QUADS_WIDE>;
+    var factors: vec4<f32>;
+    var factors_beyond: vec4<f32>;
+    var next_added: vec4<f32>;
+    var next_added_beyond: vec4<f32>;
     if (ends_group) {
-      factors = factors_of(rows, base / GROUP);
-      next_added = weights_added(rows, base / GROUP + 1u);
+      factors = scales_of(rows.own, base / GROUP);
+      next_added = weights_added(rows.own, base / GROUP + 1u);
+      if (WIDE == 8u) {
+        factors_beyond = scales_of(rows.own_beyond, base / GROUP);
+        next_added_beyond = weights_added(rows.own_beyond, base / GROUP + 1u);
+      }
     }
     //! unroll
     for (var k = 0u; k < 2u * STEP_WORDS; k++) {
-      var left: array<vec4<u32>, QUADS_TALL>;
-      var right: array<vec4<u32>, QUADS_WIDE>;
+      let right = w_tile[buffer * W_BUFFER + k * W_PITCH + own.x];
+      let right_beyond = w_tile[buffer * W_BUFFER + k * W_PITCH + own.x + (WIDE / 4u - 1u) * ACROSS];
       //! unroll
       for (var q = 0u; q < QUADS_TALL; q++) {
-        left[q] = x_tile[buffer * X_BUFFER + k * X_PITCH + own.y + q * DOWN];
-      }
-      //! unroll
-      for (var q = 0u; q < QUADS_WIDE; q++) {
-        right[q] = w_tile[buffer * W_BUFFER + k * W_PITCH + own.x + q * ACROSS];
-      }
-      //! unroll
-      for (var t = 0u; t < TALL; t++) {
+        let left = x_tile[buffer * X_BUFFER + k * X_PITCH + own.y + q * DOWN];
         //! unroll
-        for (var q = 0u; q < QUADS_WIDE; q++) {
-          sums[t * QUADS_WIDE + q] += dots(left[t / 4u][t % 4u], right[q]);
+        for (var e = 0u; e < 4u; e++) {
+          sums[4u * q + e] += dots(left[e], right);
+          if (WIDE == 8u) { sums_beyond[4u * q + e] += dots(left[e], right_beyond); }
         }
       }
     }
     if (ends_group) {
       //! unroll
-      for (var i = 0u; i < TALL * QUADS_WIDE; i++) {
-        totals[i] = fma(bitcast<vec4<f32>>(sums[i]) - MIDDLE, factors[i % QUADS_WIDE], totals[i]);
+      for (var t = 0u; t < TALL; t++) {
+        let zero = zeros[own.y + t / 4u * DOWN][t % 4u];
+        totals[t] = fma(whole(sums[t]), factors, totals[t]);
+        sums[t] = start(zero, next_added);
+        if (WIDE == 8u) {
+          totals_beyond[t] = fma(whole(sums_beyond[t]), factors_beyond, totals_beyond[t]);
+          sums_beyond[t] = start(zero, next_added_beyond);
+        }
       }
-      sums = starts(own, next_added);
     }
     buffer = 1u - buffer;
     if (is_more) { put_share(share, buffer, local); }
     workgroupBarrier();
   }
   //! unroll
-  for (var t = 0u; t < TALL; t++) {
-    var row: array<vec4<f32>, QUADS_WIDE>;
-    //! unroll
-    for (var q = 0u; q < QUADS_WIDE; q++) { row[q] = totals[t * QUADS_WIDE + q]; }
-    store_row(tile, own, t, row);
-  }
+  for (var t = 0u; t < TALL; t++) { store_row(tile, own, t, totals[t], totals_beyond[t]); }
 }

@@ -112,23 +112,24 @@ fn main(
   var share = fetch(rows, first, local);
   put_share(share, local);
   workgroupBarrier();
-  var sums: array<vec4<f32>, TALL * QUADS_WIDE>;
+  var sums: array<vec4<f32>, TALL>; // of an invocation's first quad of columns,
+  var sums_beyond: array<vec4<f32>, TALL>; // and of its second, where it has one
   for (var step = 0u; step < STEPS; step++) {
     let is_more = step + 1u < STEPS;
     if (is_more) { share = fetch(rows, first + (step + 1u) * STEP_WORDS, local); }
     //! unroll
     for (var k = 0u; k < STEP; k++) {
-      var left: array<vec4<f32>, QUADS_TALL>;
-      var right: array<vec4<f32>, QUADS_WIDE>;
+      let right = w_tile[k * W_PITCH + own.x];
+      let right_beyond = w_tile[k * W_PITCH + own.x + (WIDE / 4u - 1u) * ACROSS];
       //! unroll
-      for (var q = 0u; q < QUADS_TALL; q++) { left[q] = x_tile[k * X_PITCH + own.y + q * DOWN]; }
-      //! unroll
-      for (var q = 0u; q < QUADS_WIDE; q++) { right[q] = w_tile[k * W_PITCH + own.x + q * ACROSS]; }
-      //! unroll
-      for (var t = 0u; t < TALL; t++) {
+      for (var q = 0u; q < QUADS_TALL; q++) {
+        let left = x_tile[k * X_PITCH + own.y + q * DOWN];
         //! unroll
-        for (var q = 0u; q < QUADS_WIDE; q++) {
-          sums[t * QUADS_WIDE + q] = fma(vec4(left[t / 4u][t % 4u]), right[q], sums[t * QUADS_WIDE + q]);
+        for (var e = 0u; e < 4u; e++) {
+          sums[4u * q + e] = fma(vec4(left[e]), right, sums[4u * q + e]);
+          if (WIDE == 8u) {
+            sums_beyond[4u * q + e] = fma(vec4(left[e]), right_beyond, sums_beyond[4u * q + e]);
+          }
         }
       }
     }
@@ -137,10 +138,5 @@ fn main(
     workgroupBarrier();
   }
   //! unroll
-  for (var t = 0u; t < TALL; t++) {
-    var row: array<vec4<f32>, QUADS_WIDE>;
-    //! unroll
-    for (var q = 0u; q < QUADS_WIDE; q++) { row[q] = sums[t * QUADS_WIDE + q]; }
-    store_row(tile, own, t, row);
-  }
+  for (var t = 0u; t < TALL; t++) { store_row(tile, own, t, sums[t], sums_beyond[t]); }
 }

@@ -4,8 +4,8 @@
 //
 // Where it is gated, the first half of the columns is a gate for the second, OTHERS: half a tile's columns are
 // of either, so that an invocation has both.
-const TALL = 8u; // multiples of four
-const WIDE = 8u; // of eight where it is gated
+const TALL = 8u; // a multiple of four
+const WIDE = 8u; // 4 or 8; 8 where it is gated
 const DOWN = 16u; // a multiple of LANES_DOWN
 const ACROSS = 16u; // and of LANES_ACROSS
 const LANES_DOWN = 4u; // 32 neighbours are a rectangle, so that they read few different vec4s at a time
@@ -14,9 +14,7 @@ const WORKGROUP = DOWN * ACROSS;
 const HEIGHT = DOWN * TALL;
 const WIDTH = ACROSS * WIDE;
 const QUADS_TALL = TALL / 4u;
-const QUADS_WIDE = WIDE / 4u;
 const IS_GATED = false;
-const GATES_WIDE = QUADS_WIDE / 2u;
 const GATES_WIDTH = WIDTH / 2u;
 
 struct Tile {
@@ -48,21 +46,15 @@ fn weights_row(tile: Tile, place: u32) -> u32 {
   return min(tile.n + place % GATES_WIDTH, OTHERS - 1u) + place / GATES_WIDTH * OTHERS;
 }
 
-// Row t of an invocation's outputs, where the matrix has it.
-fn store_row(tile: Tile, own: vec2<u32>, t: u32, sums: array<vec4<f32>, QUADS_WIDE>) {
+// Row t of an invocation's outputs, one quad or two, where the matrix has them.
+fn store_row(tile: Tile, own: vec2<u32>, t: u32, first: vec4<f32>, second: vec4<f32>) {
   let m = tile.m + (own.y + t / 4u * DOWN) * 4u + t % 4u;
   if (m >= params.rows) { return; }
+  let n = tile.n + own.x * 4u;
   if (IS_GATED) {
-    //! unroll
-    for (var q = 0u; q < GATES_WIDE; q++) {
-      let n = tile.n + (own.x + q * ACROSS) * 4u;
-      if (n < OTHERS) { store_gated(m, n, sums[q], sums[q + GATES_WIDE]); }
-    }
+    if (n < OTHERS) { store_gated(m, n, first, second); }
     return;
   }
-  //! unroll
-  for (var q = 0u; q < QUADS_WIDE; q++) {
-    let n = tile.n + (own.x + q * ACROSS) * 4u;
-    if (n < params.columns) { store_quad(tile.part, m, n, sums[q]); }
-  }
+  if (n < params.columns) { store_quad(tile.part, m, n, first); }
+  if (WIDE == 8u && n + ACROSS * 4u < params.columns) { store_quad(tile.part, m, n + ACROSS * 4u, second); }
 }

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from arguments import tensor, weight
 from int8 import FULL, bias_of
 from measured_case import Case, case
+from test_dynamic_q4 import FUSED as DYNAMIC_FUSED
+from test_dynamic_q4 import fused as dynamic_fused
 from test_fused_q4 import FUSED, fused
 from test_fused_q4 import factors as factors_q4
 from test_quantized import DYNAMIC, EMBEDDING_4BIT, dynamic, embedding_4bit, packed, scales, sums
@@ -38,6 +42,14 @@ def fused_case(depth: int, *columns: int, biases: bool, gated: bool) -> Case:
     live = {"M": (3, 1, 4)}
     x = tensor(1, "M", depth)
     return case(FUSED, x, *arguments, kernels="q4_digits", on=("subgroups",), oracle=fused, live=live)
+
+
+def dynamic_case(rows: tuple[int, ...], kernels: str, on: str, *columns: int, gated: bool) -> Case:
+    weights, scales = factors_q4(64, *columns)
+    known = [sums(count, 64, 32) for count in columns]
+    arguments = weight(64), 1e-5, None, weights, known, scales, None, 32, None, gated
+    options: dict[str, Any] = {"oracle": dynamic_fused, "live": {"M": rows}}
+    return case(DYNAMIC_FUSED, tensor(1, "M", 64), *arguments, kernels=kernels, on=(on,), **options)
 
 
 def product_int8(rows: tuple[int, ...], kernels: str, depth: int) -> Case:
@@ -99,6 +111,9 @@ QUANTIZED_CASES = [
     fused_case(1024, 5, 66, 1, biases=False, gated=False),
     product_q4((3, 1), "q4_thread q4_merge", "software", 80_000, 5),
     product_q4((20, 9), "q4_tiled q4_merge", "hardware", 1028),
+    product_q4((20, 9), "q4_tiled q4_merge_quads", "hardware", 1028, 68),
+    dynamic_case((33, 9), "quantize_rows q4_int8", "hardware", 68, 68, gated=True),
+    dynamic_case((3, 1), "quantize_rows q4_digits", "subgroups", 33, 5, gated=False),
     product_int8((67, 33), "q4_quantize q4_int8", 96),
     product_int8((20, 9), "q4_quantize q4_int8 q4_merge", 1024),
 ]

@@ -65,6 +65,10 @@ CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((96, 5, 66), {"biases": True}),
     ((64, 67, 67), {"norm": True, "gated": True}),
     ((64, 1, 1), {"gated": True, "biases": True}),
+    ((64, 68, 68), {"gated": True, "biases": True}),
+    ((1024, 8, 8), {"norm": True, "gated": True}),  # deep enough to be split
+    ((1028, 7, 7), {"gated": True}),
+    ((96, 64, 8, 36), {"biases": True}),
     ((96, 67), {"residual": tensor("M", 67), "biases": True}),
     ((96, 67), {"norm": True, "residual": tensor(1, "M", 67)}),
 ]

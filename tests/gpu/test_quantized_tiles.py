@@ -11,17 +11,18 @@ import pytest
 from arguments import tensor, weight
 from check import check_op
 from kernel_files import kernel
+from test_fused_q4 import check as check_fused
 from test_quantized import DYNAMIC, LINEAR, dynamic, linear, packed, sums
 
 from pteron import Device
-from pteron.families.quantized import linear_q4
-from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, PART_STEPS_MAX, Tile, choose
+from pteron.families.quantized import tiled_q4
+from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, PART_DEPTH_MAX, Tile, choose
 from pteron.ops import Target
 from pteron.wgsl import compose
 
 ROWS = (5, 16, 17, 64, 65, 127, 128, 129, 257)
 TILES = [
-    pytest.param(name, tile, id=f"{name}-{tile.height}x{tile.width}-{tile.tall}x{tile.wide}")
+    pytest.param(name, tile, id=f"{name}-{tile.height}x{tile.width}-{tile.tall}x{tile.wide}x{tile.step}")
     for name, tiles in (("q4_tiled", FLOAT_TILES), ("q4_int8", INT8_TILES))
     for tile in tiles
 ]
@@ -77,7 +78,7 @@ def check_int8(
 
 def with_tile(monkeypatch: pytest.MonkeyPatch, tile: Tile, parts: int) -> None:
     """Products take this tile and so many parts, whatever their size."""
-    monkeypatch.setattr(linear_q4, "choose", lambda *_: (tile, parts))
+    monkeypatch.setattr(tiled_q4, "choose", lambda *_: (tile, parts))
 
 
 # Every tile -------------------------------------------------------------------------------------
@@ -90,6 +91,28 @@ def test_a_tile(name: str, tile: Tile, hardware: Target, monkeypatch: pytest.Mon
     folded = replace(hardware, workgroups_max=3)
     check = check_floats if name == "q4_tiled" else check_int8
     check((tile.height + 1, 5), tile.width + 3, 192, 64, folded)
+
+
+@pytest.mark.parametrize(("name", "tile"), TILES)
+def test_a_tile_of_quads(name: str, tile: Tile, hardware: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with whole fours of columns, in two parts that are merged."""
+    with_tile(monkeypatch, tile, 2)
+    check = check_floats if name == "q4_tiled" else check_int8
+    check((tile.height + 1, 5), tile.width + 4, 192, 64, hardware)
+
+
+@pytest.mark.parametrize("tile", FLOAT_TILES, ids=str)
+def test_gates(tile: Tile, hardware: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_tile(monkeypatch, tile, 1)
+    columns = tile.width // 2 + 4
+    check_fused(hardware, 96, columns, columns, gated=True, biases=True, live={"M": (tile.height + 1, 5)})
+
+
+@pytest.mark.parametrize("columns", [36, 35])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_gates_of_parts(columns: int, parts: int, hardware: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_tile(monkeypatch, Tile(4, 8, 4, 8), parts)
+    check_fused(hardware, 96, columns, columns, gated=True, biases=True, live={"M": (17, 5)})
 
 
 @pytest.mark.parametrize("tiles", [FLOAT_TILES, INT8_TILES], ids=["float", "int8"])
@@ -153,13 +176,13 @@ def test_f16_storage(hardware: Target) -> None:
 
 
 def test_a_deep_product(hardware: Target) -> None:
-    depth = 3 * 16 * PART_STEPS_MAX
+    depth = 3 * PART_DEPTH_MAX
     check_floats((6,), 5, depth, 256, hardware)
 
 
 def test_many_workgroups(hardware: Target) -> None:
     """More than one axis of a grid has."""
-    tile, parts = choose(FLOAT_TILES, hardware, 5, 8_400_003, 32)
+    tile, parts = choose(FLOAT_TILES, hardware, 5, 8_400_003, 32, 32)
     assert parts * tile.count(5, 8_400_003) > 65_535
     check_floats((5,), 40_009, 32, 32, replace(hardware, workgroups_max=101))
 
@@ -174,7 +197,7 @@ def test_tiles_fit_the_workgroup_memory(tiles: tuple[Tile, ...], bytes_max: int)
     for rows in (*ROWS, 512, 1024, 4096):
         for columns in (1, 512, 2048, 8192, 128_256):
             for depth in (32, 2048, 8192):
-                tile, parts = choose(tiles, target, rows, columns, depth)
+                tile, parts = choose(tiles, target, rows, columns, depth, 32)
                 assert tile.workgroup_bytes <= bytes_max
                 assert 1 <= parts <= max(1, depth // tile.step)
 
@@ -187,6 +210,6 @@ def test_sixteen_kilobytes(name: str, hardware: Target) -> None:
 
 
 def test_few_tiles_are_split_along_k(hardware: Target) -> None:
-    assert choose(FLOAT_TILES, hardware, 70, 40, 2048)[1] > 1
+    assert choose(FLOAT_TILES, hardware, 70, 40, 2048, 64)[1] > 1
     check_floats((70, 20), 40, 2048, 64, hardware)
     check_int8((70, 20), 40, 2048, 64, hardware)

@@ -28,6 +28,7 @@ PROGRAMS = {
     "norm_linear": "models/tiny_llama_q4",
     "linear_add": "models/tiny_llama_q4",
     "shared_qparams": "models/tiny_llama_8da4w",
+    "linear_dynamic": "models/tiny_llama_8da4w",
     "rope_slice": "models/tiny_llama_q4",
     "rope_sdpa": "models/tiny_qwen3_fp32",
     "norm_rope_sdpa": "models/tiny_qwen3_fp32",

@@ -26,6 +26,8 @@ WHOLE = {
     "- f32(x_zeros[m])",
     "factor": "f32(x_scales[m])",
 }
+# The same where x are whole numbers already.
+WHOLE_ALREADY = {name: WHOLE[name] for name in ("PLANES", "IS_WHOLE", "factor")}
 NORMED = {
     "IS_NORMED": True,
     "prepare": "value * vec4<f32>(gain[min(quad, QUADS - 1u)])",
@@ -66,22 +68,23 @@ def product(
     packed: Words,
     ends: Ends | TurnedEnds,
     target: Target,
-    x_scales: Operand | None = None,
-    x_zeros: Operand | None = None,
+    x_scales: Operand | Scratch | None = None,
+    x_zeros: Operand | Scratch | None = None,
     gain: Operand | None = None,
     eps: float = 0.0,
     *,
     is_gated: bool = False,
 ) -> Dispatch:
-    """The launch that computes all outputs: of floats, of int8 by a scale and a zero point per row, of what
-    an RMS norm makes of x, or of what attention left in splits. Where it is gated, the first half of the
-    columns is the second's gate."""
+    """The launch that computes all outputs: of floats, of int8 by a scale and a zero point per row, of such
+    less their zero points, of what an RMS norm makes of x, or of what attention left in splits. Where it is
+    gated, the first half of the columns is the second's gate."""
     rows = ends.count // (packed.columns // 2 if is_gated else packed.columns)
     fitting = target.workgroup_bytes_max // _bytes(target, 1, packed)
     together = max(count for count in range(1, fitting + 1) if rows % count == 0)
     layout = layout_of(target, packed)
     per_group = layout.columns * layout.bundles * layout.rounds
-    before = WHOLE if x_scales else NORMED | {"EPS": eps} if gain else {}
+    given = WHOLE if x_zeros else WHOLE_ALREADY
+    before = given if x_scales else NORMED | {"EPS": eps} if gain else {}
     source: dict[str, Any] = {}
     if isinstance(x, Splits):
         source = {"use_source": "source_merged", "WIDTH": x.width, "SPLITS": x.count, "QUERY_STEPS": x.steps}

@@ -8,82 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pteron.dtypes import DType
 from pteron.graph import Tensor, Value, ValueList
-from pteron.ops import OPERATORS, Call
+from pteron.ops import OPERATORS, Call, Operator
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 
 _PLAIN, _FUSED = "et_vk.linear_q4gsw.default", "pteron.linear_q4"
 _DYNAMIC, _QPARAMS = "et_vk.linear_dq8ca_q4gsw.default", "torchao.choose_qparams_affine.default"
-_DYNAMIC_ADD = "pteron.linear_dq8ca_q4_add"
+_DYNAMIC_ADD, _FUSED_DYNAMIC = "pteron.linear_dq8ca_q4_add", "pteron.linear_dq8ca_q4"
 _VIEW, _COPIES = "aten.view_copy.default", ("aten.clone.default",)
 _MANY = 3  # products that one launch computes
 _NO_NORM = (None, 0.0)  # gain, eps
 _NO_END = (None, False)  # residual, gated
-
-
-@rewrite("linear_several")
-def linear_several(flow: Flow) -> Iterator[Replacement]:
-    """Two or three products of one x, with biases or without."""
-    for first in flow.of(_PLAIN):
-        x = first.inputs[0]
-        assert isinstance(x, Tensor)
-        readers = (call for call in flow.readers[x.id] if call.operator.name == _PLAIN)
-        products = [call for call in readers if call.inputs[0] is x]
-        if products[0] is first and 1 < len(products) <= _MANY and _are_alike(products):
-            outputs = tuple(product.outputs[0] for product in products)
-            yield Replacement(
-                tuple(products), Call(products[-1].node, OPERATORS[_FUSED], _inputs(products), outputs)
-            )
-
-
-@rewrite("gated_linear")
-def gated_linear(flow: Flow) -> Iterator[Replacement]:
-    """silu(gate) · up, where both are products of one x."""
-    for call in flow.of("pteron.silu_mul"):
-        (gate, gate_views), (up, up_views) = (_behind_views(flow, value) for value in call.inputs)
-        products = flow.maker(gate, _FUSED)
-        if products is None or products.inputs[-2:] != _NO_END or {*products.outputs} != {gate, up}:
-            continue
-        x, gain, eps, *factors, group = products.inputs[:-2]
-        is_pair = len(products.outputs) == 2 and len({_shape(matrix) for matrix in _items(factors[0])}) == 1
-        if is_pair and _shape(gate) == _shape(up) == _shape(call.outputs[0]):
-            if gate is products.outputs[1]:
-                factors = [_reversed(each) for each in factors]
-            new = Call(
-                call.node, OPERATORS[_FUSED], (x, gain, eps, *factors, group, None, True), call.outputs
-            )
-            yield Replacement((products, *gate_views, *up_views, call), new)
-
-
-@rewrite("norm_linear")
-def norm_linear(flow: Flow) -> Iterator[Replacement]:
-    """Products of what an RMS norm makes, if they are all that read it."""
-    for call, inputs in _fused(flow):
-        value, views = _behind_views(flow, inputs[0], _COPIES)
-        norm = flow.maker(value, "et_vk.rms_norm.default")
-        if norm and inputs[1:3] == _NO_NORM and _shape(value) == _shape(inputs[0]) == _shape(norm.inputs[0]):
-            new = Call(call.node, OPERATORS[_FUSED], (*norm.inputs, *inputs[3:]), call.outputs)
-            yield Replacement((norm, *views, call), new)
-
-
-@rewrite("linear_add")
-def linear_add(flow: Flow) -> Iterator[Replacement]:
-    """A product plus a tensor of its size and type, whichever comes first."""
-    fused = dict(_fused(flow))
-    for total in flow.of("aten.add.Tensor"):
-        first, second, alpha = total.inputs
-        for made, addend in ((first, second), (second, first)) if alpha == 1 else ():
-            value, views = _behind_views(flow, made)
-            call = next(filter(None, (flow.maker(value, name) for name in (_PLAIN, _FUSED, _DYNAMIC))), None)
-            if call is None or not _fits(call, value, addend, total.outputs[0]):
-                continue
-            if call not in fused:
-                new = Call(total.node, OPERATORS[_DYNAMIC_ADD], (*call.inputs, addend), total.outputs)
-                yield Replacement((call, *views, total), new)
-            elif fused[call][-2:] == _NO_END:
-                inputs = *fused[call][:-2], addend, False
-                new = Call(total.node, OPERATORS[_FUSED], inputs, total.outputs)
-                yield Replacement((call, *views, total), new)
+# Where a product has its weights, group size and bias.
+_PLAIN_FACTORS, _DYNAMIC_FACTORS = (1, 3, 4), (3, 6, 7)
 
 
 @rewrite("shared_qparams")
@@ -103,32 +41,134 @@ def shared_qparams(flow: Flow) -> Iterator[Replacement]:
                 yield Replacement((call, product), new)
 
 
+@rewrite("linear_dynamic")
+def linear_dynamic(flow: Flow) -> Iterator[Replacement]:
+    """The scales and zero points of rows of x, and one to three products of it as int8."""
+    for choice in flow.of(_QPARAMS):
+        x, mapping, block, low, high, least, _ = choice.inputs
+        readers = {reader for value in choice.outputs if value for reader in flow.readers.get(value.id, ())}
+        products = sorted(readers, key=lambda call: flow.position[call])
+        is_plain = mapping == "ASYMMETRIC" and low in (None, -128) and high in (None, 127)
+        in_rows = isinstance(x, Tensor) and block == (*(1 for _ in x.shape_max[1:]), x.shape_max[-1])
+        if not is_plain or not in_rows or _dtype(x) is not DType.F32 or not 0 < len(products) <= _MANY:
+            continue
+        is_read = (call.inputs[:3] == (x, *choice.outputs) for call in products)
+        names = {call.operator.name for call in products}
+        if names == {_DYNAMIC} and all(is_read) and _are_alike(products, *_DYNAMIC_FACTORS):
+            outputs = tuple(product.outputs[0] for product in products)
+            weights, sums, scales, biases = (_list(products, place) for place in (3, 4, 5, 7))
+            group = products[0].inputs[6]
+            inputs = (x, *_NO_NORM, least, weights, sums, scales, biases, group, *_NO_END)
+            new = Call(products[-1].node, OPERATORS[_FUSED_DYNAMIC], inputs, outputs)
+            yield Replacement((choice, *products), new)
+
+
+@rewrite("linear_several")
+def linear_several(flow: Flow) -> Iterator[Replacement]:
+    """Two or three products of one x, with biases or without."""
+    for first in flow.of(_PLAIN):
+        x = first.inputs[0]
+        assert isinstance(x, Tensor)
+        readers = (call for call in flow.readers[x.id] if call.operator.name == _PLAIN)
+        products = [call for call in readers if call.inputs[0] is x]
+        if products[0] is first and 1 < len(products) <= _MANY and _are_alike(products, *_PLAIN_FACTORS):
+            outputs = tuple(product.outputs[0] for product in products)
+            yield Replacement(
+                tuple(products), Call(products[-1].node, OPERATORS[_FUSED], _inputs(products), outputs)
+            )
+
+
+@rewrite("gated_linear")
+def gated_linear(flow: Flow) -> Iterator[Replacement]:
+    """silu(gate) · up, where both are products of one x."""
+    for call in flow.of("pteron.silu_mul"):
+        (gate, gate_views), (up, up_views) = (_behind_views(flow, value) for value in call.inputs)
+        products = flow.maker(gate, _FUSED) or flow.maker(gate, _FUSED_DYNAMIC)
+        if products is None or products.inputs[-2:] != _NO_END or {*products.outputs} != {gate, up}:
+            continue
+        inputs = products.inputs[:-2]
+        if _is_pair(products) and _shape(gate) == _shape(up) == _shape(call.outputs[0]):
+            if gate is products.outputs[1]:
+                inputs = tuple(_reversed(each) for each in inputs)
+            new = Call(call.node, products.operator, (*inputs, None, True), call.outputs)
+            yield Replacement((products, *gate_views, *up_views, call), new)
+
+
+@rewrite("norm_linear")
+def norm_linear(flow: Flow) -> Iterator[Replacement]:
+    """Products of what an RMS norm makes, if they are all that read it."""
+    for call, inputs in _fused(flow):
+        value, views = _behind_views(flow, inputs[0], _COPIES)
+        norm = flow.maker(value, "et_vk.rms_norm.default")
+        if norm and inputs[1:3] == _NO_NORM and _shape(value) == _shape(inputs[0]) == _shape(norm.inputs[0]):
+            new = Call(call.node, _fused_operator(call), (*norm.inputs, *inputs[3:]), call.outputs)
+            yield Replacement((norm, *views, call), new)
+
+
+@rewrite("linear_add")
+def linear_add(flow: Flow) -> Iterator[Replacement]:
+    """A product plus a tensor of its size and type, whichever comes first."""
+    fused = dict(_fused(flow))
+    for total in flow.of("aten.add.Tensor"):
+        first, second, alpha = total.inputs
+        for made, addend in ((first, second), (second, first)) if alpha == 1 else ():
+            value, views = _behind_views(flow, made)
+            names = (_PLAIN, _FUSED, _DYNAMIC, _FUSED_DYNAMIC)
+            call = next(filter(None, (flow.maker(value, name) for name in names)), None)
+            if call is None or not _fits(call, value, addend, total.outputs[0]):
+                continue
+            if call not in fused:
+                new = Call(total.node, OPERATORS[_DYNAMIC_ADD], (*call.inputs, addend), total.outputs)
+                yield Replacement((call, *views, total), new)
+            elif fused[call][-2:] == _NO_END:
+                inputs = *fused[call][:-2], addend, False
+                new = Call(total.node, _fused_operator(call), inputs, total.outputs)
+                yield Replacement((call, *views, total), new)
+
+
 def _fused(flow: Flow) -> Iterator[tuple[Call, tuple[Value, ...]]]:
     """Every product with 4-bit weights, and its arguments as those of a fused one."""
     for call in flow.of(_PLAIN):
         yield call, _inputs([call])
-    for call in flow.of(_FUSED):
-        yield call, call.inputs
+    for name in (_FUSED, _FUSED_DYNAMIC):
+        for call in flow.of(name):
+            yield call, call.inputs
+
+
+def _fused_operator(call: Call) -> Operator:
+    """The operator that a product with 4-bit weights is taken further as."""
+    return OPERATORS[_FUSED] if call.operator.name == _PLAIN else call.operator
 
 
 def _inputs(products: Sequence[Call]) -> tuple[Value, ...]:
     """The arguments of products of one x as those of a fused one."""
     x, group = products[0].inputs[0], products[0].inputs[3]
-    lists = [[product.inputs[position] for product in products] for position in (1, 2, 4)]
-    tensors = ([value for value in values if isinstance(value, Tensor)] for values in lists)
-    weights, scales, biases = (ValueList(-1, tuple(values)) if values else None for values in tensors)
+    weights, scales, biases = (_list(products, place) for place in (1, 2, 4))
     return (x, *_NO_NORM, weights, scales, biases, group, *_NO_END)
 
 
-def _are_alike(products: Sequence[Call]) -> bool:
-    """Whether products have one group size, rows of weights of one length and outputs of one type, all of
-    them a constant bias or none."""
-    biases = [product.inputs[4] for product in products]
+def _list(products: Sequence[Call], place: int) -> ValueList | None:
+    """What products have at a place of their arguments, None where that is nothing."""
+    values = (product.inputs[place] for product in products)
+    tensors = tuple(value for value in values if isinstance(value, Tensor))
+    return ValueList(-1, tensors) if tensors else None
+
+
+def _are_alike(products: Sequence[Call], weights: int, group: int, bias: int) -> bool:
+    """Whether products, which have these at such places, have one group size, rows of weights of one length
+    and outputs of one type, all of them a constant bias or none."""
+    biases = [product.inputs[bias] for product in products]
     has_all = all(isinstance(bias, Tensor) and bias.constant is not None for bias in biases)
-    rows = {shape[1:] for product in products if (shape := _shape(product.inputs[1]))}
-    same = {(product.inputs[3], _dtype(product.outputs[0])) for product in products}
+    rows = {shape[1:] for product in products if (shape := _shape(product.inputs[weights]))}
+    same = {(product.inputs[group], _dtype(product.outputs[0])) for product in products}
     types = {_dtype(bias) for bias in biases}
     return len(same) == len(types) == len(rows) == 1 and (has_all or not any(biases))
+
+
+def _is_pair(products: Call) -> bool:
+    """Whether they are two, with weights of one shape: the first list among a fused product's arguments."""
+    weights = next(value.items for value in products.inputs if isinstance(value, ValueList))
+    return len(weights) == 2 and _shape(weights[0]) == _shape(weights[1])
 
 
 def _behind_views(

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pteron.families.linear.product import ROWS_FEW
 from pteron.families.norm.norm import rms_norm
-from pteron.families.quantized import digits
+from pteron.families.quantized import digits, tiled_q4
 from pteron.families.quantized.ends import Ends
 from pteron.families.quantized.linear_q4 import linear_dq8ca_q4gsw, linear_shape, product, words_of
 from pteron.families.quantized.packing import Words
@@ -19,7 +20,7 @@ from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Scratch, Target, We
 from pteron.ops.operand import joined
 
 
-def _shapes(
+def shapes(
     x: Operand,
     gain: Operand | None,
     eps: float,
@@ -33,16 +34,16 @@ def _shapes(
     if residual is not None:
         (matrix,) = weights
         return [sum_shape(linear_shape(x, matrix), residual)]
-    shapes = [linear_shape(x, matrix) for matrix in weights]
-    require(not gated or len(set(shapes)) == 1 < len(shapes), "a gate must fit what it is for", x, *weights)
-    return shapes[:1] if gated else shapes
+    found = [linear_shape(x, matrix) for matrix in weights]
+    require(not gated or len(set(found)) == 1 < len(found), "a gate must fit what it is for", x, *weights)
+    return found[:1] if gated else found
 
 
 @op(
     "pteron.linear_q4",
     "x gain? eps:float weights:tensors scales:tensors biases:tensors? group_size:int residual? gated:bool "
     "-> out:tensors",
-    shape=_shapes,
+    shape=shapes,
 )
 def linear_q4(
     x: Operand,
@@ -76,18 +77,24 @@ def linear_q4(
         return
     source = x
     if gain is not None:
-        source = _scratch(x)
+        source = scratch_like(x)
         yield from rms_norm(x, gain, eps, source, target=target)
-    made = (_scratch(outputs[0]), _scratch(outputs[0])) if gated else outputs
+    if is_bound and gated and rows > ROWS_FEW and not target.is_cpu:
+        yield from tiled_q4.product(source, packed, Ends(outputs, bias), target, is_gated=True)
+        return
+    made = (scratch_like(outputs[0]), scratch_like(outputs[0])) if gated else outputs
     if is_bound:
         yield from product(source, packed, Ends(made, bias, residual), target)
     else:  # one after the other: together they are larger than a binding
         for place, (words, output) in enumerate(zip(matrices, made, strict=True)):
             own = biases[place] if biases else None
             yield from product(source, words, Ends((output,), own, residual), target)
-    if not gated:
-        return
-    (out,), (gate, value) = outputs, made
+    if gated:
+        yield from silu_mul(*made, *outputs, target=target)
+
+
+def silu_mul(gate: Operand, value: Operand, out: Operand, *, target: Target) -> Iterator[Dispatch]:
+    """The gate of two products."""
     for dispatch in OPERATORS["pteron.silu_mul"].dispatches([gate, value], [out], target):
         assert isinstance(dispatch, Dispatch)
         yield dispatch
@@ -127,5 +134,5 @@ def joined_biases(weights: Sequence[Operand], biases: Sequence[Operand] | None) 
     return joined([bias.part(0, 0, matrix.shape[0]) for bias, matrix in pairs])
 
 
-def _scratch(like: Operand) -> Operand:
+def scratch_like(like: Operand) -> Operand:
     return replace(like, buffer=Scratch(like.numel, like.storage))

@@ -55,6 +55,11 @@ def scales_by_row(scales: Operand, rows: int, groups: int) -> Weight:
     return scales.packed("scales by row", rows, groups, count=rows * groups, storage=Storage.F32)
 
 
+def sums_by_row(sums: Operand, rows: int, groups: int) -> Weight:
+    """Sums of weights [group][row], both padded, as [row][group] of just these."""
+    return sums.packed("sums by row", rows, groups, count=rows * groups, storage=Storage.I32)
+
+
 def nibble_rows(weights: Operand, depth: int) -> Weight:
     """Rows of nibbles, the higher of a byte first, as rows of whole words, the lowest first."""
     words = -(-depth // 8)
@@ -117,3 +122,8 @@ def _scales_by_row(elements: HostArray, rows: int, groups: int) -> HostArray:
     """Scales of one group may come as a row."""
     elements = elements.reshape(-1, elements.shape[-1])
     return np.ascontiguousarray(elements[:groups, :rows].T.astype(np.float32))
+
+
+@packing("sums by row")
+def _sums_by_row(elements: HostArray, rows: int, groups: int) -> HostArray:
+    return np.ascontiguousarray(elements[:groups, :rows].T)

@@ -2,49 +2,146 @@
 //! use q4_result
 //! use words
 //! use tile
-//! loops: ceil(PART, STEP) + 1 + ceil(HEIGHT, WORKGROUP)
+//! loops: STEPS + ceil(HEIGHT, WORKGROUP)
 //! extent x: 2 * rows * WORDS
 //! extent scales: columns * GROUPS
-//! extent x_zeros: rows
-//! extent weight_sums: (GROUPS - 1) * SUMS_PITCH + columns
+//! extent x_scales: 2 * rows
+//! extent weight_sums: columns * GROUPS
 // A product of int8 activations with 4-bit weights by tiles (lib/tile.wgsl):
 // out[m, n] = x_scale[m] · Σ (x[m, k] - zero[m]) · w[n, k] · scale[n, k / group] + added(n).
 //
-// Within a group the sum of x · w is an integer, from which zero · Σ w is taken before the scale. x comes from
-// q4_quantize.wgsl: a pair of words holds the even and the odd ones of eight, as masks find them in a word of
-// weights. Every step brings STEP words of each row through workgroup memory, k outermost, into the one of two
-// buffers that is not being read. PART is a multiple of GROUP, GROUP one of STEP, WORDS one of GROUP.
-alias Z = i32;
+// Within a group the sum of x · w is a whole number, which starts at -zero · Σ w: it is exact. x comes from q4_quantize.wgsl: a pair of words holds the even and the odd ones of eight, as
+// masks find them in a word of weights; x_scales has the scales of all rows, then their zero points. Every step brings STEP_WORDS words of each row through workgroup memory, k
+// outermost, into the one of two buffers that is not being read. PART is a multiple of GROUP, GROUP one of
+// STEP_WORDS, WORDS one of GROUP.
 const WORDS = 8u;
 const PITCH = 8u;
 const GROUP = 4u;
 const GROUPS = WORDS / GROUP;
 const PART = 8u;
-const SUMS_PITCH = 8u; // weight_sums from one group to the next
-const STEP = 4u;
-const SUM_ZERO = 0x4b400000; // a sum less than 2^22 from here is, by its bits, a float as far from 1.5 · 2^23
+const STEP = 32u; // k
+const STEP_WORDS = STEP / 8u;
+const GROUP_STEPS = GROUP / STEP_WORDS;
+const STEPS = PART / STEP_WORDS; // a number that compilers know: they plan a loop better whose end is certain
+const IS_WHOLE = PARTS * PART == WORDS; // no part reaches beyond a row's end
+const MIDDLE = 12582912.0; // 1.5 · 2^23: whole numbers less than 2^22 from here count by one in a float's bits
 
-const X_COUNT = HEIGHT * STEP; // pairs of words per step
-const W_COUNT = WIDTH * STEP;
+const X_COUNT = HEIGHT * STEP_WORDS; // pairs of words per step
+const W_COUNT = WIDTH * STEP_WORDS;
 const X_LOADS = (X_COUNT + WORKGROUP - 1u) / WORKGROUP;
 const W_LOADS = (W_COUNT + WORKGROUP - 1u) / WORKGROUP;
 const X_PITCH = HEIGHT / 4u + 1u; // vec4s from one word to the next
 const W_PITCH = WIDTH / 4u + 1u;
-const X_BUFFER = 2u * STEP * X_PITCH;
-const W_BUFFER = 2u * STEP * W_PITCH;
+const X_BUFFER = 2u * STEP_WORDS * X_PITCH;
+const W_BUFFER = 2u * STEP_WORDS * W_PITCH;
 
 @group(0) @binding(0) var<storage, read> x: array<vec2<u32>>;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
-@group(0) @binding(5) var<storage, read> x_zeros: array<Z>;
 @group(0) @binding(9) var<storage, read> weight_sums: array<i32>;
 
 var<workgroup> x_tile: array<vec4<u32>, 2u * X_BUFFER>;
 var<workgroup> w_tile: array<vec4<u32>, 2u * W_BUFFER>;
-var<workgroup> zeros: array<vec4<i32>, HEIGHT / 4u>;
+var<workgroup> zeros: array<vec4<f32>, HEIGHT / 4u>;
+
+// The rows of x and of weights that an invocation brings, and the weights' rows that its outputs are of.
+struct Rows {
+  x: array<u32, X_LOADS>,
+  weights: array<u32, W_LOADS>,
+  own: vec4<u32>,
+  own_beyond: vec4<u32>,
+}
+
+fn rows_of(tile: Tile, own: vec2<u32>, local: u32) -> Rows {
+  var rows: Rows;
+  //! unroll
+  for (var i = 0u; i < X_LOADS; i++) {
+    rows.x[i] = min(tile.m + (local + i * WORKGROUP) / STEP_WORDS, params.rows - 1u);
+  }
+  //! unroll
+  for (var i = 0u; i < W_LOADS; i++) {
+    rows.weights[i] = weights_row(tile, (local + i * WORKGROUP) / STEP_WORDS);
+  }
+  //! unroll
+  for (var e = 0u; e < 4u; e++) {
+    rows.own[e] = weights_row(tile, own.x * 4u + e);
+    rows.own_beyond[e] = weights_row(tile, (own.x + (WIDE / 4u - 1u) * ACROSS) * 4u + e);
+  }
+  return rows;
+}
+
+// An invocation's share of a step.
+struct Share {
+  x: array<vec2<u32>, X_LOADS>,
+  words: array<u32, W_LOADS>,
+}
+
+// The share of the step that begins at a word, from global memory.
+fn fetch(rows: Rows, base: u32, local: u32) -> Share {
+  var share: Share;
+  //! unroll
+  for (var i = 0u; i < X_LOADS; i++) {
+    let word = base + (local + i * WORKGROUP) % STEP_WORDS;
+    share.x[i] = x[rows.x[i] * WORDS + select(min(word, WORDS - 1u), word, IS_WHOLE)];
+  }
+  //! unroll
+  for (var i = 0u; i < W_LOADS; i++) {
+    let word = base + (local + i * WORKGROUP) % STEP_WORDS;
+    share.words[i] = load_word(rows.weights[i], select(min(word, WORDS - 1u), word, IS_WHOLE));
+  }
+  return share;
+}
 
 // Four nibbles in the lower halves of bytes, stored as their value plus 8, as int8.
 fn signed_bytes(nibbles: u32) -> u32 {
   return (((nibbles & 0x0f0f0f0fu) | 0x80808080u) - 0x08080808u) ^ 0x80808080u;
+}
+
+// The share into a buffer of workgroup memory.
+fn put_share(share: Share, buffer: u32, local: u32) {
+  //! unroll
+  for (var i = 0u; i < X_LOADS; i++) {
+    let at = local + i * WORKGROUP;
+    if (X_COUNT % WORKGROUP == 0u || at < X_COUNT) {
+      let m = at / STEP_WORDS;
+      let place = buffer * X_BUFFER + 2u * (at % STEP_WORDS) * X_PITCH + m / 4u;
+      x_tile[place][m % 4u] = share.x[i].x;
+      x_tile[place + X_PITCH][m % 4u] = share.x[i].y;
+    }
+  }
+  //! unroll
+  for (var i = 0u; i < W_LOADS; i++) {
+    let at = local + i * WORKGROUP;
+    if (W_COUNT % WORKGROUP == 0u || at < W_COUNT) {
+      let n = at / STEP_WORDS;
+      let place = buffer * W_BUFFER + 2u * (at % STEP_WORDS) * W_PITCH + n / 4u;
+      w_tile[place][n % 4u] = signed_bytes(share.words[i]);
+      w_tile[place + W_PITCH][n % 4u] = signed_bytes(share.words[i] >> 4u);
+    }
+  }
+}
+
+// The scales of a group in four rows of weights, zero past the last group; and Σ w.
+fn scales_of(rows: vec4<u32>, index: u32) -> vec4<f32> {
+  let at = rows * GROUPS + select(min(index, GROUPS - 1u), index, IS_WHOLE);
+  let found = vec4(scales[at.x], scales[at.y], scales[at.z], scales[at.w]);
+  return select(vec4(0.0), found, IS_WHOLE || index < GROUPS);
+}
+
+fn weights_added(rows: vec4<u32>, index: u32) -> vec4<f32> {
+  let at = rows * GROUPS + min(index, GROUPS - 1u);
+  return vec4<f32>(vec4(weight_sums[at.x], weight_sums[at.y], weight_sums[at.z], weight_sums[at.w]));
+}
+
+// Where sums start, as a float's bits: MIDDLE - zero · Σ w.
+fn start(zero: f32, added: vec4<f32>) -> vec4<i32> {
+  return bitcast<vec4<i32>>(fma(vec4(-zero), added, vec4(MIDDLE)));
+}
+
+// A sum as a float.
+fn whole(sum: vec4<i32>) -> vec4<f32> { return bitcast<vec4<f32>>(sum) - MIDDLE; }
+
+fn dots(a: u32, b: vec4<u32>) -> vec4<i32> {
+  return vec4(dot4I8Packed(a, b.x), dot4I8Packed(a, b.y), dot4I8Packed(a, b.z), dot4I8Packed(a, b.w));
 }
 
 @compute @workgroup_size(WORKGROUP)
@@ -56,105 +153,75 @@ fn main(
   let tile = tile_of(group, groups);
   if (tile.part >= PARTS) { return; }
   let own = place_of(local);
-  let word_first = tile.part * PART;
-  let word_end = min(word_first + PART, WORDS);
+  let rows = rows_of(tile, own, local);
+  let first = tile.part * PART;
   for (var m = local; m < HEIGHT; m += WORKGROUP) {
-    zeros[m / 4u][m % 4u] = i32(x_zeros[min(tile.m + m, params.rows - 1u)]);
+    zeros[m / 4u][m % 4u] = f32(x_scales[params.rows + min(tile.m + m, params.rows - 1u)]);
   }
-  var x_next: array<vec2<u32>, X_LOADS>;
-  var w_next: array<u32, W_LOADS>;
-  var totals: array<f32, TALL * WIDE>;
-  var sums: array<i32, TALL * WIDE>;
+  var share = fetch(rows, first, local);
+  put_share(share, 0u, local);
+  workgroupBarrier();
+  // Of an invocation's first quad of columns, and of its second, where it has one.
+  var totals: array<vec4<f32>, TALL>;
+  var totals_beyond: array<vec4<f32>, TALL>;
+  var sums: array<vec4<i32>, TALL>;
+  var sums_beyond: array<vec4<i32>, TALL>;
+  let added = weights_added(rows.own, first / GROUP);
+  let added_beyond = weights_added(rows.own_beyond, first / GROUP);
   //! unroll
-  for (var i = 0u; i < TALL * WIDE; i++) { sums[i] = SUM_ZERO; }
-  for (var base = word_first;; base += STEP) {
-    let buffer = (base / STEP) % 2u;
-    if (base < word_end) { // ask for this step's words
-      //! unroll
-      for (var i = 0u; i < X_LOADS; i++) {
-        let at = local + i * WORKGROUP;
-        let m = min(tile.m + at / STEP, params.rows - 1u);
-        x_next[i] = x[m * WORDS + base + at % STEP];
-      }
-      //! unroll
-      for (var i = 0u; i < W_LOADS; i++) {
-        let at = local + i * WORKGROUP;
-        let n = min(tile.n + column_at(at % WIDTH), params.columns - 1u);
-        w_next[i] = load_word(n, min(base + at / WIDTH, WORDS - 1u));
-      }
-    }
-    if (base > word_first) { // the step before it is in workgroup memory
-      let index = (base - STEP) / GROUP;
-      let is_last = base % GROUP == 0u;
-      var factors: array<f32, WIDE>;
-      var weights_added: array<i32, WIDE>;
-      if (is_last) {
-        //! unroll
-        for (var s = 0u; s < WIDE; s++) {
-          let n = min(own_column(tile, own, s), params.columns - 1u);
-          factors[s] = scales[n * GROUPS + index];
-          weights_added[s] = weight_sums[index * SUMS_PITCH + n];
-        }
-      }
-      //! unroll
-      for (var k = 0u; k < 2u * STEP; k++) {
-        var left: array<vec4<u32>, QUADS_TALL>;
-        var right: array<vec4<u32>, QUADS_WIDE>;
-        //! unroll
-        for (var q = 0u; q < QUADS_TALL; q++) {
-          left[q] = x_tile[(1u - buffer) * X_BUFFER + k * X_PITCH + own.y + q * DOWN];
-        }
-        //! unroll
-        for (var q = 0u; q < QUADS_WIDE; q++) {
-          right[q] = w_tile[(1u - buffer) * W_BUFFER + k * W_PITCH + own.x + q * ACROSS];
-        }
-        //! unroll
-        for (var t = 0u; t < TALL; t++) {
-          //! unroll
-          for (var s = 0u; s < WIDE; s++) {
-            sums[t * WIDE + s] += dot4I8Packed(left[t / 4u][t % 4u], right[s / 4u][s % 4u]);
-          }
-        }
-      }
-      if (is_last) { // of its group
-        //! unroll
-        for (var t = 0u; t < TALL; t++) {
-          let zero = zeros[own.y + t / 4u * DOWN][t % 4u];
-          //! unroll
-          for (var s = 0u; s < WIDE; s++) {
-            let sum = bitcast<f32>(sums[t * WIDE + s] - zero * weights_added[s]) - 12582912.0;
-            totals[t * WIDE + s] = fma(sum, factors[s], totals[t * WIDE + s]);
-            sums[t * WIDE + s] = SUM_ZERO;
-          }
-        }
-      }
-    }
-    if (base >= word_end) { break; }
-    //! unroll
-    for (var i = 0u; i < X_LOADS; i++) {
-      let at = local + i * WORKGROUP;
-      if (X_COUNT % WORKGROUP == 0u || at < X_COUNT) {
-        let m = at / STEP;
-        let place = buffer * X_BUFFER + 2u * (at % STEP) * X_PITCH + m / 4u;
-        x_tile[place][m % 4u] = x_next[i].x;
-        x_tile[place + X_PITCH][m % 4u] = x_next[i].y;
+  for (var t = 0u; t < TALL; t++) {
+    let zero = zeros[own.y + t / 4u * DOWN][t % 4u];
+    sums[t] = start(zero, added);
+    if (WIDE == 8u) { sums_beyond[t] = start(zero, added_beyond); }
+  }
+  var buffer = 0u;
+  for (var step = 0u; step < STEPS; step++) {
+    let is_more = step + 1u < STEPS;
+    let base = first + step * STEP_WORDS;
+    if (is_more) { share = fetch(rows, base + STEP_WORDS, local); }
+    let ends_group = (step + 1u) % GROUP_STEPS == 0u;
+    var factors: vec4<f32>;
+    var factors_beyond: vec4<f32>;
+    var next_added: vec4<f32>;
+    var next_added_beyond: vec4<f32>;
+    if (ends_group) {
+      factors = scales_of(rows.own, base / GROUP);
+      next_added = weights_added(rows.own, base / GROUP + 1u);
+      if (WIDE == 8u) {
+        factors_beyond = scales_of(rows.own_beyond, base / GROUP);
+        next_added_beyond = weights_added(rows.own_beyond, base / GROUP + 1u);
       }
     }
     //! unroll
-    for (var i = 0u; i < W_LOADS; i++) {
-      let at = local + i * WORKGROUP;
-      if (W_COUNT % WORKGROUP == 0u || at < W_COUNT) {
-        let column = at % WIDTH;
-        let place = buffer * W_BUFFER + 2u * (at / WIDTH) * W_PITCH + column / 4u;
-        w_tile[place][column % 4u] = signed_bytes(w_next[i]);
-        w_tile[place + W_PITCH][column % 4u] = signed_bytes(w_next[i] >> 4u);
+    for (var k = 0u; k < 2u * STEP_WORDS; k++) {
+      let right = w_tile[buffer * W_BUFFER + k * W_PITCH + own.x];
+      let right_beyond = w_tile[buffer * W_BUFFER + k * W_PITCH + own.x + (WIDE / 4u - 1u) * ACROSS];
+      //! unroll
+      for (var q = 0u; q < QUADS_TALL; q++) {
+        let left = x_tile[buffer * X_BUFFER + k * X_PITCH + own.y + q * DOWN];
+        //! unroll
+        for (var e = 0u; e < 4u; e++) {
+          sums[4u * q + e] += dots(left[e], right);
+          if (WIDE == 8u) { sums_beyond[4u * q + e] += dots(left[e], right_beyond); }
+        }
       }
     }
+    if (ends_group) {
+      //! unroll
+      for (var t = 0u; t < TALL; t++) {
+        let zero = zeros[own.y + t / 4u * DOWN][t % 4u];
+        totals[t] = fma(whole(sums[t]), factors, totals[t]);
+        sums[t] = start(zero, next_added);
+        if (WIDE == 8u) {
+          totals_beyond[t] = fma(whole(sums_beyond[t]), factors_beyond, totals_beyond[t]);
+          sums_beyond[t] = start(zero, next_added_beyond);
+        }
+      }
+    }
+    buffer = 1u - buffer;
+    if (is_more) { put_share(share, buffer, local); }
     workgroupBarrier();
   }
   //! unroll
-  for (var t = 0u; t < TALL; t++) {
-    //! unroll
-    for (var s = 0u; s < WIDE; s++) { store_own(tile, own, t, s, totals[t * WIDE + s]); }
-  }
+  for (var t = 0u; t < TALL; t++) { store_row(tile, own, t, totals[t], totals_beyond[t]); }
 }

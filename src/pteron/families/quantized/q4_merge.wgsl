@@ -1,29 +1,43 @@
 //! use index
 //! use q4_sizes
 //! use q4_result
-//! loops: ceil(PARTS, BLOCK)
+//! loops: 2 * ceil(PARTS, BLOCK)
 //! extent sums: PARTS * rows * columns
 //! extent out: rows * (columns - OTHERS)
 // A product with 4-bit weights (lib/q4_result.wgsl) from the sums of its parts, which lie [part][m][n]. One
-// invocation finishes one output.
+// invocation finishes one output, which it may gate.
 const WORKGROUP = 256u;
 const BLOCK = 16u; // parts that are asked for together
+const IS_GATED = false; // whether the first half of the columns is a gate for the second: OTHERS
 
 @group(0) @binding(8) var<storage, read> sums: array<f32>;
 
-@compute @workgroup_size(WORKGROUP)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-  let i = flat_index(id, groups);
+fn total(m: u32, n: u32) -> f32 {
   let count = params.rows * params.columns;
-  if (i >= count) { return; }
+  let at = m * params.columns + n;
   var total = 0.0;
   for (var first = 0u; first < PARTS; first += BLOCK) {
     var sum = 0.0;
     //! unroll
     for (var p = 0u; p < BLOCK; p++) {
-      if (first + p < PARTS) { sum += sums[(first + p) * count + i]; }
+      if (first + p < PARTS) { sum += sums[(first + p) * count + at]; }
     }
     total += sum;
   }
-  store(0u, i / params.columns, i % params.columns, total);
+  return total;
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let i = flat_index(id, groups);
+  let width = select(params.columns, OTHERS, IS_GATED);
+  let m = i / width;
+  let n = i % width;
+  if (m >= params.rows) { return; }
+  if (IS_GATED) {
+    let gate = result(m, n, total(m, n));
+    put(0u, m, n, gate / (1.0 + exp(-gate)) * result(m, n + OTHERS, total(m, n + OTHERS)));
+  } else {
+    store(0u, m, n, total(m, n));
+  }
 }

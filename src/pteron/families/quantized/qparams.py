@@ -42,7 +42,7 @@ _FROM_THE_BETTER_END = {
 }
 
 
-def _choose(
+def choose_rows(
     x: Operand,
     rows: int,
     length: int,
@@ -127,7 +127,7 @@ def choose_qparams_affine(
     least = float(np.finfo(narrow).smallest_normal) if eps is None else eps
     rows = scale.numel
     length = x.numel // rows if rows else 0
-    yield from _choose(x, rows, length, bounds, least, mapping or {}, scale, zero_point, target)
+    yield from choose_rows(x, rows, length, bounds, least, mapping or {}, scale, zero_point, target)
 
 
 @op(
@@ -146,7 +146,7 @@ def choose_qparams(
     target: Target,
 ) -> Iterator[Dispatch]:
     bounds = float(quant_min), float(quant_max)
-    yield from _choose(x, 1, x.numel, bounds, eps, {}, scale, zero_point, target)
+    yield from choose_rows(x, 1, x.numel, bounds, eps, {}, scale, zero_point, target)
 
 
 def _token_shapes(x: Operand) -> tuple[Shape, Shape]:
@@ -164,6 +164,6 @@ def choose_qparams_per_token_asymmetric(
 ) -> Iterator[Dispatch]:
     eps = float(np.finfo(np.float32).eps)
     bounds = (-128.0, 127.0)
-    yield from _choose(
+    yield from choose_rows(
         *(x, scale.numel, x.shape[-1], bounds, eps, _FROM_THE_BETTER_END, scale, zero_point, target)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -9,26 +10,29 @@ from typing import Any
 from pteron.ops import Target
 
 # Fitted to an H200, as are the rates of tiles.
-WORKGROUPS_BUSY = 128  # that a device needs to be busy: about one for each multiprocessor
-INVOCATIONS_BUSY = 1 << 14
-MERGE_START = 2.0  # microseconds for another dispatch
-MERGE_RATE = 3e6  # bytes per microsecond
+PROCESSORS = 132
+MERGE_START = 2.5  # microseconds for another launch
+MERGE_RATE = 4e6  # bytes per microsecond
 PARTS_MAX = 32
-PART_STEPS_MIN = 4
-PART_STEPS_MAX = 2048  # that one sum goes through: for its error, and where an adapter ends long loops
+TILES_MAX = 8 * PROCESSORS  # that k is split into parts for
+PART_DEPTH_MIN = 64
+PART_DEPTH_MAX = 1 << 15  # that one sum goes through: for its error, and where an adapter ends long loops
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
     """What a workgroup computes at once: `down` by `across` invocations, `tall` by `wide` outputs each."""
 
-    tall: int  # multiples of four
-    wide: int
+    tall: int  # a multiple of four
+    wide: int  # 4 or 8
     down: int
     across: int
-    rate: float = 1.0  # of a busy device, in TFLOP/s
     step: int = 16  # columns k that pass through workgroup memory at a time
-    row_bytes: int = 0  # that every row has there besides
+    rate: float = 1.0  # of a device with many tiles for every processor, in TFLOP/s
+    idle: float = 0.0  # tiles more that a processor could compute while it waits for those of one turn,
+    together: int = 1  # at most so many of them
+    start: float = 0.0  # microseconds before and after
+    is_int8: bool = False  # bytes in two buffers, and a zero point of every row; or else floats
 
     @property
     def height(self) -> int:
@@ -40,63 +44,96 @@ class Tile:
 
     @property
     def workgroup_bytes(self) -> int:
-        """Workgroup memory that it takes: 64 bytes of each row and column, of four more for padding."""
-        return 64 * (self.height + 4 + self.width + 4) + self.row_bytes * self.height
+        """Workgroup memory that it takes: a step of each row and column, and of four more for padding."""
+        per_row = self.step * (2 if self.is_int8 else 4)
+        return per_row * (self.height + 4 + self.width + 4) + (4 * self.height if self.is_int8 else 0)
 
     @property
     def declarations(self) -> dict[str, Any]:
-        """The constants of lib/tile.wgsl."""
+        """The constants of lib/tile.wgsl, and the kernel's step."""
         return {
             "TALL": self.tall,
             "WIDE": self.wide,
             "DOWN": self.down,
             "ACROSS": self.across,
             "LANES_DOWN": min(4, self.down),
+            "STEP": self.step,
         }
+
+    @property
+    def has_gates(self) -> bool:
+        """Whether an invocation has columns of both halves of a product, one of which gates the other."""
+        return self.wide % 8 == 0
+
+    def is_whole(self, parts: int, is_gated: bool) -> bool:
+        """Whether no other launch has to finish what so many parts leave."""
+        return parts == 1 and (self.has_gates or not is_gated)
 
     def count(self, rows: int, columns: int) -> int:
         """Tiles of one part of a product."""
         return -(-rows // self.height) * -(-columns // self.width)
 
-    def microseconds(self, rows: int, columns: int, depth: int, parts: int) -> float:
+    def microseconds(self, rows: int, columns: int, depth: int, parts: int, is_gated: bool) -> float:
         """About how long a product takes whose k is split into parts, which are then merged."""
-        tiles = self.count(rows, columns)
-        groups = parts * tiles
-        busy = min(1.0, groups / WORKGROUPS_BUSY, groups * self.down * self.across / INVOCATIONS_BUSY)
-        time = 2 * tiles * self.height * self.width * depth / (self.rate * 1e6 * busy)
-        merged_bytes = 4 * rows * columns * (parts + 1)
-        return time if parts == 1 else time + MERGE_START + merged_bytes / MERGE_RATE
+        per_processor = -(-parts * self.count(rows, columns) // PROCESSORS)
+        tile = 2e-6 * PROCESSORS * self.height * self.width * depth / parts / self.rate
+        turns = per_processor / self.together
+        if turns <= 3:  # later ones begin at different times, so that one computes while another waits
+            turns = math.ceil(turns)
+        time = self.start + (per_processor + self.idle * turns) * tile
+        if self.is_whole(parts, is_gated):
+            return time
+        merged_bytes = 4 * rows * columns * (parts + (0.5 if is_gated else 1))
+        return time + MERGE_START + merged_bytes / MERGE_RATE
 
 
 FLOAT_TILES = (
-    Tile(4, 4, 2, 32, 6.4),
-    Tile(4, 4, 4, 16, 11),
-    Tile(4, 8, 8, 16, 15.5),
-    Tile(8, 4, 8, 16, 21.5),
-    Tile(8, 8, 16, 8, 31),
-    Tile(8, 8, 16, 16, 32),
+    Tile(4, 4, 2, 32, 16, 18.9, 1.96, 4, 1.8),
+    Tile(4, 4, 2, 32, 32, 16.9, 0.95, 2, 2.2),
+    Tile(4, 4, 4, 16, 16, 25.9, 1.57, 6, 2.4),
+    Tile(4, 8, 4, 8, 16, 25.5, 1.76, 8, 3.0),
+    Tile(4, 8, 4, 16, 32, 32.3, 1.26, 2, 3.5),
+    Tile(4, 8, 8, 16, 16, 34.6, 0.65, 4, 2.0),
+    Tile(8, 4, 8, 16, 16, 38.2, 0.42, 5, 3.1),
+    Tile(8, 8, 8, 16, 16, 50.0, 0.56, 3, 3.0),
+    Tile(8, 8, 16, 8, 16, 47.7, 0.44, 3, 4.0),
+    Tile(8, 8, 16, 16, 16, 40.6, 0.00, 1, 3.0),
+    Tile(16, 8, 16, 16, 16, 44.5, 0.00, 1, 9.0),
 )
-# Steps of int8 in two buffers, and a row's zero point.
 INT8_TILES = (
-    Tile(4, 4, 2, 32, 13, 32, 4),
-    Tile(4, 4, 4, 16, 22, 32, 4),
-    Tile(8, 4, 4, 32, 32, 32, 4),
-    Tile(8, 4, 8, 16, 57, 32, 4),
-    Tile(16, 4, 8, 16, 54, 32, 4),
-    Tile(16, 4, 8, 32, 44, 32, 4),
+    Tile(4, 4, 2, 32, 32, 41.5, 1.44, 4, 2.8, True),
+    Tile(4, 4, 4, 16, 32, 62.4, 1.61, 8, 2.7, True),
+    Tile(4, 4, 4, 16, 64, 87.7, 3.00, 4, 2.3, True),
+    Tile(8, 4, 4, 32, 32, 80.1, 0.52, 3, 2.5, True),
+    Tile(8, 4, 4, 32, 64, 90.9, 0.83, 2, 2.0, True),
+    Tile(8, 4, 8, 16, 32, 80.6, 0.28, 16, 2.8, True),
+    Tile(8, 4, 8, 16, 64, 97.4, 0.58, 2, 2.8, True),
+    Tile(16, 4, 8, 16, 32, 78.3, 0.16, 16, 2.8, True),
+    Tile(16, 4, 8, 32, 64, 78.7, 0.00, 1, 3.3, True),
+    Tile(8, 8, 16, 16, 64, 76.0, 0.00, 1, 2.5, True),
 )
 
 
 @cache
-def choose(tiles: tuple[Tile, ...], target: Target, rows: int, columns: int, depth: int) -> tuple[Tile, int]:
-    """(tile, parts of k) by which a product should take the least time, with no tile that is half empty."""
-    least = -(-depth // (PART_STEPS_MAX * tiles[0].step)) or 1
-    most = max(least, min(PARTS_MAX, depth // (PART_STEPS_MIN * tiles[0].step)))
+def choose(
+    tiles: tuple[Tile, ...],
+    target: Target,
+    rows: int,
+    columns: int,
+    depth: int,
+    group: int,
+    is_gated: bool = False,
+) -> tuple[Tile, int]:
+    """(tile, parts of k) by which a product should take the least time, with no tile that is half empty.
+    Weights have a scale for every `group` of k."""
+    least = -(-depth // PART_DEPTH_MAX) or 1
+    most = max(least, min(PARTS_MAX, depth // PART_DEPTH_MIN))
     choices = [
         (tile, parts)
         for tile in tiles
         if tile.workgroup_bytes <= target.workgroup_bytes_max and tile.height < 2 * max(rows, 8)
+        if not tile.is_int8 or group % tile.step == 0
         for parts in (least << doublings for doublings in range(PARTS_MAX.bit_length()))
-        if parts <= most
+        if parts == least or (parts <= most and parts * tile.count(rows, columns) <= TILES_MAX)
     ]
-    return min(choices, key=lambda choice: choice[0].microseconds(rows, columns, depth, choice[1]))
+    return min(choices, key=lambda choice: choice[0].microseconds(rows, columns, depth, choice[1], is_gated))

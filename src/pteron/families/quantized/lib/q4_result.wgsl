@@ -41,3 +41,22 @@ fn put(part: u32, m: u32, n: u32, value: f32) {
 }
 
 fn store(part: u32, m: u32, n: u32, sum: f32) { put(part, m, n, result(m, n, sum)); }
+
+// Four neighbouring columns, as far as there are so many.
+fn store_quad(part: u32, m: u32, n: u32, sums: vec4<f32>) {
+  //! unroll
+  for (var e = 0u; e < 4u; e++) {
+    if (n + e < params.columns) { store(part, m, n + e, sums[e]); }
+  }
+}
+
+// silu(gate) · value, where the columns of values follow those of their gates.
+fn store_gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) {
+  //! unroll
+  for (var e = 0u; e < 4u; e++) {
+    if (n + e < OTHERS) {
+      let opened = result(m, n + e, gate[e]);
+      put(0u, m, n + e, opened / (1.0 + exp(-opened)) * result(m, n + e + OTHERS, value[e]));
+    }
+  }
+}

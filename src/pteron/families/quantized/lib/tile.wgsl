@@ -1,8 +1,11 @@
 // Products by tiles: a workgroup of DOWN × ACROSS invocations computes HEIGHT rows by WIDTH columns of one part,
 // TALL × WIDE outputs each, read from workgroup memory in quads that lie DOWN and ACROSS quads apart. Tiles
 // are numbered along the columns, then along the rows, then by part, in a grid that may be folded.
-const TALL = 8u; // multiples of four
-const WIDE = 8u;
+//
+// Where it is gated, the first half of the columns is a gate for the second, OTHERS: half a tile's columns are
+// of either, so that an invocation has both.
+const TALL = 8u; // a multiple of four
+const WIDE = 8u; // 4 or 8; 8 where it is gated
 const DOWN = 16u; // a multiple of LANES_DOWN
 const ACROSS = 16u; // and of LANES_ACROSS
 const LANES_DOWN = 4u; // 32 neighbours are a rectangle, so that they read few different vec4s at a time
@@ -11,7 +14,8 @@ const WORKGROUP = DOWN * ACROSS;
 const HEIGHT = DOWN * TALL;
 const WIDTH = ACROSS * WIDE;
 const QUADS_TALL = TALL / 4u;
-const QUADS_WIDE = WIDE / 4u;
+const IS_GATED = false;
+const GATES_WIDTH = WIDTH / 2u;
 
 struct Tile {
   m: u32, // its first row
@@ -23,7 +27,8 @@ fn tile_of(group: vec3<u32>, groups: vec3<u32>) -> Tile {
   let index = group.x + group.y * groups.x;
   let across = (params.columns + WIDTH - 1u) / WIDTH;
   let down = (params.rows + HEIGHT - 1u) / HEIGHT;
-  return Tile(index / across % down * HEIGHT, index % across * WIDTH, index / across / down);
+  let width = select(WIDTH, GATES_WIDTH, IS_GATED);
+  return Tile(index / across % down * HEIGHT, index % across * width, index / across / down);
 }
 
 // The first quad (column, row) of an invocation.
@@ -35,18 +40,21 @@ fn place_of(local: u32) -> vec2<u32> {
   return vec2(x, y);
 }
 
-// The column, within a tile, of what lies at a place of workgroup memory: neighbouring invocations, which read
-// neighbouring vec4s, have neighbouring columns, so that what they store together lies together.
-fn column_at(place: u32) -> u32 { return place / 4u + place % 4u * (WIDTH / 4u); }
-
-// The column of an invocation's output s.
-fn own_column(tile: Tile, own: vec2<u32>, s: u32) -> u32 {
-  return tile.n + column_at((own.x + s / 4u * ACROSS) * 4u + s % 4u);
+// The row of weights at a place along a tile's columns: the last one past the end.
+fn weights_row(tile: Tile, place: u32) -> u32 {
+  if (!IS_GATED) { return min(tile.n + place, params.columns - 1u); }
+  return min(tile.n + place % GATES_WIDTH, OTHERS - 1u) + place / GATES_WIDTH * OTHERS;
 }
 
-// Output (t, s) of an invocation, where the matrix has it.
-fn store_own(tile: Tile, own: vec2<u32>, t: u32, s: u32, sum: f32) {
+// Row t of an invocation's outputs, one quad or two, where the matrix has them.
+fn store_row(tile: Tile, own: vec2<u32>, t: u32, first: vec4<f32>, second: vec4<f32>) {
   let m = tile.m + (own.y + t / 4u * DOWN) * 4u + t % 4u;
-  let n = own_column(tile, own, s);
-  if (m < params.rows && n < params.columns) { store(tile.part, m, n, sum); }
+  if (m >= params.rows) { return; }
+  let n = tile.n + own.x * 4u;
+  if (IS_GATED) {
+    if (n < OTHERS) { store_gated(m, n, first, second); }
+    return;
+  }
+  if (n < params.columns) { store_quad(tile.part, m, n, first); }
+  if (WIDE == 8u && n + ACROSS * 4u < params.columns) { store_quad(tile.part, m, n + ACROSS * 4u, second); }
 }

@@ -76,6 +76,7 @@ class TurnedEnds:
     def declarations(self) -> dict[str, Any]:
         declarations: dict[str, Any] = {
             "use_q4_result": "q4_turned",
+            "use_q4_sizes": "q4_sizes_turned",
             "IS_TURNED": True,
             "WIDTH": self.queries.shape[3],
             "ROTARY": self.angles.rotary,

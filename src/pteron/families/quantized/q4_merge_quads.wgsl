@@ -1,4 +1,5 @@
 //! use index
+//! use q4_sizes
 //! use q4_quads
 //! extent sums: PARTS * rows * columns
 //! extent out: rows * (columns - OTHERS)

@@ -13,11 +13,6 @@ const PARTS = 1u;
 const OTHERS = 0u;
 const WIDTH_B = 0u;
 
-struct Params {
-  rows: u32,
-  columns: u32,
-}
-
 @group(0) @binding(3) var<storage, read> bias: array<vec4<D>>;
 @group(0) @binding(4) var<storage, read> x_scales: array<X>;
 @group(0) @binding(6) var<storage, read_write> out: array<vec4<R>>;

@@ -22,18 +22,6 @@ const KEYS = 128u; // as many are values
 const SINES = 0u; // where they begin in `cosines`, if they lie there
 const OTHERS = 0u;
 
-struct Params {
-  rows: u32,
-  columns: u32,
-  steps: u32, // rows of a batch
-  rotary: u32,
-  angle_columns: u32, // of the tables that a head reads
-  start: i32, // the tables' row of the first step
-  place: i32, // of the first step, in the caches
-  out_stride: u32, // elements between the batches of a cache
-  angle_strides: vec2<u32>, // of (step, head), in elements of the tables
-}
-
 @group(0) @binding(3) var<storage, read> bias: array<D>;
 @group(0) @binding(6) var<storage, read_write> q_out: array<Q>;
 @group(0) @binding(7) var<uniform> params: Params;

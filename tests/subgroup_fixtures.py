@@ -49,8 +49,7 @@ def width(subgroups: Device) -> int:
 def own_subgroups(subgroups: Device, width: int, monkeypatch: pytest.MonkeyPatch) -> Target:
     """A target with subgroups as wide as those of the device, which need not say so."""
     monkeypatch.setattr(Target, "check_runs_on", lambda *_: None)
-    least = Target().buffers_max
-    return replace(subgroups.target, is_cpu=False, subgroup_size=width, buffers_max=least)
+    return replace(subgroups.target, is_cpu=False, subgroup_size=width)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from pteron.families.quantized.ends import Ends, TurnedEnds
 from pteron.families.quantized.fused_q4 import joined_biases, joined_words, linear_q4
 from pteron.families.quantized.linear_q4 import linear_shape, words_of
 from pteron.families.quantized.packing import Words
+from pteron.families.quantized.sums import apart, sum_shape
 from pteron.families.rope.turn import Norm, Rotation
 from pteron.graph import Shape
 from pteron.graph.values import numel
@@ -82,11 +83,8 @@ def _shape(*inputs: Any) -> Shape:
         return query
     batch, steps, *_ = query
     shape = (batch, steps, o_weights.shape[0])
-    if residual is None:
-        return shape
-    assert isinstance(residual, Operand)
-    require(residual.numel == numel(shape), "what is added must have the product's elements", x, residual)
-    return residual.shape
+    assert residual is None or isinstance(residual, Operand)
+    return shape if residual is None else sum_shape(shape, residual)
 
 
 @op(
@@ -164,7 +162,13 @@ def attention_q4(
     dispatch, parts, count = splits
     yield dispatch
     source = digits.Splits(parts, count, width, steps)
-    yield digits.product(source, packed, Ends((out,), out_bias, residual), target)
+    shape = (batch, steps, out_weights.shape[0])
+    if residual and (by_itself := apart(shape, residual, out)):
+        alone, total = by_itself
+        yield digits.product(source, packed, Ends((alone,), out_bias), target)
+        yield from total
+    else:
+        yield digits.product(source, packed, Ends((out,), out_bias, residual), target)
 
 
 def _project(

@@ -184,7 +184,7 @@ fn main(
         let pair = bundle * HALF + column % HALF;
         is_own = lane < COLUMNS && part == 0u && pair < params.columns / 2u;
         if (IS_GATED) {
-          value = value / (1.0 + exp(-value)) * other;
+          value = value * (1.0 / (1.0 + exp(-value))) * other;
           is_own = is_own && column < HALF;
           n = pair;
         } else {

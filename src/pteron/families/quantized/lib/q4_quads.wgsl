@@ -40,5 +40,5 @@ fn store_quad(part: u32, m: u32, n: u32, sums: vec4<f32>) { put_quad(part, m, n,
 // silu(gate) · value, where the columns of values follow those of their gates.
 fn store_gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) {
   let opened = result(m, n, gate);
-  put_quad(0u, m, n, opened / (1.0 + exp(-opened)) * result(m, n + OTHERS, value));
+  put_quad(0u, m, n, opened * (1.0 / (1.0 + exp(-opened))) * result(m, n + OTHERS, value));
 }

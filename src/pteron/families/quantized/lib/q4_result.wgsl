@@ -56,7 +56,7 @@ fn store_gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) {
   for (var e = 0u; e < 4u; e++) {
     if (n + e < OTHERS) {
       let opened = result(m, n + e, gate[e]);
-      put(0u, m, n + e, opened / (1.0 + exp(-opened)) * result(m, n + e + OTHERS, value[e]));
+      put(0u, m, n + e, opened * (1.0 / (1.0 + exp(-opened))) * result(m, n + e + OTHERS, value[e]));
     }
   }
 }

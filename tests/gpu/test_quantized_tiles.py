@@ -88,7 +88,7 @@ def with_tile(monkeypatch: pytest.MonkeyPatch, tile: Tile, parts: int) -> None:
 def test_a_tile(name: str, tile: Tile, hardware: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row and some columns more than one tile has, three groups deep, in a folded grid."""
     with_tile(monkeypatch, tile, 1)
-    folded = replace(hardware, workgroups_max=3)
+    folded = replace(hardware, workgroups_max=9)
     check = check_floats if name == "q4_tiled" else check_int8
     check((tile.height + 1, 5), tile.width + 3, 192, 64, folded)
 

@@ -167,7 +167,7 @@ def test_statements_and_unrolled_loops_of_one_kernel() -> None:
     assert "//!" not in module.source
     assert module.source.count("for (") == 1
     assert module.statements.loops is not None
-    assert module.statements.loops.value({}) == 33
+    assert module.statements.loops.value({}) == 32
     assert not module.bounds_checks
 
 

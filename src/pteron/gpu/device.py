@@ -237,8 +237,8 @@ class Device:
                 self._pipelines[key] = pipeline.result()
 
     def _settle(self) -> None:
-        """Before kernels are compiled: Mesa's software adapter compiles what it runs for the first time, and two
-        compilations at once crash it now and then."""
+        """Before kernels are compiled: Mesa's software adapter compiles what it runs for the first time, and
+        two compilations at once crash it now and then."""
         if self.adapter.is_cpu:
             self.wait()
 

@@ -1,12 +1,13 @@
 """Process time of a language model's tokens on the software adapter, side by side with other source trees.
 
     python benchmarks/software.py PROGRAM.pte [--against FOLDER] [--prefill 64] [--tokens 8] [--torch]
-                                  [--xnnpack] [--save FILE]
+                                  [--xnnpack] [--rewrites] [--profile] [--save FILE]
 
 Wall time means little on shared cores: these are seconds of all threads of a process. Each side is a process
 of its own, they take turns, and the least of all rounds counts. FOLDER holds another version of the package;
 --torch adds PyTorch's eager interpretation of the same graph in f32, --xnnpack the model's matrix products
-alone, in f32 by ExecuTorch's XNNPACK.
+alone, in f32 by ExecuTorch's XNNPACK. --rewrites adds the same program without each rewrite that changes it,
+and without all; --profile shows a step of either kind by kernel.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import figures
 import numpy as np
@@ -37,11 +39,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--torch", action="store_true")
     parser.add_argument("--xnnpack", action="store_true")
+    parser.add_argument("--rewrites", action="store_true", help="each that changes the program off in turn")
+    parser.add_argument("--profile", action="store_true", help="break steps down by kernel instead")
     parser.add_argument("--save", help="a file to add the figures to")
     parser.add_argument("--serve", choices=("pteron", "torch", "xnnpack"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         serve(arguments.program, arguments.serve, arguments.prefill, arguments.tokens)
+        return
+    if arguments.profile:
+        for count in (1, arguments.prefill):
+            profile(arguments.program, count, position=arguments.prefill)
         return
     sides = {"now": Side(arguments, "pteron", ROOT / "src")}
     if arguments.against:
@@ -50,14 +58,18 @@ def main() -> None:
         sides["PyTorch eager"] = Side(arguments, "torch", ROOT / "src")
     if arguments.xnnpack:
         sides["XNNPACK, products alone"] = Side(arguments, "xnnpack", ROOT / "src")
+    for switched in rewrites_of(arguments.program) if arguments.rewrites else ():
+        sides[f"PTERON_REWRITES={switched}"] = Side(arguments, "pteron", ROOT / "src", rewrites=switched)
     rounds = [{name: side.measure() for name, side in sides.items()} for _ in range(arguments.rounds)]
     print(
-        "| process ms a token | prefill", arguments.prefill, "| decode | prefill is so many times as cheap |"
+        f"| process ms a token | prefill {arguments.prefill} | decode | prefill is so many times as cheap "
+        "| of now's: prefill, decode |"
     )
-    print("|---|---|---|---|")
-    for name in sides:
-        prefill, decode = (min(times[name][kind] for times in rounds) * 1e3 for kind in (0, 1))
-        print(f"| {name} | {prefill:.2f} | {decode:.2f} | {decode / prefill:.1f} |")
+    print("|---|---|---|---|---|")
+    least = {name: [min(times[name][kind] for times in rounds) * 1e3 for kind in (0, 1)] for name in sides}
+    for name, (prefill, decode) in least.items():
+        relative = f"{prefill / least['now'][0]:.2f}, {decode / least['now'][1]:.2f}"
+        print(f"| {name} | {prefill:.2f} | {decode:.2f} | {decode / prefill:.1f} | {relative} |")
     if arguments.save:
         model = Path(arguments.program).stem
         kinds = (f"prefill {arguments.prefill}", "decode")
@@ -72,11 +84,11 @@ def main() -> None:
 class Side:
     """A process that measures when it is told to."""
 
-    def __init__(self, arguments: argparse.Namespace, kind: str, source: Path) -> None:
+    def __init__(self, arguments: argparse.Namespace, kind: str, source: Path, rewrites: str = "") -> None:
         sizes = ["--prefill", str(arguments.prefill), "--tokens", str(arguments.tokens)]
         self._process = subprocess.Popen(
             [sys.executable, __file__, arguments.program, "--serve", kind, *sizes],
-            env={**os.environ, "PYTHONPATH": str(source)},
+            env={**os.environ, "PYTHONPATH": str(source), "PTERON_REWRITES": rewrites},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -89,6 +101,52 @@ class Side:
         print("go", file=self._process.stdin, flush=True)
         prefill, decode = self._process.stdout.readline().split()
         return float(prefill), float(decode)
+
+
+def rewrites_of(program: str) -> Iterator[str]:
+    """What switches off each rewrite without which the program would have other calls, and then all."""
+    import pteron
+    from pteron.ops.rewrite import REWRITES
+    from pteron.passes import prepare
+
+    graph = pteron.load(program).graphs("forward")[0]
+    with_all = len(prepare(graph, list(REWRITES)).calls)
+    for name in REWRITES:
+        others = [other for other in REWRITES if other != name]
+        if len(prepare(graph, others).calls) != with_all:
+            yield f"-{name}"
+    yield "none"
+
+
+def profile(program: str, count: int, position: int) -> None:
+    """Process time by kernel and grid: the dispatches of each kind alone, repeated."""
+    import pteron
+    from pteron.gpu import Replay, submit
+    from pteron.llm.model import LanguageModel
+
+    model = LanguageModel(pteron.load(program))
+    assert model.delegate is not None
+    inputs = np.full((1, count), 5, np.int64), np.array([position], np.int64)
+    plan, replay = model.delegate.recorded(inputs)
+    kinds: dict[str, list[Any]] = {}
+    for launch, step in zip(plan.launches, replay.steps, strict=True):
+        kinds.setdefault(f"{launch.module.kernel.name} {launch.operator} {launch.groups}", []).append(step)
+
+    def spent(steps: list[Any], repeats: int) -> float:
+        started = time.process_time()
+        submit(model.device, [Replay(steps * repeats, replay.kept)])
+        model.device.wait()
+        return (time.process_time() - started) / repeats
+
+    spent(replay.steps, 1)  # compiles
+    rows = []
+    for kind, steps in kinds.items():
+        repeats = max(1, min(200 // len(steps), int(0.1 / spent(steps, 1))))
+        rows.append((min(spent(steps, repeats) for _ in range(3)), len(steps), kind))
+    whole = min(spent(replay.steps, 1) for _ in range(3))
+    print(f"{count} tokens at position {position}: {whole * 1e3:.1f} ms of process time, by kernel:")
+    for seconds, steps, kind in sorted(rows, reverse=True):
+        print(f"  {seconds * 1e3:8.2f} ms  {steps:4} x {seconds / steps * 1e6:8.1f} µs  {kind}")
 
 
 def serve(program: str, kind: str, count: int, tokens: int) -> None:

@@ -129,10 +129,9 @@ def layout_of(target: Target, packed: Words) -> Layout:
     if split > 2:  # deep: few chunks a lane keep many subgroups busy with few columns
         return Layout(split, max(1, min(4, subgroups // split)), 4, 1)
     if packed.columns >= 65_536:
-        return Layout(1, min(32, subgroups), 2, 16)
+        return Layout(1, min(16, subgroups), 2, 16)
     if packed.columns >= 8192:
-        split = split if target.digits > 2 else 1  # two digits leave a lane registers for two chunks
-        return Layout(split, max(1, min(8, subgroups) // split), 4, 1)
+        return Layout(1, min(8, subgroups), 4, 2)
     return Layout(1, min(max(8, min(packed.columns // 256, 16)), subgroups), 2, 1)  # some 128 workgroups
 
 

@@ -25,7 +25,10 @@ def test_generate_ends_cleanly(words: float) -> None:
         process.stdout.read(20)  # the prompt and a few words: it is under way
         since = time.monotonic()
         process.stdout.read(20)
-        time.sleep(words * (time.monotonic() - since))
+        pace = time.monotonic() - since
+        if 40 * pace < 0.5:
+            pytest.skip("this machine tells the story before it can be interrupted")
+        time.sleep(words * pace)
         process.send_signal(signal.SIGINT)
         rest, figures = process.communicate(timeout=30)
     assert process.returncode == 0

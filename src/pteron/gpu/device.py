@@ -25,6 +25,9 @@ from pteron.wgsl import Module
 Buffer: TypeAlias = Any  # a wgpu buffer; only this package looks inside
 FEATURES = ("shader-f16", "subgroup", "timestamp-query", "timestamp-query-inside-passes")
 COMPILERS = min(8, os.cpu_count() or 1)  # threads that compile kernels
+# Set, software adapters take kernels that load from uniform arrays. An experiment: in processes that compile
+# these, Mesa's adapter crashes now and then.
+WINDOWS_VARIABLE = "PTERON_WINDOWS"
 _UPLOAD_CHUNK = 1 << 24
 _SMALL = 1 << 16
 _WRITTEN_MAX = 1 << 27  # bytes that wait in the library's memory before they are sent
@@ -76,7 +79,7 @@ class Device:
             uniform_bytes_max=adapter.limits["max-uniform-buffer-binding-size"],
             uniform_alignment=adapter.limits["min-uniform-buffer-offset-alignment"],
             loop_max=adapter.loop_max,
-            broadcasts="subgroup" in features,
+            broadcasts=adapter.is_cpu and WINDOWS_VARIABLE in os.environ and "subgroup" in features,
         )
         # Where the CPU is the adapter, asking would take its time.
         self.spin_seconds = 0.0 if adapter.is_cpu else _SPIN_SECONDS
@@ -243,8 +246,7 @@ class Device:
         """The compute pipeline of a kernel, compiled once per device."""
         key = module.source, module.bounds_checks
         if key not in self._pipelines:
-            self._settle()
-            self._keep(module)
+            self._pipelines[key] = self._compile(module)
         return self._pipelines[key]
 
     def compile(self, modules: Iterable[Module], meanwhile: Callable[[], None] | None = None) -> None:
@@ -252,19 +254,7 @@ class Device:
         afterwards. Whoever calls this holds the lock."""
         wanted = {(module.source, module.bounds_checks): module for module in modules}
         new = [module for key, module in wanted.items() if key not in self._pipelines]
-        if new:
-            self._settle()
-        threads = 0 if self.adapter.is_cpu else COMPILERS
-        together([partial(self._keep, module) for module in new], threads, meanwhile)
-
-    def _settle(self) -> None:
-        """Before kernels are compiled: Mesa's software adapter compiles what it runs for the first time, and
-        two compilations at once crash it now and then. For the same reason no threads compile there."""
-        if self.adapter.is_cpu:
-            self.wait()
-
-    def _keep(self, module: Module) -> None:
-        self._pipelines[module.source, module.bounds_checks] = self._compile(module)
+        together([partial(self.pipeline, module) for module in new], COMPILERS, meanwhile)
 
     def _compile(self, module: Module) -> Any:
         with errors_as_device_error(f"compiling kernel {module.kernel}"):

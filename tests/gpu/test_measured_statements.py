@@ -71,7 +71,8 @@ def test_a_language_model(
         session.run([tokens[:count].reshape(1, -1), np.array([position])], wanted, states)
     states.close()
     session.close()
-    assert measuring.kernels >= set(MODELS[name].split())
+    if target.is_cpu or not target.subgroup_size:  # with subgroups, others may take their place
+        assert measuring.kernels >= set(MODELS[name].split())
 
 
 @pytest.mark.parametrize("sampling", SAMPLERS, ids=str)

@@ -241,7 +241,7 @@ def test_what_is_refused() -> None:
     arguments[12] = weight(1, CAPACITY, 1, 32)
     refuse_op(BLOCK, *arguments, match="columns of their caches", live=live, out=((1, 1, 4, 32),))
     arguments = list(block("halves", output=13, residual=tensor(1, "S", 14)))
-    refuse_op(BLOCK, *arguments, match="must have the product's elements", live=live, out=((1, 1, 14),))
+    refuse_op(BLOCK, *arguments, match="do not broadcast together", live=live, out=((1, 1, 14),))
 
 
 MODELS = ["tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_q4_full"]

@@ -9,8 +9,9 @@ from pteron.format import open_bytes
 from pteron.gpu import Command, Device, PassTimer, Replay
 from pteron.plan import Executable, Plan
 from pteron.plan.archive import read, write
-from pteron.runtime.ahead import Ahead, Output
-from pteron.runtime.session import Counters, Each, EachGrowing, Session, Then, Wanted
+from pteron.runtime.ahead import Ahead
+from pteron.runtime.outputs import Output, Wanted
+from pteron.runtime.session import Counters, Each, EachGrowing, Session, Then
 from pteron.runtime.staging import Input
 
 

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from pteron.dtypes import DType
 from pteron.errors import DeviceError
 from pteron.gpu import (
     Arena,
@@ -35,7 +34,8 @@ from pteron.ops import Target
 from pteron.ops.operand import State, Weight
 from pteron.passes import prepare
 from pteron.plan import Compiled, Executable, Plan, PlanBuffer, SymbolPort, TensorPort
-from pteron.runtime.ahead import Again, Ahead, Call, Output, aligned
+from pteron.runtime.ahead import Again, Ahead, Call
+from pteron.runtime.outputs import Output, Outputs, Wanted, taken
 from pteron.runtime.plan_cache import PlanCache
 from pteron.runtime.staging import (
     Input,
@@ -47,9 +47,8 @@ from pteron.runtime.staging import (
     steps_within,
     upload,
 )
-from pteron.runtime.tensors import Fetch, GpuTensor, HostResult, View
+from pteron.runtime.tensors import View
 
-Outputs: TypeAlias = Sequence[View | int]  # where they lie until the next launch; live integers as they are
 Then: TypeAlias = Callable[[Outputs], Sequence[Command]]
 # Commands that follow a step, from where its inputs and outputs lie.
 Each: TypeAlias = Callable[[Sequence[Buffer | None], Outputs], Sequence[Command]]
@@ -70,14 +69,6 @@ class Counters:
     dispatches: int = 0
     bytes_uploaded: int = 0
     bytes_read: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What becomes of an output: its element type for the caller, and whether it stays on the GPU."""
-
-    dtype: DType
-    on_gpu: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +295,7 @@ class Session:
         self, copies: Sequence[Copy], replay: Replay, views: Outputs, wanted: Sequence[Wanted | None]
     ) -> Call:
         """A run with its inputs in place: the copies, the plan, and what brings the outputs away."""
-        outputs, after, read = self._taken(views, wanted)
+        outputs, after, read = taken(self.device, self.executable.name, views, wanted)
         return Call(Commands(self.device, [*copies, replay, *after]).record(), outputs, read)
 
     def _can_repeat(self, wanted: Sequence[Wanted | None]) -> bool:
@@ -340,35 +331,3 @@ class Session:
             else View(self._buffer(port, states), 0, plan.shapes[port.id], port.dtype, port.storage)
             for port in self.executable.outputs
         ]
-
-    def _taken(self, views: Outputs, wanted: Sequence[Wanted | None]) -> tuple[list[Output], list[Copy], int]:
-        """Handles for the outputs, the copies that fill them, and how many bytes the host will read.
-
-        Every output is copied away from its place, since the next launch will use that memory again: to a
-        buffer of its own if it stays on the GPU, else to one staging buffer that all of them share.
-        """
-        pairs = list(zip(views, wanted, strict=True))
-        fetched = [view.nbytes for view, want in pairs if isinstance(view, View) and want and not want.on_gpu]
-        fetch = Fetch(self.device.readback(sum(map(aligned, fetched))), len(fetched)) if fetched else None
-        outputs: list[Output] = []
-        copies: list[Copy] = []
-        offset = 0
-        for view, want in pairs:
-            if not isinstance(view, View):
-                outputs.append(view)
-            elif want is None:
-                outputs.append(None)
-            elif want.on_gpu:
-                kept = self._kept(view, want.dtype)
-                copies.append(Copy(view.buffer, kept.buffer, kept.nbytes))
-                outputs.append(kept)
-            else:
-                assert fetch is not None
-                copies.append(Copy(view.buffer, fetch.staging, view.nbytes, offset))
-                outputs.append(HostResult(fetch, offset, view.shape, want.dtype, view.storage))
-                offset += aligned(view.nbytes)
-        return outputs, copies, sum(fetched)
-
-    def _kept(self, view: View, dtype: DType) -> GpuTensor:
-        buffer = self.device.create_buffer(view.nbytes, f"{self.executable.name} output")
-        return GpuTensor(self.device, buffer, view.shape, dtype, view.storage)

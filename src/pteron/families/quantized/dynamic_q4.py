@@ -62,7 +62,8 @@ def linear_dq8ca_q4(
     target: Target,
 ) -> Iterator[Dispatch]:
     """x, normalised where there is a gain, as int8 by the extremes of each row, times each matrix, plus its
-    bias; then silu(first) · second where it is gated, plus the residual. `least` is the smallest scale."""
+    bias; then silu(first) · second where it is gated. The residual is added to a single product, which has no
+    gate. `least` is the smallest scale."""
     if residual and (parts := apart(linear_shape(x, weights[0]), residual, outputs[0])):
         alone, total = parts
         factors = weights, weight_sums, scales, biases, group_size

@@ -1,6 +1,6 @@
 """Products with 4-bit weights and what surrounds them in a layer, as one operator: an RMS norm before them,
-several of one x, a gate, a residual's sum. Few rows are one launch where the device can; many take the parts'
-own launches."""
+several of one x, a gate, a residual's sum. Few rows are one launch where the device can; of many, the norm
+has its own, and on software adapters the gate too."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def linear_q4(
     target: Target,
 ) -> Iterator[Dispatch]:
     """x, normalised where there is a gain, times each matrix, plus its bias; then silu(first) · second where
-    it is gated, plus the residual."""
+    it is gated. The residual is added to a single product, which has no gate."""
     if residual and (parts := apart(linear_shape(x, weights[0]), residual, outputs[0])):
         alone, total = parts
         plain = x, gain, eps, weights, scales, biases, group_size, None, gated

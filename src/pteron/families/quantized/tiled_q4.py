@@ -39,8 +39,8 @@ _OTHER_QUADS = (
 
 @dataclass(frozen=True, slots=True)
 class Int8:
-    """What makes int8 of x, a scale and a zero point per row; or x as q4_quantize.wgsl makes it, with scales
-    that the zero points follow."""
+    """What makes int8 of x, a scale and a zero point per row; or int8 words of x that are there already, with
+    scales that the zero points follow (q4_quantize.wgsl, quantize_rows.wgsl)."""
 
     scales: Operand | Scratch
     zeros: Operand | None

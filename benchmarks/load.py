@@ -40,9 +40,7 @@ def main() -> None:
         return
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory() as compiled, tempfile.TemporaryDirectory() as empty:
-        environment.setdefault(
-            "PYTHONPYCACHEPREFIX", compiled
-        )  # sources may lie where nothing can be written
+        environment.setdefault("PYTHONPYCACHEPREFIX", compiled)  # sources may lie where nobody can write
         run_child(arguments.program, {**environment, "PTERON_CACHE": os.path.join(compiled, "cache")})
         if arguments.cold:
             environment["PTERON_CACHE"] = empty

@@ -16,7 +16,8 @@ from pteron.ops import OPERATORS, Target
 from pteron.ops.operand import Slot, State
 from pteron.passes import prepare
 from pteron.plan import Compiled
-from pteron.runtime.session import Counters, Session, Wanted
+from pteron.runtime.outputs import Wanted
+from pteron.runtime.session import Counters, Session
 from pteron.runtime.tensors import HostResult
 
 POISON = b"\xff"  # a NaN in every float type, -1 in every integer

@@ -16,7 +16,8 @@ from pteron.ops import Target
 from pteron.passes import prepare
 from pteron.plan import Compiled
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.session import Counters, Session, Wanted
+from pteron.runtime.outputs import Wanted
+from pteron.runtime.session import Counters, Session
 from pteron.runtime.tensors import HostResult
 
 Array = npt.NDArray[Any]

@@ -20,7 +20,8 @@ from pteron.plan import Executable, TensorPort
 from pteron.plan.archive import read, write
 from pteron.plan.archive.container import PREFIX
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.session import Session, Wanted
+from pteron.runtime.outputs import Wanted
+from pteron.runtime.session import Session
 from pteron.runtime.tensors import HostResult
 
 PROGRAMS = ["mlp", "mlp_dynamic", "attention_cache", "update_cache", "select_position", "dtypes"]

@@ -16,7 +16,8 @@ from pteron.gpu import Device
 from pteron.graph import Constant, Graph, Node, Tensor
 from pteron.runtime import staging
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.session import Session, Wanted
+from pteron.runtime.outputs import Wanted
+from pteron.runtime.session import Session
 
 EMBEDDING, SELECT, INDEX, GATHER = (
     f"aten.{name}" for name in ("embedding.default", "index_select.default", "index.Tensor", "gather.default")

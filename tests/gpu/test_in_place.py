@@ -13,7 +13,8 @@ from pteron.dtypes import DType
 from pteron.gpu import Device
 from pteron.graph import Constant, Graph, Node, Tensor
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.session import Session, Wanted
+from pteron.runtime.outputs import Wanted
+from pteron.runtime.session import Session
 from pteron.runtime.tensors import HostResult
 
 START = np.arange(15, dtype=np.float32).reshape(3, 5)

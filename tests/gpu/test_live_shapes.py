@@ -19,7 +19,7 @@ from pteron import Device
 from pteron.dtypes import DType
 from pteron.graph import Constant, SymInt, Tensor
 from pteron.ops import OPERATORS
-from pteron.runtime.session import Wanted
+from pteron.runtime.outputs import Wanted
 from pteron.runtime.tensors import HostResult
 
 ROWS = read_table()

@@ -26,8 +26,9 @@ from pteron.gpu.device import WINDOWS_VARIABLE
 from pteron.llm.sampling.sampler import Sampling, sampler_graph
 from pteron.ops import Target
 from pteron.plan import collect
+from pteron.runtime.outputs import Wanted
 from pteron.runtime.program import read_graphs
-from pteron.runtime.session import Session, Wanted
+from pteron.runtime.session import Session
 from pteron.wgsl import Kernel, Module, compose
 from pteron.wgsl.statements import read_statements
 

@@ -15,7 +15,8 @@ from pteron import Device
 from pteron.dtypes import DType
 from pteron.graph import Graph, Node, Tensor, ValueList
 from pteron.ops import Target
-from pteron.runtime.session import Session, Wanted
+from pteron.runtime.outputs import Wanted
+from pteron.runtime.session import Session
 from pteron.runtime.tensors import HostResult
 
 AVERAGE = "aten.avg_pool2d.default"

@@ -19,6 +19,7 @@ from pteron.gpu.advancing import adding
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
 from pteron.ops import Dispatch, Operand, Target, op
 from pteron.plan.advance import ADVANCE
+from pteron.runtime.repeat import repeat
 from pteron.runtime.session import Session
 from pteron.runtime.tensors import View
 
@@ -71,14 +72,14 @@ def test_as_often_as_the_plan_holds(most: int, runs: int, device: Device) -> Non
         return []
 
     writes = session.counters.parameter_writes
-    _, count = session.repeat([4], states, {0: 1}, most, each, ())  # type: ignore[arg-type]
+    _, count = repeat(session, [4], states, {0: 1}, most, each, ())  # type: ignore[arg-type]
     assert count == runs
     (view,) = seen
     last = np.frombuffer(device.read(view.buffer, view.nbytes), np.float32).reshape(2, 5)
     np.testing.assert_array_equal(last, TABLE[4 + runs - 1 : 6 + runs - 1])
     written = session.counters.parameter_writes - writes
     if 4 + runs + 2 <= 23:  # the next call finds its parameters where the loop left them
-        session.repeat([4 + runs], states, {0: 1}, 1, each, ())  # type: ignore[arg-type]
+        repeat(session, [4 + runs], states, {0: 1}, 1, each, ())  # type: ignore[arg-type]
         assert session.counters.parameter_writes - writes == written
         last = np.frombuffer(device.read(view.buffer, view.nbytes), np.float32).reshape(2, 5)
         np.testing.assert_array_equal(last, TABLE[4 + runs : 6 + runs])
@@ -99,7 +100,7 @@ def test_growth_by_commands_of_the_step(device: Device) -> None:
     def each(*_: object) -> list[Replay]:
         raise AssertionError("no dispatch of its own is needed")
 
-    _, count = session.repeat([4], states, {0: 1}, 5, each, (), each_growing=each_growing)
+    _, count = repeat(session, [4], states, {0: 1}, 5, each, (), each_growing=each_growing)
     assert count == 5
     last = np.frombuffer(device.read(views[0].buffer, views[0].nbytes), np.float32).reshape(2, 5)
     np.testing.assert_array_equal(last, TABLE[8:10])
@@ -119,7 +120,7 @@ def test_more_growth_than_kernels_take_along(device: Device, monkeypatch: pytest
         views.extend(outputs)  # type: ignore[arg-type]
         return []
 
-    session.repeat([4], session.states(), {0: 1}, 5, each, (), each_growing=each_growing)
+    repeat(session, [4], session.states(), {0: 1}, 5, each, (), each_growing=each_growing)
     last = np.frombuffer(device.read(views[0].buffer, views[0].nbytes), np.float32).reshape(2, 5)
     np.testing.assert_array_equal(last, TABLE[8:10])
     session.close()
@@ -129,7 +130,7 @@ def test_once_where_a_parameter_grows_unevenly(device: Device) -> None:
     session = sliced(device, 3)
     states = session.states()
     for p in (4, 5, 6):
-        assert session.repeat([p], states, {0: 1}, 8, lambda *_: [], ())[1] == 1
+        assert repeat(session, [p], states, {0: 1}, 8, lambda *_: [], ())[1] == 1
     session.close()
 
 
@@ -137,7 +138,7 @@ def test_fractions_do_not_grow(device: Device) -> None:
     x, out = Tensor(0, DType.F32, (3,)), Tensor(1, DType.F32, (3,))
     session = Session.of(Graph("copied", (Node(0, "aten.neg.default", (x, out)),), (x,), (out,)), device)
     with pytest.raises(DtypeError, match="only integers grow"):
-        session.repeat([np.zeros(3, np.float32)], session.states(), {0: 1}, 2, lambda *_: [], ())
+        repeat(session, [np.zeros(3, np.float32)], session.states(), {0: 1}, 2, lambda *_: [], ())
     session.close()
 
 
@@ -157,7 +158,7 @@ def test_indices_stay_in_their_range(device: Device) -> None:
         return []
 
     given = np.array([2, 15], np.int64)
-    _, count = session.repeat([given], states, {0: 3}, 50, each, ())  # type: ignore[arg-type]
+    _, count = repeat(session, [given], states, {0: 3}, 50, each, ())  # type: ignore[arg-type]
     assert count == 3  # 15, 18, 21; there is no row 24
     found = np.frombuffer(device.read(seen[0].buffer, 40), np.float32).reshape(2, 5)
     np.testing.assert_array_equal(found, TABLE[[8, 21]])

@@ -10,7 +10,8 @@ from pteron.dtypes import DType
 from pteron.graph import Graph, Node, Tensor
 from pteron.passes import prepare
 from pteron.plan import Compiled
-from pteron.runtime.session import Counters, Session, Wanted
+from pteron.runtime.outputs import Wanted
+from pteron.runtime.session import Counters, Session
 from pteron.runtime.tensors import HostResult
 
 ROWS_MAX = 7

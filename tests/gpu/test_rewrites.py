@@ -17,7 +17,8 @@ from pteron.ops.rewrite import REWRITES
 from pteron.passes import prepare
 from pteron.plan import Compiled
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.session import Counters, Session, Wanted
+from pteron.runtime.outputs import Wanted
+from pteron.runtime.session import Counters, Session
 from pteron.runtime.tensors import HostResult
 
 # A program that has the pattern of each rewrite.

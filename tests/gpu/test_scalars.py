@@ -13,7 +13,8 @@ from pteron.errors import GraphError, ShapeError
 from pteron.gpu import Device
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.session import Session, Wanted
+from pteron.runtime.outputs import Wanted
+from pteron.runtime.session import Session
 from pteron.runtime.tensors import HostResult
 
 TABLE = np.arange(23 * 5, dtype=np.float32).reshape(23, 5)

@@ -13,7 +13,8 @@ from pteron import Device
 from pteron.dtypes import DType
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.session import Session, Wanted
+from pteron.runtime.outputs import Wanted
+from pteron.runtime.session import Session
 from pteron.runtime.tensors import HostResult
 
 

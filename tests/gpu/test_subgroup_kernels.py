@@ -20,7 +20,8 @@ from pteron.llm.sampling.sampler import Sampling, sampler_graph
 from pteron.ops import Target
 from pteron.ops.rows import SUBGROUP, shared_rows
 from pteron.plan import collect
-from pteron.runtime.session import Session, Wanted
+from pteron.runtime.outputs import Wanted
+from pteron.runtime.session import Session
 from pteron.runtime.tensors import HostResult
 from pteron.wgsl import Kernel, Module, compose
 

@@ -18,7 +18,7 @@ from pteron.gpu import Copy, Recording, Replay, submit
 from pteron.llm import LanguageModel, LoopCounters, Sampler, Sampling, generate, generate_step
 from pteron.llm.generate import Drawn, Pace
 from pteron.llm.sampling import RING
-from pteron.runtime import session as sessions  # where `submit` is looked up
+from pteron.runtime import repeat as repeating  # where `submit` is looked up
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 PROMPT = [5, 17, 99, 250, 3]
@@ -143,7 +143,7 @@ def test_the_host_writes_and_plans_nothing(model: LanguageModel, monkeypatch: py
         return submit(device, commands, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Device, "write", noting_write)
-    monkeypatch.setattr(sessions, "submit", noting_submit)
+    monkeypatch.setattr(repeating, "submit", noting_submit)
     drawn(model, SEEDED, 50)
     assert max(writes) < 2  # what the prompt brings, and where the loop starts
     assert model.method.counters.plans == counters.plans

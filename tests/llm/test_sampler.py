@@ -21,7 +21,8 @@ from pteron.ops.operand import State
 from pteron.plan import TensorPort
 from pteron.plan.advance import GROWTHS
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.session import Session, Wanted
+from pteron.runtime.outputs import Wanted
+from pteron.runtime.session import Session
 from pteron.runtime.tensors import HostResult, View
 from pteron.wgsl import Kernel, compose
 

@@ -18,7 +18,7 @@ _was_enabled = False
 
 
 def together(tasks: Iterable[Task], count: int, meanwhile: Task | None = None) -> None:
-    """Do tasks in as many threads, and `meanwhile` on this one, which then lends a hand.
+    """Do tasks in up to `count` threads, and `meanwhile` on this one, which then lends a hand.
 
     At the end no thread works any more, whatever failed: with an error, or Ctrl-C at any line, tasks that
     nobody has begun are left. It is the first error that is raised.

@@ -11,7 +11,7 @@ from pteron.errors import InputError
 from pteron.gpu import Command, Copy, Readback
 from pteron.llm.model import LanguageModel
 from pteron.llm.sampling import RING, Sampler
-from pteron.runtime.session import Outputs
+from pteron.runtime.outputs import Outputs
 from pteron.runtime.tensors import View
 
 SUBMISSIONS = 2  # under way at once: while the host reads one, the GPU has the other

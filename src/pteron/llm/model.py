@@ -17,7 +17,8 @@ from pteron.errors import InputError, UnsupportedError
 from pteron.gpu import Buffer, Command, Growing, PassTimer, Replay
 from pteron.plan import TensorPort
 from pteron.runtime import Method, Program
-from pteron.runtime.session import Outputs, Then
+from pteron.runtime.outputs import Outputs
+from pteron.runtime.session import Then
 from pteron.runtime.tensors import View
 
 Logits = npt.NDArray[np.float32]

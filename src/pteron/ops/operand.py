@@ -141,6 +141,11 @@ class Operand:
     def strides(self) -> Shape:
         return contiguous_strides(self.shape)
 
+    def scratch(self, shape: Shape | None = None) -> Operand:
+        """Scratch memory of its element type, in its shape or another."""
+        shape = self.shape if shape is None else shape
+        return replace(self, shape=shape, buffer=Scratch(numel(shape), self.storage))
+
     def packed(self, layout: str, *arguments: int | str, count: int, storage: Storage) -> Weight:
         """This constant, in the shape it has here, in a layout of its operator's own: `count` elements."""
         if not isinstance(self.buffer, Weight):

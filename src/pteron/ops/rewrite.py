@@ -55,10 +55,15 @@ class Flow:
         makers = self.makers.get(value.id, ()) if isinstance(value, (Tensor, SymInt)) else ()
         return makers[0] if len(makers) == 1 and makers[0].operator.name == name else None
 
-    def behind_views(self, value: Value) -> tuple[Value, tuple[Call, ...]]:
-        """What a chain of views shows, with its elements in order and of its type, and the views."""
+    def behind_views(
+        self, value: Value, through: Callable[[Call], bool] = lambda view: True
+    ) -> tuple[Value, tuple[Call, ...]]:
+        """What a chain of views shows, with its elements in order and of its type, and the views: those that
+        are looked through."""
         views: list[Call] = []
         while view := next(filter(None, (self.maker(value, name) for name in _VIEWS)), None):
+            if not through(view):
+                break
             views.append(view)
             value = view.inputs[0]
         return value, tuple(views)

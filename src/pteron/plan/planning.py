@@ -7,7 +7,7 @@ because calls are walked in order, none sees one operand resized and the other n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pteron.errors import MisfitError, ShapeError
 from pteron.families.layout.copy import copy_elements
@@ -20,7 +20,6 @@ from pteron.ops import (
     Kind,
     Operand,
     RequirementError,
-    Scratch,
     Target,
     Weight,
     require,
@@ -180,7 +179,7 @@ class Planning:
         for position, output in enumerate(outputs):
             if output is None or call.operator.is_view or output.buffer not in read:
                 continue
-            scratch = replace(output, buffer=Scratch(output.numel, output.storage))
+            scratch = output.scratch()
             targets[position] = scratch
             copies.append(copy_elements(scratch, output))
         return targets, copies

@@ -9,22 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
 
 from pteron.dtypes import DType
 from pteron.gpu import Buffer, Commands, Copy, Device, Readback, Recorded, Recording, Replay
+from pteron.runtime.outputs import Output, Wanted, aligned
 from pteron.runtime.staging import Input, Landing
-from pteron.runtime.tensors import Fetch, GpuTensor, HostResult, View
+from pteron.runtime.tensors import Fetch, HostResult, View
 
-Output: TypeAlias = GpuTensor | HostResult | int | None
 _STAGINGS = 4  # whose commands a call keeps: as many as are in use by turns
-
-
-class Typed(Protocol):
-    """An output that is wanted, as an element type."""
-
-    @property
-    def dtype(self) -> DType: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +33,7 @@ class Again:
     only the staging buffer changes that its outputs are read from."""
 
     def __init__(
-        self, device: Device, replay: Replay, outputs: Iterable[tuple[View | int, Typed | None]]
+        self, device: Device, replay: Replay, outputs: Iterable[tuple[View | int, Wanted | None]]
     ) -> None:
         self._device = device
         self._replay = replay
@@ -86,12 +78,12 @@ class Ahead:
 
     def __init__(self) -> None:
         self._recording: Recording | None = None  # of the last call
-        self._wanted: Sequence[object] = ()
+        self._wanted: Sequence[Wanted | None] = ()
         self._next: Call | None = None
         self.again: Again | None = None  # where calls of this kind can be recorded ahead
         self.landing: Landing | None = None  # of the last call, where the next may be as simple
 
-    def take(self, recording: Recording, wanted: Sequence[object]) -> tuple[Call | None, bool]:
+    def take(self, recording: Recording, wanted: Sequence[Wanted | None]) -> tuple[Call | None, bool]:
         """The call that was recorded for this plan and these outputs, if there is one, and whether they are
         those of the last call."""
         call, self._next = self._next, None
@@ -114,8 +106,3 @@ class Ahead:
             return None
         sent = self.landing.upload(device, inputs)
         return None if sent is None else (self._recording, sent)
-
-
-def aligned(size: int) -> int:
-    """Bytes that an output takes in a staging buffer."""
-    return -(-size // 16) * 16

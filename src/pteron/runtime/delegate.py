@@ -9,8 +9,10 @@ from pteron.format import open_bytes
 from pteron.gpu import Command, Device, PassTimer, Replay
 from pteron.plan import Executable, Plan
 from pteron.plan.archive import read, write
-from pteron.runtime.ahead import Ahead, Output
-from pteron.runtime.session import Counters, Each, EachGrowing, Session, Then, Wanted
+from pteron.runtime.ahead import Ahead
+from pteron.runtime.outputs import Output, Wanted
+from pteron.runtime.repeat import Each, EachGrowing, repeat
+from pteron.runtime.session import Counters, Session, Then
 from pteron.runtime.staging import Input
 
 
@@ -59,9 +61,9 @@ class Delegate:
         *,
         each_growing: EachGrowing | None = None,
     ) -> tuple[int, int]:
-        """Run the graph several times in one submission, without the host in between (`Session.repeat`)."""
-        return self._session.repeat(
-            inputs, self._states, growth, most, each, then, timer, each_growing=each_growing
+        """Run the graph several times in one submission, without the host in between (`repeat`)."""
+        return repeat(
+            self._session, inputs, self._states, growth, most, each, then, timer, each_growing=each_growing
         )
 
     def recorded(self, inputs: Sequence[Input]) -> tuple[Plan, Replay]:

@@ -26,7 +26,7 @@ from pteron.runtime.checks import describe_record
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.host_values import HostTensor, RuntimeValue, Unset, describe, fits
-from pteron.runtime.session import Wanted
+from pteron.runtime.outputs import Wanted
 from pteron.runtime.staging import Input
 from pteron.runtime.states import initial_states, initial_value
 from pteron.runtime.tensors import GpuTensor, HostResult

@@ -57,8 +57,8 @@ def load(
     before a method is first asked for.
 
     `digits` says how exactly a GPU multiplies a few rows with 4-bit weights: 3, the default unless the
-    environment variable PTERON_DIGITS says otherwise, is as good as f32; 2 is quicker, with relative errors
-    of 2e-5 to 1e-4.
+    environment variable PTERON_DIGITS says otherwise, is as good as f32; 2 is quicker, with errors of 2e-5
+    to 8e-5 of the products' size.
     """
     with collecting_nothing():  # a graph is many objects, and none of them garbage
         opened = open_bytes(source)

@@ -1,8 +1,8 @@
 """A delegate on a device: its weights, its arena, its plans. Sequences of calls bring their own states.
 
-`launch` is the one door: it brings inputs into place, replays the plan for their shapes over a sequence's
-states, and lets further commands follow in the same submission. Method calls, the language-model loop and
-the sampler all go through it.
+`bring` is the door: it brings inputs into place for the plan of their shapes, to be replayed over the states
+of a sequence. Method calls (`run`), launches that further commands follow, and steps that repeat (repeat.py)
+all go through it; only what lies on the GPU already (`bound`) does not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from pteron.dtypes import DType
 from pteron.errors import DeviceError
 from pteron.gpu import (
     Arena,
@@ -21,7 +20,6 @@ from pteron.gpu import (
     Commands,
     Copy,
     Device,
-    Growing,
     PassTimer,
     Recording,
     Replay,
@@ -35,26 +33,13 @@ from pteron.ops import Target
 from pteron.ops.operand import State, Weight
 from pteron.passes import prepare
 from pteron.plan import Compiled, Executable, Plan, PlanBuffer, SymbolPort, TensorPort
-from pteron.runtime.ahead import Again, Ahead, Call, Output, aligned
+from pteron.runtime.ahead import Again, Ahead, Call
+from pteron.runtime.outputs import Output, Outputs, Wanted, taken
 from pteron.runtime.plan_cache import PlanCache
-from pteron.runtime.staging import (
-    Input,
-    Landing,
-    growing,
-    live_shapes,
-    live_values,
-    stage,
-    steps_within,
-    upload,
-)
-from pteron.runtime.tensors import Fetch, GpuTensor, HostResult, View
+from pteron.runtime.staging import Input, Landing, live_shapes, live_values, stage, upload
+from pteron.runtime.tensors import View
 
-Outputs: TypeAlias = Sequence[View | int]  # where they lie until the next launch; live integers as they are
 Then: TypeAlias = Callable[[Outputs], Sequence[Command]]
-# Commands that follow a step, from where its inputs and outputs lie.
-Each: TypeAlias = Callable[[Sequence[Buffer | None], Outputs], Sequence[Command]]
-# The same, and they let words grow.
-EachGrowing: TypeAlias = Callable[[Sequence[Buffer | None], Outputs, Growing], Sequence[Command]]
 # A call that is recorded ahead holds a staging buffer. One of more bytes than this takes longer to read than
 # most calls to record.
 _AHEAD_BYTES = 1 << 22
@@ -70,14 +55,6 @@ class Counters:
     dispatches: int = 0
     bytes_uploaded: int = 0
     bytes_read: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What becomes of an output: its element type for the caller, and whether it stays on the GPU."""
-
-    dtype: DType
-    on_gpu: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,50 +124,47 @@ class Session:
     def encode(self, inputs: Sequence[Input], states: States) -> Encoded:
         """The commands that run the graph. They are to be submitted before the session is encoded again, so
         whoever calls this holds the device's lock until then."""
-        recording, numbers, copies = self._bring(inputs, states)
-        outputs = self._outputs(recording, numbers, states)
+        recording, numbers, copies = self.bring(inputs, states)
+        outputs = self.outputs(recording, numbers, states)
         return Encoded([*copies, recording.replay(states)], outputs)
 
-    def repeat(
-        self,
-        inputs: Sequence[Input],
-        states: States,
-        growth: Mapping[int, int],
-        most: int,
-        each: Each,
-        then: Sequence[Command],
-        timer: PassTimer | None = None,
-        *,
-        each_growing: EachGrowing | None = None,
-    ) -> tuple[int, int]:
-        """Run the graph up to `most` times in one submission. From one time to the next the host writes
-        nothing: elements of the inputs in `growth` grow by that much, and whatever else changes, the commands
-        that `each` makes bring into place. It runs less often where the plan holds for fewer times. Where the
-        commands of `each_growing` can let parameters grow, no dispatch does that alone.
+    def bring(
+        self, inputs: Sequence[Input], states: States, ahead: Ahead | None = None
+    ) -> tuple[Recording, list[int], list[Copy]]:
+        """Bring inputs and live parameters into place: the recording for them, the numbers of its live terms,
+        and the copies of what was on the GPU, which are to be made before it is replayed. Whoever calls this
+        holds the device's lock until that is submitted."""
+        self.check_open()
+        states.check_open()
+        landed = ahead.land(self.device, inputs) if ahead else None
+        if landed:
+            self.counters.bytes_uploaded += landed[1]
+            self.counters.dispatches += landed[0].dispatches
+            return landed[0], [], []
+        recording, numbers = self._ready(inputs)
+        staged = stage(self.executable, inputs, recording.plan.indices)
+        self.counters.parameter_writes += recording.refresh(numbers)
+        needed = [pair for pair in staged if self._is_seen(pair[0], recording)]
+        copies, sent = upload(self.device, needed, lambda port: self.buffer(port, states))
+        self.counters.bytes_uploaded += sent
+        self.counters.dispatches += recording.dispatches
+        return recording, numbers, copies
 
-        Returns the submission's number and how often the graph runs.
-        """
-        with self.device.lock:
-            recording, numbers, copies = self._bring(inputs, states)
-            places = [
-                self._buffer(port, states) if isinstance(port, TensorPort) else None
-                for port in self.executable.inputs
-            ]
-            outputs = self._outputs(recording, numbers, states)
-            once = recording.replay(states)
-            advancing = recording.advancing(*growing(self.executable, inputs, growth))
-            if advancing is None:
-                return submit(self.device, [*copies, once, *each(places, outputs), *then], timer), 1
-            if each_growing and advancing.sole:
-                again = [once, *each_growing(places, outputs, advancing.sole)]
-            else:
-                again = [once, *each(places, outputs), advancing.replay]
-            most = steps_within(recording.plan.indices, inputs, growth, most)
-            count = advancing.advance.steps(numbers, most)
-            self.counters.dispatches += (count - 1) * recording.dispatches
-            with recording.growing(advancing.advance.after(numbers, count)):
-                commands = [*copies, *again * count, *then]
-                return submit(self.device, commands, timer), count
+    def outputs(self, recording: Recording, numbers: Sequence[int], states: States) -> list[View | int]:
+        """Where the outputs of a recording lie."""
+        plan = recording.plan
+        return [
+            plan.integers[port.id].evaluate(numbers)
+            if isinstance(port, SymbolPort)
+            else View(self.buffer(port, states), 0, plan.shapes[port.id], port.dtype, port.storage)
+            for port in self.executable.outputs
+        ]
+
+    def buffer(self, port: TensorPort, states: States) -> Buffer:
+        """Where an input or output lies."""
+        if isinstance(port.buffer, State):
+            return states[port.buffer]
+        return self._weights[port.buffer] if isinstance(port.buffer, Weight) else self._arena[port.buffer]
 
     def bound(self, inputs: Sequence[Input], states: States, places: Mapping[PlanBuffer, Buffer]) -> Replay:
         """What runs the graph over tensors where they lie on the GPU, and over other memory for some states.
@@ -217,10 +191,10 @@ class Session:
         """Run the graph; nothing is waited for. An output that nobody wants is None. `ahead` is where the
         states' next call is recorded."""
         with self.device.lock:
-            recording, numbers, copies = self._bring(inputs, states, ahead)
+            recording, numbers, copies = self.bring(inputs, states, ahead)
             call, is_repeated = ahead.take(recording, wanted) if ahead and not copies else (None, False)
             if call is None:
-                views = self._outputs(recording, numbers, states)
+                views = self.outputs(recording, numbers, states)
                 call = self._call(copies, recording.replay(states), views, wanted)
                 if ahead and is_repeated and call.bytes_read <= _AHEAD_BYTES and self._can_repeat(wanted):
                     outputs = zip(views, wanted, strict=True)
@@ -271,40 +245,19 @@ class Session:
             submit(self.device, [recording.replay()])
             recording.close()
 
-    def _bring(
-        self, inputs: Sequence[Input], states: States, ahead: Ahead | None = None
-    ) -> tuple[Recording, list[int], list[Copy]]:
-        """Bring inputs and live parameters into place: the recording for them, the numbers of its live terms,
-        and the copies of what was on the GPU, which are to be made before it is replayed."""
-        self.check_open()
-        states.check_open()
-        landed = ahead.land(self.device, inputs) if ahead else None
-        if landed:
-            self.counters.bytes_uploaded += landed[1]
-            self.counters.dispatches += landed[0].dispatches
-            return landed[0], [], []
-        recording, numbers = self._ready(inputs)
-        staged = stage(self.executable, inputs, recording.plan.indices)
-        self.counters.parameter_writes += recording.refresh(numbers)
-        needed = [pair for pair in staged if self._is_seen(pair[0], recording)]
-        copies, sent = upload(self.device, needed, lambda port: self._buffer(port, states))
-        self.counters.bytes_uploaded += sent
-        self.counters.dispatches += recording.dispatches
-        return recording, numbers, copies
-
     def _landing(self, inputs: Sequence[Input], recording: Recording, states: States) -> Landing | None:
         """Where inputs are that bring neither live integers nor indices, of which more has to be known."""
         ports = [port for port in self.executable.inputs if isinstance(port, TensorPort)]
         if self.executable.sources or recording.plan.indices or len(ports) < len(self.executable.inputs):
             return None
-        places = [self._buffer(port, states) if self._is_seen(port, recording) else None for port in ports]
+        places = [self.buffer(port, states) if self._is_seen(port, recording) else None for port in ports]
         return Landing(self.executable, live_shapes(self.executable, inputs), places)
 
     def _call(
         self, copies: Sequence[Copy], replay: Replay, views: Outputs, wanted: Sequence[Wanted | None]
     ) -> Call:
         """A run with its inputs in place: the copies, the plan, and what brings the outputs away."""
-        outputs, after, read = self._taken(views, wanted)
+        outputs, after, read = taken(self.device, self.executable.name, views, wanted)
         return Call(Commands(self.device, [*copies, replay, *after]).record(), outputs, read)
 
     def _can_repeat(self, wanted: Sequence[Wanted | None]) -> bool:
@@ -326,49 +279,3 @@ class Session:
         found = self._plans.find(live_shapes(self.executable, inputs), live_values(self.executable, inputs))
         self.counters.plans += self._plans.made - made
         return found
-
-    def _buffer(self, port: TensorPort, states: States) -> Buffer:
-        if isinstance(port.buffer, State):
-            return states[port.buffer]
-        return self._weights[port.buffer] if isinstance(port.buffer, Weight) else self._arena[port.buffer]
-
-    def _outputs(self, recording: Recording, numbers: Sequence[int], states: States) -> list[View | int]:
-        plan = recording.plan
-        return [
-            plan.integers[port.id].evaluate(numbers)
-            if isinstance(port, SymbolPort)
-            else View(self._buffer(port, states), 0, plan.shapes[port.id], port.dtype, port.storage)
-            for port in self.executable.outputs
-        ]
-
-    def _taken(self, views: Outputs, wanted: Sequence[Wanted | None]) -> tuple[list[Output], list[Copy], int]:
-        """Handles for the outputs, the copies that fill them, and how many bytes the host will read.
-
-        Every output is copied away from its place, since the next launch will use that memory again: to a
-        buffer of its own if it stays on the GPU, else to one staging buffer that all of them share.
-        """
-        pairs = list(zip(views, wanted, strict=True))
-        fetched = [view.nbytes for view, want in pairs if isinstance(view, View) and want and not want.on_gpu]
-        fetch = Fetch(self.device.readback(sum(map(aligned, fetched))), len(fetched)) if fetched else None
-        outputs: list[Output] = []
-        copies: list[Copy] = []
-        offset = 0
-        for view, want in pairs:
-            if not isinstance(view, View):
-                outputs.append(view)
-            elif want is None:
-                outputs.append(None)
-            elif want.on_gpu:
-                kept = self._kept(view, want.dtype)
-                copies.append(Copy(view.buffer, kept.buffer, kept.nbytes))
-                outputs.append(kept)
-            else:
-                assert fetch is not None
-                copies.append(Copy(view.buffer, fetch.staging, view.nbytes, offset))
-                outputs.append(HostResult(fetch, offset, view.shape, want.dtype, view.storage))
-                offset += aligned(view.nbytes)
-        return outputs, copies, sum(fetched)
-
-    def _kept(self, view: View, dtype: DType) -> GpuTensor:
-        buffer = self.device.create_buffer(view.nbytes, f"{self.executable.name} output")
-        return GpuTensor(self.device, buffer, view.shape, dtype, view.storage)

@@ -8,13 +8,12 @@ same dispatch norms them, and v has one of its own: WebGPU promises no more than
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TypeAlias
 
 from pteron.families.attention.sdpa import attend_cached, check_cached, write_cache
 from pteron.families.rope.turn import Norm, Rotation, norm_and_turn, turn
 from pteron.graph import Value
-from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Scratch, Target, op, require, same_shape
+from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op, require, same_shape
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 
 Tables: TypeAlias = tuple[str, Value, Value, Value, Value]  # form, cosines, sines, start, end
@@ -50,7 +49,7 @@ def rope_sdpa(
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
-    turned = replace(query, buffer=Scratch(query.numel, query.storage))
+    turned = query.scratch()
     rotation = Rotation(form, cosines, sines, start, end)
     norms = head_norms(query_weight, query_eps, key_weight, key_eps)
     yield from turn_into_caches(

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from pteron.families.convolution.geometry import geometry, out_shape
 from pteron.families.convolution.kernels import Convolution
 from pteron.families.elementwise.binary import apply_binary
 from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import OPERATORS, Dispatch, Operand, Scratch, Target, define, op, require
+from pteron.ops import OPERATORS, Dispatch, Operand, Target, define, op, require
 from pteron.ops.shapes import broadcast
 
 _ARGUMENTS = (
@@ -71,21 +69,17 @@ def finished_convolution(
         return
     # At this call what is added is larger: the convolution is repeated along it.
     assert addend is not None
-    made = _scratch(out, shape)
+    made = out.scratch(shape)
     yield from Convolution(sizes, x, weight, bias, made, -math.inf, math.inf).dispatches(target)
     following: list[tuple[str, tuple[float | None, ...]]] = []
     if output_min is not None or output_max is not None:
         following.append(("aten.clamp.default", (output_min, output_max)))
     if activation != "none":
         following.append((f"aten.{activation}.default", ()))
-    places = [*(_scratch(out, out.shape) for _ in following), out]
+    places = [*(out.scratch() for _ in following), out]
     yield from apply_binary("a + b", made, addend, places[0])
     for (name, bounds), source, to in zip(following, places, places[1:], strict=False):
         yield from OPERATORS[name].compute(source, *bounds, to)
-
-
-def _scratch(like: Operand, shape: Shape) -> Operand:
-    return replace(like, shape=shape, buffer=Scratch(numel(shape), like.storage))
 
 
 def _clamped(*arguments: Any, target: Target) -> Iterator[Dispatch]:

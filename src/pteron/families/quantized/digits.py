@@ -18,12 +18,14 @@ ROWS_MAX = 4
 CHUNK = 4  # words of one load: 32 weights
 SUBGROUP_MIN = 4  # invocations that share a chunk of x, and columns that share a shuffle
 
-# x as int8 by its row's scale and zero point, less that: whole numbers from -255 to 255, of two digits.
-WHOLE = {
+# x as int8 by its row's scale and zero point, less that: whole numbers from -255 to 255.
+INT8_LESS_ZERO = (
+    "clamp(round(value / f32(x_scales[m])) + f32(x_zeros[m]), vec4(-128.0), vec4(127.0)) - f32(x_zeros[m])"
+)
+WHOLE = {  # they have two digits
     "PLANES": 2,
     "IS_WHOLE": True,
-    "prepare": "clamp(round(value / f32(x_scales[m])) + f32(x_zeros[m]), vec4(-128.0), vec4(127.0)) "
-    "- f32(x_zeros[m])",
+    "prepare": INT8_LESS_ZERO,
     "factor": "f32(x_scales[m])",
 }
 # The same where x are whole numbers already.

@@ -16,7 +16,7 @@ from pteron.families.linear.product import ROWS_FEW
 from pteron.families.norm.norm import rms_norm
 from pteron.families.quantized import digits, tiled_q4
 from pteron.families.quantized.ends import Ends
-from pteron.families.quantized.fused_q4 import joined_biases, joined_words, scratch_like, shapes, silu_mul
+from pteron.families.quantized.fused_q4 import joined_biases, joined_words, shapes, silu_mul
 from pteron.families.quantized.linear_q4 import linear_shape, product, sums_of, words_of
 from pteron.families.quantized.qparams import choose_rows
 from pteron.families.quantized.sums import apart
@@ -62,7 +62,8 @@ def linear_dq8ca_q4(
     target: Target,
 ) -> Iterator[Dispatch]:
     """x, normalised where there is a gain, as int8 by the extremes of each row, times each matrix, plus its
-    bias; then silu(first) · second where it is gated, plus the residual. `least` is the smallest scale."""
+    bias; then silu(first) · second where it is gated. The residual is added to a single product, which has no
+    gate. `least` is the smallest scale."""
     if residual and (parts := apart(linear_shape(x, weights[0]), residual, outputs[0])):
         alone, total = parts
         factors = weights, weight_sums, scales, biases, group_size
@@ -77,7 +78,7 @@ def linear_dq8ca_q4(
     sums = _joined_sums(
         [sums_of(*each, group_size, depth) for each in zip(weight_sums, weights, strict=True)]
     )
-    is_bound = max(packed.weights.bytes, packed.scales.bytes) <= target.binding_bytes_max
+    is_bound = packed.fits(target)
     ends = Ends(outputs, bias, residual)
     if is_bound and _quantizes(target, x):
         norm = _norm(gain, eps)
@@ -94,11 +95,11 @@ def linear_dq8ca_q4(
             return
     source = x
     if gain is not None:
-        source = scratch_like(x)
+        source = x.scratch()
         yield from rms_norm(x, gain, eps, source, target=target)
     scale, zero = (_temporary(dtype, rows, target) for dtype in (DType.F32, DType.I8))
     yield from choose_rows(source, rows, depth, (-128.0, 127.0), least, {}, scale, zero, target)
-    made_outputs = (scratch_like(outputs[0]), scratch_like(outputs[0])) if gated else outputs
+    made_outputs = (outputs[0].scratch(), outputs[0].scratch()) if gated else outputs
     others = sum(each is not None for each in (bias, residual, *made_outputs))
     if is_bound and 5 + others <= target.buffers_max:  # x, its scales, zero points, weights, their scales
         ends = Ends(made_outputs, bias, residual)

@@ -16,7 +16,7 @@ from pteron.ops.rewrite import Flow, Replacement, rewrite
 _PLAIN, _FUSED = "et_vk.linear_q4gsw.default", "pteron.linear_q4"
 _DYNAMIC, _QPARAMS = "et_vk.linear_dq8ca_q4gsw.default", "torchao.choose_qparams_affine.default"
 _DYNAMIC_ADD, _FUSED_DYNAMIC = "pteron.linear_dq8ca_q4_add", "pteron.linear_dq8ca_q4"
-_VIEW, _COPIES = "aten.view_copy.default", ("aten.clone.default",)
+_COPY = "aten.clone.default"
 _MANY = 3  # products that one launch computes
 _NO_NORM = (None, 0.0)  # gain, eps
 _NO_END = (None, False)  # residual, gated
@@ -82,7 +82,7 @@ def linear_several(flow: Flow) -> Iterator[Replacement]:
 def gated_linear(flow: Flow) -> Iterator[Replacement]:
     """silu(gate) · up, where both are products of one x."""
     for call in flow.of("pteron.silu_mul"):
-        (gate, gate_views), (up, up_views) = (_behind_views(flow, value) for value in call.inputs)
+        (gate, gate_views), (up, up_views) = (flow.behind_views(value, _keeps_shape) for value in call.inputs)
         products = flow.maker(gate, _FUSED) or flow.maker(gate, _FUSED_DYNAMIC)
         if products is None or products.inputs[-2:] != _NO_END or {*products.outputs} != {gate, up}:
             continue
@@ -98,7 +98,7 @@ def gated_linear(flow: Flow) -> Iterator[Replacement]:
 def norm_linear(flow: Flow) -> Iterator[Replacement]:
     """Products of what an RMS norm makes, if they are all that read it."""
     for call, inputs in _fused(flow):
-        value, views = _behind_views(flow, inputs[0], _COPIES)
+        value, views = flow.behind_views(inputs[0], _is_copy)
         norm = flow.maker(value, "et_vk.rms_norm.default")
         if norm and inputs[1:3] == _NO_NORM and _shape(value) == _shape(inputs[0]) == _shape(norm.inputs[0]):
             new = Call(call.node, _fused_operator(call), (*norm.inputs, *inputs[3:]), call.outputs)
@@ -112,7 +112,7 @@ def linear_add(flow: Flow) -> Iterator[Replacement]:
     for total in flow.of("aten.add.Tensor"):
         first, second, alpha = total.inputs
         for made, addend in ((first, second), (second, first)) if alpha == 1 else ():
-            value, views = _behind_views(flow, made)
+            value, views = flow.behind_views(made, _keeps_shape)
             names = (_PLAIN, _FUSED, _DYNAMIC, _FUSED_DYNAMIC)
             call = next(filter(None, (flow.maker(value, name) for name in names)), None)
             if call is None or not _fits(call, value, addend, total.outputs[0]):
@@ -171,22 +171,16 @@ def _is_pair(products: Call) -> bool:
     return len(weights) == 2 and _shape(weights[0]) == _shape(weights[1])
 
 
-def _behind_views(
-    flow: Flow, value: Value, names: Sequence[str] = (_VIEW, *_COPIES)
-) -> tuple[Value, tuple[Call, ...]]:
-    """The product that a chain of views shows in its own live shape, and the views."""
-    views: list[Call] = []
-    while view := next(filter(None, (flow.maker(value, name) for name in names)), None):
-        if view.operator.name == _VIEW and not _keeps_shape(view):
-            break
-        views.append(view)
-        value = view.inputs[0]
-    return value, tuple(views)
+def _is_copy(view: Call) -> bool:
+    return view.operator.name == _COPY
 
 
 def _keeps_shape(view: Call) -> bool:
-    """Whether a view has the live shape of the product that it shows, but for leading ones: columns are the
-    same number, and of the other dims only one can exceed 1, so that the number of elements decides."""
+    """Whether a copy or a view has the live shape of the product that it shows, but for leading ones: a view
+    has as many columns, and of its other dims only one can exceed 1, so that the number of elements decides.
+    """
+    if _is_copy(view):
+        return True
     (shown, sizes), shape = view.inputs, _trimmed(view.outputs[0])
     if not shape or shape != _trimmed(shown):
         return False

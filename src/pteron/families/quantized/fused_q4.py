@@ -1,6 +1,6 @@
 """Products with 4-bit weights and what surrounds them in a layer, as one operator: an RMS norm before them,
-several of one x, a gate, a residual's sum. Few rows are one launch where the device can; many take the parts'
-own launches."""
+several of one x, a gate, a residual's sum. Few rows are one launch where the device can; of many, the norm
+has its own, and on software adapters the gate too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pteron.families.quantized.linear_q4 import linear_dq8ca_q4gsw, linear_shape
 from pteron.families.quantized.packing import Words
 from pteron.families.quantized.sums import apart, sum_shape
 from pteron.graph import Shape
-from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
+from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Target, Weight, op, require
 from pteron.ops.operand import joined
 
 
@@ -59,7 +59,7 @@ def linear_q4(
     target: Target,
 ) -> Iterator[Dispatch]:
     """x, normalised where there is a gain, times each matrix, plus its bias; then silu(first) · second where
-    it is gated, plus the residual."""
+    it is gated. The residual is added to a single product, which has no gate."""
     if residual and (parts := apart(linear_shape(x, weights[0]), residual, outputs[0])):
         alone, total = parts
         plain = x, gain, eps, weights, scales, biases, group_size, None, gated
@@ -69,7 +69,7 @@ def linear_q4(
     rows = x.numel // x.shape[-1] if x.shape[-1] else 0
     matrices = [words_of(*each, group_size, x.shape[-1]) for each in zip(weights, scales, strict=True)]
     packed = joined_words(matrices)
-    is_bound = max(packed.weights.bytes, packed.scales.bytes) <= target.binding_bytes_max
+    is_bound = packed.fits(target)
     bias = joined_biases(weights, biases)
     if is_bound and digits.suits(target, rows, packed):
         ends = Ends(outputs, bias, residual)
@@ -77,12 +77,12 @@ def linear_q4(
         return
     source = x
     if gain is not None:
-        source = scratch_like(x)
+        source = x.scratch()
         yield from rms_norm(x, gain, eps, source, target=target)
     if is_bound and gated and rows > ROWS_FEW and not target.is_cpu:
         yield from tiled_q4.product(source, packed, Ends(outputs, bias), target, is_gated=True)
         return
-    made = (scratch_like(outputs[0]), scratch_like(outputs[0])) if gated else outputs
+    made = (outputs[0].scratch(), outputs[0].scratch()) if gated else outputs
     if is_bound:
         yield from product(source, packed, Ends(made, bias, residual), target)
     else:  # one after the other: together they are larger than a binding
@@ -132,7 +132,3 @@ def joined_biases(weights: Sequence[Operand], biases: Sequence[Operand] | None) 
     if len(pairs) == 1:
         return biases[0]
     return joined([bias.part(0, 0, matrix.shape[0]) for bias, matrix in pairs])
-
-
-def scratch_like(like: Operand) -> Operand:
-    return replace(like, buffer=Scratch(like.numel, like.storage))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pteron.dtypes import Storage
-from pteron.ops import AnyInt, Operand, Weight, require
+from pteron.ops import AnyInt, Operand, Target, Weight, require
 from pteron.ops.operand import HostArray, packing
 
 
@@ -22,6 +22,10 @@ class Words:
     pitch: int  # words from one row to the next
     group: int  # words that share a scale
     library: str = "words"
+
+    def fits(self, target: Target) -> bool:
+        """Whether the device binds so much at once."""
+        return max(self.weights.bytes, self.scales.bytes) <= target.binding_bytes_max
 
 
 def words_per_group(group_size: AnyInt) -> int:

@@ -10,10 +10,11 @@
 // A product of int8 activations with 4-bit weights by tiles (lib/tile.wgsl):
 // out[m, n] = x_scale[m] · Σ (x[m, k] - zero[m]) · w[n, k] · scale[n, k / group] + added(n).
 //
-// Within a group the sum of x · w is a whole number, which starts at -zero · Σ w: it is exact. x comes from q4_quantize.wgsl: a pair of words holds the even and the odd ones of eight, as
-// masks find them in a word of weights; x_scales has the scales of all rows, then their zero points. Every step brings STEP_WORDS words of each row through workgroup memory, k
-// outermost, into the one of two buffers that is not being read. PART is a multiple of GROUP, GROUP one of
-// STEP_WORDS, WORDS one of GROUP.
+// Within a group the sum of x · w is a whole number, which starts at -zero · Σ w: it is exact. x comes from
+// q4_quantize.wgsl or quantize_rows.wgsl: a pair of words holds the even and the odd ones of eight, as masks find
+// them in a word of weights; x_scales has the scales of all rows, then their zero points. Every step brings
+// STEP_WORDS words of each row through workgroup memory, k outermost, into the one of two buffers that is not
+// being read. PART is a multiple of GROUP, GROUP one of STEP_WORDS, WORDS one of GROUP.
 const WORDS = 8u;
 const PITCH = 8u;
 const GROUP = 4u;

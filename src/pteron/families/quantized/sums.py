@@ -4,12 +4,11 @@ them is repeated along the other, the sum has a launch of its own."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from pteron.families.elementwise.binary import apply_binary
 from pteron.graph import Shape
 from pteron.graph.values import numel
-from pteron.ops import Dispatch, Operand, Scratch, require
+from pteron.ops import Dispatch, Operand, require
 from pteron.ops.shapes import broadcast
 
 
@@ -23,7 +22,7 @@ def apart(product: Shape, addend: Operand, out: Operand) -> tuple[Operand, Itera
     shape = _seen(product, addend)
     if numel(shape) == addend.numel == out.numel:
         return None
-    made = replace(out, shape=shape, buffer=Scratch(numel(shape), out.storage))
+    made = out.scratch(shape)
     return made, apply_binary("a + b", made, addend, out)
 
 

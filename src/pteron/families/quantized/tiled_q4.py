@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pteron.dtypes import Storage
+from pteron.families.quantized.digits import INT8_LESS_ZERO
 from pteron.families.quantized.ends import Ends
 from pteron.families.quantized.packing import Words
 from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, choose
@@ -17,13 +18,10 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-INT8_GROUP_MAX = 256  # words: Σ |x| · |w| and |zero · Σ w| <= 8 · 256 · 128 · 8 stay below 2^22
+INT8_GROUP_MAX = 256  # words: Σ |x - zero| · |w| <= 8 · 256 · 255 · 8 stays below 2^22
 
-# x as int8 by its row's scale and zero point, then back, so that the product sees what int8 arithmetic sees.
-QUANTIZED = {
-    "activation": "clamp(round(value / f32(x_scales[m])) + f32(x_zeros[m]), vec4(-128.0), vec4(127.0)) "
-    "- f32(x_zeros[m])"
-}
+# A product of floats sees what int8 arithmetic sees; SCALED, its sums are x's again.
+QUANTIZED = {"activation": INT8_LESS_ZERO}
 SCALED = {"finish": "sum * f32(x_scales[m])"}
 # What a part of a deep product leaves: its sum alone.
 PARTIAL = {"result": "sum", "added": "0.0"}
@@ -39,8 +37,8 @@ _OTHER_QUADS = (
 
 @dataclass(frozen=True, slots=True)
 class Int8:
-    """What makes int8 of x, a scale and a zero point per row; or x as q4_quantize.wgsl makes it, with scales
-    that the zero points follow."""
+    """What makes int8 of x, a scale and a zero point per row; or int8 words of x that are there already, with
+    scales that the zero points follow (q4_quantize.wgsl, quantize_rows.wgsl)."""
 
     scales: Operand | Scratch
     zeros: Operand | None

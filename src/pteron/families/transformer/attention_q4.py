@@ -24,7 +24,7 @@ from pteron.families.quantized.sums import apart, sum_shape
 from pteron.families.rope.turn import Norm, Rotation
 from pteron.graph import Shape
 from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
+from pteron.ops import AnyInt, Dispatch, Operand, Target, Weight, op, require
 
 SPLITS_MAX = 16  # of attention, that every workgroup of the last product brings together
 
@@ -45,8 +45,7 @@ class Products:
         """All weights, if the kernel for few rows takes them."""
         pairs = zip(self.weights, self.scales, strict=True)
         packed = joined_words([words_of(*pair, self.group_size, self.x.shape[-1]) for pair in pairs])
-        is_bound = max(packed.weights.bytes, packed.scales.bytes) <= target.binding_bytes_max
-        return packed if is_bound and digits.suits(target, self._rows, packed) else None
+        return packed if packed.fits(target) and digits.suits(target, self._rows, packed) else None
 
     def into(
         self, outputs: Sequence[Operand], residual: Operand | None, target: Target
@@ -129,12 +128,12 @@ def attention_q4(
 ) -> Iterator[Dispatch]:
     """Attention of what the first three products make, and the product of that where there are weights."""
     products = Products(x, gain, eps, weights, scales, biases, group_size)
-    turned = _scratch(x, _query_shape(x, weights[0], key_cache))
+    turned = x.scratch(_query_shape(x, weights[0], key_cache))
     rotation = Rotation(form, cosines, sines, start, end)
     norms = head_norms(query_weight, query_eps, key_weight, key_eps)
     yield from _project(products, turned, rotation, key_cache, value_cache, start_pos, norms, target)
     batch, steps, heads, width = turned.shape
-    attended = _scratch(x, turned.shape) if out_weights is not None else out
+    attended = x.scratch(turned.shape) if out_weights is not None else out
     attention = Attention(
         turned, key_cache, value_cache, attended, start_pos + steps, attn_mask, scale, start_pos, is_causal
     )
@@ -187,7 +186,8 @@ def _project(
     fits = of_keys == of_values == numel(key.shape[2:])
     require(fits, "keys and values must have the columns of their caches", *products.weights, key_cache)
     check_cached(turned, key, key, key_cache, value_cache, place)
-    by, _ = rotation.angles(turned), rotation.angles(key)
+    by = rotation.angles(turned)
+    rotation.angles(key)  # the same, but for its checks
     ends = TurnedEnds(by, turned, key_cache, value_cache, place, products.bias)
     buffers = 3 + (products.gain is not None) + ends.buffers  # x, weights and scales besides
     can_turn = norms is None and turned.shape[3] % 2 == 0 and buffers <= target.buffers_max
@@ -196,14 +196,9 @@ def _project(
         yield digits.product(products.x, packed, ends, target, gain=products.gain, eps=products.eps)
         return
     shapes = turned.shape, key.shape, key.shape
-    made = [_scratch(products.x, (*shape[:2], shape[2] * shape[3])) for shape in shapes]
+    made = [products.x.scratch((*shape[:2], shape[2] * shape[3])) for shape in shapes]
     yield from products.into(made, None, target)
     query, keys, values = (replace(each, shape=shape) for each, shape in zip(made, shapes, strict=True))
     yield from turn_into_caches(
         query, keys, values, turned, rotation, key_cache, value_cache, place, norms, target
     )
-
-
-def _scratch(like: Operand, shape: Shape) -> Operand:
-    """Scratch memory of another one's element type."""
-    return replace(like, shape=shape, buffer=Scratch(numel(shape), like.storage))

@@ -82,10 +82,6 @@ def _in_order(value: Value, places: Sequence[int]) -> Value:
     return ValueList(value.id, tuple(value.items[place] for place in places))
 
 
-def _first(value: Value) -> Value:
-    return value.items[0] if isinstance(value, ValueList) else None
-
-
 def _dtype(value: Value) -> object:
     return value.dtype if isinstance(value, Tensor) else None
 

@@ -214,23 +214,37 @@ def tables_of_a_call() -> tuple[Graph, list[list[Array]]]:
     return drawing.ending(*both), [live((1, ROWS, 4, 8), (1, ROWS, 2, 8), (a, 4), (b, 4)) for a, b in sizes]
 
 
-def attention_layer() -> tuple[Graph, list[list[Array]]]:
-    """Products that attention over caches turns and reads, the product of what it gives, a sum."""
-    heads, width, capacity = 4, 16, 32
-    drawing = Drawing()
-    x, addend = drawing.input(1, ROWS, DEPTH), drawing.input(1, ROWS, COLUMNS)
-    steps, seen = drawing.size(x, 1), (1, ROWS, heads, width)
-    made = [product(drawing, x, heads * width) for _ in range(3)]
-    q, k, v = (drawing.made(VIEW, one, [1, steps, heads, width], shape=seen) for one in made)
-    tables = [drawing.given(random.normal(size=(capacity, width)).astype(np.float32)) for _ in range(2)]
-    turned = drawing.several("et_vk.apply_rotary_emb_hf.default", q, k, *tables, 0, shapes=[seen, seen])
-    caches = [drawing.given(np.zeros((1, capacity, heads, width), np.float32)) for _ in range(2)]
-    rest = *caches, 0, 1, None, 0.0, True, None
-    given = drawing.made("sdpa_with_kv_cache.default", *turned, v, *rest, shape=seen)
-    flat = drawing.made(VIEW, given, [1, steps, heads * width], shape=(1, ROWS, heads * width))
-    last = product(drawing, flat)
-    total = drawing.made(ADD, addend, last, 1, shape=last.shape_max)
-    return drawing.ending(total), [live((1, a, DEPTH), (1, b, COLUMNS)) for a, b in PAIRS if a]
+def attention_layer(batch: int = 1, *, flat: bool = False, ones: int = 0) -> Any:
+    """Products that attention over caches turns and reads, the product of what it gives, a sum. Its rows may
+    lie in one dim, after leading ones of size 1, so many."""
+
+    def drawn() -> tuple[Graph, list[list[Array]]]:
+        heads, width, capacity = 4, 16, 32
+        rows_max = (batch * ROWS,) if flat else (batch, ROWS)
+        drawing = Drawing()
+        x, addend = drawing.input(batch, ROWS, DEPTH), drawing.input(*[1] * ones, *rows_max, COLUMNS)
+        steps, seen = drawing.size(x, 1), (batch, ROWS, heads, width)
+        made = [product(drawing, x, heads * width) for _ in range(3)]
+        q, k, v = (drawing.made(VIEW, one, [batch, steps, heads, width], shape=seen) for one in made)
+        tables = [drawing.given(random.normal(size=(capacity, width)).astype(np.float32)) for _ in range(2)]
+        turned = drawing.several("et_vk.apply_rotary_emb_hf.default", q, k, *tables, 0, shapes=[seen, seen])
+        caches = [drawing.given(np.zeros((batch, capacity, heads, width), np.float32)) for _ in range(2)]
+        rest = *caches, 0, 1, None, 0.0, True, None
+        given = drawing.made("sdpa_with_kv_cache.default", *turned, v, *rest, shape=seen)
+        rows = [-1] if flat else [batch, steps]
+        joined = drawing.made(VIEW, given, [*rows, heads * width], shape=(*rows_max, heads * width))
+        last = product(drawing, joined)
+        if ones:
+            last = drawing.made(VIEW, last, [*[1] * ones, *rows, COLUMNS], shape=addend.shape_max)
+        total = drawing.made(ADD, addend, last, 1, shape=last.shape_max)
+        sizes = [
+            (a, [*[1] * ones, batch * b] if flat else [*[1] * ones, batch, b])
+            for a, b in PAIRS
+            if a and (a == b or batch == 1)
+        ]
+        return drawing.ending(total), [live((batch, a, DEPTH), (*b, COLUMNS)) for a, b in sizes]
+
+    return drawn
 
 
 # What draws a graph and its calls, and how an operator that a rewrite makes of it begins; None: none may.
@@ -250,7 +264,15 @@ CASES: dict[str, tuple[Callable[[], tuple[Graph, list[list[Array]]]], str | None
     "a gate": (gate_alone, "pteron.silu_mul"),
     "a layer": (feed_forward(False, False), "pteron.linear_q4"),
     "a layer by views": (feed_forward(True, True), "pteron.linear_q4"),
-    "a layer of attention": (attention_layer, "pteron."),
+    "a layer of attention": (attention_layer(), "pteron.attention_q4"),
+    "attention of batches": (attention_layer(2), "pteron.attention_q4"),
+    "attention of batches, a dim more": (attention_layer(2, ones=1), "pteron.attention_q4"),
+    "attention of rows": (attention_layer(flat=True), "pteron.attention_q4"),
+    "attention of batches as rows": (attention_layer(2, flat=True), "pteron.attention_q4"),
+    "attention of batches as rows, a dim more": (
+        attention_layer(2, flat=True, ones=1),
+        "pteron.attention_q4",
+    ),
     "products of one int8": (shared_int8, ""),
     **{f"a convolution, {name}": (convolution(name), "pteron.convolution") for name in CONVOLVED},
     "bounds that cross": (crossed_bounds, None),

@@ -42,10 +42,13 @@ def attention_linear(flow: Flow) -> Iterator[Replacement]:
         attention = flow.maker(value, _ATTENTION)
         if attention is None or attention.inputs[-5:] != _NO_OUTPUT:
             continue
-        residual = output[-1]
         batch, steps, *heads = _shape(value)
-        fits = _shape(x)[-1] == heads[0] * heads[1]
-        if fits and (residual is not None or _shape(product.outputs[0])[:-1] == (batch, steps)):
+        fits = _shape(x)[-1] == heads[0] * heads[1] and (batch == 1 or _shows_batches(batch, views))
+        rows = _shape(product.outputs[0])[:-1]
+        is_sum = output[-1] is not None  # which has the dims of what is added
+        if fits and (
+            rows == (batch, steps) or (is_sum and _without_ones(rows) == _without_ones((batch, steps)))
+        ):
             inputs = (*attention.inputs[:-5], *output)
             new = Call(product.node, attention.operator, inputs, product.outputs)
             yield Replacement((attention, *views, product), new)
@@ -73,6 +76,18 @@ def _are_heads(attention: Call, made: Sequence[Value]) -> bool:
         (shape[0], shape[3], shape[2] * shape[3]) == (batch, width, _shape(value)[-1])
         for shape, value in ((_shape(seen), value) for seen, value in shapes)
     )
+
+
+def _shows_batches(batch: int, views: Sequence[Call]) -> bool:
+    """Whether the last of some views is [batch, steps, columns] at every call."""
+    sizes = views[0].inputs[1] if views and len(views[0].inputs) > 1 else None
+    items = sizes.items if isinstance(sizes, ValueList) else sizes if isinstance(sizes, tuple) else ()
+    return items[:-2] == (batch,)
+
+
+def _without_ones(shape: Shape) -> Shape:
+    """A shape less its leading ones."""
+    return shape[next((dim for dim, size in enumerate(shape) if size != 1), len(shape)) :]
 
 
 def _in_order(value: Value, places: Sequence[int]) -> Value:

@@ -22,7 +22,6 @@ from measured_cases import CALLS, CASES, MODELS, SAMPLERS
 from pteron import Device
 from pteron.dtypes import DType
 from pteron.format import open_bytes, read_program
-from pteron.gpu.device import WINDOWS_VARIABLE
 from pteron.llm.sampling.sampler import Sampling, sampler_graph
 from pteron.ops import Target
 from pteron.plan import collect
@@ -51,8 +50,6 @@ def test_an_operator(
     case: Case, kind: str, device: Device, measuring: Measuring, request: pytest.FixtureRequest
 ) -> None:
     by_subgroups = kind == "subgroups"
-    if "_windows" in case.kernels and not device.target.broadcasts:
-        pytest.skip(f"{device.adapter} takes these kernels with {WINDOWS_VARIABLE} alone")
     case.check(request.getfixturevalue("own_subgroups") if by_subgroups else as_kind(device, kind))
     assert measuring.kernels >= set(case.kernels.split())
 

@@ -25,9 +25,6 @@ from pteron.wgsl import Module
 Buffer: TypeAlias = Any  # a wgpu buffer; only this package looks inside
 FEATURES = ("shader-f16", "subgroup", "timestamp-query", "timestamp-query-inside-passes")
 COMPILERS = min(8, os.cpu_count() or 1)  # threads that compile kernels
-# Set, software adapters take kernels that load from uniform arrays. An experiment: in processes that compile
-# these, Mesa's adapter crashes now and then.
-WINDOWS_VARIABLE = "PTERON_WINDOWS"
 _UPLOAD_CHUNK = 1 << 24
 _SMALL = 1 << 16
 _WRITTEN_MAX = 1 << 27  # bytes that wait in the library's memory before they are sent
@@ -76,10 +73,7 @@ class Device:
             workgroup_bytes_max=adapter.limits["max-compute-workgroup-storage-size"],
             binding_bytes_max=adapter.limits["max-storage-buffer-binding-size"],
             buffers_max=adapter.limits["max-storage-buffers-per-shader-stage"],
-            uniform_bytes_max=adapter.limits["max-uniform-buffer-binding-size"],
-            uniform_alignment=adapter.limits["min-uniform-buffer-offset-alignment"],
             loop_max=adapter.loop_max,
-            broadcasts=adapter.is_cpu and WINDOWS_VARIABLE in os.environ and "subgroup" in features,
         )
         # Where the CPU is the adapter, asking would take its time.
         self.spin_seconds = 0.0 if adapter.is_cpu else _SPIN_SECONDS
@@ -164,7 +158,7 @@ class Device:
         if size > limit:
             raise DeviceError(f"{label} needs a buffer of {size:,} bytes; {self.adapter} allows {limit:,}")
         usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
-        if uniform or self.target.is_cpu:  # where kernels take tensors as uniform arrays
+        if uniform:
             usage |= wgpu.BufferUsage.UNIFORM
         with errors_as_device_error(f"allocating {size:,} bytes for {label} on {self.adapter}"):
             buffer = self.handle.create_buffer(label=label, size=size, usage=usage)

@@ -34,7 +34,6 @@ _BINDING = re.compile(
 )
 _USE = re.compile(r"^//! use (\w+)\n", re.MULTILINE)
 _ELEMENT = re.compile(r"array<(?:vec[234]<)?(\w+)>*")
-_SIZED = re.compile(r"array<vec4<\w+>,([^,>]+)>")
 _PARAMS = re.compile(r"struct Params \{(.*?)\}", re.DOTALL)
 _FIELD = re.compile(r"(\w+)\s*:\s*([^\n]+?),?\s*(?://[^\n]*)?$", re.MULTILINE)
 _WORKGROUP = re.compile(r"@workgroup_size\(([^)]*)\)")
@@ -53,7 +52,6 @@ class Binding:
     index: int
     access: Access
     element: str  # the scalar type of an element, often an alias that follows the bound tensor
-    bytes: int = 0  # of a uniform array, whose length its type states; 0: as long as what is bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +108,16 @@ def outline(kernel: Kernel) -> Outline:
     found = [
         (int(index), cast(Access, access), name, kind) for index, access, name, kind in _BINDING.findall(text)
     ]
-    constants = _constants(text)
     return Outline(
         text=text,
         bindings=tuple(
-            Binding(name, index, access, _element(kind), _bytes(kind, constants))
+            Binding(name, index, access, _element(kind))
             for index, access, name, kind in found
-            if kind != "Params"
+            if access != "uniform"
         ),
-        params_index=next((index for index, _, _, kind in found if kind == "Params"), None),
+        params_index=next((index for index, access, _, _ in found if access == "uniform"), None),
         aliases=frozenset(_ALIAS.findall(text)),
-        constants=constants,
+        constants=_constants(text),
     )
 
 
@@ -222,11 +219,6 @@ def _without_comments(text: str) -> str:
 def _element(kind: str) -> str:
     match = _ELEMENT.match(kind)
     return match[1] if match else kind
-
-
-def _bytes(kind: str, constants: Mapping[str, int]) -> int:
-    match = _SIZED.fullmatch(kind)
-    return 16 * whole_number(match[1], constants) if match else 0
 
 
 def _layout(text: str) -> tuple[tuple[Field, ...], int]:

@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=128256)
     arguments = parser.parse_args()
     checkpoint = patterned(arguments.layers, arguments.vocabulary)
-    options = Options(arguments.quantize, 64, max_seq_len=1023, max_context_len=2048, search_scales=False)
+    options = Options(arguments.quantize, 64, max_seq_len=1024, max_context_len=2048, search_scales=False)
     check(checkpoint, options)
     with tempfile.TemporaryDirectory(dir=arguments.program.absolute().parent, prefix=".export-") as folder:
         stage(checkpoint, Path(folder))

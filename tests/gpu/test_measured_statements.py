@@ -54,7 +54,11 @@ def test_an_operator(
     assert measuring.kernels >= set(case.kernels.split())
 
 
-@pytest.mark.parametrize("name", MODELS)
+# Only a rewrite launches rope_norm.
+OF_REWRITES = {name: [pytest.mark.rewrites] if "rope_norm" in MODELS[name] else [] for name in MODELS}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=OF_REWRITES[name]) for name in MODELS])
 def test_a_language_model(
     name: str, models: Path, target: Target, device: Device, measuring: Measuring
 ) -> None:

@@ -14,6 +14,7 @@ from pteron.families.transformer import attention_q4
 from pteron.graph import Tensor
 from pteron.plan import Advance, Compiled
 
+pytestmark = pytest.mark.rewrites
 ROPE, SDPA = "et_vk.apply_rotary_emb_hf.default", "sdpa_with_kv_cache.default"
 BLOCK, TURNED = "pteron.attention_q4", "pteron.rope_sdpa"
 HEADS, KEY_HEADS, WIDTH, CAPACITY = 4, 2, 16, 600

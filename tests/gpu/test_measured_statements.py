@@ -73,8 +73,8 @@ def test_a_language_model(
         session.run([tokens[:count].reshape(1, -1), np.array([position])], wanted, states)
     states.close()
     session.close()
-    if target.is_cpu or not target.subgroup_size:  # with subgroups, others may take their place
-        assert measuring.kernels >= set(MODELS[name].split())
+    replaced = set() if target.is_cpu or not target.subgroup_size else {"choose_qparams"}  # by quantize_rows
+    assert measuring.kernels >= set(MODELS[name].split()) - replaced
 
 
 @pytest.mark.parametrize("sampling", SAMPLERS, ids=str)

@@ -26,11 +26,11 @@ def test_generate_ends_cleanly(words: float) -> None:
         since = time.monotonic()
         process.stdout.read(20)
         pace = time.monotonic() - since
-        if 40 * pace < 0.5:
-            pytest.skip("this machine tells the story before it can be interrupted")
         time.sleep(words * pace)
         process.send_signal(signal.SIGINT)
         rest, figures = process.communicate(timeout=30)
+    if 40 * pace < 0.5 and not rest.decode().endswith("…\n"):
+        pytest.skip("this machine had told the story before it was interrupted")
     assert process.returncode == 0
     assert rest.decode().endswith("…\n")
     assert b"tokens/s" in figures

@@ -10,7 +10,7 @@ from pteron.gpu.native import address, ffi
 
 Step: TypeAlias = tuple[Any, Any, int, int, int]  # pipeline, bind group, grid
 _STEP = struct.Struct("QQIIIxxxx")  # `Step` of native/encode.c
-_FIRST_PART, _GROWTH = 16, 4  # steps of a replay's first part, and how much more each further one has
+_FIRST_PART, _GROWTH = 16, 4  # steps of a replay's first part, and how many times more each further one has
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Replay:
 
     @property
     def parts(self) -> list[Replay]:
-        """The same steps in parts that grow, each small beside what the GPU does with the one before it."""
+        """The same steps in parts that grow: a short first one, so that the GPU begins, and then few."""
         if len(self.steps) <= 2 * _FIRST_PART:
             return [self]
         if not self._parts:

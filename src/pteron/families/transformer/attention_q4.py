@@ -164,10 +164,10 @@ def attention_q4(
     shape = (batch, steps, out_weights.shape[0])
     if residual and (by_itself := apart(shape, residual, out)):
         alone, total = by_itself
-        yield digits.product(source, packed, Ends((alone,), out_bias), target)
+        yield digits.product(source, packed, Ends((alone,), last.bias), target)
         yield from total
     else:
-        yield digits.product(source, packed, Ends((out,), out_bias, residual), target)
+        yield digits.product(source, packed, Ends((out,), last.bias, residual), target)
 
 
 def _project(

@@ -22,7 +22,11 @@ from pteron.wgsl import compose
 
 ROWS = (5, 16, 17, 64, 65, 127, 128, 129, 257)
 TILES = [
-    pytest.param(name, tile, id=f"{name}-{tile.height}x{tile.width}-{tile.tall}x{tile.wide}x{tile.step}")
+    pytest.param(
+        name,
+        tile,
+        id=f"{name}-{tile.height}x{tile.width}-{tile.tall}x{tile.wide}x{tile.step}-{tile.unrolled}",
+    )
     for name, tiles in (("q4_tiled", FLOAT_TILES), ("q4_int8", INT8_TILES))
     for tile in tiles
 ]

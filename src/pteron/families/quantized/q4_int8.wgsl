@@ -2,35 +2,32 @@
 //! use q4_result
 //! use words
 //! use tile
-//! loops: STEPS * (1 + STEP / UNROLLED) + ceil(COLUMN_LANES * WIDTH, WORKGROUP) * (1 + ceil(PART_GROUPS, COLUMN_LANES))
+//! use offsets
+//! loops: STEPS
 //! extent x: 2 * rows * WORDS
 //! extent scales: columns * GROUPS
 //! extent x_scales: 2 * rows
-//! extent weight_sums: columns * GROUPS
 // A product of int8 activations with 4-bit weights by tiles (lib/tile.wgsl):
 // out[m, n] = x_scale[m] · Σ (x[m, k] - zero[m]) · w[n, k] · scale[n, k / group] + added(n).
 //
-// Within a group the sum of x · w is a whole number, which is exact. What zero points take away is the same for
-// all k: zero[m] · Σ scale · Σ w over a column's groups, at the end. x comes from q4_quantize.wgsl or
-// quantize_rows.wgsl: a pair of words holds the even and the odd ones of eight, as masks find them in a word of
-// weights; x_scales has the scales of all rows, then their zero points. Every step brings STEP_WORDS words of each
-// row through workgroup memory, k outermost, into the one of two buffers that is not being read. PART is a multiple
-// of GROUP, GROUP one of STEP_WORDS, WORDS one of GROUP.
+// Within a group the sum of x · w is a whole number, which is exact; what zero points take away is subtracted at
+// the end (lib/offsets.wgsl). x comes from q4_quantize.wgsl or quantize_rows.wgsl: a pair of words holds the even
+// and the odd ones of eight, as masks find them in a word of weights; x_scales has the scales of all rows, then
+// their zero points. Every step brings STEP_WORDS words of each row through workgroup memory, k outermost, into the
+// one of two buffers that is not being read. PART is a multiple of GROUP, GROUP one of STEP_WORDS, WORDS one of
+// GROUP.
 const WORDS = 8u;
 const PITCH = 8u;
 const GROUP = 4u;
 const GROUPS = WORDS / GROUP;
 const PART = 8u;
 const STEP = 32u; // k
-const UNROLLED = STEP; // of them written out; the others come round again, so that there is less to read
 const STEP_WORDS = STEP / 8u;
 const GROUP_STEPS = GROUP / STEP_WORDS;
 const STEPS = PART / STEP_WORDS; // a number that compilers know: they plan a loop better whose end is certain
 const IS_WHOLE = PARTS * PART == WORDS; // no part reaches beyond a row's end
-const PART_GROUPS = PART / GROUP;
 const MIDDLE = 12582912.0; // 1.5 · 2^23: whole numbers less than 2^22 from here count by one in a float's bits
 const MIDDLE_BITS = 0x4b400000i;
-const COLUMN_LANES = (WORKGROUP + WIDTH - 1u) / WIDTH; // invocations that share a column's groups
 
 const X_COUNT = HEIGHT * STEP_WORDS; // pairs of words per step
 const W_COUNT = WIDTH * STEP_WORDS;
@@ -43,11 +40,9 @@ const W_BUFFER = 2u * STEP_WORDS * W_PITCH;
 
 @group(0) @binding(0) var<storage, read> x: array<vec2<u32>>;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
-@group(0) @binding(9) var<storage, read> weight_sums: array<i32>;
 
 var<workgroup> x_tile: array<vec4<u32>, 2u * X_BUFFER>;
 var<workgroup> w_tile: array<vec4<u32>, 2u * W_BUFFER>;
-var<workgroup> offsets: array<vec4<f32>, COLUMN_LANES * WIDTH / 4u>;
 
 // The rows of x and of weights that an invocation brings, and the weights' rows that its outputs are of.
 struct Rows {
@@ -126,28 +121,6 @@ fn put_share(share: Share, buffer: u32, local: u32) {
   }
 }
 
-// Σ scale · Σ w over the groups of a part, for every column of a tile: a sum of every COLUMN_LANES-th each.
-fn put_offsets(tile: Tile, local: u32) {
-  for (var at = local; at < COLUMN_LANES * WIDTH; at += WORKGROUP) {
-    let row = weights_row(tile, at % WIDTH) * GROUPS;
-    var offset = 0.0;
-    for (var i = at / WIDTH; i < PART_GROUPS; i += COLUMN_LANES) {
-      let index = tile.part * PART_GROUPS + i;
-      if (IS_WHOLE || index < GROUPS) {
-        offset = fma(f32(weight_sums[row + index]), scales[row + index], offset);
-      }
-    }
-    offsets[at / 4u][at % 4u] = offset;
-  }
-}
-
-fn offset_of(quad: u32) -> vec4<f32> {
-  var total = vec4(0.0);
-  //! unroll
-  for (var i = 0u; i < COLUMN_LANES; i++) { total += offsets[i * (WIDTH / 4u) + quad]; }
-  return total;
-}
-
 // The scales of a group in four rows of weights, zero past the last group.
 fn scales_of(rows: vec4<u32>, index: u32) -> vec4<f32> {
   let at = rows * GROUPS + select(min(index, GROUPS - 1u), index, IS_WHOLE);
@@ -199,20 +172,17 @@ fn main(
       factors = scales_of(rows.own, base / GROUP);
       if (WIDE == 8u) { factors_beyond = scales_of(rows.own_beyond, base / GROUP); }
     }
-    for (var some = 0u; some < STEP / 4u; some += UNROLLED / 4u) {
+    //! unroll
+    for (var k = 0u; k < 2u * STEP_WORDS; k++) {
+      let right = w_tile[buffer * W_BUFFER + k * W_PITCH + own.x];
+      let right_beyond = w_tile[buffer * W_BUFFER + k * W_PITCH + own.x + (WIDE / 4u - 1u) * ACROSS];
       //! unroll
-      for (var j = 0u; j < UNROLLED / 4u; j++) {
-        let k = some + j;
-        let right = w_tile[buffer * W_BUFFER + k * W_PITCH + own.x];
-        let right_beyond = w_tile[buffer * W_BUFFER + k * W_PITCH + own.x + (WIDE / 4u - 1u) * ACROSS];
+      for (var q = 0u; q < QUADS_TALL; q++) {
+        let left = x_tile[buffer * X_BUFFER + k * X_PITCH + own.y + q * DOWN];
         //! unroll
-        for (var q = 0u; q < QUADS_TALL; q++) {
-          let left = x_tile[buffer * X_BUFFER + k * X_PITCH + own.y + q * DOWN];
-          //! unroll
-          for (var e = 0u; e < 4u; e++) {
-            sums[4u * q + e] += dots(left[e], right);
-            if (WIDE == 8u) { sums_beyond[4u * q + e] += dots(left[e], right_beyond); }
-          }
+        for (var e = 0u; e < 4u; e++) {
+          sums[4u * q + e] += dots(left[e], right);
+          if (WIDE == 8u) { sums_beyond[4u * q + e] += dots(left[e], right_beyond); }
         }
       }
     }

@@ -1,12 +1,11 @@
 //! use q4
 //! use tile
-//! loops: STEPS * (1 + STEP / UNROLLED) + TALL
+//! loops: STEPS + TALL
 // A product with weights of few bits (lib/q4.wgsl) by tiles (lib/tile.wgsl), over PART words, a multiple of a
 // step's. Every step brings STEP columns k of x and of the unpacked, scaled weights through workgroup memory,
 // both with k outermost, so that an invocation reads its rows and columns as vec4s; meanwhile its share of the
 // next step is on the way from global memory into registers.
 const STEP = 16u; // k per step, a multiple of eight
-const UNROLLED = STEP; // of them written out; the others come round again, so that there is less to read
 const STEP_WORDS = STEP / 8u;
 const STEP_QUADS = STEP / 4u;
 const STEPS = PART / STEP_WORDS; // a number that compilers know: they plan a loop better whose end is certain
@@ -121,21 +120,18 @@ fn main(
   for (var step = 0u; step < STEPS; step++) {
     // The last step is brought twice, so that every turn does the same.
     share = fetch(rows, first + min(step + 1u, STEPS - 1u) * STEP_WORDS, local);
-    for (var some = 0u; some < STEP; some += UNROLLED) {
+    //! unroll
+    for (var k = 0u; k < STEP; k++) {
+      let right = w_tile[k * W_PITCH + own.x];
+      let right_beyond = w_tile[k * W_PITCH + own.x + (WIDE / 4u - 1u) * ACROSS];
       //! unroll
-      for (var j = 0u; j < UNROLLED; j++) {
-        let k = some + j;
-        let right = w_tile[k * W_PITCH + own.x];
-        let right_beyond = w_tile[k * W_PITCH + own.x + (WIDE / 4u - 1u) * ACROSS];
+      for (var q = 0u; q < QUADS_TALL; q++) {
+        let left = x_tile[k * X_PITCH + own.y + q * DOWN];
         //! unroll
-        for (var q = 0u; q < QUADS_TALL; q++) {
-          let left = x_tile[k * X_PITCH + own.y + q * DOWN];
-          //! unroll
-          for (var e = 0u; e < 4u; e++) {
-            sums[4u * q + e] = fma(vec4(left[e]), right, sums[4u * q + e]);
-            if (WIDE == 8u) {
-              sums_beyond[4u * q + e] = fma(vec4(left[e]), right_beyond, sums_beyond[4u * q + e]);
-            }
+        for (var e = 0u; e < 4u; e++) {
+          sums[4u * q + e] = fma(vec4(left[e]), right, sums[4u * q + e]);
+          if (WIDE == 8u) {
+            sums_beyond[4u * q + e] = fma(vec4(left[e]), right_beyond, sums_beyond[4u * q + e]);
           }
         }
       }

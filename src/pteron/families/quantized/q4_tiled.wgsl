@@ -140,6 +140,12 @@ fn main(
     put_share(share, local);
     workgroupBarrier();
   }
+  // Four rows are finished one by one; of more, a loop takes less code, which has to come from afar.
+  if (TALL == 4u) {
+    //! unroll
+    for (var t = 0u; t < 4u; t++) { store_row(tile, own, t, sums[t], sums_beyond[t]); }
+    return;
+  }
   for (var t = 0u; t < TALL && row_of(tile, own, t) < params.rows; t++) {
     var quad: vec4<f32>;
     var quad_beyond: vec4<f32>;

@@ -44,8 +44,8 @@ fn place_of(local: u32) -> vec2<u32> {
 fn weights_row(tile: Tile, place: u32) -> u32 {
   if (!IS_GATED) { return min(tile.n + place, params.columns - 1u); }
   let column = select(place / 4u * 2u + place % 2u, place % GATES_WIDTH, WIDE == 8u);
-  let is_gated = select(place / 2u % 2u, place / GATES_WIDTH, WIDE == 8u);
-  return min(tile.n + column, OTHERS - 1u) + is_gated * OTHERS;
+  let second = select(place / 2u % 2u, place / GATES_WIDTH, WIDE == 8u);
+  return min(tile.n + column, OTHERS - 1u) + second * OTHERS;
 }
 
 // The row that an invocation's outputs t are of.

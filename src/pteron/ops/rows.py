@@ -16,6 +16,9 @@ SUBGROUP = 32  # the width that lib/rows_subgroup.wgsl is written for
 # Elements of a row that one invocation walks: three levels of blocks of 16 (lib/sums.wgsl), and few enough to
 # walk several times before an adapter ends its loops (Target.loop_max).
 WALK_MAX = 4096
+# Rows that are held in registers (lib/eights.wgsl): invocations that share one, and eights that each has.
+HOLDERS_MAX = 256
+HELD_MAX = 16
 
 
 def row_layout(target: Target, rows: int, length: int) -> dict[str, Any]:
@@ -36,6 +39,19 @@ def shared_rows(target: Target, lanes: int, rows: int) -> dict[str, Any]:
     if target.subgroup_size == SUBGROUP and lanes % SUBGROUP == 0:
         layout["use_rows"] = "rows_subgroup"
     return layout
+
+
+def holds_rows(target: Target, length: int) -> bool:
+    """Whether those that share a row of so many elements can hold it."""
+    words, rest = divmod(length, 8)
+    return not target.is_cpu and rest == 0 < words <= HOLDERS_MAX * HELD_MAX
+
+
+def held_rows(target: Target, length: int) -> dict[str, Any]:
+    """Declarations for rows that are held, a workgroup each."""
+    words = length // 8
+    lanes = min(HOLDERS_MAX, max(SUBGROUP, 1 << (words - 1).bit_length()))
+    return {"WORDS": words, **shared_rows(target, lanes, 1)}
 
 
 def row_groups(target: Target, layout: Mapping[str, Any], rows: int) -> tuple[int, int, int]:

@@ -83,13 +83,13 @@ def linear_dq8ca_q4(
     if is_bound and _quantizes(target, x):
         norm = _norm(gain, eps)
         if digits.suits(target, rows, packed):
-            made: dict[str, Any] = {"x_scales": Scratch(2 * rows), "wholes": Scratch(x.numel)}
+            made: dict[str, Any] = {"row_scales": Scratch(2 * rows), "wholes": Scratch(x.numel)}
             yield _quantized(x, gain, norm | _WHOLES, least, made, target)
-            yield digits.product(made["wholes"], packed, ends, target, made["x_scales"], is_gated=gated)
+            yield digits.product(made["wholes"], packed, ends, target, made["row_scales"], is_gated=gated)
             return
         int8 = Int8(Scratch(2 * rows), None, sums, Scratch(x.numel // 4, Storage.U32))
         if rows > ROWS_FEW and int8.is_packed(packed):
-            made = {"x_scales": int8.scales, "words": int8.words}
+            made = {"row_scales": int8.scales, "words": int8.words}
             yield _quantized(x, gain, norm, least, made, target)
             yield from tiled_q4.product(x, packed, ends, target, int8, is_gated=gated)
             return

@@ -1,0 +1,27 @@
+//! use angles
+//! extent cosines: SINES + (start + steps - 1) * angle_strides[0] + (QUERIES // HEAD_WIDTH - 1) * angle_strides[1] + angle_columns
+//! extent sines: (start + steps - 1) * angle_strides[0] + (QUERIES // HEAD_WIDTH - 1) * angle_strides[1] + angle_columns
+// The angles of columns that are queries, keys and values, side by side: queries and keys are turned by their
+// position, (u, v) -> (u·cos - v·sin, u·sin + v·cos), the angle by step, head and pair of the first ROTARY elements
+// of a head.
+alias C = f32;
+const HEAD_WIDTH = 64u; // elements of a head, even
+const ROTARY = 64u; // of them, those that are turned
+const QUERIES = 128u; // columns of all heads
+const KEYS = 128u; // as many are values
+const SINES = 0u; // where they begin in `cosines`, if they lie there
+
+@group(0) @binding(23) var<storage, read> cosines: array<C>;
+@group(0) @binding(24) var<storage, read> sines: array<C>;
+
+// Cosine of a column, and its sine, by which the other one of its pair is added.
+fn angle(m: u32, n: u32) -> vec2<f32> {
+  let element = n % HEAD_WIDTH;
+  if (n >= QUERIES + KEYS || element >= ROTARY) { return vec2(1.0, 0.0); }
+  let head = select(n, n - QUERIES, n >= QUERIES) / HEAD_WIDTH;
+  let base = dot(vec2(u32(params.start) + m % params.steps, head), params.angle_strides);
+  let pair = select(element / 2u, element % (ROTARY / 2u), HALVED);
+  let is_second = select(element % 2u == 1u, element >= ROTARY / 2u, HALVED);
+  if (is_second) { return second_angle(base, pair); }
+  return first_angle(base, pair) * vec2(1.0, -1.0);
+}

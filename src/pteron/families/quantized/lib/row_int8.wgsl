@@ -1,0 +1,71 @@
+//! use eights
+//! use quotient
+//! use int8_steps
+//! loops: 24
+//! extent gain: 8 * WORDS
+//! extent row_scales: 2 * rows
+//! extent words: 2 * rows * WORDS
+//! extent wholes: 8 * rows * WORDS
+// What becomes of a row that invocations hold (lib/eights.wgsl): int8 by a scale and a zero point that fit it as
+// choose_qparams.wgsl finds them, after an RMS norm where there is a gain:
+// clamp(round(y / scale) + zero, -128, 127), y = x · gain / sqrt(mean(x²) + eps).
+//
+// `leave` writes a pair of words of eight neighbours, as q4_quantize.wgsl; or what they are without the zero
+// point, as floats.
+alias G = f32;
+const IS_NORMED = false;
+const EPS = 1e-5; // of the norm
+const LEAST = 1.1754943508222875e-38; // that a scale can be
+
+@group(0) @binding(30) var<storage, read> gain: array<vec4<G>>;
+@group(0) @binding(32) var<storage, read_write> row_scales: array<f32>; // of all rows, then their zero points
+@group(0) @binding(33) var<storage, read_write> words: array<vec2<u32>>;
+@group(0) @binding(34) var<storage, read_write> wholes: array<vec4<f32>>;
+
+// What a norm does besides scaling.
+fn weighted(quad: u32, value: vec4<f32>) -> vec4<f32> { return value * vec4<f32>(gain[quad]); }
+
+fn leave(at: u32, zero: f32, low: vec4<f32>, high: vec4<f32>) {
+  let a = vec4<i32>(low);
+  let b = vec4<i32>(high);
+  words[at] = vec2(pack4xI8(vec4(a.xz, b.xz)), pack4xI8(vec4(a.yw, b.yw)));
+}
+
+fn greatest(value: vec4<f32>) -> f32 { return max(max(value.x, value.y), max(value.z, value.w)); }
+
+fn leave_row(given: array<vec4<f32>, 2u * TURNS>, row: u32, local: u32) {
+  let lane = local % LANES;
+  var held = given;
+  if (IS_NORMED) {
+    let factor = inverse_root(given, EPS, local);
+    //! unroll
+    for (var i = 0u; i < 2u * TURNS; i++) {
+      held[i] = weighted(2u * min(lane + i / 2u * LANES, WORDS - 1u) + i % 2u, held[i] * factor);
+    }
+  }
+  var most = 0.0;
+  var least = 0.0;
+  //! unroll
+  for (var i = 0u; i < 2u * TURNS; i++) {
+    most = max(most, greatest(held[i]));
+    least = min(least, -greatest(-held[i]));
+  }
+  most = row_max(most, local);
+  least = -row_max(-least, local);
+  let step = max(quotient(most - least, 255.0), LEAST);
+  let zero = clamp(-128.0 - round(quotient(least, step)), -128.0, 127.0);
+  if (row >= params.rows) { return; }
+  if (lane == 0u) {
+    row_scales[row] = step;
+    row_scales[params.rows + row] = zero;
+  }
+  //! unroll
+  for (var i = 0u; i < TURNS; i++) {
+    let word = lane + i * LANES;
+    if (word < WORDS) {
+      let low = int8_steps(held[2u * i], step, zero);
+      let high = int8_steps(held[2u * i + 1u], step, zero);
+      leave(row * WORDS + word, zero, low, high);
+    }
+  }
+}

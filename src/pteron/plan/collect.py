@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
+from typing import NamedTuple
 
 from pteron.graph import Node, Shape
 from pteron.ops import Dispatch, Operand, RequirementError, Scratch, Target
@@ -25,17 +26,25 @@ _I32_MAX = (1 << 31) - 1
 _F32_MAX = 3.4028234663852886e38
 
 
+class Collected(NamedTuple):
+    """A launch, and the dispatch that it is of."""
+
+    node: Node
+    dispatch: Dispatch
+    module: Module
+    buffers: tuple[PlanBuffer, ...]
+    block: ParameterBlock | None
+    groups: tuple[int, int, int]
+
+
 @dataclass(slots=True)
 class Collector:
     """Gathers the launches of a plan; equal parameter blocks are kept once."""
 
     target: Target
     joins: Sequence[Join] = ()
-    launches: list[
-        tuple[Node, Module, tuple[PlanBuffer, ...], ParameterBlock | None, tuple[int, int, int]]
-    ] = field(default_factory=list)
+    launches: list[Collected] = field(default_factory=list)
     scratch_bytes: list[int] = field(default_factory=list)
-    _last: Dispatch | None = None  # what the last launch does
     _scratch: dict[Scratch, int] = field(default_factory=dict)  # places of a node's scratch buffers
     _proven: set[tuple[object, ...]] = field(default_factory=set)
 
@@ -53,8 +62,7 @@ class Collector:
                 self._scratch = {
                     each: place for each, place in before.items() if _binds(joined, each)
                 } | self._scratch
-                first, *_ = self.launches.pop()
-                self._launch(first, joined)
+                self._launch(self.launches.pop().node, joined)
             else:
                 self._launch(node, dispatch)
 
@@ -65,14 +73,13 @@ class Collector:
         buffers = tuple(self._buffer(dispatch.bindings[binding.name]) for binding in module.bindings)
         block = _block(dispatch, module) if module.params_index is not None else None
         self._prove(dispatch, module, groups, block)
-        self.launches.append((node, module, buffers, block, groups))
-        self._last = dispatch
+        self.launches.append(Collected(node, dispatch, module, buffers, block, groups))
 
     def _joined(self, dispatch: Dispatch, is_read: Callable[[Bound], bool]) -> Dispatch | None:
         """One launch for the last one and this, where there is one that may be."""
-        if self._last is None:
+        if not self.launches:
             return None
-        found = (join(self._last, dispatch, is_read) for join in self.joins)
+        found = (join(self.launches[-1].dispatch, dispatch, is_read) for join in self.joins)
         return next((joined for joined in found if joined and _is_sound(joined, self.target)), None)
 
     def finish(
@@ -83,13 +90,13 @@ class Collector:
         indices: tuple[IndexRange, ...],
     ) -> Plan:
         """The plan, its live blocks first."""
-        blocks = dict.fromkeys(block for *_, block, _ in self.launches if block is not None)
+        blocks = dict.fromkeys(each.block for each in self.launches if each.block is not None)
         ordered = sorted(blocks, key=lambda block: not block.live)
         index_of = {block: index for index, block in enumerate(ordered)}
         return Plan(
             launches=tuple(
                 Launch(node.index, node.name, module, buffers, index_of[block] if block else None, groups)
-                for node, module, buffers, block, groups in self.launches
+                for node, _, module, buffers, block, groups in self.launches
             ),
             blocks=tuple(ordered),
             scratch_bytes=tuple(self.scratch_bytes),

@@ -72,7 +72,7 @@ CASES = [
     case(
         "et_vk.rms_norm.default",
         *(tensor("S", 2088), weight(2088), 1e-5),
-        kernels="rms_norm_eights",
+        kernels="rms_norm_held",
         on=("hardware",),
         oracle=rms_norm,
     ),

@@ -16,9 +16,9 @@ SUBGROUP = 32  # the width that lib/rows_subgroup.wgsl is written for
 # Elements of a row that one invocation walks: three levels of blocks of 16 (lib/sums.wgsl), and few enough to
 # walk several times before an adapter ends its loops (Target.loop_max).
 WALK_MAX = 4096
-# Rows that are held in registers (lib/eights.wgsl): invocations that share one, and eights that each has.
-HOLDERS_MAX = 256
-HELD_MAX = 16
+# Rows that are held in registers (lib/held.wgsl): invocations that share one, and vec4s that each has.
+HOLDERS_MAX = 512
+HELD_MAX = 32
 
 
 def row_layout(target: Target, rows: int, length: int) -> dict[str, Any]:
@@ -42,16 +42,18 @@ def shared_rows(target: Target, lanes: int, rows: int) -> dict[str, Any]:
 
 
 def holds_rows(target: Target, length: int) -> bool:
-    """Whether those that share a row of so many elements can hold it."""
-    words, rest = divmod(length, 8)
-    return not target.is_cpu and rest == 0 < words <= HOLDERS_MAX * HELD_MAX
+    """Whether those that share a row of so many elements can hold it, in pairs of vec4s."""
+    return not target.is_cpu and length % 8 == 0 < length <= 4 * HELD_MAX * min(
+        HOLDERS_MAX, target.invocations_max
+    )
 
 
-def held_rows(target: Target, length: int) -> dict[str, Any]:
-    """Declarations for rows that are held, a workgroup each."""
-    words = length // 8
-    lanes = min(HOLDERS_MAX, max(SUBGROUP, 1 << (words - 1).bit_length()))
-    return {"WORDS": words, **shared_rows(target, lanes, 1)}
+def held_rows(target: Target, length: int, neighbours: int) -> dict[str, Any]:
+    """Declarations for rows that are held, a workgroup each, so many vec4s side by side."""
+    units = length // (4 * neighbours)
+    lanes = max(SUBGROUP, 1 << (units - 1).bit_length())
+    layout = shared_rows(target, min(lanes, HOLDERS_MAX, target.invocations_max), 1)
+    return {"QUADS": length // 4, "NEIGHBOURS": neighbours, **layout}
 
 
 def row_groups(target: Target, layout: Mapping[str, Any], rows: int) -> tuple[int, int, int]:

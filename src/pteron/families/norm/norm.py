@@ -17,7 +17,7 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-HELD_MIN = 256  # elements of a row that fill a subgroup by eights
+HELD_MIN = 256  # elements of a row, enough for every lane of two subgroups
 
 
 @op("et_vk.rms_norm.default", "x weight eps:float -> out", shape=same_shape)
@@ -44,9 +44,9 @@ def rms_norm(x: Operand, weight: Operand, eps: float, out: Operand, *, target: T
         )
         return
     if length >= HELD_MIN and holds_rows(target, length) and 0 <= eps <= 1:
-        held = held_rows(target, length)
+        held = held_rows(target, length, 1)
         yield Dispatch(
-            kernel("rms_norm_eights", EPS=eps, **held),
+            kernel("rms_norm_held", EPS=eps, **held),
             x=x,
             gain=weight,
             normed=out,

@@ -24,13 +24,11 @@ from pteron.families.quantized.tiled_q4 import Int8
 from pteron.graph import Shape, Tensor
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op
 from pteron.ops.operand import joined
-from pteron.ops.rows import row_groups, shared_rows
+from pteron.ops.rows import held_rows, holds_rows, row_groups
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-LANES = 256  # at most, that share a row of x,
-TURNS_MAX = 16  # and eights of it that each of them holds
 # x less its zero point as floats, instead of words.
 _WHOLES = {"leave": "wholes[2u * at] = low - zero; wholes[2u * at + 1u] = high - zero;"}
 
@@ -114,8 +112,7 @@ def linear_dq8ca_q4(
 
 def _quantizes(target: Target, x: Operand) -> bool:
     """Whether quantize_rows.wgsl takes x."""
-    words, rest = divmod(x.shape[-1], 8)
-    return not target.is_cpu and x.storage is Storage.F32 and rest == 0 < words <= LANES * TURNS_MAX
+    return x.storage is Storage.F32 and holds_rows(target, x.shape[-1])
 
 
 def _norm(gain: Operand | None, eps: float) -> dict[str, Any]:
@@ -131,11 +128,10 @@ def _quantized(
     target: Target,
 ) -> Dispatch:
     """The launch that makes int8 of x: words with zero points, or whole numbers without."""
-    words = x.shape[-1] // 8
     rows = x.numel // x.shape[-1]
-    layout = shared_rows(target, min(LANES, max(32, 1 << (words - 1).bit_length())), 1)
+    layout = held_rows(target, x.shape[-1], 2)
     return Dispatch(
-        kernel("quantize_rows", WORDS=words, LEAST=least, **declarations, **layout),
+        kernel("quantize_rows", LEAST=least, **declarations, **layout),
         x=x,
         gain=gain,
         **made,

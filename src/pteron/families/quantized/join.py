@@ -13,7 +13,7 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 # What launches of rows leave of them, by the kernel that reads rows from memory.
-_ROWS = {"rms_norm_eights": "row_normed", "quantize_rows": "row_int8"}
+_ROWS = {"rms_norm_held": "row_normed", "quantize_rows": "row_int8"}
 # Outputs of the product that makes queries, keys and values, and what a rotation calls them.
 _MADE = {"out": "q", "out_b": "k", "out_c": "v"}
 _OF_OUTPUTS = ("OTHERS", "WIDTH_B", "store_other")  # declarations of products with several outputs

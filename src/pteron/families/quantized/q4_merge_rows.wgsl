@@ -14,14 +14,13 @@ fn main(
 ) {
   let row = row_index(group, groups, local);
   let m = min(row, params.rows - 1u);
-  var held: array<vec4<f32>, 2u * TURNS>;
+  var held: array<vec4<f32>, HELD>;
   //! unroll
-  for (var i = 0u; i < 2u * TURNS; i++) {
-    let word = local % LANES + i / 2u * LANES;
-    if (word < WORDS) {
-      let n = 8u * word + i % 2u * 4u;
-      held[i] = vec4<f32>(vec4<R>(merged(m, n)));
-      if (row < params.rows) { put_quad(0u, m, n, held[i]); }
+  for (var i = 0u; i < HELD; i++) {
+    let quad = quad_of(i, local);
+    if (quad < QUADS) {
+      held[i] = vec4<f32>(vec4<R>(merged(m, 4u * quad)));
+      if (row < params.rows) { put_quad(0u, m, 4u * quad, held[i]); }
     }
   }
   leave_row(held, row, local);

@@ -23,10 +23,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let m = i / pairs;
   if (m >= params.rows) { return; }
   let n = columns_of(i % pairs);
+  let by_first = angles_of(m, n.x);
+  let by_second = angles_of(m, n.y);
   let first = merged(m, n.x);
   let second = merged(m, n.y);
-  let by_first = select(first.yxwz, second, HALVED);
-  let by_second = select(second.yxwz, first, HALVED);
-  put_quad(0u, m, n.x, turned(m, n.x, first, by_first));
-  put_quad(0u, m, n.y, turned(m, n.y, second, by_second));
+  put_quad(0u, m, n.x, turned(by_first, first, select(first.yxwz, second, HALVED)));
+  put_quad(0u, m, n.y, turned(by_second, second, select(second.yxwz, first, HALVED)));
 }

@@ -1,5 +1,5 @@
 //! use row_int8
-//! extent x: 8 * rows * WORDS
+//! extent x: 4 * rows * QUADS
 // Rows of x as int8, normed where there is a gain: lib/row_int8.wgsl. LANES invocations share a row and hold it.
 struct Params {
   rows: u32,
@@ -16,11 +16,11 @@ fn main(
 ) {
   let row = row_index(group, groups, local);
   let m = min(row, params.rows - 1u);
-  var held: array<vec4<f32>, 2u * TURNS>;
+  var held: array<vec4<f32>, HELD>;
   //! unroll
-  for (var i = 0u; i < 2u * TURNS; i++) {
-    let word = local % LANES + i / 2u * LANES;
-    if (word < WORDS) { held[i] = x[2u * (m * WORDS + word) + i % 2u]; }
+  for (var i = 0u; i < HELD; i++) {
+    let quad = quad_of(i, local);
+    if (quad < QUADS) { held[i] = x[m * QUADS + quad]; }
   }
   leave_row(held, row, local);
 }

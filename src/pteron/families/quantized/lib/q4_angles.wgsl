@@ -14,14 +14,24 @@ const SINES = 0u; // where they begin in `cosines`, if they lie there
 @group(0) @binding(23) var<storage, read> cosines: array<C>;
 @group(0) @binding(24) var<storage, read> sines: array<C>;
 
-// Cosine of a column, and its sine, by which the other one of its pair is added.
-fn angle(m: u32, n: u32) -> vec2<f32> {
-  let element = n % HEAD_WIDTH;
-  if (n >= QUERIES + KEYS || element >= ROTARY) { return vec2(1.0, 0.0); }
+// Whether a column is turned.
+fn is_turned(n: u32) -> bool { return n < QUERIES + KEYS && n % HEAD_WIDTH < ROTARY; }
+
+// Where the tables' row of a column's step and head begins.
+fn angle_base(m: u32, n: u32) -> u32 {
   let head = select(n, n - QUERIES, n >= QUERIES) / HEAD_WIDTH;
-  let base = dot(vec2(u32(params.start) + m % params.steps, head), params.angle_strides);
-  let pair = select(element / 2u, element % (ROTARY / 2u), HALVED);
-  let is_second = select(element % 2u == 1u, element >= ROTARY / 2u, HALVED);
+  return dot(vec2(u32(params.start) + m % params.steps, head), params.angle_strides);
+}
+
+// Cosine of a column, and its sine, by which the other one of its pair is added.
+fn angle_of(base: u32, pair: u32, is_second: bool) -> vec2<f32> {
   if (is_second) { return second_angle(base, pair); }
   return first_angle(base, pair) * vec2(1.0, -1.0);
+}
+
+fn angle(m: u32, n: u32) -> vec2<f32> {
+  if (!is_turned(n)) { return vec2(1.0, 0.0); }
+  let element = n % HEAD_WIDTH;
+  let pair = select(element / 2u, element % (ROTARY / 2u), HALVED);
+  return angle_of(angle_base(m, n), pair, select(element % 2u == 1u, element >= ROTARY / 2u, HALVED));
 }

@@ -26,15 +26,31 @@ fn finish(m: u32, n: u32, sum: vec4<f32>) -> vec4<f32> { return sum; }
 fn added(m: u32, n: u32) -> vec4<f32> { return vec4<f32>(bias[n / 4u]); }
 fn result(m: u32, n: u32, sum: vec4<f32>) -> vec4<f32> { return finish(m, n, sum) + added(m, n); }
 
-// Four columns turned, each with the other one of its pair.
-fn turned(m: u32, n: u32, value: vec4<f32>, other: vec4<f32>) -> vec4<f32> {
-  var sums = value;
-  //! unroll
-  for (var e = 0u; e < 4u; e++) {
-    let by = angle(m, n + e);
-    sums[e] = value[e] * by.x + select(other[e] * by.y, 0.0, by.y == 0.0);
+// By what four columns are multiplied, and the others of their pairs that are added to them.
+struct Angles {
+  own: vec4<f32>,
+  others: vec4<f32>,
+}
+
+fn angles_of(m: u32, n: u32) -> Angles {
+  var found = Angles(vec4(1.0), vec4(0.0));
+  if (is_turned(n)) {
+    let base = angle_base(m, n);
+    let element = n % HEAD_WIDTH;
+    //! unroll
+    for (var e = 0u; e < 4u; e++) {
+      let pair = select(element / 2u + e / 2u, element % (ROTARY / 2u) + e, HALVED);
+      let by = angle_of(base, pair, select(e % 2u == 1u, element >= ROTARY / 2u, HALVED));
+      found.own[e] = by.x;
+      found.others[e] = by.y;
+    }
   }
-  return sums;
+  return found;
+}
+
+// Four columns turned, each with the other one of its pair.
+fn turned(by: Angles, value: vec4<f32>, other: vec4<f32>) -> vec4<f32> {
+  return value * by.own + select(other * by.others, vec4(0.0), by.others == vec4(0.0));
 }
 
 fn put_quad(part: u32, m: u32, n: u32, value: vec4<f32>) {
@@ -53,7 +69,7 @@ fn put_quad(part: u32, m: u32, n: u32, value: vec4<f32>) {
 
 fn store_quad(part: u32, m: u32, n: u32, sums: vec4<f32>) {
   let value = result(m, n, sums);
-  put_quad(part, m, n, turned(m, n, value, value.yxwz));
+  put_quad(part, m, n, turned(angles_of(m, n), value, value.yxwz));
 }
 
 // Queries, keys and values have no gates.

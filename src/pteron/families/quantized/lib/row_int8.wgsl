@@ -1,17 +1,17 @@
-//! use eights
+//! use held
 //! use quotient
 //! use int8_steps
-//! loops: 24
-//! extent gain: 8 * WORDS
+//! loops: 96
+//! extent gain: 4 * QUADS
 //! extent row_scales: 2 * rows
-//! extent words: 2 * rows * WORDS
-//! extent wholes: 8 * rows * WORDS
-// What becomes of a row that invocations hold (lib/eights.wgsl): int8 by a scale and a zero point that fit it as
+//! extent words: rows * QUADS
+//! extent wholes: 4 * rows * QUADS
+// What becomes of a row that invocations hold (lib/held.wgsl): int8 by a scale and a zero point that fit it as
 // choose_qparams.wgsl finds them, after an RMS norm where there is a gain:
 // clamp(round(y / scale) + zero, -128, 127), y = x · gain / sqrt(mean(x²) + eps).
 //
-// `leave` writes a pair of words of eight neighbours, as q4_quantize.wgsl; or what they are without the zero
-// point, as floats.
+// `leave` writes a pair of words of eight neighbours, which an invocation holds together, as q4_quantize.wgsl; or
+// what they are without the zero point, as floats.
 alias G = f32;
 const IS_NORMED = false;
 const EPS = 1e-5; // of the norm
@@ -33,20 +33,20 @@ fn leave(at: u32, zero: f32, low: vec4<f32>, high: vec4<f32>) {
 
 fn greatest(value: vec4<f32>) -> f32 { return max(max(value.x, value.y), max(value.z, value.w)); }
 
-fn leave_row(given: array<vec4<f32>, 2u * TURNS>, row: u32, local: u32) {
-  let lane = local % LANES;
+fn leave_row(given: array<vec4<f32>, HELD>, row: u32, local: u32) {
   var held = given;
   if (IS_NORMED) {
+    var gains: array<vec4<f32>, HELD>; // asked for first, so that they are there when the sum of squares is
+    //! unroll
+    for (var i = 0u; i < HELD; i++) { gains[i] = weighted(min(quad_of(i, local), QUADS - 1u), vec4(1.0)); }
     let factor = inverse_root(given, EPS, local);
     //! unroll
-    for (var i = 0u; i < 2u * TURNS; i++) {
-      held[i] = weighted(2u * min(lane + i / 2u * LANES, WORDS - 1u) + i % 2u, held[i] * factor);
-    }
+    for (var i = 0u; i < HELD; i++) { held[i] = held[i] * factor * gains[i]; }
   }
   var most = 0.0;
   var least = 0.0;
   //! unroll
-  for (var i = 0u; i < 2u * TURNS; i++) {
+  for (var i = 0u; i < HELD; i++) {
     most = max(most, greatest(held[i]));
     least = min(least, -greatest(-held[i]));
   }
@@ -55,17 +55,17 @@ fn leave_row(given: array<vec4<f32>, 2u * TURNS>, row: u32, local: u32) {
   let step = max(quotient(most - least, 255.0), LEAST);
   let zero = clamp(-128.0 - round(quotient(least, step)), -128.0, 127.0);
   if (row >= params.rows) { return; }
-  if (lane == 0u) {
+  if (local % LANES == 0u) {
     row_scales[row] = step;
     row_scales[params.rows + row] = zero;
   }
   //! unroll
-  for (var i = 0u; i < TURNS; i++) {
-    let word = lane + i * LANES;
-    if (word < WORDS) {
-      let low = int8_steps(held[2u * i], step, zero);
-      let high = int8_steps(held[2u * i + 1u], step, zero);
-      leave(row * WORDS + word, zero, low, high);
+  for (var i = 0u; i < HELD; i += 2u) {
+    let quad = quad_of(i, local);
+    if (quad < QUADS) {
+      let low = int8_steps(held[i], step, zero);
+      let high = int8_steps(held[i + 1u], step, zero);
+      leave((row * QUADS + quad) / 2u, zero, low, high);
     }
   }
 }

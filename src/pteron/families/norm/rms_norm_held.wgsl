@@ -1,6 +1,6 @@
 //! use row_normed
-//! extent x: 8 * rows * WORDS
-// normed[k] = x[k] · gain[k] / sqrt(mean(x²) + eps) over each row, as rms_norm.wgsl, of whole eights, which its
+//! extent x: 4 * rows * QUADS
+// normed[k] = x[k] · gain[k] / sqrt(mean(x²) + eps) over each row, as rms_norm.wgsl, of whole vec4s, which its
 // invocations hold meanwhile (lib/row_normed.wgsl).
 alias X = f32;
 
@@ -19,11 +19,11 @@ fn main(
 ) {
   let row = row_index(group, groups, local);
   let m = min(row, params.rows - 1u);
-  var held: array<vec4<f32>, 2u * TURNS>;
+  var held: array<vec4<f32>, HELD>;
   //! unroll
-  for (var i = 0u; i < 2u * TURNS; i++) {
-    let word = local % LANES + i / 2u * LANES;
-    if (word < WORDS) { held[i] = vec4<f32>(x[2u * (m * WORDS + word) + i % 2u]); }
+  for (var i = 0u; i < HELD; i++) {
+    let quad = quad_of(i, local);
+    if (quad < QUADS) { held[i] = vec4<f32>(x[m * QUADS + quad]); }
   }
   leave_row(held, row, local);
 }

@@ -22,16 +22,3 @@ fn angle_base(m: u32, n: u32) -> u32 {
   let head = select(n, n - QUERIES, n >= QUERIES) / HEAD_WIDTH;
   return dot(vec2(u32(params.start) + m % params.steps, head), params.angle_strides);
 }
-
-// Cosine of a column, and its sine, by which the other one of its pair is added.
-fn angle_of(base: u32, pair: u32, is_second: bool) -> vec2<f32> {
-  if (is_second) { return second_angle(base, pair); }
-  return first_angle(base, pair) * vec2(1.0, -1.0);
-}
-
-fn angle(m: u32, n: u32) -> vec2<f32> {
-  if (!is_turned(n)) { return vec2(1.0, 0.0); }
-  let element = n % HEAD_WIDTH;
-  let pair = select(element / 2u, element % (ROTARY / 2u), HALVED);
-  return angle_of(angle_base(m, n), pair, select(element % 2u == 1u, element >= ROTARY / 2u, HALVED));
-}

@@ -5,8 +5,8 @@
 //! extent k_out: (rows // steps - 1) * out_stride + (place + steps) * KEYS
 //! extent v_out: (rows // steps - 1) * out_stride + (place + steps) * KEYS
 // What becomes of sums over k whose columns are queries, keys and values, in place of lib/q4_quads.wgsl: as
-// lib/q4_turned.wgsl has it, by fours of neighbouring columns. `store_quad` turns neighbours; where the halves of
-// a head turn one another, q4_merge_turned.wgsl brings them together.
+// lib/q4_turned.wgsl has it, by fours of neighbouring columns. `store_quad` turns neighbours; where halves of a
+// head turn one another, q4_merge_turned.wgsl brings them together.
 alias X = f32;
 alias D = f32;
 alias Q = f32;
@@ -26,31 +26,14 @@ fn finish(m: u32, n: u32, sum: vec4<f32>) -> vec4<f32> { return sum; }
 fn added(m: u32, n: u32) -> vec4<f32> { return vec4<f32>(bias[n / 4u]); }
 fn result(m: u32, n: u32, sum: vec4<f32>) -> vec4<f32> { return finish(m, n, sum) + added(m, n); }
 
-// By what four columns are multiplied, and the others of their pairs that are added to them.
-struct Angles {
-  own: vec4<f32>,
-  others: vec4<f32>,
+// The angles of a pair, as rope.wgsl finds them: of its first and of its second element.
+fn pair_angles(base: u32, pair: u32) -> vec4<f32> {
+  return vec4(first_angle(base, pair), second_angle(base, pair));
 }
 
-fn angles_of(m: u32, n: u32) -> Angles {
-  var found = Angles(vec4(1.0), vec4(0.0));
-  if (is_turned(n)) {
-    let base = angle_base(m, n);
-    let element = n % HEAD_WIDTH;
-    //! unroll
-    for (var e = 0u; e < 4u; e++) {
-      let pair = select(element / 2u + e / 2u, element % (ROTARY / 2u) + e, HALVED);
-      let by = angle_of(base, pair, select(e % 2u == 1u, element >= ROTARY / 2u, HALVED));
-      found.own[e] = by.x;
-      found.others[e] = by.y;
-    }
-  }
-  return found;
-}
-
-// Four columns turned, each with the other one of its pair.
-fn turned(by: Angles, value: vec4<f32>, other: vec4<f32>) -> vec4<f32> {
-  return value * by.own + select(other * by.others, vec4(0.0), by.others == vec4(0.0));
+// A pair turned, in the order of rope.wgsl.
+fn turn(x: vec2<f32>, by: vec4<f32>) -> vec2<f32> {
+  return vec2(x.x * by.x - x.y * by.y, x.x * by.w + x.y * by.z);
 }
 
 fn put_quad(part: u32, m: u32, n: u32, value: vec4<f32>) {
@@ -68,8 +51,13 @@ fn put_quad(part: u32, m: u32, n: u32, value: vec4<f32>) {
 }
 
 fn store_quad(part: u32, m: u32, n: u32, sums: vec4<f32>) {
-  let value = result(m, n, sums);
-  put_quad(part, m, n, turned(angles_of(m, n), value, value.yxwz));
+  var value = result(m, n, sums);
+  if (is_turned(n)) {
+    let base = angle_base(m, n);
+    let pair = n % HEAD_WIDTH / 2u;
+    value = vec4(turn(value.xy, pair_angles(base, pair)), turn(value.zw, pair_angles(base, pair + 1u)));
+  }
+  put_quad(part, m, n, value);
 }
 
 // Queries, keys and values have no gates.

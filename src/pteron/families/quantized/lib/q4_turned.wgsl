@@ -26,7 +26,19 @@ fn added(m: u32, n: u32) -> f32 { return f32(bias[n]); }
 fn row_of_pair(pair: u32, second: u32) -> u32 {
   let own = pair % (HEAD_WIDTH / 2u);
   let is_apart = HALVED && own < ROTARY / 2u;
-  return pair / (HEAD_WIDTH / 2u) * HEAD_WIDTH + select(2u * own + second, own + second * (ROTARY / 2u), is_apart);
+  let element = select(2u * own + second, own + second * (ROTARY / 2u), is_apart);
+  return pair / (HEAD_WIDTH / 2u) * HEAD_WIDTH + element;
+}
+
+// Cosine of a column, and its sine, by which the other one of its pair is added.
+fn angle(m: u32, n: u32) -> vec2<f32> {
+  if (!is_turned(n)) { return vec2(1.0, 0.0); }
+  let element = n % HEAD_WIDTH;
+  let pair = select(element / 2u, element % (ROTARY / 2u), HALVED);
+  let is_second = select(element % 2u == 1u, element >= ROTARY / 2u, HALVED);
+  let base = angle_base(m, n);
+  if (is_second) { return second_angle(base, pair); }
+  return first_angle(base, pair) * vec2(1.0, -1.0);
 }
 
 fn put(part: u32, m: u32, n: u32, value: f32) {

@@ -58,7 +58,7 @@ def linear_dynamic(flow: Flow) -> Iterator[Replacement]:
             outputs = tuple(product.outputs[0] for product in products)
             weights, sums, scales, biases = (_list(products, place) for place in (3, 4, 5, 7))
             group = products[0].inputs[6]
-            inputs = (x, *_NO_NORM, least, weights, sums, scales, biases, group, *_NO_END)
+            inputs = (x, *_NO_NORM, weights, scales, biases, group, sums, least, *_NO_END)
             new = Call(products[-1].node, OPERATORS[_FUSED_DYNAMIC], inputs, outputs)
             yield Replacement((choice, *products), new)
 

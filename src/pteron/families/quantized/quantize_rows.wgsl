@@ -1,17 +1,16 @@
 //! use rows
-//! use quotient
+//! use extremes
 //! use int8_steps
 //! loops: 24
 //! extent x: 8 * rows * WORDS
 //! extent gain: 8 * WORDS
 //! extent x_scales: 2 * rows
 //! extent words: 2 * rows * WORDS
-//! extent wholes: 8 * rows * WORDS
 // Rows of x as int8, each by a scale and a zero point that fit it as choose_qparams.wgsl finds them, after an
 // RMS norm where there is a gain: clamp(round(y / scale) + zero, -128, 127), y = x · gain / sqrt(mean(x²) + eps).
 //
-// LANES invocations share a row and hold it, eight neighbours a turn. `leave` writes a pair of words of them, as
-// q4_quantize.wgsl; or what they are without the zero point, as floats.
+// LANES invocations share a row and hold it, eight neighbours a turn, of which they leave a pair of words, as
+// q4_quantize.wgsl.
 alias G = f32;
 const WORDS = 8u; // eights of a row
 const IS_NORMED = false;
@@ -27,17 +26,10 @@ struct Params {
 @group(0) @binding(1) var<storage, read> gain: array<vec4<G>>;
 @group(0) @binding(2) var<storage, read_write> x_scales: array<f32>; // of all rows, then their zero points
 @group(0) @binding(4) var<storage, read_write> words: array<vec2<u32>>;
-@group(0) @binding(5) var<storage, read_write> wholes: array<vec4<f32>>;
-@group(0) @binding(6) var<uniform> params: Params;
+@group(0) @binding(5) var<uniform> params: Params;
 
 // What a norm does besides scaling.
 fn weighted(quad: u32, value: vec4<f32>) -> vec4<f32> { return value * vec4<f32>(gain[quad]); }
-
-fn leave(at: u32, zero: f32, low: vec4<f32>, high: vec4<f32>) {
-  let a = vec4<i32>(low);
-  let b = vec4<i32>(high);
-  words[at] = vec2(pack4xI8(vec4(a.xz, b.xz)), pack4xI8(vec4(a.yw, b.yw)));
-}
 
 fn greatest(value: vec4<f32>) -> f32 { return max(max(value.x, value.y), max(value.z, value.w)); }
 
@@ -75,8 +67,8 @@ fn main(
   }
   most = row_max(most, local);
   least = -row_max(-least, local);
-  let step = max(quotient(most - least, 255.0), LEAST);
-  let zero = clamp(-128.0 - round(quotient(least, step)), -128.0, 127.0);
+  let step = max(scale_between(least, most, -128.0, 127.0), LEAST);
+  let zero = zero_between(least, step, -128.0, 127.0);
   if (row >= params.rows) { return; }
   if (lane == 0u) {
     x_scales[row] = step;
@@ -86,9 +78,9 @@ fn main(
   for (var i = 0u; i < TURNS; i++) {
     let word = lane + i * LANES;
     if (word < WORDS) {
-      let low = int8_steps(held[2u * i], step, zero);
-      let high = int8_steps(held[2u * i + 1u], step, zero);
-      leave(row * WORDS + word, zero, low, high);
+      let low = vec4<i32>(int8_steps(held[2u * i], step, zero));
+      let high = vec4<i32>(int8_steps(held[2u * i + 1u], step, zero));
+      words[row * WORDS + word] = vec2(pack4xI8(vec4(low.xz, high.xz)), pack4xI8(vec4(low.yw, high.yw)));
     }
   }
 }

@@ -192,7 +192,7 @@ fn main(
           n = pair;
         } else {
           let by = held.angles[m];
-          value = value * by.x + select(other * by.y, 0.0, by.y == 0.0);
+          value = fma(value, by.x, select(other * by.y, 0.0, by.y == 0.0));
           n = row_of(bundle, column);
         }
       }

@@ -1,5 +1,6 @@
-"""Floats become the same int8 wherever that happens: in a launch of its own, before products of few rows, inside
-of tiles, or by scales and zero points that were found before. Weights that pick one element each show it."""
+"""Floats become the same int8 wherever that happens: in a launch of its own, before products of few rows,
+inside of tiles, or by scales and zero points that were found before. Weights that pick one element each show
+it."""
 
 from __future__ import annotations
 

@@ -58,8 +58,10 @@ class Oracle:
 
 def products(*arguments: Any) -> Any:
     """Products of x as int8 where there are sums of weights, or as it is."""
-    ends = arguments[-1], False
-    return fused(*arguments[:7], *ends) if arguments[7] is None else fused_int8(*arguments[:9], *ends)
+    *_, known, _, residual = arguments
+    if known is not None:
+        return fused_int8(*(*arguments, False))
+    return fused(*(*arguments[:7], residual, False))
 
 
 def block(

@@ -37,13 +37,14 @@ def picked(depth: int) -> Array:
     return np.arange(PICKED) * 37 % depth
 
 
-def expected(x: Array) -> tuple[Array, Array, Array]:
-    """Steps less their zero points times scales, scales, and zero points, in f32 as IEEE 754 rounds."""
+def expected(x: Array, columns: Any) -> tuple[Array, Array, Array]:
+    """Steps of some columns less their zero points times scales; scales and zero points: in f32, as IEEE 754
+    rounds."""
     low, high = np.minimum(x.min(-1), 0), np.maximum(x.max(-1), 0)
     scale = np.maximum((high - low) / np.float32(255), np.finfo(np.float32).smallest_normal)
     zero = np.clip(-128 - np.rint(low / scale), -128, 127).astype(np.float32)
     steps = np.clip(np.rint(x / scale[:, None]) + zero[:, None], -128, 127) - zero[:, None]
-    return (steps * scale[:, None])[:, picked(x.shape[1])], scale, zero
+    return (steps * scale[:, None])[:, columns], scale, zero
 
 
 def factors(depth: int) -> tuple[Any, Any, Any]:
@@ -87,7 +88,7 @@ def in_parts(x: Array, target: Target) -> tuple[Array, Array, Array]:
 
 
 def check(x: Array, target: Target) -> None:
-    wanted, scales, zeros = expected(x)
+    wanted, scales, zeros = expected(x, picked(x.shape[1]))
     np.testing.assert_array_equal(fused(x, target), wanted)
     found, scale, zero = in_parts(x, target)
     np.testing.assert_array_equal(scale, scales)
@@ -105,6 +106,20 @@ def test_every_route(depth: int, count: int, target: Target) -> None:
 @pytest.mark.parametrize("count", [3, 7])
 def test_by_subgroups(depth: int, count: int, own_subgroups: Target) -> None:
     check(rows_of(depth, count), own_subgroups)
+
+
+def test_quotients_are_rounded_as_ieee_wants_it(target: Target) -> None:
+    """Scales and zero points of many pairs of numbers, every other one symmetric: its zero is at a tie."""
+    random = np.random.default_rng(0)
+    count = 20_000
+    ends = 10.0 ** random.uniform(-30, 30, count) * random.uniform(0.5, 1, (2, count))
+    ends[1, ::2] = ends[0, ::2]
+    x = (ends * np.array([[-1], [1]])).T.astype(np.float32)
+    _, scales, zeros = expected(x, (0, 1))
+    choice = [tensor(values=x), "ASYMMETRIC", [1, 2], None, -128, 127, None, None, None, False]
+    scale, zero = run(QPARAMS, choice, [((count,), DType.F32), ((count,), DType.I8)], target)
+    np.testing.assert_array_equal(scale, scales)
+    np.testing.assert_array_equal(zero, zeros)
 
 
 @pytest.mark.parametrize("invocations", [64, 256])

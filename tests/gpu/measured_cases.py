@@ -125,7 +125,7 @@ CASES = [
     ),
     case(
         BLOCK,
-        *block("pairs", 3, 3, 24, capacity=142, output=13),
+        *block("pairs", 3, 3, 24, capacity=142, output=13, int8=("first", "last")),
         kernels="q4_digits attention_decode",
         on=("subgroups",),
         oracle=Oracle,

@@ -279,7 +279,8 @@ def turned_block(
     key_heads = heads if form == "pairs" else key_heads
     arguments = list(block(form, heads, key_heads, head_width, batch, biases=True, **options))
     if form == "halves":
-        arguments[8:10] = [weight(CAPACITY, rotary, low=-1, high=1) for _ in range(2)]
+        first = arguments.index(form) + 1
+        arguments[first : first + 2] = [weight(CAPACITY, rotary, low=-1, high=1) for _ in range(2)]
     return tuple(arguments)
 
 

@@ -17,7 +17,7 @@ SUBGROUP = 32  # the width that lib/rows_subgroup.wgsl is written for
 # walk several times before an adapter ends its loops (Target.loop_max).
 WALK_MAX = 4096
 # Rows that are held in registers (lib/held.wgsl): invocations that share one, and vec4s that each has.
-HOLDERS_MAX = 512
+HOLDERS = 256
 HELD_MAX = 32
 
 
@@ -43,17 +43,14 @@ def shared_rows(target: Target, lanes: int, rows: int) -> dict[str, Any]:
 
 def holds_rows(target: Target, length: int) -> bool:
     """Whether those that share a row of so many elements can hold it, in pairs of vec4s."""
-    return not target.is_cpu and length % 8 == 0 < length <= 4 * HELD_MAX * min(
-        HOLDERS_MAX, target.invocations_max
-    )
+    return not target.is_cpu and length % 8 == 0 < length <= 4 * HELD_MAX * HOLDERS
 
 
-def held_rows(target: Target, length: int, neighbours: int) -> dict[str, Any]:
-    """Declarations for rows that are held, a workgroup each, so many vec4s side by side."""
+def held_rows(target: Target, length: int, neighbours: int, holders: int = HOLDERS) -> dict[str, Any]:
+    """Declarations for rows that are held, a workgroup each, by so many at most, vec4s side by side."""
     units = length // (4 * neighbours)
     lanes = max(SUBGROUP, 1 << (units - 1).bit_length())
-    layout = shared_rows(target, min(lanes, HOLDERS_MAX, target.invocations_max), 1)
-    return {"QUADS": length // 4, "NEIGHBOURS": neighbours, **layout}
+    return {"QUADS": length // 4, "NEIGHBOURS": neighbours, **shared_rows(target, min(lanes, holders), 1)}
 
 
 def row_groups(target: Target, layout: Mapping[str, Any], rows: int) -> tuple[int, int, int]:

@@ -31,9 +31,9 @@ fn pair_angles(base: u32, pair: u32) -> vec4<f32> {
   return vec4(first_angle(base, pair), second_angle(base, pair));
 }
 
-// A pair turned, in the order of rope.wgsl.
+// A pair turned, rounded as rope.wgsl does it.
 fn turn(x: vec2<f32>, by: vec4<f32>) -> vec2<f32> {
-  return vec2(x.x * by.x - x.y * by.y, x.x * by.w + x.y * by.z);
+  return vec2(fma(x.x, by.x, -(x.y * by.y)), fma(x.y, by.z, x.x * by.w));
 }
 
 fn put_quad(part: u32, m: u32, n: u32, value: vec4<f32>) {

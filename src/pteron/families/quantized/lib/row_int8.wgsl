@@ -1,17 +1,14 @@
 //! use held
-//! use quotient
+//! use extremes
 //! use int8_steps
 //! loops: 96
 //! extent gain: 4 * QUADS
 //! extent row_scales: 2 * rows
 //! extent words: rows * QUADS
-//! extent wholes: 4 * rows * QUADS
 // What becomes of a row that invocations hold (lib/held.wgsl): int8 by a scale and a zero point that fit it as
 // choose_qparams.wgsl finds them, after an RMS norm where there is a gain:
 // clamp(round(y / scale) + zero, -128, 127), y = x · gain / sqrt(mean(x²) + eps).
-//
-// `leave` writes a pair of words of eight neighbours, which an invocation holds together, as q4_quantize.wgsl; or
-// what they are without the zero point, as floats.
+// Of eight neighbours, which an invocation holds side by side, a pair of words is left, as q4_quantize.wgsl.
 alias G = f32;
 const IS_NORMED = false;
 const EPS = 1e-5; // of the norm
@@ -20,16 +17,9 @@ const LEAST = 1.1754943508222875e-38; // that a scale can be
 @group(0) @binding(30) var<storage, read> gain: array<vec4<G>>;
 @group(0) @binding(32) var<storage, read_write> row_scales: array<f32>; // of all rows, then their zero points
 @group(0) @binding(33) var<storage, read_write> words: array<vec2<u32>>;
-@group(0) @binding(34) var<storage, read_write> wholes: array<vec4<f32>>;
 
 // What a norm does besides scaling.
 fn weighted(quad: u32, value: vec4<f32>) -> vec4<f32> { return value * vec4<f32>(gain[quad]); }
-
-fn leave(at: u32, zero: f32, low: vec4<f32>, high: vec4<f32>) {
-  let a = vec4<i32>(low);
-  let b = vec4<i32>(high);
-  words[at] = vec2(pack4xI8(vec4(a.xz, b.xz)), pack4xI8(vec4(a.yw, b.yw)));
-}
 
 fn greatest(value: vec4<f32>) -> f32 { return max(max(value.x, value.y), max(value.z, value.w)); }
 
@@ -52,8 +42,8 @@ fn leave_row(given: array<vec4<f32>, HELD>, row: u32, local: u32) {
   }
   most = row_max(most, local);
   least = -row_max(-least, local);
-  let step = max(quotient(most - least, 255.0), LEAST);
-  let zero = clamp(-128.0 - round(quotient(least, step)), -128.0, 127.0);
+  let step = max(scale_between(least, most, -128.0, 127.0), LEAST);
+  let zero = zero_between(least, step, -128.0, 127.0);
   if (row >= params.rows) { return; }
   if (local % LANES == 0u) {
     row_scales[row] = step;
@@ -63,9 +53,9 @@ fn leave_row(given: array<vec4<f32>, HELD>, row: u32, local: u32) {
   for (var i = 0u; i < HELD; i += 2u) {
     let quad = quad_of(i, local);
     if (quad < QUADS) {
-      let low = int8_steps(held[i], step, zero);
-      let high = int8_steps(held[i + 1u], step, zero);
-      leave((row * QUADS + quad) / 2u, zero, low, high);
+      let low = vec4<i32>(int8_steps(held[i], step, zero));
+      let high = vec4<i32>(int8_steps(held[i + 1u], step, zero));
+      words[(row * QUADS + quad) / 2u] = vec2(pack4xI8(vec4(low.xz, high.xz)), pack4xI8(vec4(low.yw, high.yw)));
     }
   }
 }

@@ -18,16 +18,18 @@ fn given(m: u32, quads: vec2<u32>) -> mat2x4<f32> {
   var most = LOWEST;
   //! unroll
   for (var s = 0u; s < SPLITS; s++) { most = max(most, parts[base + s * (ALL + 1u) + ALL].x); }
-  var sums = mat2x4<f32>();
+  var low = vec4(0.0);
+  var high = vec4(0.0);
   var total = 0.0;
   //! unroll
   for (var s = 0u; s < SPLITS; s++) {
     let at = base + s * (ALL + 1u);
     let end = parts[at + ALL];
     let weight = exp(end.x - most);
-    sums += weight * mat2x4(parts[at + quads.x % ALL], parts[at + quads.y % ALL]);
+    low += weight * parts[at + quads.x % ALL];
+    high += weight * parts[at + quads.y % ALL];
     total += weight * end.y;
   }
-  let factor = select(1.0 / total, nan(), total == 0.0);
-  return sums * factor;
+  let divisor = select(total, nan(), total == 0.0);
+  return mat2x4(low / divisor, high / divisor);
 }

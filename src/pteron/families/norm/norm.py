@@ -44,7 +44,7 @@ def rms_norm(x: Operand, weight: Operand, eps: float, out: Operand, *, target: T
         )
         return
     if length >= HELD_MIN and holds_rows(target, length) and 0 <= eps <= 1:
-        held = held_rows(target, length, 1)
+        held = held_rows(target, rows, length, 1)
         yield Dispatch(
             kernel("rms_norm_held", EPS=eps, **held),
             x=x,

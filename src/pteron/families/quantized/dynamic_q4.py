@@ -22,7 +22,8 @@ def quantized(
 ) -> Dispatch:
     """The launch that leaves words and factors of x."""
     rows = x.numel // x.shape[-1]
-    layout = held_rows(target, x.shape[-1], 2)
+    # Norms are rounded the same way for few rows: lib/planes_int8.wgsl.
+    layout = held_rows(target, rows, x.shape[-1], 2, in_one_order=gain is not None)
     norm = {"weighted": "value"} if gain is None else {"IS_NORMED": True, "EPS": eps}
     return Dispatch(
         kernel("quantize_rows", LEAST=least, **norm, **layout),

@@ -52,14 +52,19 @@ fn sum_of_squares(m: u32, local: u32) -> f32 {
   return squares[0];
 }
 
-// A row after its norm.
+// A row after its norm. The gain is asked for before others are waited for.
 fn normed(row: Row, m: u32, local: u32) -> Row {
   var held = row;
-  let scale = inverseSqrt(sum_of_squares(m, local) / f32(4u * QUADS) + EPS);
+  var gains: Row;
   //! unroll
   for (var turn = 0u; turn < PASSES; turn++) {
     let quad = 2u * (turn * WORKGROUP + local);
-    held[turn] = mat2x4(weighted(quad, held[turn][0] * scale), weighted(quad + 1u, held[turn][1] * scale));
+    gains[turn] = mat2x4(weighted(quad, vec4(1.0)), weighted(quad + 1u, vec4(1.0)));
+  }
+  let scale = inverseSqrt(sum_of_squares(m, local) / f32(4u * QUADS) + EPS);
+  //! unroll
+  for (var turn = 0u; turn < PASSES; turn++) {
+    held[turn] = mat2x4(held[turn][0] * scale * gains[turn][0], held[turn][1] * scale * gains[turn][1]);
   }
   return held;
 }

@@ -52,34 +52,40 @@ fn sum_of_squares(m: u32, local: u32) -> f32 {
   return squares[0];
 }
 
-// A row after its norm.
+// A row after its norm. The gain is asked for before others are waited for.
 fn normed(row: Row, m: u32, local: u32) -> Row {
   var held = row;
-  let scale = inverseSqrt(sum_of_squares(m, local) / f32(4u * QUADS) + EPS);
+  var gains: Row;
   //! unroll
   for (var turn = 0u; turn < PASSES; turn++) {
     let quad = 2u * (turn * WORKGROUP + local);
-    held[turn] = mat2x4(weighted(quad, held[turn][0] * scale), weighted(quad + 1u, held[turn][1] * scale));
+    gains[turn] = mat2x4(weighted(quad, vec4(1.0)), weighted(quad + 1u, vec4(1.0)));
+  }
+  let scale = inverseSqrt(sum_of_squares(m, local) / f32(4u * QUADS) + EPS);
+  //! unroll
+  for (var turn = 0u; turn < PASSES; turn++) {
+    held[turn] = mat2x4(held[turn][0] * scale * gains[turn][0], held[turn][1] * scale * gains[turn][1]);
   }
   return held;
 }
 
-// The bits of floats that are at least zero grow with them; those of others are left out as negative.
-fn largest_bits(value: vec4<f32>) -> u32 {
-  let bits = max(bitcast<vec4<i32>>(value), vec4(0));
-  return u32(max(max(bits.x, bits.y), max(bits.z, bits.w)));
+// The bits of the greatest of some numbers and of zero: as whole numbers they grow with what they stand for, and
+// those of a negative number are negative.
+fn greatest_bits(values: vec4<f32>) -> u32 {
+  let most = max(max(values.x, values.y), max(values.z, values.w));
+  return u32(max(bitcast<i32>(most), 0));
 }
 
 // The scale and the zero point of a row.
 fn fitting(held: Row, m: u32, local: u32) -> vec2<f32> {
-  var found = vec2(0u);
+  var upper = vec4(0.0);
+  var lower = vec4(0.0);
   //! unroll
   for (var turn = 0u; turn < PASSES; turn++) {
-    let most = max(largest_bits(held[turn][0]), largest_bits(held[turn][1]));
-    let least = max(largest_bits(-held[turn][0]), largest_bits(-held[turn][1]));
-    found = max(found, vec2(most, least));
+    upper = max(upper, max(held[turn][0], held[turn][1]));
+    lower = min(lower, min(held[turn][0], held[turn][1]));
   }
-  found = vec2(subgroupMax(found.x), subgroupMax(found.y));
+  var found = vec2(subgroupMax(greatest_bits(upper)), subgroupMax(greatest_bits(-lower)));
   if (local % SUBGROUP == 0u) { extremes[m * SUBGROUPS + local / SUBGROUP] = found; }
   workgroupBarrier();
   for (var i = local % SUBGROUP; i < SUBGROUPS; i += SUBGROUP) {
@@ -107,11 +113,16 @@ fn bring(m_first: u32, local: u32) {
     //! unroll
     for (var turn = 0u; turn < PASSES; turn++) {
       let place = turn * WORKGROUP + local;
-      let low = vec4<i32>(int8_steps(held[turn][0], by.x, by.y));
-      let high = vec4<i32>(int8_steps(held[turn][1], by.x, by.y));
+      let is_inside = place < 4u * CELLS;
+      var low: vec4<i32>;
+      var high: vec4<i32>;
+      if (is_inside) {
+        low = vec4<i32>(int8_steps(held[turn][0], by.x, by.y));
+        high = vec4<i32>(int8_steps(held[turn][1], by.x, by.y));
+      }
       let both = low + high;
       let sum = chunk_total(u32(both.x + both.y + both.z + both.w));
-      if (place / 4u < CELLS) {
+      if (is_inside) {
         put_plane(m, 0u, place, pack4xI8(vec4(low.xz, high.xz)), pack4xI8(vec4(low.yw, high.yw)));
         // Σ (x - zero) · (w - 8), w as it is stored: -zero · Σ w is yet to come.
         let start = 8u * (32u * u32(i32(by.y)) - sum);

@@ -14,6 +14,7 @@ from subgroup_fixtures import few, own_subgroups, subgroups, width  # noqa: F401
 
 from pteron import Device
 from pteron.ops import Target
+from pteron.ops.join import JOINS
 from pteron.ops.rewrite import REWRITES
 from pteron.passes.rewrite import REWRITES_VARIABLE, switched_on
 
@@ -23,7 +24,7 @@ STORAGE_BUFFERS = Target().buffers_max  # those of every device, whatever this o
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests that look at what rewrites make need all of them; all others run with whichever are on."""
-    if item.get_closest_marker("rewrites") and len(switched_on()) < len(REWRITES):
+    if item.get_closest_marker("rewrites") and len(switched_on()) < len(REWRITES) + len(JOINS):
         value = os.environ[REWRITES_VARIABLE]
         pytest.skip(f"looks at what rewrites make, and {REWRITES_VARIABLE}={value} switches some off")
 

@@ -23,7 +23,7 @@ from pteron.runtime.session import Session
 class Measuring:
     """Takes its place between sessions and their plans; `kernels` are those that ran."""
 
-    dispatches: list[Dispatch] = field(default_factory=list)  # of the plan in the making
+    dispatches: list[Dispatch] = field(default_factory=list)  # of the last plan
     planned: list[tuple[Plan, list[Dispatch]]] = field(default_factory=list)
     ran: tuple[Recording, Sequence[int]] | None = None
     kernels: set[str] = field(default_factory=set)
@@ -32,20 +32,18 @@ class Measuring:
     def start(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Instrument what is planned from now on, and check it after every run."""
         plan, plan_at_maximum = Compiled.plan, Compiled.plan_at_maximum
-        find, run, prove = PlanCache.find, Session.run, Collector._prove
+        find, run, finish = PlanCache.find, Session.run, Collector.finish
 
         def instrumented_plan(compiled: Compiled, shapes: Shapes, values: Mapping[int, int]) -> Plan:
-            self.dispatches = []
             return self._instrumented(plan(compiled, shapes, values))
 
         def instrumented_at_maximum(compiled: Compiled) -> tuple[Plan, dict[int, int]] | None:
-            self.dispatches = []
             made = plan_at_maximum(compiled)
             return (self._instrumented(made[0]), made[1]) if made else None
 
-        def noting_prove(collector: Collector, dispatch: Dispatch, *rest: Any) -> None:
-            self.dispatches.append(dispatch)
-            prove(collector, dispatch, *rest)
+        def noting_finish(collector: Collector, *rest: Any) -> Plan:
+            self.dispatches = [collected.dispatch for collected in collector.launches]
+            return finish(collector, *rest)
 
         def noting_find(*arguments: Any) -> tuple[Recording, list[int]]:
             self.ran = find(*arguments)
@@ -60,7 +58,7 @@ class Measuring:
 
         monkeypatch.setattr(Compiled, "plan", instrumented_plan)
         monkeypatch.setattr(Compiled, "plan_at_maximum", instrumented_at_maximum)
-        monkeypatch.setattr(Collector, "_prove", noting_prove)
+        monkeypatch.setattr(Collector, "finish", noting_finish)
         monkeypatch.setattr(PlanCache, "find", noting_find)
         monkeypatch.setattr(Session, "run", checked_run)
 

@@ -19,7 +19,12 @@ from pteron.wgsl import Kernel, Module, compose
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 PROGRAMS = sorted(FIXTURES.glob("*/*.pte"))
-ROW_KERNELS = [name for name in sorted(FILES) if "//! use rows\n" in FILES[name].read_text("utf-8")]
+ROW_LIBRARIES = ("rows", "row_normed", "row_int8")
+ROW_KERNELS = [
+    name
+    for name in sorted(FILES)
+    if any(f"//! use {library}\n" in FILES[name].read_text("utf-8") for library in ROW_LIBRARIES)
+]
 
 
 @pytest.fixture(scope="session")

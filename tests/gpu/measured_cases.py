@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from arguments import Symbol, tensor, weight
 from measured_case import DEEP, LONG, Case, case
+from measured_joins import JOINED_CASES
 from measured_planes import PLANE_CASES
 from measured_quantized import QUANTIZED_CASES
 from measured_training import TRAINING_CASES
@@ -27,6 +28,7 @@ def product(rows: tuple[int, ...], kernels: str, on: str, depth: int = 67) -> Ca
 
 
 CASES = [
+    *JOINED_CASES,
     *PLANE_CASES,
     *QUANTIZED_CASES,
     *TRAINING_CASES,
@@ -65,6 +67,13 @@ CASES = [
         *(tensor("S", DEEP), weight(DEEP), 1e-5),
         kernels="rms_norm_write",
         on=("software",),
+        oracle=rms_norm,
+    ),
+    case(
+        "et_vk.rms_norm.default",
+        *(tensor("S", 2088), weight(2088), 1e-5),
+        kernels="rms_norm_held",
+        on=("hardware",),
         oracle=rms_norm,
     ),
     case(
@@ -116,7 +125,7 @@ CASES = [
     ),
     case(
         BLOCK,
-        *block("pairs", 3, 3, 24, capacity=142, output=13),
+        *block("pairs", 3, 3, 24, capacity=142, output=13, int8=("first", "last")),
         kernels="q4_digits attention_decode",
         on=("subgroups",),
         oracle=Oracle,

@@ -47,7 +47,7 @@ def fused_case(depth: int, *columns: int, biases: bool, gated: bool) -> Case:
 def dynamic_case(rows: tuple[int, ...], kernels: str, on: str, *columns: int, gated: bool) -> Case:
     weights, scales = factors_q4(64, *columns)
     known = [sums(count, 64, 32) for count in columns]
-    arguments = weight(64), 1e-5, None, weights, known, scales, None, 32, None, gated
+    arguments = weight(64), 1e-5, weights, scales, None, 32, known, None, None, gated
     options: dict[str, Any] = {"oracle": dynamic_fused, "live": {"M": rows}}
     return case(DYNAMIC_FUSED, tensor(1, "M", 64), *arguments, kernels=kernels, on=(on,), **options)
 
@@ -112,7 +112,7 @@ QUANTIZED_CASES = [
     product_q4((20, 9), "q4_tiled q4_merge", "hardware", 1028),
     product_q4((20, 9), "q4_tiled q4_merge_quads", "hardware", 1028, 68),
     dynamic_case((33, 9), "quantize_rows q4_int8", "hardware", 68, 68, gated=True),
-    dynamic_case((3, 1), "quantize_rows q4_digits", "subgroups", 33, 5, gated=False),
+    dynamic_case((3, 1), "q4_digits", "subgroups", 33, 5, gated=False),
     product_int8((67, 33), "q4_quantize q4_int8", 96),
     product_int8((20, 9), "q4_quantize q4_int8 q4_merge", 1024),
 ]

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from arguments import Argument, Symbol, tensor, weight
 from check import check_op, floats, refuse_op
+from test_dynamic_q4 import fused as fused_int8
 from test_fused_q4 import factors, fused
+from test_quantized import sums
 from test_rewrites import run
 from test_rope_sdpa import TurnedAttention
 
@@ -24,7 +26,7 @@ from pteron.wgsl import Kernel, Module, compose
 BLOCK = "pteron.attention_q4"
 OURS = ("linear_rope_sdpa", "attention_linear")
 CAPACITY, DEPTH = 23, 96
-NO_OUTPUT = (None,) * 5
+NO_OUTPUT = (None,) * 7
 FORMS = ["neighbours", "halves", "pairs"]
 # A chunk, decode, two and three steps, the last places of the cache.
 LIVE = {"S": (5, 1, 1, 2, 3, 1, 2), "p": (0, 5, 6, 7, 9, 12, 21)}
@@ -37,22 +39,29 @@ class Oracle:
         self.attention = TurnedAttention()
 
     def __call__(self, x: Any, *arguments: Any) -> Any:
-        *products, form, cosines, sines, start, end = arguments[:11]
-        caches_and_rest, output = arguments[11:-5], arguments[-5:]
+        *factors, form, cosines, sines, start, end = arguments[:13]
+        caches_and_rest, output = arguments[13:-7], arguments[-7:]
         batch, _, _, width = caches_and_rest[0].shape
-        gain, eps, weights, scales, biases, group = products
-        made = fused(x, gain, eps, weights, scales, biases, group, None, False)
+        made = products(x, *factors, None)
         q, k, v = (each.reshape(batch, -1, each.shape[-1] // width, width) for each in made)
         steps = q.shape[1]
         if form == "neighbours":
             start, end = caches_and_rest[2], caches_and_rest[2] + steps
         found = self.attention(q, k, v, form, cosines, sines, start, end, *caches_and_rest)
-        out_weights, out_scales, group, bias, residual = output
+        out_weights, out_scales, bias, group, known, least, residual = output
         if out_weights is None:
             return found
-        biases = None if bias is None else [bias]
+        listed = [None if each is None else [each] for each in (out_weights, out_scales, bias, known)]
         rows = found.reshape(batch, steps, -1)
-        return fused(rows, None, 0.0, [out_weights], [out_scales], biases, group, residual, False)[0]
+        return products(rows, None, 0.0, *listed[:3], group, listed[3], least, residual)[0]
+
+
+def products(*arguments: Any) -> Any:
+    """Products of x as int8 where there are sums of weights, or as it is."""
+    *_, known, _, residual = arguments
+    if known is not None:
+        return fused_int8(*(*arguments, False))
+    return fused(*(*arguments[:7], residual, False))
 
 
 def block(
@@ -65,26 +74,32 @@ def block(
     capacity: int = CAPACITY,
     **options: Any,
 ) -> tuple[Argument, ...]:
-    """What the operator takes; options are a norm, biases, norms of heads, the last product, a residual."""
+    """What the operator takes; options are a norm, biases, int8 with a smallest scale, a group size, norms of
+    heads, the last product, a residual."""
     columns = (heads * width, key_heads * width, key_heads * width)
     gain = (weight(depth, low=0.5, high=2), 1e-5) if options.get("norm", True) else (None, 0.0)
     biases = [weight(count, low=-1, high=1) for count in columns] if options.get("biases") else None
     caches = (weight(batch, capacity, key_heads, width), weight(batch, capacity, key_heads, width))
     norms = (weight(width), 1e-6, weight(width), 0.5) if options.get("head_norms") else (None,) * 4
     mask, causal = options.get("mask"), options.get("causal", True)
+    int8, least, group = options.get("int8", ()), options.get("least"), options.get("group", 32)
+    known = [sums(count, depth, group) for count in columns] if "first" in int8 else None
     output: tuple[Argument, ...] = NO_OUTPUT
     if count := options.get("output"):
-        (out_weights,), (out_scales,) = factors(heads * width, count)
+        (out_weights,), (out_scales,) = factors(heads * width, count, group=group)
         bias = weight(count + 2, low=-1, high=1) if options.get("biases") else None
-        output = (out_weights, out_scales, 32, bias, options.get("residual"))
+        out_known = sums(count, heads * width, group) if "last" in int8 else None
+        output = (out_weights, out_scales, bias, group, out_known, least, options.get("residual"))
     rest = (*caches, Symbol("p"), mask, causal, options.get("scale"), *norms, *output)
     x = tensor(batch, "S", depth)
     return (
         x,
         *gain,
-        *factors(depth, *columns),
+        *factors(depth, *columns, group=group),
         biases,
-        32,
+        group,
+        known,
+        least,
         form,
         *tables(form, heads, width, capacity),
         *rest,
@@ -173,6 +188,10 @@ OPTIONS: list[dict[str, Any]] = [
     {"output": 13, "residual": tensor("S", 13)},
     {"depth": 32, "output": 13},
     {"depth": 1000, "output": 13},
+    {"int8": ("first", "last"), "output": 13, "residual": tensor(1, "S", 13)},
+    {"int8": ("first", "last"), "output": 13, "biases": True, "norm": False, "least": 0.01},
+    {"int8": ("first",), "output": 13, "depth": 1000},
+    {"int8": ("last",), "output": 13, "depth": 2080},
 ]
 
 
@@ -181,9 +200,36 @@ def test_with_and_without(options: dict[str, Any], few: Target) -> None:
     check(few, block("neighbours", **options))
 
 
-def test_normed_heads_merge_all_the_same(own_subgroups: Target, launched: list[Kernel]) -> None:
+INT8: list[dict[str, Any]] = [{"group": 32}, {"group": 64, "batch": 2}, {"group": 128}, {"group": 256}]
+
+
+@pytest.mark.parametrize("options", INT8, ids=str)
+@pytest.mark.parametrize("form", FORMS)
+def test_int8(form: str, options: dict[str, Any], few: Target, launched: list[Kernel]) -> None:
+    residual, key_heads = tensor(options.get("batch", 1), "S", 67), 4 if form == "pairs" else 2
+    sizes: dict[str, Any] = {"key_heads": key_heads, "width": 64, "depth": 256, "output": 67}
+    check(few, block(form, int8=("first", "last"), residual=residual, **sizes, **options))
+    assert merges(launched)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_int8_by_its_parts(form: str, target: Target) -> None:
+    key_heads, residual = 4 if form == "pairs" else 2, tensor(1, "S", 13)
+    check(target, block(form, 4, key_heads, int8=("first", "last"), output=13, residual=residual))
+
+
+def test_int8_decodes_without_launches_of_its_own(few: Target, launched: list[Kernel]) -> None:
+    arguments = block("halves", int8=("first", "last"), output=13, residual=tensor(1, "S", 13))
+    check(few, arguments, live={"S": (1,), "p": tuple(range(CAPACITY))}, plans=1)
+    assert {kernel.name for kernel in launched} == {"q4_digits", "attention_decode"}
+
+
+@pytest.mark.parametrize("int8", [(), ("first", "last")])
+def test_normed_heads_merge_all_the_same(
+    int8: tuple[str, ...], own_subgroups: Target, launched: list[Kernel]
+) -> None:
     target = replace(own_subgroups, invocations_max=64)
-    check(target, block("halves", head_norms=True, output=13, residual=tensor(1, "S", 13)))
+    check(target, block("halves", head_norms=True, int8=int8, output=13, residual=tensor(1, "S", 13)))
     assert merges(launched)
     assert "rope_norm" in {kernel.name for kernel in launched}
 
@@ -226,7 +272,7 @@ def test_a_device_of_few_buffers(own_subgroups: Target, launched: list[Kernel]) 
 def test_a_table_that_is_no_constant(own_subgroups: Target, launched: list[Kernel]) -> None:
     cosines, sines = tensor(CAPACITY, 32, low=-1, high=1), tensor(CAPACITY, 32, low=-1, high=1)
     arguments = list(block("halves"))
-    arguments[8:10] = cosines, sines
+    arguments[10:12] = cosines, sines
     live = {"S": (4, 1, 2), "p": (0, 4, 5)}
     check(replace(own_subgroups, buffers_max=9), tuple(arguments), live=live)
     assert "rope" not in {kernel.name for kernel in launched}
@@ -238,13 +284,13 @@ def test_a_table_that_is_no_constant(own_subgroups: Target, launched: list[Kerne
 def test_what_is_refused() -> None:
     live = {"S": (1,), "p": (0,), "e": (1,)}
     arguments = list(block("halves"))
-    arguments[12] = weight(1, CAPACITY, 1, 32)
+    arguments[14] = weight(1, CAPACITY, 1, 32)
     refuse_op(BLOCK, *arguments, match="columns of their caches", live=live, out=((1, 1, 4, 32),))
     arguments = list(block("halves", output=13, residual=tensor(1, "S", 14)))
     refuse_op(BLOCK, *arguments, match="do not broadcast together", live=live, out=((1, 1, 14),))
 
 
-MODELS = ["tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_q4_full"]
+MODELS = ["tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_q4_full", "tiny_llama_8da4w"]
 
 
 @pytest.mark.parametrize("off", [OURS, *((name,) for name in OURS)], ids=str)

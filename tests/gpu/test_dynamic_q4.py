@@ -40,12 +40,12 @@ def fused(
     x: Any,
     gain: Any,
     eps: float,
-    least: float | None,
     weights: Any,
-    weight_sums: Any,
     scales: Any,
     biases: Any,
     group: int,
+    weight_sums: Any,
+    least: float | None,
     residual: Any,
     gated: bool,
 ) -> Any:
@@ -66,7 +66,7 @@ def check(target: Target, depth: int, *columns: int, group: int = 32, **options:
     residual, gated = options.pop("residual", None), options.pop("gated", False)
     weights, scales = factors(depth, *columns, group=group)
     known = [sums(count, depth, group) for count in columns]
-    arguments = (*norm, options.pop("least", None), weights, known, scales, biases, group, residual, gated)
+    arguments = (*norm, weights, scales, biases, group, known, options.pop("least", None), residual, gated)
     options = {"live": LIVE, "tolerance": 2e-6, **options}
     check_op(FUSED, tensor(1, "M", depth), *arguments, oracle=fused, target=target, **options)
 
@@ -118,7 +118,7 @@ def test_rows_of_zeros_and_of_one_sign(target: Target) -> None:
     rows[0, 1:] = np.random.default_rng(0).uniform(-1, 1, (6, 64))
     rows[0, 2], rows[0, 3] = np.abs(rows[0, 2]), -np.abs(rows[0, 3])
     weights, scales = factors(64, 12)
-    arguments = (None, 0.0, None, weights, [sums(12, 64, 32)], scales, None, 32, None, False)
+    arguments = (None, 0.0, weights, scales, None, 32, [sums(12, 64, 32)], None, None, False)
     check_op(FUSED, tensor(values=rows), *arguments, oracle=fused, target=target, tolerance=2e-6)
 
 

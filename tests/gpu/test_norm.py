@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,14 +34,28 @@ def test_rms_norm_in_float_types(dtype: str, target: Target) -> None:
     check_op(RMS, tensor("S", 7), weight(7), 1e-6, oracle=rms_norm, dtype=dtype, target=target)
 
 
-@pytest.mark.parametrize("length", [1, 64, 65, 257, 1009])
+@pytest.mark.parametrize("length", [1, 64, 65, 256, 257, 264, 1009, 2048, 2056, 32768, 32776])
 def test_rms_norm_of_long_rows(length: int, target: Target) -> None:
     arguments = (tensor("S", length), weight(length), 1e-5)
     check_op(RMS, *arguments, oracle=rms_norm, live={"S": (3, 1)}, target=target)
 
 
+@floats
+def test_rms_norm_by_eights(dtype: str, own_subgroups: Target) -> None:
+    for length in (264, 2056):
+        arguments = (tensor("S", length), weight(length), 1e-5)
+        check_op(RMS, *arguments, oracle=rms_norm, live={"S": (5, 1)}, dtype=dtype, target=own_subgroups)
+
+
+@pytest.mark.parametrize("eps", [0.0, 1.0, 5.0, 1e30])
+def test_rms_norm_of_any_eps(eps: float, target: Target) -> None:
+    check_op(RMS, tensor("S", 256), weight(256), eps, oracle=rms_norm, live={"S": (3, 1)}, target=target)
+
+
 def test_rms_norm_of_many_rows(target: Target) -> None:
     check_op(RMS, tensor(4099, 67), weight(67), 1e-5, oracle=rms_norm, target=target)
+    few = replace(target, workgroups_max=11)
+    check_op(RMS, tensor(101, 256), weight(256), 1e-5, oracle=rms_norm, target=few)
 
 
 def test_no_rows(target: Target) -> None:

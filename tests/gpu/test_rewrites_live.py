@@ -3,13 +3,14 @@ graph gives at any of them is the same with all rewrites and with none."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from small_graphs import Array, Drawing, operators, run_graph
-from test_quantized import packed
+from test_quantized import packed, sums
 
 from pteron.gpu import Device
 from pteron.graph import Graph, Tensor
@@ -33,19 +34,25 @@ def product(drawing: Drawing, x: Tensor, columns: int = COLUMNS) -> Tensor:
     return drawing.made("et_vk.linear_q4gsw.default", x, *factors, 32, None, shape=shape)
 
 
-def int8_product(drawing: Drawing, x: Tensor) -> Tensor:
+def int8_product(drawing: Drawing, x: Tensor, columns: int = COLUMNS) -> Tensor:
     """x as int8 times a matrix of 4-bit weights."""
-    rows = x.shape_max[:-1]
+    rows, depth = x.shape_max[:-1], x.shape_max[-1]
     found = drawing.several(
         "torchao.choose_qparams_affine.default",
-        *(x, "ASYMMETRIC", [*[1] * len(rows), x.shape_max[-1]], None, -128, 127, 1e-6, None, None, False),
+        *(x, "ASYMMETRIC", [*[1] * len(rows), depth], None, -128, 127, 1e-6, None, None, False),
         shapes=[rows, rows],
         dtypes=["f32", "i8"],
     )
-    sums = np.zeros((DEPTH // 32, COLUMNS), np.int32)
-    weights = drawing.given(packed(COLUMNS, DEPTH)), drawing.given(sums), drawing.given(scales())
-    arguments = x, *found, *weights, 32, None
-    return drawing.made("et_vk.linear_dq8ca_q4gsw.default", *arguments, shape=(*rows, COLUMNS))
+    factors = packed(columns, depth), known_sums(columns, depth), scales(depth, columns)
+    arguments = x, *found, *(drawing.given(each) for each in factors), 32, None
+    return drawing.made("et_vk.linear_dq8ca_q4gsw.default", *arguments, shape=(*rows, columns))
+
+
+def known_sums(columns: int, depth: int) -> Array:
+    """The sums of groups of weights."""
+    values = sums(columns, depth, 32).values
+    assert values is not None
+    return np.asarray(values, np.int32)
 
 
 def live(*shapes: Sequence[int]) -> list[Array]:
@@ -115,7 +122,7 @@ def gate_alone() -> tuple[Graph, list[list[Array]]]:
     return drawing.ending(gate(drawing, x, y)), calls
 
 
-def feed_forward(by_view: bool, normed: bool) -> Any:
+def feed_forward(by_view: bool, normed: bool, make: Callable[..., Tensor] = product) -> Any:
     """A norm, two products, a gate, a third product, a sum."""
 
     def drawn() -> tuple[Graph, list[list[Array]]]:
@@ -125,11 +132,11 @@ def feed_forward(by_view: bool, normed: bool) -> Any:
         if normed:
             gain = drawing.given(random.uniform(0.5, 2, DEPTH).astype(np.float32))
             within = drawing.made("et_vk.rms_norm.default", x, gain, 1e-5, shape=x.shape_max)
-        halves = [product(drawing, within, 32) for _ in range(2)]
+        halves = [make(drawing, within, 32) for _ in range(2)]
         if by_view:
             size = drawing.size(x, 1)
             halves = [drawing.made(VIEW, half, [1, size, 32], shape=half.shape_max) for half in halves]
-        made = product(drawing, gate(drawing, *halves))
+        made = make(drawing, gate(drawing, *halves))
         total = drawing.made(ADD, made, addend, 1, shape=made.shape_max)
         return drawing.ending(total), [live((1, a, DEPTH), (1, b, COLUMNS)) for a, b in PAIRS if a]
 
@@ -214,7 +221,9 @@ def tables_of_a_call() -> tuple[Graph, list[list[Array]]]:
     return drawing.ending(*both), [live((1, ROWS, 4, 8), (1, ROWS, 2, 8), (a, 4), (b, 4)) for a, b in sizes]
 
 
-def attention_layer(batch: int = 1, *, flat: bool = False, ones: int = 0) -> Any:
+def attention_layer(
+    batch: int = 1, *, flat: bool = False, ones: int = 0, make: Callable[..., Tensor] = product
+) -> Any:
     """Products that attention over caches turns and reads, the product of what it gives, a sum. Its rows may
     lie in one dim, after leading ones of size 1, so many."""
 
@@ -224,7 +233,7 @@ def attention_layer(batch: int = 1, *, flat: bool = False, ones: int = 0) -> Any
         drawing = Drawing()
         x, addend = drawing.input(batch, ROWS, DEPTH), drawing.input(*[1] * ones, *rows_max, COLUMNS)
         steps, seen = drawing.size(x, 1), (batch, ROWS, heads, width)
-        made = [product(drawing, x, heads * width) for _ in range(3)]
+        made = [make(drawing, x, heads * width) for _ in range(3)]
         q, k, v = (drawing.made(VIEW, one, [batch, steps, heads, width], shape=seen) for one in made)
         tables = [drawing.given(random.normal(size=(capacity, width)).astype(np.float32)) for _ in range(2)]
         turned = drawing.several("et_vk.apply_rotary_emb_hf.default", q, k, *tables, 0, shapes=[seen, seen])
@@ -233,7 +242,7 @@ def attention_layer(batch: int = 1, *, flat: bool = False, ones: int = 0) -> Any
         given = drawing.made("sdpa_with_kv_cache.default", *turned, v, *rest, shape=seen)
         rows = [-1] if flat else [batch, steps]
         joined = drawing.made(VIEW, given, [*rows, heads * width], shape=(*rows_max, heads * width))
-        last = product(drawing, joined)
+        last = make(drawing, joined)
         if ones:
             last = drawing.made(VIEW, last, [*[1] * ones, *rows, COLUMNS], shape=addend.shape_max)
         total = drawing.made(ADD, addend, last, 1, shape=last.shape_max)
@@ -274,6 +283,11 @@ CASES: dict[str, tuple[Callable[[], tuple[Graph, list[list[Array]]]], str | None
         "pteron.attention_q4",
     ),
     "products of one int8": (shared_int8, ""),
+    "a layer of int8": (feed_forward(False, False, int8_product), "pteron.linear_dq8ca_q4"),
+    "a layer of int8 by views": (feed_forward(True, False, int8_product), "pteron.linear_dq8ca_q4"),
+    "attention of int8": (attention_layer(make=int8_product), "pteron.attention_q4"),
+    "attention of int8 batches": (attention_layer(2, make=int8_product), "pteron.attention_q4"),
+    "attention of int8 rows": (attention_layer(flat=True, make=int8_product), "pteron.attention_q4"),
     **{f"a convolution, {name}": (convolution(name), "pteron.convolution") for name in CONVOLVED},
     "bounds that cross": (crossed_bounds, None),
     "tables alike": (turned(20, 20, 3, 3 + ROWS), "pteron.rope_slice"),
@@ -303,8 +317,23 @@ def test_with_all_and_with_none(name: str, device: Device, target: Target) -> No
 
 @pytest.mark.parametrize("name", ["a product plus a tensor", "a layer by views", "a layer of attention"])
 def test_by_subgroups(name: str, device: Device, few: Target) -> None:
-    graph, calls = CASES[name][0]()
-    with_all, with_none = (run_graph(graph, names, calls, device, few) for names in (list(REWRITES), []))
-    for (of_all,), (of_none,) in zip(with_all, with_none, strict=True):
-        assert of_all.shape == of_none.shape
+    for of_all, of_none in both_by_subgroups(name, device, few):
         np.testing.assert_allclose(of_all, of_none, atol=5e-6, rtol=5e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "int8" in name])
+def test_int8_is_the_same_by_subgroups(name: str, device: Device, few: Target) -> None:
+    """To the last bit: a value that lies between two steps is not to be rounded up here and down there."""
+    for of_all, of_none in both_by_subgroups(name, device, few):
+        np.testing.assert_array_equal(of_all, of_none)
+
+
+def both_by_subgroups(name: str, device: Device, few: Target) -> Iterator[tuple[Array, Array]]:
+    """What a graph gives with all rewrites, and with none."""
+    graph, calls = CASES[name][0]()
+    target = replace(few, invocations_max=64)  # attention is in splits at once
+    with_all, with_none = (run_graph(graph, names, calls, device, target) for names in (list(REWRITES), []))
+    for all_outputs, none_outputs in zip(with_all, with_none, strict=True):
+        for of_all, of_none in zip(all_outputs, none_outputs, strict=True):
+            assert of_all.shape == of_none.shape
+            yield of_all, of_none

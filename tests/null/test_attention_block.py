@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from sketch import plan_at
-from test_fused_products import ADD, CLONE, FUSED, GPU, LINEAR, RELU, VIEW
+from test_fused_products import ADD, CLONE, DYNAMIC, FUSED, FUSED_DYNAMIC, GPU, LINEAR, RELU, VIEW
 from test_fused_products import Layer as Products
 
 from pteron.families.transformer import attention_q4
-from pteron.graph import Tensor
+from pteron.graph import Tensor, ValueList
 from pteron.plan import Advance, Compiled
 
 pytestmark = pytest.mark.rewrites
@@ -41,11 +41,11 @@ class Layer(Products):
         self.node(SDPA, *turned, v, *caches, self.position, 1, None, 0.0, True, None, out)
         return out
 
-    def block(self, x: Tensor | None = None, order: str = "qkv") -> Tensor:
-        """Attention of three products of one x, made in this order."""
-        x = x or self.x
+    def block(self, x: Tensor | None = None, order: str = "qkv", *, is_int8: bool = False) -> Tensor:
+        """Attention of three products of one x, made in this order, of int8 or not."""
+        x, make = x or self.x, self.dynamic if is_int8 else self.product
         columns = {"q": HEADS * WIDTH, "k": KEY_HEADS * WIDTH, "v": KEY_HEADS * WIDTH}
-        made = {name: self.product(x, columns[name]) for name in order}
+        made = {name: make(x, columns[name]) for name in order}
         return self.attend(*(self.heads(made[name]) for name in "qkv"))
 
     def compiled(self, *outputs: Tensor) -> Compiled:
@@ -79,6 +79,38 @@ def test_a_whole_block() -> None:
     assert layer.launches(5, out) == THREE  # a context in one piece
     assert layer.launches(550, out) == THREE  # and in two
     assert layer.launches(550, out, steps=3) == THREE
+
+
+@pytest.mark.parametrize("order", ["qkv", "vqk"])
+def test_a_whole_block_of_int8(order: str) -> None:
+    layer = Layer()
+    seen = layer.block(layer.norm(layer.x), order, is_int8=True)
+    out = layer.apply(ADD, layer.x, layer.dynamic(joined(layer, seen)), 1)
+    assert layer.names(out) == [BLOCK]
+    for position, steps in ((5, 1), (550, 1), (550, 3)):
+        assert layer.launches(position, out, steps=steps) == THREE
+    (call,) = (call for call in layer.compiled(out).prepared.each if call.operator.name == BLOCK)
+    weights, sums = (call.inputs[place] for place in (3, 7))
+    queries = [node for node in layer.nodes if node.name == DYNAMIC][order.index("q")]
+    assert isinstance(weights, ValueList)
+    assert isinstance(sums, ValueList)
+    assert (weights.items[0], sums.items[0]) == (queries.args[3], queries.args[4])
+
+
+@pytest.mark.parametrize("is_int8", [True, False])
+def test_int8_on_one_side_alone(is_int8: bool) -> None:
+    layer = Layer()
+    seen = joined(layer, layer.block(is_int8=is_int8))
+    out = layer.product(seen) if is_int8 else layer.dynamic(seen)
+    assert layer.names(out) == [BLOCK]
+    assert layer.launches(550, out) == THREE
+
+
+def test_int8_that_others_see_stays() -> None:
+    layer = Layer()
+    q, k, v = (layer.dynamic(layer.x, count) for count in (64, 32, 32))
+    seen = layer.attend(*(layer.heads(each) for each in (q, k, v)))
+    assert layer.names(seen, k) == [FUSED_DYNAMIC, TURNED]
 
 
 def test_a_step_follows_another_without_the_host() -> None:

@@ -14,6 +14,11 @@ Bound: TypeAlias = Operand | Weight | Scratch
 Parameter: TypeAlias = AnyInt | float | bool | Sequence[AnyInt]
 
 
+def elements(bound: Bound) -> int:
+    """How many scalars lie in what is bound."""
+    return bound.numel if isinstance(bound, Operand) else bound.count
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Dispatch:
     """`Dispatch(kernel("rope"), x=x, out=out, half=8, threads=n)`: names are those of the kernel's WGSL.

@@ -16,6 +16,11 @@ SUBGROUP = 32  # the width that lib/rows_subgroup.wgsl is written for
 # Elements of a row that one invocation walks: three levels of blocks of 16 (lib/sums.wgsl), and few enough to
 # walk several times before an adapter ends its loops (Target.loop_max).
 WALK_MAX = 4096
+# Rows that are held in registers (lib/held.wgsl): invocations that share one, as many as every device has,
+# vec4s that each has, and invocations in all that keep an H200 busy.
+HOLDERS = 256
+HELD_MAX = 32
+BUSY = 1 << 17
 
 
 def row_layout(target: Target, rows: int, length: int) -> dict[str, Any]:
@@ -36,6 +41,24 @@ def shared_rows(target: Target, lanes: int, rows: int) -> dict[str, Any]:
     if target.subgroup_size == SUBGROUP and lanes % SUBGROUP == 0:
         layout["use_rows"] = "rows_subgroup"
     return layout
+
+
+def holds_rows(target: Target, length: int) -> bool:
+    """Whether those that share a row of so many elements can hold it, in pairs of vec4s."""
+    return not target.is_cpu and length % 8 == 0 < length <= 4 * HELD_MAX * HOLDERS
+
+
+def held_rows(
+    target: Target, rows: int, length: int, neighbours: int, *, in_one_order: bool = False
+) -> dict[str, Any]:
+    """Declarations for rows that are held, a workgroup each, so many vec4s side by side. Of few rows each is
+    shared by more, unless sums are to be added up in one order whatever the number of rows."""
+    units = length // (4 * neighbours)
+    wanted = max(SUBGROUP, 1 << (units - 1).bit_length())
+    holders = HOLDERS
+    while not in_one_order and 2 * holders * rows <= BUSY and 2 * holders <= target.invocations_max:
+        holders *= 2
+    return {"QUADS": length // 4, "NEIGHBOURS": neighbours, **shared_rows(target, min(wanted, holders), 1)}
 
 
 def row_groups(target: Target, layout: Mapping[str, Any], rows: int) -> tuple[int, int, int]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pteron.graph import Graph, Tensor
 from pteron.ops import Call
 from pteron.ops.call import mutated_ids
+from pteron.ops.join import JOINS, Join
 from pteron.passes.order import check_order
 from pteron.passes.resolve import Source, resolve, sources
-from pteron.passes.rewrite import rewrite_calls
+from pteron.passes.rewrite import rewrite_calls, switched_on
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,6 +22,7 @@ class Prepared:
     once: tuple[Call, ...]
     each: tuple[Call, ...]
     sources: tuple[Source, ...]
+    joins: tuple[Join, ...]  # of launches, that plans may make
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -29,15 +31,18 @@ class Prepared:
 
 
 def prepare(graph: Graph, rewrites: Collection[str] | None = None) -> Prepared:
-    """Resolve, check, rewrite and fold a graph; `rewrites` are named, by default those switched on."""
+    """Resolve, check, rewrite and fold a graph; `rewrites`, joins among them, are named, by default those
+    switched on."""
+    names = switched_on() if rewrites is None else rewrites
     calls = resolve(graph)
     live = sources(graph, calls)
     check_order(graph, calls)
-    calls = rewrite_calls(graph, calls, rewrites)
+    calls = rewrite_calls(graph, calls, [name for name in names if name not in JOINS])
     once = constant_calls(calls)
     folded = set(once)
     each = tuple(call for call in calls if call not in folded)
-    return Prepared(graph, once, each, live)
+    joins = tuple(find for name, find in JOINS.items() if name in names)
+    return Prepared(graph, once, each, live, joins)
 
 
 def constant_calls(calls: tuple[Call, ...]) -> tuple[Call, ...]:

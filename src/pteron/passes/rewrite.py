@@ -8,16 +8,15 @@ from collections.abc import Collection, Iterable
 from pteron.errors import InputError
 from pteron.graph import Graph, Tensor
 from pteron.ops import Call
+from pteron.ops.join import JOINS
 from pteron.ops.rewrite import REWRITES, Find, Flow, Replacement
 
 REWRITES_VARIABLE = "PTERON_REWRITES"
 
 
-def rewrite_calls(
-    graph: Graph, calls: tuple[Call, ...], names: Collection[str] | None = None
-) -> tuple[Call, ...]:
-    """The calls after the rewrites of these names, by default those that are switched on."""
-    for name in switched_on() if names is None else names:
+def rewrite_calls(graph: Graph, calls: tuple[Call, ...], names: Collection[str]) -> tuple[Call, ...]:
+    """The calls after the rewrites of these names."""
+    for name in names:
         is_done = False
         while not is_done:
             flow = Flow(graph, calls)
@@ -66,17 +65,19 @@ def _without_orphans(before: Flow, calls: tuple[Call, ...]) -> tuple[Call, ...]:
 
 
 def switched_on() -> tuple[str, ...]:
-    """The rewrites in use: all, or what PTERON_REWRITES says: "none", or "-name" for each that stays off."""
+    """The rewrites and joins in use: all, or what PTERON_REWRITES says: "none", or "-name" for each that is
+    off."""
     wanted = os.environ.get(REWRITES_VARIABLE, "").strip()
     if wanted == "none":
         return ()
     off = {word.strip().removeprefix("-") for word in wanted.split(",") if word.strip()}
-    unknown = sorted(off - REWRITES.keys())
+    every = (*REWRITES, *JOINS)
+    unknown = sorted(off.difference(every))
     if unknown:
         raise InputError(
-            f"{REWRITES_VARIABLE}={wanted!r} names {', '.join(unknown)}; there are {', '.join(REWRITES)}"
+            f"{REWRITES_VARIABLE}={wanted!r} names {', '.join(unknown)}; there are {', '.join(every)}"
         )
-    return tuple(name for name in REWRITES if name not in off)
+    return tuple(name for name in every if name not in off)
 
 
 def place_of(flow: Flow, found: Replacement) -> int | None:

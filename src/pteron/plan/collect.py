@@ -1,19 +1,24 @@
-"""Dispatches -> launches: specialise kernels, name buffers, pack parameters, size grids."""
+"""Dispatches -> launches: join neighbours, specialise kernels, name buffers, pack parameters, size grids."""
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import NamedTuple
 
 from pteron.graph import Node, Shape
-from pteron.ops import Dispatch, Operand, RequirementError, Scratch, Target, Weight
-from pteron.ops.dispatch import Parameter
+from pteron.ops import Dispatch, Operand, RequirementError, Scratch, Target
+from pteron.ops.dispatch import Bound, Parameter, elements
+from pteron.ops.join import Join, memory_of
 from pteron.ops.live import LiveInt, Trace
+from pteron.ops.operand import BufferRef
 from pteron.ops.terms import Affine
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
-from pteron.plan.verify import check_bindings, elements, verify
+from pteron.plan.verify import check_bindings, verify
 from pteron.wgsl import Field, Module, compose, outline
 
 _CODES = {"u32": "<I", "i32": "<i"}
@@ -21,32 +26,61 @@ _I32_MAX = (1 << 31) - 1
 _F32_MAX = 3.4028234663852886e38
 
 
+class Collected(NamedTuple):
+    """A launch, and the dispatch that it is of."""
+
+    node: Node
+    dispatch: Dispatch
+    module: Module
+    buffers: tuple[PlanBuffer, ...]
+    block: ParameterBlock | None
+    groups: tuple[int, int, int]
+
+
 @dataclass(slots=True)
 class Collector:
     """Gathers the launches of a plan; equal parameter blocks are kept once."""
 
     target: Target
-    launches: list[
-        tuple[Node, Module, tuple[PlanBuffer, ...], ParameterBlock | None, tuple[int, int, int]]
-    ] = field(default_factory=list)
+    joins: Sequence[Join] = ()
+    launches: list[Collected] = field(default_factory=list)
     scratch_bytes: list[int] = field(default_factory=list)
+    _scratch: dict[Scratch, int] = field(default_factory=dict)  # places of a node's scratch buffers
     _proven: set[tuple[object, ...]] = field(default_factory=set)
 
-    def add(self, node: Node, dispatches: Iterable[Dispatch]) -> None:
-        """Add one node's dispatches."""
-        scratch: dict[int, int] = {}  # by identity of the Scratch object: numbered anew in each node
-        for dispatch in dispatches:
-            if dispatch.threads == 0 or (dispatch.groups and 0 in dispatch.groups):
-                continue
-            module = _module(dispatch)
-            groups = _groups(dispatch, module, self.target)
-            check_bindings(module, self.target)
-            buffers = tuple(
-                self._buffer(dispatch.bindings[binding.name], scratch) for binding in module.bindings
-            )
-            block = _block(dispatch, module) if module.params_index is not None else None
-            self._prove(dispatch, module, groups, block)
-            self.launches.append((node, module, buffers, block, groups))
+    def add(
+        self, node: Node, dispatches: Iterable[Dispatch], is_read: Callable[[Operand], bool] = lambda _: True
+    ) -> None:
+        """Add one node's dispatches; `is_read` says whether later nodes read the memory of a tensor."""
+        launched = [each for each in dispatches if each.threads != 0 and 0 not in (each.groups or ())]
+        if launched:
+            before, self._scratch = self._scratch, {}
+        for position, dispatch in enumerate(launched):
+            is_read_later = partial(_is_read, launched[position + 1 :], is_read)
+            if joined := self._joined(dispatch, is_read_later):
+                # Scratch memory of the node before stays in its place for as long as this launch.
+                self._scratch = {
+                    each: place for each, place in before.items() if _binds(joined, each)
+                } | self._scratch
+                self._launch(self.launches.pop().node, joined)
+            else:
+                self._launch(node, dispatch)
+
+    def _launch(self, node: Node, dispatch: Dispatch) -> None:
+        module = _module(dispatch)
+        groups = _groups(dispatch, module, self.target)
+        check_bindings(module, self.target)
+        buffers = tuple(self._buffer(dispatch.bindings[binding.name]) for binding in module.bindings)
+        block = _block(dispatch, module) if module.params_index is not None else None
+        self._prove(dispatch, module, groups, block)
+        self.launches.append(Collected(node, dispatch, module, buffers, block, groups))
+
+    def _joined(self, dispatch: Dispatch, is_read: Callable[[Bound], bool]) -> Dispatch | None:
+        """One launch for the last one and this, where there is one that may be."""
+        if not self.launches:
+            return None
+        found = (join(self.launches[-1].dispatch, dispatch, is_read) for join in self.joins)
+        return next((joined for joined in found if joined and _is_sound(joined, self.target)), None)
 
     def finish(
         self,
@@ -56,13 +90,13 @@ class Collector:
         indices: tuple[IndexRange, ...],
     ) -> Plan:
         """The plan, its live blocks first."""
-        blocks = dict.fromkeys(block for *_, block, _ in self.launches if block is not None)
+        blocks = dict.fromkeys(each.block for each in self.launches if each.block is not None)
         ordered = sorted(blocks, key=lambda block: not block.live)
         index_of = {block: index for index, block in enumerate(ordered)}
         return Plan(
             launches=tuple(
                 Launch(node.index, node.name, module, buffers, index_of[block] if block else None, groups)
-                for node, module, buffers, block, groups in self.launches
+                for node, _, module, buffers, block, groups in self.launches
             ),
             blocks=tuple(ordered),
             scratch_bytes=tuple(self.scratch_bytes),
@@ -85,15 +119,38 @@ class Collector:
             verify(dispatch, module, groups, self.target)
             self._proven.add(launch)
 
-    def _buffer(self, bound: Operand | Weight | Scratch, scratch: dict[int, int]) -> PlanBuffer:
-        buffer = bound.buffer if isinstance(bound, Operand) else bound
+    def _buffer(self, bound: Bound) -> PlanBuffer:
+        buffer = memory_of(bound)
         if not isinstance(buffer, Scratch):
             return buffer
-        index = scratch.setdefault(id(buffer), len(scratch))
+        taken = self._scratch.values()
+        index = self._scratch.setdefault(buffer, next(place for place in count() if place not in taken))
         if index == len(self.scratch_bytes):
             self.scratch_bytes.append(0)
         self.scratch_bytes[index] = max(self.scratch_bytes[index], buffer.count * buffer.storage.itemsize)
         return ScratchRef(index)
+
+
+def _is_sound(joined: Dispatch, target: Target) -> bool:
+    """Whether a launch binds no buffer twice that it writes to, and no more than the device takes."""
+    bindings = _module(joined).bindings
+    memories = [memory_of(joined.bindings[binding.name]) for binding in bindings]
+    written = [
+        memory for memory, binding in zip(memories, bindings, strict=True) if binding.access == "read_write"
+    ]
+    return len(bindings) <= target.buffers_max and all(memories.count(memory) == 1 for memory in written)
+
+
+def _is_read(rest: Sequence[Dispatch], by_later_nodes: Callable[[Operand], bool], bound: Bound) -> bool:
+    """Whether the rest of a node's dispatches bind it, or later nodes read it, if it is no scratch memory."""
+    memory = memory_of(bound)
+    if any(_binds(dispatch, memory) for dispatch in rest):
+        return True
+    return isinstance(bound, Operand) and not isinstance(memory, Scratch) and by_later_nodes(bound)
+
+
+def _binds(dispatch: Dispatch, memory: BufferRef | Scratch) -> bool:
+    return any(memory_of(bound) == memory for bound in dispatch.bindings.values())
 
 
 def _module(dispatch: Dispatch) -> Module:

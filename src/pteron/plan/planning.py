@@ -6,8 +6,9 @@ because calls are walked in order, none sees one operand resized and the other n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from pteron.errors import MisfitError, ShapeError
 from pteron.families.layout.copy import copy_elements
@@ -24,6 +25,7 @@ from pteron.ops import (
     Weight,
     require,
 )
+from pteron.ops.join import Join
 from pteron.ops.live import Trace, affine
 from pteron.ops.operand import Slot
 from pteron.passes import Placement, Prepared
@@ -42,6 +44,7 @@ class Planning:
     trace: Trace
     shapes: dict[int, Shape]
     repeated: Repeated
+    joins: Sequence[Join]
     integers: dict[int, AnyInt] = field(default_factory=dict)
     indices: list[IndexRange] = field(default_factory=list)
     # Where tensors lie in this plan, and views of them, that would be copies of what is there.
@@ -59,7 +62,9 @@ class Planning:
         values: Mapping[int, int],
     ) -> Planning:
         """A plan that starts where tensors have these shapes and live integers these values."""
-        planning = cls(prepared.graph, target, placement, Trace(dict(values)), dict(shapes), repeated)
+        planning = cls(
+            prepared.graph, target, placement, Trace(dict(values)), dict(shapes), repeated, prepared.joins
+        )
         for value in prepared.graph.inputs:
             live = shapes.get(value.id)
             if isinstance(value, Tensor) and live is not None and not _fits(live, value):
@@ -70,7 +75,7 @@ class Planning:
         return planning
 
     def __post_init__(self) -> None:
-        self.collector = Collector(self.target)
+        self.collector = Collector(self.target, self.joins)
 
     def add(self, call: Call) -> None:
         """Plan one more call."""
@@ -120,7 +125,13 @@ class Planning:
             assert isinstance(output, Tensor)
             self.moved[output.id] = source
         else:
-            self.collector.add(call.node, [*dispatches, *copies])
+            self.collector.add(call.node, [*dispatches, *copies], partial(self._is_read_after, call))
+
+    def _is_read_after(self, call: Call, operand: Operand) -> bool:
+        """Whether anybody reads a tensor's memory once a call is done: as that tensor, or as what would be a
+        copy of it."""
+        is_moved = operand.buffer in self.moved.values()
+        return is_moved or self.repeated.is_read_after(call, operand.tensor)
 
     def _note(self, indices: Indices, call: Call) -> None:
         """Hold indices to their range: a constant's now, an input's at every call."""

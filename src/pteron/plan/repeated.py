@@ -46,6 +46,13 @@ class Repeated:
         following = bisect_right(writes, self._positions[call])
         return x.buffer if following == len(writes) or writes[following] > last else None
 
+    def is_read_after(self, call: Call, tensor: Tensor) -> bool:
+        """Whether anybody sees a tensor, or a view of it, once a call is done."""
+        root = self._placement.roots.get(tensor.id)
+        if root is None or root in self._watched or call not in self._positions:
+            return True
+        return self._last_reads.get(root, -1) > self._positions[call]
+
     @cached_property
     def _positions(self) -> dict[Call, int]:
         return {call: position for position, call in enumerate(self._prepared.each)}

@@ -12,7 +12,7 @@ from typing import Any
 from pteron.errors import GraphError
 from pteron.graph.values import numel
 from pteron.ops import Call, Dispatch, Operand, RequirementError, Target, Weight
-from pteron.ops.dispatch import Bound
+from pteron.ops.dispatch import Bound, elements
 from pteron.passes import Placement
 from pteron.wgsl import Module
 
@@ -65,11 +65,6 @@ def check_memory(where: str, calls: Iterable[Call], placement: Placement, target
                 raise GraphError(
                     f"{where}, {call.node}: {tensor} takes {needed:,} bytes, its memory has {there:,}"
                 )
-
-
-def elements(bound: Bound) -> int:
-    """How many scalars lie in what is bound."""
-    return bound.numel if isinstance(bound, Operand) else bound.count
 
 
 def _described(bound: Bound) -> str:

@@ -12,10 +12,12 @@ from pteron.families.reduce.fold import SUM, fold, strided_rows
 from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require, same_shape
-from pteron.ops.rows import row_groups, row_layout, row_parts
+from pteron.ops.rows import held_rows, holds_rows, row_groups, row_layout, row_parts
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
+
+HELD_MIN = 256  # elements of a row, enough for every lane of two subgroups
 
 
 @op("et_vk.rms_norm.default", "x weight eps:float -> out", shape=same_shape)
@@ -39,6 +41,17 @@ def rms_norm(x: Operand, weight: Operand, eps: float, out: Operand, *, target: T
             length=length,
             eps=eps,
             threads=x.numel,
+        )
+        return
+    if length >= HELD_MIN and holds_rows(target, length) and 0 <= eps <= 1:
+        held = held_rows(target, rows, length, 1)
+        yield Dispatch(
+            kernel("rms_norm_held", EPS=eps, **held),
+            x=x,
+            gain=weight,
+            normed=out,
+            rows=rows,
+            groups=row_groups(target, held, rows),
         )
         return
     yield Dispatch(

@@ -1,5 +1,5 @@
 //! use rows
-//! use quotient
+//! use extremes
 //! loops: ceil(span, LANES) + 16
 // The affine parameters of each row: with m and M its least and greatest element, zero included,
 // scale = max(scale_of(m, M), eps), zero = zero_of(m, M, scale). LANES invocations share a row, or one of the `parts`
@@ -26,9 +26,9 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> extremes: array<E>;
 @group(0) @binding(4) var<uniform> params: Params;
 
-fn scale_of(least: f32, most: f32) -> f32 { return quotient(most - least, params.high - params.low); }
+fn scale_of(least: f32, most: f32) -> f32 { return scale_between(least, most, params.low, params.high); }
 fn zero_of(least: f32, most: f32, step: f32) -> f32 {
-  return clamp(params.low - round(quotient(least, step)), params.low, params.high);
+  return zero_between(least, step, params.low, params.high);
 }
 
 fn conclude(part: u32, least: f32, most: f32) {

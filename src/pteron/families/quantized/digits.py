@@ -19,22 +19,11 @@ CHUNK = 4  # words of one load: 32 weights
 SUBGROUP_MIN = 4  # invocations that share a chunk of x, and columns that share a shuffle
 
 # x as int8 by its row's scale and zero point, less that: whole numbers from -255 to 255.
-INT8_LESS_ZERO = (
-    "clamp(round(value / f32(x_scales[m])) + f32(x_zeros[m]), vec4(-128.0), vec4(127.0)) - f32(x_zeros[m])"
-)
-WHOLE = {  # they have two digits
-    "PLANES": 2,
-    "IS_WHOLE": True,
-    "prepare": INT8_LESS_ZERO,
-    "factor": "f32(x_scales[m])",
-}
-# The same where x are whole numbers already.
-WHOLE_ALREADY = {name: WHOLE[name] for name in ("PLANES", "IS_WHOLE", "factor")}
-NORMED = {
-    "IS_NORMED": True,
-    "prepare": "value * vec4<f32>(gain[min(quad, QUADS - 1u)])",
-    "factor": "inverseSqrt(squares / f32(4u * QUADS) + EPS)",
-}
+INT8_LESS_ZERO = "int8_steps(value, f32(x_scales[m]), f32(x_zeros[m])) - f32(x_zeros[m])"
+# The kernel's own int8: one plane, with a zero point; a row's are fitted to its extremes, or given.
+INT8 = {"use_planes": "planes_int8", "PLANES": 1, "HAS_ZERO": True}
+GIVEN = {"IS_GIVEN": True, "given_steps": "vec2(f32(x_scales[m]), f32(x_zeros[m]))"}
+NORMED = {"IS_NORMED": True, "weighted": "value * vec4<f32>(gain[min(quad, QUADS - 1u)])"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +63,23 @@ def product(
     x_zeros: Operand | Scratch | None = None,
     gain: Operand | None = None,
     eps: float = 0.0,
+    least: float | None = None,
     *,
     is_gated: bool = False,
 ) -> Dispatch:
-    """The launch that computes all outputs: of floats, of int8 by a scale and a zero point per row, of such
-    less their zero points, of what an RMS norm makes of x, or of what attention left in splits. Where it is
-    gated, the first half of the columns is the second's gate."""
+    """The launch that computes all outputs: of x, of what an RMS norm makes of it, or of what attention left
+    in splits; as floats, as int8 by a scale and a zero point per row, or as int8 by the extremes of each row,
+    with scales of `least` or more. Where it is gated, the first half of the columns is the second's gate."""
     rows = ends.count // (packed.columns // 2 if is_gated else packed.columns)
     fitting = target.workgroup_bytes_max // _bytes(target, 1, packed)
     together = max(count for count in range(1, fitting + 1) if rows % count == 0)
     layout = layout_of(target, packed)
     per_group = layout.columns * layout.bundles * layout.rounds
-    given = WHOLE if x_zeros else WHOLE_ALREADY
-    before = given if x_scales else NORMED | {"EPS": eps} if gain else {}
+    before: dict[str, Any] = NORMED | {"EPS": eps} if gain else {}
+    if x_scales:
+        before |= INT8 | GIVEN
+    elif least is not None:
+        before |= INT8 | {"LEAST": least}
     source: dict[str, Any] = {}
     if isinstance(x, Splits):
         source = {"use_source": "source_merged", "WIDTH": x.width, "SPLITS": x.count, "QUERY_STEPS": x.steps}
@@ -143,7 +136,8 @@ def chunks(packed: Words) -> int:
 
 
 def _bytes(target: Target, rows: int, packed: Words) -> int:
-    """Workgroup memory that so many rows of x take: planes, units, squares and shares."""
+    """Workgroup memory that so many rows of x take: planes, units, squares and shares. One plane of int8
+    takes less, with the extremes of rows."""
     layout = layout_of(target, packed)
     lanes = layout.split * target.subgroup_size
     cells = -(-chunks(packed) // lanes) * lanes

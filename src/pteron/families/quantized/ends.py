@@ -78,7 +78,7 @@ class TurnedEnds:
             "use_q4_result": "q4_turned",
             "use_q4_sizes": "q4_sizes_turned",
             "IS_TURNED": True,
-            "WIDTH": self.queries.shape[3],
+            "HEAD_WIDTH": self.queries.shape[3],
             "ROTARY": self.angles.rotary,
             "QUERIES": self.queries.shape[2] * self.queries.shape[3],
             "KEYS": self._keys,

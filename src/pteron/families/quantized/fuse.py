@@ -20,8 +20,8 @@ _COPY = "aten.clone.default"
 _MANY = 3  # products that one launch computes
 _NO_NORM = (None, 0.0)  # gain, eps
 _NO_END = (None, False)  # residual, gated
-# Where a product has its weights, group size and bias.
-_PLAIN_FACTORS, _DYNAMIC_FACTORS = (1, 3, 4), (3, 6, 7)
+# Where a product has its weights, scales, bias and group size.
+_PLAIN_PLACES, _DYNAMIC_PLACES = (1, 2, 4, 3), (3, 5, 7, 6)
 
 
 @rewrite("shared_qparams")
@@ -54,11 +54,9 @@ def linear_dynamic(flow: Flow) -> Iterator[Replacement]:
             continue
         is_read = (call.inputs[:3] == (x, *choice.outputs) for call in products)
         names = {call.operator.name for call in products}
-        if names == {_DYNAMIC} and all(is_read) and _are_alike(products, *_DYNAMIC_FACTORS):
+        if names == {_DYNAMIC} and all(is_read) and _are_alike(products, *_DYNAMIC_PLACES):
             outputs = tuple(product.outputs[0] for product in products)
-            weights, sums, scales, biases = (_list(products, place) for place in (3, 4, 5, 7))
-            group = products[0].inputs[6]
-            inputs = (x, *_NO_NORM, least, weights, sums, scales, biases, group, *_NO_END)
+            inputs = (*_factors(products, *_DYNAMIC_PLACES), _list(products, 4), least, *_NO_END)
             new = Call(products[-1].node, OPERATORS[_FUSED_DYNAMIC], inputs, outputs)
             yield Replacement((choice, *products), new)
 
@@ -71,11 +69,10 @@ def linear_several(flow: Flow) -> Iterator[Replacement]:
         assert isinstance(x, Tensor)
         readers = (call for call in flow.readers[x.id] if call.operator.name == _PLAIN)
         products = [call for call in readers if call.inputs[0] is x]
-        if products[0] is first and 1 < len(products) <= _MANY and _are_alike(products, *_PLAIN_FACTORS):
+        if products[0] is first and 1 < len(products) <= _MANY and _are_alike(products, *_PLAIN_PLACES):
             outputs = tuple(product.outputs[0] for product in products)
-            yield Replacement(
-                tuple(products), Call(products[-1].node, OPERATORS[_FUSED], _inputs(products), outputs)
-            )
+            inputs = (*_factors(products, *_PLAIN_PLACES), *_NO_END)
+            yield Replacement(tuple(products), Call(products[-1].node, OPERATORS[_FUSED], inputs, outputs))
 
 
 @rewrite("gated_linear")
@@ -129,7 +126,7 @@ def linear_add(flow: Flow) -> Iterator[Replacement]:
 def _fused(flow: Flow) -> Iterator[tuple[Call, tuple[Value, ...]]]:
     """Every product with 4-bit weights, and its arguments as those of a fused one."""
     for call in flow.of(_PLAIN):
-        yield call, _inputs([call])
+        yield call, (*_factors([call], *_PLAIN_PLACES), *_NO_END)
     for name in (_FUSED, _FUSED_DYNAMIC):
         for call in flow.of(name):
             yield call, call.inputs
@@ -140,11 +137,11 @@ def _fused_operator(call: Call) -> Operator:
     return OPERATORS[_FUSED] if call.operator.name == _PLAIN else call.operator
 
 
-def _inputs(products: Sequence[Call]) -> tuple[Value, ...]:
-    """The arguments of products of one x as those of a fused one."""
-    x, group = products[0].inputs[0], products[0].inputs[3]
-    weights, scales, biases = (_list(products, place) for place in (1, 2, 4))
-    return (x, *_NO_NORM, weights, scales, biases, group, *_NO_END)
+def _factors(products: Sequence[Call], *places: int) -> tuple[Value, ...]:
+    """What a fused product takes first, of products of one x with their own at these places."""
+    *lists, group = places
+    inputs = products[0].inputs
+    return (inputs[0], *_NO_NORM, *(_list(products, place) for place in lists), inputs[group])
 
 
 def _list(products: Sequence[Call], place: int) -> ValueList | None:
@@ -154,7 +151,7 @@ def _list(products: Sequence[Call], place: int) -> ValueList | None:
     return ValueList(-1, tensors) if tensors else None
 
 
-def _are_alike(products: Sequence[Call], weights: int, group: int, bias: int) -> bool:
+def _are_alike(products: Sequence[Call], weights: int, scales: int, bias: int, group: int) -> bool:
     """Whether products, which have these at such places, have one group size, rows of weights of one length
     and outputs of one type, all of them a constant bias or none."""
     biases = [product.inputs[bias] for product in products]

@@ -1,7 +1,7 @@
 //! use q4_sizes
 //! use q4_result
 //! use planes
-//! loops: FETCH * (1 + ROUNDS) + ROWS * (2 + PASSES * 4 + SUBGROUPS)
+//! loops: FETCH * (1 + ROUNDS) + ROWS
 //! loops: ROUNDS * (1 + STEPS * (1 + ROWS * (1 + COLUMNS * 4)) + ROWS * (7 + SPLIT))
 //! extent weights: 4 * columns * PITCH
 //! extent scales: columns * GROUPS
@@ -9,8 +9,9 @@
 // times a factor of the row. Weights are read once, 32 to a load: a chunk. What becomes of sums is
 // lib/q4_result.wgsl's.
 //
-// A workgroup brings ROWS rows of x into workgroup memory as planes of digits (lib/planes.wgsl). Weights are
-// stored as their value plus 8, so that the sum of a chunk starts at -8 · Σ x. It is exact.
+// A workgroup brings ROWS rows of x into workgroup memory as planes of digits (lib/planes.wgsl), or as int8 with a
+// zero point (lib/planes_int8.wgsl). Weights are stored as their value plus 8, so that the sum of a chunk starts
+// at -8 · Σ x. It is exact.
 //
 // SPLIT subgroups share a bundle of COLUMNS neighbouring n, STEPS chunks a lane; a workgroup takes BUNDLES
 // bundles at a time, ROUNDS times, and asks for the next weights before it computes with these.
@@ -24,8 +25,8 @@ const QUADS = 16u; // vec4s of a row of x
 const CHUNKS = 2u; // of a row of weights,
 const PITCH = 2u; // from one to the next,
 const GROUP = 2u; // that share a scale
-const IS_NORMED = false; // whether `factor` needs the squares of a row
-const IS_WHOLE = false; // whether x are whole numbers after `prepare`
+const IS_NORMED = false; // whether x is what an RMS norm makes of it
+const HAS_ZERO = false; // whether x has a zero point
 const IS_GATED = false; // whether columns are pairs, of which the first is a gate for the second: OTHERS
 const IS_TURNED = false; // whether columns are pairs that are turned by an angle: lib/q4_turned.wgsl
 const EPS = 1e-5; // of a norm
@@ -43,9 +44,6 @@ const HALF = (COLUMNS + 1u) / 2u;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
 
 var<workgroup> shares: array<f32, ROWS * SUBGROUPS * COLUMNS>; // of the subgroups that share a bundle
-
-// What a row's sums are multiplied by, from the sum of the squares of x.
-fn factor(m: u32, squares: f32) -> f32 { return 1.0; }
 
 // The row of weights of a bundle's column.
 fn row_of(bundle: u32, column: u32) -> u32 {
@@ -89,6 +87,12 @@ fn plane_sum(start: i32, even: vec4<u32>, odd: vec4<u32>, left: vec4<u32>, right
     + dot4I8Packed(even.w, right.z) + dot4I8Packed(odd.w, right.w);
 }
 
+// Σ weight of a chunk, as they are stored: bytes up to 8 · 15.
+fn weights_sum(even: vec4<u32>, odd: vec4<u32>) -> i32 {
+  let both = even + odd;
+  return dot4I8Packed(both.x + both.y + both.z + both.w, 0x01010101u);
+}
+
 // The column of a bundle whose sum a lane has after `total`.
 fn column_of(lane: u32) -> u32 {
   return select(select(0u, lane % 2u, COLUMNS == 2u), lane % 2u * 2u + lane / 2u % 2u, COLUMNS == 4u);
@@ -127,12 +131,10 @@ fn main(
   bring(m_first, local);
   workgroupBarrier();
   var factors = array<f32, ROWS>();
+  var zeros = array<i32, ROWS>();
   for (var m = 0u; m < ROWS; m++) {
-    var sum = 0.0;
-    if (IS_NORMED) {
-      for (var i = 0u; i < SUBGROUPS; i++) { sum += squares[m * SUBGROUPS + i]; }
-    }
-    factors[m] = factor(m_first + m, sum);
+    factors[m] = factor(m);
+    zeros[m] = zero_point(m);
   }
   for (var round = 0u; round < ROUNDS; round++) {
     let following = bundle + select(0u, BUNDLES, round + 1u < ROUNDS);
@@ -158,6 +160,7 @@ fn main(
           for (var plane = 1u; plane < PLANES; plane++) {
             sum += plane_sum(0, even, odd, halves[2u * plane], halves[2u * plane + 1u]) << (8u * plane);
           }
+          if (HAS_ZERO) { sum -= zeros[m] * weights_sum(even, odd); }
           // First the unit and the scale, so that no sum of large x overflows where the result does not.
           let worth = bitcast<f32>(unit.y) * held.scales[step * COLUMNS + column];
           sums[m][column] = fma(f32(sum), worth, sums[m][column]);
@@ -189,7 +192,7 @@ fn main(
           n = pair;
         } else {
           let by = held.angles[m];
-          value = value * by.x + select(other * by.y, 0.0, by.y == 0.0);
+          value = fma(value, by.x, select(other * by.y, 0.0, by.y == 0.0));
           n = row_of(bundle, column);
         }
       }

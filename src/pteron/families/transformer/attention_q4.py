@@ -1,5 +1,6 @@
 """Attention over caches between products with 4-bit weights, as one operator: queries, keys and values of one
-x, normed or not, their rotation and the writing of the caches, attention, the output's product, a residual.
+x, normed or not, as int8 or not, their rotation and the writing of the caches, attention, the output's
+product, a residual.
 
 Few rows are three launches where the device can: rotation and caches are the end of the first product,
 and bringing the splits of attention together is the beginning of the last. Otherwise the parts' own launches
@@ -9,7 +10,7 @@ follow one another over scratch memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pteron.families.attention.kernels import Attention
@@ -17,50 +18,15 @@ from pteron.families.attention.rope_sdpa import head_norms, turn_into_caches
 from pteron.families.attention.sdpa import check_cached
 from pteron.families.quantized import digits
 from pteron.families.quantized.ends import Ends, TurnedEnds
-from pteron.families.quantized.fused_q4 import joined_biases, joined_words, linear_q4
-from pteron.families.quantized.linear_q4 import linear_shape, words_of
-from pteron.families.quantized.packing import Words
+from pteron.families.quantized.fused_q4 import Products
+from pteron.families.quantized.linear_q4 import linear_shape
 from pteron.families.quantized.sums import apart, sum_shape
 from pteron.families.rope.turn import Norm, Rotation
 from pteron.graph import Shape
 from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Operand, Target, Weight, op, require
+from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require
 
 SPLITS_MAX = 16  # of attention, that every workgroup of the last product brings together
-
-
-@dataclass(frozen=True, slots=True)
-class Products:
-    """One x, normed where there is a gain, times several matrices, as `pteron.linear_q4` takes them."""
-
-    x: Operand
-    gain: Operand | None
-    eps: float
-    weights: Sequence[Operand]
-    scales: Sequence[Operand]
-    biases: Sequence[Operand] | None
-    group_size: AnyInt
-
-    def in_one_launch(self, target: Target) -> Words | None:
-        """All weights, if the kernel for few rows takes them."""
-        pairs = zip(self.weights, self.scales, strict=True)
-        packed = joined_words([words_of(*pair, self.group_size, self.x.shape[-1]) for pair in pairs])
-        return packed if packed.fits(target) and digits.suits(target, self._rows, packed) else None
-
-    def into(
-        self, outputs: Sequence[Operand], residual: Operand | None, target: Target
-    ) -> Iterator[Dispatch]:
-        """The launches of `pteron.linear_q4`."""
-        factors = self.x, self.gain, self.eps, self.weights, self.scales, self.biases, self.group_size
-        yield from linear_q4(*factors, residual, False, *outputs, target=target)
-
-    @property
-    def bias(self) -> Operand | Weight | None:
-        return joined_biases(self.weights, self.biases)
-
-    @property
-    def _rows(self) -> int:
-        return self.x.numel // self.x.shape[-1] if self.x.shape[-1] else 0
 
 
 def _query_shape(x: Operand, weights: Operand, cache: Operand) -> Shape:
@@ -76,7 +42,7 @@ def _query_shape(x: Operand, weights: Operand, cache: Operand) -> Shape:
 
 def _shape(*inputs: Any) -> Shape:
     x, _, _, (weights, *_), *_ = inputs
-    cache, o_weights, residual = inputs[12], inputs[-5], inputs[-1]
+    cache, o_weights, residual = inputs[14], inputs[-7], inputs[-1]
     query = _query_shape(x, weights, cache)
     if o_weights is None:
         return query
@@ -89,9 +55,11 @@ def _shape(*inputs: Any) -> Shape:
 @op(
     "pteron.attention_q4",
     "x gain? eps:float weights:tensors scales:tensors biases:tensors? group_size:int "
+    "weight_sums:tensors? least:number? "
     "form:str cosines sines? start:int? end:int? key_cache! value_cache! start_pos:int "
     "attn_mask? is_causal:bool scale:float? query_weight? query_eps:float? key_weight? key_eps:float? "
-    "out_weights? out_scales? out_group_size:int? out_bias? residual? -> out",
+    "out_weights? out_scales? out_bias? out_group_size:int? out_weight_sums? out_least:number? residual? "
+    "-> out",
     shape=_shape,
 )
 def attention_q4(
@@ -102,6 +70,8 @@ def attention_q4(
     scales: Sequence[Operand],
     biases: Sequence[Operand] | None,
     group_size: AnyInt,
+    weight_sums: Sequence[Operand] | None,
+    least: float | None,
     form: str,
     cosines: Operand,
     sines: Operand | None,
@@ -119,15 +89,18 @@ def attention_q4(
     key_eps: float | None,
     out_weights: Operand | None,
     out_scales: Operand | None,
-    out_group_size: AnyInt | None,
     out_bias: Operand | None,
+    out_group_size: AnyInt | None,
+    out_weight_sums: Operand | None,
+    out_least: float | None,
     residual: Operand | None,
     out: Operand,
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """Attention of what the first three products make, and the product of that where there are weights."""
-    products = Products(x, gain, eps, weights, scales, biases, group_size)
+    """Attention of what the first three products make, and the product of that where there are weights. Where
+    there are sums of weights, products are of int8, as in `pteron.linear_dq8ca_q4`."""
+    products = Products(x, gain, eps, weights, scales, biases, group_size, weight_sums, least)
     turned = x.scratch(_query_shape(x, weights[0], key_cache))
     rotation = Rotation(form, cosines, sines, start, end)
     norms = head_norms(query_weight, query_eps, key_weight, key_eps)
@@ -143,20 +116,14 @@ def attention_q4(
     assert out_scales is not None
     assert out_group_size is not None
     rows = replace(attended, shape=(batch, steps, heads * width))
-    last = Products(
-        rows,
-        None,
-        0.0,
-        [out_weights],
-        [out_scales],
-        [out_bias] if out_bias is not None else None,
-        out_group_size,
-    )
+    factors = ([out_weights], [out_scales], None if out_bias is None else [out_bias], out_group_size)
+    out_sums = None if out_weight_sums is None else [out_weight_sums]
+    last = Products(rows, None, 0.0, *factors, out_sums, out_least)
     packed = last.in_one_launch(target)
     splits = attention.in_splits(target, SPLITS_MAX) if packed and width % 8 == 0 else None
     if packed is None or splits is None:
         yield from attention.dispatches(target)
-        yield from last.into([out], residual, target)
+        yield from last.into((out,), residual, target)
         return
     dispatch, parts, count = splits
     yield dispatch
@@ -164,10 +131,10 @@ def attention_q4(
     shape = (batch, steps, out_weights.shape[0])
     if residual and (by_itself := apart(shape, residual, out)):
         alone, total = by_itself
-        yield digits.product(source, packed, Ends((alone,), last.bias), target)
+        yield last.launch(packed, Ends((alone,), last.bias), target, source)
         yield from total
     else:
-        yield digits.product(source, packed, Ends((out,), last.bias, residual), target)
+        yield last.launch(packed, Ends((out,), last.bias, residual), target, source)
 
 
 def _project(
@@ -193,10 +160,10 @@ def _project(
     can_turn = norms is None and turned.shape[3] % 2 == 0 and buffers <= target.buffers_max
     packed = products.in_one_launch(target) if can_turn else None
     if packed:
-        yield digits.product(products.x, packed, ends, target, gain=products.gain, eps=products.eps)
+        yield products.launch(packed, ends, target)
         return
     shapes = turned.shape, key.shape, key.shape
-    made = [products.x.scratch((*shape[:2], shape[2] * shape[3])) for shape in shapes]
+    made = tuple(products.x.scratch((*shape[:2], shape[2] * shape[3])) for shape in shapes)
     yield from products.into(made, None, target)
     query, keys, values = (replace(each, shape=shape) for each, shape in zip(made, shapes, strict=True))
     yield from turn_into_caches(

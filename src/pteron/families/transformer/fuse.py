@@ -8,10 +8,11 @@ from pteron.graph import Shape, Tensor, Value, ValueList
 from pteron.ops import OPERATORS, Call
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 
-_ATTENTION, _PRODUCTS = "pteron.attention_q4", "pteron.linear_q4"
-_PLAIN = "et_vk.linear_q4gsw.default"
+_ATTENTION, _PLAIN = "pteron.attention_q4", "et_vk.linear_q4gsw.default"
+_PRODUCTS, _OF_INT8 = "pteron.linear_q4", "pteron.linear_dq8ca_q4"
 _NO_END = (None, False)  # residual, gated
-_NO_OUTPUT = (None,) * 5  # weights, scales, group size, bias, residual
+_NO_INT8 = (None, None)  # sums of weights, the smallest scale
+_NO_OUTPUT = (None,) * 7  # weights, scales, bias, group size, what int8 needs, residual
 
 
 @rewrite("linear_rope_sdpa")
@@ -20,15 +21,14 @@ def linear_rope_sdpa(flow: Flow) -> Iterator[Replacement]:
     for attention in flow.of("pteron.rope_sdpa"):
         seen = [flow.behind_views(value) for value in attention.inputs[:3]]
         found = [value for value, _ in seen]
-        products = flow.maker(found[0], _PRODUCTS)
+        products = flow.maker(found[0], _PRODUCTS) or flow.maker(found[0], _OF_INT8)
         if products is None or products.inputs[-2:] != _NO_END or set(found) != set(products.outputs):
             continue
         is_one_type = len({_dtype(value) for value in (products.inputs[0], *found)}) == 1
         if is_one_type and len(products.outputs) == 3 and _are_heads(attention, found):
-            x, gain, eps, *factors, group_size = products.inputs[:-2]
             places = [products.outputs.index(value) for value in found]
-            ordered = [_in_order(each, places) for each in factors]
-            inputs = (x, gain, eps, *ordered, group_size, *attention.inputs[3:], *_NO_OUTPUT)
+            ordered = [_in_order(each, places) for each in _factors(products)]
+            inputs = (*ordered, *attention.inputs[3:], *_NO_OUTPUT)
             views = dict.fromkeys(view for _, chain in seen for view in chain)
             new = Call(attention.node, OPERATORS[_ATTENTION], inputs, attention.outputs)
             yield Replacement((products, *views, attention), new)
@@ -40,7 +40,7 @@ def attention_linear(flow: Flow) -> Iterator[Replacement]:
     for product, x, output in _products(flow):
         value, views = flow.behind_views(x)
         attention = flow.maker(value, _ATTENTION)
-        if attention is None or attention.inputs[-5:] != _NO_OUTPUT:
+        if attention is None or attention.inputs[-7:] != _NO_OUTPUT:
             continue
         batch, steps, *heads = _shape(value)
         fits = _shape(x)[-1] == heads[0] * heads[1] and (batch == 1 or _shows_batches(batch, views))
@@ -49,23 +49,28 @@ def attention_linear(flow: Flow) -> Iterator[Replacement]:
         if fits and (
             rows == (batch, steps) or (is_sum and _without_ones(rows) == _without_ones((batch, steps)))
         ):
-            inputs = (*attention.inputs[:-5], *output)
+            inputs = (*attention.inputs[:-7], *output)
             new = Call(product.node, attention.operator, inputs, product.outputs)
             yield Replacement((attention, *views, product), new)
+
+
+def _factors(products: Call) -> tuple[Value, ...]:
+    """What products take before their residual, as if they could all be of int8."""
+    factors = products.inputs[:-2]
+    return factors if products.operator.name == _OF_INT8 else (*factors, *_NO_INT8)
 
 
 def _products(flow: Flow) -> Iterator[tuple[Call, Value, tuple[Value, ...]]]:
     """Every product of one matrix and an x that is not normed: (call, x, what attention takes of it)."""
     for call in flow.of(_PLAIN):
         x, weights, scales, group_size, bias = call.inputs
-        yield call, x, (weights, scales, group_size, bias, None)
-    for call in flow.of(_PRODUCTS):
-        x, gain, _, *factors, group_size, residual, is_gated = call.inputs
+        yield call, x, (weights, scales, bias, group_size, *_NO_INT8, None)
+    for call in (*flow.of(_PRODUCTS), *flow.of(_OF_INT8)):
+        x, gain, _, *factors = _factors(call)
+        residual, is_gated = call.inputs[-2:]
         if gain is None and not is_gated and len(call.outputs) == 1:
-            weights, scales, bias = (
-                each.items[0] if isinstance(each, ValueList) else None for each in factors
-            )
-            yield call, x, (weights, scales, group_size, bias, residual)
+            alone = (each.items[0] if isinstance(each, ValueList) else each for each in factors)
+            yield call, x, (*alone, residual)
 
 
 def _are_heads(attention: Call, made: Sequence[Value]) -> bool:

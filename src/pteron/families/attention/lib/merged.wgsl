@@ -12,8 +12,8 @@ fn merged(base: u32, used: u32, element: u32) -> f32 {
   for (var s = 0u; s < used; s++) {
     let at = base + s * (WIDTH + 4u);
     let weight = exp(parts[at + WIDTH] - most);
-    sum += weight * parts[at + element];
-    total += weight * parts[at + WIDTH + 1u];
+    sum = fma(weight, parts[at + element], sum);
+    total = fma(weight, parts[at + WIDTH + 1u], total);
   }
-  return select(sum / total, nan(), total == 0.0);
+  return sum * select(1.0 / total, nan(), total == 0.0);
 }

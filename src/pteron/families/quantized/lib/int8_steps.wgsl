@@ -1,8 +1,8 @@
-// Floats as int8 by a scale and a zero point: clamp(round(value / scale) + zero, -128, 127). WGSL's division may
-// be off by several units in the last place, which decides what is next to a half: what it leaves of the value
-// is divided again.
+// Floats as int8 by a scale and a zero point: clamp(round(value / scale) + zero, -128, 127). A quotient that is
+// off in the last place would decide what is next to a half: what it leaves of the value is divided again.
 fn int8_steps(value: vec4<f32>, scale: f32, zero: f32) -> vec4<f32> {
-  let about = value / scale;
-  let quotient = fma(fma(-about, vec4(scale), value), vec4(1.0 / scale), about);
+  let inverse = 1.0 / scale;
+  let about = value * inverse;
+  let quotient = fma(fma(-about, vec4(scale), value), vec4(inverse), about);
   return clamp(round(quotient) + zero, vec4(-128.0), vec4(127.0));
 }

@@ -1,6 +1,7 @@
 //! use q4_sizes
 //! use q4_result
 //! use words
+//! use int8_steps
 //! extent x: 4 * rows * QUADS
 //! extent scales: columns * GROUPS
 //! extent x_zeros: rows

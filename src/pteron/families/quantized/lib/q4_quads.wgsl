@@ -38,9 +38,13 @@ fn put_quad(part: u32, m: u32, n: u32, value: vec4<f32>) {
 fn store_quad(part: u32, m: u32, n: u32, sums: vec4<f32>) { put_quad(part, m, n, result(m, n, sums)); }
 
 // silu(gate) · value, where the columns of values follow those of their gates.
-fn store_gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) {
+fn gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) -> vec4<f32> {
   let opened = result(m, n, gate);
-  put_quad(0u, m, n, opened * (1.0 / (1.0 + exp(-opened))) * result(m, n + OTHERS, value));
+  return opened * (1.0 / (1.0 + exp(-opened))) * result(m, n + OTHERS, value);
+}
+
+fn store_gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) {
+  put_quad(0u, m, n, gated(m, n, gate, value));
 }
 
 // The same of half a quad.

@@ -1,25 +1,16 @@
-//! use angles
+//! use q4_angles
 //! extent bias: columns
 //! extent q_out: rows * QUERIES
 //! extent k_out: (rows // steps - 1) * out_stride + (place + steps) * KEYS
 //! extent v_out: (rows // steps - 1) * out_stride + (place + steps) * KEYS
-//! extent cosines: SINES + (start + steps - 1) * angle_strides[0] + (QUERIES // WIDTH - 1) * angle_strides[1] + angle_columns
-//! extent sines: (start + steps - 1) * angle_strides[0] + (QUERIES // WIDTH - 1) * angle_strides[1] + angle_columns
-// What becomes of sums over k whose columns are queries, keys and values, side by side: queries and keys are
-// turned by their position, (u, v) -> (u·cos - v·sin, u·sin + v·cos), the angle by step, head and pair of the
-// first ROTARY elements of a head; keys and values go into their caches, from step `place` on. The pairs of an
-// invocation's neighbour and its own are q4_digits.wgsl's to bring together.
+// What becomes of sums over k whose columns are queries, keys and values: they are turned (lib/q4_angles.wgsl),
+// and keys and values go into their caches, from step `place` on. The pairs of an invocation's neighbour and its
+// own are q4_digits.wgsl's to bring together.
 alias X = f32;
 alias D = f32;
 alias Q = f32;
 alias KeyOut = f32;
 alias ValueOut = f32;
-alias C = f32;
-const WIDTH = 64u; // elements of a head, even
-const ROTARY = 64u; // of them, those that are turned
-const QUERIES = 128u; // columns of all heads
-const KEYS = 128u; // as many are values
-const SINES = 0u; // where they begin in `cosines`, if they lie there
 const OTHERS = 0u;
 
 @group(0) @binding(3) var<storage, read> bias: array<D>;
@@ -27,27 +18,25 @@ const OTHERS = 0u;
 @group(0) @binding(7) var<uniform> params: Params;
 @group(0) @binding(21) var<storage, read_write> k_out: array<KeyOut>;
 @group(0) @binding(22) var<storage, read_write> v_out: array<ValueOut>;
-@group(0) @binding(23) var<storage, read> cosines: array<C>;
-@group(0) @binding(24) var<storage, read> sines: array<C>;
 
 fn finish(m: u32, n: u32, sum: f32) -> f32 { return sum; }
 fn added(m: u32, n: u32) -> f32 { return f32(bias[n]); }
 
 // The two columns of a pair, counted over all heads: those that are turned, then the rest of a head.
 fn row_of_pair(pair: u32, second: u32) -> u32 {
-  let own = pair % (WIDTH / 2u);
+  let own = pair % (HEAD_WIDTH / 2u);
   let is_apart = HALVED && own < ROTARY / 2u;
-  return pair / (WIDTH / 2u) * WIDTH + select(2u * own + second, own + second * (ROTARY / 2u), is_apart);
+  let element = select(2u * own + second, own + second * (ROTARY / 2u), is_apart);
+  return pair / (HEAD_WIDTH / 2u) * HEAD_WIDTH + element;
 }
 
 // Cosine of a column, and its sine, by which the other one of its pair is added.
 fn angle(m: u32, n: u32) -> vec2<f32> {
-  let element = n % WIDTH;
-  if (n >= QUERIES + KEYS || element >= ROTARY) { return vec2(1.0, 0.0); }
-  let head = select(n, n - QUERIES, n >= QUERIES) / WIDTH;
-  let base = dot(vec2(u32(params.start) + m % params.steps, head), params.angle_strides);
+  if (!is_turned(n)) { return vec2(1.0, 0.0); }
+  let element = n % HEAD_WIDTH;
   let pair = select(element / 2u, element % (ROTARY / 2u), HALVED);
   let is_second = select(element % 2u == 1u, element >= ROTARY / 2u, HALVED);
+  let base = angle_base(m, n);
   if (is_second) { return second_angle(base, pair); }
   return first_angle(base, pair) * vec2(1.0, -1.0);
 }

@@ -3,7 +3,8 @@
 // Where rows of x come from: attention, in splits of its context that are yet to be brought together, as
 // Σ values · exp(most - greatest) / Σ total · exp(most - greatest). `parts` holds for each (batch, head, step,
 // split) the WIDTH gathered values before they are divided, the greatest score, the sum of the shares, and room
-// for two more. A row of x is a step, with all heads side by side.
+// for two more. A row of x is a step, with all heads side by side. Every operation is rounded as in the attention
+// family's lib/merged.wgsl, so that no bit depends on who brings splits together.
 const WIDTH = 64u; // elements per head, a multiple of 8
 const SPLITS = 4u;
 const QUERY_STEPS = 1u; // rows of x in a batch
@@ -18,16 +19,18 @@ fn given(m: u32, quads: vec2<u32>) -> mat2x4<f32> {
   var most = LOWEST;
   //! unroll
   for (var s = 0u; s < SPLITS; s++) { most = max(most, parts[base + s * (ALL + 1u) + ALL].x); }
-  var sums = mat2x4<f32>();
+  var low = vec4(0.0);
+  var high = vec4(0.0);
   var total = 0.0;
   //! unroll
   for (var s = 0u; s < SPLITS; s++) {
     let at = base + s * (ALL + 1u);
     let end = parts[at + ALL];
     let weight = exp(end.x - most);
-    sums += weight * mat2x4(parts[at + quads.x % ALL], parts[at + quads.y % ALL]);
-    total += weight * end.y;
+    low = fma(vec4(weight), parts[at + quads.x % ALL], low);
+    high = fma(vec4(weight), parts[at + quads.y % ALL], high);
+    total = fma(weight, end.y, total);
   }
-  let factor = select(1.0 / total, nan(), total == 0.0);
-  return sums * factor;
+  let inverse = select(1.0 / total, nan(), total == 0.0);
+  return mat2x4(low * inverse, high * inverse);
 }

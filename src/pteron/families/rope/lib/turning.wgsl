@@ -9,13 +9,14 @@ fn places(pair: u32) -> vec2<u32> {
   return select(vec2(2u * pair, 2u * pair + 1u), vec2(pair, pair + pairs), HALVED);
 }
 
+// The products are rounded as q4_digits.wgsl rounds them, so that no last bit depends on who turns.
 fn turn(x: vec2<f32>, row: u32, head: u32, pair: u32) -> vec2<f32> {
   if (pair >= params.rotary / 2u) { return x; }
   let step = u32(params.start) + row % params.steps;
   let base = dot(vec2(step, head), params.angle_strides);
   let a = first_angle(base, pair);
   let b = second_angle(base, pair);
-  return vec2(x.x * a.x - x.y * a.y, x.x * b.y + x.y * b.x);
+  return vec2(fma(x.x, a.x, -(x.y * a.y)), fma(x.y, b.x, x.x * b.y));
 }
 
 // Where a head of keys or of values is written to.

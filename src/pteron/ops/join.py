@@ -1,0 +1,45 @@
+"""Joins: launches that follow one another as one, found by a function over two neighbours.
+
+    @join("merge_norm")
+    def merge_norm(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch | None:
+        if first.kernel.name == ... and same_memory(first.bindings["out"], second.bindings["x"]):
+            return Dispatch(...)
+
+A join says which launch does what two of one operator do, or the last of one and the first of the next; what
+nobody else reads it need not write. `plan/collect.py` makes it where it is sound: where it writes to nothing
+that it binds twice, and the device binds so many buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from pteron.ops.dispatch import Bound, Dispatch, elements
+from pteron.ops.operand import BufferRef, Operand, Scratch
+
+IsRead: TypeAlias = Callable[[Bound], bool]  # whether anybody reads it after the second launch
+Join: TypeAlias = Callable[[Dispatch, Dispatch, IsRead], Dispatch | None]
+JOINS: dict[str, Join] = {}
+
+
+def join(name: str) -> Callable[[Join], Join]:
+    """Register a join under the name by which it is switched off, as rewrites are."""
+
+    def register(find: Join) -> Join:
+        if name in JOINS:
+            raise ValueError(f"join {name} is defined twice")
+        JOINS[name] = find
+        return find
+
+    return register
+
+
+def memory_of(bound: Bound) -> BufferRef | Scratch:
+    """The buffer behind what is bound; of two scratch buffers none is equal to the other."""
+    return bound.buffer if isinstance(bound, Operand) else bound
+
+
+def same_memory(a: Bound, b: Bound) -> bool:
+    """Whether two launches bind the same elements, whatever shape they see them in."""
+    return memory_of(a) == memory_of(b) and elements(a) == elements(b) and a.storage is b.storage

@@ -1,0 +1,43 @@
+"""Measured cases of launches that are joined: graphs of several operators, with all joins and with none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from measured_case import Case
+from small_graphs import run_graph
+from test_joins import Calls, attention_of_int8, feed_forward, sum_and_norm
+
+from pteron import Device
+from pteron.graph import Graph
+from pteron.ops import Target
+from pteron.ops.join import JOINS
+from pteron.ops.rewrite import REWRITES
+
+
+@dataclass(frozen=True)
+class JoinedCase(Case):
+    """A graph at work."""
+
+    graph: Graph
+    calls: Calls
+
+    def check(self, target: Target) -> None:
+        with_them, without = (
+            run_graph(self.graph, names, self.calls, Device.open(), target)
+            for names in ([*REWRITES, *JOINS], list(REWRITES))
+        )
+        for a, b in zip(with_them, without, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def joined(name: str, kernels: str, drawn: tuple[Graph, Calls]) -> JoinedCase:
+    return JoinedCase(name, (), kernels, ("hardware",), {}, *drawn)
+
+
+JOINED_CASES = [
+    joined("a norm", "q4_merge_rows", sum_and_norm(288, 1024)),
+    joined("int8", "q4_merge_rows", feed_forward(288, 1024)),
+    joined("a rotation", "q4_merge_turned", attention_of_int8(1024)),
+]

@@ -1,0 +1,135 @@
+"""Joins in a plan's making: which are sound, what they may leave unwritten, where scratch memory lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kernel_files import kernel
+
+from pteron.dtypes import DType
+from pteron.graph import Node, Tensor
+from pteron.ops import Dispatch, Operand, Target
+from pteron.ops.join import IsRead, memory_of, same_memory
+from pteron.ops.operand import Slot
+from pteron.plan import ScratchRef
+from pteron.plan.collect import Collector
+
+FIRST, SECOND = Node(0, "first", ()), Node(1, "second", ())
+GPU = Target(is_cpu=False)
+COUNT = 6
+
+
+def operand(slot: int) -> Operand:
+    return Operand(Tensor(slot, DType.F32, (COUNT,)), (COUNT,), GPU.storage(DType.F32), Slot(slot))
+
+
+def scratch() -> Operand:
+    return operand(0).scratch()
+
+
+def unary(x: Operand, out: Operand) -> Dispatch:
+    numbers: dict[str, Any] = {"count": COUNT, "integer": 0, "first": 0.0, "second": 0.0}
+    return Dispatch(kernel("unary"), x=x, out=out, **numbers, threads=COUNT)
+
+
+def both(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch | None:
+    """From what the first reads to what the second writes, where that one reads it and nobody else does."""
+    made, read = first.bindings["out"], second.bindings["x"]
+    if not same_memory(made, read) or is_read(made):
+        return None
+    x, out = first.bindings["x"], second.bindings["out"]
+    assert isinstance(x, Operand)
+    assert isinstance(out, Operand)
+    return unary(x, out)
+
+
+def collector(target: Target = GPU) -> Collector:
+    return Collector(target, [both])
+
+
+def never(_: Operand) -> bool:
+    return False
+
+
+def test_the_last_of_a_node_and_the_first_of_the_next() -> None:
+    made = collector()
+    made.add(FIRST, [unary(operand(0), operand(1))], never)
+    made.add(SECOND, [], never)  # a view
+    made.add(SECOND, [unary(operand(1), operand(2))], never)
+    (launch,) = made.launches
+    assert launch.buffers == (Slot(0), Slot(2))
+    assert launch.node is FIRST
+
+
+def test_two_of_one_node() -> None:
+    between = scratch()
+    made = collector()
+    made.add(FIRST, [unary(operand(0), between), unary(between, operand(2))], never)
+    assert [launch.buffers for launch in made.launches] == [(Slot(0), Slot(2))]
+
+
+def test_a_join_is_joined() -> None:
+    made = collector()
+    made.add(FIRST, [unary(operand(slot), operand(slot + 1)) for slot in range(3)], never)
+    assert [launch.buffers for launch in made.launches] == [(Slot(0), Slot(3))]
+
+
+def test_what_later_nodes_read() -> None:
+    made = collector()
+    made.add(FIRST, [unary(operand(0), operand(1))], never)
+    made.add(SECOND, [unary(operand(1), operand(2))], lambda bound: bound.buffer == Slot(1))
+    assert len(made.launches) == 2
+
+
+@pytest.mark.parametrize("between", [scratch, lambda: operand(1)], ids=["scratch", "slot"])
+def test_what_the_same_node_reads(between: Callable[[], Operand]) -> None:
+    middle = between()
+    made = collector()
+    made.add(FIRST, [unary(operand(0), middle), unary(middle, operand(2)), unary(middle, operand(3))], never)
+    assert len(made.launches) == 3
+
+
+def test_other_elements_of_the_same_memory() -> None:
+    half = Operand(Tensor(9, DType.F32, (3,)), (3,), GPU.storage(DType.F32), Slot(1))
+    assert memory_of(half) == memory_of(operand(1))
+    assert not same_memory(half, operand(1))
+    assert not same_memory(scratch(), scratch())
+
+
+def test_what_would_write_to_what_it_reads() -> None:
+    """The memory of what the first read is free when the second writes."""
+    made = collector()
+    made.add(FIRST, [unary(operand(0), operand(1))], never)
+    made.add(SECOND, [unary(operand(1), operand(0))], never)
+    assert [launch.buffers for launch in made.launches] == [(Slot(0), Slot(1)), (Slot(1), Slot(0))]
+
+
+def test_more_buffers_than_the_device_binds() -> None:
+    def sum_of_both(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch:
+        a, b, out = first.bindings["x"], second.bindings["x"], second.bindings["out"]
+        return Dispatch(kernel("binary_alike"), a=a, b=b, out=out, count=COUNT, alpha=1.0, threads=COUNT)
+
+    for most, count in ((3, 1), (2, 2)):
+        made = Collector(Target(is_cpu=False, buffers_max=most), [sum_of_both])
+        made.add(FIRST, [unary(operand(0), operand(1)), unary(operand(1), operand(2))], never)
+        assert len(made.launches) == count
+
+
+def test_scratch_memory_is_kept_apart() -> None:
+    """What is joined reads scratch memory of one node and writes that of the next."""
+    left, within, other = scratch(), scratch(), scratch()
+
+    def only_across(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch | None:
+        return both(first, second, is_read) if memory_of(first.bindings["out"]) == Slot(1) else None
+
+    made = Collector(GPU, [only_across])
+    made.add(FIRST, [unary(operand(0), left), unary(left, operand(1))], never)
+    made.add(SECOND, [unary(operand(1), within), unary(within, other), unary(other, operand(2))], never)
+    assert [launch.buffers for launch in made.launches] == [
+        (Slot(0), ScratchRef(0)),
+        (ScratchRef(0), ScratchRef(1)),
+        (ScratchRef(1), ScratchRef(2)),
+        (ScratchRef(2), Slot(2)),
+    ]

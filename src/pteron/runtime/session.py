@@ -141,7 +141,7 @@ class Session:
             self.counters.bytes_uploaded += landed[1]
             self.counters.dispatches += landed[0].dispatches
             return landed[0], [], []
-        recording, numbers = self._ready(inputs)
+        recording, numbers = self.ready(inputs)
         staged = stage(self.executable, inputs, recording.plan.indices)
         self.counters.parameter_writes += recording.refresh(numbers)
         needed = [pair for pair in staged if self._is_seen(pair[0], recording)]
@@ -171,7 +171,7 @@ class Session:
         It is to be submitted before the session is encoded again."""
         self.check_open()
         states.check_open()
-        recording, numbers = self._ready(inputs)
+        recording, numbers = self.ready(inputs)
         given: dict[PlanBuffer, Buffer] = {}
         for port, view in stage(self.executable, inputs, recording.plan.indices):
             assert isinstance(view, View)
@@ -210,7 +210,7 @@ class Session:
     def recorded(self, inputs: Sequence[Input], states: States) -> tuple[Plan, Replay]:
         """The plan for such inputs and its replay, its live parameters set to theirs."""
         with self.device.lock:
-            recording, numbers = self._ready(inputs)
+            recording, numbers = self.ready(inputs)
             recording.refresh(numbers)
             return recording.plan, recording.replay(states)
 
@@ -273,7 +273,7 @@ class Session:
             for output in self.executable.outputs
         )
 
-    def _ready(self, inputs: Sequence[Input]) -> tuple[Recording, list[int]]:
+    def ready(self, inputs: Sequence[Input]) -> tuple[Recording, list[int]]:
         """The recording for the inputs' shapes, and the numbers of its live terms."""
         made = self._plans.made
         found = self._plans.find(live_shapes(self.executable, inputs), live_values(self.executable, inputs))

@@ -180,6 +180,14 @@ def test_a_split_is_loaded_at_once(context: int, layout: Decode) -> None:
     assert Decode.of(64, context, GPU) == layout
 
 
+def test_several_splits_where_others_bring_them_together() -> None:
+    """Of a short context too; longer ones have as many as ever."""
+    for context in (1, 128):
+        assert Decode.of(64, context, GPU, are_merged=True) == Decode(32, 8, 256, 1, 4)
+    for context in (129, 513, 100_000):
+        assert Decode.of(64, context, GPU, are_merged=True) == Decode.of(64, context, GPU)
+
+
 def test_small_devices() -> None:
     assert Decode.of(64, 100, replace(GPU, workgroup_bytes_max=16384)) == Decode(32, 16, 256, 4, 2)
     assert Decode.of(64, 100, replace(GPU, invocations_max=256)) == Decode(32, 16, 256, 4, 2)

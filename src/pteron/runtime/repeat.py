@@ -11,7 +11,7 @@ from pteron.gpu import Buffer, Command, Growing, PassTimer, Recording, States, s
 from pteron.plan import TensorPort
 from pteron.runtime.outputs import Outputs
 from pteron.runtime.session import Session
-from pteron.runtime.staging import Input, grown, growing, steps_within
+from pteron.runtime.staging import Input, growing, grown, steps_within
 
 # Commands that follow a step, from where its inputs and outputs lie.
 Each: TypeAlias = Callable[[Sequence[Buffer | None], Outputs], Sequence[Command]]
@@ -80,9 +80,9 @@ def repeat(
 def _following(
     session: Session, inputs: Sequence[Input], used: Sequence[Recording]
 ) -> tuple[Recording, list[int]] | None:
-    """The recording that goes on with inputs which are in place, and the numbers of its live terms: another
-    than those before it, since its parameters are written before the first step; and it looks at no input that
-    the first did not look at, since that is not in place."""
+    """The recording that goes on with inputs which are in place, and the numbers of its live terms. It is none
+    of those before it, since its parameters are written before the first step, and looks at no input that the
+    first did not look at, since that one is not in place."""
     with suppress(PteronError):  # what is wrong is said by the call that begins there
         recording, numbers = session.ready(inputs)
         ports = [port for port in session.executable.inputs if isinstance(port, TensorPort)]

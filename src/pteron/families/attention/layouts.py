@@ -58,11 +58,9 @@ class Decode:
     splits: int
 
     @classmethod
-    def of(
-        cls, width: int, context: AnyInt, target: Target, *, are_merged: bool = False
-    ) -> Decode | None:
-        """The layout for a bucket of contexts, None where the device lacks what the kernel takes. `are_merged`:
-        splits are brought together by what follows."""
+    def of(cls, width: int, context: AnyInt, target: Target, *, are_merged: bool = False) -> Decode | None:
+        """The layout for a bucket of contexts, None where the device lacks what the kernel takes. Whether
+        splits `are_merged` by what follows changes it."""
         subgroup, quads = target.subgroup_size, width // 4
         if subgroup < 4 or width > DECODE_WIDTH_MAX:
             return None

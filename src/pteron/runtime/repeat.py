@@ -80,8 +80,8 @@ def repeat(
 def _following(
     session: Session, inputs: Sequence[Input], used: Sequence[Recording]
 ) -> tuple[Recording, list[int]] | None:
-    """The recording that goes on with inputs which are in place, and the numbers of its live terms. It is none
-    of those before it, since its parameters are written before the first step, and looks at no input that the
+    """The recording that goes on with inputs which are in place, and the numbers of its live terms. It is no
+    earlier one, since its parameters are written before the first step, and it looks at no input that the
     first did not look at, since that one is not in place."""
     with suppress(PteronError):  # what is wrong is said by the call that begins there
         recording, numbers = session.ready(inputs)

@@ -140,7 +140,10 @@ class LanguageModel:
         """Run tokens through the model, and then further commands."""
         assert self.delegate is not None
         self._overwrite()
-        given = np.array([tokens], np.int64), np.array([self.position], np.int64)
+        given = (
+            np.array([tokens], np.int32),
+            np.array([self.position], np.int64),
+        )  # tokens as the GPU has them
         submission = self.delegate.launch(given, then, self.timer)
         self._advance(tokens)
         return submission

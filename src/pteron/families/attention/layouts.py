@@ -8,8 +8,9 @@ from typing import Any
 from pteron.ops import AnyInt, Target, bucket
 
 DECODE_WIDTH_MAX = 256  # elements per head, beyond which a lane would hold too many
-BUCKETS = (128, 512, 2048)  # of contexts; further ones double
+BUCKETS = (128, 256, 512, 1024, 2048)  # of contexts; further ones double
 SPLITS_MAX = 64  # for each query: merging walks them one by one
+_LOADED = {128: 2, 256: 4, 512: 8, 1024: 8}  # vec4s of keys by a lane at once; 16 of longer contexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Decode:
         is_whole = keys == BUCKETS[0] and not are_merged
         # A context that is whole takes a vec4 of each head to a lane; others do better with two.
         lanes = min(16, subgroup, _power_of_two(quads if is_whole else -(-quads // 2)))
-        loaded = {128: 4 if is_whole else 2, 512: 8}.get(keys, 16)  # vec4s of keys by a lane at once
+        loaded = _LOADED.get(keys, 16) if not is_whole else 4
         bytes_needed = 4 * (16 * quads + 8)  # of each subgroup, in workgroup memory
         room = min(target.invocations_max, target.workgroup_bytes_max // bytes_needed * subgroup)
         workgroup = next((size for size in (512, 256, 128, 64, 32) if size <= room), 0)

@@ -27,7 +27,7 @@ kernel = Kernels(__name__)
 
 SAMPLE = "pteron.sample"
 LANES, LANES_OF_A_CPU = 256, 32  # where barriers are costly, fewer meet at one
-LANES_MERGING = 32  # blocks are few, and no barrier is met where they fit a subgroup
+LANES_MERGING = 64  # blocks are few
 BLOCK = 2048  # tokens per workgroup
 BINS = 256  # of one step of a search
 SHIFTS = (24, 16, 8, 0)  # bits below those that a step finds

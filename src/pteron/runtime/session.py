@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from pteron.dtypes import DType, Storage
 from pteron.errors import DeviceError
 from pteron.gpu import (
     Arena,
@@ -156,7 +157,14 @@ class Session:
         return [
             plan.integers[port.id].evaluate(numbers)
             if isinstance(port, SymbolPort)
-            else View(self.buffer(port, states), 0, plan.shapes[port.id], port.dtype, port.storage)
+            else View(
+                self.buffer(port, states),
+                0,
+                plan.shapes[port.id],
+                port.dtype,
+                port.storage,
+                self._peaks(recording, port, states),
+            )
             for port in self.executable.outputs
         ]
 
@@ -236,6 +244,13 @@ class Session:
             self._plans.close()
             self._arena.close()
             self._weights.close()
+
+    def _peaks(self, recording: Recording, port: TensorPort, states: States) -> View | None:
+        """The peaks of an output's blocks, where the recording leaves them in a state."""
+        place, blocks = recording.peaks(port.buffer) or (None, 0)
+        if not isinstance(place, State):
+            return None
+        return View(states[place], 0, (blocks, 4), DType.I32, Storage.I32)
 
     def _run_once(self) -> None:
         """Run the calls that depend on constants alone."""

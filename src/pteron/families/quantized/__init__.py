@@ -12,6 +12,7 @@ from pteron.families.quantized import (
     linear_q4,
     linear_q8,
     linear_weights,
+    peaks,
     qparams,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "linear_q4",
     "linear_q8",
     "linear_weights",
+    "peaks",
     "qparams",
 ]

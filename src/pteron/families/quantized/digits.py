@@ -4,9 +4,8 @@ which layout, and what it computes before and after."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from pteron.families.quantized.ends import Ends, TurnedEnds
 from pteron.families.quantized.packing import Words
 from pteron.ops import Dispatch, Operand, Scratch, Target
 from pteron.ops.rows import folded
@@ -35,6 +34,19 @@ NORMED = {
     "prepare": "value * vec4<f32>(gain[min(quad, QUADS - 1u)])",
     "factor": "inverseSqrt(squares / f32(4u * QUADS) + EPS)",
 }
+
+
+class Finishes(Protocol):
+    """What becomes of sums: `Ends`, or others like it."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def declarations(self) -> dict[str, Any]: ...
+
+    @property
+    def operands(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +80,7 @@ class Splits:
 def product(
     x: Operand | Scratch | Splits,
     packed: Words,
-    ends: Ends | TurnedEnds,
+    ends: Finishes,
     target: Target,
     x_scales: Operand | Scratch | None = None,
     x_zeros: Operand | Scratch | None = None,
@@ -84,7 +96,6 @@ def product(
     fitting = target.workgroup_bytes_max // _bytes(target, 1, packed)
     together = max(count for count in range(1, fitting + 1) if rows % count == 0)
     layout = layout_of(target, packed)
-    per_group = layout.columns * layout.bundles * layout.rounds
     given = WHOLE if x_zeros else WHOLE_ALREADY
     before = given if x_scales else NORMED | {"EPS": eps} if gain else {}
     source: dict[str, Any] = {}
@@ -120,7 +131,10 @@ def product(
         **ends.operands,
         rows=rows,
         columns=packed.columns,
-        groups=(*folded(target, -(-packed.columns // per_group))[:2], rows // together),
+        groups=(
+            *folded(target, -(-packed.columns // columns_of_workgroup(target, packed)))[:2],
+            rows // together,
+        ),
     )
 
 
@@ -135,6 +149,12 @@ def layout_of(target: Target, packed: Words) -> Layout:
     if packed.columns >= 8192:
         return Layout(1, min(8, subgroups), 4, 2)
     return Layout(1, min(max(8, min(packed.columns // 256, 16)), subgroups), 2, 1)  # some 128 workgroups
+
+
+def columns_of_workgroup(target: Target, packed: Words) -> int:
+    """Those that one workgroup takes."""
+    layout = layout_of(target, packed)
+    return layout.columns * layout.bundles * layout.rounds
 
 
 def chunks(packed: Words) -> int:

@@ -198,4 +198,5 @@ fn main(
     bundle = following;
     held = next;
   }
+  ended(group.x + group.y * groups.x, local);
 }

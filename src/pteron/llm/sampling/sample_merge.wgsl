@@ -23,6 +23,9 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> words: array<u32>;
 @group(0) @binding(8) var<uniform> params: Params;
 
+// The greatest logit of a block, and the sum of exp(logit - greatest).
+fn looked_at(block: u32) -> vec2<f32> { return blocks[block].xy; }
+
 fn remember(picked: u32) { seen[picked] = 1u; }
 
 @compute @workgroup_size(WORKGROUP)
@@ -37,7 +40,7 @@ fn main(@builtin(local_invocation_index) local: u32) {
   var sum = 0.0; // of exp(logit - lane_most), so far
   for (var block = local; block < params.block_count; block += LANES) {
     let offered = picks[block];
-    let looked = blocks[block];
+    let looked = looked_at(block);
     let score = bitcast<f32>(offered.x);
     if (score > best || best_block == 0xffffffffu) {
       best = score;

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arguments import TensorArgument, leaves, tensor, weight
+from arguments import Leaf, TensorArgument, leaves, tensor, weight
 from check import check_op, floats
 from one_operator import OneOperator
 from test_fused_q4 import factors, fused
@@ -60,7 +60,10 @@ def left(results: np.ndarray, target: Target, rows: int = 1) -> tuple[np.ndarray
     zeros = weight(values=np.zeros((2, -(-columns // 4) * 4), np.float32))
     x, bias = tensor(1, rows, 64), weight(values=results.astype(np.float32))
     arguments = x, None, 0.0, matrix, zeros, bias, 32, memory()
-    given = {leaf: leaf.draw({}, "f32", np.random.default_rng(0)) for leaf in leaves(arguments)}
+    random = np.random.default_rng(0)
+    given: dict[Leaf, Any] = {
+        leaf: leaf.draw({}, "f32", random) for leaf in leaves(arguments) if isinstance(leaf, TensorArgument)
+    }
     operator = OneOperator(PEAKS, arguments, given, [((1, rows, columns), DType.F32)], target)
     (out,) = operator.run(given)
     np.testing.assert_array_equal(out, np.broadcast_to(results, out.shape).astype(np.float32))

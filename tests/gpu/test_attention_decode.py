@@ -129,7 +129,7 @@ def test_decoding_plans_once_for_a_bucket(few: Target) -> None:
     positions = (*range(100, 140), 510, 511, 512, 513, 2046, 2047, 2048, 2049)
     arguments = (*cached(4, 1, 8, capacity=5005), 1, None, 0, True, None)
     live = {"S": (1,), "p": positions}
-    check_op(CACHED, *arguments, oracle=CachedAttention(), live=live, target=few, plans=6, tolerance=3e-5)
+    check_op(CACHED, *arguments, oracle=CachedAttention(), live=live, target=few, plans=5, tolerance=3e-5)
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -189,9 +189,7 @@ GPU = Target(
     [
         (1, Decode(32, 16, 512, 4, 1)),
         (128, Decode(32, 16, 512, 4, 1)),
-        (129, Decode(32, 8, 256, 2, 4)),
-        (256, Decode(32, 8, 256, 2, 4)),
-        (257, Decode(32, 8, 256, 4, 4)),
+        (129, Decode(32, 8, 256, 4, 4)),
         (512, Decode(32, 8, 256, 4, 4)),
         (513, Decode(32, 8, 256, 4, 8)),
         (1024, Decode(32, 8, 256, 4, 8)),

@@ -8,9 +8,9 @@ from typing import Any
 from pteron.ops import AnyInt, Target, bucket
 
 DECODE_WIDTH_MAX = 256  # elements per head, beyond which a lane would hold too many
-BUCKETS = (128, 256, 512, 1024, 2048)  # of contexts; further ones double
+BUCKETS = (128, 512, 1024, 2048)  # of contexts; further ones double
 SPLITS_MAX = 64  # for each query: merging walks them one by one
-_LOADED = {128: 2, 256: 4, 512: 8, 1024: 8}  # vec4s of keys by a lane at once; 16 of longer contexts
+_LOADED = {128: 2, 512: 8, 1024: 8}  # vec4s of keys by a lane at once; 16 of longer contexts
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,9 @@ from floors import prefill_seconds, rates_of, step_seconds
 import pteron
 from pteron.gpu import PassTimer, Replay, submit
 from pteron.gpu.commands import Step
-from pteron.llm.generate import STEPS_MAX, LoopCounters, generate_step
+from pteron.llm.generate import LoopCounters, generate_step
 from pteron.llm.model import LanguageModel
+from pteron.llm.pace import STEPS_MAX
 from pteron.llm.sampling import Sampler, Sampling
 
 

@@ -11,6 +11,8 @@ from test_dynamic_q4 import FUSED as DYNAMIC_FUSED
 from test_dynamic_q4 import fused as dynamic_fused
 from test_fused_q4 import FUSED, fused
 from test_fused_q4 import factors as factors_q4
+from test_peaks import PEAKS, memory
+from test_peaks import product as peaks_product
 from test_quantized import DYNAMIC, EMBEDDING_4BIT, dynamic, embedding_4bit, packed, scales, sums
 from test_quantized import LINEAR as LINEAR_Q4
 from test_quantized import linear as linear_q4
@@ -42,6 +44,13 @@ def fused_case(depth: int, *columns: int, biases: bool, gated: bool) -> Case:
     live = {"M": (3, 1, 4)}
     x = tensor(1, "M", depth)
     return case(FUSED, x, *arguments, kernels="q4_digits", on=("subgroups",), oracle=fused, live=live)
+
+
+def peaks_case(depth: int, columns: int) -> Case:
+    """A row of results, and the greatest of their blocks."""
+    (matrix,), (scales,) = factors_q4(depth, columns)
+    arguments = tensor(1, 1, depth), weight(depth), 1e-5, matrix, scales, weight(columns), 32, memory()
+    return case(PEAKS, *arguments, kernels="q4_digits", on=("subgroups",), oracle=peaks_product)
 
 
 def dynamic_case(rows: tuple[int, ...], kernels: str, on: str, *columns: int, gated: bool) -> Case:
@@ -108,6 +117,7 @@ QUANTIZED_CASES = [
     product_q4((2, 1), "q4_digits", "subgroups", 1000, 8193),
     fused_case(72, 33, 33, biases=True, gated=True),
     fused_case(1024, 5, 66, 1, biases=False, gated=False),
+    peaks_case(72, 1037),
     product_q4((3, 1), "q4_thread q4_merge", "software", 80_000, 5),
     product_q4((20, 9), "q4_tiled q4_merge", "hardware", 1028),
     product_q4((20, 9), "q4_tiled q4_merge_quads", "hardware", 1028, 68),

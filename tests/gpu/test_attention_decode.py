@@ -92,8 +92,30 @@ def test_float_types(dtype: str, few: Target) -> None:
 
 
 # Before, at and after the ends of buckets, at odd positions between them, and with up to eight steps.
-POSITIONS = (0, 1, 126, 127, 128, 129, 300, 504, 511, 512, 513, 1021, 2044, 2047, 2048, 4095, 4096, 5000)
-STEPS = (1, 2, 1, 1, 1, 3, 8, 8, 1, 1, 1, 7, 4, 1, 1, 1, 1, 5)
+POSITIONS = (
+    0,
+    1,
+    126,
+    127,
+    128,
+    129,
+    255,
+    256,
+    300,
+    504,
+    511,
+    512,
+    513,
+    1021,
+    1024,
+    2044,
+    2047,
+    2048,
+    4095,
+    4096,
+    5000,
+)
+STEPS = (1, 2, 1, 1, 1, 3, 1, 1, 8, 8, 1, 1, 1, 7, 1, 4, 1, 1, 1, 1, 5)
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -107,7 +129,7 @@ def test_decoding_plans_once_for_a_bucket(few: Target) -> None:
     positions = (*range(100, 140), 510, 511, 512, 513, 2046, 2047, 2048, 2049)
     arguments = (*cached(4, 1, 8, capacity=5005), 1, None, 0, True, None)
     live = {"S": (1,), "p": positions}
-    check_op(CACHED, *arguments, oracle=CachedAttention(), live=live, target=few, plans=4, tolerance=3e-5)
+    check_op(CACHED, *arguments, oracle=CachedAttention(), live=live, target=few, plans=5, tolerance=3e-5)
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -169,7 +191,9 @@ GPU = Target(
         (128, Decode(32, 16, 512, 4, 1)),
         (129, Decode(32, 8, 256, 4, 4)),
         (512, Decode(32, 8, 256, 4, 4)),
-        (513, Decode(32, 8, 256, 8, 8)),
+        (513, Decode(32, 8, 256, 4, 8)),
+        (1024, Decode(32, 8, 256, 4, 8)),
+        (1025, Decode(32, 8, 256, 8, 8)),
         (2048, Decode(32, 8, 256, 8, 8)),
         (2049, Decode(32, 8, 256, 8, 16)),
         (8000, Decode(32, 8, 256, 8, 32)),
@@ -178,6 +202,14 @@ GPU = Target(
 )
 def test_a_split_is_loaded_at_once(context: int, layout: Decode) -> None:
     assert Decode.of(64, context, GPU) == layout
+
+
+def test_several_splits_where_others_bring_them_together() -> None:
+    """Of a short context too; longer ones have as many as ever."""
+    for context in (1, 128):
+        assert Decode.of(64, context, GPU, are_merged=True) == Decode(32, 8, 256, 1, 4)
+    for context in (129, 513, 100_000):
+        assert Decode.of(64, context, GPU, are_merged=True) == Decode.of(64, context, GPU)
 
 
 def test_small_devices() -> None:

@@ -248,13 +248,13 @@ def test_float_types(dtype: str, few: Target) -> None:
 
 
 # Before, at and after the ends of buckets; the last product merges up to 16 splits.
-POSITIONS = (0, 126, 127, 128, 129, 511, 512, 513, 600)
+POSITIONS = (0, 126, 127, 128, 254, 255, 256, 511, 512, 1023, 1024, 1100)
 
 
 def test_ends_of_buckets(own_subgroups: Target, launched: list[Kernel]) -> None:
     target = replace(own_subgroups, invocations_max=256)
-    arguments = block("neighbours", 4, 1, 32, capacity=601, output=13, residual=tensor(1, "S", 13))
-    check(target, arguments, live={"S": (1,), "p": POSITIONS}, plans=3)
+    arguments = block("neighbours", 4, 1, 32, capacity=1101, output=13, residual=tensor(1, "S", 13))
+    check(target, arguments, live={"S": (1,), "p": POSITIONS}, plans=4)
     assert merges(launched)
 
 

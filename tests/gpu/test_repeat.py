@@ -12,13 +12,15 @@ from check import check_op
 
 from pteron import Device
 from pteron.dtypes import DType
-from pteron.errors import DtypeError
+from pteron.errors import DtypeError, ShapeError
 from pteron.families.layout.copy import copy_elements
-from pteron.gpu import Growing, Replay, recording
+from pteron.gpu import Copy, Growing, Replay, recording, submit
 from pteron.gpu.advancing import adding
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
 from pteron.ops import Dispatch, Operand, Target, op
+from pteron.plan import Compiled, Plan, Shapes
 from pteron.plan.advance import ADVANCE
+from pteron.runtime import repeat as repeating
 from pteron.runtime.repeat import repeat
 from pteron.runtime.session import Session
 from pteron.runtime.tensors import View
@@ -61,8 +63,8 @@ def sliced(device: Device, divisor: int) -> Session:
     return Session.of(Graph("sliced", nodes, (p,), (out,)), device)
 
 
-@pytest.mark.parametrize(("most", "runs"), [(1, 1), (4, 4), (50, 18)])
-def test_as_often_as_the_plan_holds(most: int, runs: int, device: Device) -> None:
+@pytest.mark.parametrize("runs", [1, 4, 18])
+def test_as_often_as_it_is_asked_for(runs: int, device: Device) -> None:
     session = sliced(device, 1)
     states = session.states()
     seen: list[View] = []
@@ -72,7 +74,7 @@ def test_as_often_as_the_plan_holds(most: int, runs: int, device: Device) -> Non
         return []
 
     writes = session.counters.parameter_writes
-    _, count = repeat(session, [4], states, {0: 1}, most, each, ())  # type: ignore[arg-type]
+    _, count = repeat(session, [4], states, {0: 1}, runs, each, ())  # type: ignore[arg-type]
     assert count == runs
     (view,) = seen
     last = np.frombuffer(device.read(view.buffer, view.nbytes), np.float32).reshape(2, 5)
@@ -83,6 +85,52 @@ def test_as_often_as_the_plan_holds(most: int, runs: int, device: Device) -> Non
         assert session.counters.parameter_writes - writes == written
         last = np.frombuffer(device.read(view.buffer, view.nbytes), np.float32).reshape(2, 5)
         np.testing.assert_array_equal(last, TABLE[4 + runs : 6 + runs])
+    session.close()
+
+
+def test_over_the_bounds_of_plans(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan for two rows, then that for the one which is left: in one submission, from either's own
+    parameters, whatever these were before."""
+    session = sliced(device, 1)
+    states = session.states()
+    seen: list[View] = []
+    submitted: list[int] = []
+    gathered = device.create_buffer(4 * 5 * 16, "gathered")
+
+    def each(_: object, outputs: tuple[View]) -> list[Copy]:
+        seen.extend(outputs)
+        return [Copy(outputs[0].buffer, gathered, 20, target_offset=20 * len(seen))]
+
+    def noting_submit(*arguments: object) -> int:
+        submitted.append(len(seen))
+        return submit(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(repeating, "submit", noting_submit)
+    for _ in range(2):
+        seen.clear()
+        _, count = repeat(session, [20], states, {0: 1}, 3, each, ())  # type: ignore[arg-type]
+        assert count == 3
+        assert [view.shape for view in seen] == [(2, 5), (1, 5)]
+        rows = np.frombuffer(device.read(gathered, 60), np.float32).reshape(3, 5)
+        np.testing.assert_array_equal(rows[1:], TABLE[21:])  # of the first plan's last step, and the second's
+    assert submitted == [2, 2]
+    session.close()
+
+
+def test_ends_where_no_plan_goes_on(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = sliced(device, 1)
+    states = session.states()
+    plan = Compiled.plan
+
+    def only_two_rows(compiled: Compiled, shapes: Shapes, values: dict[int, int]) -> Plan:
+        if values[0] > 21:
+            raise ShapeError("no more rows")
+        return plan(compiled, shapes, values)
+
+    monkeypatch.setattr(Compiled, "plan", only_two_rows)
+    assert repeat(session, [20], states, {0: 1}, 5, lambda *_: [], ())[1] == 2
+    with pytest.raises(ShapeError, match="no more rows"):
+        repeat(session, [22], states, {0: 1}, 5, lambda *_: [], ())
     session.close()
 
 

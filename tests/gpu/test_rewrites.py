@@ -11,6 +11,7 @@ from golden import read_cases
 
 import pteron
 from pteron.dtypes import DType
+from pteron.families.quantized import peaks
 from pteron.gpu import Device
 from pteron.ops import Target
 from pteron.ops.rewrite import REWRITES
@@ -28,6 +29,7 @@ PROGRAMS = {
     "gated_linear": "models/tiny_llama_q4",
     "norm_linear": "models/tiny_llama_q4",
     "linear_add": "models/tiny_llama_q4",
+    "linear_peaks": "models/tiny_llama_q4",
     "shared_qparams": "models/tiny_llama_8da4w",
     "linear_dynamic": "models/tiny_llama_8da4w",
     "rope_slice": "models/tiny_llama_q4",
@@ -39,8 +41,13 @@ PROGRAMS = {
     "convolution_bounds": "programs/vision",
     "convolution_hardswish": "programs/vision",
 }
-# Those whose parts are launched as before where there are no subgroups.
-BY_SUBGROUPS = {"gated_linear", "norm_linear", "linear_rope_sdpa", "attention_linear"}
+# Those whose parts are launched as before where there are no subgroups, and one that saves others a launch.
+BY_SUBGROUPS = {"gated_linear", "norm_linear", "linear_rope_sdpa", "attention_linear", "linear_peaks"}
+
+
+@pytest.fixture(autouse=True)
+def _vocabularies_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peaks, "COLUMNS_MIN", 1)
 
 
 def calls(path: Path) -> list[tuple[Any, ...]]:

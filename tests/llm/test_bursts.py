@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice, zip_longest
@@ -15,8 +14,8 @@ import pteron
 from pteron import Device
 from pteron.families.attention import kernels as attention
 from pteron.gpu import Copy, Recording, Replay, submit
-from pteron.llm import LanguageModel, LoopCounters, Sampler, Sampling, generate, generate_step
-from pteron.llm.generate import Drawn, Pace
+from pteron.llm import LanguageModel, LoopCounters, Sampler, Sampling, generate, generate_step, pace
+from pteron.llm.generate import Drawn
 from pteron.llm.sampling import RING
 from pteron.runtime import repeat as repeating  # where `submit` is looked up
 
@@ -28,7 +27,7 @@ GREEDY, SEEDED = Sampling(), Sampling(temperature=0.9, top_k=50, top_p=0.9, repe
 @pytest.fixture(autouse=True)
 def _at_full_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Submissions grow to the most steps, however slow the machine is."""
-    monkeypatch.setattr(generate, "SECONDS_MAX", 1e6)
+    monkeypatch.setattr(pace, "SECONDS_MAX", 1e6)
 
 
 @pytest.fixture(params=["software", "hardware"])
@@ -78,7 +77,7 @@ def test_to_the_end_of_the_context(model: LanguageModel, sampling: Sampling) -> 
 @pytest.mark.parametrize("steps", [2, 3, 5, 16])
 def test_submissions_of_any_length(model: LanguageModel, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = drawn(model, SEEDED, 40, resident=False)
-    monkeypatch.setattr(generate, "STEPS_MAX", steps)
+    monkeypatch.setattr(pace, "STEPS_MAX", steps)
     for under_way in (1, 2, 3):
         monkeypatch.setattr(generate, "SUBMISSIONS", under_way)
         assert drawn(model, SEEDED, 40) == expected
@@ -154,7 +153,7 @@ def test_the_host_writes_and_plans_nothing(model: LanguageModel, monkeypatch: py
         assert isinstance(last, Copy)
         assert all(isinstance(step, Replay) for step in steps)
         assert steps == steps[:2] * (len(steps) // 2)  # the model, the draw
-    assert max(len(commands) for commands in submitted) == 2 * generate.STEPS_MAX + 2
+    assert max(len(commands) for commands in submitted) == 2 * pace.STEPS_MAX + 2
 
 
 def test_without_the_host_only_where_parameters_allow_it(
@@ -177,24 +176,33 @@ def test_an_input_that_nobody_looks_at_is_not_sent(model: LanguageModel) -> None
 
 class TestPace:
     def test_no_token_is_overwritten_before_it_is_read(self) -> None:
-        assert generate.STEPS_MAX <= RING
+        assert pace.STEPS_MAX <= RING
 
     def test_slow_steps_come_one_by_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert self.steps(monkeypatch, 0.016, [0.05] * 5) == [1, 1, 1, 1, 1]
 
     def test_quick_ones_many_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert self.steps(monkeypatch, 0.016, [0.0005] * 6) == [1, 2, 3, 4, 6, 8]
+        assert self.steps(monkeypatch, 0.016, [0.0005] * 6) == [2, 3, 4, 6, 9, 12]
+
+    def test_the_next_loop_goes_on_at_it(self, model: LanguageModel) -> None:
+        model.pace.steps = 5
+        sampler = sampler_of(model, GREEDY)
+        counters = LoopCounters()
+        loop = generate_step(model, sampler, PROMPT, 20, counters=counters)
+        next(loop)
+        loop.close()
+        sampler.close()
+        assert counters.submissions == 2
+        assert model.sequence().pace is model.pace
 
     def test_others_as_many_as_no_one_notices(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert self.steps(monkeypatch, 0.016, [0.005] * 6) == [1, 2, 3, 3, 3, 3]
+        assert self.steps(monkeypatch, 0.016, [0.005] * 6) == [2, 3, 3, 3, 3, 3]
 
     def steps(self, monkeypatch: pytest.MonkeyPatch, most: float, seconds: list[float]) -> list[int]:
         """The steps of each submission, where one takes these times a step."""
-        monkeypatch.setattr(generate, "SECONDS_MAX", most)
-        now, found, pace = 100.0, [], Pace()
-        monkeypatch.setattr(time, "perf_counter", lambda: now)
+        monkeypatch.setattr(pace, "SECONDS_MAX", most)
+        found, own = [], pace.Pace()
         for each in seconds:
-            now += pace.steps * each
-            pace.arrived(pace.steps)
-            found.append(pace.steps)
+            own.took(own.steps, own.steps * each)
+            found.append(own.steps)
         return found

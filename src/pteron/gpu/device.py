@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from pteron.errors import DeviceError
 from pteron.gpu.adapters import AdapterInfo, choose
-from pteron.gpu.native import compile_shader, errors_as_device_error, wait_for_all, wgpu, write_buffer
-from pteron.gpu.readback import Readback
+from pteron.gpu.native import compile_shader, errors_as_device_error, wgpu, write_buffer
+from pteron.gpu.readback import Readback, wait_for_all
 from pteron.gpu.working import together
 from pteron.ops import Target, Weight
 from pteron.wgsl import Module
@@ -29,6 +29,7 @@ _UPLOAD_CHUNK = 1 << 24
 _SMALL = 1 << 16
 _WRITTEN_MAX = 1 << 27  # bytes that wait in the library's memory before they are sent
 _SPIN_SECONDS = 200e-6  # a blocking wait returns some 40 µs later than asking again and again would notice
+_WAIT_SECONDS = 0.05  # the same for who waits for everything, and goes on 0.1 to 0.3 ms sooner
 
 
 @dataclass(slots=True)
@@ -77,6 +78,7 @@ class Device:
         )
         # Where the CPU is the adapter, asking would take its time.
         self.spin_seconds = 0.0 if adapter.is_cpu else _SPIN_SECONDS
+        self.wait_seconds = 0.0 if adapter.is_cpu else _WAIT_SECONDS
         self._buffers: weakref.WeakSet[Buffer] = weakref.WeakSet()
         self.is_closed = False
 
@@ -232,7 +234,7 @@ class Device:
     def wait(self) -> None:
         """Wait for everything submitted so far."""
         with self.lock:
-            wait_for_all(self.handle)
+            wait_for_all(self.handle._internal, self.queue, self.wait_seconds)
 
     # Pipelines ----------------------------------------------------------------------------------
 

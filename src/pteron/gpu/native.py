@@ -33,7 +33,6 @@ __all__ = [
     "errors_as_device_error",
     "ffi",
     "lib",
-    "wait_for_all",
     "wgpu",
     "write_buffer",
 ]
@@ -101,11 +100,6 @@ def compile_shader(device: Any, label: str, code: str, *, bounds_checks: bool) -
     checks = lib.WGPUShaderRuntimeChecks_BoundsChecks if bounds_checks else 0
     handle = libf.wgpuDeviceCreateShaderModuleTrusted(device._internal, descriptor, checks)
     return GPUShaderModule(label, handle, device)
-
-
-def wait_for_all(device: Any) -> None:
-    """Return once a device has done all that was submitted to it."""
-    lib.wgpuDevicePoll(device._internal, True, ffi.NULL)
 
 
 def write_buffer(queue: Any, buffer: Any, offset: int, data: Any, size: int) -> None:

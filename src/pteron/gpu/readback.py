@@ -22,6 +22,8 @@ _CALLBACK_INFO = ffi.typeof("WGPUBufferMapCallbackInfo *")
 _POINTER = ffi.typeof("void *")
 _MODE = lib.WGPUCallbackMode_AllowProcessEvents
 _CALLBACK = "void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)"
+_DONE_CALLBACK = "void(WGPUQueueWorkDoneStatus, WGPUStringView, void *, void *)"
+_DONE_CALLBACK_INFO = ffi.typeof("WGPUQueueWorkDoneCallbackInfo *")
 
 
 def _on_interrupted(_kind: object, error: BaseException, trace: Any) -> None:
@@ -38,6 +40,33 @@ def _finish(status: int, ticket: Any) -> None:
 @ffi.callback(_CALLBACK, onerror=_on_interrupted)  # type: ignore[untyped-decorator]  # cffi has no types
 def _on_mapped(status: int, _message: Any, ticket: Any, _unused: Any) -> None:
     _finish(status, ticket)
+
+
+@ffi.callback(_DONE_CALLBACK, onerror=_on_interrupted)  # type: ignore[untyped-decorator]
+def _on_done(status: int, _message: Any, ticket: Any, _unused: Any) -> None:
+    _finish(status, ticket)
+
+
+def wait_for_all(device: Any, queue: Any, spin_seconds: float) -> None:
+    """Return once all is done that was submitted to a queue. It is asked for again and again for a while: who
+    sleeps meanwhile wakes up late, and is slow at first."""
+    if spin_seconds:
+        ticket = next(_tickets)
+        info = ffi.new(_DONE_CALLBACK_INFO)
+        info.mode = _MODE
+        info.callback = _on_done
+        info.userdata1 = ffi.cast(_POINTER, ticket)
+        lib.wgpuQueueOnSubmittedWorkDone(queue, info[0])
+        until = perf_counter() + spin_seconds
+        while ticket not in _finished and perf_counter() < until:
+            lib.wgpuDevicePoll(device, False, ffi.NULL)
+        if ticket not in _finished:
+            lib.wgpuDevicePoll(device, True, ffi.NULL)
+        _finished.pop(ticket, None)
+    else:
+        lib.wgpuDevicePoll(device, True, ffi.NULL)
+    if _interruptions:
+        raise _interruptions.pop()
 
 
 class StagingOwner(Protocol):

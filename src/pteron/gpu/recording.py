@@ -68,9 +68,18 @@ class Recording:
         self._replays: WeakKeyDictionary[States, dict[object, Replay]] = WeakKeyDictionary()
         self._advancing: dict[object, Advancing | None] = {}
         self._accesses: dict[PlanBuffer, set[str]] = {}
+        self._peaks: dict[PlanBuffer, tuple[PlanBuffer, int]] = {}
         for launch in plan.launches:
-            for binding, reference in zip(launch.module.bindings, launch.buffers, strict=True):
+            bound = dict(
+                zip([binding.name for binding in launch.module.bindings], launch.buffers, strict=True)
+            )
+            for binding in launch.module.bindings:
+                reference = bound[binding.name]
                 self._accesses.setdefault(reference, set()).add(binding.access)
+                if binding.access != "read":
+                    self._peaks.pop(reference, None)
+            if "peaks" in bound:
+                self._peaks[bound["out"]] = bound["peaks"], launch.groups[0]
 
     @property
     def dispatches(self) -> int:
@@ -90,6 +99,10 @@ class Recording:
     def touches(self, buffer: PlanBuffer) -> bool:
         """Whether any dispatch reads or writes a buffer."""
         return buffer in self._accesses
+
+    def peaks(self, buffer: PlanBuffer) -> tuple[PlanBuffer, int] | None:
+        """Where the plan leaves the greatest of each block of what it leaves in a buffer, and of how many."""
+        return self._peaks.get(buffer)
 
     def only_reads(self, buffer: PlanBuffer) -> bool:
         """Whether what a buffer holds before the plan runs is there afterwards."""

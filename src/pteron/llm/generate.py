@@ -15,8 +15,6 @@ from pteron.runtime.outputs import Outputs
 from pteron.runtime.tensors import View
 
 SUBMISSIONS = 2  # under way at once: while the host reads one, the GPU has the other
-STEPS_MAX = 8  # of a submission, no more than RING
-SECONDS_MAX = 0.016  # for the steps of a submission: tokens come as smoothly as screens show them
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +33,6 @@ class LoopCounters:
     stalls: int = 0
     throttles: int = 0  # reads that waited while further steps were queued: the GPU is the slower side
     submissions: int = 0
-
-
-@dataclass(slots=True)
-class Pace:
-    """How many steps the next submission takes: more each time, as long as they take no time to speak of, and
-    half as many again at most: the GPU is not to wait while the host prepares them."""
-
-    steps: int = 1
-    _since: float | None = None
-
-    def arrived(self, count: int) -> None:
-        """The tokens of a submission are here."""
-        now = time.perf_counter()
-        if self._since is not None:
-            fitting = int(count * SECONDS_MAX / max(now - self._since, 1e-9))
-            more = self.steps + max(1, self.steps // 2)
-            self.steps = max(1, min(more, STEPS_MAX, fitting))
-        self._since = now
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +110,7 @@ def _resident(
     """Steps follow one another on the GPU, some of them under way while the host reads the oldest."""
     device = model.device
     under_way: deque[_Burst] = deque()
-    pace = Pace()
+    arrived: float | None = None  # when the last tokens did
 
     def launch(step: int, tokens: list[int] | None = None) -> int:
         """Submit steps from this one on, the first of which reads `tokens`; how many."""
@@ -146,7 +126,7 @@ def _resident(
             if tokens is not None:
                 submission, steps = model.launch(tokens, draw), 1
             else:
-                most = min(pace.steps, count - step)
+                most = min(model.pace.steps, count - step)
                 submission, steps = model.launch_steps(
                     sampler.drawn_at(step - 1),
                     most,
@@ -160,6 +140,7 @@ def _resident(
             return steps
 
     def read() -> list[Drawn]:
+        nonlocal arrived
         burst = under_way.popleft()
         with device.lock:
             if not burst.readback.is_ready():
@@ -167,7 +148,9 @@ def _resident(
                 counters.stalls += not under_way
             data = burst.readback.peek(0, 8 * RING, burst.submission)
             burst.readback.release()
-        pace.arrived(burst.count)
+        before, arrived = arrived, time.perf_counter()
+        if before is not None:
+            model.pace.took(burst.count, arrived - before)
         return [Drawn(*sampler.read(data, burst.first + index)) for index in range(burst.count)]
 
     try:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from pteron.dtypes import DType
 from pteron.errors import InputError, UnsupportedError
 from pteron.gpu import Buffer, Command, Growing, PassTimer, Replay
+from pteron.llm.pace import Pace
 from pteron.plan import TensorPort
 from pteron.runtime import Method, Program
 from pteron.runtime.outputs import Outputs
@@ -51,11 +52,14 @@ class LanguageModel:
         self.delegate = self.method.sole_delegate
         self.device = program.device
         self.timer: PassTimer | None = None
+        self.pace = Pace()
         self.user = object()
 
     def sequence(self) -> LanguageModel:
         """The same model over another sequence of tokens, with a cache of its own."""
-        return LanguageModel(self.program, self._method_name, own_sequence=True)
+        other = LanguageModel(self.program, self._method_name, own_sequence=True)
+        other.pace = self.pace
+        return other
 
     def claim(self) -> None:
         """Have a new user: an earlier one that ends late no longer says where the sequence stands."""
@@ -136,7 +140,10 @@ class LanguageModel:
         """Run tokens through the model, and then further commands."""
         assert self.delegate is not None
         self._overwrite()
-        given = np.array([tokens], np.int64), np.array([self.position], np.int64)
+        given = (
+            np.array([tokens], np.int32),
+            np.array([self.position], np.int64),
+        )  # tokens as the GPU has them
         submission = self.delegate.launch(given, then, self.timer)
         self._advance(tokens)
         return submission

@@ -45,6 +45,8 @@ class Flow:
                 self.makers.setdefault(id, []).append(call)
             for id in call.read_ids:
                 self.readers.setdefault(id, []).append(call)
+        given = (value.id for value in graph.inputs)
+        self.new_id = 1 + max((*given, *self.outputs, *self.makers, *self.readers), default=0)  # nobody's
 
     def of(self, name: str) -> Iterator[Call]:
         """The calls of an operator."""

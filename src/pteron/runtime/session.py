@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from pteron.dtypes import DType, Storage
 from pteron.errors import DeviceError
 from pteron.gpu import (
     Arena,
@@ -141,7 +142,7 @@ class Session:
             self.counters.bytes_uploaded += landed[1]
             self.counters.dispatches += landed[0].dispatches
             return landed[0], [], []
-        recording, numbers = self._ready(inputs)
+        recording, numbers = self.ready(inputs)
         staged = stage(self.executable, inputs, recording.plan.indices)
         self.counters.parameter_writes += recording.refresh(numbers)
         needed = [pair for pair in staged if self._is_seen(pair[0], recording)]
@@ -156,7 +157,14 @@ class Session:
         return [
             plan.integers[port.id].evaluate(numbers)
             if isinstance(port, SymbolPort)
-            else View(self.buffer(port, states), 0, plan.shapes[port.id], port.dtype, port.storage)
+            else View(
+                self.buffer(port, states),
+                0,
+                plan.shapes[port.id],
+                port.dtype,
+                port.storage,
+                self._peaks(recording, port, states),
+            )
             for port in self.executable.outputs
         ]
 
@@ -171,7 +179,7 @@ class Session:
         It is to be submitted before the session is encoded again."""
         self.check_open()
         states.check_open()
-        recording, numbers = self._ready(inputs)
+        recording, numbers = self.ready(inputs)
         given: dict[PlanBuffer, Buffer] = {}
         for port, view in stage(self.executable, inputs, recording.plan.indices):
             assert isinstance(view, View)
@@ -210,7 +218,7 @@ class Session:
     def recorded(self, inputs: Sequence[Input], states: States) -> tuple[Plan, Replay]:
         """The plan for such inputs and its replay, its live parameters set to theirs."""
         with self.device.lock:
-            recording, numbers = self._ready(inputs)
+            recording, numbers = self.ready(inputs)
             recording.refresh(numbers)
             return recording.plan, recording.replay(states)
 
@@ -236,6 +244,13 @@ class Session:
             self._plans.close()
             self._arena.close()
             self._weights.close()
+
+    def _peaks(self, recording: Recording, port: TensorPort, states: States) -> View | None:
+        """The peaks of an output's blocks, where the recording leaves them in a state."""
+        place, blocks = recording.peaks(port.buffer) or (None, 0)
+        if not isinstance(place, State):
+            return None
+        return View(states[place], 0, (blocks, 4), DType.I32, Storage.I32)
 
     def _run_once(self) -> None:
         """Run the calls that depend on constants alone."""
@@ -273,7 +288,7 @@ class Session:
             for output in self.executable.outputs
         )
 
-    def _ready(self, inputs: Sequence[Input]) -> tuple[Recording, list[int]]:
+    def ready(self, inputs: Sequence[Input]) -> tuple[Recording, list[int]]:
         """The recording for the inputs' shapes, and the numbers of its live terms."""
         made = self._plans.made
         found = self._plans.find(live_shapes(self.executable, inputs), live_values(self.executable, inputs))

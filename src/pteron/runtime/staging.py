@@ -127,6 +127,16 @@ def growing(
     return integers, tensors
 
 
+def grown(inputs: Sequence[Input], growth: Mapping[int, int], steps: int) -> list[Input]:
+    """Inputs some steps later; those that grow are integers of the host."""
+    later = list(inputs)
+    for index, by in growth.items():
+        given = inputs[index]
+        if isinstance(given, (int, np.ndarray)):
+            later[index] = given + by * steps
+    return later
+
+
 def steps_within(
     indices: Sequence[IndexRange], inputs: Sequence[Input], growth: Mapping[int, int], most: int
 ) -> int:

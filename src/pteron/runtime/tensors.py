@@ -68,6 +68,7 @@ class View:
     shape: Shape
     dtype: DType
     storage: Storage
+    peaks: View | None = None  # of the blocks of its only row, where whoever wrote it left them
 
     @property
     def nbytes(self) -> int:
@@ -77,7 +78,7 @@ class View:
         """The last of its rows."""
         width = self.shape[-1]
         offset = self.offset + self.nbytes - width * self.storage.itemsize
-        return View(self.buffer, offset, (1, width), self.dtype, self.storage)
+        return View(self.buffer, offset, (1, width), self.dtype, self.storage, self.peaks)
 
 
 class Fetch:

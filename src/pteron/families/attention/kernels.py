@@ -71,7 +71,7 @@ class Attention:
         is_long = self.q.numel and self._sizes(self.k.shape)[1]
         if target.is_cpu or self._width % 4 or self._steps > STEPS_FEW or not is_long:
             return None
-        layout = Decode.of(self._width, self.context, target)
+        layout = Decode.of(self._width, self.context, target, are_merged=True)
         if layout is None or not 1 < layout.splits <= splits_max:
             return None
         first, *others = self._by_decoding(layout, target)

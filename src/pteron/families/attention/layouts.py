@@ -8,8 +8,9 @@ from typing import Any
 from pteron.ops import AnyInt, Target, bucket
 
 DECODE_WIDTH_MAX = 256  # elements per head, beyond which a lane would hold too many
-BUCKETS = (128, 512, 2048)  # of contexts; further ones double
+BUCKETS = (128, 512, 1024, 2048)  # of contexts; further ones double
 SPLITS_MAX = 64  # for each query: merging walks them one by one
+_LOADED = {128: 2, 512: 8, 1024: 8}  # vec4s of keys by a lane at once; 16 of longer contexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ TILES = (Tiles(64, 64), Tiles(64, 32), Tiles(32, 32), Tiles(32, 16), Tiles(16, 1
 @dataclass(frozen=True, slots=True)
 class Decode:
     """How attention_decode.wgsl takes few queries to a context: all keys of a split at once, in as few splits
-    as that allows. One that is whole needs nobody to bring splits together."""
+    as that allows. One that is whole needs nobody to bring splits together; where somebody does it along with
+    other work, splits cost nothing, and a short context is taken by several workgroups too."""
 
     subgroup: int
     lanes: int  # that share a key
@@ -57,22 +59,23 @@ class Decode:
     splits: int
 
     @classmethod
-    def of(cls, width: int, context: AnyInt, target: Target) -> Decode | None:
-        """The layout for a bucket of contexts, None where the device lacks what the kernel takes."""
+    def of(cls, width: int, context: AnyInt, target: Target, *, are_merged: bool = False) -> Decode | None:
+        """The layout for a bucket of contexts, None where the device lacks what the kernel takes. Whether
+        splits `are_merged` by what follows changes it."""
         subgroup, quads = target.subgroup_size, width // 4
         if subgroup < 4 or width > DECODE_WIDTH_MAX:
             return None
         keys = context_bucket(context)
-        is_short = keys == BUCKETS[0]
-        # A short context is for one workgroup, a vec4 of each head to a lane; longer ones do better with two.
-        lanes = min(16, subgroup, _power_of_two(quads if is_short else -(-quads // 2)))
-        loaded = {128: 4, 512: 8}.get(keys, 16)  # vec4s of keys by a lane at once
+        is_whole = keys == BUCKETS[0] and not are_merged
+        # A context that is whole takes a vec4 of each head to a lane; others do better with two.
+        lanes = min(16, subgroup, _power_of_two(quads if is_whole else -(-quads // 2)))
+        loaded = _LOADED.get(keys, 16) if not is_whole else 4
         bytes_needed = 4 * (16 * quads + 8)  # of each subgroup, in workgroup memory
         room = min(target.invocations_max, target.workgroup_bytes_max // bytes_needed * subgroup)
         workgroup = next((size for size in (512, 256, 128, 64, 32) if size <= room), 0)
         if workgroup < subgroup:
             return None
-        workgroup = workgroup if is_short else min(256, workgroup)
+        workgroup = workgroup if is_whole else min(256, workgroup)
         unroll = max(1, loaded // -(-quads // lanes))
         splits = min(-(-keys // (workgroup // lanes * unroll)), SPLITS_MAX)
         return cls(subgroup, lanes, workgroup, unroll, splits)

@@ -13,6 +13,7 @@ from pteron.families.quantized import (
     linear_q4,
     linear_q8,
     linear_weights,
+    peaks,
     qparams,
 )
 
@@ -29,5 +30,6 @@ __all__ = [
     "linear_q4",
     "linear_q8",
     "linear_weights",
+    "peaks",
     "qparams",
 ]

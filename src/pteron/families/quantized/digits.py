@@ -4,9 +4,8 @@ which layout, and what it computes before and after."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from pteron.families.quantized.ends import Ends, TurnedEnds
 from pteron.families.quantized.packing import Words
 from pteron.ops import Dispatch, Operand, Scratch, Target
 from pteron.ops.rows import folded
@@ -24,6 +23,19 @@ INT8_LESS_ZERO = "int8_steps(value, f32(x_scales[m]), f32(x_zeros[m])) - f32(x_z
 INT8 = {"use_planes": "planes_int8", "PLANES": 1, "HAS_ZERO": True}
 GIVEN = {"IS_GIVEN": True, "given_steps": "vec2(f32(x_scales[m]), f32(x_zeros[m]))"}
 NORMED = {"IS_NORMED": True, "weighted": "value * vec4<f32>(gain[min(quad, QUADS - 1u)])"}
+
+
+class Finishes(Protocol):
+    """What becomes of sums: `Ends`, or others like it."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def declarations(self) -> dict[str, Any]: ...
+
+    @property
+    def operands(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +69,7 @@ class Splits:
 def product(
     x: Operand | Scratch | Splits,
     packed: Words,
-    ends: Ends | TurnedEnds,
+    ends: Finishes,
     target: Target,
     x_scales: Operand | Scratch | None = None,
     x_zeros: Operand | Scratch | None = None,
@@ -74,7 +86,6 @@ def product(
     fitting = target.workgroup_bytes_max // _bytes(target, 1, packed)
     together = max(count for count in range(1, fitting + 1) if rows % count == 0)
     layout = layout_of(target, packed)
-    per_group = layout.columns * layout.bundles * layout.rounds
     before: dict[str, Any] = NORMED | {"EPS": eps} if gain else {}
     if x_scales:
         before |= INT8 | GIVEN
@@ -113,7 +124,10 @@ def product(
         **ends.operands,
         rows=rows,
         columns=packed.columns,
-        groups=(*folded(target, -(-packed.columns // per_group))[:2], rows // together),
+        groups=(
+            *folded(target, -(-packed.columns // columns_of_workgroup(target, packed)))[:2],
+            rows // together,
+        ),
     )
 
 
@@ -128,6 +142,12 @@ def layout_of(target: Target, packed: Words) -> Layout:
     if packed.columns >= 8192:
         return Layout(1, min(8, subgroups), 4, 2)
     return Layout(1, min(max(8, min(packed.columns // 256, 16)), subgroups), 2, 1)  # some 128 workgroups
+
+
+def columns_of_workgroup(target: Target, packed: Words) -> int:
+    """Those that one workgroup takes."""
+    layout = layout_of(target, packed)
+    return layout.columns * layout.bundles * layout.rounds
 
 
 def chunks(packed: Words) -> int:

@@ -201,4 +201,5 @@ fn main(
     bundle = following;
     held = next;
   }
+  ended(group.x + group.y * groups.x, local);
 }

@@ -25,7 +25,7 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-SAMPLE = "pteron.sample"
+SAMPLE, SAMPLE_PEAKS = "pteron.sample", "pteron.sample_peaks"
 LANES, LANES_OF_A_CPU = 256, 32  # where barriers are costly, fewer meet at one
 LANES_MERGING = 64  # blocks are few
 BLOCK = 2048  # tokens per workgroup
@@ -81,7 +81,7 @@ class Row:
         if self.seen is None:
             constants["was_seen"] = "false"
             if name == "sample_scan":
-                constants["greatest_logit"] = "most_penalised"
+                constants |= {"greatest_logit": "most_penalised", "logit_of": "bitcast<f32>(best.x)"}
         if limit is None and name != "sample_scan":
             constants["last_place"] = "0xffffffffu"
         return Dispatch(
@@ -147,6 +147,42 @@ def sample(
         growths=growths,
         words=words,
         block_count=row.block_count,
+        groups=(1, 1, 1),
+    )
+
+
+@op(
+    SAMPLE_PEAKS,
+    "peaks steps! growths! words! -> token drawn",
+    shape=lambda peaks, *_: ((1, 1), (RING, 2)),
+)
+def sample_peaks(
+    peaks: Operand,
+    steps: Operand,
+    growths: Operand,
+    words: Operand,
+    token: Operand,
+    drawn: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    """The likeliest token, from the greatest logit of every block: (its bits, its token, its bits again, the
+    bits of the sum of exp(logit - greatest)), as the kernel that made the logits leaves them."""
+    layout = shared_rows(target, LANES, 1)
+    library = {"use_best": "best_subgroup"} if "use_rows" in layout else {}
+    looked_at = "vec2(bitcast<f32>(picks[block].z), bitcast<f32>(picks[block].w))"
+    declarations = {"RING": RING, "GROWTHS": GROWTHS, "remember": ";", "looked_at": looked_at}
+    yield Dispatch(
+        kernel("sample_merge", **layout, **library, **declarations),
+        blocks=None,
+        picks=peaks,
+        seen=None,
+        steps=steps,
+        token=token,
+        drawn=drawn,
+        growths=growths,
+        words=words,
+        block_count=peaks.shape[0],
         groups=(1, 1, 1),
     )
 

@@ -1,7 +1,7 @@
 //! use rows
 //! use sample
 //! use best
-//! loops: 2 * ceil(block_count, LANES) + 16
+//! loops: ceil(block_count, LANES) + 16
 // The token picked from all blocks, and its log-probability under the logits as they came: a NaN where one of
 // them is. One workgroup does it all, counts the step, and lets grow what the next one needs: words[place] +=
 // growth, each by a lane of its own. What is needed late is loaded first.
@@ -23,6 +23,9 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> words: array<u32>;
 @group(0) @binding(8) var<uniform> params: Params;
 
+// The greatest logit of a block, and the sum of exp(logit - greatest).
+fn looked_at(block: u32) -> vec2<f32> { return blocks[block].xy; }
+
 fn remember(picked: u32) { seen[picked] = 1u; }
 
 @compute @workgroup_size(WORKGROUP)
@@ -32,24 +35,27 @@ fn main(@builtin(local_invocation_index) local: u32) {
   let word = words[growth.x];
   var best = LOWEST;
   var best_block = 0xffffffffu;
-  var most = LOWEST;
+  var pick: vec4<u32>;
+  var lane_most = LOWEST;
+  var sum = 0.0; // of exp(logit - lane_most), so far
   for (var block = local; block < params.block_count; block += LANES) {
-    let score = bitcast<f32>(picks[block].x);
+    let offered = picks[block];
+    let looked = looked_at(block);
+    let score = bitcast<f32>(offered.x);
     if (score > best || best_block == 0xffffffffu) {
       best = score;
       best_block = block;
+      pick = offered;
     }
-    most = max(most, blocks[block].x);
+    let before = lane_most;
+    lane_most = max(lane_most, looked.x);
+    sum = sum * exp(before - lane_most) + looked.y * exp(looked.x - lane_most);
   }
-  let pick = picks[best_of_lanes(best, best_block, local).y]; // of equal scores that of the first block
-  most = row_max(most, local);
-  var sum = 0.0;
-  for (var block = local; block < params.block_count; block += LANES) {
-    sum += blocks[block].y * exp(blocks[block].x - most);
-  }
-  sum = row_sum(sum, local);
+  let won = best_of_lanes(best, best_block, local).y; // of equal scores that of the first block
+  let most = row_max(lane_most, local);
+  sum = row_sum(sum * exp(lane_most - most), local);
   if (local < GROWTHS && growth.y != 0u) { words[growth.x] = word + growth.y; }
-  if (local == 0u) {
+  if (best_block == won) { // the only lane that has this block
     let value = bitcast<f32>(pick.z) - most - log(sum);
     let logprob = select(value, nan(), is_nan(sum));
     token[0] = i32(pick.y);

@@ -27,12 +27,14 @@ struct Params {
 @group(0) @binding(4) var<uniform> params: Params;
 
 fn was_seen(token: u32) -> bool { return seen[token] != 0u; }
-fn logit_of(token: u32) -> f32 { return finite(f32(logits[params.base + token])); }
+
+// The logit of (a score, its token): without a penalty they are the same.
+fn logit_of(best: vec2<u32>) -> f32 { return finite(f32(logits[params.base + best.y])); }
 
 // The greatest of the lanes' scores, given to all of them; lane 0 writes the pick.
 fn greatest(score: f32, token: u32, block: u32, local: u32) -> f32 {
   let best = best_of_lanes(score, token, local);
-  if (local == 0u) { picks[block] = vec4(best, bitcast<u32>(logit_of(best.y)), 0u); }
+  if (local == 0u) { picks[block] = vec4(best, bitcast<u32>(logit_of(best)), 0u); }
   return bitcast<f32>(best.x);
 }
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import InputError
-from pteron.gpu import Buffer, Command, Device, Growing, Replay
+from pteron.gpu import Buffer, Command, Device, Growing, Replay, States
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
-from pteron.llm.sampling.operator import RING, SAMPLE
+from pteron.llm.sampling.operator import RING, SAMPLE, SAMPLE_PEAKS
 from pteron.ops.operand import State
 from pteron.plan import PlanBuffer
 from pteron.plan.advance import GROWTHS
@@ -53,8 +53,8 @@ class Sampling:
                 raise InputError(f"{message}: {self}")
 
 
-# Value ids of the sampler's graph.
-_LOGITS, _SEED, _STEPS, _SEEN, _TOKEN, _DRAWN, _RESULTS, _GROWTHS, _WORDS = range(9)
+# Value ids of the sampler's graphs.
+_LOGITS, _SEED, _STEPS, _SEEN, _TOKEN, _DRAWN, _RESULTS, _GROWTHS, _WORDS, _PEAKS = range(10)
 _Key: TypeAlias = tuple[Device, int, Sampling, DType]
 
 
@@ -65,6 +65,7 @@ class Sampler:
     """
 
     _sessions: ClassVar[WeakValueDictionary[_Key, Session]] = WeakValueDictionary()
+    _sessions_of_peaks: ClassVar[WeakValueDictionary[tuple[Device, int], Session]] = WeakValueDictionary()
 
     def __init__(self, device: Device, vocabulary: int, sampling: Sampling, dtype: DType = DType.F32) -> None:
         self.sampling = sampling
@@ -77,6 +78,7 @@ class Sampler:
             self._session = session
             self._states = session.states()
         self._steps: int | None = 0  # as the GPU counts them; None: not known
+        self._of_peaks: dict[int, tuple[Session, States]] = {}  # by how many blocks there are
 
     @property
     def token(self) -> View:
@@ -119,6 +121,11 @@ class Sampler:
         places: dict[PlanBuffer, Buffer] = {State(_TOKEN): token}
         if growing:
             places |= {State(_GROWTHS): growing.growths, State(_WORDS): growing.words}
+        is_plain = self.sampling.temperature <= 0 and self.sampling.repetition_penalty == 1.0
+        if logits.peaks is not None and is_plain:  # all that is needed to know the likeliest
+            session, states = self._drawing_from_peaks(logits.peaks.shape[0])
+            own: dict[PlanBuffer, Buffer] = {State(id): self._states[State(id)] for id in (_STEPS, _DRAWN)}
+            return session.bound((logits.peaks,), states, own | places)
         return self._session.bound((logits, self.sampling.seed), self._states, places)
 
     def took(self, steps: int) -> None:
@@ -133,6 +140,16 @@ class Sampler:
             self.took(step + 1)
             return submission
 
+    def _drawing_from_peaks(self, blocks: int) -> tuple[Session, States]:
+        if blocks not in self._of_peaks:
+            device = self._session.device
+            session = self._sessions_of_peaks.get((device, blocks))
+            if session is None:
+                session = Session.of(graph_of_peaks(blocks), device)
+                self._sessions_of_peaks[device, blocks] = session
+            self._of_peaks[blocks] = session, session.states()
+        return self._of_peaks[blocks]
+
     def _count(self, step: int) -> None:
         """Have the GPU count from a step on, which noise is made from."""
         if self._steps != step:
@@ -143,6 +160,8 @@ class Sampler:
         """Free what is this sampler's own."""
         with self._session.device.lock:
             self._states.close()
+            for _, states in self._of_peaks.values():
+                states.close()
 
 
 def sampler_graph(vocabulary: int, sampling: Sampling, dtype: DType) -> Graph:
@@ -173,6 +192,16 @@ def sampler_graph(vocabulary: int, sampling: Sampling, dtype: DType) -> Graph:
         outputs=(token, drawn),
         is_internal=True,
     )
+
+
+def graph_of_peaks(blocks: int) -> Graph:
+    """A call that draws the likeliest token from the peaks of so many blocks, over states as above."""
+    peaks, steps = Tensor(_PEAKS, DType.I32, (blocks, 4)), _state(_STEPS, DType.I32, (1,))
+    token, drawn = _state(_TOKEN, DType.I32, (1, 1)), _state(_DRAWN, DType.I32, (RING, 2))
+    growths, words = _state(_GROWTHS, DType.I32, (GROWTHS, 2)), _state(_WORDS, DType.I32, (1,))
+    arguments = peaks, steps, growths, words, ValueList(_RESULTS, (token, drawn))
+    node = Node(0, SAMPLE_PEAKS, arguments)
+    return Graph("peaks", (node,), inputs=(peaks,), outputs=(token, drawn), is_internal=True)
 
 
 def _state(id: int, dtype: DType, shape: tuple[int, ...]) -> Tensor:

@@ -40,6 +40,8 @@ fn put(part: u32, m: u32, n: u32, value: f32) {
   }
 }
 
+fn ended(block: u32, local: u32) { } // of a workgroup
+
 fn store(part: u32, m: u32, n: u32, sum: f32) { put(part, m, n, result(m, n, sum)); }
 
 // Four neighbouring columns, as far as there are so many.

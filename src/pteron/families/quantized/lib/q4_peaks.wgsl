@@ -1,0 +1,67 @@
+//! use nan
+//! loops: SUBGROUPS
+//! extent bias: columns
+//! extent out: rows * columns
+//! extent peaks: 4 * groups[0]
+// What becomes of the sums of a single row over k, as in q4_result.wgsl; and for each workgroup of q4_digits.wgsl
+// the greatest of its results, the first column that has it, and the sum of exp(result - greatest). A NaN is the
+// least, but makes the sum one.
+alias X = f32;
+alias D = f32;
+alias R = f32;
+const OTHERS = 0u;
+
+@group(0) @binding(3) var<storage, read> bias: array<D>;
+@group(0) @binding(6) var<storage, read_write> out: array<R>;
+@group(0) @binding(7) var<uniform> params: Params;
+@group(0) @binding(25) var<storage, read_write> peaks: array<vec4<u32>>; // bits, column, bits again, bits of the sum
+
+var<private> peak: f32 = LOWEST; // of this invocation's results
+var<private> peak_column: u32 = 0xffffffffu;
+var<private> peak_sum: f32;
+var<workgroup> peaks_met: array<vec3<u32>, SUBGROUPS>;
+
+fn row_of_pair(pair: u32, second: u32) -> u32 { return pair; }
+fn angle(m: u32, n: u32) -> vec2<f32> { return vec2(1.0, 0.0); }
+fn finish(m: u32, n: u32, sum: f32) -> f32 { return sum; }
+fn added(m: u32, n: u32) -> f32 { return f32(bias[n]); }
+
+fn put(part: u32, m: u32, n: u32, value: f32) {
+  let stored = R(value);
+  out[m * params.columns + n] = stored;
+  let result = f32(stored);
+  let before = peak;
+  let number = select(clamp(result, LOWEST, -LOWEST), LOWEST, is_nan(result));
+  if (number > peak || peak_column == 0xffffffffu) { // columns come in order
+    peak = number;
+    peak_column = n;
+  }
+  let share = select(exp(number - peak), nan(), is_nan(result));
+  peak_sum = peak_sum * exp(before - peak) + share;
+}
+
+// The end of a workgroup.
+fn ended(block: u32, local: u32) {
+  let most = subgroupMax(peak);
+  let column = subgroupMin(select(0xffffffffu, peak_column, peak == most));
+  let sum = subgroupAdd(peak_sum * exp(peak - most));
+  if (local % SUBGROUP == 0u) {
+    peaks_met[local / SUBGROUP] = vec3(bitcast<u32>(most), column, bitcast<u32>(sum));
+  }
+  workgroupBarrier();
+  if (local == 0u) {
+    var greatest = most;
+    var first = column;
+    var total = sum;
+    for (var i = 1u; i < SUBGROUPS; i++) {
+      let met = peaks_met[i];
+      let other = bitcast<f32>(met.x);
+      let raised = max(greatest, other);
+      total = total * exp(greatest - raised) + bitcast<f32>(met.z) * exp(other - raised);
+      first = select(first, min(first, met.y), other == greatest);
+      first = select(first, met.y, other > greatest);
+      greatest = raised;
+    }
+    peaks[block] = vec4(bitcast<u32>(greatest), first, bitcast<u32>(greatest), bitcast<u32>(total));
+  }
+}

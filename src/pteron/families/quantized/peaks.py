@@ -1,0 +1,101 @@
+"""Products with 4-bit weights that make a graph's results, such as a language model's logits. Of a single row
+the kernel for few rows leaves the greatest of each block of columns too, so that nobody has to look at all of
+them again: `pteron.llm.sampling` draws the likeliest token from these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pteron.dtypes import DType
+from pteron.families.quantized import digits
+from pteron.families.quantized.fused_q4 import linear_q4
+from pteron.families.quantized.linear_q4 import linear_shape, words_of
+from pteron.graph import Constant, Tensor, ValueList
+from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op
+from pteron.ops.rewrite import Flow, Replacement, rewrite
+
+COLUMNS_MIN = 4096  # fewer are looked at in no time
+BLOCKS_MAX = 1024  # more take as long to look at as all columns
+
+
+@dataclass(frozen=True, slots=True)
+class PeakEnds:
+    """One row of results, and where the greatest of every block of it go (lib/q4_peaks.wgsl)."""
+
+    out: Operand
+    bias: Operand | None
+    peaks: Operand
+
+    @property
+    def count(self) -> int:
+        """Results."""
+        return self.out.numel
+
+    @property
+    def declarations(self) -> dict[str, Any]:
+        return {"use_q4_result": "q4_peaks", "added": "f32(bias[n])" if self.bias else "0.0"}
+
+    @property
+    def operands(self) -> dict[str, Any]:
+        return {"out": self.out, "bias": self.bias, "peaks": self.peaks}
+
+
+@op(
+    "pteron.linear_q4_peaks",
+    "x gain? eps:float weights scales bias? group_size:int peaks! -> out",
+    shape=lambda x, gain, eps, weights, *rest: linear_shape(x, weights),
+)
+def linear_q4_peaks(
+    x: Operand,
+    gain: Operand | None,
+    eps: float,
+    weights: Operand,
+    scales: Operand,
+    bias: Operand | None,
+    group_size: AnyInt,
+    peaks: Operand,
+    out: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    """`pteron.linear_q4` of one matrix. `peaks` hold something where a launch of the plan writes them."""
+    packed = words_of(weights, scales, group_size, x.shape[-1])
+    rows = x.numel // x.shape[-1] if x.shape[-1] else 0
+    if rows == 1 and packed.fits(target) and digits.suits(target, rows, packed):
+        blocks = -(-packed.columns // digits.columns_of_workgroup(target, packed))
+        if blocks <= min(peaks.shape[0], target.workgroups_max):
+            ends = PeakEnds(out, bias, peaks)
+            yield digits.product(x, packed, ends, target, gain=gain, eps=eps)
+            return
+    biases = [bias] if bias is not None else None
+    yield from linear_q4(
+        x, gain, eps, [weights], [scales], biases, group_size, None, False, out, target=target
+    )
+
+
+@rewrite("linear_peaks")
+def linear_peaks(flow: Flow) -> Iterator[Replacement]:
+    """A product that is an output of the graph, of as many columns as vocabularies have."""
+    for call in flow.of("pteron.linear_q4"):
+        (*inputs, residual, gated), outputs = call.inputs, call.outputs
+        x, gain, eps, weights, scales, biases, group_size = inputs
+        out = outputs[0]
+        if len(outputs) > 1 or residual is not None or gated or not isinstance(out, Tensor):
+            continue
+        if out.id in flow.outputs and out.shape_max[-1] >= COLUMNS_MIN:
+            parts = (
+                each.items[0] if isinstance(each, ValueList) else None for each in (weights, scales, biases)
+            )
+            new = (x, gain, eps, *parts, group_size, _state(flow.new_id))
+            yield Replacement((call,), Call(call.node, OPERATORS["pteron.linear_q4_peaks"], new, outputs))
+
+
+def _state(id: int) -> Tensor:
+    """Memory for the peaks of blocks, as many as there may be."""
+    shape = (BLOCKS_MAX, 4)
+    zeros = memoryview(np.zeros(shape, np.int32).tobytes())
+    return Tensor(id, DType.I32, shape, Constant("peaks", DType.I32, shape, zeros))

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pteron.ops.live import AnyInt
-from pteron.ops.operand import Operand, Scratch, Weight
+from pteron.ops.operand import Operand, Scratch, Weight, Window
 from pteron.wgsl import Kernel
 
-Bound: TypeAlias = Operand | Weight | Scratch
+Bound: TypeAlias = Operand | Weight | Scratch | Window
 Parameter: TypeAlias = AnyInt | float | bool | Sequence[AnyInt]
 
 
@@ -42,7 +42,7 @@ class Dispatch:
         bindings: dict[str, Bound] = {}
         parameters: dict[str, Parameter] = {}
         for name, value in arguments.items():
-            if isinstance(value, (Operand, Weight, Scratch)):
+            if isinstance(value, (Operand, Weight, Scratch, Window)):
                 bindings[name] = value
             elif value is not None:
                 parameters[name] = value

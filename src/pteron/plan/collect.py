@@ -6,15 +6,20 @@ import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from pteron.graph import Node, Shape
-from pteron.ops import Dispatch, Operand, RequirementError, Scratch, Target, Weight
-from pteron.ops.dispatch import Parameter
+from pteron.ops import Dispatch, Operand, RequirementError, Target, Window
+from pteron.ops.dispatch import Bound, Parameter
 from pteron.ops.live import LiveInt, Trace
+from pteron.ops.operand import Scratch
 from pteron.ops.terms import Affine
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
 from pteron.plan.verify import check_bindings, elements, verify
 from pteron.wgsl import Field, Module, compose, outline
+
+# A launch's workgroups, and the bindings that begin within their buffer.
+Place: TypeAlias = tuple[tuple[int, int, int], tuple[tuple[str, int], ...]]
 
 _CODES = {"u32": "<I", "i32": "<i"}
 _I32_MAX = (1 << 31) - 1
@@ -26,9 +31,9 @@ class Collector:
     """Gathers the launches of a plan; equal parameter blocks are kept once."""
 
     target: Target
-    launches: list[
-        tuple[Node, Module, tuple[PlanBuffer, ...], ParameterBlock | None, tuple[int, int, int]]
-    ] = field(default_factory=list)
+    launches: list[tuple[Node, Module, tuple[PlanBuffer, ...], ParameterBlock | None, Place]] = field(
+        default_factory=list
+    )
     scratch_bytes: list[int] = field(default_factory=list)
     _proven: set[tuple[object, ...]] = field(default_factory=set)
 
@@ -46,7 +51,7 @@ class Collector:
             )
             block = _block(dispatch, module) if module.params_index is not None else None
             self._prove(dispatch, module, groups, block)
-            self.launches.append((node, module, buffers, block, groups))
+            self.launches.append((node, module, buffers, block, (groups, _starts(dispatch))))
 
     def finish(
         self,
@@ -61,8 +66,8 @@ class Collector:
         index_of = {block: index for index, block in enumerate(ordered)}
         return Plan(
             launches=tuple(
-                Launch(node.index, node.name, module, buffers, index_of[block] if block else None, groups)
-                for node, module, buffers, block, groups in self.launches
+                Launch(node.index, node.name, module, buffers, index_of[block] if block else None, *place)
+                for node, module, buffers, block, place in self.launches
             ),
             blocks=tuple(ordered),
             scratch_bytes=tuple(self.scratch_bytes),
@@ -85,7 +90,8 @@ class Collector:
             verify(dispatch, module, groups, self.target)
             self._proven.add(launch)
 
-    def _buffer(self, bound: Operand | Weight | Scratch, scratch: dict[int, int]) -> PlanBuffer:
+    def _buffer(self, bound: Bound, scratch: dict[int, int]) -> PlanBuffer:
+        bound = bound.of if isinstance(bound, Window) else bound
         buffer = bound.buffer if isinstance(bound, Operand) else bound
         if not isinstance(buffer, Scratch):
             return buffer
@@ -94,6 +100,11 @@ class Collector:
             self.scratch_bytes.append(0)
         self.scratch_bytes[index] = max(self.scratch_bytes[index], buffer.count * buffer.storage.itemsize)
         return ScratchRef(index)
+
+
+def _starts(dispatch: Dispatch) -> tuple[tuple[str, int], ...]:
+    windows = ((name, bound) for name, bound in dispatch.bindings.items() if isinstance(bound, Window))
+    return tuple((name, window.start) for name, window in windows if window.start)
 
 
 def _module(dispatch: Dispatch) -> Module:

@@ -12,7 +12,7 @@
 // A product with 4-bit weights (lib/q4.wgsl) without barriers, for software adapters, out of uniform arrays: these
 // load a lane's element from a uniform array in an eighth of the time that a storage buffer takes.
 //
-// One invocation computes TILE rows, from first_row on, of four columns, one of each array. Four invocations
+// One invocation computes TILE rows, from first_row on, of ACROSS columns of each of four arrays. Four invocations
 // have neighbouring columns, and load one x each for all four: lanes read each other's.
 //
 // An array holds BLOCKS times four columns: first their words, [block][word][column], then their scales,
@@ -23,6 +23,8 @@ const WORDS = 8u; // of a column
 const GROUP = 4u; // words that share a scale
 const STEP = 4u; // words that are added up before their scale counts: all of one group
 const BLOCKS = 1u;
+const ACROSS = 1u; // blocks of an invocation,
+const WIDE = 4u * ACROSS; // and columns: of array c % 4, block c / 4
 const GROUPS = (WORDS + GROUP - 1u) / GROUP;
 const ROOM = BLOCKS * (WORDS + GROUPS);
 
@@ -53,22 +55,27 @@ fn main(
   let lane = subgroup_lane % 4u;
   let i = flat_index(id, groups);
   let column = i % 4u;
-  let block = min(i / 4u, BLOCKS - 1u);
-  var sums = array<vec4<f32>, TILE>(); // of a column of each array
+  let first_block = i / 4u * ACROSS;
+  var blocks = array<u32, ACROSS>();
+  //! unroll
+  for (var b = 0u; b < ACROSS; b++) { blocks[b] = min(first_block + b, BLOCKS - 1u); }
+  var sums = array<array<f32, WIDE>, TILE>();
   for (var word = 0u; word < WORDS; word += STEP) {
     // All loads come first: they wait for one another less than for the sums between them.
-    var words = array<vec4<u32>, STEP>();
+    var words = array<array<u32, WIDE>, STEP>();
     //! unroll
     for (var s = 0u; s < STEP; s++) {
       //! unroll
-      for (var a = 0u; a < 4u; a++) { words[s][a] = load(a, block * WORDS + word + s, column); }
+      for (var c = 0u; c < WIDE; c++) {
+        words[s][c] = load(c % 4u, blocks[c / 4u] * WORDS + word + s, column);
+      }
     }
-    var scale = vec4(0.0);
+    var scale = array<f32, WIDE>();
     //! unroll
-    for (var a = 0u; a < 4u; a++) {
-      scale[a] = bitcast<f32>(load(a, BLOCKS * WORDS + block * GROUPS + word / GROUP, column));
+    for (var c = 0u; c < WIDE; c++) {
+      scale[c] = bitcast<f32>(load(c % 4u, BLOCKS * WORDS + blocks[c / 4u] * GROUPS + word / GROUP, column));
     }
-    var part = array<vec4<f32>, TILE>();
+    var part = array<array<f32, WIDE>, TILE>();
     //! unroll
     for (var s = 0u; s < STEP; s++) {
       var low = array<vec4<f32>, TILE>();
@@ -79,25 +86,29 @@ fn main(
         high[t] = load_quad(2u * (t * WORDS + word + s) + 1u, lane);
       }
       //! unroll
-      for (var a = 0u; a < 4u; a++) {
-        let first = grown_nibbles(words[s][a]);
-        let second = grown_nibbles(words[s][a] >> 16u);
+      for (var c = 0u; c < WIDE; c++) {
+        let first = grown_nibbles(words[s][c]);
+        let second = grown_nibbles(words[s][c] >> 16u);
         //! unroll
         for (var t = 0u; t < TILE; t++) {
           let sum = low[t] * first + high[t] * second;
-          part[t][a] += (sum.x + sum.y) + (sum.z + sum.w);
+          part[t][c] += (sum.x + sum.y) + (sum.z + sum.w);
         }
       }
     }
     //! unroll
-    for (var t = 0u; t < TILE; t++) { sums[t] += scale * part[t]; }
+    for (var t = 0u; t < TILE; t++) {
+      //! unroll
+      for (var c = 0u; c < WIDE; c++) { sums[t][c] += scale[c] * part[t][c]; }
+    }
   }
   //! unroll
-  for (var a = 0u; a < 4u; a++) {
-    let n = params.first_column + 4u * (a * BLOCKS + block) + column;
-    if (i < 4u * BLOCKS && n < params.columns) {
+  for (var c = 0u; c < WIDE; c++) {
+    let block = first_block + c / 4u;
+    let n = params.first_column + 4u * (c % 4u * BLOCKS + block) + column;
+    if (block < BLOCKS && n < params.columns) {
       //! unroll
-      for (var t = 0u; t < TILE; t++) { store(0u, params.first_row + t, n, sums[t][a]); }
+      for (var t = 0u; t < TILE; t++) { store(0u, params.first_row + t, n, sums[t][c]); }
     }
   }
 }

@@ -16,9 +16,10 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-TILES = (8, 4, 1)  # rows of an invocation: the most that there are, and that fit
+# By rows of an invocation, the most that there are and that fit: its blocks of columns, whose loads of x are
+# shared, and the words that are added up before their scale counts.
+TILES = {8: (2, 2), 4: (1, 4), 1: (1, 4)}
 ARRAYS = ("weights_a", "weights_b", "weights_c", "weights_d")  # windows of one launch
-STEP = 4  # words that are added up before their scale counts
 WORDS = ("words", "words, padded")  # layouts whose rows are whole words, the lowest nibble first
 _QUAD = 16  # bytes
 
@@ -53,12 +54,14 @@ def product(x: Operand | Scratch, packed: Words, ends: Ends, cut: Cut) -> Iterat
     """x times the weights, a launch for every four windows and tile of rows."""
     assert isinstance(x, Operand)
     columns, width = packed.columns, 4 * cut.blocks
+    across, step = TILES[cut.tile]
     declarations: dict[str, Any] = {
         "TILE": cut.tile,
         "WORDS": _words(packed),
         "GROUP": packed.group,
-        "STEP": STEP if _words(packed) % STEP == 0 == packed.group % STEP else 1,
+        "STEP": step if _words(packed) % step == 0 == packed.group % step else 1,
         "BLOCKS": cut.blocks,
+        "ACROSS": across,
     }
     made = kernel("q4_windows", **declarations, **ends.declarations)
     for first_column in range(0, columns, len(ARRAYS) * width):
@@ -76,7 +79,7 @@ def product(x: Operand | Scratch, packed: Words, ends: Ends, cut: Cut) -> Iterat
                 columns=columns,
                 first_row=first_row,
                 first_column=first_column,
-                threads=width,
+                threads=4 * -(-cut.blocks // across),
             )
 
 

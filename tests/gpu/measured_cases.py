@@ -17,8 +17,8 @@ from test_rope import ROPE_HF, rope_hf
 from pteron.llm.sampling import Sampling
 
 
-def attention(width: int, causal: bool, kernels: str, on: str, heads: int = 4) -> Case:
-    arguments = (*cached(heads, 2, width, batch=2, capacity=142), 1, None, 0, causal, None)
+def attention(width: int, causal: bool, kernels: str, on: str, heads: int = 4, batch: int = 2) -> Case:
+    arguments = (*cached(heads, 2, width, batch, capacity=142), 1, None, 0, causal, None)
     return case(CACHED, *arguments, kernels=kernels, on=(on,), oracle=CachedAttention, live=CHUNKS)
 
 
@@ -111,6 +111,8 @@ CASES = [
     product((5, 1), "matmul_thread matmul_merge", "software", DEEP),
     case("test.advance", *WORDS, kernels="advance", oracle=added, dtype="i32"),
     attention(6, True, "attention_scores attention_values", "software"),
+    attention(64, True, "attention_windows", "software", batch=1),
+    attention(20, False, "attention_windows", "software", heads=6, batch=1),
     attention(64, True, "attention_tiled attention_split attention_merge", "hardware"),
     attention(12, False, "attention_tiled attention_split attention_merge", "hardware"),
     attention(64, True, "attention_decode attention_merge", "subgroups"),

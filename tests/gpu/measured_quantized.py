@@ -111,6 +111,7 @@ QUANTIZED_CASES = [
         kernels="embedding_4bit",
     ),
     product_q4((67, 1, 33), "q4_thread", "software"),
+    product_q4((67, 1, 6), "q4_windows", "software", 104),
     product_q4((3, 1, 2), "q4_matvec", "hardware", 324),
     product_q4((67, 33), "q4_tiled", "hardware"),
     product_q4((4, 1, 3, 2), "q4_digits", "subgroups"),

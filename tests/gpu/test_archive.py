@@ -155,7 +155,7 @@ def test_numbers_that_refer_to_nothing(
     change: Any, programs: Path, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # By subgroups, attention over so few keys does without scratch memory.
-    monkeypatch.setattr(device, "target", replace(device.target, subgroup_size=0))
+    monkeypatch.setattr(device, "target", replace(device.target, subgroup_size=0, broadcasts=False))
     delegate = pteron.load(programs / "attention_cache.pte")["forward"].sole_delegate
     assert delegate is not None
     write(delegate._session.snapshot(), tmp_path / "a")

@@ -50,6 +50,8 @@ def test_an_operator(
     case: Case, kind: str, device: Device, measuring: Measuring, request: pytest.FixtureRequest
 ) -> None:
     by_subgroups = kind == "subgroups"
+    if "_windows" in case.kernels and not device.target.broadcasts:
+        pytest.skip("tensors can be uniform arrays on software adapters with subgroups alone")
     case.check(request.getfixturevalue("own_subgroups") if by_subgroups else as_kind(device, kind))
     assert measuring.kernels >= set(case.kernels.split())
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from kernel_files import FILES, kernel
 
-from pteron.wgsl import compose
+from pteron.wgsl import compose, module
 from pteron.wgsl.module import _layout
 from pteron.wgsl.unroll import unroll
 
@@ -209,6 +209,25 @@ def test_an_unused_binding_is_dropped() -> None:
     assert "bias" not in {binding.name for binding in without.bindings}
     assert not re.search(r"var<storage, read> bias", without.source)
     assert without.params_index == with_bias.params_index  # the others keep their numbers
+
+
+def test_a_uniform_array_states_its_length_and_comes_after_params(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """const ROOM = 12u;
+struct Params {
+  count: u32,
+}
+@group(0) @binding(1) var<uniform> params: Params;
+@group(0) @binding(2) var<uniform> x: array<vec4<f32>, 2u * ROOM>;
+@group(0) @binding(0) var<storage, read_write> out: array<f32>;
+@compute @workgroup_size(1)
+fn main() { out[0] = x[params.count].x; }
+"""
+    monkeypatch.setattr(module, "_load", lambda *_: text)
+    out, x = sorted(compose(kernel("made_up", ROOM=12)).bindings, key=lambda binding: binding.index)
+    assert (out.access, out.bytes, x.access, x.element, x.bytes) == ("read_write", 0, "uniform", "f32", 384)
+    text = text.replace("binding(1)", "binding(3)")
+    with pytest.raises(ValueError, match="made_up binds a uniform array before its Params"):
+        compose(kernel("made_up", ROOM=13))
 
 
 # Params -----------------------------------------------------------------------------------------

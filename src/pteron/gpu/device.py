@@ -74,7 +74,10 @@ class Device:
             workgroup_bytes_max=adapter.limits["max-compute-workgroup-storage-size"],
             binding_bytes_max=adapter.limits["max-storage-buffer-binding-size"],
             buffers_max=adapter.limits["max-storage-buffers-per-shader-stage"],
+            uniform_bytes_max=adapter.limits["max-uniform-buffer-binding-size"],
+            uniform_alignment=adapter.limits["min-uniform-buffer-offset-alignment"],
             loop_max=adapter.loop_max,
+            broadcasts=adapter.is_cpu and "subgroup" in features,
         )
         # Where the CPU is the adapter, asking would take its time.
         self.spin_seconds = 0.0 if adapter.is_cpu else _SPIN_SECONDS
@@ -160,7 +163,7 @@ class Device:
         if size > limit:
             raise DeviceError(f"{label} needs a buffer of {size:,} bytes; {self.adapter} allows {limit:,}")
         usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
-        if uniform:
+        if uniform or self.target.is_cpu:  # where kernels take tensors as uniform arrays
             usage |= wgpu.BufferUsage.UNIFORM
         with errors_as_device_error(f"allocating {size:,} bytes for {label} on {self.adapter}"):
             buffer = self.handle.create_buffer(label=label, size=size, usage=usage)

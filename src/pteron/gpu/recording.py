@@ -106,7 +106,7 @@ class Recording:
 
     def only_reads(self, buffer: PlanBuffer) -> bool:
         """Whether what a buffer holds before the plan runs is there afterwards."""
-        return self._accesses.get(buffer, set()) <= {"read"}
+        return self._accesses.get(buffer, set()) <= {"read", "uniform"}
 
     def advancing(self, growth: Growth, tensors: Tensors) -> Advancing | None:
         """How the plan's live parameters, and inputs of 32-bit integers, come from one step of a loop to the
@@ -188,10 +188,13 @@ class Recording:
         """The pipeline and bind group of a launch."""
         module = launch.module
         pipeline = self._device.pipeline(module)
-        entries = [
-            {"binding": binding.index, "resource": {"buffer": self._buffer(reference, states, places)}}
-            for binding, reference in zip(module.bindings, launch.buffers, strict=True)
-        ]
+        starts = dict(launch.starts)
+        entries = []
+        for binding, reference in zip(module.bindings, launch.buffers, strict=True):
+            resource = {"buffer": self._buffer(reference, states, places)}
+            if binding.bytes:
+                resource |= {"offset": starts.get(binding.name, 0), "size": binding.bytes}
+            entries.append({"binding": binding.index, "resource": resource})
         if launch.block is not None:
             offset = launch.block * BLOCK_STRIDE
             resource = {"buffer": self._parameters, "offset": offset, "size": module.params_size}

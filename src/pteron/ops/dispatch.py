@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pteron.ops.live import AnyInt
-from pteron.ops.operand import Operand, Scratch, Weight
+from pteron.ops.operand import Operand, Scratch, Weight, Window
 from pteron.wgsl import Kernel
 
-Bound: TypeAlias = Operand | Weight | Scratch
+Bound: TypeAlias = Operand | Weight | Scratch | Window
 Parameter: TypeAlias = AnyInt | float | bool | Sequence[AnyInt]
 
 
 def elements(bound: Bound) -> int:
     """How many scalars lie in what is bound."""
+    if isinstance(bound, Window):
+        return bound.of.numel - bound.first
     return bound.numel if isinstance(bound, Operand) else bound.count
 
 
@@ -47,7 +49,7 @@ class Dispatch:
         bindings: dict[str, Bound] = {}
         parameters: dict[str, Parameter] = {}
         for name, value in arguments.items():
-            if isinstance(value, (Operand, Weight, Scratch)):
+            if isinstance(value, (Operand, Weight, Scratch, Window)):
                 bindings[name] = value
             elif value is not None:
                 parameters[name] = value

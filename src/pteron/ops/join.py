@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from pteron.ops.dispatch import Bound, Dispatch, elements
-from pteron.ops.operand import BufferRef, Operand, Scratch
+from pteron.ops.operand import BufferRef, Operand, Scratch, Window
 
 IsRead: TypeAlias = Callable[[Bound], bool]  # whether anybody reads it after the second launch
 Join: TypeAlias = Callable[[Dispatch, Dispatch, IsRead], Dispatch | None]
@@ -37,6 +37,7 @@ def join(name: str) -> Callable[[Join], Join]:
 
 def memory_of(bound: Bound) -> BufferRef | Scratch:
     """The buffer behind what is bound; of two scratch buffers none is equal to the other."""
+    bound = bound.of if isinstance(bound, Window) else bound
     return bound.buffer if isinstance(bound, Operand) else bound
 
 

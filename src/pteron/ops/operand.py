@@ -93,6 +93,23 @@ class Scratch:
     storage: Storage = Storage.F32
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """A tensor from element `first` on, for a kernel that takes it as a uniform array."""
+
+    of: Operand
+    first: int
+
+    @property
+    def storage(self) -> Storage:
+        return self.of.storage
+
+    @property
+    def start(self) -> int:
+        """Where it begins, in bytes."""
+        return self.first * self.of.storage.itemsize
+
+
 BufferRef: TypeAlias = Slot | State | Weight
 
 

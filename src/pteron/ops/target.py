@@ -23,6 +23,9 @@ class Target:
     workgroup_bytes_max: int = 16384
     binding_bytes_max: int = 1 << 27
     buffers_max: int = 8  # storage buffers of a kernel
+    uniform_bytes_max: int = 1 << 16  # of a binding,
+    uniform_alignment: int = 256  # and bytes that one may start at a multiple of
+    broadcasts: bool = False  # on CPUs: whether lanes of any subgroup can read one another's values
     loop_max: int = 0  # iterations of all its loops after which an invocation ends; 0: no such limit
     digits: int = 3  # of 8 bits, for x in 4-bit products: 3 keep 22 bits of a chunk's largest, 2 keep 14
 
@@ -40,6 +43,13 @@ class Target:
                 self.subgroup_size == device.subgroup_size,
             ),
             (f"{self.workgroups_max} workgroups an axis", True, self.workgroups_max <= device.workgroups_max),
+            ("values passed among lanes", self.broadcasts, device.broadcasts),
+            (
+                f"uniform arrays of {self.uniform_bytes_max} bytes at multiples of {self.uniform_alignment}",
+                self.broadcasts,
+                self.uniform_bytes_max <= device.uniform_bytes_max
+                and self.uniform_alignment % device.uniform_alignment == 0,
+            ),
             ("loops without a limit", device.loop_max, 0 < self.loop_max <= device.loop_max),
         )
         missing = [what for what, used, there in limits if used and not there]

@@ -11,7 +11,7 @@ from itertools import count
 from typing import NamedTuple
 
 from pteron.graph import Node, Shape
-from pteron.ops import Dispatch, Operand, RequirementError, Scratch, Target
+from pteron.ops import Dispatch, Operand, RequirementError, Scratch, Target, Window
 from pteron.ops.dispatch import Bound, Parameter, elements
 from pteron.ops.join import Join, memory_of
 from pteron.ops.live import LiveInt, Trace
@@ -95,8 +95,16 @@ class Collector:
         index_of = {block: index for index, block in enumerate(ordered)}
         return Plan(
             launches=tuple(
-                Launch(node.index, node.name, module, buffers, index_of[block] if block else None, groups)
-                for node, _, module, buffers, block, groups in self.launches
+                Launch(
+                    node.index,
+                    node.name,
+                    module,
+                    buffers,
+                    index_of[block] if block else None,
+                    groups,
+                    _starts(dispatch),
+                )
+                for node, dispatch, module, buffers, block, groups in self.launches
             ),
             blocks=tuple(ordered),
             scratch_bytes=tuple(self.scratch_bytes),
@@ -151,6 +159,11 @@ def _is_read(rest: Sequence[Dispatch], by_later_nodes: Callable[[Operand], bool]
 
 def _binds(dispatch: Dispatch, memory: BufferRef | Scratch) -> bool:
     return any(memory_of(bound) == memory for bound in dispatch.bindings.values())
+
+
+def _starts(dispatch: Dispatch) -> tuple[tuple[str, int], ...]:
+    windows = ((name, bound) for name, bound in dispatch.bindings.items() if isinstance(bound, Window))
+    return tuple((name, window.start) for name, window in windows if window.start)
 
 
 def _module(dispatch: Dispatch) -> Module:

@@ -49,6 +49,7 @@ class Launch:
     buffers: tuple[PlanBuffer, ...]  # in the order of module.bindings
     block: int | None  # which ParameterBlock
     groups: tuple[int, int, int]
+    starts: tuple[tuple[str, int], ...] = ()  # bindings that begin within their buffer: at which byte
 
     def __str__(self) -> str:
         return f"node {self.node} {self.operator}"

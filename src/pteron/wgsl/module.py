@@ -34,6 +34,7 @@ _BINDING = re.compile(
 )
 _USE = re.compile(r"^//! use (\w+)\n", re.MULTILINE)
 _ELEMENT = re.compile(r"array<(?:vec[234]<)?(\w+)>*")
+_SIZED = re.compile(r"array<vec4<\w+>,([^,>]+)>")
 _PARAMS = re.compile(r"struct Params \{(.*?)\}", re.DOTALL)
 _FIELD = re.compile(r"(\w+)\s*:\s*([^\n]+?),?\s*(?://[^\n]*)?$", re.MULTILINE)
 _WORKGROUP = re.compile(r"@workgroup_size\(([^)]*)\)")
@@ -52,6 +53,7 @@ class Binding:
     index: int
     access: Access
     element: str  # the scalar type of an element, often an alias that follows the bound tensor
+    bytes: int = 0  # of a uniform array, whose length its type states; 0: as long as what is bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +110,18 @@ def outline(kernel: Kernel) -> Outline:
     found = [
         (int(index), cast(Access, access), name, kind) for index, access, name, kind in _BINDING.findall(text)
     ]
+    constants = _constants(text)
+    _check_order(kernel, found)
     return Outline(
         text=text,
         bindings=tuple(
-            Binding(name, index, access, _element(kind))
+            Binding(name, index, access, _element(kind), _bytes(kind, constants))
             for index, access, name, kind in found
-            if access != "uniform"
+            if kind != "Params"
         ),
-        params_index=next((index for index, access, _, _ in found if access == "uniform"), None),
+        params_index=next((index for index, _, _, kind in found if kind == "Params"), None),
         aliases=frozenset(_ALIAS.findall(text)),
-        constants=_constants(text),
+        constants=constants,
     )
 
 
@@ -216,9 +220,22 @@ def _without_comments(text: str) -> str:
     return re.sub(r"//[^\n]*", "", text)
 
 
+def _check_order(kernel: Kernel, found: list[tuple[int, Access, str, str]]) -> None:
+    """Params come before all uniform arrays: Mesa 22.3's software adapter notes which uniforms decide
+    branches in a table with room for the first three uniform buffers, and writes past it for others."""
+    uniform = sorted((index, kind) for index, access, _, kind in found if access == "uniform")
+    if any(kind == "Params" for _, kind in uniform[1:]):
+        raise ValueError(f"kernel {kernel.name} binds a uniform array before its Params")
+
+
 def _element(kind: str) -> str:
     match = _ELEMENT.match(kind)
     return match[1] if match else kind
+
+
+def _bytes(kind: str, constants: Mapping[str, int]) -> int:
+    match = _SIZED.fullmatch(kind)
+    return 16 * whole_number(match[1], constants) if match else 0
 
 
 def _layout(text: str) -> tuple[tuple[Field, ...], int]:

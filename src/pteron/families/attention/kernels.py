@@ -1,9 +1,10 @@
 """softmax(scale · q·kᵀ + mask) · v, by kernels chosen from the live shape and the device.
 
 Few queries split the context over workgroups and merge the parts; many take tiles of it through workgroup
-memory. Software adapters, and widths that are not a multiple of 4, take two plain products with the scores
-between them. A query that sees no key at all, be it by booleans or by -inf, becomes NaN, as PyTorch's does;
-a very negative finite mask hides nothing from a query that it is added to everywhere.
+memory. Software adapters take caches as uniform arrays (windows.py). What suits none of these, and widths
+that are no multiple of 4, take two plain products with the scores between them. A query that sees no key at
+all, be it by booleans or by -inf, becomes NaN, as PyTorch's does; a very negative finite mask hides nothing
+from a query that it is added to everywhere.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pteron.dtypes import DType
+from pteron.families.attention import windows
 from pteron.families.attention.layouts import TILES, Decode, Tiles, context_bucket
 from pteron.families.create.fill import fill
 from pteron.graph import Shape
@@ -55,6 +57,10 @@ class Attention:
             return iter([fill(self.out, 0)])  # a sum of nothing
         if self.q.numel == 0:
             return iter(())
+        operands = self.q, self.k, self.v, self.out
+        if self.mask is None and not self.heads_first and windows.suits(*operands, target):
+            rule = self.context, self.start, self._scale, self.causal
+            return windows.attend(*operands, *rule, target)
         if target.is_cpu or self._width % 4:
             return self._by_scores(target)
         if self._steps <= STEPS_FEW:
@@ -224,7 +230,7 @@ class Attention:
             "q": self.q,
             "k": self.k,
             "mask": self.mask,
-            "scale": self.scale if self.scale is not None else self._width**-0.5,
+            "scale": self._scale,
             "q_strides": self._sizes(self.q.strides),
             "k_strides": self._sizes(self.k.strides),
             "mask_strides": self._mask_strides(),
@@ -248,6 +254,10 @@ class Attention:
     def _sizes(self, of: Shape) -> tuple[int, int, int]:
         """(batch, step, head) of a shape or of strides."""
         return (of[0], of[2], of[1]) if self.heads_first else (of[0], of[1], of[2])
+
+    @property
+    def _scale(self) -> float:
+        return self.scale if self.scale is not None else self._width**-0.5
 
     @property
     def _width(self) -> int:

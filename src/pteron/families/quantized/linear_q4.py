@@ -11,7 +11,7 @@ from typing import Any
 
 from pteron.dtypes import DType
 from pteron.families.linear.product import ROWS_FEW
-from pteron.families.quantized import alone, digits, tiled_q4
+from pteron.families.quantized import alone, digits, tiled_q4, windows
 from pteron.families.quantized.ends import Ends
 from pteron.families.quantized.packing import (
     Words,
@@ -97,6 +97,9 @@ def product(
     x_scales, x_zeros = (int8.scales, int8.zeros) if int8 else (None, None)
     if digits.suits(target, rows, packed):
         yield digits.product(x, packed, ends, target, x_scales, x_zeros)
+        return
+    if not x_scales and (shape := windows.choose(target, x, rows, packed)):
+        yield from windows.product(x, packed, ends, shape)
         return
     if not target.is_cpu and rows > ROWS_FEW:
         yield from tiled_q4.product(x, packed, ends, target, int8)

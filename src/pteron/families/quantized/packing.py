@@ -77,6 +77,26 @@ def byte_rows(weights: Operand) -> Weight:
     return weights.packed("bytes by row", count=count, storage=Storage.U32)
 
 
+@packing("columns of words")
+def _columns_of_words(elements: HostArray, first: int, count: int, blocks: int, words: int) -> HostArray:
+    rows = np.ascontiguousarray(elements[first : first + count]).view(np.uint32)[:, :words]
+    return _in_fours(rows, blocks)
+
+
+@packing("columns of scales")
+def _columns_of_scales(elements: HostArray, first: int, count: int, blocks: int, groups: int) -> HostArray:
+    """Scales of one group may come as a row."""
+    elements = elements.reshape(-1, elements.shape[-1])
+    rows = elements[:groups, first : first + count].T.astype(np.float32)
+    return _in_fours(np.ascontiguousarray(rows).view(np.uint32), blocks)
+
+
+def _in_fours(rows: HostArray, blocks: int) -> HostArray:
+    """Rows as blocks of four, each with its columns one after the other; zeros where rows are missing."""
+    filled = np.pad(rows, ((0, 4 * blocks - len(rows)), (0, 0)))
+    return np.ascontiguousarray(filled.reshape(blocks, 4, -1).swapaxes(1, 2))
+
+
 @packing("words")
 def _words(elements: HostArray) -> HostArray:
     return elements.reshape(-1).view(np.uint8)

@@ -196,7 +196,10 @@ class _Reader:
         buffers = tuple(_at(self._buffers, number) for number in entry["buffers"])
         if any(isinstance(buffer, ScratchRef) and buffer.index >= len(scratch) for buffer in buffers):
             raise ValueError(f"{module.kernel.name} binds scratch memory that its plan has not")
-        return Launch(_whole(entry["node"]), str(entry["operator"]), module, buffers, block, (x, y, z))
+        starts = tuple((str(name), _whole(start)) for name, start in entry.get("starts", ()))
+        return Launch(
+            _whole(entry["node"]), str(entry["operator"]), module, buffers, block, (x, y, z), starts
+        )
 
 
 def _whole(value: Json, low: int = 0, high: int = _MOST) -> int:

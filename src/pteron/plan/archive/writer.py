@@ -112,6 +112,7 @@ class _Writer:
                     "buffers": [self._buffers[buffer] for buffer in launch.buffers],
                     "block": launch.block,
                     "groups": launch.groups,
+                    "starts": launch.starts,
                 }
                 for launch in plan.launches
             ],

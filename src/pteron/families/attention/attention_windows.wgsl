@@ -1,0 +1,179 @@
+//! use leave
+//! use hidden
+//! use nan
+//! use lanes
+//! loops: SPAN // 4 * (2 + QUADS) + ceil(QUADS, 4) * (1 + SPAN // 4)
+//! extent q: 4 * Q_ROOM
+//! extent k_a: 4 * ROOM
+//! extent k_b: 4 * ROOM
+//! extent k_c: 4 * ROOM
+//! extent k_d: 4 * ROOM
+//! extent v_a: 4 * ROOM
+//! extent v_b: 4 * ROOM
+//! extent v_c: 4 * ROOM
+//! extent v_d: 4 * ROOM
+// softmax(scale · q·kᵀ) · v over a split of the context, -∞ where a query does not see a key, for software adapters,
+// out of uniform arrays: these load a lane's element from one in an eighth of the time a storage buffer takes.
+//
+// A split is four spans of keys, one out of each array. Four invocations, a workgroup, take ROWS queries that share a
+// key head. Each scores every fourth key; then each gathers every fourth vec4 of the values, and lanes
+// read one another's shares.
+const HEADS = 8u; // of queries
+const KEY_HEADS = 8u;
+const WIDTH = 64u; // elements per head
+const STEPS = 1u; // that q holds
+const ROWS = 1u; // queries of a workgroup
+const SPAN = 64u; // keys that an array holds, a multiple of 4
+const CAUSAL = true; // query s sees the context up to start + s
+const QUADS = WIDTH / 4u;
+const HEADS_PER_KEY = HEADS / KEY_HEADS;
+const CHUNKS = STEPS * HEADS_PER_KEY / ROWS; // workgroups of a key head
+const PITCH = KEY_HEADS * QUADS; // vec4s from key to key
+const ROOM = SPAN * PITCH;
+const Q_ROOM = STEPS * HEADS * QUADS;
+
+struct Params {
+  first_query: u32, // 0: what is left is counted from there
+  queries: u32, // over heads and steps of the whole call
+  splits: u32,
+  split: u32, // which this one is,
+  first: u32, // and its first key
+  span: u32, // keys of it in each array, a multiple of 4
+  first_step: u32, // the first that q holds
+  steps: u32, // of the whole call
+  heads: u32,
+  context: i32, // keys to attend to
+  start: i32, // position of the first step
+  scale: f32,
+  shifts: vec4<u32>, // where in each array its keys begin
+  out_strides: vec3<u32>, // of (batch, step, head)
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<uniform> k_a: array<vec4<f32>, ROOM>;
+@group(0) @binding(2) var<uniform> k_b: array<vec4<f32>, ROOM>;
+@group(0) @binding(3) var<uniform> k_c: array<vec4<f32>, ROOM>;
+@group(0) @binding(4) var<uniform> k_d: array<vec4<f32>, ROOM>;
+@group(0) @binding(10) var<uniform> v_a: array<vec4<f32>, ROOM>;
+@group(0) @binding(11) var<uniform> v_b: array<vec4<f32>, ROOM>;
+@group(0) @binding(12) var<uniform> v_c: array<vec4<f32>, ROOM>;
+@group(0) @binding(13) var<uniform> v_d: array<vec4<f32>, ROOM>;
+@group(0) @binding(14) var<uniform> q: array<vec4<f32>, Q_ROOM>;
+
+fn load_k(array: u32, at: u32) -> vec4<f32> {
+  switch (array) {
+    case 0u: { return k_a[at]; }
+    case 1u: { return k_b[at]; }
+    case 2u: { return k_c[at]; }
+    default: { return k_d[at]; }
+  }
+}
+
+fn load_v(array: u32, at: u32) -> vec4<f32> {
+  switch (array) {
+    case 0u: { return v_a[at]; }
+    case 1u: { return v_b[at]; }
+    case 2u: { return v_c[at]; }
+    default: { return v_d[at]; }
+  }
+}
+
+@compute @workgroup_size(4)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id) subgroup_lane: u32) {
+  let lane = subgroup_lane % 4u;
+  let key_head = group.x / CHUNKS;
+  let first_row = group.x % CHUNKS * ROWS; // of the queries that share the key head
+  let steps = params.span / 4u;
+  let firsts = params.first + params.span * vec4(0u, 1u, 2u, 3u); // keys
+  var found: array<array<vec4<f32>, ROWS>, SPAN / 4u>; // scores, then shares, of this lane's keys in each array
+  var most = array<f32, ROWS>();
+  //! unroll
+  for (var t = 0u; t < ROWS; t++) { most[t] = LOWEST; }
+  for (var j = 0u; j < steps; j++) {
+    let place = 4u * j + lane;
+    let at = min(params.shifts + place, vec4(SPAN - 1u)) * PITCH + key_head * QUADS;
+    var sums = array<vec4<f32>, ROWS>();
+    for (var quad = 0u; quad < QUADS; quad++) {
+      var query = array<vec4<f32>, ROWS>();
+      //! unroll
+      for (var t = 0u; t < ROWS; t++) { query[t] = spread(q[q_at(key_head, first_row + t) + quad][lane]); }
+      //! unroll
+      for (var a = 0u; a < 4u; a++) {
+        let key = load_k(a, at[a] + quad);
+        //! unroll
+        for (var t = 0u; t < ROWS; t++) { sums[t][a] += dot(query[t], key); }
+      }
+    }
+    //! unroll
+    for (var t = 0u; t < ROWS; t++) {
+      let is_seen = vec4<i32>(firsts + place) < vec4(seen(first_row + t));
+      let scores = select(vec4(minus_infinity()), params.scale * sums[t], is_seen);
+      found[j][t] = scores;
+      most[t] = max(most[t], max(max(scores.x, scores.y), max(scores.z, scores.w)));
+    }
+  }
+  var total = array<f32, ROWS>();
+  //! unroll
+  for (var t = 0u; t < ROWS; t++) { most[t] = greatest(spread(most[t])); }
+  for (var j = 0u; j < steps; j++) {
+    //! unroll
+    for (var t = 0u; t < ROWS; t++) {
+      let scores = found[j][t];
+      let shares = select(exp(scores - most[t]), vec4(0.0), are_hidden(scores));
+      found[j][t] = shares;
+      total[t] += (shares.x + shares.y) + (shares.z + shares.w);
+    }
+  }
+  //! unroll
+  for (var t = 0u; t < ROWS; t++) { total[t] = dot(spread(total[t]), vec4(1.0)); }
+
+  for (var chunk = 0u; chunk < (QUADS + 3u) / 4u; chunk++) {
+    let quad = 4u * chunk + lane;
+    let column = key_head * QUADS + min(quad, QUADS - 1u);
+    var gathered = array<vec4<f32>, ROWS>();
+    for (var j = 0u; j < steps; j++) {
+      var shares = array<array<vec4<f32>, 4>, ROWS>(); // by array, then by lane
+      //! unroll
+      for (var t = 0u; t < ROWS; t++) {
+        let own = found[j][t];
+        //! unroll
+        for (var a = 0u; a < 4u; a++) { shares[t][a] = spread(own[a]); }
+      }
+      //! unroll
+      for (var l = 0u; l < 4u; l++) {
+        let place = 4u * j + l;
+        //! unroll
+        for (var a = 0u; a < 4u; a++) {
+          // What lies past the context may be anything, and zero times that need not be zero.
+          let there = i32(firsts[a] + place) < params.context;
+          let loaded = load_v(a, min(params.shifts[a] + place, SPAN - 1u) * PITCH + column);
+          let values = select(vec4(0.0), loaded, there);
+          //! unroll
+          for (var t = 0u; t < ROWS; t++) { gathered[t] += shares[t][a][l] * values; }
+        }
+      }
+    }
+    if (quad < QUADS) {
+      //! unroll
+      for (var t = 0u; t < ROWS; t++) {
+        let row = first_row + t;
+        let head = key_head * HEADS_PER_KEY + row % HEADS_PER_KEY;
+        let query = head * params.steps + params.first_step + row / HEADS_PER_KEY;
+        leave(query, params.split, quad, gathered[t], most[t], total[t]);
+      }
+    }
+  }
+}
+
+fn greatest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
+
+// Where a row of those that share a key head begins.
+fn q_at(key_head: u32, row: u32) -> u32 {
+  return (row / HEADS_PER_KEY * HEADS + key_head * HEADS_PER_KEY + row % HEADS_PER_KEY) * QUADS;
+}
+
+// Where the keys end that a row sees.
+fn seen(row: u32) -> i32 {
+  if (!CAUSAL) { return params.context; }
+  return min(params.context, params.start + i32(params.first_step + row / HEADS_PER_KEY) + 1);
+}

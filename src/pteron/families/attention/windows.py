@@ -1,0 +1,131 @@
+"""Attention out of uniform arrays (attention_windows.wgsl), a software adapter's cheapest loads: caches in
+windows of some keys, four for each split of the context, and the queries of a few steps at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pteron.dtypes import Storage
+from pteron.graph.values import numel
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Window, bucket
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+ARRAYS = "abcd"  # windows of a split
+SPAN_MAX = 64  # keys of a window: an invocation keeps the scores of a fourth of them
+ROWS_MAX = 8  # queries of a workgroup
+BUCKET = 64  # keys: shorter contexts share one grid
+
+
+def suits(q: Operand, k: Operand, v: Operand, out: Operand, target: Target) -> bool:
+    """Whether one sequence's queries and caches, [1, steps, heads, width], fit into uniform arrays."""
+    operands = q, k, v, out
+    step_bytes = [4 * numel(operand.shape[2:]) for operand in operands]
+    return (
+        target.is_cpu
+        and target.broadcasts
+        and q.shape[0] == 1
+        and q.shape[3] % 4 == 0
+        and all(operand.storage is Storage.F32 for operand in operands)
+        and all(size % target.uniform_alignment == 0 for size in step_bytes)
+        and max(step_bytes) <= target.uniform_bytes_max
+        and _span(k, target) >= 4
+    )
+
+
+def attend(
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    out: Operand,
+    context: AnyInt,
+    start: AnyInt,
+    scale: float,
+    causal: bool,
+    target: Target,
+) -> Iterator[Dispatch]:
+    """Every split for every few steps, then what brings the splits together."""
+    (_, steps, heads, width), (_, capacity, key_heads, _) = q.shape, k.shape
+    tile, rows = _rows(steps, heads // key_heads, 4 * heads * width, target)
+    span = _span(k, target)
+    keys = min(bucket(context, BUCKET), capacity)
+    splits = -(-keys // (len(ARRAYS) * span))
+    live = min(-(-keys // (4 * len(ARRAYS) * splits)) * 4, span)  # keys of each window that count
+    parts = Scratch(steps * heads * splits * (width + 4)) if splits > 1 else None
+    declarations: dict[str, Any] = {
+        "HEADS": heads,
+        "KEY_HEADS": key_heads,
+        "WIDTH": width,
+        "STEPS": tile,
+        "ROWS": rows,
+        "SPAN": span,
+        "CAUSAL": causal,
+    }
+    made = kernel("attention_windows", **declarations, **({} if parts else {"use_leave": "leave_whole"}))
+    common: dict[str, Any] = {
+        "first_query": 0,
+        "queries": steps * heads,
+        "splits": splits,
+        "span": live,
+        "steps": steps,
+        "heads": heads,
+        "context": context,
+        "start": start,
+        "scale": scale,
+        "out_strides": (out.strides[0], out.strides[1], out.strides[2]),
+        "parts": parts,
+        "out": None if parts else out,
+        "groups": (key_heads * tile * (heads // key_heads) // rows, 1, 1),
+    }
+    for split in range(splits):
+        first = split * len(ARRAYS) * live
+        wanted = [first + place * live for place in range(len(ARRAYS))]
+        starts = [min(key, capacity - span) for key in wanted]
+        caches: dict[str, Any] = {
+            f"{name}_{array}": Window(cache, key * key_heads * width)
+            for name, cache in (("k", k), ("v", v))
+            for array, key in zip(ARRAYS, starts, strict=True)
+        }
+        shifts = [min(key - at, span) for key, at in zip(wanted, starts, strict=True)]
+        for first_step in (*range(0, steps - tile, tile), steps - tile):
+            yield Dispatch(
+                made,
+                q=Window(q, first_step * heads * width),
+                **caches,
+                **common,
+                split=split,
+                first=first,
+                first_step=first_step,
+                shifts=shifts,
+            )
+    if parts:
+        yield Dispatch(
+            kernel("attention_merge", WIDTH=width),
+            parts=parts,
+            out=out,
+            count=steps * heads * width,
+            first=0,
+            splits=splits,
+            split=len(ARRAYS) * live,
+            context=context,
+            steps=steps,
+            heads=heads,
+            out_strides=common["out_strides"],
+            threads=steps * heads * width,
+        )
+
+
+def _span(cache: Operand, target: Target) -> int:
+    """Keys that a window of a cache holds, a multiple of 4."""
+    fit = target.uniform_bytes_max // (4 * max(numel(cache.shape[2:]), 1))
+    return min(fit, SPAN_MAX, cache.shape[1]) // 4 * 4
+
+
+def _rows(steps: int, heads_per_key: int, step_bytes: int, target: Target) -> tuple[int, int]:
+    """(steps of a launch, queries of a workgroup): a key head's of all those steps, or some of one step."""
+    tile = ROWS_MAX // heads_per_key
+    if 1 <= tile <= steps and tile * step_bytes <= target.uniform_bytes_max:
+        return tile, tile * heads_per_key
+    return 1, next(rows for rows in range(min(ROWS_MAX, heads_per_key), 0, -1) if heads_per_key % rows == 0)

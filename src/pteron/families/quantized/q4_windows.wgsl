@@ -1,0 +1,114 @@
+//! use q4_sizes_window
+//! use q4_result
+//! use nibbles_in_place
+//! use lanes
+//! use index
+//! loops: ceil(WORDS, STEP)
+//! extent x: 8 * TILE * WORDS
+//! extent weights_a: 4 * ROOM
+//! extent weights_b: 4 * ROOM
+//! extent weights_c: 4 * ROOM
+//! extent weights_d: 4 * ROOM
+// A product with 4-bit weights (lib/q4.wgsl) without barriers, for software adapters, out of uniform arrays: these
+// load a lane's element from a uniform array in an eighth of the time that a storage buffer takes.
+//
+// One invocation computes TILE rows, from first_row on, of ACROSS columns of each of four arrays. Four invocations
+// have neighbouring columns, and load one x each for all four: lanes read each other's.
+//
+// An array holds BLOCKS times four columns: first their words, [block][word][column], then their scales,
+// [block][group][column]. Its first column is first_column, or as many times 4 · BLOCKS after it.
+const WORKGROUP = 8u; // the lanes of a vector, or of two
+const TILE = 4u;
+const WORDS = 8u; // of a column
+const GROUP = 4u; // words that share a scale
+const STEP = 4u; // words that are added up before their scale counts: all of one group
+const BLOCKS = 1u;
+const ACROSS = 1u; // blocks of an invocation,
+const WIDE = 4u * ACROSS; // and columns: of array c % 4, block c / 4
+const GROUPS = (WORDS + GROUP - 1u) / GROUP;
+const ROOM = BLOCKS * (WORDS + GROUPS);
+
+@group(0) @binding(9) var<uniform> x: array<vec4<f32>, TILE * WORDS * 2u>;
+@group(0) @binding(10) var<uniform> weights_a: array<vec4<u32>, ROOM>;
+@group(0) @binding(11) var<uniform> weights_b: array<vec4<u32>, ROOM>;
+@group(0) @binding(12) var<uniform> weights_c: array<vec4<u32>, ROOM>;
+@group(0) @binding(13) var<uniform> weights_d: array<vec4<u32>, ROOM>;
+
+fn load(array: u32, at: u32, column: u32) -> u32 {
+  switch (array) {
+    case 0u: { return weights_a[at][column]; }
+    case 1u: { return weights_b[at][column]; }
+    case 2u: { return weights_c[at][column]; }
+    default: { return weights_d[at][column]; }
+  }
+}
+
+// Four x, each shrunk as its weights are grown (lib/nibbles_in_place.wgsl); one is this lane's to load.
+fn load_quad(at: u32, lane: u32) -> vec4<f32> { return spread(x[at][lane] * shrinkage(lane)); }
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(global_invocation_id) id: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(subgroup_invocation_id) subgroup_lane: u32,
+) {
+  let lane = subgroup_lane % 4u;
+  let i = flat_index(id, groups);
+  let column = i % 4u;
+  let first_block = i / 4u * ACROSS;
+  var blocks = array<u32, ACROSS>();
+  //! unroll
+  for (var b = 0u; b < ACROSS; b++) { blocks[b] = min(first_block + b, BLOCKS - 1u); }
+  var sums = array<array<f32, WIDE>, TILE>();
+  for (var word = 0u; word < WORDS; word += STEP) {
+    // All loads come first: they wait for one another less than for the sums between them.
+    var words = array<array<u32, WIDE>, STEP>();
+    //! unroll
+    for (var s = 0u; s < STEP; s++) {
+      //! unroll
+      for (var c = 0u; c < WIDE; c++) {
+        words[s][c] = load(c % 4u, blocks[c / 4u] * WORDS + word + s, column);
+      }
+    }
+    var scale = array<f32, WIDE>();
+    //! unroll
+    for (var c = 0u; c < WIDE; c++) {
+      scale[c] = bitcast<f32>(load(c % 4u, BLOCKS * WORDS + blocks[c / 4u] * GROUPS + word / GROUP, column));
+    }
+    var part = array<array<f32, WIDE>, TILE>();
+    //! unroll
+    for (var s = 0u; s < STEP; s++) {
+      var low = array<vec4<f32>, TILE>();
+      var high = array<vec4<f32>, TILE>();
+      //! unroll
+      for (var t = 0u; t < TILE; t++) {
+        low[t] = load_quad(2u * (t * WORDS + word + s), lane);
+        high[t] = load_quad(2u * (t * WORDS + word + s) + 1u, lane);
+      }
+      //! unroll
+      for (var c = 0u; c < WIDE; c++) {
+        let first = grown_nibbles(words[s][c]);
+        let second = grown_nibbles(words[s][c] >> 16u);
+        //! unroll
+        for (var t = 0u; t < TILE; t++) {
+          let sum = low[t] * first + high[t] * second;
+          part[t][c] += (sum.x + sum.y) + (sum.z + sum.w);
+        }
+      }
+    }
+    //! unroll
+    for (var t = 0u; t < TILE; t++) {
+      //! unroll
+      for (var c = 0u; c < WIDE; c++) { sums[t][c] += scale[c] * part[t][c]; }
+    }
+  }
+  //! unroll
+  for (var c = 0u; c < WIDE; c++) {
+    let block = first_block + c / 4u;
+    let n = params.first_column + 4u * (c % 4u * BLOCKS + block) + column;
+    if (block < BLOCKS && n < params.columns) {
+      //! unroll
+      for (var t = 0u; t < TILE; t++) { store(0u, params.first_row + t, n, sums[t][c]); }
+    }
+  }
+}

@@ -1,0 +1,148 @@
+"""Products with 4-bit weights out of uniform arrays (q4_windows.wgsl): a software adapter's cheapest loads.
+Weights are cut into windows of the size that a binding may have, rows of x into tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pteron.dtypes import Storage
+from pteron.families.quantized.ends import Ends
+from pteron.families.quantized.packing import Words
+from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, Window
+from pteron.ops.operand import joined
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+# By rows of an invocation, the most that there are and that fit: its blocks of columns, whose loads of x are
+# shared, and the words that are added up before their scale counts.
+TILES = {8: (2, 2), 4: (1, 4), 1: (1, 4)}
+ARRAYS = ("weights_a", "weights_b", "weights_c", "weights_d")  # windows of one launch
+WORDS = ("words", "words, padded")  # layouts whose rows are whole words, the lowest nibble first
+_QUAD = 16  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a product is cut."""
+
+    tile: int  # rows of a launch
+    blocks: int  # of four columns, in each window
+    starts: tuple[int, ...]  # first rows of the tiles: each is full, so the last two may overlap
+
+
+def choose(target: Target, x: Operand | Scratch, rows: int, packed: Words) -> Cut | None:
+    """How a product is cut for a software adapter, where it can be."""
+    if not isinstance(x, Operand) or not rows or not _suits(target, x, packed):
+        return None
+    row_bytes = packed.depth * x.storage.itemsize
+    tile = next((tile for tile in TILES if tile <= rows and tile * row_bytes <= target.uniform_bytes_max), 0)
+    most = target.uniform_bytes_max // (_QUAD * (_words(packed) + _groups(packed)))
+    if not tile or not most:
+        return None
+    blocks = -(-packed.columns // 4)
+    launches = -(-blocks // (len(ARRAYS) * most))
+    starts = *range(0, rows - tile, tile), rows - tile
+    if any(start * row_bytes % target.uniform_alignment for start in starts):
+        return None
+    return Cut(tile, -(-blocks // (len(ARRAYS) * launches)), starts)
+
+
+def product(x: Operand | Scratch, packed: Words, ends: Ends, cut: Cut) -> Iterator[Dispatch]:
+    """x times the weights, a launch for every four windows and tile of rows."""
+    assert isinstance(x, Operand)
+    columns, width = packed.columns, 4 * cut.blocks
+    across, step = TILES[cut.tile]
+    declarations: dict[str, Any] = {
+        "TILE": cut.tile,
+        "WORDS": _words(packed),
+        "GROUP": packed.group,
+        "STEP": step if _words(packed) % step == 0 == packed.group % step else 1,
+        "BLOCKS": cut.blocks,
+        "ACROSS": across,
+    }
+    made = kernel("q4_windows", **declarations, **ends.declarations)
+    for first_column in range(0, columns, len(ARRAYS) * width):
+        windows: dict[str, Any] = {
+            name: _window(packed, first_column + place * width, cut.blocks)
+            for place, name in enumerate(ARRAYS)
+        }
+        for first_row in cut.starts:
+            yield Dispatch(
+                made,
+                x=Window(x, first_row * packed.depth),
+                **windows,
+                **ends.operands,
+                rows=ends.count // columns,
+                columns=columns,
+                first_row=first_row,
+                first_column=first_column,
+                threads=4 * -(-cut.blocks // across),
+            )
+
+
+def _suits(target: Target, x: Operand, packed: Words) -> bool:
+    """Whether x is of floats and whole words long, rows of weights are words as they lie in the file, and no
+    block of columns lies in two matrices."""
+    matrices = _matrices(packed.weights)
+    return (
+        target.is_cpu
+        and target.broadcasts
+        and x.storage is Storage.F32
+        and packed.library == "words"
+        and all(matrix.layout in WORDS and matrix.shape[1] % 4 == 0 for matrix in matrices)
+        and packed.depth % 8 == 0
+        and all(matrix.shape[0] % 4 == 0 for matrix in matrices[:-1])
+    )
+
+
+def _window(packed: Words, first: int, blocks: int) -> Weight:
+    """Columns from `first` on: their words, then their scales. Zeros stand in for those past the last."""
+    slices = list(_slices(packed, first, blocks))
+    words, scales = _matrices(packed.weights), _matrices(packed.scales)
+    kinds = (words, "columns of words", _words(packed)), (scales, "columns of scales", _groups(packed))
+    return joined(
+        [
+            replace(
+                matrices[number],
+                layout=layout,
+                arguments=(start, count, room, length),
+                count=4 * room * length,
+                storage=Storage.U32,
+            )
+            for matrices, layout, length in kinds
+            for number, start, count, room in slices
+        ]
+    )
+
+
+def _slices(packed: Words, first: int, blocks: int) -> Iterator[tuple[int, int, int, int]]:
+    """(matrix, first of its columns, how many, blocks that they take) of a window."""
+    matrices = _matrices(packed.weights)
+    end, before = first + 4 * blocks, 0
+    for number, matrix in enumerate(matrices):
+        columns = matrix.shape[0]
+        start, stop = max(first - before, 0), min(end - before, columns)
+        before += columns
+        is_last = number == len(matrices) - 1
+        if start < stop or (is_last and blocks):
+            count = max(stop - start, 0)
+            room = blocks if is_last else count // 4
+            blocks -= room
+            yield number, min(start, columns), count, room
+
+
+def _matrices(weight: Weight) -> tuple[Weight, ...]:
+    """The weights that share a buffer, each by itself."""
+    own = weight.count - sum(other.count for other in weight.rest)
+    return replace(weight, count=own, rest=()), *weight.rest
+
+
+def _words(packed: Words) -> int:
+    return packed.depth // 8
+
+
+def _groups(packed: Words) -> int:
+    return -(-_words(packed) // packed.group)

@@ -1,0 +1,219 @@
+"""4-bit products and attention out of uniform arrays, as software adapters take them, against float64: tiles
+that overlap, windows in several launches, shapes that other kernels take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from arguments import tensor, weight
+from check import check_op
+from test_attention import CACHED, CachedAttention, cached
+from test_fused_q4 import FUSED, factors, fused
+from test_quantized import LINEAR, linear, packed, scales
+from test_quantized_weights import QCS4W, nibbles, qcs4w, scales_of
+
+from pteron import Device
+from pteron.dtypes import DType, Storage
+from pteron.errors import DeviceError
+from pteron.families.attention import windows as attention
+from pteron.families.quantized import windows
+from pteron.families.quantized.linear_q4 import words_of
+from pteron.graph import Constant, Tensor
+from pteron.ops import Operand, Target, Window
+from pteron.ops.dispatch import elements
+from pteron.ops.operand import Slot, plain_weight
+from pteron.plan import collect
+from pteron.wgsl import Kernel, Module, compose
+
+CONTEXT = {"S": (9, 1, 3, 8, 1, 6, 31, 1, 1), "p": (0, 9, 10, 13, 21, 22, 28, 59, 92)}
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The kernels of all plans made in a test."""
+    found = set()
+
+    def composed(kernel: Kernel) -> Module:
+        found.add(kernel.name)
+        return compose(kernel)
+
+    monkeypatch.setattr(collect, "compose", composed)
+    return found
+
+
+@pytest.fixture
+def software(device: Device) -> Target:
+    if not device.target.broadcasts:
+        pytest.skip("tensors can be uniform arrays on software adapters with subgroups alone")
+    return device.target
+
+
+def small(target: Target, bytes: int) -> Target:
+    return replace(target, uniform_bytes_max=bytes)
+
+
+@pytest.mark.parametrize("columns", [1, 5, 37, 64, 203])
+@pytest.mark.parametrize(("depth", "group"), [(64, 32), (24, 8), (80, 16), (128, 64), (40, 40)])
+def test_products(columns: int, depth: int, group: int, software: Target, launched: set[str]) -> None:
+    """Of tiles of eight, four and one rows that overlap at the end, by windows of few columns."""
+    arguments = (weight(values=packed(columns, depth), dtype="u8"), scales(depth, group, columns))
+    x = tensor("M", depth, low=-1, high=1)
+    live = {"M": (17, 1, 8, 3, 5)}
+    target = small(software, 8 * 4 * depth)
+    check_op(LINEAR, x, *arguments, group, None, oracle=linear, live=live, target=target)
+    assert {"q4_windows"} == launched & {"q4_windows", "q4_thread"}
+
+
+@pytest.mark.parametrize("columns", [(64, 8, 33), (4, 4), (12, 200, 1)])
+def test_windows_that_lie_in_several_matrices(
+    columns: tuple[int, ...], software: Target, launched: set[str]
+) -> None:
+    arguments = (weight(64), 1e-5, *factors(64, *columns), None, 32, None, False)
+    x, live = tensor(1, "M", 64), {"M": (11, 1)}
+    for target in (software, small(software, 2048)):
+        check_op(FUSED, x, *arguments, oracle=fused, live=live, target=target, tolerance=5e-6)
+    assert "q4_thread" not in launched
+
+
+@pytest.mark.parametrize(
+    ("change", "depth", "columns"),
+    [
+        ({"broadcasts": False}, 64, (9,)),
+        ({"uniform_bytes_max": 4 * 64 - 1}, 64, (9,)),  # not a row of x
+        ({"uniform_alignment": 256}, 24, (9,)),  # a tile would start between two places
+        ({}, 60, (9,)),  # half a word
+        ({}, 64, (6, 9)),  # a block in two matrices
+    ],
+)
+def test_what_other_kernels_take(
+    change: dict[str, Any], depth: int, columns: tuple[int, ...], software: Target, launched: set[str]
+) -> None:
+    arguments = (None, 0.0, *factors(depth, *columns), None, 32, None, False)
+    target = replace(software, **change)
+    check_op(FUSED, tensor("M", depth), *arguments, oracle=fused, live={"M": (9, 2)}, target=target)
+    assert "q4_thread" in launched
+
+
+@pytest.mark.parametrize("depth", [64, 96])
+def test_weights_of_another_layout(depth: int, software: Target, launched: set[str]) -> None:
+    """Nibbles of which a byte's higher comes first are not as the file's words."""
+    x = tensor("M", depth, low=-1, high=1)
+    arguments = (x, nibbles(9, depth), scales_of(9))
+    check_op(QCS4W, *arguments, oracle=qcs4w, live={"M": (9, 2)}, target=software)
+    assert "q4_windows" not in launched
+
+
+def test_a_grid_that_is_folded(software: Target, launched: set[str]) -> None:
+    arguments = (weight(values=packed(203, 64), dtype="u8"), scales(64, 32, 203))
+    x, target = tensor("M", 64, low=-1, high=1), replace(software, workgroups_max=3)
+    check_op(LINEAR, x, *arguments, 32, None, oracle=linear, live={"M": (9, 1)}, target=target)
+    assert "q4_windows" in launched
+
+
+@pytest.mark.parametrize(("columns", "bytes"), [(1000, 1 << 12), (7, 1 << 16), (4096, 1 << 16), (129, 720)])
+def test_windows_hold_every_column_once(columns: int, bytes: int) -> None:
+    """Words and scales of all windows are those of the matrix, in blocks of four columns."""
+    random = np.random.default_rng(0)
+    nibbles = random.integers(0, 256, (columns, 32), dtype=np.uint8)
+    factors = random.normal(size=(2, columns)).astype(np.float32)
+    parts = _operand(0, nibbles), _operand(1, factors)
+    x = Operand(Tensor(9, DType.F32, (3, 64)), (3, 64), Storage.F32, Slot(0))
+    target = Target(broadcasts=True, uniform_bytes_max=bytes)
+    words = words_of(parts[0], parts[1], 32, 64)
+    cut = windows.choose(target, x, 3, words)
+    assert cut is not None
+    width = 4 * cut.blocks
+    packed = [windows._window(words, first, cut.blocks).pack() for first in range(0, columns, width)]
+    assert all(window.nbytes <= bytes for window in packed)
+    flat = [window.reshape(-1).view(np.uint32) for window in packed]
+    matrix = np.concatenate([_rows(window[: width * 8], cut.blocks) for window in flat])[:columns]
+    scale = np.concatenate([_rows(window[width * 8 :], cut.blocks) for window in flat])[:columns]
+    np.testing.assert_array_equal(matrix, nibbles.view(np.uint32))
+    np.testing.assert_array_equal(scale.view(np.float32), factors.T)
+
+
+def _operand(id: int, array: np.ndarray[Any, Any]) -> Operand:
+    dtype = DType.U8 if array.dtype == np.uint8 else DType.F32
+    constant = Constant(f"{id}", dtype, array.shape, memoryview(array.tobytes()))
+    storage = Target().storage(dtype)
+    tensor = Tensor(id, dtype, array.shape, constant=constant)
+    return Operand(tensor, array.shape, storage, plain_weight(constant, storage))
+
+
+def _rows(window: np.ndarray[Any, Any], blocks: int) -> np.ndarray[Any, Any]:
+    return window.reshape(blocks, -1, 4).swapaxes(1, 2).reshape(4 * blocks, -1)
+
+
+@pytest.mark.parametrize(("heads", "key_heads"), [(3, 3), (6, 2), (4, 1), (18, 2), (11, 1)])
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention(heads: int, key_heads: int, causal: bool, software: Target, launched: set[str]) -> None:
+    """The context in one split, and in splits of 16 keys; a cache that is no multiple of a span."""
+    arguments = (*cached(heads, key_heads, 16, capacity=93), 1, None, 0, causal, 0.3)
+    for bytes in (1 << 16, 4 * 4 * 16 * heads):
+        target = small(software, bytes)
+        check_op(CACHED, *arguments, oracle=CachedAttention(), live=CONTEXT, target=target, tolerance=2e-5)
+    assert "attention_windows" in launched
+    assert not {"attention_scores", "attention_values"} & launched
+
+
+@pytest.mark.parametrize("width", [8, 20, 48, 128])
+def test_attention_of_widths(width: int, software: Target, launched: set[str]) -> None:
+    arguments = (*cached(4, 2, width, capacity=93), 1, None, 0, True, None)
+    check_op(CACHED, *arguments, oracle=CachedAttention(), live=CONTEXT, target=software, tolerance=2e-5)
+    assert "attention_windows" in launched
+
+
+@pytest.mark.parametrize(
+    "change", [{"broadcasts": False}, {"uniform_bytes_max": 511}, {"uniform_alignment": 192}]
+)
+def test_attention_that_other_kernels_take(
+    change: dict[str, Any], software: Target, launched: set[str]
+) -> None:
+    arguments = (*cached(4, 2, 16, capacity=93), 1, None, 0, True, None)
+    target = replace(software, **change)
+    check_op(CACHED, *arguments, oracle=CachedAttention(), live=CONTEXT, target=target, tolerance=2e-5)
+    assert "attention_windows" not in launched
+
+
+def test_what_lies_past_the_context_is_not_read(software: Target, launched: set[str]) -> None:
+    """Caches that hold no numbers where nothing has been written."""
+    holes = [weight(values=np.full((1, 93, 2, 16), np.nan, np.float32)) for _ in "kv"]
+    query, key, value, _, _, place = cached(4, 2, 16, capacity=93)
+    arguments = (query, key, value, *holes, place, 1, None, 0, True, None)
+    check_op(CACHED, *arguments, oracle=CachedAttention(), live=CONTEXT, target=software, tolerance=2e-5)
+    assert "attention_windows" in launched
+
+
+def test_a_window_has_what_follows_its_first_element() -> None:
+    tensor = Tensor(0, DType.F32, (8, 16))
+    operand = Operand(tensor, (5, 16), Storage.F32, Slot(0))
+    window = Window(operand, 32)
+    assert elements(window) == 48
+    assert window.start == 128
+
+
+@pytest.mark.parametrize(
+    "change", [{"broadcasts": False}, {"uniform_bytes_max": 1 << 14}, {"uniform_alignment": 64}]
+)
+def test_a_device_without_what_windows_need(change: dict[str, Any]) -> None:
+    planned = Target(broadcasts=True, uniform_alignment=16)
+    planned.check_runs_on(planned)
+    with pytest.raises(DeviceError, match=r"planned for a device with (values passed|uniform arrays)"):
+        planned.check_runs_on(replace(planned, **change))
+
+
+def test_spans_fit_a_cache() -> None:
+    """A window holds no more keys than a cache, or than a binding takes."""
+
+    def span(capacity: int, width: int, bytes: int) -> int:
+        shape = (1, capacity, 2, width)
+        cache = Operand(Tensor(0, DType.F32, shape), shape, Storage.F32, Slot(0))
+        return attention._span(cache, Target(uniform_bytes_max=bytes))
+
+    assert span(93, 16, 1 << 16) == attention.SPAN_MAX
+    assert span(23, 16, 1 << 16) == 20
+    assert span(93, 16, 1000) == 4
+    assert span(3, 16, 1 << 16) == 0

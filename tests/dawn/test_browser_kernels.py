@@ -11,8 +11,9 @@ from kernel_files import FILES, kernel
 from targets import TARGETS, modules_of
 
 from pteron.dtypes import DType
+from pteron.families.quantized import peaks
 from pteron.format import open_bytes, read_program
-from pteron.llm.sampling.sampler import Sampling, sampler_graph
+from pteron.llm.sampling.sampler import Sampling, graph_of_peaks, sampler_graph
 from pteron.ops.rows import shared_rows
 from pteron.runtime.program import load_weights, read_graphs
 from pteron.wgsl import Kernel, Module, compose
@@ -81,3 +82,14 @@ def test_a_fault_is_found(dawn: DawnCompiler) -> None:
     assert "'workgroupBarrier' must only be called from uniform control flow" in str(
         dawn.complaints(compose(faulty))
     )
+
+
+@pytest.mark.rewrites
+def test_logits_that_leave_their_peaks(dawn: DawnCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peaks, "COLUMNS_MIN", 1)
+    path = FIXTURES / "models" / "tiny_llama_q4.pte"
+    file = read_program(open_bytes(path).view, path.name)
+    (graph,) = read_graphs(file, next(each for each in file.methods if each.name == "forward"), {})
+    modules = list(modules_of(graph))
+    assert any("peaks" in {binding.name for binding in module.bindings} for module in modules)
+    compile_all(dawn, [*modules, *modules_of(graph_of_peaks(251))])

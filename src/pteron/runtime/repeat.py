@@ -61,6 +61,8 @@ def repeat(
                 break
             within = steps_within(recording.plan.indices, grown(inputs, growth, count), growth, most - count)
             steps = advancing.advance.steps(numbers, within)
+            if steps < 1:  # indices would leave their ranges; those of the first step were checked
+                break
             if each_growing and advancing.sole:
                 again = [once, *each_growing(places, outputs, advancing.sole)]
             else:

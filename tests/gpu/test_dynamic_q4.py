@@ -79,7 +79,7 @@ CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((64, 67, 67), {"gated": True}),
     ((96, 68), {"residual": tensor("M", 68), "biases": True}),
     ((100, 12), {"norm": True}),  # no whole words
-    ((64, 12), {"least": 0.5}),
+    ((64, 12), {"least": 0.5, "tolerance": 1e-5}),  # zero points far larger than what is left without them
     ((2080, 8), {"norm": True}),  # two turns of a row's lanes, one of them short
 ]
 cases = pytest.mark.parametrize(("sizes", "options"), CASES, ids=str)

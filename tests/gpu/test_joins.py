@@ -362,19 +362,25 @@ def test_rotations_in_float_types(
     assert "rope" not in names(launches)
 
 
-def attention_of_int8(depth: int = 64, *, shows: bool = False) -> tuple[Graph, Calls]:
-    """Queries, keys and values of int8, turned, and attention over caches; queries may be an output too."""
+def attention_of_int8(depth: int = 64, *, halves: bool = True, shows: bool = False) -> tuple[Graph, Calls]:
+    """Queries, keys and values of int8, turned by halves or by neighbours, and attention over caches; queries
+    may be an output too."""
     heads, width, capacity = 4, 16, 32
     layers = Layers()
     x = layers.input(1, ROWS, depth)
     steps, seen = layers.size(x, 1), (1, ROWS, heads, width)
     made = [layers.int8_product(x, heads * width) for _ in range(3)]
     q, k, v = (layers.made(VIEW, one, [1, steps, heads, width], shape=seen) for one in made)
-    tables = [layers.given(numbers(capacity, width)) for _ in range(2)]
-    turned = layers.several("et_vk.apply_rotary_emb_hf.default", q, k, *tables, 0, shapes=[seen, seen])
+    columns = width if halves else width // 2
+    tables = [layers.given(numbers(capacity, columns)) for _ in range(2)]
+    name, rest = "et_vk.apply_rotary_emb_hf.default", [0]
+    if not halves:
+        name, rest = "et_vk.apply_rotary_emb.default", []
+        tables = [layers.made(SLICE, each, 0, 0, steps, 1, shape=(ROWS, columns)) for each in tables]
+    turned = layers.several(name, q, k, *tables, *rest, shapes=[seen, seen])
     caches = [layers.given(np.zeros((1, capacity, heads, width), np.float32)) for _ in range(2)]
-    rest = *caches, 0, 1, None, 0.0, True, None
-    given = layers.made("sdpa_with_kv_cache.default", *turned, v, *rest, shape=seen)
+    attention = *caches, 0, 1, None, 0.0, True, None
+    given = layers.made("sdpa_with_kv_cache.default", *turned, v, *attention, shape=seen)
     graph = layers.ending(given, made[0]) if shows else layers.ending(given)
     return graph, [[numbers(1, rows, depth)] for rows in LIVE]
 
@@ -385,3 +391,12 @@ def test_rotations_of_int8(shows: bool, device: Device, gpu: Target, launches: l
     check_same(*attention_of_int8(shows=shows), device, gpu)
     assert ("q4_merge_turned" in names(launches)) != shows
     assert ("rope" in names(launches)) == shows
+
+
+def test_rotations_of_int8_tiles(
+    device: Device, gpu: Target, launches: list[Launch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split_into(monkeypatch, 1)
+    check_same(*attention_of_int8(halves=False), device, replace(gpu, buffers_max=16))
+    assert "rope" not in names(launches)
+    assert any("q_out" in each for each in bound(launches, "q4_int8"))

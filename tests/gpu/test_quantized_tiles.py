@@ -21,9 +21,12 @@ from pteron.ops import Target
 from pteron.wgsl import compose
 
 ROWS = (5, 16, 17, 64, 65, 127, 128, 129, 257)
+# That no product chooses, for kernels are more general than the choice.
+MORE = (Tile(4, 8, 4, 8, 32), Tile(16, 8, 16, 16))
+MORE_INT8 = (Tile(8, 8, 8, 8, 64, is_int8=True),)
 TILES = [
     pytest.param(name, tile, id=f"{name}-{tile.height}x{tile.width}-{tile.tall}x{tile.wide}x{tile.step}")
-    for name, tiles in (("q4_tiled", FLOAT_TILES), ("q4_int8", INT8_TILES))
+    for name, tiles in (("q4_tiled", (*FLOAT_TILES, *MORE)), ("q4_int8", (*INT8_TILES, *MORE_INT8)))
     for tile in tiles
 ]
 

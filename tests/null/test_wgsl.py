@@ -162,12 +162,31 @@ def test_a_loop_that_cannot_be_written_out(loop: str) -> None:
         unroll(f"  //! unroll\n  {loop}\n", {})
 
 
+def spread(body: str) -> str:
+    """A function with an array, and what follows it."""
+    array = "  //! spread\n  var sums: array<vec4<f32>, N>;"
+    return unroll(f"fn f() {{\n{array}\n{body}\n}}\nsums[0];\n", {"N": 2})
+
+
+def test_an_array_becomes_variables_as_far_as_its_function_reaches() -> None:
+    loop = "  //! unroll\n  for (var i = 0u; i < N; i++) { sums[2u - 1u - i][3] = own_sums[i]; }"
+    variables = ["  var sums_0: vec4<f32>;", "  var sums_1: vec4<f32>;"]
+    uses = ["{ sums_1[3] = own_sums[0u]; }", "{ sums_0[3] = own_sums[1u]; }"]
+    assert spread(loop).splitlines() == ["fn f() {", *variables, *uses, "}", "sums[0];"]
+
+
+@pytest.mark.parametrize("use", ["sums[i]", "sums[2u]"])
+def test_an_array_that_cannot_become_variables(use: str) -> None:
+    with pytest.raises(ValueError, match=r"is no whole number|has no element 2"):
+        spread(f"  {use} = x;")
+
+
 def test_statements_and_unrolled_loops_of_one_kernel() -> None:
     module = compose(kernel("q4_tiled", TALL=4, WIDE=4, DOWN=4, PART=64, WORDS=64))
     assert "//!" not in module.source
-    assert module.source.count("for (") == 1
+    assert module.source.count("for (") == 2
     assert module.statements.loops is not None
-    assert module.statements.loops.value({}) == 32
+    assert module.statements.loops.value({}) == 32 + 4
     assert not module.bounds_checks
 
 

@@ -6,6 +6,12 @@
 Enters: a kernel's text and its constants, which the loop's bounds may name. Leaves: the text without such
 lines, every copy of a body in braces of its own, with a number in place of the variable. Compilers unroll
 what they think short enough; an array that a loop's variable indexes stays out of registers until they do.
+
+Behind a line `//! spread`, an array that numbers alone index, once loops are written out, becomes variables,
+one for each element: some compilers find better registers for these.
+
+    //! spread
+    var sums: array<vec4<f32>, TALL>;
 """
 
 from __future__ import annotations
@@ -15,10 +21,11 @@ from collections.abc import Mapping
 
 _MARK = re.compile(r"^ *//! unroll\n", re.MULTILINE)
 _LOOP = re.compile(r" *for \(var (\w+) = (\d+)(u?); \1 < ([^;]+); \1(?:\+\+| \+= ([^){]+))\) \{")
+_SPREAD = re.compile(r"^ *//! spread\n( *)var (\w+): array<(.+), (\w+)>;", re.MULTILINE)
 
 
 def unroll(text: str, constants: Mapping[str, int]) -> str:
-    """The text with all marked loops written out; a loop that cannot be is a ValueError."""
+    """The text with all marked loops written out and marked arrays spread; what cannot be is a ValueError."""
     for mark in reversed(list(_MARK.finditer(text))):  # inner loops first
         loop = _LOOP.match(text, mark.end())
         if loop is None:
@@ -31,7 +38,26 @@ def unroll(text: str, constants: Mapping[str, int]) -> str:
         values = range(int(start), whole_number(end, constants), whole_number(step or "1", constants))
         copies = "\n".join(f"{{{f'{value}{suffix}'.join(between)}}}" for value in values)
         text = text[: mark.start()] + copies + text[closing + 1 :]
+    while array := _SPREAD.search(text):
+        text = _spread(text, array, constants)
     return text
+
+
+def _spread(text: str, array: re.Match[str], constants: Mapping[str, int]) -> str:
+    """The text with variables in place of an array, as far as its function reaches."""
+    indent, name, kind, count = array.groups()
+    end = text.index("\n}", array.end())
+    places = range(whole_number(count, constants))
+
+    def element(index: re.Match[str]) -> str:
+        place = whole_number(index[1], constants)
+        if place not in places:
+            raise ValueError(f"{name} has no element {place}")
+        return f"{name}_{place}"
+
+    body = re.sub(rf"\b{name}\[([^][]+)\]", element, text[array.end() : end])
+    variables = "\n".join(f"{indent}var {name}_{place}: {kind};" for place in places)
+    return text[: array.start()] + variables + body + text[end:]
 
 
 def whole_number(expression: str, constants: Mapping[str, int]) -> int:

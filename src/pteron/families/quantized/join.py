@@ -14,6 +14,8 @@ kernel = Kernels(__name__)
 
 # What launches of rows leave of them, by the kernel that reads rows from memory.
 _ROWS = {"rms_norm_held": "row_normed", "quantize_rows": "row_int8"}
+# Functions that would write to an output which nobody reads.
+_UNWRITTEN = {"put_quad": "return;", "store_gated_pair": "return;"}
 # Outputs of the product that makes queries, keys and values, and what a rotation calls them.
 _MADE = {"out": "q", "out_b": "k", "out_c": "v"}
 _OF_OUTPUTS = ("OTHERS", "WIDTH_B", "store_other")  # declarations of products with several outputs
@@ -31,7 +33,7 @@ def merge_rows(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch |
     declarations: dict[str, Any] = {**dict(first.kernel.declarations), **dict(second.kernel.declarations)}
     arguments: dict[str, Any] = {**first.bindings, **second.bindings, **first.parameters, "x": None}
     if not is_read(out):
-        declarations |= {"put_quad": "return;", "R": out.storage}
+        declarations |= _UNWRITTEN | {"R": out.storage}
         arguments["out"] = None
     joined = kernel("q4_merge_rows", use_row_normed=_ROWS[second.kernel.name], **declarations)
     return Dispatch(joined, **arguments, groups=second.groups)

@@ -2,19 +2,20 @@
 //! use q4_result
 //! use words
 //! use tile
-//! loops: STEPS + ceil(HEIGHT, WORKGROUP)
+//! use offsets
+//! loops: STEPS
 //! extent x: 2 * rows * WORDS
 //! extent scales: columns * GROUPS
 //! extent x_scales: 2 * rows
-//! extent weight_sums: columns * GROUPS
 // A product of int8 activations with 4-bit weights by tiles (lib/tile.wgsl):
 // out[m, n] = x_scale[m] · Σ (x[m, k] - zero[m]) · w[n, k] · scale[n, k / group] + added(n).
 //
-// Within a group the sum of x · w is a whole number, which starts at -zero · Σ w: it is exact. x comes from
-// q4_quantize.wgsl or quantize_rows.wgsl: a pair of words holds the even and the odd ones of eight, as masks find
-// them in a word of weights; x_scales has the scales of all rows, then their zero points. Every step brings
-// STEP_WORDS words of each row through workgroup memory, k outermost, into the one of two buffers that is not
-// being read. PART is a multiple of GROUP, GROUP one of STEP_WORDS, WORDS one of GROUP.
+// Within a group the sum of x · w is a whole number, which is exact; what zero points take away is subtracted at
+// the end (lib/offsets.wgsl). x comes from q4_quantize.wgsl or quantize_rows.wgsl: a pair of words holds the even
+// and the odd ones of eight, as masks find them in a word of weights; x_scales has the scales of all rows, then
+// their zero points. Every step brings STEP_WORDS words of each row through workgroup memory, k outermost, into the
+// one of two buffers that is not being read. PART is a multiple of GROUP, GROUP one of STEP_WORDS, WORDS one of
+// GROUP.
 const WORDS = 8u;
 const PITCH = 8u;
 const GROUP = 4u;
@@ -26,6 +27,7 @@ const GROUP_STEPS = GROUP / STEP_WORDS;
 const STEPS = PART / STEP_WORDS; // a number that compilers know: they plan a loop better whose end is certain
 const IS_WHOLE = PARTS * PART == WORDS; // no part reaches beyond a row's end
 const MIDDLE = 12582912.0; // 1.5 · 2^23: whole numbers less than 2^22 from here count by one in a float's bits
+const MIDDLE_BITS = 0x4b400000i;
 
 const X_COUNT = HEIGHT * STEP_WORDS; // pairs of words per step
 const W_COUNT = WIDTH * STEP_WORDS;
@@ -38,11 +40,9 @@ const W_BUFFER = 2u * STEP_WORDS * W_PITCH;
 
 @group(0) @binding(0) var<storage, read> x: array<vec2<u32>>;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
-@group(0) @binding(9) var<storage, read> weight_sums: array<i32>;
 
 var<workgroup> x_tile: array<vec4<u32>, 2u * X_BUFFER>;
 var<workgroup> w_tile: array<vec4<u32>, 2u * W_BUFFER>;
-var<workgroup> zeros: array<vec4<f32>, HEIGHT / 4u>;
 
 // The rows of x and of weights that an invocation brings, and the weights' rows that its outputs are of.
 struct Rows {
@@ -121,21 +121,11 @@ fn put_share(share: Share, buffer: u32, local: u32) {
   }
 }
 
-// The scales of a group in four rows of weights, zero past the last group; and Σ w.
+// The scales of a group in four rows of weights, zero past the last group.
 fn scales_of(rows: vec4<u32>, index: u32) -> vec4<f32> {
   let at = rows * GROUPS + select(min(index, GROUPS - 1u), index, IS_WHOLE);
   let found = vec4(scales[at.x], scales[at.y], scales[at.z], scales[at.w]);
   return select(vec4(0.0), found, IS_WHOLE || index < GROUPS);
-}
-
-fn weights_added(rows: vec4<u32>, index: u32) -> vec4<f32> {
-  let at = rows * GROUPS + min(index, GROUPS - 1u);
-  return vec4<f32>(vec4(weight_sums[at.x], weight_sums[at.y], weight_sums[at.z], weight_sums[at.w]));
-}
-
-// Where sums start, as a float's bits: MIDDLE - zero · Σ w.
-fn start(zero: f32, added: vec4<f32>) -> vec4<i32> {
-  return bitcast<vec4<i32>>(fma(vec4(-zero), added, vec4(MIDDLE)));
 }
 
 // A sum as a float.
@@ -156,10 +146,8 @@ fn main(
   let own = place_of(local);
   let rows = rows_of(tile, own, local);
   let first = tile.part * PART;
-  for (var m = local; m < HEIGHT; m += WORKGROUP) {
-    zeros[m / 4u][m % 4u] = f32(x_scales[params.rows + min(tile.m + m, params.rows - 1u)]);
-  }
   var share = fetch(rows, first, local);
+  put_offsets(tile, local);
   put_share(share, 0u, local);
   workgroupBarrier();
   // Of an invocation's first quad of columns, and of its second, where it has one.
@@ -167,13 +155,10 @@ fn main(
   var totals_beyond: array<vec4<f32>, TALL>;
   var sums: array<vec4<i32>, TALL>;
   var sums_beyond: array<vec4<i32>, TALL>;
-  let added = weights_added(rows.own, first / GROUP);
-  let added_beyond = weights_added(rows.own_beyond, first / GROUP);
   //! unroll
   for (var t = 0u; t < TALL; t++) {
-    let zero = zeros[own.y + t / 4u * DOWN][t % 4u];
-    sums[t] = start(zero, added);
-    if (WIDE == 8u) { sums_beyond[t] = start(zero, added_beyond); }
+    sums[t] = vec4(MIDDLE_BITS);
+    sums_beyond[t] = vec4(MIDDLE_BITS);
   }
   var buffer = 0u;
   for (var step = 0u; step < STEPS; step++) {
@@ -183,15 +168,9 @@ fn main(
     let ends_group = (step + 1u) % GROUP_STEPS == 0u;
     var factors: vec4<f32>;
     var factors_beyond: vec4<f32>;
-    var next_added: vec4<f32>;
-    var next_added_beyond: vec4<f32>;
     if (ends_group) {
       factors = scales_of(rows.own, base / GROUP);
-      next_added = weights_added(rows.own, base / GROUP + 1u);
-      if (WIDE == 8u) {
-        factors_beyond = scales_of(rows.own_beyond, base / GROUP);
-        next_added_beyond = weights_added(rows.own_beyond, base / GROUP + 1u);
-      }
+      if (WIDE == 8u) { factors_beyond = scales_of(rows.own_beyond, base / GROUP); }
     }
     //! unroll
     for (var k = 0u; k < 2u * STEP_WORDS; k++) {
@@ -210,12 +189,11 @@ fn main(
     if (ends_group) {
       //! unroll
       for (var t = 0u; t < TALL; t++) {
-        let zero = zeros[own.y + t / 4u * DOWN][t % 4u];
         totals[t] = fma(whole(sums[t]), factors, totals[t]);
-        sums[t] = start(zero, next_added);
+        sums[t] = vec4(MIDDLE_BITS);
         if (WIDE == 8u) {
           totals_beyond[t] = fma(whole(sums_beyond[t]), factors_beyond, totals_beyond[t]);
-          sums_beyond[t] = start(zero, next_added_beyond);
+          sums_beyond[t] = vec4(MIDDLE_BITS);
         }
       }
     }
@@ -223,6 +201,11 @@ fn main(
     if (is_more) { put_share(share, buffer, local); }
     workgroupBarrier();
   }
+  let offset = offset_of(own.x);
+  let offset_beyond = offset_of(own.x + (WIDE / 4u - 1u) * ACROSS);
   //! unroll
-  for (var t = 0u; t < TALL; t++) { store_row(tile, own, t, totals[t], totals_beyond[t]); }
+  for (var t = 0u; t < TALL; t++) {
+    let zero = vec4(f32(x_scales[params.rows + min(row_of(tile, own, t), params.rows - 1u)]));
+    store_row(tile, own, t, fma(-zero, offset, totals[t]), fma(-zero, offset_beyond, totals_beyond[t]));
+  }
 }

@@ -1,6 +1,6 @@
 //! use q4
 //! use tile
-//! loops: STEPS
+//! loops: STEPS + TALL
 // A product with weights of few bits (lib/q4.wgsl) by tiles (lib/tile.wgsl), over PART words, a multiple of a
 // step's. Every step brings STEP columns k of x and of the unpacked, scaled weights through workgroup memory,
 // both with k outermost, so that an invocation reads its rows and columns as vec4s; meanwhile its share of the
@@ -112,11 +112,14 @@ fn main(
   var share = fetch(rows, first, local);
   put_share(share, local);
   workgroupBarrier();
-  var sums: array<vec4<f32>, TALL>; // of an invocation's first quad of columns,
-  var sums_beyond: array<vec4<f32>, TALL>; // and of its second, where it has one
+  // Of an invocation's first quad of columns, and of its second, where it has one.
+  //! spread
+  var sums: array<vec4<f32>, TALL>;
+  //! spread
+  var sums_beyond: array<vec4<f32>, TALL>;
   for (var step = 0u; step < STEPS; step++) {
-    let is_more = step + 1u < STEPS;
-    if (is_more) { share = fetch(rows, first + (step + 1u) * STEP_WORDS, local); }
+    // The last step is brought twice, so that every turn does the same.
+    share = fetch(rows, first + min(step + 1u, STEPS - 1u) * STEP_WORDS, local);
     //! unroll
     for (var k = 0u; k < STEP; k++) {
       let right = w_tile[k * W_PITCH + own.x];
@@ -134,9 +137,25 @@ fn main(
       }
     }
     workgroupBarrier();
-    if (is_more) { put_share(share, local); }
+    put_share(share, local);
     workgroupBarrier();
   }
-  //! unroll
-  for (var t = 0u; t < TALL; t++) { store_row(tile, own, t, sums[t], sums_beyond[t]); }
+  // Four rows are finished one by one; of more, a loop takes less code, which has to come from afar.
+  if (TALL == 4u) {
+    //! unroll
+    for (var t = 0u; t < 4u; t++) { store_row(tile, own, t, sums[t], sums_beyond[t]); }
+    return;
+  }
+  for (var t = 0u; t < TALL && row_of(tile, own, t) < params.rows; t++) {
+    var quad: vec4<f32>;
+    var quad_beyond: vec4<f32>;
+    //! unroll
+    for (var i = 0u; i < TALL; i++) {
+      if (t == i) {
+        quad = sums[i];
+        quad_beyond = sums_beyond[i];
+      }
+    }
+    store_row(tile, own, t, quad, quad_beyond);
+  }
 }

@@ -18,7 +18,7 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-INT8_GROUP_MAX = 256  # words: Σ |x - zero| · |w| <= 8 · 256 · 255 · 8 stays below 2^22
+INT8_GROUP_MAX = 256  # words: Σ |x| · |w| <= 8 · 256 · 128 · 8 stays below 2^22
 
 # A product of floats sees what int8 arithmetic sees; SCALED, its sums are x's again.
 QUANTIZED = {"activation": INT8_LESS_ZERO}
@@ -92,7 +92,7 @@ def product(
     finish = (SCALED if int8 else {}) | _declarations(ends, columns, is_gated)
     bound = [*factors.values(), *ends.operands.values(), x_scales]
     can_bind = sum(isinstance(each, Operand | Scratch | Weight) for each in bound) <= target.buffers_max
-    if tile.is_whole(parts, is_gated) and can_bind:
+    if parts == 1 and can_bind:
         finish["IS_GATED"] = is_gated
         finished = kernel(kind, **declarations, **finish)
         yield Dispatch(finished, **factors, **ends.operands, x_scales=x_scales, groups=groups)

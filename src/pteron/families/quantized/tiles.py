@@ -1,4 +1,8 @@
-"""Tiles of products with weights of few bits for many rows, and which of them suits a product."""
+"""Tiles of products with weights of few bits for many rows, and which of them suits a product.
+
+The rates are those of an H200, whatever the GPU, measured as a layer launches them: each after other kernels,
+so that a processor has to fetch its code first. A tile's `start` is mostly that.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any
 
 from pteron.ops import Target
 
-# Fitted to an H200, as are the rates of tiles.
+# Of an H200, as are the rates of tiles.
 PROCESSORS = 132
 MERGE_START = 2.5  # microseconds for another launch
 MERGE_RATE = 4e6  # bytes per microsecond
@@ -32,7 +36,7 @@ class Tile:
     idle: float = 0.0  # tiles more that a processor could compute while it waits for those of one turn,
     together: int = 1  # at most so many of them
     start: float = 0.0  # microseconds before and after
-    is_int8: bool = False  # bytes in two buffers, and a zero point of every row; or else floats
+    is_int8: bool = False  # bytes in two buffers, and what zero points take from every column; or else floats
 
     @property
     def height(self) -> int:
@@ -46,7 +50,9 @@ class Tile:
     def workgroup_bytes(self) -> int:
         """Workgroup memory that it takes: a step of each row and column, and of four more for padding."""
         per_row = self.step * (2 if self.is_int8 else 4)
-        return per_row * (self.height + 4 + self.width + 4) + (4 * self.height if self.is_int8 else 0)
+        lanes = -(-self.down * self.across // self.width)  # that share a column's offset
+        offsets = 4 * lanes * self.width if self.is_int8 else 0
+        return per_row * (self.height + 4 + self.width + 4) + offsets
 
     @property
     def declarations(self) -> dict[str, Any]:
@@ -60,15 +66,6 @@ class Tile:
             "STEP": self.step,
         }
 
-    @property
-    def has_gates(self) -> bool:
-        """Whether an invocation has columns of both halves of a product, one of which gates the other."""
-        return self.wide % 8 == 0
-
-    def is_whole(self, parts: int, is_gated: bool) -> bool:
-        """Whether no other launch has to finish what so many parts leave."""
-        return parts == 1 and (self.has_gates or not is_gated)
-
     def count(self, rows: int, columns: int) -> int:
         """Tiles of one part of a product."""
         return -(-rows // self.height) * -(-columns // self.width)
@@ -81,37 +78,26 @@ class Tile:
         if turns <= 3:  # later ones begin at different times, so that one computes while another waits
             turns = math.ceil(turns)
         time = self.start + (per_processor + self.idle * turns) * tile
-        if self.is_whole(parts, is_gated):
+        if parts == 1:
             return time
         merged_bytes = 4 * rows * columns * (parts + (0.5 if is_gated else 1))
         return time + MERGE_START + merged_bytes / MERGE_RATE
 
 
 FLOAT_TILES = (
-    Tile(4, 4, 2, 32, 16, 18.6, 1.89, 4, 1.8),
-    Tile(4, 4, 2, 32, 32, 17.3, 1.00, 2, 2.2),
-    Tile(4, 4, 4, 16, 16, 26.0, 1.60, 6, 2.4),
-    Tile(4, 8, 4, 8, 16, 26.3, 2.04, 8, 2.8),
-    Tile(4, 8, 4, 16, 32, 34.0, 1.44, 2, 3.4),
-    Tile(4, 8, 8, 16, 16, 34.8, 0.67, 4, 2.1),
-    Tile(8, 4, 8, 16, 16, 38.1, 0.42, 5, 3.2),
-    Tile(8, 8, 8, 16, 16, 50.0, 0.71, 3, 2.5),
-    Tile(8, 8, 16, 8, 16, 48.7, 0.54, 3, 4.9),
-    Tile(8, 8, 16, 16, 32, 37.9, 0.00, 1, 2.9),
-    Tile(8, 8, 16, 16, 16, 41.9, 0.15, 2, 3.1),
-    Tile(16, 8, 16, 16, 16, 39.0, 0.00, 1, 5.3),
+    Tile(4, 4, 2, 32, 16, 24.7, 3.82, 4, 6.8),
+    Tile(4, 4, 4, 16, 16, 43.2, 5.21, 6, 6.8),
+    Tile(4, 8, 8, 16, 16, 62.0, 2.31, 2, 8.6),
+    Tile(8, 4, 8, 16, 16, 49.9, 1.30, 4, 8.9),
+    Tile(8, 8, 16, 8, 16, 62.0, 0.96, 3, 15.2),
+    Tile(8, 8, 16, 16, 16, 54.7, 0.32, 2, 13.3),
 )
 INT8_TILES = (
-    Tile(4, 4, 2, 32, 32, 40.6, 1.33, 4, 2.8, True),
-    Tile(4, 4, 4, 16, 32, 63.2, 1.76, 8, 2.7, True),
-    Tile(4, 4, 4, 16, 64, 80.6, 2.69, 4, 2.4, True),
-    Tile(8, 4, 4, 32, 32, 81.1, 0.59, 3, 2.6, True),
-    Tile(8, 4, 4, 32, 64, 85.4, 0.72, 2, 2.2, True),
-    Tile(8, 4, 8, 16, 32, 91.0, 0.46, 3, 3.5, True),
-    Tile(8, 4, 8, 16, 64, 86.7, 0.38, 2, 3.0, True),
-    Tile(16, 4, 8, 16, 32, 87.3, 0.21, 2, 3.6, True),
-    Tile(16, 4, 8, 32, 64, 75.5, 0.00, 1, 3.3, True),
-    Tile(8, 8, 16, 16, 64, 73.7, 0.00, 1, 3.2, True),
+    Tile(4, 4, 2, 32, 32, 60.4, 3.24, 4, 7.5, True),
+    Tile(4, 4, 4, 16, 32, 110.0, 5.07, 6, 6.2, True),
+    Tile(8, 4, 4, 32, 32, 110.0, 1.15, 2, 8.1, True),
+    Tile(8, 4, 8, 16, 32, 101.5, 0.53, 3, 9.0, True),
+    Tile(16, 4, 8, 16, 32, 106.3, 0.38, 2, 13.2, True),
 )
 
 

@@ -46,3 +46,14 @@ fn gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) -> vec4<f32> {
 fn store_gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) {
   put_quad(0u, m, n, gated(m, n, gate, value));
 }
+
+// The same of half a quad.
+fn store_gated_pair(m: u32, n: u32, gate: vec2<f32>, value: vec2<f32>) {
+  let place = n % 4u;
+  let gates = result(m, n - place, gate.xyxy);
+  let values = result(m, n - place + OTHERS, value.xyxy);
+  let opened = select(gates.zw, gates.xy, place == 0u);
+  let made = opened * (1.0 / (1.0 + exp(-opened))) * select(values.zw, values.xy, place == 0u);
+  out[(m * OTHERS + n) / 4u][place] = R(made.x);
+  out[(m * OTHERS + n) / 4u][place + 1u] = R(made.y);
+}

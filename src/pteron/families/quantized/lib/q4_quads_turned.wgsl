@@ -63,3 +63,4 @@ fn store_quad(part: u32, m: u32, n: u32, sums: vec4<f32>) {
 // Queries, keys and values have no gates.
 fn gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) -> vec4<f32> { return value; }
 fn store_gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) { }
+fn store_gated_pair(m: u32, n: u32, gate: vec2<f32>, value: vec2<f32>) { }

@@ -51,12 +51,18 @@ fn store_quad(part: u32, m: u32, n: u32, sums: vec4<f32>) {
 }
 
 // silu(gate) · value, where the columns of values follow those of their gates.
+fn put_gated(m: u32, n: u32, gate: f32, value: f32) {
+  if (n >= OTHERS) { return; }
+  let opened = result(m, n, gate);
+  put(0u, m, n, opened * (1.0 / (1.0 + exp(-opened))) * result(m, n + OTHERS, value));
+}
+
 fn store_gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) {
   //! unroll
-  for (var e = 0u; e < 4u; e++) {
-    if (n + e < OTHERS) {
-      let opened = result(m, n + e, gate[e]);
-      put(0u, m, n + e, opened * (1.0 / (1.0 + exp(-opened))) * result(m, n + e + OTHERS, value[e]));
-    }
-  }
+  for (var e = 0u; e < 4u; e++) { put_gated(m, n + e, gate[e], value[e]); }
+}
+
+fn store_gated_pair(m: u32, n: u32, gate: vec2<f32>, value: vec2<f32>) {
+  put_gated(m, n, gate.x, value.x);
+  put_gated(m, n + 1u, gate.y, value.y);
 }

@@ -3,9 +3,9 @@
 // are numbered along the columns, then along the rows, then by part, in a grid that may be folded.
 //
 // Where it is gated, the first half of the columns is a gate for the second, OTHERS: half a tile's columns are
-// of either, so that an invocation has both.
+// of either, so that an invocation has both: its two quads, or the halves of its only one.
 const TALL = 8u; // a multiple of four
-const WIDE = 8u; // 4 or 8; 8 where it is gated
+const WIDE = 8u; // 4 or 8
 const DOWN = 16u; // a multiple of LANES_DOWN
 const ACROSS = 16u; // and of LANES_ACROSS
 const LANES_DOWN = 4u; // 32 neighbours are a rectangle, so that they read few different vec4s at a time
@@ -43,16 +43,24 @@ fn place_of(local: u32) -> vec2<u32> {
 // The row of weights at a place along a tile's columns: the last one past the end.
 fn weights_row(tile: Tile, place: u32) -> u32 {
   if (!IS_GATED) { return min(tile.n + place, params.columns - 1u); }
-  return min(tile.n + place % GATES_WIDTH, OTHERS - 1u) + place / GATES_WIDTH * OTHERS;
+  let column = select(place / 4u * 2u + place % 2u, place % GATES_WIDTH, WIDE == 8u);
+  let is_gated = select(place / 2u % 2u, place / GATES_WIDTH, WIDE == 8u);
+  return min(tile.n + column, OTHERS - 1u) + is_gated * OTHERS;
+}
+
+// The row that an invocation's outputs t are of.
+fn row_of(tile: Tile, own: vec2<u32>, t: u32) -> u32 {
+  return tile.m + (own.y + t / 4u * DOWN) * 4u + t % 4u;
 }
 
 // Row t of an invocation's outputs, one quad or two, where the matrix has them.
 fn store_row(tile: Tile, own: vec2<u32>, t: u32, first: vec4<f32>, second: vec4<f32>) {
-  let m = tile.m + (own.y + t / 4u * DOWN) * 4u + t % 4u;
+  let m = row_of(tile, own, t);
   if (m >= params.rows) { return; }
-  let n = tile.n + own.x * 4u;
+  let n = tile.n + own.x * select(4u, WIDE / 2u, IS_GATED);
   if (IS_GATED) {
-    if (n < OTHERS) { store_gated(m, n, first, second); }
+    if (n < OTHERS && WIDE == 8u) { store_gated(m, n, first, second); }
+    if (n < OTHERS && WIDE == 4u) { store_gated_pair(m, n, first.xy, first.zw); }
     return;
   }
   if (n < params.columns) { store_quad(tile.part, m, n, first); }

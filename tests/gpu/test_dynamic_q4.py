@@ -129,3 +129,13 @@ def test_a_model_by_subgroups(models: Path, device: Device, few: Target) -> None
     assert fewer < more
     for a, b in zip(with_it, without, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_a_model_to_the_last_bit(models: Path, device: Device, few: Target) -> None:
+    """Norms apart, which have a launch of another order where rows are as short as here."""
+    path = models / "tiny_llama_8da4w.pte"
+    splitting = replace(few, invocations_max=64)
+    with_them, _ = run([name for name in REWRITES if name != "norm_linear"], path, device, splitting)
+    without, _ = run([], path, device, splitting)
+    for a, b in zip(with_them, without, strict=True):
+        np.testing.assert_array_equal(a, b)

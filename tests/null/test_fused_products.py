@@ -49,13 +49,15 @@ class Layer(Sketch):
         self.node(LINEAR, x, weights, scales, group, bias, out)
         return out
 
-    def dynamic(self, x: Tensor, columns: int = 64) -> Tensor:
+    def dynamic(
+        self, x: Tensor, columns: int = 64, mapping: str = "ASYMMETRIC", bounds: tuple[int, int] = (-128, 127)
+    ) -> Tensor:
         """A product of x as int8, with a scale and a zero point per row of its own."""
         rows, depth = x.shape_max[:-1], x.shape_max[-1]
         found = self.tensor(*rows), self.tensor(*rows, dtype=DType.I8)
         blocks = (1, 1, depth)
-        rest = None, -128, 127, None, None, None, False
-        self.node(QPARAMS, x, "ASYMMETRIC", blocks, *rest, self.list(*found))
+        rest = None, *bounds, None, None, None, False
+        self.node(QPARAMS, x, mapping, blocks, *rest, self.list(*found))
         weights = self.constant(columns, depth // 2, dtype=DType.U8)
         sums = self.constant(2, columns, dtype=DType.I32)
         out = self.tensor(*rows, columns)
@@ -233,6 +235,25 @@ def test_a_residual_of_a_product_of_int8() -> None:
     layer = Layer()
     total = layer.apply(ADD, layer.x, layer.view(layer.dynamic(layer.x), 1, 3, 64), 1)
     assert layer.names(total) == [FUSED_DYNAMIC]
+
+
+@pytest.mark.parametrize("columns", [(64,), (64, 32, 32)])
+def test_int8_is_made_in_the_launch_of_its_products(columns: tuple[int, ...]) -> None:
+    layer = Layer()
+    normed = layer.norm(layer.x)
+    compiled = layer.prepare([layer.x], [layer.dynamic(normed, count) for count in columns], GPU)
+    for rows in (1, 2, 3):
+        (launch,) = plan_at(compiled, {layer.x: (1, rows, 64)}).launches
+        assert launch.module.kernel.name == "q4_digits"
+
+
+def test_int8_of_another_kind_stays() -> None:
+    layer = Layer()
+    others = [layer.dynamic(layer.x, mapping="SYMMETRIC"), layer.dynamic(layer.x, bounds=(-127, 127))]
+    assert layer.names(*others) == [QPARAMS, DYNAMIC, QPARAMS, DYNAMIC]
+    half = layer.tensor(1, 3, 64, dtype=DType.F16)
+    layer.node("aten._to_copy.default", layer.x, *[None] * 6, half)
+    assert FUSED_DYNAMIC not in layer.names(layer.dynamic(half))
 
 
 def test_scales_that_others_see_or_of_what_changed_stay() -> None:

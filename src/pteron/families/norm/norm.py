@@ -18,6 +18,7 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 HELD_MIN = 256  # elements of a row, enough for every lane of two subgroups
+ROWS_FEW = 4  # products of so many norm them too: lib/planes_int8.wgsl adds up squares in the same order
 
 
 @op("et_vk.rms_norm.default", "x weight eps:float -> out", shape=same_shape)
@@ -44,7 +45,8 @@ def rms_norm(x: Operand, weight: Operand, eps: float, out: Operand, *, target: T
         )
         return
     if length >= HELD_MIN and holds_rows(target, length) and 0 <= eps <= 1:
-        held = held_rows(target, rows, length, 1)
+        is_few = rows <= ROWS_FEW
+        held = held_rows(target, rows, length, 2 if is_few else 1, in_one_order=is_few)
         yield Dispatch(
             kernel("rms_norm_held", EPS=eps, **held),
             x=x,

@@ -139,7 +139,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
 def few(own_subgroups: Target, launched: list[Kernel]) -> Iterator[Target]:
     """A target with subgroups, and workgroups so small that attention is in splits at once; rotations must be
     part of a product there."""
-    yield replace(own_subgroups, invocations_max=64)
+    yield replace(own_subgroups, invocations_max=max(64, 8 * own_subgroups.subgroup_size))
     assert any("IS_TURNED" in dict(kernel.declarations) for kernel in launched)
 
 

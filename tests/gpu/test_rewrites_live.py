@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bits import assert_same_bits
 from small_graphs import Array, Drawing, operators, run_graph
 from test_quantized import packed, sums
 
@@ -325,7 +326,7 @@ def test_by_subgroups(name: str, device: Device, few: Target) -> None:
 def test_int8_is_the_same_by_subgroups(name: str, device: Device, few: Target) -> None:
     """To the last bit: a value that lies between two steps is not to be rounded up here and down there."""
     for of_all, of_none in both_by_subgroups(name, device, few):
-        np.testing.assert_array_equal(of_all, of_none)
+        assert_same_bits(of_all, of_none, device)
 
 
 def both_by_subgroups(name: str, device: Device, few: Target) -> Iterator[tuple[Array, Array]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pteron.dtypes import DType
+from pteron.dtypes import DType, Storage
 from pteron.families.quantized import digits
 from pteron.families.quantized.fused_q4 import linear_q4
 from pteron.families.quantized.linear_q4 import linear_shape, words_of
@@ -19,6 +19,8 @@ from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 
 COLUMNS_MIN = 4096  # fewer are looked at in no time
+# Compilers may leave out a conversion to f16 and back, but not this.
+_ROUNDED = {"rounded": "unpack2x16float(pack2x16float(vec2(value, 0.0))).x"}
 BLOCKS_MAX = 1024  # more take as long to look at as all columns
 
 
@@ -37,7 +39,8 @@ class PeakEnds:
 
     @property
     def declarations(self) -> dict[str, Any]:
-        return {"use_q4_result": "q4_peaks", "added": "f32(bias[n])" if self.bias else "0.0"}
+        added = {"added": "f32(bias[n])" if self.bias else "0.0"}
+        return {"use_q4_result": "q4_peaks", **added, **(_ROUNDED if self.out.storage is Storage.F16 else {})}
 
     @property
     def operands(self) -> dict[str, Any]:

@@ -26,10 +26,12 @@ fn angle(m: u32, n: u32) -> vec2<f32> { return vec2(1.0, 0.0); }
 fn finish(m: u32, n: u32, sum: f32) -> f32 { return sum; }
 fn added(m: u32, n: u32) -> f32 { return f32(bias[n]); }
 
+// A value as it is stored.
+fn rounded(value: f32) -> f32 { return f32(R(value)); }
+
 fn put(part: u32, m: u32, n: u32, value: f32) {
-  let stored = R(value);
-  out[m * params.columns + n] = stored;
-  let result = f32(stored);
+  let result = rounded(value);
+  out[m * params.columns + n] = R(result);
   let before = peak;
   let number = select(clamp(result, LOWEST, -LOWEST), LOWEST, is_nan(result));
   if (number > peak || peak_column == 0xffffffffu) { // columns come in order

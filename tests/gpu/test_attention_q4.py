@@ -139,7 +139,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
 def few(own_subgroups: Target, launched: list[Kernel]) -> Iterator[Target]:
     """A target with subgroups, and workgroups so small that attention is in splits at once; rotations must be
     part of a product there."""
-    yield replace(own_subgroups, invocations_max=max(64, 8 * own_subgroups.subgroup_size))
+    yield replace(own_subgroups, invocations_max=64)
     assert any("IS_TURNED" in dict(kernel.declarations) for kernel in launched)
 
 
@@ -175,7 +175,8 @@ def test_the_last_product(
     arguments = block(
         "halves", heads, key_heads, head_width, batch, output=67, residual=residual, biases=True
     )
-    check(few, arguments)
+    # Wide heads would have more splits than a product takes, in workgroups as small as those.
+    check(replace(few, invocations_max=128) if head_width > 64 else few, arguments)
     assert merges(launched)
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 
 _MARK = re.compile(r"^ *//! unroll\n", re.MULTILINE)
 _LOOP = re.compile(r" *for \(var (\w+) = (\d+)(u?); \1 < ([^;]+); \1(?:\+\+| \+= ([^){]+))\) \{")
@@ -49,13 +50,16 @@ def _spread(text: str, array: re.Match[str], constants: Mapping[str, int]) -> st
     end = text.index("\n}", array.end())
     places = range(whole_number(count, constants))
 
-    def element(index: re.Match[str]) -> str:
-        place = whole_number(index[1], constants)
+    @cache  # the same few again and again
+    def element(index: str) -> str:
+        place = whole_number(index, constants)
         if place not in places:
             raise ValueError(f"{name} has no element {place}")
         return f"{name}_{place}"
 
-    body = re.sub(rf"\b{name}\[([^][]+)\]", element, text[array.end() : end])
+    # Looking back behind the name is faster than looking for a word's beginning everywhere.
+    indexed = rf"{name}\[(?<!\w{name}\[)([^][]+)\]"
+    body = re.sub(indexed, lambda found: element(found[1]), text[array.end() : end])
     variables = "\n".join(f"{indent}var {name}_{place}: {kind};" for place in places)
     return text[: array.start()] + variables + body + text[end:]
 
@@ -67,7 +71,7 @@ def whole_number(expression: str, constants: Mapping[str, int]) -> int:
         return int(number)
     plain = re.sub(r"\b(\d+)u\b", r"\1", expression).replace("/", "//")
     try:
-        value = eval(plain, {"__builtins__": {}}, dict(constants))
+        value = eval(plain, {"__builtins__": {}}, constants)
     except (NameError, SyntaxError, TypeError) as error:
         raise ValueError(f"{expression} is no whole number that the text states") from error
     if not isinstance(value, int):

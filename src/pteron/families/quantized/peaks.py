@@ -19,9 +19,9 @@ from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 
 COLUMNS_MIN = 4096  # fewer are looked at in no time
+BLOCKS_MAX = 1024  # more take as long to look at as all columns
 # Compilers may leave out a conversion to f16 and back, but not this.
 _ROUNDED = {"rounded": "unpack2x16float(pack2x16float(vec2(value, 0.0))).x"}
-BLOCKS_MAX = 1024  # more take as long to look at as all columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,8 @@ def linear_q4_peaks(
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """`pteron.linear_q4` of one matrix. `peaks` hold something where a launch of the plan writes them."""
+    """`pteron.linear_q4` of one matrix. `peaks` is written where the kernel for few rows takes a single row,
+    and stays as it is otherwise: `Recording.peaks` tells by the plan which it is."""
     packed = words_of(weights, scales, group_size, x.shape[-1])
     rows = x.numel // x.shape[-1] if x.shape[-1] else 0
     if rows == 1 and packed.fits(target) and digits.suits(target, rows, packed):
@@ -93,7 +94,7 @@ def linear_peaks(flow: Flow) -> Iterator[Replacement]:
             parts = (
                 each.items[0] if isinstance(each, ValueList) else None for each in (weights, scales, biases)
             )
-            new = (x, gain, eps, *parts, group_size, _state(flow.new_id))
+            new = (x, gain, eps, *parts, group_size, _state(flow.new_id()))
             yield Replacement((call,), Call(call.node, OPERATORS["pteron.linear_q4_peaks"], new, outputs))
 
 

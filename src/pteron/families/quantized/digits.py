@@ -156,8 +156,8 @@ def chunks(packed: Words) -> int:
 
 
 def _bytes(target: Target, rows: int, packed: Words) -> int:
-    """Workgroup memory that so many rows of x take: planes, units, squares and shares. One plane of int8
-    takes less, with the extremes of rows."""
+    """Workgroup memory that so many rows of x take: planes, units, squares and shares. As int8
+    (lib/planes_int8.wgsl) they take a KiB more at most, and less where they are long."""
     layout = layout_of(target, packed)
     lanes = layout.split * target.subgroup_size
     cells = -(-chunks(packed) // lanes) * lanes

@@ -18,7 +18,7 @@ from pteron.ops.live import LiveInt, Trace
 from pteron.ops.operand import BufferRef
 from pteron.ops.terms import Affine
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
-from pteron.plan.verify import check_bindings, verify
+from pteron.plan.verify import check_bindings, storage_buffers, verify
 from pteron.wgsl import Field, Module, compose, outline
 
 _CODES = {"u32": "<I", "i32": "<i"}
@@ -141,12 +141,16 @@ class Collector:
 
 def _is_sound(joined: Dispatch, target: Target) -> bool:
     """Whether a launch binds no buffer twice that it writes to, and no more than the device takes."""
-    bindings = _module(joined).bindings
-    memories = [memory_of(joined.bindings[binding.name]) for binding in bindings]
+    module = _module(joined)
+    memories = [memory_of(joined.bindings[binding.name]) for binding in module.bindings]
     written = [
-        memory for memory, binding in zip(memories, bindings, strict=True) if binding.access == "read_write"
+        memory
+        for memory, binding in zip(memories, module.bindings, strict=True)
+        if binding.access == "read_write"
     ]
-    return len(bindings) <= target.buffers_max and all(memories.count(memory) == 1 for memory in written)
+    return storage_buffers(module) <= target.buffers_max and all(
+        memories.count(memory) == 1 for memory in written
+    )
 
 
 def _is_read(rest: Sequence[Dispatch], by_later_nodes: Callable[[Operand], bool], bound: Bound) -> bool:

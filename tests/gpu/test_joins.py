@@ -269,7 +269,8 @@ def test_int8(columns: int, hidden: int, device: Device, gpu: Target, launches: 
 
 @pytest.mark.parametrize("shows", [False, True])
 def test_f16(shows: bool, device: Device, gpu: Target, launches: list[Launch]) -> None:
-    """What is normed is what f16 would have kept, whether it was written or not."""
+    """What is normed is what f16 would have kept, whether it was written or not. A device without f16 keeps
+    f32, and has nothing to round."""
     check_same(*sum_and_norm(256, shows=shows, dtype=DType.F16), device, gpu)
     (joined,) = (each.module.kernel for each in launches if each.module.kernel.name == "q4_merge_rows")
     assert dict(joined.declarations)["R"] == ("f16" if gpu.shader_f16 else "f32")

@@ -17,7 +17,6 @@ from pteron.dtypes import DType, Storage
 from pteron.families.linear.product import ROWS_FEW
 from pteron.families.norm.norm import rms_norm
 from pteron.families.quantized import digits, tiled_q4
-from pteron.families.quantized.dynamic_q4 import quantized, quantizes
 from pteron.families.quantized.ends import Ends, TurnedEnds
 from pteron.families.quantized.linear_q4 import (
     linear_dq8ca_q4gsw,
@@ -28,6 +27,7 @@ from pteron.families.quantized.linear_q4 import (
 )
 from pteron.families.quantized.packing import Words
 from pteron.families.quantized.qparams import choose_rows
+from pteron.families.quantized.quantize_rows import quantized, quantizes
 from pteron.families.quantized.sums import apart, sum_shape
 from pteron.families.quantized.tiled_q4 import Int8
 from pteron.graph import Shape, Tensor

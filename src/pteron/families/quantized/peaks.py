@@ -12,8 +12,8 @@ import numpy as np
 
 from pteron.dtypes import DType, Storage
 from pteron.families.quantized import digits
-from pteron.families.quantized.fused_q4 import linear_q4
-from pteron.families.quantized.linear_q4 import linear_shape, words_of
+from pteron.families.quantized.linear_q4 import linear_shape
+from pteron.families.quantized.products import Products
 from pteron.graph import Constant, Tensor, ValueList
 from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op
 from pteron.ops.rewrite import Flow, Replacement, rewrite
@@ -67,18 +67,15 @@ def linear_q4_peaks(
 ) -> Iterator[Dispatch]:
     """`pteron.linear_q4` of one matrix. `peaks` is written where the kernel for few rows takes a single row,
     and stays as it is otherwise: `Recording.peaks` tells by the plan which it is."""
-    packed = words_of(weights, scales, group_size, x.shape[-1])
-    rows = x.numel // x.shape[-1] if x.shape[-1] else 0
-    if rows == 1 and packed.fits(target) and digits.suits(target, rows, packed):
+    biases = None if bias is None else [bias]
+    products = Products(x, gain, eps, [weights], [scales], biases, group_size)
+    packed = products.in_one_launch(target)
+    if packed and x.numel == x.shape[-1]:
         blocks = -(-packed.columns // digits.columns_of_workgroup(target, packed))
         if blocks <= min(peaks.shape[0], target.workgroups_max):
-            ends = PeakEnds(out, bias, peaks)
-            yield digits.product(x, packed, ends, target, gain=gain, eps=eps)
+            yield products.launch(packed, PeakEnds(out, bias, peaks), target)
             return
-    biases = [bias] if bias is not None else None
-    yield from linear_q4(
-        x, gain, eps, [weights], [scales], biases, group_size, None, False, out, target=target
-    )
+    yield from products.into((out,), None, target)
 
 
 @rewrite("linear_peaks")

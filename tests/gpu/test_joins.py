@@ -17,6 +17,7 @@ from test_attention_q4 import check as check_attention
 from test_quantized import matrix, packed
 
 from pteron import Device
+from pteron.dtypes import DType
 from pteron.families.quantized import tiled_q4
 from pteron.families.quantized.tiles import Tile
 from pteron.graph import Graph, Tensor
@@ -87,7 +88,14 @@ def numbers(*shape: int) -> Array:
 
 
 class Layers(Drawing):
-    """Layers of a model, their weights kept for the oracle."""
+    """Layers of a model, in one float type."""
+
+    def __init__(self, dtype: DType = DType.F32) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def tensor(self, *shape: int, dtype: DType | None = None, memory: int | None = None) -> Tensor:
+        return super().tensor(*shape, dtype=dtype or self.dtype, memory=memory)
 
     def product(self, x: Tensor, columns: int) -> Tensor:
         """x times a matrix of 4-bit weights."""
@@ -146,14 +154,17 @@ def check_same(graph: Graph, calls: Calls, device: Device, target: Target) -> No
 # Merges and rows --------------------------------------------------------------------------------
 
 
-def sum_and_norm(columns: int, depth: int = 128, *, shows: bool = False) -> tuple[Graph, Calls]:
+def sum_and_norm(
+    columns: int, depth: int = 128, *, shows: bool = False, dtype: DType = DType.F32
+) -> tuple[Graph, Calls]:
     """A product plus a tensor, normed, times another matrix; the sum may be an output too."""
-    layers = Layers()
+    layers = Layers(dtype)
     x, addend = layers.input(1, ROWS, depth), layers.input(1, ROWS, columns)
     total = layers.sum(layers.product(x, columns), addend)
     out = layers.product(layers.norm(total), 12)
     graph = layers.ending(out, total) if shows else layers.ending(out)
-    return graph, [[numbers(1, rows, depth), numbers(1, rows, columns)] for rows in LIVE]
+    calls = [[numbers(1, rows, depth), numbers(1, rows, columns)] for rows in LIVE]
+    return graph, [[each.astype(dtype.numpy) for each in call] for call in calls]
 
 
 @pytest.mark.parametrize("columns", [256, 288, 1024, 2080])
@@ -256,9 +267,14 @@ def test_int8(columns: int, hidden: int, device: Device, gpu: Target, launches: 
     assert down == gate | {"residual", "gain"}
 
 
-def test_f16(device: Device, gpu: Target) -> None:
-    """What is normed is what f16 would have kept, whether it was written or not."""
-    check_same(*sum_and_norm(256), device, replace(gpu, shader_f16=device.target.shader_f16))
+@pytest.mark.parametrize("shows", [False, True])
+def test_f16(shows: bool, device: Device, gpu: Target, launches: list[Launch]) -> None:
+    """What is normed is what f16 would have kept, whether it was written or not. A device without f16 keeps
+    f32, and has nothing to round."""
+    check_same(*sum_and_norm(256, shows=shows, dtype=DType.F16), device, gpu)
+    (joined,) = (each.module.kernel for each in launches if each.module.kernel.name == "q4_merge_rows")
+    assert dict(joined.declarations)["R"] == ("f16" if gpu.shader_f16 else "f32")
+    assert ("out" in bound(launches, "q4_merge_rows")[0]) == shows
 
 
 # Merges and rotations ---------------------------------------------------------------------------

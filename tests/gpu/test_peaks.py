@@ -16,9 +16,11 @@ import pteron
 from pteron import Device
 from pteron.dtypes import DType
 from pteron.families.quantized import peaks
+from pteron.gpu import Recording
 from pteron.llm import LanguageModel, Sampler, Sampling, generate_step
 from pteron.ops import Target
 from pteron.passes.rewrite import REWRITES_VARIABLE
+from pteron.plan import PlanBuffer
 from pteron.runtime.tensors import View
 
 PEAKS = "pteron.linear_q4_peaks"
@@ -116,6 +118,18 @@ def test_only_of_one_row_and_few_blocks(few: Target, monkeypatch: pytest.MonkeyP
     assert left(results, few, rows=2) is None
     monkeypatch.setattr(peaks, "BLOCKS_MAX", 2)
     assert left(results, few) is None
+
+
+def test_no_more_blocks_than_their_memory_holds(few: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a file may have them that is not ours."""
+    peaks_of = Recording.peaks
+
+    def too_many(recording: Recording, buffer: PlanBuffer) -> tuple[PlanBuffer, int] | None:
+        found = peaks_of(recording, buffer)
+        return (found[0], peaks.BLOCKS_MAX + 1) if found else None
+
+    monkeypatch.setattr(Recording, "peaks", too_many)
+    assert left(np.arange(100.0), few) is None
 
 
 @pytest.fixture

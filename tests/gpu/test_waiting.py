@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
 import numpy as np
 import pytest
 
@@ -33,7 +35,10 @@ def test_nothing_is_left_to_do(seconds: float, device: Device, monkeypatch: pyte
 
 
 def test_nothing_was_submitted(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    device.wait()
     for seconds in (0.0, 30.0):
         monkeypatch.setattr(device, "wait_seconds", seconds)
+        before, since = len(_finished), perf_counter()
         device.wait()
-        device.wait()
+        assert len(_finished) == before
+        assert perf_counter() - since < 10  # it does not wait for its time to be over

@@ -11,6 +11,7 @@ from sketch import Sketch, plan_at
 
 import pteron
 from pteron.dtypes import DType
+from pteron.families.quantized import peaks
 from pteron.graph import Tensor
 from pteron.ops import RequirementError, Target, Weight
 from pteron.ops.operand import joined
@@ -281,6 +282,17 @@ def test_matrices_lie_one_below_the_other() -> None:
         replace(words, count=words.count + 1).pack()
     with pytest.raises(RequirementError, match="one element type"):
         joined([words, scales])
+
+
+def test_every_output_has_peaks_of_its_own() -> None:
+    layer = Layer()
+    other = layer.tensor(1, 3, 64)
+    outs = [layer.product(layer.norm(x), peaks.COLUMNS_MIN) for x in (layer.x, other)]
+    calls = prepare(layer.graph([layer.x, other], outs)).calls
+    assert [call.operator.name for call in calls] == ["pteron.linear_q4_peaks"] * 2
+    first, second = (call.mutated for call in calls)
+    assert len(first) == len(second) == 1
+    assert not {value.id for value in first} & {value.id for value in second}
 
 
 @pytest.mark.parametrize("spare", [4, 16])

@@ -230,6 +230,22 @@ fn main() { out[0] = x[params.count].x; }
         compose(kernel("made_up", ROOM=13))
 
 
+@pytest.mark.parametrize("count", [12, 13])
+def test_no_more_uniform_arrays_than_every_device_takes(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = [
+        f"@group(0) @binding({index}) var<uniform> x{index}: array<vec4<f32>, 4>;" for index in range(count)
+    ]
+    used = " + ".join(f"x{index}[0].x" for index in range(count))
+    out = f"@group(0) @binding({count}) var<storage, read_write> out: array<f32>;"
+    text = "\n".join([*arrays, out, "@compute @workgroup_size(1)", f"fn main() {{ out[0] = {used}; }}\n"])
+    monkeypatch.setattr(module, "_load", lambda *_: text)
+    if count == 12:
+        assert len(compose(kernel(f"made_up_{count}")).bindings) == 13
+    else:
+        with pytest.raises(ValueError, match="binds 13 uniform buffers, at most 12"):
+            compose(kernel(f"made_up_{count}"))
+
+
 # Params -----------------------------------------------------------------------------------------
 
 

@@ -48,8 +48,8 @@ def _on_done(status: int, _message: Any, ticket: Any, _unused: Any) -> None:
 
 
 def wait_for_all(device: Any, queue: Any, spin_seconds: float) -> None:
-    """Return once all is done that was submitted to a queue. It is asked for again and again for a while: who
-    sleeps meanwhile wakes up late, and is slow at first."""
+    """Return once all is done that was submitted to a queue. The device is asked again and again for
+    `spin_seconds`, since who sleeps wakes up late and is slow at first; after that the wait is asleep."""
     if spin_seconds:
         ticket = next(_tickets)
         info = ffi.new(_DONE_CALLBACK_INFO)

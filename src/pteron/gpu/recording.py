@@ -70,15 +70,13 @@ class Recording:
         self._accesses: dict[PlanBuffer, set[str]] = {}
         self._peaks: dict[PlanBuffer, tuple[PlanBuffer, int]] = {}
         for launch in plan.launches:
-            bound = dict(
-                zip([binding.name for binding in launch.module.bindings], launch.buffers, strict=True)
-            )
-            for binding in launch.module.bindings:
-                reference = bound[binding.name]
+            bound: dict[str, PlanBuffer] = {}
+            for binding, reference in zip(launch.module.bindings, launch.buffers, strict=True):
+                bound[binding.name] = reference
                 self._accesses.setdefault(reference, set()).add(binding.access)
-                if binding.access != "read":
+                if binding.access == "read_write":
                     self._peaks.pop(reference, None)
-            if "peaks" in bound:
+            if {"out", "peaks"} <= bound.keys():  # lib/q4_peaks.wgsl: one for each workgroup
                 self._peaks[bound["out"]] = bound["peaks"], launch.groups[0]
 
     @property

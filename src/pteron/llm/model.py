@@ -140,10 +140,8 @@ class LanguageModel:
         """Run tokens through the model, and then further commands."""
         assert self.delegate is not None
         self._overwrite()
-        given = (
-            np.array([tokens], np.int32),
-            np.array([self.position], np.int64),
-        )  # tokens as the GPU has them
+        # Tokens are of the type that the GPU has them in: nothing is left to convert.
+        given = np.array([tokens], np.int32), np.array([self.position], np.int64)
         submission = self.delegate.launch(given, then, self.timer)
         self._advance(tokens)
         return submission

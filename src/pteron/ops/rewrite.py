@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import count, permutations
 from typing import TypeAlias
 
 from pteron.graph import Graph, SymInt, Tensor, Value
@@ -46,7 +46,11 @@ class Flow:
             for id in call.read_ids:
                 self.readers.setdefault(id, []).append(call)
         given = (value.id for value in graph.inputs)
-        self.new_id = 1 + max((*given, *self.outputs, *self.makers, *self.readers), default=0)  # nobody's
+        self._free_ids = count(1 + max((*given, *self.outputs, *self.makers, *self.readers), default=0))
+
+    def new_id(self) -> int:
+        """An id for a value that a rewrite adds, another one every time."""
+        return next(self._free_ids)
 
     def of(self, name: str) -> Iterator[Call]:
         """The calls of an operator."""

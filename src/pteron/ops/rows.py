@@ -9,9 +9,8 @@ from typing import Any
 from pteron.ops.target import Target
 
 WORKGROUP = 64
-SOFTWARE_ROWS = (
-    8  # of a workgroup where each has one invocation: a vector or two, so that every core has some
-)
+# Of a workgroup where each has one invocation: a vector or two, so that every core has some.
+SOFTWARE_ROWS = 8
 SUBGROUP = 32  # the width that lib/rows_subgroup.wgsl is written for
 # Elements of a row that one invocation walks: three levels of blocks of 16 (lib/sums.wgsl), and few enough to
 # walk several times before an adapter ends its loops (Target.loop_max).

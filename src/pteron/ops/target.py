@@ -23,8 +23,8 @@ class Target:
     workgroup_bytes_max: int = 16384
     binding_bytes_max: int = 1 << 27
     buffers_max: int = 8  # storage buffers of a kernel
-    uniform_bytes_max: int = 1 << 16  # of a binding,
-    uniform_alignment: int = 256  # and bytes that one may start at a multiple of
+    uniform_bytes_max: int = 1 << 16  # of a uniform array,
+    uniform_alignment: int = 256  # which starts at a multiple of so many bytes
     broadcasts: bool = False  # on CPUs: whether lanes of any subgroup can read one another's values
     loop_max: int = 0  # iterations of all its loops after which an invocation ends; 0: no such limit
     digits: int = 3  # of 8 bits, for x in 4-bit products: 3 keep 22 bits of a chunk's largest, 2 keep 14

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,18 +10,15 @@ from typing import NamedTuple
 
 from pteron.graph import Node, Shape
 from pteron.ops import Dispatch, Operand, RequirementError, Scratch, Target, Window
-from pteron.ops.dispatch import Bound, Parameter, elements
+from pteron.ops.dispatch import Bound, elements
 from pteron.ops.join import Join, memory_of
-from pteron.ops.live import LiveInt, Trace
+from pteron.ops.live import Trace
 from pteron.ops.operand import BufferRef
 from pteron.ops.terms import Affine
+from pteron.plan.parameters import block_of
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
-from pteron.plan.verify import check_bindings, verify
-from pteron.wgsl import Field, Module, compose, outline
-
-_CODES = {"u32": "<I", "i32": "<i"}
-_I32_MAX = (1 << 31) - 1
-_F32_MAX = 3.4028234663852886e38
+from pteron.plan.verify import check_bindings, storage_buffers, verify
+from pteron.wgsl import Module, compose, outline
 
 
 class Collected(NamedTuple):
@@ -71,7 +66,7 @@ class Collector:
         groups = _groups(dispatch, module, self.target)
         check_bindings(module, self.target)
         buffers = tuple(self._buffer(dispatch.bindings[binding.name]) for binding in module.bindings)
-        block = _block(dispatch, module) if module.params_index is not None else None
+        block = block_of(dispatch, module) if module.params_index is not None else None
         self._prove(dispatch, module, groups, block)
         self.launches.append(Collected(node, dispatch, module, buffers, block, groups))
 
@@ -141,12 +136,16 @@ class Collector:
 
 def _is_sound(joined: Dispatch, target: Target) -> bool:
     """Whether a launch binds no buffer twice that it writes to, and no more than the device takes."""
-    bindings = _module(joined).bindings
-    memories = [memory_of(joined.bindings[binding.name]) for binding in bindings]
+    module = _module(joined)
+    memories = [memory_of(joined.bindings[binding.name]) for binding in module.bindings]
     written = [
-        memory for memory, binding in zip(memories, bindings, strict=True) if binding.access == "read_write"
+        memory
+        for memory, binding in zip(memories, module.bindings, strict=True)
+        if binding.access == "read_write"
     ]
-    return len(bindings) <= target.buffers_max and all(memories.count(memory) == 1 for memory in written)
+    return storage_buffers(module) <= target.buffers_max and all(
+        memories.count(memory) == 1 for memory in written
+    )
 
 
 def _is_read(rest: Sequence[Dispatch], by_later_nodes: Callable[[Operand], bool], bound: Bound) -> bool:
@@ -206,41 +205,3 @@ def _groups(dispatch: Dispatch, module: Module, target: Target) -> tuple[int, in
             f"the adapter allows {target.workgroups_max} per axis, on two axes"
         )
     return (-(-count // rows), rows, 1) if rows > 1 else (count, 1, 1)
-
-
-def _block(dispatch: Dispatch, module: Module) -> ParameterBlock:
-    names = {field.name for field in module.fields}
-    if names != dispatch.parameters.keys():
-        raise ValueError(
-            f"kernel {dispatch.kernel} has the parameters {sorted(names)}, "
-            f"the dispatch gives {sorted(dispatch.parameters)}"
-        )
-    data = bytearray(module.params_size)
-    live: list[tuple[int, Affine]] = []
-    for field_ in module.fields:
-        _pack(field_, dispatch.parameters[field_.name], data, live)
-    return ParameterBlock(bytes(data), tuple(live))
-
-
-def _pack(field_: Field, value: Parameter, data: bytearray, live: list[tuple[int, Affine]]) -> None:
-    scalars = list(value) if isinstance(value, Sequence) else [value]
-    if len(scalars) > field_.count:
-        raise RequirementError(f"{field_.name} takes at most {field_.count} values, got {len(scalars)}")
-    for position, scalar in enumerate(scalars):
-        offset = field_.offset + 4 * position
-        if field_.scalar == "f32":
-            struct.pack_into("<f", data, offset, _saturated(float(scalar)))
-        elif isinstance(scalar, LiveInt):
-            if scalar < (0 if field_.scalar == "u32" else -_I32_MAX - 1) or scalar > _I32_MAX:
-                raise RequirementError(f"{field_.name} = {scalar} does not fit {field_.scalar}")
-            live.append((offset, scalar.expression))
-        else:
-            try:
-                struct.pack_into(_CODES[field_.scalar], data, offset, int(scalar))
-            except struct.error:
-                raise RequirementError(f"{field_.name} = {scalar} does not fit {field_.scalar}") from None
-
-
-def _saturated(number: float) -> float:
-    """Within f32: exporters write the largest f64 where they mean no limit."""
-    return number if math.isinf(number) or math.isnan(number) else min(max(number, -_F32_MAX), _F32_MAX)

@@ -44,13 +44,17 @@ def verify(dispatch: Dispatch, module: Module, groups: tuple[int, int, int], tar
 
 
 def check_bindings(module: Module, target: Target) -> None:
-    """Raise a RequirementError where a kernel binds more storage buffers than the device takes. Of uniform
-    arrays every device takes 12, which no kernel reaches."""
-    count, most = sum(binding.access != "uniform" for binding in module.bindings), target.buffers_max
+    """Raise a RequirementError where a kernel binds more storage buffers than the device takes."""
+    count, most = storage_buffers(module), target.buffers_max
     if count > most:
         raise RequirementError(
             f"kernel {module.kernel.name} binds {count} buffers, the adapter allows {most}"
         )
+
+
+def storage_buffers(module: Module) -> int:
+    """How many a kernel binds. Uniform arrays are others: every device takes as many as a kernel may have."""
+    return sum(binding.access != "uniform" for binding in module.bindings)
 
 
 def check_memory(where: str, calls: Iterable[Call], placement: Placement, target: Target) -> None:

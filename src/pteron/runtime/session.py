@@ -246,11 +246,13 @@ class Session:
             self._weights.close()
 
     def _peaks(self, recording: Recording, port: TensorPort, states: States) -> View | None:
-        """The peaks of an output's blocks, where the recording leaves them in a state."""
+        """The peaks of an output's blocks, where the recording leaves them in a state that has room for them:
+        a file may say otherwise."""
         place, blocks = recording.peaks(port.buffer) or (None, 0)
         if not isinstance(place, State):
             return None
-        return View(states[place], 0, (blocks, 4), DType.I32, Storage.I32)
+        found = View(states[place], 0, (blocks, 4), DType.I32, Storage.I32)
+        return found if 0 < found.nbytes <= found.buffer.size else None
 
     def _run_once(self) -> None:
         """Run the calls that depend on constants alone."""

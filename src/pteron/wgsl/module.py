@@ -28,6 +28,7 @@ from pteron.wgsl.statements import Statements, read_statements
 from pteron.wgsl.unroll import unroll, whole_number
 
 Access = Literal["read", "read_write", "uniform"]
+UNIFORMS_MAX = 12  # uniform buffers of a kernel that every device takes
 
 _BINDING = re.compile(
     r"@group\(0\)\s*@binding\((\d+)\)\s*var<(?:storage,\s*)?(read|read_write|uniform)>\s*(\w+)\s*:\s*([^;]+);\n?"
@@ -111,7 +112,7 @@ def outline(kernel: Kernel) -> Outline:
         (int(index), cast(Access, access), name, kind) for index, access, name, kind in _BINDING.findall(text)
     ]
     constants = _constants(text)
-    _check_order(kernel, found)
+    _check_uniforms(kernel, found)
     return Outline(
         text=text,
         bindings=tuple(
@@ -220,10 +221,12 @@ def _without_comments(text: str) -> str:
     return re.sub(r"//[^\n]*", "", text)
 
 
-def _check_order(kernel: Kernel, found: list[tuple[int, Access, str, str]]) -> None:
+def _check_uniforms(kernel: Kernel, found: list[tuple[int, Access, str, str]]) -> None:
     """Params come before all uniform arrays: Mesa 22.3's software adapter notes which uniforms decide
     branches in a table with room for the first three uniform buffers, and writes past it for others."""
     uniform = sorted((index, kind) for index, access, _, kind in found if access == "uniform")
+    if len(uniform) > UNIFORMS_MAX:
+        raise ValueError(f"kernel {kernel.name} binds {len(uniform)} uniform buffers, at most {UNIFORMS_MAX}")
     if any(kind == "Params" for _, kind in uniform[1:]):
         raise ValueError(f"kernel {kernel.name} binds a uniform array before its Params")
 

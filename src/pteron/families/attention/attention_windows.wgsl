@@ -96,7 +96,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
     for (var quad = 0u; quad < QUADS; quad++) {
       var query = array<vec4<f32>, ROWS>();
       //! unroll
-      for (var t = 0u; t < ROWS; t++) { query[t] = spread(q[q_at(key_head, first_row + t) + quad][lane]); }
+      for (var t = 0u; t < ROWS; t++) { query[t] = of_four_lanes(q[q_at(key_head, first_row + t) + quad][lane]); }
       //! unroll
       for (var a = 0u; a < 4u; a++) {
         let key = load_k(a, at[a] + quad);
@@ -114,7 +114,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
   }
   var total = array<f32, ROWS>();
   //! unroll
-  for (var t = 0u; t < ROWS; t++) { most[t] = greatest(spread(most[t])); }
+  for (var t = 0u; t < ROWS; t++) { most[t] = greatest(of_four_lanes(most[t])); }
   for (var j = 0u; j < steps; j++) {
     //! unroll
     for (var t = 0u; t < ROWS; t++) {
@@ -125,7 +125,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
     }
   }
   //! unroll
-  for (var t = 0u; t < ROWS; t++) { total[t] = dot(spread(total[t]), vec4(1.0)); }
+  for (var t = 0u; t < ROWS; t++) { total[t] = dot(of_four_lanes(total[t]), vec4(1.0)); }
 
   for (var chunk = 0u; chunk < (QUADS + 3u) / 4u; chunk++) {
     let quad = 4u * chunk + lane;
@@ -137,7 +137,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
       for (var t = 0u; t < ROWS; t++) {
         let own = found[j][t];
         //! unroll
-        for (var a = 0u; a < 4u; a++) { shares[t][a] = spread(own[a]); }
+        for (var a = 0u; a < 4u; a++) { shares[t][a] = of_four_lanes(own[a]); }
       }
       //! unroll
       for (var l = 0u; l < 4u; l++) {

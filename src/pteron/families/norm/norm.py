@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pteron.families.create.fill import fill
+from pteron.families.linear.product import ROWS_FEW
 from pteron.families.reduce.fold import SUM, fold, strided_rows
 from pteron.graph import Shape
 from pteron.graph.values import numel
@@ -18,7 +19,6 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 HELD_MIN = 256  # elements of a row, enough for every lane of two subgroups
-ROWS_FEW = 4  # products of so many norm them too: lib/planes_int8.wgsl adds up squares in the same order
 
 
 @op("et_vk.rms_norm.default", "x weight eps:float -> out", shape=same_shape)
@@ -45,7 +45,9 @@ def rms_norm(x: Operand, weight: Operand, eps: float, out: Operand, *, target: T
         )
         return
     if length >= HELD_MIN and holds_rows(target, length) and 0 <= eps <= 1:
-        is_few = rows <= ROWS_FEW
+        is_few = (
+            rows <= ROWS_FEW
+        )  # products norm so many too: lib/planes_int8.wgsl adds them up in the same order
         held = held_rows(target, rows, length, 2 if is_few else 1, in_one_order=is_few)
         yield Dispatch(
             kernel("rms_norm_held", EPS=eps, **held),

@@ -3,7 +3,6 @@
 from pteron.families.quantized import (
     conv_q8,
     depthwise_q8,
-    dynamic_q4,
     elements_q8,
     embedding_q4,
     fuse,
@@ -20,7 +19,6 @@ from pteron.families.quantized import (
 __all__ = [
     "conv_q8",
     "depthwise_q8",
-    "dynamic_q4",
     "elements_q8",
     "embedding_q4",
     "fuse",

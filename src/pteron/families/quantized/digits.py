@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pteron.families.linear.product import ROWS_FEW
 from pteron.families.quantized.packing import Words
 from pteron.ops import Dispatch, Operand, Scratch, Target
 from pteron.ops.rows import folded
@@ -13,7 +14,6 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-ROWS_MAX = 4
 CHUNK = 4  # words of one load: 32 weights
 SUBGROUP_MIN = 4  # invocations that share a chunk of x, and columns that share a shuffle
 
@@ -51,7 +51,7 @@ class Layout:
 def suits(target: Target, rows: int, packed: Words) -> bool:
     """Whether the kernel takes so many rows of x on such a device."""
     is_even = packed.pitch % CHUNK == packed.group % CHUNK == 0 and packed.library == "words"
-    is_some = 0 < rows <= ROWS_MAX and packed.columns > 0 and packed.depth > 0
+    is_some = 0 < rows <= ROWS_FEW and packed.columns > 0 and packed.depth > 0
     can_share = not target.is_cpu and target.packed_dots and target.subgroup_size >= SUBGROUP_MIN
     return is_even and is_some and can_share and _bytes(target, 1, packed) <= target.workgroup_bytes_max
 
@@ -156,8 +156,8 @@ def chunks(packed: Words) -> int:
 
 
 def _bytes(target: Target, rows: int, packed: Words) -> int:
-    """Workgroup memory that so many rows of x take: planes, units, squares and shares. One plane of int8
-    takes less, with the extremes of rows."""
+    """Workgroup memory that so many rows of x take: planes, units, squares and shares. As int8
+    (lib/planes_int8.wgsl) they take a KiB more at most, and less where they are long."""
     layout = layout_of(target, packed)
     lanes = layout.split * target.subgroup_size
     cells = -(-chunks(packed) // lanes) * lanes

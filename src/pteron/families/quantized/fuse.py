@@ -7,6 +7,7 @@ through.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from pteron.dtypes import DType
 from pteron.graph import Tensor, Value, ValueList
@@ -20,8 +21,18 @@ _COPY = "aten.clone.default"
 _MANY = 3  # products that one launch computes
 _NO_NORM = (None, 0.0)  # gain, eps
 _NO_END = (None, False)  # residual, gated
-# Where a product has its weights, scales, bias and group size.
-_PLAIN_PLACES, _DYNAMIC_PLACES = (1, 2, 4, 3), (3, 5, 7, 6)
+
+
+class _Places(NamedTuple):
+    """Where a product has its factors among its arguments."""
+
+    weights: int
+    scales: int
+    bias: int
+    group_size: int
+
+
+_PLAIN_PLACES, _DYNAMIC_PLACES = _Places(1, 2, 4, 3), _Places(3, 5, 7, 6)
 
 
 @rewrite("shared_qparams")
@@ -54,9 +65,9 @@ def linear_dynamic(flow: Flow) -> Iterator[Replacement]:
             continue
         is_read = (call.inputs[:3] == (x, *choice.outputs) for call in products)
         names = {call.operator.name for call in products}
-        if names == {_DYNAMIC} and all(is_read) and _are_alike(products, *_DYNAMIC_PLACES):
+        if names == {_DYNAMIC} and all(is_read) and _are_alike(products, _DYNAMIC_PLACES):
             outputs = tuple(product.outputs[0] for product in products)
-            inputs = (*_factors(products, *_DYNAMIC_PLACES), _list(products, 4), least, *_NO_END)
+            inputs = (*_factors(products, _DYNAMIC_PLACES), _list(products, 4), least, *_NO_END)
             new = Call(products[-1].node, OPERATORS[_FUSED_DYNAMIC], inputs, outputs)
             yield Replacement((choice, *products), new)
 
@@ -69,9 +80,9 @@ def linear_several(flow: Flow) -> Iterator[Replacement]:
         assert isinstance(x, Tensor)
         readers = (call for call in flow.readers[x.id] if call.operator.name == _PLAIN)
         products = [call for call in readers if call.inputs[0] is x]
-        if products[0] is first and 1 < len(products) <= _MANY and _are_alike(products, *_PLAIN_PLACES):
+        if products[0] is first and 1 < len(products) <= _MANY and _are_alike(products, _PLAIN_PLACES):
             outputs = tuple(product.outputs[0] for product in products)
-            inputs = (*_factors(products, *_PLAIN_PLACES), *_NO_END)
+            inputs = (*_factors(products, _PLAIN_PLACES), *_NO_END)
             yield Replacement(tuple(products), Call(products[-1].node, OPERATORS[_FUSED], inputs, outputs))
 
 
@@ -126,7 +137,7 @@ def linear_add(flow: Flow) -> Iterator[Replacement]:
 def _fused(flow: Flow) -> Iterator[tuple[Call, tuple[Value, ...]]]:
     """Every product with 4-bit weights, and its arguments as those of a fused one."""
     for call in flow.of(_PLAIN):
-        yield call, (*_factors([call], *_PLAIN_PLACES), *_NO_END)
+        yield call, (*_factors([call], _PLAIN_PLACES), *_NO_END)
     for name in (_FUSED, _FUSED_DYNAMIC):
         for call in flow.of(name):
             yield call, call.inputs
@@ -137,11 +148,11 @@ def _fused_operator(call: Call) -> Operator:
     return OPERATORS[_FUSED] if call.operator.name == _PLAIN else call.operator
 
 
-def _factors(products: Sequence[Call], *places: int) -> tuple[Value, ...]:
+def _factors(products: Sequence[Call], places: _Places) -> tuple[Value, ...]:
     """What a fused product takes first, of products of one x with their own at these places."""
-    *lists, group = places
     inputs = products[0].inputs
-    return (inputs[0], *_NO_NORM, *(_list(products, place) for place in lists), inputs[group])
+    lists = [_list(products, place) for place in (places.weights, places.scales, places.bias)]
+    return (inputs[0], *_NO_NORM, *lists, inputs[places.group_size])
 
 
 def _list(products: Sequence[Call], place: int) -> ValueList | None:
@@ -151,13 +162,13 @@ def _list(products: Sequence[Call], place: int) -> ValueList | None:
     return ValueList(-1, tensors) if tensors else None
 
 
-def _are_alike(products: Sequence[Call], weights: int, scales: int, bias: int, group: int) -> bool:
-    """Whether products, which have these at such places, have one group size, rows of weights of one length
-    and outputs of one type, all of them a constant bias or none."""
-    biases = [product.inputs[bias] for product in products]
+def _are_alike(products: Sequence[Call], places: _Places) -> bool:
+    """Whether products have one group size, rows of weights of one length and outputs of one type, and all of
+    them a constant bias or none."""
+    biases = [product.inputs[places.bias] for product in products]
     has_all = all(isinstance(bias, Tensor) and bias.constant is not None for bias in biases)
-    rows = {shape[1:] for product in products if (shape := _shape(product.inputs[weights]))}
-    same = {(product.inputs[group], _dtype(product.outputs[0])) for product in products}
+    rows = {shape[1:] for product in products if (shape := _shape(product.inputs[places.weights]))}
+    same = {(product.inputs[places.group_size], _dtype(product.outputs[0])) for product in products}
     types = {_dtype(bias) for bias in biases}
     return len(same) == len(types) == len(rows) == 1 and (has_all or not any(biases))
 

@@ -12,16 +12,16 @@ import numpy as np
 
 from pteron.dtypes import DType, Storage
 from pteron.families.quantized import digits
-from pteron.families.quantized.fused_q4 import linear_q4
-from pteron.families.quantized.linear_q4 import linear_shape, words_of
+from pteron.families.quantized.linear_q4 import linear_shape
+from pteron.families.quantized.products import Products
 from pteron.graph import Constant, Tensor, ValueList
 from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 
 COLUMNS_MIN = 4096  # fewer are looked at in no time
+BLOCKS_MAX = 1024  # more take as long to look at as all columns
 # Compilers may leave out a conversion to f16 and back, but not this.
 _ROUNDED = {"rounded": "unpack2x16float(pack2x16float(vec2(value, 0.0))).x"}
-BLOCKS_MAX = 1024  # more take as long to look at as all columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +65,17 @@ def linear_q4_peaks(
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """`pteron.linear_q4` of one matrix. `peaks` hold something where a launch of the plan writes them."""
-    packed = words_of(weights, scales, group_size, x.shape[-1])
-    rows = x.numel // x.shape[-1] if x.shape[-1] else 0
-    if rows == 1 and packed.fits(target) and digits.suits(target, rows, packed):
+    """`pteron.linear_q4` of one matrix. `peaks` is written where the kernel for few rows takes a single row,
+    and stays as it is otherwise: `Recording.peaks` tells by the plan which it is."""
+    biases = None if bias is None else [bias]
+    products = Products(x, gain, eps, [weights], [scales], biases, group_size)
+    packed = products.in_one_launch(target)
+    if packed and x.numel == x.shape[-1]:
         blocks = -(-packed.columns // digits.columns_of_workgroup(target, packed))
         if blocks <= min(peaks.shape[0], target.workgroups_max):
-            ends = PeakEnds(out, bias, peaks)
-            yield digits.product(x, packed, ends, target, gain=gain, eps=eps)
+            yield products.launch(packed, PeakEnds(out, bias, peaks), target)
             return
-    biases = [bias] if bias is not None else None
-    yield from linear_q4(
-        x, gain, eps, [weights], [scales], biases, group_size, None, False, out, target=target
-    )
+    yield from products.into((out,), None, target)
 
 
 @rewrite("linear_peaks")
@@ -93,7 +91,7 @@ def linear_peaks(flow: Flow) -> Iterator[Replacement]:
             parts = (
                 each.items[0] if isinstance(each, ValueList) else None for each in (weights, scales, biases)
             )
-            new = (x, gain, eps, *parts, group_size, _state(flow.new_id))
+            new = (x, gain, eps, *parts, group_size, _state(flow.new_id()))
             yield Replacement((call,), Call(call.node, OPERATORS["pteron.linear_q4_peaks"], new, outputs))
 
 

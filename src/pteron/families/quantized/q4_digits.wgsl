@@ -1,6 +1,7 @@
 //! use q4_sizes
 //! use q4_result
 //! use planes
+//! use silu
 //! loops: FETCH * (1 + ROUNDS) + ROWS
 //! loops: ROUNDS * (1 + STEPS * (1 + ROWS * (1 + COLUMNS * 4)) + ROWS * (7 + SPLIT))
 //! extent weights: 4 * columns * PITCH
@@ -187,7 +188,7 @@ fn main(
         let pair = bundle * HALF + column % HALF;
         is_own = lane < COLUMNS && part == 0u && pair < params.columns / 2u;
         if (IS_GATED) {
-          value = value * (1.0 / (1.0 + exp(-value))) * other;
+          value = silu(value) * other;
           is_own = is_own && column < HALF;
           n = pair;
         } else {

@@ -35,8 +35,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let n = i % width;
   if (m >= params.rows) { return; }
   if (IS_GATED) {
-    let gate = result(m, n, total(m, n));
-    put(0u, m, n, gate * (1.0 / (1.0 + exp(-gate))) * result(m, n + OTHERS, total(m, n + OTHERS)));
+    put_gated(m, n, total(m, n), total(m, n + OTHERS));
   } else {
     store(0u, m, n, total(m, n));
   }

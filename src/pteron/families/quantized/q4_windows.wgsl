@@ -44,7 +44,7 @@ fn load(array: u32, at: u32, column: u32) -> u32 {
 }
 
 // Four x, each shrunk as its weights are grown (lib/nibbles_in_place.wgsl); one is this lane's to load.
-fn load_quad(at: u32, lane: u32) -> vec4<f32> { return spread(x[at][lane] * shrinkage(lane)); }
+fn load_quad(at: u32, lane: u32) -> vec4<f32> { return of_four_lanes(x[at][lane] * shrinkage(lane)); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(

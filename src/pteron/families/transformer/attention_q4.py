@@ -18,8 +18,8 @@ from pteron.families.attention.rope_sdpa import head_norms, turn_into_caches
 from pteron.families.attention.sdpa import check_cached
 from pteron.families.quantized import digits
 from pteron.families.quantized.ends import Ends, TurnedEnds
-from pteron.families.quantized.fused_q4 import Products
 from pteron.families.quantized.linear_q4 import linear_shape
+from pteron.families.quantized.products import Products
 from pteron.families.quantized.sums import apart, sum_shape
 from pteron.families.rope.turn import Norm, Rotation
 from pteron.graph import Shape

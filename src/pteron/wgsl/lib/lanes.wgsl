@@ -1,5 +1,6 @@
-// What the first four lanes of a subgroup hold, for all of them. A kernel's workgroups are whole fours.
-fn spread(own: f32) -> vec4<f32> {
+// What the first four lanes of a subgroup hold, for all of its lanes. Workgroups are whole fours, so that every
+// subgroup has them.
+fn of_four_lanes(own: f32) -> vec4<f32> {
   return vec4(
     subgroupBroadcast(own, 0u),
     subgroupBroadcast(own, 1u),

@@ -5,7 +5,8 @@
 //! extent peaks: 4 * groups[0]
 // What becomes of the sums of a single row over k, as in q4_result.wgsl; and for each workgroup of q4_digits.wgsl
 // the greatest of its results, the first column that has it, and the sum of exp(result - greatest). A NaN is the
-// least, but makes the sum one.
+// least, but makes the sum one. A block is left as sample_merge.wgsl takes picks: a score, its column, and the
+// logit of that column, which is the score.
 alias X = f32;
 alias D = f32;
 alias R = f32;
@@ -14,7 +15,8 @@ const OTHERS = 0u;
 @group(0) @binding(3) var<storage, read> bias: array<D>;
 @group(0) @binding(6) var<storage, read_write> out: array<R>;
 @group(0) @binding(7) var<uniform> params: Params;
-@group(0) @binding(25) var<storage, read_write> peaks: array<vec4<u32>>; // bits, column, bits again, bits of the sum
+// Bits of the greatest, its column, the bits again, and those of the sum.
+@group(0) @binding(25) var<storage, read_write> peaks: array<vec4<u32>>;
 
 var<private> peak: f32 = LOWEST; // of this invocation's results
 var<private> peak_column: u32 = 0xffffffffu;

@@ -1,3 +1,4 @@
+//! use silu
 //! extent bias: columns
 //! extent residual: rows * columns
 //! extent x_scales: rows
@@ -39,8 +40,7 @@ fn store_quad(part: u32, m: u32, n: u32, sums: vec4<f32>) { put_quad(part, m, n,
 
 // silu(gate) · value, where the columns of values follow those of their gates.
 fn gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) -> vec4<f32> {
-  let opened = result(m, n, gate);
-  return opened * (1.0 / (1.0 + exp(-opened))) * result(m, n + OTHERS, value);
+  return silu_quad(result(m, n, gate)) * result(m, n + OTHERS, value);
 }
 
 fn store_gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) {
@@ -53,7 +53,7 @@ fn store_gated_pair(m: u32, n: u32, gate: vec2<f32>, value: vec2<f32>) {
   let gates = result(m, n - place, gate.xyxy);
   let values = result(m, n - place + OTHERS, value.xyxy);
   let opened = select(gates.zw, gates.xy, place == 0u);
-  let made = opened * (1.0 / (1.0 + exp(-opened))) * select(values.zw, values.xy, place == 0u);
+  let made = vec2(silu(opened.x), silu(opened.y)) * select(values.zw, values.xy, place == 0u);
   out[(m * OTHERS + n) / 4u][place] = R(made.x);
   out[(m * OTHERS + n) / 4u][place + 1u] = R(made.y);
 }

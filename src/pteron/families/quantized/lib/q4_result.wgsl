@@ -1,3 +1,4 @@
+//! use silu
 //! extent bias: columns
 //! extent residual: rows * columns
 //! extent x_scales: rows
@@ -55,8 +56,7 @@ fn store_quad(part: u32, m: u32, n: u32, sums: vec4<f32>) {
 // silu(gate) · value, where the columns of values follow those of their gates.
 fn put_gated(m: u32, n: u32, gate: f32, value: f32) {
   if (n >= OTHERS) { return; }
-  let opened = result(m, n, gate);
-  put(0u, m, n, opened * (1.0 / (1.0 + exp(-opened))) * result(m, n + OTHERS, value));
+  put(0u, m, n, silu(result(m, n, gate)) * result(m, n + OTHERS, value));
 }
 
 fn store_gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) {

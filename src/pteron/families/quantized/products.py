@@ -1,0 +1,176 @@
+"""One x times several matrices of 4-bit weights: which launches, by how many rows there are and the device.
+
+Few rows are one launch where the device can. Of many, norm and int8 have one launch, or the norm alone has
+its own; on software adapters the parts' own launches follow one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pteron.dtypes import DType, Storage
+from pteron.families.linear.product import ROWS_FEW
+from pteron.families.norm.norm import rms_norm
+from pteron.families.quantized import digits, tiled_q4
+from pteron.families.quantized.ends import Ends
+from pteron.families.quantized.linear_q4 import linear_shape, product, sums_of, words_of
+from pteron.families.quantized.packing import Words
+from pteron.families.quantized.qparams import choose_rows
+from pteron.families.quantized.quantize_rows import quantized, quantizes
+from pteron.families.quantized.sums import apart
+from pteron.families.quantized.tiled_q4 import Int8
+from pteron.graph import Tensor
+from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Scratch, Target, Weight, require
+from pteron.ops.operand import joined
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """One x, normed where there is a gain, times several matrices of one depth. Where the sums of weights are
+    there, x becomes int8 by the extremes of each row, with scales that are at least `least`."""
+
+    x: Operand
+    gain: Operand | None
+    eps: float
+    weights: Sequence[Operand]
+    scales: Sequence[Operand]
+    biases: Sequence[Operand] | None
+    group_size: AnyInt
+    weight_sums: Sequence[Operand] | None = None
+    least: float | None = None
+
+    @property
+    def bias(self) -> Operand | Weight | None:
+        return _joined_biases(self.weights, self.biases)
+
+    def in_one_launch(self, target: Target) -> Words | None:
+        """All weights, if the kernel for few rows takes them."""
+        packed = _joined_words(self._matrices)
+        return packed if self._are_few(packed, target) else None
+
+    def launch(
+        self,
+        packed: Words,
+        ends: digits.Finishes,
+        target: Target,
+        splits: digits.Splits | None = None,
+        *,
+        is_gated: bool = False,
+    ) -> Dispatch:
+        """That launch, of x or of the splits that it is left in."""
+        least = self._least if self.weight_sums is not None else None
+        norm: dict[str, Any] = {"gain": self.gain, "eps": self.eps}
+        return digits.product(splits or self.x, packed, ends, target, **norm, least=least, is_gated=is_gated)
+
+    def into(
+        self,
+        outputs: tuple[Operand, ...],
+        residual: Operand | None,
+        target: Target,
+        *,
+        is_gated: bool = False,
+    ) -> Iterator[Dispatch]:
+        """The launches that suit x and the device. A residual is added to a single product without a gate."""
+        if residual and (parts := apart(linear_shape(self.x, self.weights[0]), residual, outputs[0])):
+            alone, total = parts
+            yield from self.into((alone,), None, target)
+            yield from total
+            return
+        ends = Ends(outputs, self.bias, residual)
+        matrices = self._matrices
+        packed = _joined_words(matrices)
+        if self._are_few(packed, target):
+            yield self.launch(packed, ends, target, is_gated=is_gated)
+            return
+        is_bound, is_tiled = packed.fits(target), self._rows > ROWS_FEW and not target.is_cpu
+        sums = self._sums
+        words = Int8(Scratch(2 * self._rows), None, sums, Scratch(self.x.numel // 4, Storage.U32))
+        if is_bound and is_tiled and quantizes(target, self.x) and words.is_packed(packed):
+            yield quantized(self.x, self.gain, self.eps, self._least, words, target)
+            yield from tiled_q4.product(self.x, packed, ends, target, words, is_gated=is_gated)
+            return
+        source = self.x
+        if self.gain is not None:
+            source = self.x.scratch()
+            yield from rms_norm(self.x, self.gain, self.eps, source, target=target)
+        int8 = None
+        if self.weight_sums is not None:
+            rows = self._rows
+            scale, zero = (_temporary(dtype, rows, target) for dtype in (DType.F32, DType.I8))
+            bounds = -128.0, 127.0
+            depth = self.x.shape[-1]
+            yield from choose_rows(source, rows, depth, bounds, self._least, {}, scale, zero, target)
+            int8 = Int8(scale, zero, sums)
+        if is_bound and is_gated and is_tiled:
+            yield from tiled_q4.product(source, packed, ends, target, int8, is_gated=True)
+            return
+        made = (outputs[0].scratch(), outputs[0].scratch()) if is_gated else outputs
+        bound = sum(each is not None for each in (self.bias, residual, *made))
+        bound += 5 if int8 else 3  # x, weights and their scales, and those of x with its zero points
+        if is_bound and bound <= target.buffers_max:
+            yield from product(source, packed, Ends(made, self.bias, residual), target, int8)
+        else:  # one after the other
+            for place, (matrix, output) in enumerate(zip(matrices, made, strict=True)):
+                own = Ends((output,), self.biases[place] if self.biases else None, residual)
+                yield from product(source, matrix, own, target, int8 and Int8(int8.scales, int8.zeros))
+        if is_gated:
+            yield from _silu_mul(*made, *outputs, target=target)
+
+    def _are_few(self, packed: Words, target: Target) -> bool:
+        return packed.fits(target) and digits.suits(target, self._rows, packed)
+
+    @property
+    def _rows(self) -> int:
+        return self.x.numel // self.x.shape[-1] if self.x.shape[-1] else 0
+
+    @property
+    def _matrices(self) -> list[Words]:
+        pairs = zip(self.weights, self.scales, strict=True)
+        return [words_of(*pair, self.group_size, self.x.shape[-1]) for pair in pairs]
+
+    @property
+    def _sums(self) -> Weight | None:
+        """The sums of all groups of weights, where all are known."""
+        pairs = zip(self.weight_sums or (), self.weights, strict=self.weight_sums is not None)
+        found = [sums_of(*pair, self.group_size, self.x.shape[-1]) for pair in pairs]
+        known = [each for each in found if each is not None]
+        return joined(known) if len(known) == len(self.weights) else None
+
+    @property
+    def _least(self) -> float:
+        return float(np.finfo(np.float32).smallest_normal) if self.least is None else self.least
+
+
+def _silu_mul(gate: Operand, value: Operand, out: Operand, *, target: Target) -> Iterator[Dispatch]:
+    """The gate of two products."""
+    for dispatch in OPERATORS["pteron.silu_mul"].dispatches([gate, value], [out], target):
+        assert isinstance(dispatch, Dispatch)
+        yield dispatch
+
+
+def _joined_words(matrices: Sequence[Words]) -> Words:
+    """Matrices of one depth one below the other."""
+    weights, scales = [words.weights for words in matrices], [words.scales for words in matrices]
+    columns = sum(words.columns for words in matrices)
+    return replace(matrices[0], weights=joined(weights), scales=joined(scales), columns=columns)
+
+
+def _joined_biases(weights: Sequence[Operand], biases: Sequence[Operand] | None) -> Operand | Weight | None:
+    if biases is None:
+        return None
+    pairs = list(zip(biases, weights, strict=True))
+    for bias, matrix in pairs:
+        require(bias.numel >= matrix.shape[0], "bias must have one value per column", bias, matrix)
+    if len(pairs) == 1:
+        return biases[0]
+    return joined([bias.part(0, 0, matrix.shape[0]) for bias, matrix in pairs])
+
+
+def _temporary(dtype: DType, count: int, target: Target) -> Operand:
+    """A row of values between the launches of one call."""
+    storage = target.storage(dtype)
+    return Operand(Tensor(-1, dtype, (count,)), (count,), storage, Scratch(count, storage))

@@ -22,6 +22,7 @@ COLUMNS_MIN = 4096  # fewer are looked at in no time
 # Compilers may leave out a conversion to f16 and back, but not this.
 _ROUNDED = {"rounded": "unpack2x16float(pack2x16float(vec2(value, 0.0))).x"}
 BLOCKS_MAX = 1024  # more take as long to look at as all columns
+PEAK_BYTES = 16  # of a subgroup's peak in workgroup memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def linear_q4_peaks(
     """`pteron.linear_q4` of one matrix. `peaks` hold something where a launch of the plan writes them."""
     packed = words_of(weights, scales, group_size, x.shape[-1])
     rows = x.numel // x.shape[-1] if x.shape[-1] else 0
-    if rows == 1 and packed.fits(target) and digits.suits(target, rows, packed):
+    if rows == 1 and packed.fits(target) and digits.suits(target, rows, packed, PEAK_BYTES):
         blocks = -(-packed.columns // digits.columns_of_workgroup(target, packed))
         if blocks <= min(peaks.shape[0], target.workgroups_max):
             ends = PeakEnds(out, bias, peaks)

@@ -157,7 +157,7 @@ def test_the_tokens_of_a_model(
     name: str, models: Path, device_of_subgroups: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, from_peaks = drawn(device_of_subgroups, models / f"{name}.pte", Sampling())
-    assert from_peaks == 1
+    assert from_peaks == (0 if name.endswith("fp16") and device_of_subgroups.target.shader_f16 else 1)
     monkeypatch.setenv(REWRITES_VARIABLE, "-linear_peaks")
     expected, from_peaks = drawn(device_of_subgroups, models / f"{name}.pte", Sampling())
     assert from_peaks == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from pteron.graph import Tensor
 from pteron.ops import RequirementError, Target, Weight
 from pteron.ops.operand import joined
 from pteron.passes import prepare
-from pteron.plan import Compiled
+from pteron.plan import Compiled, Launch
 
 LINEAR, FUSED, NORM = "et_vk.linear_q4gsw.default", "pteron.linear_q4", "et_vk.rms_norm.default"
 DYNAMIC, QPARAMS = "et_vk.linear_dq8ca_q4gsw.default", "torchao.choose_qparams_affine.default"
@@ -312,3 +313,25 @@ def test_what_is_larger_than_a_binding_together_is_launched_apart(gated: bool) -
         compiled = layer.prepare([layer.x], outs, replace(GPU, binding_bytes_max=room))
         launches = [launch.module.kernel.name for launch in plan_at(compiled).launches]
         assert launches.count("q4_digits") == products
+
+
+@pytest.mark.parametrize(("depth", "leaves_peaks"), [(4608, True), (4640, False)])
+def test_peaks_take_workgroup_memory(depth: int, leaves_peaks: bool) -> None:
+    """Where x leaves no room for those of all subgroups, the product is made without them."""
+    target = Target(is_cpu=False, subgroup_size=8, invocations_max=256, workgroup_bytes_max=16384)
+    layer = Layer()
+    x = layer.tensor(1, 1, depth)
+    compiled = layer.prepare([x], [layer.product(layer.norm(x), 4096)], target)
+    (launch,) = plan_at(compiled).launches
+    assert launch.module.kernel.name == "q4_digits"
+    assert any(binding.name == "peaks" for binding in launch.module.bindings) == leaves_peaks
+    assert workgroup_bytes(launch) <= target.workgroup_bytes_max
+
+
+def workgroup_bytes(launch: Launch) -> int:
+    """The workgroup memory that a launch's kernel declares."""
+    element_bytes = {"f32": 4, "vec2<u32>": 8, "vec3<u32>": 16, "vec4<u32>": 16}
+    arrays = re.findall(r"var<workgroup> \w+: array<([\w<>]+), ([^;]+)>;", launch.module.source)
+    constants = dict(launch.module.constants)
+    counts = [eval(re.sub(r"\b(\d+)u", r"\1", size), {}, constants) for _, size in arrays]
+    return sum(element_bytes[kind] * count for (kind, _), count in zip(arrays, counts, strict=True))

@@ -48,12 +48,17 @@ class Layout:
     rounds: int  # of bundles, one after the other
 
 
-def suits(target: Target, rows: int, packed: Words) -> bool:
-    """Whether the kernel takes so many rows of x on such a device."""
+def suits(target: Target, rows: int, packed: Words, subgroup_bytes: int = 0) -> bool:
+    """Whether the kernel takes so many rows of x on such a device. What becomes of sums may take further
+    bytes of workgroup memory for every subgroup."""
     is_even = packed.pitch % CHUNK == packed.group % CHUNK == 0 and packed.library == "words"
     is_some = 0 < rows <= ROWS_FEW and packed.columns > 0 and packed.depth > 0
     can_share = not target.is_cpu and target.packed_dots and target.subgroup_size >= SUBGROUP_MIN
-    return is_even and is_some and can_share and _bytes(target, 1, packed) <= target.workgroup_bytes_max
+    if not (is_even and is_some and can_share):
+        return False
+    layout = layout_of(target, packed)
+    more = subgroup_bytes * layout.split * layout.bundles
+    return _bytes(target, 1, packed) + more <= target.workgroup_bytes_max
 
 
 @dataclass(frozen=True, slots=True)

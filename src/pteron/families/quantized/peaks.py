@@ -20,8 +20,7 @@ from pteron.ops.rewrite import Flow, Replacement, rewrite
 
 COLUMNS_MIN = 4096  # fewer are looked at in no time
 BLOCKS_MAX = 1024  # more take as long to look at as all columns
-# Compilers may leave out a conversion to f16 and back, but not this.
-_ROUNDED = {"rounded": "unpack2x16float(pack2x16float(vec2(value, 0.0))).x"}
+PEAK_BYTES = 16  # of a subgroup's peak in workgroup memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +38,7 @@ class PeakEnds:
 
     @property
     def declarations(self) -> dict[str, Any]:
-        added = {"added": "f32(bias[n])" if self.bias else "0.0"}
-        return {"use_q4_result": "q4_peaks", **added, **(_ROUNDED if self.out.storage is Storage.F16 else {})}
+        return {"use_q4_result": "q4_peaks", "added": "f32(bias[n])" if self.bias else "0.0"}
 
     @property
     def operands(self) -> dict[str, Any]:
@@ -66,11 +64,12 @@ def linear_q4_peaks(
     target: Target,
 ) -> Iterator[Dispatch]:
     """`pteron.linear_q4` of one matrix. `peaks` is written where the kernel for few rows takes a single row,
-    and stays as it is otherwise: `Recording.peaks` tells by the plan which it is."""
+    and stays as it is otherwise: `Recording.peaks` tells by the plan which it is. Results of f16 leave none:
+    compilers may keep more of a value than is stored, and of two stored alike one would be greater."""
     biases = None if bias is None else [bias]
     products = Products(x, gain, eps, [weights], [scales], biases, group_size)
-    packed = products.in_one_launch(target)
-    if packed and x.numel == x.shape[-1]:
+    packed = products.in_one_launch(target, PEAK_BYTES)
+    if packed and x.numel == x.shape[-1] and out.storage is Storage.F32:
         blocks = -(-packed.columns // digits.columns_of_workgroup(target, packed))
         if blocks <= min(peaks.shape[0], target.workgroups_max):
             yield products.launch(packed, PeakEnds(out, bias, peaks), target)

@@ -47,10 +47,11 @@ class Products:
     def bias(self) -> Operand | Weight | None:
         return _joined_biases(self.weights, self.biases)
 
-    def in_one_launch(self, target: Target) -> Words | None:
-        """All weights, if the kernel for few rows takes them."""
+    def in_one_launch(self, target: Target, subgroup_bytes: int = 0) -> Words | None:
+        """All weights, if the kernel for few rows takes them, and has workgroup memory for so many further
+        bytes of every subgroup."""
         packed = _joined_words(self._matrices)
-        return packed if self._are_few(packed, target) else None
+        return packed if self._are_few(packed, target, subgroup_bytes) else None
 
     def launch(
         self,
@@ -120,8 +121,8 @@ class Products:
         if is_gated:
             yield from _silu_mul(*made, *outputs, target=target)
 
-    def _are_few(self, packed: Words, target: Target) -> bool:
-        return packed.fits(target) and digits.suits(target, self._rows, packed)
+    def _are_few(self, packed: Words, target: Target, subgroup_bytes: int = 0) -> bool:
+        return packed.fits(target) and digits.suits(target, self._rows, packed, subgroup_bytes)
 
     @property
     def _rows(self) -> int:

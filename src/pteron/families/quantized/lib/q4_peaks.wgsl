@@ -28,19 +28,15 @@ fn angle(m: u32, n: u32) -> vec2<f32> { return vec2(1.0, 0.0); }
 fn finish(m: u32, n: u32, sum: f32) -> f32 { return sum; }
 fn added(m: u32, n: u32) -> f32 { return f32(bias[n]); }
 
-// A value as it is stored.
-fn rounded(value: f32) -> f32 { return f32(R(value)); }
-
 fn put(part: u32, m: u32, n: u32, value: f32) {
-  let result = rounded(value);
-  out[m * params.columns + n] = R(result);
+  out[m * params.columns + n] = R(value);
   let before = peak;
-  let number = select(clamp(result, LOWEST, -LOWEST), LOWEST, is_nan(result));
+  let number = select(clamp(value, LOWEST, -LOWEST), LOWEST, is_nan(value));
   if (number > peak || peak_column == 0xffffffffu) { // columns come in order
     peak = number;
     peak_column = n;
   }
-  let share = select(exp(number - peak), nan(), is_nan(result));
+  let share = select(exp(number - peak), nan(), is_nan(value));
   peak_sum = peak_sum * exp(before - peak) + share;
 }
 

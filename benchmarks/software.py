@@ -1,13 +1,13 @@
 """Process time of a language model's tokens on the software adapter, side by side with other source trees.
 
     python benchmarks/software.py PROGRAM.pte [--against FOLDER] [--prefill 64] [--tokens 8] [--torch]
-                                  [--xnnpack] [--rewrites] [--profile] [--save FILE]
+                                  [--xnnpack OTHER.pte] [--rewrites] [--profile] [--save FILE]
 
 Wall time means little on shared cores: these are seconds of all threads of a process. Each side is a process
 of its own, they take turns, and the least of all rounds counts. FOLDER holds another version of the package;
---torch adds PyTorch's eager interpretation of the same graph in f32, --xnnpack the model's matrix products
-alone, in f32 by ExecuTorch's XNNPACK. --rewrites adds the same program without each rewrite that changes it,
-and without all; --profile shows a step of either kind by kernel.
+--torch adds PyTorch's eager interpretation of the same graph in f32, --xnnpack ExecuTorch's XNNPACK, on a
+program of the same shape (xnnpack_program.py). --rewrites adds the same program without each rewrite that
+changes it, and without all; --profile shows a step of either kind by kernel.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=8, help="decoded in a row")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--torch", action="store_true")
-    parser.add_argument("--xnnpack", action="store_true")
+    parser.add_argument("--xnnpack", metavar="OTHER", help="a program of the same shape for XNNPACK")
     parser.add_argument("--rewrites", action="store_true", help="each that changes the program off in turn")
     parser.add_argument("--profile", action="store_true", help="break steps down by kernel instead")
     parser.add_argument("--save", help="a file to add the figures to")
@@ -57,7 +58,7 @@ def main() -> None:
     if arguments.torch:
         sides["PyTorch eager"] = Side(arguments, "torch", ROOT / "src")
     if arguments.xnnpack:
-        sides["XNNPACK, products alone"] = Side(arguments, "xnnpack", ROOT / "src")
+        sides["XNNPACK, f32"] = Side(arguments, "xnnpack", ROOT / "src", program=arguments.xnnpack)
     for switched in rewrites_of(arguments.program) if arguments.rewrites else ():
         sides[f"PTERON_REWRITES={switched}"] = Side(arguments, "pteron", ROOT / "src", rewrites=switched)
     rounds = [{name: side.measure() for name, side in sides.items()} for _ in range(arguments.rounds)]
@@ -84,10 +85,12 @@ def main() -> None:
 class Side:
     """A process that measures when it is told to."""
 
-    def __init__(self, arguments: argparse.Namespace, kind: str, source: Path, rewrites: str = "") -> None:
+    def __init__(
+        self, arguments: argparse.Namespace, kind: str, source: Path, rewrites: str = "", program: str = ""
+    ) -> None:
         sizes = ["--prefill", str(arguments.prefill), "--tokens", str(arguments.tokens)]
         self._process = subprocess.Popen(
-            [sys.executable, __file__, arguments.program, "--serve", kind, *sizes],
+            [sys.executable, __file__, program or arguments.program, "--serve", kind, *sizes],
             env={**os.environ, "PYTHONPATH": str(source), "PTERON_REWRITES": rewrites},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -191,44 +194,15 @@ def torch_step(program: str, count: int) -> Callable[[list[int], int], None]:
 
 
 def xnnpack_step(program: str, count: int) -> Callable[[list[int], int], None]:
-    """The products of the graph's 4-bit layers with random weights in f32, the last of them of one row."""
     import torch
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-    from executorch.exir import to_edge_transform_and_lower
+    from executorch.extension.pybindings import portable_lib  # noqa: F401  # before what registers with it
+
+    import_module("executorch.extension.llm.custom_ops.custom_ops")  # attention over a cache
     from executorch.runtime import Runtime
 
-    import pteron
-
-    graph = pteron.load(program).graphs("forward")[0]
-    shapes = [node.args[1].shape_max for node in graph.nodes if node.name == "et_vk.linear_q4gsw.default"]
-
-    class Products(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            layers = (torch.nn.Linear(2 * half, columns, bias=False) for columns, half in shapes)
-            self.layers = torch.nn.ModuleList(layers)
-
-        def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
-            by_depth = {x.shape[1]: x for x in inputs}
-            *inner, last = self.layers
-            outputs = [layer(by_depth[layer.in_features]) for layer in inner]
-            return [*outputs, last(by_depth[last.in_features][:1])]
-
-    products = Products().eval()
-    depths = sorted({2 * half for _, half in shapes})
-    methods = {}
-    for rows in (1, count):
-        inputs = tuple(torch.randn(rows, depth) for depth in depths)
-        exported = torch.export.export(products, inputs)
-        edge = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
-        loaded = Runtime.get().load_program(bytes(edge.to_executorch().buffer))
-        methods[rows] = loaded, loaded.load_method("forward"), inputs
-
-    def step(ids: list[int], position: int) -> None:
-        _, method, inputs = methods[len(ids)]
-        method.execute(inputs)
-
-    return step
+    loaded = Runtime.get().load_program(program)
+    method = loaded.load_method("forward")
+    return lambda ids, position: method.execute((torch.tensor([ids]), torch.tensor([position])))
 
 
 if __name__ == "__main__":

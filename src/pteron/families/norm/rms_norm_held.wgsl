@@ -1,29 +1,4 @@
 //! use row_normed
-//! extent x: 4 * rows * QUADS
+//! use rows_read
 // normed[k] = x[k] · gain[k] / sqrt(mean(x²) + eps) over each row, as rms_norm.wgsl, of whole vec4s, which its
-// invocations hold meanwhile (lib/row_normed.wgsl).
-alias X = f32;
-
-struct Params {
-  rows: u32,
-}
-
-@group(0) @binding(0) var<storage, read> x: array<vec4<X>>;
-@group(0) @binding(1) var<uniform> params: Params;
-
-@compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(num_workgroups) groups: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
-) {
-  let row = row_index(group, groups, local);
-  let m = min(row, params.rows - 1u);
-  var held: array<vec4<f32>, HELD>;
-  //! unroll
-  for (var i = 0u; i < HELD; i++) {
-    let quad = quad_of(i, local);
-    if (quad < QUADS) { held[i] = vec4<f32>(x[m * QUADS + quad]); }
-  }
-  leave_row(held, row, local);
-}
+// invocations hold meanwhile (lib/rows_read.wgsl, lib/row_normed.wgsl).

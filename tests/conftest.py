@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from compile_fixtures import compiled_folder, lowerings  # noqa: F401  # fixtures of tests that compile
 from encoder_fixtures import encoding, library  # noqa: F401  # fixtures of tests that submit
-from kernel_fixtures import _in_browsers, _measured, measuring  # noqa: F401  # fixtures of tests/gpu
+from kernel_fixtures import _in_browsers, _measured, launches, measuring  # noqa: F401  # fixtures of tests/gpu
 from subgroup_fixtures import few, own_subgroups, subgroups, width  # noqa: F401  # fixtures of tests/gpu
 
 from pteron import Device

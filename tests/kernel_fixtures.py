@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 from dawn_compiler import DawnCompiler, DawnMissingError
@@ -17,7 +18,8 @@ from targets import Call, modules_at
 
 from pteron import Device
 from pteron.graph import Graph
-from pteron.plan import Compiled, Shapes
+from pteron.plan import Compiled, Launch, Plan, Shapes
+from pteron.plan.collect import Collector
 from pteron.plan.planning import Planning
 
 
@@ -61,3 +63,18 @@ def _in_browsers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     modules = (module for graph, calls in planned.items() for module in modules_at(graph, calls))
     complaints = [complaint for module in modules for complaint in dawn.complaints(module)]
     assert not complaints, "\n".join(complaints)
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
+    """The launches of the last plan."""
+    found: list[Launch] = []
+    finish = Collector.finish
+
+    def noting(collector: Collector, *rest: Any) -> Plan:
+        plan = finish(collector, *rest)
+        found[:] = plan.launches
+        return plan
+
+    monkeypatch.setattr(Collector, "finish", noting)
+    return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from measured_case import Case
 from small_graphs import run_graph
+from test_embedding_join import Tokens, first_layer, tokens_of
 from test_joins import Calls, attention_of_int8, feed_forward, sum_and_norm
 
 from pteron import Device
@@ -32,12 +33,13 @@ class JoinedCase(Case):
             np.testing.assert_allclose(a, b, atol=1e-6)
 
 
-def joined(name: str, kernels: str, drawn: tuple[Graph, Calls]) -> JoinedCase:
-    return JoinedCase(name, (), kernels, ("hardware",), {}, *drawn)
+def joined(name: str, kernels: str, drawn: tuple[Graph, Calls], on: str = "hardware") -> JoinedCase:
+    return JoinedCase(name, (), kernels, (on,), {}, *drawn)
 
 
 JOINED_CASES = [
     joined("a norm", "q4_merge_rows", sum_and_norm(288, 1024)),
     joined("int8", "q4_merge_rows", feed_forward(288, 1024)),
     joined("a rotation", "q4_merge_turned", attention_of_int8(1024)),
+    joined("an embedding", "q4_digits", (first_layer(Tokens(width=2080)), tokens_of()), "subgroups"),
 ]

@@ -25,8 +25,7 @@ from pteron.graph import Graph, Tensor
 from pteron.ops import Target
 from pteron.ops.join import JOINS
 from pteron.ops.rewrite import REWRITES
-from pteron.plan import Launch, Plan
-from pteron.plan.collect import Collector
+from pteron.plan import Launch
 
 pytestmark = pytest.mark.rewrites
 
@@ -54,21 +53,6 @@ def two_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def split_into(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
     monkeypatch.setattr(tiled_q4, "choose", lambda *_: (Tile(4, 4, 4, 16, 16), parts))
-
-
-@pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
-    """The launches of the last plan."""
-    found: list[Launch] = []
-    finish = Collector.finish
-
-    def noting(collector: Collector, *rest: Any) -> Plan:
-        plan = finish(collector, *rest)
-        found[:] = plan.launches
-        return plan
-
-    monkeypatch.setattr(Collector, "finish", noting)
-    return found
 
 
 def names(launches: Sequence[Launch]) -> list[str]:

@@ -45,15 +45,18 @@ def embedding_q4gsw(
     require(fits, f"scales must be [rows, width / {8 * group}]", weight_scales, weight)
     yield Indices(indices, 0, size - 1)
     yield Dispatch(
-        kernel("embedding_q4", HIGH_FIRST=not is_linear_weight),
-        weights=packed_words(weight),
-        scales=plain_scales(weight_scales),
+        kernel(
+            "embedding_q4",
+            TABLE_SIZE=size,
+            TABLE_WORDS=words,
+            TABLE_GROUP=group,
+            HIGH_FIRST=not is_linear_weight,
+        ),
+        table=packed_words(weight),
+        table_scales=plain_scales(weight_scales),
         indices=indices,
         out=out,
         count=indices.numel * words,
-        size=size,
-        words=words,
-        words_per_group=group,
         threads=indices.numel * words,
     )
 

@@ -61,6 +61,21 @@ def tile_rope(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch | 
     return Dispatch(kernel(first.kernel.name, **declarations), **arguments, groups=first.groups)
 
 
+@join("embedding_product")
+def embedding_product(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch | None:
+    """Rows of an embedding, and a product of few of them: every workgroup picks them for itself."""
+    if first.kernel.name != "embedding_q4" or second.kernel.name != "q4_digits":
+        return None
+    out, x = first.bindings["out"], second.bindings.get("x")
+    given, taken = (dict(each.kernel.declarations) for each in (first, second))
+    if x is None or not same_memory(out, x) or 2 * int(given["TABLE_WORDS"]) != int(taken["QUADS"]):
+        return None
+    declarations: dict[str, Any] = {**given, **taken, "use_source": "source_embedded"}
+    picked = {name: each for name, each in first.bindings.items() if name != "out"}
+    arguments: dict[str, Any] = {**picked, **second.bindings, **second.parameters}
+    return Dispatch(kernel("q4_digits", **declarations), **arguments, groups=second.groups)
+
+
 def _turns(first: Dispatch, second: Dispatch, is_read: IsRead, quantum: int) -> bool:
     """Whether a launch turns the queries and keys of another and brings their values along, nobody else reads
     these, and heads are multiples of so many columns."""

@@ -34,3 +34,5 @@ fn given(m: u32, quads: vec2<u32>) -> mat2x4<f32> {
   let inverse = select(1.0 / total, nan(), total == 0.0);
   return mat2x4(low * inverse, high * inverse);
 }
+
+fn kept(block: u32, m_first: u32, local: u32) { } // by a workgroup, of the rows that it was given

@@ -1,0 +1,141 @@
+"""Embeddings and the product that follows them in one launch: with and without, and against float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from bits import assert_same_bits
+from small_graphs import Array, run_graph
+from test_joins import Calls, Layers, bound, names, random, with_and_without
+
+from pteron import Device
+from pteron.dtypes import DType
+from pteron.graph import Graph, Tensor
+from pteron.ops import Target
+from pteron.ops.join import JOINS
+from pteron.ops.rewrite import REWRITES
+from pteron.plan import Launch
+
+pytestmark = pytest.mark.rewrites
+
+SIZE = 37  # rows of the table
+STEPS = 3
+LIVE = (STEPS, 1, 2)
+
+
+class Tokens(Layers):
+    """A model's first layers."""
+
+    def __init__(
+        self, dtype: DType = DType.F32, *, width: int = 96, group: int = 32, linear: bool = True
+    ) -> None:
+        super().__init__(dtype)
+        self.table = random.integers(0, 256, (SIZE, width // 2)).astype(np.uint8)
+        self.table_scales = random.uniform(0.5, 2, (SIZE, -(-width // group))).astype(np.float32)
+        self.width, self.group, self.linear = width, group, linear
+        tokens = self.tensor(1, STEPS, dtype=DType.I32)
+        self.inputs.append(tokens)
+        self.x = self.embedding(tokens)
+
+    def embedding(self, tokens: Tensor) -> Tensor:
+        factors = self.given(self.table), self.given(self.table_scales)
+        arguments = *factors, self.group, tokens, self.linear
+        return self.made("et_vk.embedding_q4gsw.default", *arguments, shape=(1, STEPS, self.width))
+
+    def rows(self) -> Array:
+        """The table in float64."""
+        nibbles = [self.table & 15, self.table >> 4]
+        pairs = nibbles if self.linear else nibbles[::-1]
+        values = np.stack(pairs, -1).reshape(SIZE, self.width).astype(np.float64) - 8
+        scales = np.repeat(self.table_scales, self.group, 1)[:, : self.width]
+        return values * scales
+
+
+def tokens_of(live: tuple[int, ...] = LIVE) -> Calls:
+    return [[random.integers(0, SIZE, (1, steps)).astype(np.int32)] for steps in live]
+
+
+def first_layer(layers: Tokens, columns: int = 64) -> Graph:
+    """A norm, a product, another back, and the rows of the embedding added to that."""
+    made = layers.product(layers.norm(layers.x), columns)
+    return layers.ending(layers.sum(layers.product(made, layers.width), layers.x))
+
+
+@pytest.mark.parametrize("linear", [True, False])
+@pytest.mark.parametrize(("depth", "group"), [(96, 32), (256, 64), (2080, 128)])
+def test_a_norm_and_a_residual(
+    depth: int, group: int, linear: bool, device: Device, own_subgroups: Target, launches: list[Launch]
+) -> None:
+    graph = first_layer(Tokens(width=depth, group=group, linear=linear))
+    for with_them, without in with_and_without(graph, tokens_of(), device, own_subgroups):
+        assert_same_bits(with_them, without, device, 1e-5)
+    assert names(launches) == ["q4_digits", "q4_digits"]
+    assert bound(launches, "q4_digits")[0] >= {"table", "table_scales", "indices", "x", "gain"}
+
+
+def test_int8(device: Device, own_subgroups: Target, launches: list[Launch]) -> None:
+    layers = Tokens(width=256)
+    made = layers.int8_product(layers.norm(layers.x), 64)
+    graph = layers.ending(made, layers.x)
+    for with_them, without in with_and_without(graph, tokens_of(), device, own_subgroups):
+        assert_same_bits(with_them, without, device, 1e-5)
+    assert names(launches) == ["q4_digits"]
+
+
+def test_f16(device: Device, own_subgroups: Target, launches: list[Launch]) -> None:
+    """A product is of what f16 would have kept. A device without f16 keeps f32."""
+    graph = first_layer(Tokens(DType.F16, width=256))
+    for with_them, without in with_and_without(graph, tokens_of(), device, own_subgroups):
+        assert_same_bits(with_them, without, device, 4e-3)
+    assert "embedding_q4" not in names(launches)
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_against_float64(linear: bool, device: Device, own_subgroups: Target, launches: list[Launch]) -> None:
+    """Rows are those of the table, to the last bit."""
+    layers = Tokens(width=96, linear=linear)
+    made = layers.product(layers.x, 8)
+    calls = tokens_of()
+    found = run_graph(layers.ending(layers.x, made), [*REWRITES, *JOINS], calls, device, own_subgroups)
+    for (tokens,), (rows, _) in zip(calls, found, strict=True):
+        np.testing.assert_array_equal(rows, layers.rows()[tokens].astype(np.float32))
+    assert names(launches) == ["q4_digits"]
+
+
+@pytest.mark.parametrize("index", [-1, SIZE, 2**31 - 1, -(2**31)])
+def test_an_index_out_of_range(
+    index: int, device: Device, own_subgroups: Target, launches: list[Launch]
+) -> None:
+    """One that the graph itself makes gives rows of NaN, and its neighbours are right."""
+    layers = Tokens()
+    made = layers.tensor(1, STEPS, dtype=DType.I32)
+    addend = layers.tensor(1, STEPS, dtype=DType.I32)
+    layers.inputs.append(addend)
+    layers.node("aten.add.Tensor", layers.inputs[0], addend, 1, made)
+    x = layers.embedding(made)
+    graph = layers.ending(x, layers.product(x, 8))
+    tokens = np.zeros((1, STEPS), np.int32)
+    moved = np.array([[3, index, 5]], np.int32)
+    ((rows, products),) = run_graph(graph, [*REWRITES, *JOINS], [[tokens, moved]], device, own_subgroups)
+    assert names(launches)[-1] == "q4_digits"
+    np.testing.assert_array_equal(rows[0, [0, 2]], layers.rows()[[3, 5]].astype(np.float32))
+    assert np.isnan(rows[0, 1]).all()
+    assert np.isnan(products[0, 1]).all()
+    assert np.isfinite(products[0, [0, 2]]).all()
+
+
+def test_what_is_not_joined(device: Device, own_subgroups: Target, launches: list[Launch]) -> None:
+    """A product of another embedding's rows, a device of few buffers, and a residual that is x itself: the
+    launch would read what it writes."""
+    graph = first_layer(Tokens())
+    few = replace(own_subgroups, buffers_max=6)
+    for with_them, without in with_and_without(graph, tokens_of(), device, few):
+        assert_same_bits(with_them, without, device, 1e-5)
+    assert "embedding_q4" in names(launches)
+    layers = Tokens()
+    graph = layers.ending(layers.sum(layers.product(layers.x, layers.width), layers.x))
+    for with_them, without in with_and_without(graph, tokens_of(), device, own_subgroups):
+        assert_same_bits(with_them, without, device, 1e-5)
+    assert "embedding_q4" in names(launches)

@@ -63,6 +63,11 @@ def test_squeeze_keeps_a_dim_that_is_one_only_now() -> None:
     check_op("aten.squeeze_copy.dims", tensor("S", 1), [0, 1], oracle=lambda x, dim: x.reshape(-1))
 
 
+def test_squeeze_of_a_dim_that_is_empty_now() -> None:
+    """A dim that is one at most and nothing at this call would be more elements than there are."""
+    refuse_op("aten.squeeze_copy.dims", tensor("S", 5), [0], live={"S": (1, 0)}, match="of one element")
+
+
 def test_squeeze_of_a_scalar() -> None:
     check_op("aten.squeeze_copy.dims", tensor(), [0])
 

@@ -191,6 +191,7 @@ def test_refused_sizes(name: str) -> None:
     x = tensor(1, 1, 4, 4)
     refuse(x, None, None, r"either output_size or scale_factors is given; got .*\[1, 1, 4, 4\]")
     refuse(x, None, [float("nan"), 2.0], "must be finite")
+    refuse(x, None, [2.0, 1.7e308], "must be finite")
     refuse(x, [2, 2], [2.0, 2.0], "either output_size or scale_factors")
     refuse(x, [2], None, r"two dims, \[2\] must too")
     refuse(x, [0, 2], None, r"to \[0, 2\] takes planes and channels that are not empty")

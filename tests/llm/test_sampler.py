@@ -189,7 +189,7 @@ def last_place(
     """The last place that top-k and then top-p keep."""
     row = Row.of(logits, logits, 1.0, target)
     yield scan(row)
-    between = Scratch(2) if top_p < 1 else None
+    between = Scratch(2, Storage.U32) if top_p < 1 else None
     if int(top_k):
         yield from searched(row, temperature, int(top_k), 1.0, None, between or search)
     if top_p < 1:

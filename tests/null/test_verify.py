@@ -276,3 +276,16 @@ def test_compiled_executables_know_their_weights() -> None:
     made = plan_at(compiled)
     compiled.executable.plans[compiled.shapes_max] = [made]
     assert {weight.layout for weight in compiled.executable.weights()} == {"words", "scales by row"}
+
+
+@ROUTES
+def test_elements_of_another_type(target: Target) -> None:
+    """Sums of weights that a file declares as halves would be half the memory that a kernel of integers reads."""
+    sketch = Sketch()
+    x, out = sketch.tensor(1, 32, dtype=DType.I8), sketch.tensor(1, 8, dtype=DType.I8)
+    weights, sums = sketch.constant(8, 32, dtype=DType.I8), sketch.constant(8, dtype=DType.F16)
+    arguments = x, 0.1, 0, weights, sums, sketch.constant(8), 0.1, 0, None, "none", out
+    sketch.node("et_vk.q8ta_linear.default", *arguments)
+    for shader_f16 in (False, True):
+        message = refused(sketch, [x], out, replace(target, shader_f16=shader_f16))
+        assert "takes weight_sums as i32" in message

@@ -17,7 +17,7 @@ from pteron.ops.operand import BufferRef
 from pteron.ops.terms import Affine
 from pteron.plan.parameters import block_of
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
-from pteron.plan.verify import check_bindings, storage_buffers, verify
+from pteron.plan.verify import check_bindings, check_storage, storage_buffers, verify
 from pteron.wgsl import Module, compose, outline
 
 
@@ -176,9 +176,10 @@ def _module(dispatch: Dispatch) -> Module:
     elements: dict[str, str] = {}
     for binding in draft.bindings:
         bound = dispatch.bindings[binding.name]
-        if binding.element not in draft.aliases:
-            continue
         storage = str(bound.storage)
+        if binding.element not in draft.aliases:
+            check_storage(dispatch.kernel.name, binding, bound)
+            continue
         if elements.setdefault(binding.element, storage) != storage:
             shown = ", ".join(f"{name}: {value}" for name, value in dispatch.bindings.items())
             raise RequirementError(

@@ -14,7 +14,7 @@ from pteron.graph.values import numel
 from pteron.ops import Call, Dispatch, Operand, RequirementError, Target, Weight, Window
 from pteron.ops.dispatch import Bound, elements
 from pteron.passes import Placement
-from pteron.wgsl import Module
+from pteron.wgsl import Binding, Module
 
 
 def verify(dispatch: Dispatch, module: Module, groups: tuple[int, int, int], target: Target) -> None:
@@ -41,6 +41,17 @@ def verify(dispatch: Dispatch, module: Module, groups: tuple[int, int, int], tar
                 f"kernel {module.kernel.name} needs {count} iterations, the adapter ends loops after "
                 f"{target.loop_max}"
             )
+
+
+def check_storage(kernel: str, binding: Binding, bound: Bound) -> None:
+    """Raise a RequirementError where a kernel takes elements for another type than they have; integers may
+    have a sign or not."""
+    storage = str(bound.storage)
+    if storage != binding.element and not {storage, binding.element} <= {"i32", "u32"}:
+        raise RequirementError(
+            f"kernel {kernel} takes {binding.name} as {binding.element}, "
+            f"{_described(bound)} lies as {bound.storage}"
+        )
 
 
 def check_bindings(module: Module, target: Target) -> None:

@@ -32,8 +32,10 @@ def _view_shape(x: Operand, size: Sequence[AnyInt]) -> Shape:
 
 def _squeeze_shape(x: Operand, dim: Sequence[int]) -> Shape:
     # A dynamic dim may be 1 at this call and still stays: only the maximum says what is squeezed.
-    dims = {axis(d, max(x.rank, 1)) for d in dim}
-    return tuple(size for d, size in enumerate(x.shape) if d not in dims or x.tensor.shape_max[d] != 1)
+    named = {axis(d, max(x.rank, 1)) for d in dim}
+    dropped = {d for d in named if d < x.rank and x.tensor.shape_max[d] == 1}
+    require(all(x.shape[d] == 1 for d in dropped), "only dims of one element can be squeezed", x)
+    return tuple(size for d, size in enumerate(x.shape) if d not in dropped)
 
 
 def _unsqueeze_shape(x: Operand, dim: int) -> Shape:

@@ -24,11 +24,12 @@ def _resized(
     given = output_size if scale_factors is None else scale_factors
     assert given is not None
     require(len(given) == 2, f"planes have two dims, {list(given)} must too", x)
-    require(all(math.isfinite(number) for number in given), f"{list(given)} must be finite", x)
     if scale_factors is None:
         height, width = (int(size) for size in given)
     else:
-        height, width = (int(size * factor) for size, factor in zip(x.shape[2:], scale_factors, strict=True))
+        sizes = [size * factor for size, factor in zip(x.shape[2:], scale_factors, strict=True)]
+        require(all(map(math.isfinite, sizes)), f"sizes by the factors {list(given)} must be finite", x)
+        height, width = map(int, sizes)
     filled = min(*x.shape[1:], height, width) > 0
     require(filled, f"upsampling to [{height}, {width}] takes planes and channels that are not empty", x)
     return (*x.shape[:2], height, width)

@@ -280,7 +280,7 @@ def test_compiled_executables_know_their_weights() -> None:
 
 @ROUTES
 def test_elements_of_another_type(target: Target) -> None:
-    """Sums of weights that a file declares as halves would be half the memory that a kernel of integers reads."""
+    """Sums of weights that a file declares as halves are half the memory that a kernel of integers reads."""
     sketch = Sketch()
     x, out = sketch.tensor(1, 32, dtype=DType.I8), sketch.tensor(1, 8, dtype=DType.I8)
     weights, sums = sketch.constant(8, 32, dtype=DType.I8), sketch.constant(8, dtype=DType.F16)

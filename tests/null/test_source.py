@@ -1,4 +1,4 @@
-"""Files that are pipes, or change while they are open, give errors: nobody waits, no signal ends a process."""
+"""Files that are pipes, or change while they are open, give errors: nobody waits, no process is killed."""
 
 from __future__ import annotations
 

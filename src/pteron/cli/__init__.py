@@ -27,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code. Errors are one sentence on stderr."""
     given = sys.argv[1:] if argv is None else list(argv)
     arguments = build_parser(given).parse_args(given)
+    arguments.given = given
     try:
         code: int = arguments.command(arguments)
         sys.stdout.flush()

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 from pteron.cli.arguments import add_adapter, add_json, add_program
+from pteron.isolated.command import is_isolated, run_isolated
+from pteron.isolated.program import SECONDS
 from pteron.runtime import Program, load
 from pteron.tools.inputs import LiveSize, read_inputs
 from pteron.tools.run import Selection, check_bundle, run, save_outputs
@@ -42,11 +44,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="run the test cases of a bundled program and compare (default for .bpte without --input)",
     )
+    parser.add_argument(
+        "--isolated",
+        metavar="SECONDS",
+        type=float,
+        nargs="?",
+        const=SECONDS,
+        help=f"in a process of its own that may take so long (default {SECONDS:g}): for programs not trusted",
+    )
     add_adapter(parser)
     add_json(parser)
 
 
 def command(arguments: argparse.Namespace) -> int:
+    if arguments.isolated is not None and not is_isolated():
+        return run_isolated(arguments.program, arguments.given, arguments.isolated)
     inputs = read_inputs(arguments.input)
     with load(arguments.program, arguments.data, arguments.adapter) as program:
         check = arguments.check

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
+import time
 from pathlib import Path
 
 from pteron.folders import cache_folder
@@ -30,7 +31,8 @@ def find(key: str) -> Path | None:
         with contextlib.suppress(OSError):
             if path.stem.removeprefix(f"{key}-") == _checksum_of(path):
                 with contextlib.suppress(OSError):  # a file of another user's
-                    os.utime(path)  # used now
+                    # Used now, and not changed: whoever has it open looks at the time of its last change.
+                    os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
                 return path
         remove(path)
     return None
@@ -68,7 +70,7 @@ def _forget_oldest(folder: Path, kept: Path) -> None:
     for path in folder.iterdir():
         with contextlib.suppress(OSError):  # another process may have removed it
             state = path.stat()
-            used.append((state.st_mtime, state.st_size, path))
+            used.append((state.st_atime, state.st_size, path))
     total = sum(size for _, size, _ in used)
     for _, size, path in sorted(used):
         if total <= BYTES_MAX:

@@ -16,7 +16,7 @@ from pteron.dtypes import DType
 from pteron.errors import InputError
 from pteron.export.report import report_lines
 from pteron.export.signature import Signature
-from pteron.format.source import open_bytes
+from pteron.format.source import contents, open_bytes
 from pteron.gpu import Device
 from pteron.runtime import GpuTensor, Program, load
 from pteron.runtime.tensors import to_torch
@@ -89,7 +89,7 @@ class CompiledModule:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program as a .pte file, which `pteron.load` takes; there inputs and outputs are flat."""
-        Path(path).write_bytes(self._bytes)
+        Path(path).write_bytes(contents(self._bytes))
 
     def close(self) -> None:
         """Free its GPU memory."""

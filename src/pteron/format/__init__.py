@@ -34,7 +34,7 @@ from pteron.format.records import (
     ProgramFile,
     TensorRecord,
 )
-from pteron.format.source import FileBytes, Source, open_bytes
+from pteron.format.source import FileBytes, Source, contents, is_same, open_bytes
 from pteron.format.tensor_layout import TensorLayout
 from pteron.format.weights import WeightFile, read_weights
 
@@ -67,7 +67,9 @@ __all__ = [
     "VkValue",
     "VkValueList",
     "WeightFile",
+    "contents",
     "is_bundled",
+    "is_same",
     "open_bytes",
     "read_bundled",
     "read_delegate",

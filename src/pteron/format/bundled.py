@@ -9,7 +9,7 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.format.flatbuffer import INT64, Table, open_root
-from pteron.format.source import Source, open_bytes
+from pteron.format.source import Source, contents, open_bytes
 from pteron.format.tensor_layout import read_layout
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -59,7 +59,7 @@ class BundledFile:
 
 def is_bundled(view: memoryview) -> bool:
     """Whether these are the bytes of a bundled program."""
-    return view[4:8] == _IDENTIFIER
+    return contents(view[4:8]) == _IDENTIFIER
 
 
 def read_bundled(source: Source, name: str | None = None) -> BundledFile:

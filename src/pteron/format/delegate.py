@@ -22,6 +22,7 @@ from pteron.format.delegate_records import (
     VkValueList,
 )
 from pteron.format.flatbuffer import INT8, INT64, UINT32, UINT64, Table, open_root
+from pteron.format.source import contents
 from pteron.format.tensor_layout import check_sizes
 
 # Four unused bytes, magic, header size, flatbuffer offset and size, constants offset and size.
@@ -60,7 +61,9 @@ def _split(blob: memoryview, name: str) -> tuple[Table, memoryview]:
     """The graph's root table and the area of inline constants."""
     if len(blob) < _HEADER.size:
         raise FormatError(f"{name}: {len(blob)} bytes are too few for a delegate's header")
-    magic, size, flatbuffer_at, flatbuffer_size, inline_at, inline_size = _HEADER.unpack_from(blob)
+    magic, size, flatbuffer_at, flatbuffer_size, inline_at, inline_size = _HEADER.unpack_from(
+        contents(blob[: _HEADER.size])
+    )
     if magic != b"VH00":
         raise FormatError(f"{name}: expected the identifier 'VH00' at byte 4, found {magic!r}")
     flatbuffer_end = flatbuffer_at + flatbuffer_size

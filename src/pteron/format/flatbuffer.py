@@ -14,6 +14,7 @@ from __future__ import annotations
 from struct import Struct, unpack_from
 
 from pteron.errors import FormatError
+from pteron.format.source import contents
 
 INT8, UINT8, INT32, UINT32 = Struct("<b"), Struct("<B"), Struct("<i"), Struct("<I")
 INT64, UINT64, DOUBLE = Struct("<q"), Struct("<Q"), Struct("<d")
@@ -193,7 +194,11 @@ class Table:
 
 
 def open_root(view: memoryview, name: str, identifier: bytes, root: str, start: int = 0) -> Table:
-    """The root table, called `root` in messages, of the flatbuffer that begins at `start`."""
+    """The root table, called `root` in messages, of the flatbuffer that begins at `start`.
+
+    A view of a mapped file is read, all of it: fields are many, and blobs inside stay what was read.
+    """
+    view = contents(view)
     buffer = Buffer(view, name)
     buffer.require(root, start, 8)
     found = bytes(view[start + 4 : start + 8])

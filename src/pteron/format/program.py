@@ -13,7 +13,7 @@ from pteron.format.flatbuffer import UINT32, open_root
 from pteron.format.method import read_method
 from pteron.format.records import ProgramFile
 from pteron.format.segments import read_named_data, read_segments
-from pteron.format.source import FileBytes, Source, open_bytes
+from pteron.format.source import FileBytes, Source, contents, open_bytes
 from pteron.format.stored import read_stored_data
 
 _HEADER_AT = 8
@@ -50,14 +50,15 @@ def read_program(source: Source, name: str | None = None) -> ProgramFile:
 def _split(file: FileBytes) -> tuple[memoryview, memoryview]:
     """The flatbuffer and the area of segments behind it, which may be empty."""
     view = file.view
-    if view[_HEADER_AT : _HEADER_AT + 4] != _HEADER_MAGIC:
+    head = contents(view[: _HEADER_AT + _LENGTH_WITH_SEGMENT_SIZE])
+    if head[_HEADER_AT : _HEADER_AT + 4] != _HEADER_MAGIC:
         return view, memoryview(b"")
-    if len(view) < _HEADER_AT + _HEADER.size:
+    if len(head) < _HEADER_AT + _HEADER.size:
         raise FormatError(f"{file.name}: the file ends inside its header")
-    _, length, program_size, segments_at = _HEADER.unpack_from(view, _HEADER_AT)
+    _, length, program_size, segments_at = _HEADER.unpack_from(head, _HEADER_AT)
     segments_size = 0
-    if length >= _LENGTH_WITH_SEGMENT_SIZE and len(view) >= _HEADER_AT + _LENGTH_WITH_SEGMENT_SIZE:
-        (segments_size,) = _SEGMENT_SIZE.unpack_from(view, _HEADER_AT + _HEADER.size)
+    if length >= _LENGTH_WITH_SEGMENT_SIZE and len(head) == _HEADER_AT + _LENGTH_WITH_SEGMENT_SIZE:
+        (segments_size,) = _SEGMENT_SIZE.unpack_from(head, _HEADER_AT + _HEADER.size)
     if length < _HEADER.size or not _HEADER_AT + length <= program_size <= len(view):
         raise FormatError(
             f"{file.name}: the header, of {length} bytes, claims a program of {program_size} bytes"

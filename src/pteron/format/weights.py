@@ -9,7 +9,7 @@ from struct import Struct
 from pteron.errors import FormatError
 from pteron.format.flatbuffer import Table, open_root
 from pteron.format.segments import read_named_data, read_segments
-from pteron.format.source import FileBytes, Source, open_bytes
+from pteron.format.source import FileBytes, Source, contents, open_bytes
 from pteron.format.tensor_layout import TensorLayout, read_layout
 
 _HEADER_AT = 8
@@ -55,7 +55,7 @@ def _split(file: FileBytes) -> tuple[memoryview, memoryview]:
     if len(view) < _HEADER_AT + _HEADER.size:
         raise FormatError(f"{file.name}: the file ends inside its header")
     magic, length, flatbuffer_at, flatbuffer_size, segments_at, segments_size = _HEADER.unpack_from(
-        view, _HEADER_AT
+        contents(view[: _HEADER_AT + _HEADER.size]), _HEADER_AT
     )
     flatbuffer_end = flatbuffer_at + flatbuffer_size
     if magic != b"FH01" or length < _HEADER.size:

@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.dtypes import DType
+from pteron.errors import FormatError
+from pteron.format.source import contents, is_same
 
 Shape: TypeAlias = tuple[int, ...]
-_COMPARED = 1 << 24  # bytes at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,24 +42,18 @@ class Constant:
         if self is other:
             return True
         alike = (self.key, self.dtype, self.shape) == (other.key, other.dtype, other.shape)
-        return alike and _same_bytes(self.bytes(), other.bytes())
+        try:
+            return alike and is_same(self.data, other.data)
+        except FormatError:  # a file has changed: nobody can say what was in it
+            return False
 
     def numpy(self) -> npt.NDArray[np.generic]:
-        """The constant as an array over the file's own bytes."""
-        return np.frombuffer(self.data, self.dtype.numpy).reshape(self.shape)
+        """The constant as an array, read from the file."""
+        return np.frombuffer(contents(self.data), self.dtype.numpy).reshape(self.shape)
 
     def bytes(self) -> npt.NDArray[np.uint8]:
-        """The constant's raw bytes."""
-        return np.frombuffer(self.data, np.uint8)
-
-
-def _same_bytes(a: npt.NDArray[np.uint8], b: npt.NDArray[np.uint8]) -> bool:
-    if len(a) != len(b):
-        return False
-    if a.ctypes.data == b.ctypes.data:  # the same place in one file
-        return True
-    chunks = (slice(start, start + _COMPARED) for start in range(0, len(a), _COMPARED))
-    return all(np.array_equal(a[chunk], b[chunk]) for chunk in chunks)
+        """The constant's raw bytes, read from the file."""
+        return np.frombuffer(contents(self.data), np.uint8)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from pteron.errors import FormatError
+from pteron.format.source import read_file
 
 Token: TypeAlias = int | str  # by id or by text
 
+COMPANION_BYTES_MAX = 1 << 28  # of a file beside a program: the largest vocabularies take an eighth
+MANIFEST = "pteron.json"
 CONFIGURATIONS = (
-    "pteron.json",
+    MANIFEST,
     "generation_config.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -39,54 +42,100 @@ def read_settings(folder: Path) -> Settings:
     for name in CONFIGURATIONS:
         content = read_json(folder / name)
         if settings.bos is None:
-            settings.bos = next(iter(_tokens(content, "bos")), None)
-        settings.eos = settings.eos or _tokens(content, "eos")
+            settings.bos = next(iter(_tokens(content, "bos", name)), None)
+        settings.eos = settings.eos or _tokens(content, "eos", name)
         if settings.adds_bos is None:
-            settings.adds_bos = content.get("add_bos_token")
+            settings.adds_bos = _adds_bos(content, name)
         if settings.chat_template is None:
-            settings.chat_template = _template(content.get("chat_template"))
-    settings.tokenizer = read_json(folder / "pteron.json").get("tokenizer")
+            settings.chat_template = _template(content.get("chat_template"), name)
+    settings.tokenizer = _file_name(read_json(folder / MANIFEST), "tokenizer")
     template = folder / "chat_template.jinja"
     if template.exists():
         settings.chat_template = read_utf8(template)
     return settings
 
 
+def program_file(folder: Path) -> Path:
+    """The program in a folder: the one that its manifest names, or model.pte."""
+    return folder / (_file_name(read_json(folder / MANIFEST), "model") or "model.pte")
+
+
 def read_utf8(file: Path) -> str:
     """The text in a file, which is UTF-8."""
     try:
-        return file.read_text(encoding="utf-8")
+        return read_file(file, COMPANION_BYTES_MAX).decode("utf-8")
     except UnicodeDecodeError as error:
         raise FormatError(f"{file.name} is not UTF-8 text: {error}") from error
 
 
 def read_json(file: Path) -> dict[str, Any]:
     """The object in a file; empty where there is no file."""
-    if not file.exists():
-        return {}
+    return parse_json(read_utf8(file), file.name) if file.exists() else {}
+
+
+def parse_json(text: str, name: str) -> dict[str, Any]:
+    """The object that a text is. No key stands twice in one: others might take the other for good."""
     try:
-        content = json.loads(read_utf8(file))
-    except ValueError as error:
-        raise FormatError(f"{file.name} is not valid JSON: {error}") from error
+        content = json.loads(text, object_pairs_hook=_distinct)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{name} is not valid JSON: {error}") from error
     if not isinstance(content, dict):
-        raise FormatError(f"{file.name} does not hold a JSON object")
+        raise FormatError(f"{name} does not hold a JSON object")
     return content
 
 
-def _tokens(content: dict[str, Any], kind: str) -> tuple[Token, ...]:
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return content
+
+
+def _tokens(content: dict[str, Any], kind: str, name: str) -> tuple[Token, ...]:
     """A token is given by id, by text, or as an object with its text; a model may end on several."""
     for key in (f"{kind}_ids", f"{kind}_id", f"{kind}_token_id", f"{kind}_token"):
         value = content.get(key)
         if value is None:
             continue
         values = value if isinstance(value, list) else [value]
-        return tuple(item["content"] if isinstance(item, dict) else item for item in values)
+        return tuple(_token(item, f"{name}: {key}") for item in values)
     return ()
 
 
-def _template(value: Any) -> str | None:
+def _token(item: Any, where: str) -> Token:
+    token = item.get("content") if isinstance(item, dict) else item
+    if not isinstance(token, (int, str)) or isinstance(token, bool):
+        raise FormatError(f"{where} is neither a token's id nor its text: {_shown(item)}")
+    return token
+
+
+def _adds_bos(content: dict[str, Any], name: str) -> bool | None:
+    value = content.get("add_bos_token")
+    if not isinstance(value, (bool, type(None))):
+        raise FormatError(f"{name}: add_bos_token is neither true nor false: {_shown(value)}")
+    return value
+
+
+def _template(value: Any, name: str) -> str | None:
     """A template, or the one called `default` of a list of named ones."""
-    if isinstance(value, list):
-        named = {item.get("name"): item.get("template") for item in value}
-        value = named.get("default")
-    return value if isinstance(value, str) else None
+    if isinstance(value, list) and all(isinstance(item, dict) for item in value):
+        value = next((item.get("template") for item in value if item.get("name") == "default"), None)
+    if not isinstance(value, (str, type(None))):
+        raise FormatError(f"{name}: chat_template is no text: {_shown(value)}")
+    return value
+
+
+def _file_name(content: dict[str, Any], key: str) -> str | None:
+    """A file in the manifest's own folder: a name that leads elsewhere is refused."""
+    name = content.get(key)
+    if name is None:
+        return None
+    if not isinstance(name, str) or not name or name in (".", "..") or set(name) & set("/\\:\0"):
+        raise FormatError(f"{MANIFEST}: {key} is not the name of a file beside it: {_shown(name)}")
+    return name
+
+
+def _shown(value: object) -> str:
+    """A value in a message: its beginning, where it is long."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]} …"

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from pteron.errors import FormatError
+from pteron.llm.foreign import naming
 from pteron.llm.settings import Settings
 from pteron.llm.text_stream import TextStream
 
@@ -17,6 +18,7 @@ class Tokenizer(ABC):
     token adds to a text (none, for a control token), and everything about decoding follows from that.
     """
 
+    name: str = "the tokenizer"  # of its file, for messages
     vocab_size: int
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()
@@ -46,7 +48,8 @@ class Tokenizer(ABC):
         `special` recognises control tokens inside the text: for prompts made by a chat template, not for
         what a user typed.
         """
-        ids = self._encode(text, special)
+        with naming(f"{self.name} cannot encode this text"):
+            ids = self._encode(text, special)
         if bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             ids.insert(0, self.bos_id)
         return ids
@@ -64,9 +67,10 @@ class Tokenizer(ABC):
         """Let what the files beside a tokenizer say override what the tokenizer itself knows."""
 
         def known(token: int | str) -> int:
-            found = token if isinstance(token, int) else self.token_id(token)
+            with naming(f"{self.name} cannot look up {token!r}, which the files beside it name"):
+                found = token if isinstance(token, int) else self.token_id(token)
             if found is None or not 0 <= found < self.vocab_size:
-                raise FormatError(f"the tokenizer has no token {token!r}, which the files beside it name")
+                raise FormatError(f"{self.name} has no token {token!r}, which the files beside it name")
             return found
 
         if settings.bos is not None:

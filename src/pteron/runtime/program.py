@@ -20,6 +20,7 @@ from pteron.format import (
     ProgramFile,
     TensorRecord,
     is_bundled,
+    is_same,
     open_bytes,
     read_bundled,
     read_delegate,
@@ -74,7 +75,7 @@ def load_weights(data: Iterable[Source] | Source) -> dict[str, memoryview]:
     for source in sources:
         weights = read_weights(source)
         for key, view in weights.data.items():
-            if key in named and named[key] != view:
+            if key in named and not is_same(named[key], view):
                 raise FormatError(f"{weights.name}: {key!r} differs from the one in another weight file")
             named[key] = view
     return named

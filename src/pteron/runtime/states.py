@@ -9,7 +9,16 @@ from typing import cast
 import numpy as np
 
 from pteron.errors import GraphError
-from pteron.format import DelegateCall, EValue, IndexList, KernelCall, MethodRecord, MoveCall, TensorRecord
+from pteron.format import (
+    DelegateCall,
+    EValue,
+    IndexList,
+    KernelCall,
+    MethodRecord,
+    MoveCall,
+    TensorRecord,
+    contents,
+)
 from pteron.ops.operand import HostArray
 from pteron.plan import Executable
 from pteron.runtime.checks import describe_record
@@ -71,5 +80,5 @@ def _array(record: TensorRecord) -> HostArray:
     """A tensor's stored bytes by its logical shape, whatever order of dims they were stored in."""
     assert record.data is not None
     stored = tuple(record.sizes[dim] for dim in record.dim_order)
-    array = np.frombuffer(record.data, record.dtype.numpy).reshape(stored)
+    array = np.frombuffer(contents(record.data), record.dtype.numpy).reshape(stored)
     return array.transpose(np.argsort(record.dim_order)) if record.sizes else array

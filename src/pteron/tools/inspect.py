@@ -21,6 +21,7 @@ from pteron.format import (
     MoveCall,
     ProgramFile,
     TensorRecord,
+    contents,
     is_bundled,
     open_bytes,
     read_bundled,
@@ -110,7 +111,7 @@ def inspect(
 ) -> ProgramReport | WeightFileReport:
     """What is in a .pte, .bpte or .ptd file; `method` limits it to one, `graph` adds every node."""
     file = open_bytes(path)
-    if bytes(file.view[4:8]) == b"FT01":
+    if bytes(contents(file.view[4:8])) == b"FT01":
         return _weight_file(file)
     bundle = read_bundled(file.view, file.name) if is_bundled(file.view) else None
     view = bundle.program if bundle else file.view
@@ -135,7 +136,7 @@ def inspect(
 
 
 def _kind(view: memoryview, bundle: BundledFile | None) -> str:
-    layout = "with segments" if bytes(view[8:12]) == b"eh00" else "one flatbuffer, without segments"
+    layout = "with segments" if bytes(contents(view[8:12])) == b"eh00" else "one flatbuffer, without segments"
     return f"{'bundled ' if bundle else ''}ExecuTorch program, {layout}"
 
 

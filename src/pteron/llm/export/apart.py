@@ -8,9 +8,7 @@ its memory, the caller lives to say so.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pteron.errors import PteronError
+from pteron.isolation import isolated_in, python_module
 from pteron.llm.export.lowering import PROGRAM, Options, lower
 
 Progress: TypeAlias = Callable[[str], None]
@@ -34,10 +33,17 @@ LINES_KEPT = 15
 
 def lower_apart(folder: Path, options: Options, metadata: dict[str, object], progress: Progress) -> Path:
     (folder / JOB).write_text(json.dumps({"options": asdict(options), "metadata": metadata}), "utf-8")
-    command = [sys.executable, "-W", "ignore", "-m", __name__, str(folder)]
+    # Inside the folder: the exporter takes a path with "8da4w" or "int8" in it for one to quantised weights.
+    start = isolated_in(folder)
+    start["env"]["PYTHONWARNINGS"] = "ignore"
     last = deque[str](maxlen=LINES_KEPT)
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        python_module(__name__),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        **start,
     ) as process:
         assert process.stdout is not None
         try:
@@ -58,8 +64,6 @@ def lower_apart(folder: Path, options: Options, metadata: dict[str, object], pro
 
 
 def main() -> None:
-    # From inside: the exporter takes a path with "8da4w" or "int8" in it for one to quantised weights.
-    os.chdir(sys.argv[1])
     job = json.loads(Path(JOB).read_text("utf-8"))
     lower(Path(), Options(**job["options"]), job["metadata"])
 

@@ -6,16 +6,17 @@ alphabet, or SentencePiece's pieces, with ▁ for a space and <0x0A> for a singl
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
-from pteron.errors import FormatError, UnsupportedError
+from pteron.errors import UnsupportedError
 from pteron.extras import need
-from pteron.llm.settings import read_utf8
+from pteron.llm.foreign import naming
+from pteron.llm.settings import parse_json, read_utf8
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.vocabularies import bytelevel
+from pteron.llm.vocabularies.growth import check_growth
 
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -24,18 +25,25 @@ class HuggingFaceTokenizer(Tokenizer):
     def __init__(self, file: Path) -> None:
         library = need("tokenizers", f"reading {file.name}")
         content = read_utf8(file)
-        try:
+        description = parse_json(content, file.name)
+        check_growth(description, file.name)
+        with naming(f"{file.name} is not a tokenizer that `tokenizers` reads"):
             self._tokenizer = library.Tokenizer.from_str(content)
-        except Exception as error:  # the library raises nothing more precise
-            raise FormatError(f"{file.name} is not a tokenizer that `tokenizers` reads: {error}") from error
-        description: dict[str, Any] = json.loads(content)
+            # Language models are not given texts of one length; a file may ask for gigabytes of it.
+            self._tokenizer.no_padding()
+            self._tokenizer.no_truncation()
+            self._examine(description, file)
+
+    def _examine(self, description: dict[str, Any], file: Path) -> None:
+        """What decoding needs to know."""
         steps = list(_steps(description.get("decoder")))
         self._byte_level = any(step["type"] == "ByteLevel" for step in steps)
         if not self._byte_level and not any(_opens_spaces(step) for step in steps):
             raise UnsupportedError(f"{file.name}: a decoder that language models do not use: {steps}")
         self.leading_space = any(_drops_space(step) for step in steps)
         self.vocab_size = 1 + max(self._tokenizer.get_vocab().values())
-        self._added = {token["id"]: token for token in description.get("added_tokens") or []}
+        added = description.get("added_tokens") or []
+        self._added = {token["id"]: b"" if token["special"] else token["content"].encode() for token in added}
         # What the library puts before a text by itself opens it.
         opened, plain = (self._tokenizer.encode("a", add_special_tokens=add).ids for add in (True, False))
         if opened[:1] != plain[:1]:
@@ -44,7 +52,7 @@ class HuggingFaceTokenizer(Tokenizer):
     def token_bytes(self, token: int) -> bytes:
         added = self._added.get(token)
         if added is not None:
-            return b"" if added["special"] else str(added["content"]).encode()
+            return added
         text = self._tokenizer.id_to_token(token)
         if text is None:  # a model's table may be larger than its vocabulary
             return b""

@@ -10,6 +10,8 @@ import struct
 from pathlib import Path
 
 from pteron.errors import FormatError
+from pteron.format.source import read_file
+from pteron.llm.settings import COMPANION_BYTES_MAX
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.vocabularies.merging import merge_best
 
@@ -32,13 +34,15 @@ class Llama2cTokenizer(Tokenizer):
         self.vocab_size = len(self._pieces)
 
     def token_bytes(self, token: int) -> bytes:
-        return self._pieces[token]
+        return self._pieces[token] if 0 <= token < self.vocab_size else b""
 
     def token_id(self, text: str) -> int | None:
         return CONTROLS.index(text) if text in CONTROLS else self._ids.get(text.encode())
 
     def token_text(self, token: int) -> str:
-        return CONTROLS[token] if token < FIRST_BYTE else self._pieces[token].decode("utf-8", "replace")
+        if 0 <= token < FIRST_BYTE:
+            return CONTROLS[token]
+        return self.token_bytes(token).decode("utf-8", "replace")
 
     def _encode(self, text: str, special: bool) -> list[int]:
         if not text:
@@ -57,7 +61,7 @@ class Llama2cTokenizer(Tokenizer):
 
 
 def _read(file: Path) -> tuple[list[float], list[bytes]]:
-    data = file.read_bytes()
+    data = read_file(file, COMPANION_BYTES_MAX)
     scores: list[float] = []
     pieces: list[bytes] = []
     position = 4

@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 from pteron.errors import InputError
+from pteron.format.source import open_file
 from pteron.llm.settings import read_settings
 from pteron.llm.tokenizer import Tokenizer
 
@@ -34,12 +35,15 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     settings = read_settings(folder)
     file = _find(folder, settings.tokenizer) if path.is_dir() else path
     tokenizer = _open(file)
+    tokenizer.name = file.name
     tokenizer.apply(settings)
     return tokenizer
 
 
 def _find(folder: Path, named: str | None) -> Path:
-    for pattern in (named,) if named else FILE_NAMES:
+    if named is not None and (folder / named).exists():
+        return folder / named
+    for pattern in () if named else FILE_NAMES:
         for file in sorted(folder.glob(pattern)):
             return file
     raise InputError(f"{folder} holds no tokenizer; looked for {named or ', '.join(FILE_NAMES)}")
@@ -47,7 +51,7 @@ def _find(folder: Path, named: str | None) -> Path:
 
 def _open(file: Path) -> Tokenizer:
     # Each format brings its own library, imported only where it is needed.
-    with file.open("rb") as opened:
+    with open_file(file) as opened:
         head = opened.read(4096)
     if head.lstrip()[:1] == b"{":
         from pteron.llm.vocabularies.huggingface import HuggingFaceTokenizer

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pteron.errors import FormatError
 from pteron.extras import need
+from pteron.format.source import read_file
+from pteron.llm.foreign import naming
+from pteron.llm.settings import COMPANION_BYTES_MAX
 from pteron.llm.tokenizer import Tokenizer
 
 
@@ -15,10 +17,13 @@ class SentencePieceTokenizer(Tokenizer):
 
     def __init__(self, file: Path) -> None:
         library = need("sentencepiece", f"reading {file.name}")
-        try:
-            self._processor = library.SentencePieceProcessor(model_file=str(file))
-        except Exception as error:  # the library raises nothing more precise
-            raise FormatError(f"{file.name} is not a SentencePiece model: {error}") from error
+        content = read_file(file, COMPANION_BYTES_MAX)
+        with naming(f"{file.name} is not a SentencePiece model"):
+            self._processor = library.SentencePieceProcessor(model_proto=content)
+            self._examine()
+
+    def _examine(self) -> None:
+        """What decoding needs to know."""
         self.vocab_size = self._processor.get_piece_size()
         if self._processor.bos_id() >= 0:
             self.bos_id = self._processor.bos_id()
@@ -26,25 +31,28 @@ class SentencePieceTokenizer(Tokenizer):
             self.eos_ids = (self._processor.eos_id(),)
         # Whether the model puts a space before a text is a setting that only its effect shows.
         self.leading_space = "".join(self._processor.encode("a", out_type=str)).startswith("▁")
-        controls = (id for id in range(self.vocab_size) if self._processor.is_control(id))
-        self._controls = {self._processor.id_to_piece(id): id for id in controls}
+        pieces: list[str] = self._processor.id_to_piece(list(range(self.vocab_size)))
+        self._controls = {piece: id for id, piece in enumerate(pieces) if self._processor.is_control(id)}
+        self._bytes = [self._bytes_of(id, piece) for id, piece in enumerate(pieces)]
 
-    def token_bytes(self, token: int) -> bytes:
-        if not 0 <= token < self.vocab_size or self._processor.is_control(token):
+    def _bytes_of(self, id: int, piece: str) -> bytes:
+        if self._processor.is_control(id):
             return b""
-        piece: str = self._processor.id_to_piece(token)
-        if self._processor.is_byte(token):
+        if self._processor.is_byte(id):
             return bytes.fromhex(piece[3:5])  # <0x0A>
-        if self._processor.is_unknown(token):
+        if self._processor.is_unknown(id):
             return "\N{REPLACEMENT CHARACTER}".encode()
         return piece.replace("▁", " ").encode()
+
+    def token_bytes(self, token: int) -> bytes:
+        return self._bytes[token] if 0 <= token < self.vocab_size else b""
 
     def token_id(self, text: str) -> int | None:
         id: int = self._processor.piece_to_id(text)
         return None if self._processor.is_unknown(id) and text != self.token_text(id) else id
 
     def token_text(self, token: int) -> str:
-        return str(self._processor.id_to_piece(token))
+        return str(self._processor.id_to_piece(token)) if 0 <= token < self.vocab_size else ""
 
     def _encode(self, text: str, special: bool) -> list[int]:
         """The library never finds control tokens in a text: where they are wanted, they part it."""

@@ -13,6 +13,9 @@ from pathlib import Path
 
 from pteron.errors import FormatError
 from pteron.extras import need
+from pteron.format.source import read_file
+from pteron.llm.foreign import naming
+from pteron.llm.settings import COMPANION_BYTES_MAX
 from pteron.llm.tokenizer import Tokenizer
 
 
@@ -72,9 +75,10 @@ class TiktokenTokenizer(Tokenizer):
         self._controls = {name: len(ranks) + place for place, name in enumerate(names)}
         self._tokens = {rank: token for token, rank in ranks.items()}
         self._ranks = ranks
-        self._encoding = library.Encoding(
-            file.name, pat_str=family.pattern, mergeable_ranks=ranks, special_tokens=self._controls
-        )
+        with naming(f"{file.name} is not a file of ranks that `tiktoken` takes"):
+            self._encoding = library.Encoding(
+                file.name, pat_str=family.pattern, mergeable_ranks=ranks, special_tokens=self._controls
+            )
         self.vocab_size = len(ranks) + family.count
         self.bos_id = self._controls[family.bos] if family.bos else None
         self.eos_ids = tuple(self._controls[name] for name in family.eos)
@@ -99,7 +103,7 @@ class TiktokenTokenizer(Tokenizer):
 
 def read_ranks(file: Path) -> dict[bytes, int]:
     ranks: dict[bytes, int] = {}
-    for number, line in enumerate(file.read_bytes().splitlines(), 1):
+    for number, line in enumerate(read_file(file, COMPANION_BYTES_MAX).splitlines(), 1):
         if not line:
             continue
         try:
@@ -109,4 +113,7 @@ def read_ranks(file: Path) -> dict[bytes, int]:
             raise FormatError(f"{file.name}, line {number}: not a token in base64 and its rank") from error
     if sorted(ranks.values()) != list(range(len(ranks))):
         raise FormatError(f"{file.name}: the ranks do not number the tokens from 0 on")
+    missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
+    if missing:  # the library takes every text apart into bytes
+        raise FormatError(f"{file.name}: {len(missing)} single bytes have no rank, such as {missing[0]:#04x}")
     return ranks

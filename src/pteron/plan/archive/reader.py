@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import FormatError
+from pteron.format.source import contents
 from pteron.graph import Constant
 from pteron.ops import Target, Weight
 from pteron.ops.operand import Slot, State
@@ -37,14 +38,14 @@ def read(data: memoryview, name: str, *, trusted: bool = False) -> Executable:
 def _split(data: memoryview, name: str) -> tuple[Json, memoryview]:
     if len(data) < PREFIX.size:
         raise FormatError(f"{name}: {len(data)} bytes are no executable")
-    magic, version, length = PREFIX.unpack_from(data)
+    magic, version, length = PREFIX.unpack_from(contents(data[: PREFIX.size]))
     if magic != MAGIC or version != VERSION:
         raise FormatError(f"{name}: not an executable of version {VERSION}")
     end = PREFIX.size + length
     if end > len(data):
         raise FormatError(f"{name}: the header of {length:,} bytes is cut off")
     try:
-        header = json.loads(bytes(data[PREFIX.size : end]))
+        header = json.loads(bytes(contents(data[PREFIX.size : end])))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{name}: the header is damaged ({error})") from error
     return header, data[aligned(end) :]

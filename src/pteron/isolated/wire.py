@@ -1,0 +1,106 @@
+"""Messages between a program's process and its owner: JSON, and the bytes of the arrays in it.
+
+What is read is data and nothing else, so that the owner need not trust the process.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from math import prod
+from typing import IO, Any
+
+import numpy as np
+
+from pteron.ops.operand import HostArray
+
+_LENGTH = struct.Struct("<Q")
+_HEADER_MAX = 1 << 26  # bytes of JSON
+_BYTES_MAX = 1 << 34  # of arrays
+_KINDS = "biuf"  # of elements: booleans, integers, floats
+
+
+class WireError(Exception):
+    """What was read is no message."""
+
+
+def send(stream: IO[bytes], message: Mapping[str, Any]) -> None:
+    """Write a message. Arrays may stand wherever a value may."""
+    arrays: list[HostArray] = []
+
+    def described(value: object) -> object:
+        if isinstance(value, np.generic):
+            return value.item()
+        if not isinstance(value, np.ndarray):
+            raise WireError(f"a {type(value).__name__} cannot be sent")
+        if value.dtype.kind not in _KINDS:
+            raise WireError(f"arrays of {value.dtype} cannot be sent")
+        arrays.append(np.ascontiguousarray(value))
+        return {"array": [value.dtype.str, list(value.shape)]}
+
+    header = json.dumps(message, default=described).encode()
+    stream.write(_LENGTH.pack(len(header)))
+    stream.write(header)
+    for array in arrays:
+        stream.write(array.reshape(-1).view(np.uint8).data)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> dict[str, Any] | None:
+    """The next message, or None where there is none to come."""
+    start = stream.read(_LENGTH.size)
+    if not start:
+        return None
+    if len(start) < _LENGTH.size:
+        raise WireError("a message ends in its first bytes")
+    (length,) = _LENGTH.unpack(start)
+    if length > _HEADER_MAX:
+        raise WireError(f"a header of {length:,} bytes")
+    header = stream.read(length)
+    if len(header) < length:
+        raise WireError("a header ends too early")
+    try:
+        message = json.loads(header)
+        if not isinstance(message, dict):
+            raise WireError("a message is a dictionary")
+        found = _arrays_in(message, _Arrays(stream))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise WireError(f"a header that cannot be read: {error}") from None
+    assert isinstance(found, dict)
+    return found
+
+
+class _Arrays:
+    """The arrays behind a header, in order."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._left = _BYTES_MAX
+
+    def next(self, name: str, shape: list[int]) -> HostArray:
+        dtype = np.dtype(name)
+        if dtype.kind not in _KINDS or any(type(size) is not int or size < 0 for size in shape):
+            raise WireError(f"an array of {name} {shape}")
+        self._left -= prod(shape) * dtype.itemsize
+        if self._left < 0:
+            raise WireError(f"more than {_BYTES_MAX:,} bytes of arrays")
+        array = np.empty(shape, dtype)
+        unread = array.reshape(-1).view(np.uint8).data
+        while unread:
+            count = self._stream.readinto(unread)  # type: ignore[attr-defined]
+            if not count:
+                raise WireError("an array ends too early")
+            unread = unread[count:]
+        return array
+
+
+def _arrays_in(value: Any, arrays: _Arrays) -> Any:
+    """A value with its arrays, which follow one another as they are written."""
+    if isinstance(value, list):
+        return [_arrays_in(each, arrays) for each in value]
+    if isinstance(value, dict):
+        if value.keys() == {"array"}:
+            return arrays.next(*value["array"])
+        return {name: _arrays_in(each, arrays) for name, each in value.items()}
+    return value

@@ -1,0 +1,107 @@
+"""The process of an isolated program: it loads the program, then serves one call after the other.
+
+Requests come from standard input, replies leave by what was standard output; whatever else writes there,
+as drivers do, writes to standard error instead. It ends when its owner does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from queue import Queue
+from threading import Thread
+from typing import IO, Any
+
+import numpy as np
+
+from pteron.errors import PteronError
+from pteron.isolated.wire import WireError, receive, send
+from pteron.runtime import Program, ValueSpec, load
+
+
+def main() -> None:
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    requests = _requests(sys.stdin.buffer)
+    first = next(requests)
+    _limit_memory(first["memory"])
+    try:
+        program = load(_source(first["source"]), list(map(_source, first["data"])), first["device"])
+        send(replies, {"methods": list(program.methods), "name": program.file.name})
+    except Exception as error:
+        send(replies, _described(error))
+        return
+    served = _Served(program)
+    for request in requests:
+        try:
+            reply = served.answer(**request)
+        except Exception as error:
+            reply = _described(error)
+        try:
+            send(replies, reply)
+        except WireError as error:
+            send(replies, _described(PteronError(f"{program.file.name}: {error}")))
+
+
+class _Served:
+    """A program, whose methods are called by name."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def answer(self, method: str, act: str, inputs: list[Any]) -> dict[str, Any]:
+        """What a method says of itself, gives, or does."""
+        found = self._program[method]
+        if act == "describe":
+            return {kind: list(map(_spec, getattr(found, kind))) for kind in ("inputs", "outputs")}
+        if act == "reset":
+            found.reset()
+            return {}
+        return {"outputs": list(found(*inputs))}
+
+
+def _spec(spec: ValueSpec) -> dict[str, Any]:
+    return {**asdict(spec), "dtype": str(spec.dtype) if spec.dtype else None}
+
+
+def _source(source: Any) -> Any:
+    """A path, or a file's bytes."""
+    return source.data if isinstance(source, np.ndarray) else source
+
+
+def _described(error: Exception) -> dict[str, Any]:
+    """An error for the owner to raise; only what Pteron means to say is said as it is."""
+    if isinstance(error, PteronError):
+        return {"error": type(error).__name__, "message": str(error)}
+    return {"error": "PteronError", "message": f"{type(error).__name__}: {error}"}
+
+
+def _requests(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
+    """All requests. A thread waits for them, so that the end of the owner is noticed during a call too."""
+    queue: Queue[dict[str, Any]] = Queue()
+
+    def read() -> None:
+        try:
+            while (request := receive(stream)) is not None:
+                queue.put(request)
+        finally:
+            os._exit(0)  # nobody is left to be told anything
+
+    Thread(target=read, daemon=True).start()
+    while True:
+        yield queue.get()
+
+
+def _limit_memory(most: int | None) -> None:
+    """Bound the memory that this process may write to. Drivers reserve addresses without using them, so that
+    a bound on these would stop them at once."""
+    if most is not None:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""A program whose file changes while it is open gives an error or goes on; no signal ends the process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pteron
+from pteron import FormatError
+from pteron.format import source
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files do not shrink under a map elsewhere")
+
+
+@pytest.fixture
+def mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are mapped whatever their size."""
+    monkeypatch.setattr(source, "_SMALL", 0)
+
+
+# Every map is made unreadable: a touch of any page would end the process, as after a truncation.
+UNTOUCHABLE = """
+import ctypes, sys
+import numpy as np
+from pteron.format import source
+
+source._SMALL = 0
+library = ctypes.CDLL(None, use_errno=True)
+mapping, maps = source._open_path, []
+
+def protect(path):
+    view = mapping(path)
+    address = ctypes.c_void_p(view.obj.address)
+    assert library.mprotect(address, ctypes.c_size_t(len(view)), 0) == 0
+    maps.append(path)
+    return view
+
+source._open_path = protect
+import pteron.cli
+from pteron.runtime import load
+
+folder, names = sys.argv[1], sys.argv[2:]
+for name in names:
+    data = [f"{folder}/{part}" for part in name.split("+")]
+    assert pteron.cli.main(["inspect", data[0], *(f"--data={file}" for file in data[1:])]) == 0
+    assert pteron.cli.main(["run", data[0], *(f"--data={file}" for file in data[1:])]) == 0
+    with load(data[0], data[1:]) as program:
+        for method in program:
+            program[method].reset()
+            program.sequence()[method].reset()
+assert len(maps) >= 2 * len(names), maps
+print("untouched")
+"""
+PROGRAMS = (
+    "attention_cache.pte",
+    "bundled.bpte",
+    "external_host.pte+external_host.shard0.ptd",
+    "external_weights.pte+external_weights.shard0.ptd+external_weights.shard1.ptd+external_weights.shard2.ptd",
+    "host_only.pte",
+    "inline_constants.pte",
+    "inline_delegate.pte",
+    "mutable_buffer.pte",
+)
+
+
+def test_no_page_of_a_map_is_ever_touched(programs: Path) -> None:
+    found = [name for name in PROGRAMS if (programs / name.partition("+")[0]).exists()]
+    done = subprocess.run(
+        [sys.executable, "-c", UNTOUCHABLE, str(programs), *found], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    assert done.stdout.endswith("untouched\n")
+
+
+@pytest.mark.usefixtures("mapped")
+@pytest.mark.parametrize("size", [0, 4096])
+def test_a_program_that_shrinks_before_its_first_use(programs: Path, tmp_path: Path, size: int) -> None:
+    path = tmp_path / "program.pte"
+    shutil.copy(programs / "attention_cache.pte", path)
+    program = pteron.load(path)
+    os.truncate(path, size)
+    with pytest.raises(FormatError, match=r"program\.pte changed since it was loaded: load it again"):
+        program["forward"]
+
+
+@pytest.mark.usefixtures("mapped")
+def test_a_program_that_shrinks_after_its_first_use_goes_on(programs: Path, tmp_path: Path) -> None:
+    """Its weights are on the GPU. What would be read again is an error."""
+    path = tmp_path / "program.pte"
+    shutil.copy(programs / "attention_cache.pte", path)
+    method = pteron.load(path)["forward"]
+    inputs = [
+        np.zeros(
+            [1 if dynamic else size for size, dynamic in zip(spec.shape_max, spec.dynamic, strict=True)]
+        ).astype(spec.dtype.numpy)
+        if spec.dtype
+        else spec.value
+        for spec in method.inputs
+    ]
+    before = method(*inputs)
+    os.truncate(path, 4096)
+    for first, second in zip(before, method(*inputs), strict=True):
+        assert np.shape(first) == np.shape(second)

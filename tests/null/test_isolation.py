@@ -1,0 +1,107 @@
+"""What lies in the current folder, or beside a model, is never executed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pteron
+from pteron.carrier import Carrier, download
+from pteron.errors import PteronError
+from pteron.isolation import isolated_in, python_module
+from pteron.llm.export import apart
+from pteron.llm.export.lowering import Options
+from pteron.llm.vocabularies.load import load_tokenizer
+
+# What Python, pip, Pteron and the exporter import first.
+PLANTED = (
+    *("argparse", "contextlib", "dataclasses", "importlib", "json", "logging", "numpy", "pathlib", "pip"),
+    *("pteron", "sentencepiece", "sitecustomize", "subprocess", "torch", "typing", "usercustomize", "wgpu"),
+)
+CODE = 'open({marker!r}, "a").write(__name__ + "\\n")\nraise SystemExit("planted")\n'
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with modules that leave their names in the file `executed`."""
+    folder = tmp_path / "downloads"
+    folder.mkdir()
+    for name in PLANTED:
+        (folder / f"{name}.py").write_text(CODE.format(marker=str(folder / "executed")), "utf-8")
+    monkeypatch.chdir(folder)
+    # An empty entry stands for the current folder; the others have to find Pteron.
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", str(Path(pteron.__file__).parents[1]), ""]))
+    return folder
+
+
+def executed(folder: Path) -> str:
+    marker = folder / "executed"
+    return marker.read_text("utf-8") if marker.exists() else ""
+
+
+def test_the_plants_would_be_executed(planted: Path) -> None:
+    """Without what is tested below, they are."""
+    subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True)
+    assert executed(planted)
+
+
+def lower(folder: Path) -> None:
+    apart.lower_apart(folder, Options(), {}, lambda line: None)
+
+
+def fetch(folder: Path) -> None:
+    download(Carrier("no-such-package", "1.0", {}), folder, lambda line: None)
+
+
+@pytest.mark.parametrize(("start", "reason"), [(lower, "nonsense"), (fetch, "no-such-package")])
+def test_processes_look_elsewhere(
+    planted: Path,
+    tmp_path: Path,
+    start: Callable[[Path], None],
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They fail for want of sensible options and of a registry, after their imports."""
+    monkeypatch.setattr(apart, "asdict", lambda options: {"nonsense": 1})
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    work = tmp_path / "work"
+    work.mkdir()
+    with pytest.raises(PteronError, match=reason):
+        start(work)
+    assert not executed(planted)
+
+
+def test_the_exporter_starts_in_its_own_folder(planted: Path, tmp_path: Path) -> None:
+    command = python_module("site")
+    done = subprocess.run(command, capture_output=True, text=True, **isolated_in(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert str(planted) not in done.stdout
+    assert not executed(planted)
+
+
+# As the command `pteron` starts: its own folder is first.
+SCRIPT = "import sys; del sys.path[0]; import pteron.cli; sys.exit(pteron.cli.main(sys.argv[1:]))"
+
+
+@pytest.mark.parametrize("start", [["-P", "-m", "pteron"], ["-c", SCRIPT], ["-m", "pteron"]])
+def test_commands_look_elsewhere(planted: Path, programs: Path, start: list[str]) -> None:
+    if start[0] == "-m":  # Python itself looks here for these, before Pteron's first line
+        for name in ("pteron", "importlib", "typing", "contextlib"):
+            (planted / f"{name}.py").unlink()
+    environment = {**os.environ, "PYTHONPATH": str(Path(pteron.__file__).parents[1])}
+    command = [sys.executable, *start, "inspect", str(programs / "mlp.pte")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert not executed(planted)
+
+
+def test_nothing_beside_a_tokenizer_is_executed(planted: Path) -> None:
+    stories = Path(pteron.__file__).parent / "models" / "stories15m"
+    (planted / "tokenizer.bin").write_bytes((stories / "tokenizer.bin").read_bytes())
+    load_tokenizer(planted).encode("a text")
+    assert not executed(planted)

@@ -1,0 +1,120 @@
+"""Files that are pipes, or change while they are open, give errors: nobody waits, no process is killed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pteron
+from pteron import FormatError
+from pteron.cli import main
+from pteron.format import contents, is_same, open_bytes, source
+from pteron.graph import Constant
+
+STORIES = Path(pteron.__file__).parent / "models" / "stories15m"
+linux = pytest.mark.skipif(sys.platform != "linux", reason="files do not shrink under a map elsewhere")
+
+
+@pytest.fixture
+def mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are mapped whatever their size."""
+    monkeypatch.setattr(source, "_SMALL", 0)
+
+
+def shorten(path: Path) -> None:
+    os.truncate(path, 4096)
+
+
+def copy_over(path: Path) -> None:
+    path.write_bytes(b"another file")
+
+
+def write_into(path: Path) -> None:
+    """As long as before, other bytes."""
+    later = path.stat().st_mtime_ns + 10**9
+    with path.open("r+b") as file:
+        file.write(b"x" * 100)
+    os.utime(path, ns=(later, later))
+
+
+@linux
+@pytest.mark.usefixtures("mapped")
+@pytest.mark.parametrize("change", [shorten, copy_over, write_into])
+def test_a_changed_file_is_an_error(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    path = tmp_path / "weights.bin"
+    path.write_bytes(bytes(range(256)) * 256)
+    view = open_bytes(path).view
+    assert bytes(contents(view[300:310])) == bytes(range(44, 54))
+    change(path)
+    for part in (view[:10], view[60_000:], view):
+        with pytest.raises(FormatError, match=r"weights\.bin changed since it was loaded: load it again"):
+            contents(part)
+
+
+@linux
+@pytest.mark.usefixtures("mapped")
+def test_a_replaced_file_stays_what_it_was(tmp_path: Path) -> None:
+    """The usual way to write a file anew does not touch the one that is open."""
+    path, other = tmp_path / "weights.bin", tmp_path / "new"
+    path.write_bytes(b"old" * 5000)
+    view = open_bytes(path).view
+    other.write_bytes(b"new")
+    other.replace(path)
+    assert bytes(contents(view)) == b"old" * 5000
+
+
+def test_a_small_file_is_read_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "small.pte"
+    path.write_bytes(b"0123456789")
+    view = open_bytes(path).view
+    path.write_bytes(b"")
+    assert bytes(contents(view)) == b"0123456789"
+
+
+@linux
+@pytest.mark.usefixtures("mapped")
+def test_constants_of_a_changed_file_are_equal_to_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "weights.bin"
+    path.write_bytes(bytes(8192))
+    view = open_bytes(path).view
+    first, second = (
+        Constant("key", pteron.DType.U8, (8192,), data) for data in (view, memoryview(bytes(8192)))
+    )
+    assert first == second
+    assert is_same(view, memoryview(bytes(8192)))
+    shorten(path)
+    assert first != second
+    assert first == Constant("key", pteron.DType.U8, (8192,), view)  # the same place
+    with pytest.raises(FormatError, match="changed"):
+        first.numpy()
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("no pipes here")
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+def test_pipes_are_refused(pipe: Path, programs: Path) -> None:
+    with pytest.raises(FormatError, match="pipe: this is a pipe, not a file"):
+        pteron.load(pipe)
+    with pytest.raises(FormatError, match="this is a pipe"):
+        pteron.load(programs / "mlp.pte", data=[pipe])
+
+
+@pytest.mark.parametrize(
+    "command", [["inspect"], ["run"], ["generate", "--prompt", "a", "--tokenizer", str(STORIES)]]
+)
+def test_commands_refuse_pipes_folders_and_devices(
+    pipe: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path, kind in ((pipe, "a pipe"), (Path("/dev/zero"), "a device")):
+        name, *rest = command
+        assert main([name, str(path), *rest]) == 1
+        assert kind in capsys.readouterr().err

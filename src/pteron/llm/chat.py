@@ -39,6 +39,9 @@ def render(
     `bos` and `eos` are those tokens as text. `add_generation_prompt` opens the assistant's turn. Further
     variables reach the template: `tools`, `enable_thinking`, ...
     """
+    is_list = isinstance(messages, Sequence) and not isinstance(messages, str)
+    if not is_list or not all(isinstance(message, Mapping) for message in messages):
+        raise InputError('messages are a list of mappings, as [{"role": "user", "content": "Hello"}]')
     need("jinja2", "rendering a chat template")
     from pteron.llm.templates.budget import Budget, current
 

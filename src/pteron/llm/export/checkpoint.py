@@ -54,11 +54,14 @@ class Checkpoint:
 
     def check_complete(self) -> None:
         """Every weight that the parameters ask for is there."""
+        layers = self.parameters["n_layers"]
+        if not 0 < layers <= len(self.shapes):
+            raise FormatError(f"{self.name}: {layers} layers, but only {len(self.shapes)} weights")
         kinds = IN_EVERY_LAYER
         if self.parameters.get("use_qk_norm"):
             kinds += ("attention.q_norm_fn", "attention.k_norm_fn")
         expected = [EMBEDDING, "norm.weight"]
-        for layer in range(self.parameters["n_layers"]):
+        for layer in range(layers):
             expected += [f"layers.{layer}.{kind}.weight" for kind in kinds]
         missing = [name for name in expected if name not in self.shapes]
         if missing:

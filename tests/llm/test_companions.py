@@ -168,12 +168,8 @@ def test_tokenizers_that_cannot_be(tmp_path: Path, changes: dict[str, Any]) -> N
 
 def test_padding_is_not_heeded(tmp_path: Path) -> None:
     """A file of a kilobyte that asks for 3·10^8 of it, and for texts cut to nothing."""
-    padding: dict[str, Any] = {
-        "strategy": {"Fixed": 300_000_000},
-        "direction": "Right",
-        "pad_to_multiple_of": None,
-    }
-    padding |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "x"}
+    padding: dict[str, Any] = {"strategy": {"Fixed": 300_000_000}, "direction": "Right"}
+    padding |= {"pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "x"}
     truncation = {"direction": "Right", "max_length": 0, "strategy": "LongestFirst", "stride": 0}
     content = tokenizer_json(padding=padding, truncation=truncation)
     (tmp_path / "tokenizer.json").write_text(json.dumps(content), "utf-8")

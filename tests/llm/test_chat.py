@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -183,3 +184,9 @@ def test_what_templates_do_still_works() -> None:
     }
     for template, expected in cases.items():
         assert render(MESSAGES, template) == expected, template
+
+
+@pytest.mark.parametrize("messages", [None, "hello", ["hello"], [None], {"role": "user"}, 7], ids=repr)
+def test_messages_that_are_none(messages: Any) -> None:
+    with pytest.raises(InputError, match="messages are a list of mappings"):
+        render(messages)

@@ -14,6 +14,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 from pteron.errors import FormatError
+from pteron.llm.foreign import naming
 
 Weights: TypeAlias = dict[str, Any]  # torch tensors by name
 EMBEDDING, OUTPUT = "tok_embeddings.weight", "output.weight"
@@ -78,8 +79,9 @@ class Checkpoint:
 
 @contextmanager
 def naming_what_is_missing(name: str) -> Iterator[None]:
-    """Say which entry a configuration lacks."""
-    try:
-        yield
-    except KeyError as error:
-        raise FormatError(f"{name}: its configuration lacks {error}") from error
+    """Say which entry a configuration lacks, or that one makes no sense."""
+    with naming(f"{name}: its configuration makes no sense"):
+        try:
+            yield
+        except KeyError as error:
+            raise FormatError(f"{name}: its configuration lacks {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -104,3 +105,55 @@ def test_a_reader_that_stops_reading_is_no_error(models: Path) -> None:
     assert process.stderr.read() == b""
     process.stderr.close()
     process.wait()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), "invalid start byte"),
+        (MemoryError(), "there is not enough memory"),
+        (RecursionError("too deep"), "too deep"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_what_a_machine_lacks_is_said(
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("pteron.cli.inspect.inspect", fail)
+    assert main(["inspect", "file.pte"]) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("pteron: ")
+    assert said in printed
+    assert len(printed.splitlines()) == 1
+
+
+def test_text_that_a_terminal_cannot_show(programs: Path) -> None:
+    """Not an error: it is shown in another way."""
+    script = "import pteron.cli.inspect as i, pteron.cli as c; i.inspect_lines = lambda r: ['größe 😀']"
+    script += f"; raise SystemExit(c.main(['inspect', {str(programs / 'mlp.pte')!r}]))"
+    command, environment = [sys.executable, "-P", "-c", script], {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "gr\\xf6\\xdfe \\U0001f600\n"
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.json"])
+def test_inputs_that_are_pipes_or_damaged(
+    name: str, programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["run", str(programs / "mlp.pte"), "--input", str(tmp_path / name)]
+    os.mkfifo(tmp_path / name)
+    assert main(command) == 1
+    assert "this is a pipe, not a file" in capsys.readouterr().err
+    (tmp_path / name).unlink()
+    contents = [b"", b"[" * 100_000, b"PK\x03\x04" + bytes(100), b"\x93NUMPY\x01\x00\x08\x00" + bytes(100)]
+    huge = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000,), }\n"
+    contents.append(b"\x93NUMPY\x01\x00" + len(huge).to_bytes(2, "little") + huge)
+    for content in contents:
+        (tmp_path / name).write_bytes(content)
+        assert main(command) == 1
+        assert name in capsys.readouterr().err

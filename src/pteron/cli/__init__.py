@@ -1,8 +1,13 @@
-"""The command line: arguments enter, library functions do the work, text leaves."""
+"""The command line: arguments enter, library functions do the work, text leaves.
+
+The exit code is 0 where all went well, 1 where it did not (one sentence on stderr says why), 2 for arguments
+that make no sense, and 130 after Ctrl-C.
+"""
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -26,20 +31,30 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code. Errors are one sentence on stderr."""
     given = sys.argv[1:] if argv is None else list(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a model may say what a terminal cannot show
     arguments = build_parser(given).parse_args(given)
     arguments.given = given
     try:
         code: int = arguments.command(arguments)
         sys.stdout.flush()
     except pteron.PteronError as error:
-        print(f"pteron: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
+        return _complain(str(error))
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except (OSError, UnicodeError) as error:  # a full disk, a folder of another user's, text that is none
+        return _complain(str(error))
+    except (MemoryError, RecursionError) as error:
+        return _complain(f"there is not enough memory for this {error}")
     return code
+
+
+def _complain(problem: str) -> int:
+    print(f"pteron: {' '.join(problem.split())}", file=sys.stderr)
+    return 1
 
 
 def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:

@@ -2,17 +2,15 @@
 
     render([{"role": "user", "content": "Hello"}], tokenizer.chat_template)
 
-Templates are Jinja programs written by strangers: they run in a sandbox, with the few extras that Hugging
-Face's own rendering gives them.
+Templates are Jinja programs written by strangers: they run in a sandbox, within a budget of steps, time and
+text, with the few extras that Hugging Face's own rendering gives them.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import lru_cache
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from pteron.errors import InputError
 from pteron.extras import need
@@ -41,9 +39,16 @@ def render(
     `bos` and `eos` are those tokens as text. `add_generation_prompt` opens the assistant's turn. Further
     variables reach the template: `tools`, `enable_thinking`, ...
     """
-    jinja2 = need("jinja2", "rendering a chat template")
+    is_list = isinstance(messages, Sequence) and not isinstance(messages, str)
+    if not is_list or not all(isinstance(message, Mapping) for message in messages):
+        raise InputError('messages are a list of mappings, as [{"role": "user", "content": "Hello"}]')
+    need("jinja2", "rendering a chat template")
+    from pteron.llm.templates.budget import Budget, current
+
+    before = None
     try:
         compiled = _compile(template or PLAIN_TEMPLATE)
+        before = current.set(Budget())
         text: str = compiled.render(
             messages=[dict(message) for message in messages],
             bos_token=bos,
@@ -51,28 +56,22 @@ def render(
             add_generation_prompt=add_generation_prompt,
             **variables,
         )
-    except jinja2.TemplateError as error:
-        raise InputError(f"the chat template does not take these messages: {error}") from error
+    except Exception as error:  # whatever its author's code runs into
+        raise InputError(f"the chat template does not take these messages: {_said(error)}") from error
+    finally:
+        if before is not None:
+            current.reset(before)
     return text
 
 
 @lru_cache(maxsize=8)
 def _compile(template: str) -> Any:
-    jinja2 = need("jinja2", "rendering a chat template")
-    sandbox = need("jinja2.sandbox", "rendering a chat template")
-    # Newlines and indentation around blocks are layout, not prompt; loops may break and continue.
-    environment = sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
+    from pteron.llm.templates.sandbox import BoundedEnvironment
 
-    def raise_exception(message: str) -> NoReturn:
-        raise jinja2.TemplateError(message)
+    return BoundedEnvironment().compile_bounded(template)
 
-    def tojson(value: object, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
-        # Jinja's own escapes <, > and & for HTML, which a model has never seen.
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
 
-    environment.filters["tojson"] = tojson
-    environment.globals["raise_exception"] = raise_exception
-    environment.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
-    return environment.from_string(template)
+def _said(error: Exception) -> str:
+    """What went wrong; by its kind too, where Python says it."""
+    is_ours = type(error).__module__.startswith(("jinja2", "pteron"))
+    return f"{error}" if is_ours else f"{type(error).__name__}: {error}"

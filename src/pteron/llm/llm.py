@@ -22,7 +22,7 @@ from pteron.llm.generate import LoopCounters, generate_step
 from pteron.llm.model import LanguageModel
 from pteron.llm.pool import Pool, shared_length
 from pteron.llm.sampling import Sampler, Sampling
-from pteron.llm.settings import read_json
+from pteron.llm.settings import program_file
 from pteron.llm.stopping import StopScanner
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.vocabularies.load import load_tokenizer
@@ -88,7 +88,7 @@ class LLM:
     ) -> None:
         path = Path(path)
         folder = path if path.is_dir() else path.parent
-        file = folder / read_json(folder / "pteron.json").get("model", "model.pte") if path.is_dir() else path
+        file = program_file(folder) if path.is_dir() else path
         self.tokenizer = (
             tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer or folder)
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
-from pteron.errors import FormatError
+from pteron.errors import FormatError, InputError
 from pteron.llm.foreign import naming
 from pteron.llm.settings import Settings
 from pteron.llm.text_stream import TextStream
@@ -48,8 +48,14 @@ class Tokenizer(ABC):
         `special` recognises control tokens inside the text: for prompts made by a chat template, not for
         what a user typed.
         """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"the text holds half a character, at {error.start}: {error.reason}") from None
         with naming(f"{self.name} cannot encode this text"):
             ids = self._encode(text, special)
+        if ids and not 0 <= min(ids) <= max(ids) < self.vocab_size:
+            raise FormatError(f"{self.name}: tokens from {min(ids)} to {max(ids)}, of {self.vocab_size}")
         if bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             ids.insert(0, self.bos_id)
         return ids

@@ -11,6 +11,8 @@ from pteron.format import DelegateCall, EValue, MethodRecord, TensorRecord
 from pteron.graph import Shape, SymInt, Tensor
 from pteron.plan import Compiled
 
+_TRIED_MAX = 200_000  # dims that are tried, times nodes that are planned for each
+
 
 @dataclass(frozen=True, slots=True)
 class ValueSpec:
@@ -65,6 +67,7 @@ def _free_dims(record: MethodRecord, delegates: Sequence[Compiled | None]) -> di
 
     A file only says that some dim of a tensor does. Planning a delegate with one size made smaller shows
     whether that size is free. What several delegates take is as free as the strictest of them lets it be.
+    Of graphs with too many nodes and inputs for that, every dim counts as free that the file says may vary.
     """
     free: dict[int, set[int]] = {}
     for call, compiled in _delegate_calls(record, delegates):
@@ -97,6 +100,9 @@ def _free_dims_of_call(record: MethodRecord, call: DelegateCall, compiled: Compi
     inputs, outputs = compiled.prepared.graph.inputs, compiled.prepared.graph.outputs
     input_ids, output_ids = call.args[: len(inputs)], call.args[len(inputs) :]
     shapes_max = {tensor.id: tensor.shape_max for tensor in inputs if isinstance(tensor, Tensor)}
+    tried = sum(size > 1 for shape in shapes_max.values() for size in shape)
+    if tried * len(compiled.prepared.graph.nodes) > _TRIED_MAX:
+        return {}  # it would take too long to know
     at_most = _shapes(compiled, shapes_max)
     if at_most is None or len(output_ids) != len(outputs):
         return {}  # nothing is known

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from pteron.dtypes import DType
-from pteron.errors import InputError, ShapeError
+from pteron.errors import FormatError, InputError, ShapeError
+from pteron.format.source import open_file
 from pteron.graph import Shape
 from pteron.runtime import ValueSpec
 
 _INTEGERS_BELOW = 8  # random integers are often indices into something
+_DAMAGED = (zipfile.BadZipFile, zlib.error)
 _ARRAY_FILES = (".npy", ".npz", ".json")
 
 
@@ -101,12 +104,13 @@ def _read_input(text: str) -> list[Input]:
     if path.suffix not in _ARRAY_FILES:
         try:
             return [Input(json.loads(text), text)]
-        except ValueError:
+        except (ValueError, RecursionError):
             kinds = ", ".join(_ARRAY_FILES)
             raise InputError(
                 f"input {text}: neither a value (3, 2.5, true, [1, 2]) nor a file ({kinds})"
             ) from None
     try:
+        open_file(path).close()  # reading a pipe would wait for whoever writes to it
         if path.suffix == ".json":
             return [Input(json.loads(path.read_text("utf-8")), path.name)]
         loaded = np.load(path, allow_pickle=False)
@@ -114,7 +118,7 @@ def _read_input(text: str) -> list[Input]:
             return [Input(loaded, path.name)]
         with loaded:
             return [Input(loaded[key], f"{path.name} {key}") for key in loaded.files]
-    except FileNotFoundError:
-        raise InputError(f"input {text}: there is no such file") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except FormatError as error:
+        raise InputError(f"input {error}") from None
+    except (OSError, ValueError, EOFError, RecursionError, MemoryError, *_DAMAGED) as error:
         raise InputError(f"input {text}: the file cannot be read: {error}") from None

@@ -16,11 +16,13 @@ from pathlib import Path
 
 from pteron.errors import InputError
 from pteron.extras import check_installed
+from pteron.format.source import open_file
 from pteron.llm.export.apart import Progress, lower_apart
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.folder import write_companions
 from pteron.llm.export.lowering import PROGRAM, Options, check, stage
 from pteron.llm.export.memory import check_memory
+from pteron.llm.foreign import naming
 
 __all__ = ["Options", "export_checkpoint", "export_llm", "read_checkpoint"]
 
@@ -28,13 +30,18 @@ __all__ = ["Options", "export_checkpoint", "export_llm", "read_checkpoint"]
 def read_checkpoint(source: str | os.PathLike[str]) -> Checkpoint:
     """Everything about a checkpoint but its weights, which are read when they are asked for."""
     source = Path(source)
+    with naming(f"{source} cannot be exported"):
+        return _read_checkpoint(source)
+
+
+def _read_checkpoint(source: Path) -> Checkpoint:
     if source.is_dir():
         from pteron.llm.export.huggingface import read_huggingface
 
         return read_huggingface(source)
     if not source.exists():
         raise InputError(f"{source} does not exist")
-    with source.open("rb") as file:
+    with open_file(source) as file:
         magic = file.read(4)
     if magic == b"GGUF":
         from pteron.llm.export.gguf_file import read_gguf
@@ -103,7 +110,8 @@ def export_checkpoint(
     # Beside the result, because the system's temporary folder may be too small for the weights.
     with tempfile.TemporaryDirectory(dir=out_dir, prefix=".export-") as temporary:
         progress("reading the weights")
-        stage(checkpoint, Path(temporary))
+        with naming(f"the weights of {checkpoint.name} cannot be read"):
+            stage(checkpoint, Path(temporary))
         progress("loading ExecuTorch")
         program = lower_apart(Path(temporary), options, metadata, progress)
         shutil.move(program, out_dir / PROGRAM)

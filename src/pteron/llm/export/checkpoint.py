@@ -14,6 +14,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 from pteron.errors import FormatError
+from pteron.llm.foreign import naming
 
 Weights: TypeAlias = dict[str, Any]  # torch tensors by name
 EMBEDDING, OUTPUT = "tok_embeddings.weight", "output.weight"
@@ -54,11 +55,14 @@ class Checkpoint:
 
     def check_complete(self) -> None:
         """Every weight that the parameters ask for is there."""
+        layers = self.parameters["n_layers"]
+        if not 0 < layers <= len(self.shapes):
+            raise FormatError(f"{self.name}: {layers} layers, but only {len(self.shapes)} weights")
         kinds = IN_EVERY_LAYER
         if self.parameters.get("use_qk_norm"):
             kinds += ("attention.q_norm_fn", "attention.k_norm_fn")
         expected = [EMBEDDING, "norm.weight"]
-        for layer in range(self.parameters["n_layers"]):
+        for layer in range(layers):
             expected += [f"layers.{layer}.{kind}.weight" for kind in kinds]
         missing = [name for name in expected if name not in self.shapes]
         if missing:
@@ -75,8 +79,9 @@ class Checkpoint:
 
 @contextmanager
 def naming_what_is_missing(name: str) -> Iterator[None]:
-    """Say which entry a configuration lacks."""
-    try:
-        yield
-    except KeyError as error:
-        raise FormatError(f"{name}: its configuration lacks {error}") from error
+    """Say which entry a configuration lacks, or that one makes no sense."""
+    with naming(f"{name}: its configuration makes no sense"):
+        try:
+            yield
+        except KeyError as error:
+            raise FormatError(f"{name}: its configuration lacks {error}") from error

@@ -35,9 +35,8 @@ ROPE_FACTORS = "rope_freqs.weight"  # what each rotary frequency is divided by
 
 
 def read_gguf(path: Path) -> Checkpoint:
-    library = need("gguf", f"reading {path.name}", "export")
     try:
-        reader = library.GGUFReader(str(path))
+        reader = open_gguf(path)
         fields: dict[str, Any] = {name: field.contents() for name, field in reader.fields.items()}
     except Exception as error:  # the library raises what its arithmetic happens to run into
         raise FormatError(f"{path.name} is damaged: {error}") from error
@@ -66,6 +65,20 @@ def read_gguf(path: Path) -> Checkpoint:
         vocabulary,
         fields.get("general.license"),
     )
+
+
+def open_gguf(path: Path) -> Any:
+    """The library's reader; its own goes on past the end of a file where the header says so."""
+    library = need("gguf", f"reading {path.name}", "export")
+
+    class Reader(library.GGUFReader):  # type: ignore[misc,name-defined]  # untyped
+        def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
+            found = super()._get(offset, dtype, count, override_order)
+            if len(found) < count:
+                raise ValueError(f"it ends before byte {offset}, where its header claims data")
+            return found
+
+    return Reader(str(path))
 
 
 def read_parameters(fields: dict[str, Any], architecture: str, name: str) -> dict[str, Any]:
@@ -119,7 +132,7 @@ def _read_weights(path: Path, interleaved: tuple[int, int] | None) -> Weights:
 
     gguf = need("gguf", f"reading {path.name}", "export")
     weights: Weights = {}
-    for tensor in gguf.GGUFReader(str(path)).tensors:
+    for tensor in open_gguf(path).tensors:
         if tensor.name == ROPE_FACTORS:
             continue
         name = rename(tensor.name)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pteron.errors import UnsupportedError
+from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
 from pteron.llm.export.checkpoint import Vocabulary
 from pteron.llm.vocabularies.tiktoken_ranks import words
 
+_PIECE_MAX = 1024
 UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # of tokenizer.ggml.token_type
 
 
@@ -93,6 +94,9 @@ def _byte_level(library: Any, metadata: dict[str, Any], name: str) -> Any:
 
 def _scored(library: Any, metadata: dict[str, Any], name: str) -> Any:
     pieces: list[str] = metadata["tokens"]
+    longest = max(map(len, pieces), default=0)
+    if longest > _PIECE_MAX:  # every way to cut a piece in two is tried
+        raise FormatError(f"{name}: a token of {longest} characters; up to {_PIECE_MAX} are possible")
     ids = {piece: id for id, piece in enumerate(pieces)}
     unknown = next((pieces[id] for id, type in enumerate(metadata["token_type"]) if type == UNKNOWN), None)
     scores = metadata["scores"]

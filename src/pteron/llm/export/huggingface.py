@@ -12,6 +12,7 @@ from typing import Any
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
+from pteron.format.source import open_file, read_file
 from pteron.llm.export.checkpoint import (
     EMBEDDING,
     OUTPUT,
@@ -21,7 +22,7 @@ from pteron.llm.export.checkpoint import (
     naming_what_is_missing,
 )
 from pteron.llm.export.rope_scaling import rope_parameters
-from pteron.llm.settings import read_json
+from pteron.llm.settings import COMPANION_BYTES_MAX, read_json, read_utf8
 from pteron.llm.vocabularies.load import FILE_NAMES, load_tokenizer
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
@@ -75,7 +76,11 @@ def read_huggingface(folder: Path) -> Checkpoint:
         int(config.get("max_position_embeddings", 2048)),
         read_vocabulary(folder),
         read_licence(folder),
-        {file.name: file.read_bytes() for file in folder.iterdir() if NOTICES.fullmatch(file.name)},
+        {
+            file.name: read_file(file, COMPANION_BYTES_MAX)
+            for file in folder.iterdir()
+            if NOTICES.fullmatch(file.name)
+        },
     )
 
 
@@ -121,6 +126,7 @@ def _stored_shapes(files: list[Path]) -> dict[str, tuple[int, ...]]:
     library = need("safetensors", "reading .safetensors", "export")
     shapes = {}
     for file in files:
+        open_file(file).close()  # the library would wait for a pipe
         try:
             with library.safe_open(str(file), framework="pt") as opened:
                 for name in opened.keys():  # noqa: SIM118 (not a mapping)
@@ -144,7 +150,7 @@ def _read_weights(files: list[Path], wanted: dict[str, tuple[int, ...]]) -> Weig
 def read_licence(folder: Path) -> str | None:
     """The licence that a model card's header names."""
     card = folder / "README.md"
-    found = card.exists() and re.search(r"^license: *(\S+)", card.read_text(encoding="utf-8"), re.MULTILINE)
+    found = card.exists() and re.search(r"^license: *(\S+)", read_utf8(card), re.MULTILINE)
     return found[1] if found else None
 
 
@@ -154,7 +160,7 @@ def read_vocabulary(folder: Path) -> Vocabulary:
     kept = found[:1] + [folder / name for name in COMPANIONS if (folder / name).exists()]
     return Vocabulary(
         found[0].name,
-        {file.name: file.read_bytes() for file in kept},
+        {file.name: read_file(file, COMPANION_BYTES_MAX) for file in kept},
         tokenizer.bos_id,
         tokenizer.eos_ids,
         tokenizer.adds_bos,

@@ -6,6 +6,7 @@ ExecuTorch's own are, so that queries and keys need no reordering.
 
 from __future__ import annotations
 
+import os
 import struct
 from math import prod
 from pathlib import Path
@@ -14,15 +15,17 @@ from typing import Any
 import numpy as np
 
 from pteron.errors import FormatError
+from pteron.format.source import open_file, read_file
 from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Checkpoint, Vocabulary, Weights
+from pteron.llm.settings import COMPANION_BYTES_MAX
 
 HEADER = struct.Struct("<7i")
 
 
 def read_llama2c(path: Path) -> Checkpoint:
     """The model at `path`, with the tokenizer.bin that lies beside it."""
-    with path.open("rb") as file:
-        header = file.read(HEADER.size)
+    with open_file(path) as file:
+        header, size = file.read(HEADER.size), os.fstat(file.fileno()).st_size
     if len(header) < HEADER.size:
         raise FormatError(f"{path.name}: too short for a llama2.c model")
     dim, hidden, layers, heads, kv_heads, vocab_size, context = HEADER.unpack(header)
@@ -42,16 +45,17 @@ def read_llama2c(path: Path) -> Checkpoint:
         "feed_forward.w2": (dim, hidden),
         "feed_forward.w3": (hidden, dim),
     }
+    rotary_tables = context * (dim // heads)
+    tables = (2 if own_output else 1) * vocab_size * dim
+    expected = HEADER.size + 4 * (layers * sum(map(prod, kinds.values())) + dim + tables + rotary_tables)
+    if size != expected:  # first: a header may ask for more layers than there is room for their names
+        raise FormatError(f"{path.name}: {size} bytes, but its header asks for {expected}")
     shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (vocab_size, dim)}
     for kind, shape in kinds.items():
         shapes |= {f"layers.{layer}.{kind}.weight": shape for layer in range(layers)}
     shapes["norm.weight"] = (dim,)
-    rotary_tables = context * (dim // heads)
     if own_output:
         shapes[OUTPUT] = (vocab_size, dim)
-    expected = HEADER.size + 4 * (sum(map(prod, shapes.values())) + rotary_tables)
-    if path.stat().st_size != expected:
-        raise FormatError(f"{path.name}: {path.stat().st_size} bytes, but its header asks for {expected}")
 
     parameters = {
         "dim": dim,
@@ -92,6 +96,5 @@ def read_vocabulary(tokenizer: Path) -> Vocabulary:
     if not tokenizer.exists():
         raise FormatError(f"a llama2.c model needs its tokenizer beside it: {tokenizer} does not exist")
     # The training text is one story after the other, each opened by token 1: that one ends a story, too.
-    return Vocabulary(
-        tokenizer.name, {tokenizer.name: tokenizer.read_bytes()}, bos_id=1, eos_ids=(1, 2), adds_bos=True
-    )
+    files = {tokenizer.name: read_file(tokenizer, COMPANION_BYTES_MAX)}
+    return Vocabulary(tokenizer.name, files, bos_id=1, eos_ids=(1, 2), adds_bos=True)

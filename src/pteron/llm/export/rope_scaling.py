@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pteron.errors import UnsupportedError
+from pteron.errors import FormatError, UnsupportedError
+
+_ROTARY_MAX = 1 << 16
 
 
 def rope_parameters(config: dict[str, Any], head_dim: int, name: str) -> dict[str, Any]:
@@ -22,6 +24,8 @@ def rope_parameters(config: dict[str, Any], head_dim: int, name: str) -> dict[st
     if partial != 1.0:
         parameters["partial_rotary_factor"] = partial
     rotary = int(head_dim * partial)
+    if not 0 < rotary <= _ROTARY_MAX:
+        raise FormatError(f"{name}: {rotary} rotary dimensions of a head; up to {_ROTARY_MAX} are possible")
     if kind == "linear":
         parameters["rope_scaling_short_factor"] = [float(rope["factor"])] * (rotary // 2)
     elif kind == "llama3":

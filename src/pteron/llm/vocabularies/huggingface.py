@@ -7,10 +7,11 @@ alphabet, or SentencePiece's pieces, with ▁ for a space and <0x0A> for a singl
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
-from pteron.errors import UnsupportedError
+from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
 from pteron.llm.foreign import naming
 from pteron.llm.settings import parse_json, read_utf8
@@ -24,6 +25,7 @@ BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 class HuggingFaceTokenizer(Tokenizer):
     def __init__(self, file: Path) -> None:
         library = need("tokenizers", f"reading {file.name}")
+        self._lock = threading.Lock()
         content = read_utf8(file)
         description = parse_json(content, file.name)
         check_growth(description, file.name)
@@ -48,6 +50,8 @@ class HuggingFaceTokenizer(Tokenizer):
         opened, plain = (self._tokenizer.encode("a", add_special_tokens=add).ids for add in (True, False))
         if opened[:1] != plain[:1]:
             self.bos_id, self.adds_bos = opened[0], True
+        if opened and max(opened) >= self.vocab_size:
+            raise FormatError(f"{file.name} opens texts with token {max(opened)}, of {self.vocab_size}")
 
     def token_bytes(self, token: int) -> bytes:
         added = self._added.get(token)
@@ -69,8 +73,9 @@ class HuggingFaceTokenizer(Tokenizer):
         return self._tokenizer.id_to_token(token) or ""
 
     def _encode(self, text: str, special: bool) -> list[int]:
-        self._tokenizer.encode_special_tokens = not special
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        with self._lock:  # one setting for all threads
+            self._tokenizer.encode_special_tokens = not special
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
 

@@ -1,0 +1,345 @@
+"""Files beside a program, and checkpoints: whatever they hold, an error names the file; nothing crashes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pteron.cli import main
+from pteron.errors import FormatError, InputError, PteronError
+from pteron.llm import load_tokenizer
+from pteron.llm.export import read_checkpoint
+from pteron.llm.export.lowering import Options, check
+from pteron.llm.settings import CONFIGURATIONS, MANIFEST, program_file, read_settings
+
+STORIES = Path(__file__).parents[2] / "src/pteron/models/stories15m"
+DEEP = "[" * 100_000
+WRONG_JSON = {
+    "no object": "[]",
+    "text": '"text"',
+    "cut off": '{"a": ',
+    "deep": DEEP,
+    "deep objects": '{"a":' * 100_000,
+    "long number": '{"bos_token_id": ' + "9" * 10_000 + "}",
+    "twice": '{"a": 1, "a": 2}',
+    "tokens of floats": '{"eos_token_id": [1.5]}',
+    "tokens of lists": '{"eos_token_id": [[1]]}',
+    "a token that is true": '{"bos_token_id": true}',
+    "an object without text": '{"bos_token": {"id": 1}}',
+    "an object with a list": '{"bos_token": {"content": [1]}}',
+    "no such token": '{"bos_token": "no such token"}',
+    "an id too large": '{"eos_token_id": 999999999999999999999}',
+    "a negative id": '{"eos_token_id": -1}',
+    "half a character": r'{"bos_token": "\ud800"}',
+    "whether": '{"add_bos_token": "yes"}',
+    "a template of numbers": '{"chat_template": 7}',
+    "templates of numbers": '{"chat_template": [1, 2]}',
+    "a template of templates": '{"chat_template": [{"name": "default", "template": ["a"]}]}',
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a tokenizer and nothing else."""
+    (tmp_path / "tokenizer.bin").write_bytes((STORIES / "tokenizer.bin").read_bytes())
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [CONFIGURATIONS[0], CONFIGURATIONS[2]])
+@pytest.mark.parametrize("text", WRONG_JSON.values(), ids=WRONG_JSON)
+def test_json_of_wrong_types(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text, "utf-8")
+    with pytest.raises(FormatError, match=rf"{name}|tokenizer\.bin"):
+        load_tokenizer(folder)
+
+
+def test_files_that_are_none(folder: Path) -> None:
+    """A folder, a pipe and a device where a file should be."""
+    config = folder / "config.json"
+    config.mkdir()
+    with pytest.raises(FormatError, match=r"config\.json: this is a directory"):
+        load_tokenizer(folder)
+    config.rmdir()
+    os.mkfifo(config)
+    with pytest.raises(FormatError, match=r"config\.json: this is a pipe"):
+        load_tokenizer(folder)
+    config.unlink()
+    (folder / "tokenizer.json").symlink_to("/dev/zero")
+    with pytest.raises(FormatError, match=r"tokenizer\.json: this is a device"):
+        load_tokenizer(folder)
+
+
+@pytest.mark.parametrize(
+    "name", ["../tokenizer.bin", "/etc/passwd", "a/b", "..", ".", "", 7, ["a"], {"a": 1}, "a\0b", "..\\x"]
+)
+def test_a_manifest_that_points_elsewhere(folder: Path, name: Any) -> None:
+    for key, read in (("tokenizer", load_tokenizer), ("model", program_file)):
+        (folder / MANIFEST).write_text(json.dumps({key: name}), "utf-8")
+        with pytest.raises(FormatError, match=f"{MANIFEST}: {key} is not the name of a file beside it"):
+            read(folder)
+
+
+def test_a_manifest_that_names_files_beside_it(folder: Path) -> None:
+    (folder / "tokenizer.bin").rename(folder / "words [1].bin")
+    (folder / MANIFEST).write_text(json.dumps({"tokenizer": "words [1].bin", "model": "m.pte"}), "utf-8")
+    assert load_tokenizer(folder).name == "words [1].bin"
+    assert program_file(folder) == folder / "m.pte"
+    assert read_settings(folder).tokenizer == "words [1].bin"
+
+
+# tokenizer.json ---------------------------------------------------------------------------------
+
+
+def tokenizer_json(**changes: Any) -> dict[str, Any]:
+    """A sound tokenizer.json, with some of its entries replaced."""
+    pytest.importorskip("tokenizers")
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}
+    return {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "decoder": byte_level,
+        "model": {**model, **changes.pop("model", {})},
+        **changes,
+    }
+
+
+def replacing(content: str, times: int) -> dict[str, Any]:
+    step = {"type": "Replace", "pattern": {"String": "a"}, "content": content}
+    return {"type": "Sequence", "normalizers": [step] * times}
+
+
+ADDED = {"id": 3, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+WRONG_TOKENIZERS: dict[str, dict[str, Any]] = {
+    "panics when read": {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAEAAAAA"}},
+    "claims gigabytes": {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////w=="}},
+    "long replacements": {
+        "normalizer": {
+            "type": "Precompiled",
+            "precompiled_charsmap": base64.b64encode(bytes(4) + b"a" * 100_000).decode(),
+        }
+    },
+    "no base64": {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "not base64"}},
+    "grows": {"normalizer": replacing("a" * 16, 20)},
+    "grows without types": {
+        "normalizer": {"normalizers": [{"pattern": {"Regex": "a"}, "content": "a" * 999}]}
+    },
+    "opens at length": {"normalizer": {"type": "Prepend", "prepend": "a" * 100_000}},
+    "panics at a text": {"model": {"continuing_subword_prefix": "#" * 20}},
+    "chunks of none": {"pre_tokenizer": {"type": "FixedLength", "length": 0}},
+    "template without token": {
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "Q", "type_id": 0}}],
+            "pair": [],
+            "special_tokens": {},
+        }
+    },
+    "opens with a strange token": {
+        "post_processor": {"type": "BertProcessing", "sep": ["x", 1], "cls": ["y", 99]}
+    },
+    "no vocabulary": {"model": {"vocab": {}, "merges": []}},
+    "merges of strangers": {"model": {"merges": [["x", "y"]]}},
+    "unknown without a token": {"model": {"type": "WordLevel", "vocab": {"b": 0}, "unk_token": "zz"}},
+    "decoder without type": {"decoder": {"add_prefix_space": True}},
+    "decoder of numbers": {"decoder": 7},
+    "added without content": {"added_tokens": [{**ADDED, "special": True}]},
+    "deep": {"normalizer": "DEEP"},
+}
+
+
+@pytest.mark.parametrize("changes", WRONG_TOKENIZERS.values(), ids=WRONG_TOKENIZERS)
+def test_tokenizers_that_cannot_be(tmp_path: Path, changes: dict[str, Any]) -> None:
+    text = json.dumps(tokenizer_json(**changes)).replace('"DEEP"', '{"normalizers":[' * 50_000)
+    (tmp_path / "tokenizer.json").write_text(text, "utf-8")
+    with pytest.raises(FormatError, match=r"tokenizer\.json"):
+        load_tokenizer(tmp_path).encode("ab")
+
+
+def test_padding_is_not_heeded(tmp_path: Path) -> None:
+    """A file of a kilobyte that asks for 3·10^8 of it, and for texts cut to nothing."""
+    padding: dict[str, Any] = {"strategy": {"Fixed": 300_000_000}, "direction": "Right"}
+    padding |= {"pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "x"}
+    truncation = {"direction": "Right", "max_length": 0, "strategy": "LongestFirst", "stride": 0}
+    content = tokenizer_json(padding=padding, truncation=truncation)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content), "utf-8")
+    assert load_tokenizer(tmp_path).encode("abab") == [2, 2]
+
+
+def test_half_a_character(folder: Path) -> None:
+    with pytest.raises(InputError, match="the text holds half a character, at 1"):
+        load_tokenizer(folder).encode("a\ud800")
+
+
+def test_tokens_past_a_vocabulary(folder: Path) -> None:
+    """A model's table may be larger than its vocabulary: such tokens add nothing."""
+    tokenizer = load_tokenizer(folder)
+    for token in (tokenizer.vocab_size, 10**6):
+        assert tokenizer.token_bytes(token) == b""
+        assert tokenizer.token_text(token) == ""
+    assert tokenizer.decode([tokenizer.vocab_size, 400]) == tokenizer.decode([400])
+
+
+# Other formats ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", [0, 10, 255])
+def test_ranks_without_a_byte(tmp_path: Path, missing: int) -> None:
+    pytest.importorskip("tiktoken")
+    tokens = [bytes([byte]) for byte in range(256) if byte != missing] + [b"ab"]
+    lines = [f"{base64.b64encode(token).decode()} {rank}" for rank, token in enumerate(tokens)]
+    (tmp_path / "some.tiktoken").write_text("\n".join(lines) + "\n")
+    with pytest.raises(FormatError, match=rf"1 single bytes have no rank, such as {missing:#04x}"):
+        load_tokenizer(tmp_path)
+
+
+def message(field: int, content: bytes) -> bytes:
+    """A field of a protocol buffer; short ones only."""
+    assert len(content) < 128
+    return bytes([field << 3 | 2, len(content)]) + content
+
+
+@pytest.mark.parametrize(("piece", "kind"), [(b"\xff\xfe", 1), (b"<0xZZ>", 6), (b"\xc3", 3)])
+def test_sentencepiece_models_of_strange_pieces(tmp_path: Path, piece: bytes, kind: int) -> None:
+    """Pieces that are not UTF-8, and a byte that is none."""
+    pytest.importorskip("sentencepiece")
+    pieces = [(b"<unk>", 2), (b"<s>", 3), (b"</s>", 3), (b"a", 1), (piece, kind)]
+    model = b"".join(message(1, message(1, text) + bytes([3 << 3, of])) for text, of in pieces)
+    (tmp_path / "tokenizer.model").write_bytes(model)
+    with pytest.raises(FormatError, match=r"tokenizer\.model"):
+        load_tokenizer(tmp_path).encode("a")
+
+
+# Checkpoints ------------------------------------------------------------------------------------
+
+
+def gguf_text(text: str) -> bytes:
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+def gguf(tensors: int, fields: int, rest: bytes) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", 3, tensors, fields) + rest
+
+
+ARRAY, STRING = 9, 8
+WRONG_GGUF = {
+    "a long array": gguf(0, 1, gguf_text("a") + struct.pack("<IIQ", ARRAY, 0, 1 << 40) + bytes(100)),
+    "a long array of texts": gguf(0, 1, gguf_text("a") + struct.pack("<IIQ", ARRAY, STRING, 1 << 40)),
+    "arrays of arrays": gguf(
+        0, 1, gguf_text("a") + struct.pack("<I", ARRAY) + struct.pack("<IQ", ARRAY, 1) * 50_000
+    ),
+    "a long name": gguf(0, 1, struct.pack("<Q", 1 << 62) + bytes(100)),
+    "many fields": gguf(0, 1 << 60, bytes(1000)),
+    "many tensors": gguf(1 << 60, 0, bytes(1000)),
+    "many dims": gguf(1, 0, gguf_text("t") + struct.pack("<I", 1 << 31) + bytes(100)),
+    "large dims": gguf(1, 0, gguf_text("t") + struct.pack("<I4QIQ", 4, *[1 << 62] * 4, 0, 0) + bytes(100)),
+    "nothing": gguf(0, 0, b""),
+    "another architecture": gguf(
+        0, 1, gguf_text("general.architecture") + struct.pack("<I", STRING) + gguf_text("llama")
+    ),
+}
+
+
+@pytest.mark.parametrize("content", WRONG_GGUF.values(), ids=WRONG_GGUF)
+def test_gguf_files_that_cannot_be(tmp_path: Path, content: bytes) -> None:
+    pytest.importorskip("gguf")
+    (tmp_path / "model.gguf").write_bytes(content)
+    with pytest.raises(FormatError, match=r"model\.gguf"):
+        read_checkpoint(tmp_path / "model.gguf")
+
+
+def test_a_llama2c_header_that_asks_for_much(folder: Path) -> None:
+    (folder / "model.bin").write_bytes(struct.pack("<7i", 8, 8, 2**31 - 1, 2, 2, 2**31 - 1, 2**31 - 1))
+    with pytest.raises(FormatError, match=r"model\.bin: 28 bytes, but its header asks for"):
+        read_checkpoint(folder / "model.bin")
+
+
+CONFIG = {
+    "model_type": "llama",
+    "num_attention_heads": 2,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "vocab_size": 10,
+    "intermediate_size": 8,
+    "rms_norm_eps": 1e-5,
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_attention_heads": 0},
+        {"num_attention_heads": "two"},
+        {"num_attention_heads": [2]},
+        {"hidden_size": 1e999},
+        {"hidden_size": 10**30, "rope_scaling": {"rope_type": "linear", "factor": 2}},
+        {"rope_scaling": 7},
+        {"rope_scaling": {"rope_type": "llama3", "factor": 0}},
+        {"rope_theta": "x"},
+        {"num_hidden_layers": 10**15},
+        {"num_hidden_layers": -1},
+        {"max_position_embeddings": {}},
+        {"vocab_size": None},
+    ],
+    ids=str,
+)
+def test_configurations_that_cannot_be(folder: Path, changes: dict[str, Any]) -> None:
+    safetensors = pytest.importorskip("safetensors.numpy")
+    import numpy as np
+
+    safetensors.save_file({"model.norm.weight": np.zeros(8, np.float32)}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(CONFIG | changes), "utf-8")
+    with pytest.raises(PteronError) as failure:
+        check(read_checkpoint(folder), Options())
+    assert folder.name in str(failure.value)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "README.md", "LICENSE", "tokenizer.json"])
+def test_pipes_among_a_checkpoint(folder: Path, name: str) -> None:
+    pytest.importorskip("safetensors")
+    (folder / "config.json").write_text(json.dumps(CONFIG), "utf-8")
+    if name != "model.safetensors":
+        (folder / "model.safetensors").write_bytes(struct.pack("<Q", 2) + b"{}")
+    os.mkfifo(folder / name)
+    with pytest.raises(FormatError, match=f"{name}: this is a pipe"):
+        read_checkpoint(folder)
+
+
+# Commands ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["generate", "chat"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("config.json", DEEP), ("pteron.json", '{"model": 7}'), ("pteron.json", '{"tokenizer": "../x"}')],
+)
+def test_commands_say_it_in_a_sentence(
+    folder: Path, command: str, name: str, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / name).write_text(content, "utf-8")
+    assert main([command, str(folder), "--prompt", "a"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("pteron: ")
+    assert name in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_panic_leaves_a_command_with_a_sentence(tmp_path: Path) -> None:
+    """The library itself writes where it panicked; what follows is Pteron's."""
+    content = tokenizer_json(**WRONG_TOKENIZERS["panics at a text"])
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content), "utf-8")
+    command = [sys.executable, "-P", "-m", "pteron", "generate", str(tmp_path), "--prompt", "a"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("pteron: tokenizer.json ")
+    assert "Traceback" not in done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
@@ -27,6 +26,7 @@ from pteron.format import (
     read_weights,
 )
 from pteron.gpu import Device
+from pteron.gpu.forking import new_lock
 from pteron.gpu.working import collecting_nothing
 from pteron.graph import Graph, build
 from pteron.ops import Target
@@ -99,7 +99,7 @@ class Program:
         self._codes: dict[str, Code] = {}
         self._own = Sequence(self._code)
         self._sequences: WeakSet[Sequence] = WeakSet()
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._closed = False
         self._graphs = {record.name: read_graphs(file, record, weights) for record in file.methods}
         check_supported(file, self._graphs)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pteron.errors import DeviceError, DeviceLost, OutOfMemory
+from pteron.errors import DeviceError, DeviceLost
 from pteron.gpu import fatal
 from pteron.gpu.adapters import AdapterInfo, choose
 from pteron.gpu.forking import check_not_forked, in_child, new_lock
@@ -216,12 +216,12 @@ class Device:
         return buffer
 
     def check_size(self, size: int, label: str, *, uniform: bool = False) -> int:
-        """How large a buffer of `size` bytes is; raises an OutOfMemory where the adapter allows none."""
+        """How large a buffer of `size` bytes is; raises a DeviceError where the adapter allows none."""
         size = max(16, -(-size // 16) * 16)
         names = ["max-buffer-size"] if uniform else ["max-buffer-size", "max-storage-buffer-binding-size"]
         for name in names:
             if size > self.adapter.limits[name]:
-                raise OutOfMemory(
+                raise DeviceError(
                     f"{label} needs a buffer of {size:,} bytes; {self.adapter} allows "
                     f"{self.adapter.limits[name]:,} ({name})"
                 )

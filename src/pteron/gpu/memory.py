@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from weakref import finalize
 
-from pteron.errors import DeviceError
+from pteron.errors import DeviceError, StateLost
 from pteron.gpu.device import Buffer, Device, Upload
 from pteron.gpu.working import together
 from pteron.ops.operand import Slot, State, Weight
@@ -91,6 +91,7 @@ class States:
         self._specs = executable.states
         self._buffers: dict[int, Buffer] = {}
         self._is_closed = False
+        self._is_settled = True
         try:
             for id, spec in self._specs.items():
                 self._buffers[id] = device.create_buffer(spec.bytes, f"{executable.name} state %{id}")
@@ -108,17 +109,36 @@ class States:
         if self._is_closed:
             raise DeviceError(f"{self._name}: the sequence is closed")
 
+    def unsettle(self) -> None:
+        """To be called before anything changes them: should that fail, nobody knows what they hold."""
+        self._is_settled = not self._specs
+
+    def settle(self) -> None:
+        """To be called once it is certain what they hold."""
+        self._is_settled = True
+
+    def check_settled(self) -> None:
+        """Raise a StateLost where nobody knows what they hold."""
+        if not self._is_settled:
+            raise StateLost(
+                f"{self._name}: an earlier call failed after it had begun to change the caches and buffers "
+                "that calls leave behind; reset() brings back their initial values"
+            )
+
     @property
     def bytes(self) -> int:
         return sum(buffer.size for buffer in self._buffers.values())
 
     def reset(self) -> None:
         """Bring every state back to its initial value."""
+        self.check_open()
+        self.unsettle()
         for id, spec in self._specs.items():
             if spec.initial is None or not spec.initial.constant.bytes().any():
                 self._device.clear(self._buffers[id])
             else:
                 self._write(id, spec.initial)
+        self.settle()
 
     def close(self) -> None:
         self._is_closed = True

@@ -166,15 +166,28 @@ class Program:
     def __contains__(self, name: object) -> bool:
         return name in self._records
 
+    def reload(self) -> None:
+        """Start over, on a new device of the same adapter where the program's was lost: the remedy for
+        DeviceLost. Methods and sequences are to be asked for anew; what they kept between calls is gone."""
+        with self._lock:
+            if self._closed:
+                raise DeviceError(f"{self.file.name}: the program is closed")
+            self._leave()
+            self._own = Sequence(self._code)
+            self._device = self._device.again() if self._device else None
+
     def close(self) -> None:
         """Free the GPU memory of all methods and sequences; the shared device stays open."""
         with self._lock:
             self._closed = True
-            for sequence in (self._own, *self._sequences):
-                sequence.close()
-            for code in self._codes.values():
-                code.close()
-            self._codes.clear()
+            self._leave()
+
+    def _leave(self) -> None:
+        for sequence in (self._own, *self._sequences):
+            sequence.close()
+        for code in self._codes.values():
+            code.close()
+        self._codes.clear()
 
     def __enter__(self) -> Program:
         return self

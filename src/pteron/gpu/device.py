@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pteron.errors import DeviceError, DeviceLost
 from pteron.gpu import fatal
 from pteron.gpu.adapters import AdapterInfo, choose
+from pteron.gpu.commands import Command, Copy
 from pteron.gpu.forking import check_not_forked, in_child, new_lock
 from pteron.gpu.native import checked, compile_shader, errors_as_device_error, wgpu, write_buffer
 from pteron.gpu.readback import Readback, wait_for_all
@@ -234,10 +235,10 @@ class Device:
             self._freed.add(buffer)
             buffer.destroy()
 
-    def check_there(self, buffers: Iterable[Buffer]) -> None:
-        """Raise a DeviceError where one of these is freed or mapped, so that no command may use it."""
+    def check_there(self, command: Command) -> None:
+        """Raise a DeviceError where a buffer of a command is freed or mapped, so that it cannot be used."""
         if self._freed or self.mapped:
-            for buffer in buffers:
+            for buffer in command.buffers:
                 if buffer in self._freed:
                     raise DeviceError(
                         f"{buffer.label!r} was freed before commands that use it were submitted"
@@ -250,7 +251,7 @@ class Device:
         with self.lock, self.doing(f"clearing {buffer.label!r}"):
             encoder = self.handle.create_command_encoder()
             encoder.clear_buffer(buffer, 0, buffer.size)
-            self.check_there([buffer])
+            self.check_there(Copy(buffer, buffer, 0))
             self.submit(encoder.finish()._internal)
 
     def submit(self, command_buffer: Any) -> int:
@@ -327,8 +328,9 @@ class Device:
             readback = self.readback(size)
             with self.doing(f"reading {size:,} bytes of {buffer.label!r}"):
                 encoder = self.handle.create_command_encoder()
-                encoder.copy_buffer_to_buffer(buffer, 0, readback.staging, 0, -(-size // 4) * 4)
-                self.check_there([buffer, readback.staging])
+                copy = Copy(buffer, readback.staging, size)
+                encoder.copy_buffer_to_buffer(buffer, 0, readback.staging, 0, copy.whole_words)
+                self.check_there(copy)
                 self.submit(encoder.finish()._internal)
             data = readback.peek(0, size)
             readback.release()

@@ -27,8 +27,8 @@ class Weights:
         self._device = device
         self._name = name
         self._used: dict[Weight, Buffer] = {}
-        self._release = finalize(self, _release, device, self._used)
-        self._release.atexit = False
+        self._end = finalize(self, _release, device, self._used)
+        self._end.atexit = False
 
     def __getitem__(self, weight: Weight) -> Buffer:
         """The weight's buffer; it is uploaded when the first session asks for it."""
@@ -67,19 +67,20 @@ class Weights:
         return sum(buffer.size for buffer in self._used.values())
 
     def close(self) -> None:
-        """Give them up; what no other session uses is freed."""
-        self._release()
+        """Give them up; what no other session uses is freed. Interrupted, it can be called again."""
+        _release(self._device, self._used)
+        self._end.detach()
 
 
 def _release(device: Device, used: dict[Weight, Buffer]) -> None:
     with device.lock:
-        while used:
-            weight, _ = used.popitem()
+        for weight in list(used):
             upload = device.uploads.get(weight)  # None where the device was closed before
             if upload is not None:
                 upload.users.discard(id(used))
                 if not upload.users:
                     device.free(device.uploads.pop(weight).buffer)
+            used.pop(weight, None)  # last: interrupted before, it is given up again
 
 
 class States:

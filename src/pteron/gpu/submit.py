@@ -35,7 +35,8 @@ class Recorded:
             handle, self._handle = self._handle, None
             if handle is None:
                 raise DeviceError("commands were submitted twice")
-            self._device.check_there(buffer for command, _ in self._operations for buffer in command.buffers)
+            for command, _ in self._operations:
+                self._device.check_there(command)
             return self._device.submit(handle)
 
     def abandon(self) -> None:

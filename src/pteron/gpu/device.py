@@ -252,7 +252,7 @@ class Device:
             encoder = self.handle.create_command_encoder()
             encoder.clear_buffer(buffer, 0, buffer.size)
             self.check_there(Copy(buffer, buffer, 0))
-            self.submit(encoder.finish()._internal)
+            self.finish(encoder)
 
     def submit(self, command_buffer: Any) -> int:
         """Hand a valid command buffer to the queue; the submission's number. Whoever calls this holds the
@@ -261,6 +261,11 @@ class Device:
             return fatal.submit(self.queue, command_buffer)
         except DeviceLost as error:
             raise self._lost("submitting commands") from error
+
+    def finish(self, encoder: Any) -> None:
+        """The same for what one of wgpu's own encoders holds."""
+        finished = encoder.finish()  # its handle lives as long as it does
+        self.submit(finished._internal)
 
     def poll(self, *, wait: bool, submission: int | None = None) -> None:
         """Let callbacks happen, after all work or that of one submission where it is waited for."""
@@ -301,7 +306,7 @@ class Device:
         self._written += len(view)
         if self._written > _WRITTEN_MAX:
             self._written = 0
-            self.submit(self.handle.create_command_encoder().finish()._internal)
+            self.finish(self.handle.create_command_encoder())
 
     # Reading back -------------------------------------------------------------------------------
 
@@ -331,7 +336,7 @@ class Device:
                 copy = Copy(buffer, readback.staging, size)
                 encoder.copy_buffer_to_buffer(buffer, 0, readback.staging, 0, copy.whole_words)
                 self.check_there(copy)
-                self.submit(encoder.finish()._internal)
+                self.finish(encoder)
             data = readback.peek(0, size)
             readback.release()
             return data

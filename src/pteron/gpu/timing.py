@@ -49,7 +49,7 @@ class PassTimer:
         with self._device.lock, self._device.doing("resolving the times of passes"):
             encoder = self._device.handle.create_command_encoder()
             encoder.resolve_query_set(self._queries, 0, 2 * self._count, self._resolved, 0)
-            self._device.submit(encoder.finish()._internal)
+            self._device.finish(encoder)
         ticks = np.frombuffer(self._device.read(self._resolved, 16 * self._count), np.uint64).reshape(-1, 2)
         self._count = 0
         self._descriptors.clear()

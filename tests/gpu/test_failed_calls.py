@@ -104,27 +104,26 @@ def test_a_call_that_fails_at_any_step(
     assert lost
 
 
-def test_a_call_at_new_shapes_that_fails(models: Path, device: Device) -> None:
+def test_a_call_at_new_shapes_that_fails(programs: Path, device: Device) -> None:
     """It plans and compiles: whatever fails there, the next call is right."""
-    tokens, position = np.array([[5, 9, 17]]), np.array([0])
-    with pteron.load(models / "tiny_llama_q4.pte", device=device) as program:
-        (expected,) = program["forward"](tokens, position)
+    (inputs, *_) = (case.inputs for case in reversed(read_cases(programs / "attention_cache.npz")))
+    with pteron.load(programs / "attention_cache.pte", device=device) as program:
+        (expected,) = program["forward"](*inputs)
     at = 0
     while True:
         at += 1
-        device._pipelines.clear()
-        with pteron.load(models / "tiny_llama_q4.pte", device=device) as program:
+        with pteron.load(programs / "attention_cache.pte", device=device) as program:
             method = program["forward"]
+            device._pipelines.clear()
             failing = Failing(at, DeviceError("refused"), after=False)
             with suppress(DeviceError), failing:
-                method(tokens, position)
+                method(*inputs)
             method.reset()
-            (found,) = method(tokens, position)
+            (found,) = method(*inputs)
             np.testing.assert_array_equal(found, expected)
         if failing.left > 0:
             break
-        at += at // 3
-    assert at > 15
+    assert at > 8
 
 
 def test_a_reset_that_fails_is_no_reset(case: tuple[Method, list[list[Array]]]) -> None:
@@ -157,29 +156,31 @@ def test_what_is_refused_leaves_the_states(case: tuple[Method, list[list[Array]]
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_load_that_fails_leaves_nothing(models: Path, device: Device, after: bool) -> None:
+@pytest.mark.parametrize("name", ["programs/norms", "models/tiny_llama_q4"])
+def test_a_load_that_fails_leaves_nothing(models: Path, device: Device, name: str, after: bool) -> None:
     """And the same program loads afterwards."""
     gc.collect()
     before = device.buffer_bytes, len(device.uploads)
     at, failed = 0, set[str]()
     while True:
-        at += 1 + at // 5
-        device._pipelines.clear()
+        at += 1 + at // 3
+        if name == "programs/norms":  # which has few kernels to compile again
+            device._pipelines.clear()
         failing = Failing(at, OutOfMemory("no room"), after=after)
-        with pteron.load(models / "tiny_llama_q4.pte", device=device) as program:
+        with pteron.load(models.parent / f"{name}.pte", device=device) as program:
             with suppress(OutOfMemory), failing:
                 program["forward"]
             if failing.left <= 0:
                 gc.collect()
                 assert (device.buffer_bytes, len(device.uploads)) == before, failing.where
-                program["forward"](np.array([[5]]), np.array([0]))
+                assert program["forward"].gpu_bytes["weights"] > 0
         del program
         gc.collect()
         assert (device.buffer_bytes, len(device.uploads)) == before, failing.where
         failed.add(failing.where)
         if failing.left > 0:
             break
-    assert {"create_buffer", "write", "_compile"} <= failed
+    assert {"create_buffer", "write"} <= failed
 
 
 def test_steps_are_those_that_there_are() -> None:
@@ -187,12 +188,12 @@ def test_steps_are_those_that_there_are() -> None:
 
 
 def test_ctrl_c_at_any_line_of_a_call(case: tuple[Method, list[list[Array]]], device: Device) -> None:
-    """Wherever Python heeds signals in gpu/ and runtime/, at every point first, then at fewer."""
+    """Wherever Python heeds signals in gpu/ and runtime/: at every point first, then at every n-th."""
     method, calls = case
     expected = answers(method, calls)
     at = points = lost = 0
     while True:
-        at += 1 + at // 100
+        at += 1 + at // 25
         method.reset()
         for inputs in calls[:-1]:
             method(*inputs)
@@ -205,7 +206,7 @@ def test_ctrl_c_at_any_line_of_a_call(case: tuple[Method, list[list[Array]]], de
         if interruption.is_raised:  # in what ends objects, Python drops it
             lost += check_recovery(method, calls, expected, interruption.where)
             points += 1
-    assert points > 50
+    assert points > 40
     assert lost
 
 
@@ -216,7 +217,7 @@ def test_ctrl_c_at_any_line_of_a_close(programs: Path, device: Device) -> None:
     (call, *_) = read_cases(programs / "mutable_buffer.npz")
     at = 0
     while True:
-        at += 1 + at // 40
+        at += 1 + at // 12
         program = pteron.load(programs / "mutable_buffer.pte", device=device)
         program["forward"](*call.inputs)
         other = program.sequence()

@@ -160,6 +160,7 @@ class Device:
 
     def again(self) -> Device:
         """This device while it can be used, else the shared one of the same adapter, opened anew."""
+        check_not_forked()
         return self if self.is_usable else self._of(self.adapter)
 
     @contextmanager

@@ -172,9 +172,10 @@ class Program:
         with self._lock:
             if self._closed:
                 raise DeviceError(f"{self.file.name}: the program is closed")
+            device = self._device.again() if self._device else None
             self._leave()
             self._own = Sequence(self._code)
-            self._device = self._device.again() if self._device else None
+            self._device = device
 
     def close(self) -> None:
         """Free the GPU memory of all methods and sequences; the shared device stays open."""

@@ -84,8 +84,7 @@ NOTICED = ["vkQueueSubmit", "vkWaitSemaphores", "vkGetSemaphoreCounterValue", "v
 
 
 @pytest.mark.parametrize("function", NOTICED)
-@pytest.mark.parametrize("result", [Run: TypeAlias = Callable[[str], str]
-LOST, OUT_OF_MEMORY])
+@pytest.mark.parametrize("result", [LOST, OUT_OF_MEMORY])
 def test_a_device_that_the_driver_loses(run: Run, function: str, result: int) -> None:
     """Out of memory within a submission is no better: what was submitted is unknown."""
     run(f"""
@@ -135,13 +134,14 @@ def test_nothing_leaks_after_a_loss(run: Run) -> None:
 
 
 # What a driver may have no room for.
-REFUSED = ["vkAllocateMemory", "vkCreateDescriptorPool", "vkAllocateDescriptorSets", "vkCreateComputePipelines"]
+MEMORY = "vkAllocateMemory"
+REFUSED = [MEMORY, "vkCreateDescriptorPool", "vkAllocateDescriptorSets", "vkCreateComputePipelines"]
 
 
 @pytest.mark.parametrize("function", REFUSED)
 def test_a_driver_without_memory_at_load(run: Run, function: str) -> None:
-    """The load fails with an error, leaves nothing, and succeeds where there is memory again: at once, or on a
-    new device where the library took the old one for lost."""
+    """The load fails with an error, leaves nothing, and succeeds where there is memory again: at once, or on
+    a new device where wgpu's library took the old one for lost."""
     printed = run(f"""
         before = program.device.buffer_bytes
         other = pteron.load(PROGRAMS + "/norms.pte")
@@ -167,7 +167,7 @@ def test_a_driver_without_memory_at_load(run: Run, function: str) -> None:
         gc.collect()
         assert program.device.buffer_bytes == before, (before, program.device.buffer_bytes)
     """)
-    if function == "vkAllocateMemory":
+    if function == MEMORY:
         assert set(printed.split()) == {"OutOfMemory"}
 
 

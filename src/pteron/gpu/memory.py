@@ -90,14 +90,16 @@ class States:
         self._device = device
         self._name = executable.name
         self._specs = executable.states
+        self._initial: dict[int, Weight] = {}  # of those that do not begin as zeros
         self._buffers: dict[int, Buffer] = {}
         self._is_closed = False
         self._is_settled = True
         try:
             for id, spec in self._specs.items():
                 self._buffers[id] = device.create_buffer(spec.bytes, f"{executable.name} state %{id}")
-                if spec.initial is not None:
-                    self._write(id, spec.initial)
+                if spec.initial is not None and spec.initial.constant.bytes().any():
+                    self._initial[id] = spec.initial
+                    device.write(self._buffers[id], spec.initial.pack())
         except BaseException:
             self.close()
             raise
@@ -134,11 +136,11 @@ class States:
         """Bring every state back to its initial value."""
         self.check_open()
         self.unsettle()
-        for id, spec in self._specs.items():
-            if spec.initial is None or not spec.initial.constant.bytes().any():
-                self._device.clear(self._buffers[id])
+        for id, buffer in self._buffers.items():
+            if id in self._initial:
+                self._device.write(buffer, self._initial[id].pack())
             else:
-                self._write(id, spec.initial)
+                self._device.clear(buffer)
         self.settle()
 
     def close(self) -> None:
@@ -146,10 +148,6 @@ class States:
         for buffer in self._buffers.values():
             self._device.free(buffer)
         self._buffers = {}
-
-    def _write(self, id: int, initial: Weight) -> None:
-        if initial.constant.bytes().any():  # buffers start as zeros, so zeros are never sent
-            self._device.write(self._buffers[id], initial.pack())
 
 
 class Arena:

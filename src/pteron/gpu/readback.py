@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import count
 from time import perf_counter
 from typing import Any, Protocol
+from weakref import ref
 
 from pteron.errors import DeviceError
 from pteron.gpu import fatal
@@ -17,7 +18,7 @@ _tickets = count(1)
 _finished: dict[int, int] = {}  # status of a map by its ticket
 # Buffers whose map was asked for. They are held here, so that the garbage collector never finds one together
 # with a stream that still means to read it: it would finalise both, in any order.
-_asked: dict[int, Any] = {}
+_asked: dict[int, tuple[Any, ref[Readback]]] = {}
 _interruptions: list[BaseException] = []
 _CALLBACK_INFO = ffi.typeof("WGPUBufferMapCallbackInfo *")
 _POINTER = ffi.typeof("void *")
@@ -106,8 +107,9 @@ class Readback:
         """Ask for the results; to be called once the commands that fill them are submitted."""
         self._owner.check_open()
         self._owner.mapped.add(self.staging)
+        _forget_abandoned()
         self._ticket = next(_tickets)
-        _asked[self._ticket] = self.staging
+        _asked[self._ticket] = self.staging, ref(self)
         info = ffi.new(_CALLBACK_INFO)
         info.mode = _MODE
         info.callback = _on_mapped
@@ -177,3 +179,11 @@ class Readback:
         until = perf_counter() + self._owner.spin_seconds
         while self._ticket not in _finished and perf_counter() < until:
             self._owner.poll(wait=False)
+
+
+def _forget_abandoned() -> None:
+    """Drop what was asked for by those who are gone, interrupted before they read it."""
+    for ticket, (_, asker) in list(_asked.items()):
+        if asker() is None:
+            _asked.pop(ticket, None)
+            _finished.pop(ticket, None)

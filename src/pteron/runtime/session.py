@@ -214,7 +214,7 @@ class Session:
             states.unsettle()
             call.recorded.submit()
             self.counters.bytes_read += call.bytes_read
-            if ahead and is_repeated and ahead.again:
+            if ahead and is_repeated and ahead.again and ahead.has_room:
                 with suppress(DeviceError):  # what is wrong with it is said when it is asked for
                     ahead.keep(ahead.again.record())
             return call.outputs

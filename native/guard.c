@@ -58,10 +58,15 @@ EXPORTED int pteron_guarded(Call call, Word first, Word second, Word third, Word
     sigjmp_buf here;
     int has_failed;
     enter();
-    has_failed = sigsetjmp(here, 1);
+    has_failed = sigsetjmp(here, 0);
     if (!has_failed) {
         way_out = &here;
         *result = call(first, second, third);
+    } else {
+        sigset_t aborting; /* was blocked while it was handled */
+        sigemptyset(&aborting);
+        sigaddset(&aborting, SIGABRT);
+        sigprocmask(SIG_UNBLOCK, &aborting, NULL);
     }
     way_out = NULL;
     leave();

@@ -31,7 +31,7 @@ def survived() -> None:
 
 def where_it_frees(function: Callable[..., Result], *arguments: Any) -> Result:
     """What a function gives, called on this thread unless it is a survivor."""
-    if not getattr(_survivors, "is_one", False):
+    if not (_is_working and getattr(_survivors, "is_one", False)):
         return function(*arguments)
     results: SimpleQueue[tuple[Result | None, BaseException | None]] = SimpleQueue()
 

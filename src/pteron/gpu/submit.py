@@ -27,7 +27,6 @@ class Recorded:
         self._device = device
         self._handle = handle
         self._operations = operations
-        _unsubmitted.add(self)
 
     def submit(self) -> int:
         """Run it without waiting; the submission's number, by which it can be waited for."""
@@ -39,6 +38,10 @@ class Recorded:
                 self._device.check_there(command)
             return self._device.submit(handle)
 
+    def keep(self) -> None:
+        """To be called where it waits for a later call: a process forked meanwhile must not release it."""
+        _kept.add(self)
+
     def abandon(self) -> None:
         """Leave the command buffer to the process that this one was forked from."""
         handle, self._handle = self._handle, None
@@ -46,11 +49,11 @@ class Recorded:
             ffi.gc(handle, None)
 
 
-_unsubmitted: WeakSet[Recorded] = WeakSet()
+_kept: WeakSet[Recorded] = WeakSet()
 
 
 def _abandon_all() -> None:
-    for recorded in list(_unsubmitted):
+    for recorded in list(_kept):
         recorded.abandon()
 
 

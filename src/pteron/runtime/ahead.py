@@ -117,6 +117,7 @@ class Ahead:
 
     def keep(self, call: Call) -> None:
         """Hold a call until it is asked for."""
+        call.recorded.keep()
         self._next = call
 
     def drop(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from pteron.dtypes import DType
 from pteron.gpu import Buffer, Commands, Copy, Device, Readback, Recorded, Recording, Replay
@@ -16,7 +17,11 @@ from pteron.runtime.outputs import Output, Wanted, aligned
 from pteron.runtime.staging import Input, Landing
 from pteron.runtime.tensors import Fetch, HostResult, View
 
+_PARKED = 4  # calls that wait for their plan to come back
 _STAGINGS = 4  # whose commands a call keeps: as many as are in use by turns
+
+
+_Kind: TypeAlias = tuple[Recording, tuple[Wanted | None, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +78,15 @@ class Again:
 
 
 class Ahead:
-    """At most one call, good for one plan and one choice of outputs. Its owner holds the device's lock, and
-    drops it before the states that it is bound to are freed."""
+    """Calls, each good for one plan and one choice of outputs. Their owner holds the device's lock, and drops
+    them before the states that they are bound to are freed.
+
+    wgpu's library never frees a command buffer that is not submitted. So one that the next call has no use
+    for is kept until its plan comes back, and where many are kept, no more are made.
+    """
 
     def __init__(self) -> None:
+        self._parked: dict[_Kind, tuple[Call, Again | None, Landing | None]] = {}
         self._recording: Recording | None = None  # of the last call
         self._wanted: Sequence[Wanted | None] = ()
         self._next: Call | None = None
@@ -85,20 +95,35 @@ class Ahead:
 
     def take(self, recording: Recording, wanted: Sequence[Wanted | None]) -> tuple[Call | None, bool]:
         """The call that was recorded for this plan and these outputs, if there is one, and whether they are
-        those of the last call."""
+        those of the last call, or one is there."""
+        is_same = recording is self._recording and wanted == self._wanted
+        if not is_same:
+            self._turn_to(recording, wanted)
         call, self._next = self._next, None
-        if recording is self._recording and wanted == self._wanted:
-            return call, True
-        self._recording, self._wanted, self.again, self.landing = recording, wanted, None, None
-        return None, False
+        return call, is_same or call is not None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another call may be recorded."""
+        return len(self._parked) < _PARKED
+
+    def _turn_to(self, recording: Recording, wanted: Sequence[Wanted | None]) -> None:
+        """Park what was recorded for another plan, and take up again what was for this one."""
+        if self._next is not None and self._recording is not None:
+            self._parked[self._recording, tuple(self._wanted)] = self._next, self.again, self.landing
+        self._recording, self._wanted = recording, wanted
+        parked = self._parked.pop((recording, tuple(wanted)), (None, None, None))
+        self._next, self.again, self.landing = parked
 
     def keep(self, call: Call) -> None:
         """Hold a call until it is asked for."""
+        call.recorded.keep()
         self._next = call
 
     def drop(self) -> None:
         """Forget what was recorded."""
         self._recording = self._next = self.again = self.landing = None
+        self._parked.clear()
 
     def land(self, device: Device, inputs: Sequence[Input]) -> tuple[Recording, int] | None:
         """Bring inputs like the last call's into place: its plan, and the bytes sent."""

@@ -91,7 +91,8 @@ class _TorchCall:
         written = [
             shape for each in shapes.values() for shape in (each if isinstance(each, list) else [each])
         ]
-        touched = sum(value.array.size for value in _tensors(arguments)) + sum(map(prod, written))
+        read = [named[parameter.name] for parameter in self.parameters if parameter.is_read]
+        touched = sum(tensor.array.size for tensor in _tensors(read)) + sum(map(prod, written))
         work = max(touched, self.family.work(named, written) if self.family.work else 0)
         places = {parameter.name: place for place, parameter in enumerate(self.parameters)}
         return Forecast({places[name]: shape for name, shape in shapes.items()}, work)

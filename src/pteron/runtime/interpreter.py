@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from pteron.errors import GraphError, HostError
+from pteron.errors import GraphError, HostError, StateLost
 from pteron.format import (
     DelegateCall,
     FreeCall,
@@ -83,7 +83,7 @@ class Interpreter:
         if self._is_direct:
             return list(self._delegates[0].run(cast(Sequence[Input], inputs), self._wanted_of[0, keep]))
         if self._lost:
-            raise HostError(f"{self._where}: its states are lost, as a call failed half way; reset() first")
+            raise StateLost(f"{self._where}: a call failed after it had changed states; call reset() first")
         self._is_changed = False
         values = list(self._initial)
         for id, state in self._states.items():

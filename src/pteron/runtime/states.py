@@ -24,7 +24,7 @@ def initial_value(value: EValue) -> RuntimeValue:
         return None if isinstance(value, IndexList) else cast(RuntimeValue, value)
     if value.data is None or value.is_mutable:
         return Unset(value.dtype)
-    return HostTensor(_array(value), value.dtype)
+    return HostTensor(_array(value), value.dtype).protected()
 
 
 def initial_states(

@@ -1,4 +1,4 @@
-"""Operators outside the delegates, given wild arguments: they run or refuse; nothing ends the process or hangs."""
+"""Operators outside the delegates, given wild arguments, run or refuse: nothing ends the process or hangs."""
 
 from __future__ import annotations
 

@@ -302,12 +302,21 @@ def test_functional_operators_are_of_no_use() -> None:
 CHANNELS_LAST = (0, 2, 3, 1)
 
 
-@pytest.mark.parametrize("dim_order", [None, (0, 1), (1, 0)])
-def test_memory_to_be_filled(dim_order: tuple[int, ...] | None) -> None:
+@pytest.mark.parametrize(
+    ("operator", "dim_order"),
+    [
+        ("dim_order_ops::_empty_dim_order.out", None),
+        ("dim_order_ops::_empty_dim_order.out", (0, 1)),
+        ("dim_order_ops::_empty_dim_order.out", (1, 0)),
+        ("aten::empty.out", None),
+        ("aten::empty.out", 0),
+    ],
+)
+def test_memory_to_be_filled(operator: str, dim_order: tuple[int, ...] | int | None) -> None:
     """What is empty has the size asked for, below what is declared, and the element type of the output."""
     size = (2, 3)
     values: list[EValue] = [tensor(3), tensor(4, 3, dtype=DType.I32), size, dim_order]
-    machine = Machine(values, ["dim_order_ops::_empty_dim_order.out"], [KernelCall(0, (2, 3, 1, 1))])
+    machine = Machine(values, [operator], [KernelCall(0, (2, 3, 1, 1))])
     (output,) = machine()
     assert (output.shape, output.dtype) == (size, np.int32)
     assert not output.any()

@@ -158,6 +158,12 @@ def test_rows_that_were_moved_stay_as_they_were() -> None:
     np.testing.assert_array_equal(second, [[1, 2, 3], [-1, -2, -3]])
 
 
+def test_rows_of_other_lengths() -> None:
+    values: list[EValue] = [tensor(3), tensor(0, 3, dynamism="unbound"), 0, 1, tensor(1, data=[7])]
+    calls: list[Instruction] = [KernelCall(0, (1, 0, 2, 1)), KernelCall(0, (1, 4, 3, 1))]
+    refused(Machine(values, [COPY], calls), r"a row \[1\] is written to rows \[3\]")
+
+
 @pytest.mark.parametrize("index", [-1, 1, 1 << 40])
 def test_rows_that_are_not_there(index: int) -> None:
     values: list[EValue] = [tensor(3), tensor(0, 3, dynamism="unbound"), index]

@@ -117,6 +117,8 @@ def _foresee_rows(arguments: Arguments) -> Forecast:
     row, start = _array(source), isinstance(target, Unset)
     if not isinstance(index, int) or not 0 <= index <= (0 if start else len(_array(target))):
         raise HostError(f"row {index} is written where {0 if start else len(_array(target))} are")
+    if index > 0 and _array(target).shape[1:] != row.shape:
+        raise HostError(f"a row {list(row.shape)} is written to rows {list(_array(target).shape[1:])}")
     copied = 0 if index == 0 or _has_room(target, index) else index
     return Forecast({0: (index + 1, *row.shape)}, row.size * (copied + 1))
 
@@ -146,8 +148,8 @@ def _check_order(dim_order: Sequence[int] | None, rank: int) -> None:
 
 
 def _foresee_empty(arguments: Arguments) -> Forecast:
-    size = _sizes(arguments[0])
-    _check_order(arguments[1], len(size))
+    size, order = _sizes(arguments[0]), arguments[1]
+    _check_order(order if isinstance(order, tuple) else None, len(size))  # else it is a memory format
     return Forecast({2: size}, prod(size))
 
 
@@ -210,6 +212,7 @@ _NATIVE: dict[str, HostOperator] = {
     "executorch_prim::et_copy_index.tensor": _native(
         _copy_index, "copy_to copy_from index", "copy_to", _foresee_rows
     ),
+    "aten::empty.out": _native(_empty, "size memory_format out", foresee=_foresee_empty),
     "aten::sym_size.int": _scalar(_size, "self dim"),
     "aten::sym_numel": _scalar(lambda tensor: int(_array(tensor).size), "self"),
     "aten::_local_scalar_dense": _scalar(_item, "self"),

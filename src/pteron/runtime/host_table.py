@@ -108,7 +108,7 @@ FAMILIES = (
     Family("as_strided_copy.out", is_dense=True),
     # Made of numbers
     Family(
-        "arange.out arange.start_out empty.out eye.m_out eye.out fill.Scalar_out fill.Tensor_out full.out "
+        "arange.out arange.start_out eye.m_out eye.out fill.Scalar_out fill.Tensor_out full.out "
         "full_like.out linspace.out ones.out scalar_tensor.out zeros.out"
     ),
     Family("native_dropout.out rand.out randn.out randperm.out", (numbers_between("p", 0, 1),)),

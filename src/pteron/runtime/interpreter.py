@@ -194,7 +194,7 @@ class Interpreter:
             return tuple(None if item < 0 else self._argument(item, values, budget) for item in listed.items)
         value = values[id]
         if isinstance(value, (GpuTensor, HostResult)):
-            values[id] = HostTensor(value.numpy(), value.dtype)
+            values[id] = HostTensor(value.numpy(), value.dtype).protected()  # others may hold it too
         return values[id]
 
     def _is_true(self, condition: RuntimeValue, index: int) -> bool:

@@ -36,7 +36,7 @@ from pteron.runtime.limits import Budget, Limits
 
 SECONDS_PER_CALL = 20  # after that, it hangs: the process ends, showing where
 SECONDS_SLOW = 5
-LIMITS = Limits(bytes=1 << 27, work=1 << 30)
+LIMITS = Limits(bytes=1 << 27, work=1 << 32)
 MEMORY_MAX = 6 << 30
 _EDGES = (
     -(1 << 63), -(1 << 31) - 1, -(1 << 31), -1000, -3, -2, -1, 0, 1, 2, 3, 4, 5, 7, 8, 16, 64, 1000, 65536,
@@ -149,7 +149,7 @@ def call(operator: HostOperator, arguments: list[Any]) -> str:
         for place, shape in forecast.shapes.items():
             for each in shape if isinstance(shape, list) else [shape]:
                 budget.hold("wild", place, 8 * int(np.prod(each, dtype=object)))
-        budget.spend("wild", forecast.work)
+        budget.spend("wild", forecast.work, forecast.scratch)
         written = operator.run(arguments)
     except PteronError as error:
         return type(error).__name__

@@ -34,7 +34,7 @@ def test_every_operator_runs(name: str) -> None:
     forecast = operator.foresee(arguments)
     written = operator.run(arguments)
     assert written.keys() >= forecast.shapes.keys() != set()
-    assert forecast.work > 0
+    assert forecast.elements > 0
     for position, shape in forecast.shapes.items():
         value = written[position]
         if isinstance(value, tuple):

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from pteron.graph import Shape
 
 Arguments: TypeAlias = Sequence[Any]
+_PRODUCTS_PER_ELEMENT = 16
 Run: TypeAlias = Callable[[Arguments], Mapping[int, object]]
 
 
@@ -16,12 +17,19 @@ Run: TypeAlias = Callable[[Arguments], Mapping[int, object]]
 class Forecast:
     """What a call will do, known before memory is taken.
 
-    `shapes` are those of the tensors it will write, by argument position, a list's in a list; `work` is in
-    elements read and written, or in multiplications.
+    `shapes` are those of the tensors it will write, by argument position, a list's in a list. `elements` are
+    read and written, `products` multiplied and added; `scratch` are bytes that it needs meanwhile.
     """
 
     shapes: Mapping[int, Shape | list[Shape]] = field(default_factory=dict)
-    work: int = 1
+    elements: int = 1
+    products: int = 0
+    scratch: int = 0
+
+    @property
+    def work(self) -> int:
+        """In products: of functions of an element, which may be costly, and of memory, it counts for more."""
+        return max(_PRODUCTS_PER_ELEMENT * self.elements, self.products)
 
 
 Foresee: TypeAlias = Callable[[Arguments], Forecast]

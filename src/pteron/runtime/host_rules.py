@@ -20,7 +20,7 @@ from pteron.runtime.tensors import numbers
 
 Named: TypeAlias = Mapping[str, Any]  # arguments by name, as the interpreter has them
 Rule: TypeAlias = Callable[[Named], None]
-Work: TypeAlias = Callable[[Named, Sequence[Shape]], int]  # of arguments and the shapes that will be written
+Work: TypeAlias = Callable[[Named, Sequence[Shape]], int]  # of arguments and what will be written
 Shapes: TypeAlias = Callable[[Named], Mapping[str, Shape]]  # of outputs, by name; others are no larger
 
 
@@ -240,7 +240,7 @@ def product_work(given: Named, written: Sequence[Shape]) -> int:
     """Every element of the output is a sum over the last dim of the first matrix."""
     first = next(given[name] for name in ("mat1", "batch1", "x1", "input", "self") if name in given)
     depth: int = first.array.shape[-1] if first.array.ndim else 1
-    return prod(written[0]) * depth
+    return prod(written[0]) * depth * _slowness(first)
 
 
 def convolution_work(given: Named, written: Sequence[Shape]) -> int:
@@ -248,7 +248,20 @@ def convolution_work(given: Named, written: Sequence[Shape]) -> int:
     weight, source = given["weight"].array.shape, given["input"].array.shape
     target = given["grad_output"].array.shape if "grad_output" in given else written[0]
     met: int = prod(source if given["transposed"] else target) * prod(weight[1:])
-    return met * (2 if "grad_output" in given else 1)
+    return met * (2 if "grad_output" in given else 1) * _slowness(given["input"])
+
+
+def convolution_columns(given: Named, written: Sequence[Shape]) -> int:
+    """Bytes of the windows of one sample side by side, as the general way to convolve has them."""
+    weight, source = given["weight"].array.shape, given["input"].array.shape
+    target = given["grad_output"].array.shape if "grad_output" in given else written[0]
+    columns: int = prod(weight[1:]) * prod((source if given["transposed"] else target)[2:])
+    return 4 * columns
+
+
+def _slowness(tensor: HostTensor) -> int:
+    """How many products of f32 are done while one of this type is."""
+    return 1 if str(tensor.dtype) in ("f32", "f64") else 8
 
 
 def window_work(given: Named, written: Sequence[Shape]) -> int:
@@ -259,6 +272,6 @@ def window_work(given: Named, written: Sequence[Shape]) -> int:
 
 
 def sorting_work(given: Named, written: Sequence[Shape]) -> int:
-    """Comparisons: as many for each element as its row has doublings, 64 at most."""
+    """Comparisons: as many for each element as its row has doublings, 64 at most, each of memory far off."""
     count: int = given["self"].array.size
-    return count * 64
+    return count * 64 * 16

@@ -19,6 +19,7 @@ from pteron.runtime.host_rules import (
     bag_members,
     bags,
     both_quotients,
+    convolution_columns,
     convolution_work,
     group_norm_sizes,
     indices_along,
@@ -46,7 +47,8 @@ class Family:
 
     operators: str
     rules: tuple[Rule, ...] = ()
-    work: Work | None = None  # by default, the elements that are read and written
+    work: Work | None = None  # products, where they outweigh the elements that are read and written
+    scratch: Work | None = None  # bytes that are needed meanwhile, where that may be many
     shapes: Shapes | None = None  # by default, what PyTorch's shape function says
     forward: str | None = None  # the operator whose output `grad_output` has the shape of
     is_dense: bool = False  # whether tensors must lie in memory in the order of their dims
@@ -128,8 +130,13 @@ FAMILIES = (
     Family("addmm.out baddbmm.out bmm.out linear.out mm.out", work=product_work),
     Family("_cdist_forward.out", (numbers_between("p", 0, None),), work=product_work),
     Family("_pdist_forward.out", (numbers_between("p", 0, None),), work=product_work),
-    Family("convolution.out", work=convolution_work),
-    Family("convolution_backward.out", work=convolution_work, forward="convolution"),
+    Family("convolution.out", work=convolution_work, scratch=convolution_columns),
+    Family(
+        "convolution_backward.out",
+        work=convolution_work,
+        scratch=convolution_columns,
+        forward="convolution",
+    ),
     # Windows and planes
     Family(
         "avg_pool1d.out avg_pool2d.out avg_pool3d.out max_pool2d_with_indices.out "

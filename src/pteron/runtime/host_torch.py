@@ -93,9 +93,10 @@ class _TorchCall:
         ]
         read = [named[parameter.name] for parameter in self.parameters if parameter.is_read]
         touched = sum(tensor.array.size for tensor in _tensors(read)) + sum(map(prod, written))
-        work = max(touched, self.family.work(named, written) if self.family.work else 0)
+        products = self.family.work(named, written) if self.family.work else 0
+        scratch = self.family.scratch(named, written) if self.family.scratch else 0
         places = {parameter.name: place for place, parameter in enumerate(self.parameters)}
-        return Forecast({places[name]: shape for name, shape in shapes.items()}, work)
+        return Forecast({places[name]: shape for name, shape in shapes.items()}, touched, products, scratch)
 
     def _shapes(self, arguments: Arguments, given: list[Any]) -> Written:
         """What the operator writes to tensors without memory."""

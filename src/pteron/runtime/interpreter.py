@@ -141,7 +141,7 @@ class Interpreter:
         forecast = _guarded(where, operator.foresee, arguments)
         for position, shapes in forecast.shapes.items():
             self._expect(call.args[position], shapes, where, budget)
-        budget.spend(where, forecast.work)
+        budget.spend(where, forecast.work, forecast.scratch)
         for position, value in _guarded(where, operator.run, arguments).items():
             self._store(call.args[position], cast(RuntimeValue, value), values, where)
 

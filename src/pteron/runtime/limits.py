@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pteron.errors import HostError, InputError
 
 BYTES_MAX = 1 << 31  # of tensors on the host that a call, or a method's states, hold at the same time
-WORK_MAX = 1 << 39  # elements that operators read and write, multiplications of products each
+WORK_MAX = 1 << 39  # products, or elements that are read and written at 16 each: a minute or so
 STEPS_MAX = 1_000_000  # instructions, and items of the lists that they take
 SECONDS_MAX = 30  # that a call may be at work and still jump back
 INTEGER_BITS = 64  # signed, as programs store them: no limit to be raised
@@ -71,11 +71,12 @@ class Budget:
                 f"{self._where}: still looping after many seconds", self._limits.seconds, "SECONDS"
             )
 
-    def spend(self, where: str, work: int) -> None:
-        """Count an operator's work before it is done."""
+    def spend(self, where: str, work: int, scratch: int = 0) -> None:
+        """Count an operator's work before it is done, and the bytes that it needs meanwhile."""
         self._work += work
         if self._work > self._limits.work:
-            raise _exceeded(f"{where}: {self._work:,} operations on elements", self._limits.work, "WORK")
+            raise _exceeded(f"{where}: {self._work:,} operations", self._limits.work, "WORK")
+        self._limits.check_bytes(where, self._held + scratch)
 
     def hold(self, where: str, id: int, size: int) -> None:
         """Let a value hold so many bytes, besides what it held before: both are there while one is made."""

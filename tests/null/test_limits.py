@@ -84,6 +84,23 @@ def test_bytes_of_all_values_count_together(monkeypatch: pytest.MonkeyPatch) -> 
     assert Machine(values, ["aten::neg.out"], freed, (3,))()
 
 
+@pytest.mark.parametrize("is_viewed", [False, True])
+def test_bytes_that_another_value_holds_count(monkeypatch: pytest.MonkeyPatch, is_viewed: bool) -> None:
+    """%1 = -x and then again, while another value holds what it was: by a move, or by a view of it."""
+    monkeypatch.setenv("PTERON_HOST_BYTES", "47")
+    values: list[EValue] = [tensor(3), *[tensor(3)] * 4, IndexList("int", (6,)), 3]
+    operators = ["aten::neg.out", "executorch_prim::et_view.default"]
+
+    def held(*ids: int) -> list[Instruction]:
+        take: list[Instruction] = [
+            KernelCall(1, (1, 5, id, id)) if is_viewed else MoveCall(1, id) for id in ids
+        ]
+        return [call for each in take for call in (KernelCall(0, (0, 1, 1)), each)]
+
+    refused(Machine(values, operators, held(2, 3, 4, 2)), "48 bytes")
+    assert Machine(values, operators, held(2, 3, 2, 3, 2, 3))()
+
+
 def test_bytes_of_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PTERON_HOST_BYTES", "11")
     with pytest.raises(HostError, match="state %1: 12 bytes"):

@@ -105,6 +105,16 @@ def _item(tensor: object) -> Any:
     return numbers(array, tensor.dtype).item()
 
 
+def _foresee_view(arguments: Arguments) -> Forecast:
+    """Nothing is copied where the elements lie in the order of their dims."""
+    source, size = _array(arguments[0]), arguments[1]
+    if source.flags.c_contiguous:
+        return Forecast(is_view=True)
+    known = prod(length for length in size if length >= 0)
+    shape = tuple(length if length >= 0 else source.size // max(1, known) for length in size)
+    return Forecast({2: shape}, source.size)
+
+
 def _view(arguments: Arguments) -> Mapping[int, object]:
     """The same memory in another shape."""
     source, size, _ = arguments[:3]
@@ -208,7 +218,7 @@ _NATIVE: dict[str, HostOperator] = {
         for name, compute in family.items()
         for overload in ("Scalar", "int")
     },
-    "executorch_prim::et_view.default": _native(_view, "self size out"),
+    "executorch_prim::et_view.default": _native(_view, "self size out", foresee=_foresee_view),
     "executorch_prim::et_copy_index.tensor": _native(
         _copy_index, "copy_to copy_from index", "copy_to", _foresee_rows
     ),

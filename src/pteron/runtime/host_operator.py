@@ -18,13 +18,15 @@ class Forecast:
     """What a call will do, known before memory is taken.
 
     `shapes` are those of the tensors it will write, by argument position, a list's in a list. `elements` are
-    read and written, `products` multiplied and added; `scratch` are bytes that it needs meanwhile.
+    read and written, `products` multiplied and added; `scratch` are bytes that it needs meanwhile. A view
+    will be over the memory of the first argument.
     """
 
     shapes: Mapping[int, Shape | list[Shape]] = field(default_factory=dict)
     elements: int = 1
     products: int = 0
     scratch: int = 0
+    is_view: bool = False
 
     @property
     def work(self) -> int:

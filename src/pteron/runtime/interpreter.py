@@ -112,9 +112,10 @@ class Interpreter:
                     self._kernel(instruction, index, values, budget)
                 case DelegateCall():
                     budget.step(_DELEGATE_STEPS)
-                    self._delegate(instruction, index, values, keep)
+                    self._delegate(instruction, index, values, keep, budget)
                 case MoveCall(source, target):
                     self._move(source, target, index, values)
+                    budget.share(source, target)
                 case JumpFalseCall(condition, destination):
                     if not self._is_true(values[condition], index):
                         counter = destination
@@ -143,6 +144,10 @@ class Interpreter:
             self._expect(call.args[position], shapes, where, budget)
         budget.spend(where, forecast.work, forecast.scratch)
         for position, value in _guarded(where, operator.run, arguments).items():
+            if forecast.is_view:
+                budget.share(call.args[0], call.args[position])
+            elif position not in forecast.shapes and isinstance(value, HostTensor):
+                budget.hold(where, call.args[position], value.array.nbytes)
             self._store(call.args[position], cast(RuntimeValue, value), values, where)
 
     def _expect(self, id: int, shape: Shape | list[Shape], where: str, budget: Budget) -> None:
@@ -194,6 +199,7 @@ class Interpreter:
             return tuple(None if item < 0 else self._argument(item, values, budget) for item in listed.items)
         value = values[id]
         if isinstance(value, (GpuTensor, HostResult)):
+            budget.hold(self._where, id, prod(value.shape) * value.dtype.itemsize)
             values[id] = HostTensor(value.numpy(), value.dtype).protected()  # others may hold it too
         return values[id]
 
@@ -207,7 +213,10 @@ class Interpreter:
         found = type(condition).__name__
         raise GraphError(f"{self._where}, instruction {index}: a jump on {found}, not a boolean")
 
-    def _delegate(self, call: DelegateCall, index: int, values: list[RuntimeValue], keep: bool) -> None:
+    def _delegate(
+        self, call: DelegateCall, index: int, values: list[RuntimeValue], keep: bool, budget: Budget
+    ) -> None:
+        where = f"{self._where}, instruction {index}"
         delegate = self._delegates[call.delegate]
         count = len(delegate.executable.inputs)
         inputs = [self._delegate_input(values[id], index) for id in call.args[:count]]
@@ -217,11 +226,12 @@ class Interpreter:
         self._is_changed |= bool(delegate.executable.states)
         for id, output in zip(targets, outputs, strict=True):
             record = self._record.values[id]
+            if isinstance(output, HostResult):
+                budget.hold(where, id, prod(output.shape) * output.dtype.itemsize)
             if isinstance(output, int) and isinstance(record, TensorRecord):
                 array = np.full(record.sizes, output, record.dtype.numpy)
                 values[id] = HostTensor(array, record.dtype)
             elif id in self._states and isinstance(output, (GpuTensor, HostResult)):
-                where = f"{self._where}, instruction {index}"
                 self._store(id, HostTensor(output.numpy(), output.dtype), values, where)
             else:
                 values[id] = output

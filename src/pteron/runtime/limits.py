@@ -47,13 +47,13 @@ class Limits:
 class Budget:
     """What one call has used of its limits; `where` names the call, or the instruction, in messages."""
 
-    __slots__ = ("_began", "_bytes_of", "_held", "_limits", "_steps", "_where", "_work")
+    __slots__ = ("_began", "_held", "_holdings", "_limits", "_steps", "_where", "_work")
 
     def __init__(self, where: str, limits: Limits) -> None:
         self._where = where
         self._limits = limits
         self._steps = self._work = self._held = 0
-        self._bytes_of: dict[int, int] = {}  # by value id
+        self._holdings: dict[int, _Holding] = {}  # by value id
         self._began = time.monotonic()
 
     def step(self, count: int = 1) -> None:
@@ -83,11 +83,31 @@ class Budget:
         self._limits.check_bytes(where, self._held + size)
         self.free(id)
         self._held += size
-        self._bytes_of[id] = size
+        self._holdings[id] = _Holding(size)
+
+    def share(self, source: int, target: int) -> None:
+        """Let a value hold what another does: memory is free again when none of them holds it."""
+        holding = self._holdings.get(source)
+        if holding is not None:
+            holding.holders += 1
+        self.free(target)
+        if holding is not None:
+            self._holdings[target] = holding
 
     def free(self, id: int) -> None:
         """Let a value hold nothing."""
-        self._held -= self._bytes_of.pop(id, 0)
+        holding = self._holdings.pop(id, None)
+        if holding is not None:
+            holding.holders -= 1
+            self._held -= 0 if holding.holders else holding.bytes
+
+
+@dataclass(slots=True)
+class _Holding:
+    """Memory that values have in common."""
+
+    bytes: int
+    holders: int = 1
 
 
 def check_integer(value: object) -> None:

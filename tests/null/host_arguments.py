@@ -95,6 +95,7 @@ _VALUES: dict[str, dict[str, Any]] = {
     "index_add": {"index": integers(2, 0), "source": ones(2, 2, 4)},
     "linear": {"input": ones(2, 3), "weight": ones(4, 3), "bias": ones(4)},
     "linspace": {"start": 0.0, "end": 1.0, "steps": 5},
+    "bucketize": {"boundaries": ones(5)},
     "clamp": {"min": 1, "max": 2},
     "masked_scatter": {"mask": mask(2, 3, 4), "source": ones(24)},
     "max_pool2d_with_indices": {"self": PLANES, **WINDOW},
@@ -196,7 +197,7 @@ def output_dtype(name: str, parameter: Parameter) -> DType:
 
 
 _GIVE_BOOLEANS = {"all", "any", "isinf", "isnan", "signbit"}
-_GIVE_INDICES = {"argmax", "argmin", "nonzero", "randperm", "repeat_interleave"}
+_GIVE_INDICES = {"argmax", "argmin", "bucketize", "nonzero", "randperm", "repeat_interleave"}
 
 
 def _argument(parameter: Parameter, written_out: dict[str, Any]) -> Any:

@@ -124,6 +124,7 @@ FAMILIES = (
     Family("_embedding_bag.out _embedding_bag_forward_only.out", (weight_rows, bag_members), shapes=bags),
     Family("masked_select.out", shapes=selected),
     Family("nonzero.out", shapes=where_true),
+    Family("bucketize.Tensor_out"),
     Family("masked_scatter.out"),
     Family("repeat_interleave.Tensor_out", (repeats_counted,), shapes=interleaved),
     # Products

@@ -154,9 +154,21 @@ def test_refused_before_anything_ran(
 def test_torch_tensors_of_other_kinds(load: Load) -> None:
     torch: Any = pytest.importorskip("torch")
     method, x = load("mlp"), torch.zeros(3, 7)
-    for refused in (x.to(torch.complex64), x.to_sparse(), x.half(), x.to(torch.float8_e5m2), x.int()):
-        with pytest.raises(DtypeError):
+    for refused in (x.to(torch.complex64), x.half(), x.to(torch.float8_e5m2), x.int()):
+        with pytest.raises(DtypeError, match="input 0"):
             method(refused)
+    for sparse in (x.to_sparse(), x.to_sparse_csr(), x.bfloat16().to_sparse(), torch.zeros(0, 7).to_sparse()):
+        with pytest.raises(DtypeError, match=r"input 0: a tensor of layout torch.sparse.*to_dense"):
+            method(sparse)
+    for empty in (x.to("meta"), x.bfloat16().to("meta")):
+        with pytest.raises(
+            DtypeError, match=r"input 0: a meta tensor has a shape, \[3, 7\], but no elements"
+        ):
+            method(empty)
+    with pytest.raises(DtypeError, match=r"input 0: .*cannot be read"):
+        method(torch.quantize_per_tensor(x, 1.0, 0, torch.quint8))
+    with pytest.raises(DtypeError, match="input 1: a meta tensor"):
+        load("symint_input")(torch.zeros(11, 5), torch.tensor(4, device="meta"))
     parameter = torch.nn.Parameter(x)
     assert isinstance(method(parameter)[0], torch.Tensor)
     assert torch.equal(method(x.t().contiguous().t())[0], method(x)[0])

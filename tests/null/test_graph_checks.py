@@ -33,7 +33,7 @@ from pteron.graph import Graph, build
 from pteron.passes import prepare
 from pteron.runtime.checks import check_method
 from pteron.runtime.host import find_operator
-from pteron.runtime.host_operator import HostOperator, Parameter
+from pteron.runtime.host_operator import Forecast, HostOperator, Parameter
 
 # Delegates --------------------------------------------------------------------------------------
 
@@ -368,6 +368,7 @@ def method(
 
 ADD = HostOperator(
     lambda arguments: {},
+    lambda arguments: Forecast(),
     (
         Parameter("self", "Tensor"),
         Parameter("dim", "Optional[List[int]]"),

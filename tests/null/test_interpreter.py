@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pteron import DType, GraphError, HostError
-from pteron.errors import FormatError
+from pteron import DType, GraphError, HostError, StateLost
 from pteron.format import (
+    DelegateCall,
     EValue,
     FreeCall,
     IndexList,
@@ -22,7 +23,6 @@ from pteron.format import (
     MoveCall,
     TensorRecord,
 )
-from pteron.runtime import interpreter
 from pteron.runtime.host import find_operator
 from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.host_values import HostTensor
@@ -107,12 +107,85 @@ def test_an_output_does_not_change_what_else_holds_the_old_value() -> None:
     np.testing.assert_array_equal(second, -X)
 
 
-def test_an_input_that_cannot_be_written_is_not() -> None:
+@pytest.mark.parametrize("writeable", [True, False])
+def test_inputs_are_the_callers(writeable: bool) -> None:
+    """An update in place of an input, or of what an input was moved to, changes a copy."""
     x = ONE.copy()
-    x.flags.writeable = False
+    x.flags.writeable = writeable
+    calls: list[Instruction] = [MoveCall(0, 1), KernelCall(0, (1, 0, 2, 1)), KernelCall(0, (0, 0, 2, 0))]
+    machine = Machine([tensor(3), tensor(3), 1], ["aten::add_.Tensor"], calls, (0, 1))
+    np.testing.assert_array_equal(machine(x), [[2, 2, 2], [2, 2, 2]])
+    np.testing.assert_array_equal(x, ONE)
     machine = Machine([tensor(3), 1], ["aten::add_.Tensor"], [KernelCall(0, (0, 0, 1, 0))], (0,))
     np.testing.assert_array_equal(machine(x)[0], [2, 2, 2])
     np.testing.assert_array_equal(x, ONE)
+
+
+def test_a_failed_call_leaves_states_as_they_were() -> None:
+    """%1 += x succeeds, the sum along a dim that there is not fails: the next call adds to what was."""
+    values: list[EValue] = [tensor(3), tensor(3), 1, 0, None, tensor(3), tensor(3, data=[5, 6, 7]), False]
+    calls: list[Instruction] = [
+        KernelCall(0, (1, 0, 2, 1)),
+        KernelCall(2, (6, 1, 7, 6)),
+        KernelCall(1, (0, 3, 4, 5, 5)),
+    ]
+    machine = Machine(values, ["aten::add_.Tensor", "aten::cumsum.out", "aten::copy_"], calls, (1, 6))
+    np.testing.assert_array_equal(machine(), [X, X])
+    machine.interpreter._initial[3] = 7  # the dim, for one call
+    for _ in range(2):
+        with pytest.raises(HostError, match="Dimension out of range"):
+            machine()
+    machine.interpreter._initial[3] = 0
+    np.testing.assert_array_equal(machine(), [2 * X, 2 * X])
+
+
+def test_a_state_keeps_what_a_call_leaves_and_not_its_inputs() -> None:
+    """%1 is moved from x: the state has x's values, not x's memory."""
+    values: list[EValue] = [tensor(3), tensor(3, data=[5, 6, 7]), tensor(3)]
+    machine = Machine(values, ["aten::neg.out"], [KernelCall(0, (1, 2, 2)), MoveCall(0, 1)], (2,))
+    x = X.copy()
+    np.testing.assert_array_equal(machine(x)[0], [-5, -6, -7])
+    x[:] = 0
+    np.testing.assert_array_equal(machine(x)[0], -X)
+
+
+class Stateful:
+    """A delegate without inputs that changes a state of its own."""
+
+    executable = SimpleNamespace(inputs=(), outputs=(), states={0: None})
+    resets = 0
+
+    def run(self, inputs: object, wanted: object) -> list[object]:
+        return []
+
+    def reset(self) -> None:
+        self.resets += 1
+
+
+@pytest.mark.parametrize("is_changed", [True, False])
+def test_states_are_lost_where_a_call_failed_half_way(is_changed: bool) -> None:
+    """A delegate's states are on the GPU, where nobody keeps what they were."""
+    values = (tensor(3), tensor(3), 9, None)
+    fails = KernelCall(0, (0, 2, 3, 1, 1))
+    calls = (DelegateCall(0, ()), fails) if is_changed else (fails, DelegateCall(0, ()))
+    operators = ("aten::cumsum.out",)
+    found = find_operator(operators[0])
+    if found is None:
+        pytest.skip("needs PyTorch")
+    record = MethodRecord("forward", values, (0,), (1,), calls, operators, (), (0, 1024))
+    delegate: Any = Stateful()
+    interpreter = Interpreter("written.pte, method forward", record, [found], [delegate])
+    with pytest.raises(HostError, match="Dimension out of range"):
+        interpreter.run([HostTensor(X, DType.F32)], keep=False)
+    then = (
+        (StateLost, r"method forward: .*reset\(\)") if is_changed else (HostError, "Dimension out of range")
+    )
+    with pytest.raises(then[0], match=then[1]):
+        interpreter.run([HostTensor(X, DType.F32)], keep=False)
+    interpreter.reset()
+    assert delegate.resets == 1
+    with pytest.raises(HostError, match="Dimension out of range"):
+        interpreter.run([HostTensor(X, DType.F32)], keep=False)
 
 
 def test_lists_of_outputs() -> None:
@@ -157,10 +230,10 @@ def test_a_loop() -> None:
 
 
 def test_a_loop_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpreter, "INSTRUCTIONS_MAX", 1000)
+    monkeypatch.setenv("PTERON_HOST_STEPS", "1000")
     calls: list[Instruction] = [KernelCall(0, (2, 2, 3)), JumpFalseCall(3, 0)]
     machine = Machine([tensor(3), tensor(3), 1, False], ["executorch_prim::lt.Scalar"], calls)
-    with pytest.raises(FormatError, match="still running after 1,000 instructions"):
+    with pytest.raises(HostError, match=r"still running .* limit is 1,000, .*PTERON_HOST_STEPS can raise"):
         machine()
 
 
@@ -192,7 +265,7 @@ def test_an_output_never_written() -> None:
 )
 def test_written_otherwise_than_declared(declared: TensorRecord, words: str) -> None:
     machine = Machine([tensor(3), declared], ["aten::neg.out"], [KernelCall(0, (0, 1, 1))])
-    with pytest.raises(GraphError, match=rf"instruction 0 aten::neg\.out wrote a tensor {words}"):
+    with pytest.raises(GraphError, match=rf"instruction 0 aten::neg\.out writes a tensor {words}"):
         machine()
 
 
@@ -229,12 +302,21 @@ def test_functional_operators_are_of_no_use() -> None:
 CHANNELS_LAST = (0, 2, 3, 1)
 
 
-@pytest.mark.parametrize("dim_order", [None, (0, 1), (1, 0)])
-def test_memory_to_be_filled(dim_order: tuple[int, ...] | None) -> None:
+@pytest.mark.parametrize(
+    ("operator", "dim_order"),
+    [
+        ("dim_order_ops::_empty_dim_order.out", None),
+        ("dim_order_ops::_empty_dim_order.out", (0, 1)),
+        ("dim_order_ops::_empty_dim_order.out", (1, 0)),
+        ("aten::empty.out", None),
+        ("aten::empty.out", 0),
+    ],
+)
+def test_memory_to_be_filled(operator: str, dim_order: tuple[int, ...] | int | None) -> None:
     """What is empty has the size asked for, below what is declared, and the element type of the output."""
     size = (2, 3)
     values: list[EValue] = [tensor(3), tensor(4, 3, dtype=DType.I32), size, dim_order]
-    machine = Machine(values, ["dim_order_ops::_empty_dim_order.out"], [KernelCall(0, (2, 3, 1, 1))])
+    machine = Machine(values, [operator], [KernelCall(0, (2, 3, 1, 1))])
     (output,) = machine()
     assert (output.shape, output.dtype) == (size, np.int32)
     assert not output.any()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable
 
-from pteron.errors import InputError
+from pteron.errors import GraphError, InputError, PteronError
 from pteron.graph import Graph, Tensor
 from pteron.ops import Call
 from pteron.ops.join import JOINS
+from pteron.ops.requirement import problem_of
 from pteron.ops.rewrite import REWRITES, Find, Flow, Replacement
 
 REWRITES_VARIABLE = "PTERON_REWRITES"
@@ -20,7 +21,13 @@ def rewrite_calls(graph: Graph, calls: tuple[Call, ...], names: Collection[str])
         is_done = False
         while not is_done:
             flow = Flow(graph, calls)
-            calls, is_done = _pass(flow, REWRITES[name])
+            try:
+                calls, is_done = _pass(flow, REWRITES[name])
+            except PteronError:
+                raise
+            except Exception as error:  # values that the rewrite did not foresee
+                where = f"{graph.name}: nodes that the rewrite {name} looks at"
+                raise GraphError(f"{where} do not make sense: {problem_of(error)}") from error
             is_done = is_done or len(calls) == len(flow.calls)
             calls = _without_orphans(flow, calls) if calls != flow.calls else calls
     return calls

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from pteron.errors import MisfitError, ShapeError
+from pteron.errors import MisfitError, PteronError, ShapeError
 from pteron.families.layout.copy import copy_elements
 from pteron.graph import Graph, Shape, SymInt, Tensor, Value, ValueList
 from pteron.ops import (
@@ -28,6 +28,7 @@ from pteron.ops import (
 from pteron.ops.join import Join
 from pteron.ops.live import Trace, affine
 from pteron.ops.operand import Slot
+from pteron.ops.requirement import problem_of
 from pteron.passes import Placement, Prepared
 from pteron.plan.collect import Collector
 from pteron.plan.plan import IndexRange, Plan
@@ -81,10 +82,14 @@ class Planning:
         """Plan one more call."""
         try:
             self._add(call)
-        except RequirementError as error:
+        except PteronError:
+            raise
+        except Exception as error:  # a requirement, or what the operator's functions did not foresee
             where = f"{self.graph.name}, node {call.node.index} {call.node.name}"
             live = "".join(f"; live integer %{id} is {value}" for id, value in self.trace.values.items())
-            raise MisfitError(f"{where}: {error}{live}", is_certain=not self.trace.decisions) from None
+            problem, cause = problem_of(error), None if isinstance(error, RequirementError) else error
+            certain = not self.trace.decisions
+            raise MisfitError(f"{where}: {problem}{live}", is_certain=certain) from cause
 
     def finish(self) -> Plan:
         """The plan of the calls so far."""

@@ -86,6 +86,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "float": (int, float),
     "number": (int, float),
     "str": (str,),
+    "ScalarType": (int,),
+    "MemoryFormat": (int,),
 }
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import importlib.util
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from pteron.dtypes import DType
 from pteron.errors import HostError
-from pteron.runtime.host_operator import Arguments, HostOperator, Parameter, Run
-from pteron.runtime.host_values import HostTensor, Unset
+from pteron.ops.operand import HostArray
+from pteron.runtime.host_operator import Arguments, Forecast, Foresee, HostOperator, Parameter, Run
+from pteron.runtime.host_values import HostTensor, Rows, Unset
+from pteron.runtime.limits import check_integer
 from pteron.runtime.tensors import bf16_bits, numbers
 
 
@@ -32,9 +35,19 @@ def has_torch() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-def _native(run: Run, names: str, out: str = "out") -> HostOperator:
+def why_refused() -> str:
+    """Why an operator that was not found cannot be called, in a few words."""
+    return (
+        "not among those that programs may call"
+        if has_torch()
+        else "PyTorch needed: pip install 'pteron[host]'"
+    )
+
+
+def _native(run: Run, names: str, out: str = "out", foresee: Foresee = lambda _: Forecast()) -> HostOperator:
     """An operator with these parameters, of which it writes `out`."""
-    return HostOperator(run, tuple(Parameter(n, "any", n == out, n != out) for n in names.split()))
+    parameters = tuple(Parameter(n, "any", n == out, n != out) for n in names.split())
+    return HostOperator(run, foresee, parameters)
 
 
 def _scalar(compute: Callable[..., Any], names: str) -> HostOperator:
@@ -43,17 +56,63 @@ def _scalar(compute: Callable[..., Any], names: str) -> HostOperator:
 
     def run(arguments: Arguments) -> Mapping[int, object]:
         try:
-            return {count: compute(*arguments[:count])}
-        except ArithmeticError as error:
+            result = compute(*arguments[:count])
+        except (ArithmeticError, ValueError) as error:
             raise HostError(str(error)) from None
+        check_integer(result)
+        return {count: result}
 
     return _native(run, f"{names} out")
 
 
-def _array(value: object) -> np.ndarray[Any, Any]:
+def _of_numbers(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is given numbers alone: of texts and lists, `*` and `%` make any amount."""
+
+    def checked(*values: object) -> Any:
+        for value in values:
+            if not isinstance(value, (int, float)):
+                raise HostError(f"takes numbers, found {type(value).__name__}")
+        return compute(*values)
+
+    return checked
+
+
+def _array(value: object) -> HostArray:
     if not isinstance(value, HostTensor):
         raise TypeError(f"expected a tensor, found {type(value).__name__}")
     return value.array
+
+
+def _sizes(value: object) -> tuple[int, ...]:
+    """A list of sizes."""
+    if not isinstance(value, tuple) or not all(isinstance(size, int) and size >= 0 for size in value):
+        raise HostError(f"sizes are whole numbers, found {value!r:.60}")
+    return value
+
+
+def _size(tensor: object, dim: object) -> int:
+    shape = _array(tensor).shape
+    if not isinstance(dim, int) or not -len(shape) <= dim < len(shape):
+        raise HostError(f"a tensor {list(shape)} has no dim {dim}")
+    return int(shape[dim])
+
+
+def _item(tensor: object) -> Any:
+    array = _array(tensor)
+    if array.size != 1:
+        raise HostError(f"a number is read from one element, not from {list(array.shape)}")
+    assert isinstance(tensor, HostTensor)
+    return numbers(array, tensor.dtype).item()
+
+
+def _foresee_view(arguments: Arguments) -> Forecast:
+    """Nothing is copied where the elements lie in the order of their dims."""
+    source, size = _array(arguments[0]), arguments[1]
+    if source.flags.c_contiguous:
+        return Forecast(is_view=True)
+    known = prod(length for length in size if length >= 0)
+    shape = tuple(length if length >= 0 else source.size // max(1, known) for length in size)
+    return Forecast({2: shape}, source.size)
 
 
 def _view(arguments: Arguments) -> Mapping[int, object]:
@@ -62,13 +121,34 @@ def _view(arguments: Arguments) -> Mapping[int, object]:
     return {2: HostTensor(_array(source).reshape(tuple(size)), source.dtype)}
 
 
+def _foresee_rows(arguments: Arguments) -> Forecast:
+    """A row is copied, and those before it where they do not lie in memory that can take one more."""
+    target, source, index = arguments[:3]
+    row, start = _array(source), isinstance(target, Unset)
+    if not isinstance(index, int) or not 0 <= index <= (0 if start else len(_array(target))):
+        raise HostError(f"row {index} is written where {0 if start else len(_array(target))} are")
+    if index > 0 and _array(target).shape[1:] != row.shape:
+        raise HostError(f"a row {list(row.shape)} is written to rows {list(_array(target).shape[1:])}")
+    copied = 0 if index == 0 or _has_room(target, index) else index
+    return Forecast({0: (index + 1, *row.shape)}, row.size * (copied + 1))
+
+
 def _copy_index(arguments: Arguments) -> Mapping[int, object]:
     """Write one step's result into its row; rows are appended as a loop goes on."""
     target, source, index = arguments[:3]
-    row = _array(source)[None]
+    row = _array(source)
     if isinstance(target, Unset) or index == 0:
-        return {0: HostTensor(row.copy(), source.dtype)}
-    return {0: HostTensor(np.concatenate([_array(target)[:index], row]), source.dtype)}
+        rows = Rows(row[None].copy())
+    elif _has_room(target, index):
+        rows = target.rows
+    else:
+        rows = Rows(_array(target)[:index])
+    return {0: HostTensor(rows.put(index, row), source.dtype, rows)}
+
+
+def _has_room(target: HostTensor, index: int) -> bool:
+    """Whether a row can be appended where the rows lie: nobody else has appended one there."""
+    return target.rows is not None and target.rows.count == index == len(target.array)
 
 
 def _check_order(dim_order: Sequence[int] | None, rank: int) -> None:
@@ -77,22 +157,33 @@ def _check_order(dim_order: Sequence[int] | None, rank: int) -> None:
         raise HostError(f"dim order {list(dim_order)} is not an order of {rank} dims")
 
 
+def _foresee_empty(arguments: Arguments) -> Forecast:
+    size, order = _sizes(arguments[0]), arguments[1]
+    _check_order(order if isinstance(order, tuple) else None, len(size))  # else it is a memory format
+    return Forecast({2: size}, prod(size))
+
+
 def _empty(arguments: Arguments) -> Mapping[int, object]:
     """Memory that something else will fill. It holds zeros, so that what is read too early does not vary."""
-    size, dim_order, out = arguments[:3]
-    _check_order(dim_order, len(size))
-    return {2: HostTensor(np.zeros(tuple(size), out.dtype.numpy), out.dtype)}
+    size, _, out = arguments[:3]
+    return {2: HostTensor(np.zeros(size, out.dtype.numpy), out.dtype)}
+
+
+def _foresee_conversion(arguments: Arguments) -> Forecast:
+    array = _array(arguments[0])
+    _check_order(arguments[2], array.ndim)
+    return Forecast({3: array.shape}, array.size)
 
 
 def _convert(arguments: Arguments) -> Mapping[int, object]:
     """A copy in the output's element type."""
-    source, _, dim_order, out = arguments[:4]
-    _check_order(dim_order, _array(source).ndim)
+    source, _, _, out = arguments[:4]
     dtype: DType = out.dtype
     if dtype is source.dtype:
         return {3: HostTensor(_array(source).copy(), dtype)}
     values = numbers(_array(source), source.dtype)
-    converted = bf16_bits(values) if dtype is DType.BF16 else values.astype(dtype.numpy)
+    with np.errstate(invalid="ignore"):  # what no integer stands for becomes any
+        converted = bf16_bits(values) if dtype is DType.BF16 else values.astype(dtype.numpy)
     return {3: HostTensor(converted, dtype)}
 
 
@@ -119,20 +210,23 @@ _UNARY: dict[str, Callable[..., Any]] = {
     "round": round,
     "trunc": int,
 }
-_CONVERT = _native(_convert, "self non_blocking dim_order out")
+_CONVERT = _native(_convert, "self non_blocking dim_order out", foresee=_foresee_conversion)
 _NATIVE: dict[str, HostOperator] = {
     **{
-        f"executorch_prim::{name}.{overload}": _scalar(compute, names)
+        f"executorch_prim::{name}.{overload}": _scalar(_of_numbers(compute), names)
         for family, names in ((_BINARY, "a b"), (_UNARY, "a"))
         for name, compute in family.items()
         for overload in ("Scalar", "int")
     },
-    "executorch_prim::et_view.default": _native(_view, "self size out"),
-    "executorch_prim::et_copy_index.tensor": _native(_copy_index, "copy_to copy_from index", "copy_to"),
-    "aten::sym_size.int": _scalar(lambda tensor, dim: int(_array(tensor).shape[dim]), "self dim"),
+    "executorch_prim::et_view.default": _native(_view, "self size out", foresee=_foresee_view),
+    "executorch_prim::et_copy_index.tensor": _native(
+        _copy_index, "copy_to copy_from index", "copy_to", _foresee_rows
+    ),
+    "aten::empty.out": _native(_empty, "size memory_format out", foresee=_foresee_empty),
+    "aten::sym_size.int": _scalar(_size, "self dim"),
     "aten::sym_numel": _scalar(lambda tensor: int(_array(tensor).size), "self"),
-    "aten::_local_scalar_dense": _scalar(lambda tensor: _array(tensor).item(), "self"),
-    "dim_order_ops::_empty_dim_order.out": _native(_empty, "size dim_order out"),
+    "aten::_local_scalar_dense": _scalar(_item, "self"),
+    "dim_order_ops::_empty_dim_order.out": _native(_empty, "size dim_order out", foresee=_foresee_empty),
     "dim_order_ops::_to_dim_order_copy.out": _CONVERT,
     "dim_order_ops::_clone_dim_order.out": _CONVERT,
 }

@@ -5,12 +5,13 @@ Tensors move between host and GPU only where an instruction needs them on the ot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TypeVar, cast
 
 import numpy as np
 
-from pteron.errors import FormatError, GraphError, HostError
+from pteron.errors import GraphError, HostError, StateLost
 from pteron.format import (
     DelegateCall,
     FreeCall,
@@ -21,17 +22,21 @@ from pteron.format import (
     MoveCall,
     TensorRecord,
 )
+from pteron.graph import Shape
 from pteron.plan import TensorPort
 from pteron.runtime.checks import describe_record
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.host_operator import HostOperator
-from pteron.runtime.host_values import HostTensor, RuntimeValue, Unset, describe, fits
+from pteron.runtime.host_operator import Arguments, HostOperator
+from pteron.runtime.host_values import HostTensor, RuntimeValue, Unset, describe, fits, shape_fits
+from pteron.runtime.limits import Budget, Limits
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.staging import Input
 from pteron.runtime.states import initial_states, initial_value
 from pteron.runtime.tensors import GpuTensor, HostResult
 
-INSTRUCTIONS_MAX = 1_000_000  # per call: a loop that runs longer does not end
+_DELEGATE_STEPS = 100  # what a delegate's call counts for, as it takes about as long as so many instructions
+
+_T = TypeVar("_T")
 
 
 class Interpreter:
@@ -48,6 +53,9 @@ class Interpreter:
         self._record = record
         self._operators = operators
         self._delegates = delegates
+        self._limits = Limits.chosen()
+        self._is_changed = False  # whether a delegate has changed its states in this call
+        self._lost = False  # whether a call failed after that
         self._on_gpu = self._gpu_values()
         self._initial = [initial_value(value) for value in record.values]
         self._states = self._initial_states()
@@ -64,57 +72,102 @@ class Interpreter:
         self._states = self._initial_states()
         for delegate in self._delegates:
             delegate.reset()
+        self._lost = False
 
     def run(self, inputs: Sequence[RuntimeValue], *, keep: bool) -> list[RuntimeValue]:
-        """The outputs of one call; `keep` leaves tensors on the GPU where a delegate made them."""
+        """The outputs of one call; `keep` leaves tensors on the GPU where a delegate made them.
+
+        What a call leaves in a state on the host is there once all of it is done. Where it fails, states on
+        the host are what they were; if a delegate has changed its own by then, a reset has to come first.
+        """
         if self._is_direct:
             return list(self._delegates[0].run(cast(Sequence[Input], inputs), self._wanted_of[0, keep]))
+        if self._lost:
+            raise StateLost(f"{self._where}: a call failed after it had changed states; call reset() first")
+        self._is_changed = False
         values = list(self._initial)
         for id, state in self._states.items():
             values[id] = state
         for id, value in zip(self._record.inputs, inputs, strict=True):
-            values[id] = value
-        instructions = self._record.instructions
-        counter = executed = 0
+            values[id] = value.protected() if isinstance(value, HostTensor) else value
+        try:
+            self._run(values, keep)
+            outputs = [self._output(id, values) for id in self._record.outputs]
+            states = {id: self._left(values[id], state) for id, state in self._states.items()}
+        except BaseException:
+            self._lost = self._is_changed
+            raise
+        self._states = states
+        return outputs
+
+    def _run(self, values: list[RuntimeValue], keep: bool) -> None:
+        instructions, budget = self._record.instructions, Budget(self._where, self._limits)
+        counter = 0
         while counter < len(instructions):
-            executed += 1
-            if executed > INSTRUCTIONS_MAX:
-                raise FormatError(f"{self._where}: still running after {INSTRUCTIONS_MAX:,} instructions")
-            instruction = instructions[counter]
+            index, instruction = counter, instructions[counter]
             counter += 1
+            budget.step()
             match instruction:
                 case KernelCall():
-                    self._kernel(instruction, counter - 1, values)
+                    self._kernel(instruction, index, values, budget)
                 case DelegateCall():
-                    self._delegate(instruction, counter - 1, values, keep)
+                    budget.step(_DELEGATE_STEPS)
+                    self._delegate(instruction, index, values, keep, budget)
                 case MoveCall(source, target):
-                    self._move(source, target, counter - 1, values)
+                    self._move(source, target, index, values)
+                    budget.share(source, target)
                 case JumpFalseCall(condition, destination):
-                    if not self._is_true(values[condition], counter - 1):
+                    if not self._is_true(values[condition], index):
                         counter = destination
+                    if counter <= index:
+                        budget.jump_back()
                 case FreeCall(value):
-                    values[value] = self._states.get(value, self._initial[value])
-        return [self._output(id, values) for id in self._record.outputs]
+                    if value not in self._states:
+                        values[value] = self._initial[value]
+                        budget.free(value)
+
+    def _left(self, value: RuntimeValue, state: HostTensor) -> HostTensor:
+        """What a call leaves to the next in a state, in memory that nobody else has."""
+        if value is state or not isinstance(value, HostTensor):
+            return state
+        owned = value if value.array.flags.writeable else HostTensor(value.array.copy(), value.dtype)
+        return owned.protected()
 
     # Instructions -------------------------------------------------------------------------------
 
-    def _kernel(self, call: KernelCall, index: int, values: list[RuntimeValue]) -> None:
+    def _kernel(self, call: KernelCall, index: int, values: list[RuntimeValue], budget: Budget) -> None:
         where = f"{self._where}, instruction {index} {self._record.operators[call.operator]}"
-        arguments = [self._argument(id, values) for id in call.args]
-        try:
-            written = self._operators[call.operator].run(arguments)
-        except HostError as error:
-            raise HostError(f"{where}: {error}") from error
-        except Exception as error:  # a host kernel given what the program's own types rule out
-            raise GraphError(f"{where}: {error}") from error
-        for position, value in written.items():
+        operator = self._operators[call.operator]
+        arguments = [self._argument(id, values, budget) for id in call.args]
+        forecast = _guarded(where, operator.foresee, arguments)
+        for position, shapes in forecast.shapes.items():
+            self._expect(call.args[position], shapes, where, budget)
+        budget.spend(where, forecast.work, forecast.scratch)
+        for position, value in _guarded(where, operator.run, arguments).items():
+            if forecast.is_view:
+                budget.share(call.args[0], call.args[position])
+            elif position not in forecast.shapes and isinstance(value, HostTensor):
+                budget.hold(where, call.args[position], value.array.nbytes)
             self._store(call.args[position], cast(RuntimeValue, value), values, where)
 
-    def _store(self, id: int, value: RuntimeValue, values: list[RuntimeValue], where: str) -> None:
-        """Let a value be what was computed for it, if that is what the program declares it to be.
+    def _expect(self, id: int, shape: Shape | list[Shape], where: str, budget: Budget) -> None:
+        """Refuse what an operator is about to write to a value that the program declares otherwise."""
+        record = self._record.values[id]
+        if isinstance(record, IndexList) and isinstance(shape, list):
+            if len(shape) != len(record.items):
+                raise GraphError(f"{where} writes {len(shape)} tensors to a list of {len(record.items)}")
+            for item, of_item in zip(record.items, shape, strict=True):
+                self._expect(item, of_item, where, budget)
+            return
+        if not isinstance(record, TensorRecord) or isinstance(shape, list) or not shape_fits(shape, record):
+            dtype = record.dtype if isinstance(record, TensorRecord) else ""
+            raise GraphError(
+                f"{where} writes a tensor {dtype}{list(shape)} to %{id}, which is {describe_record(record)}"
+            )
+        budget.hold(where, id, prod(shape) * record.dtype.itemsize)
 
-        A state is written through to its own memory, so that it is there at the next call.
-        """
+    def _store(self, id: int, value: RuntimeValue, values: list[RuntimeValue], where: str) -> None:
+        """Let a value be what was computed for it, if that is what the program declares it to be."""
         record = self._record.values[id]
         if isinstance(record, IndexList) and isinstance(value, tuple):
             for item, member in zip(record.items, value, strict=False):
@@ -124,11 +177,7 @@ class Interpreter:
         if is_tensor and not fits(value, record):
             declared = describe_record(record)
             raise GraphError(f"{where} wrote {describe(value)} to %{id}, which is {declared}")
-        state = self._states.get(id)
-        if state is None or not isinstance(value, HostTensor):
-            values[id] = value
-        elif value.array is not state.array:
-            np.copyto(state.array, value.array)
+        values[id] = value
 
     def _move(self, source: int, target: int, index: int, values: list[RuntimeValue]) -> None:
         record, value = self._record.values[target], values[source]
@@ -142,14 +191,16 @@ class Interpreter:
             raise GraphError(f"{self._where}: nothing wrote the output %{id}")
         return values[id]
 
-    def _argument(self, id: int, values: list[RuntimeValue]) -> RuntimeValue:
+    def _argument(self, id: int, values: list[RuntimeValue], budget: Budget) -> RuntimeValue:
         """A value for the host: tensors fetched, lists of indices followed."""
         listed = self._record.values[id]
         if isinstance(listed, IndexList):
-            return tuple(None if item < 0 else self._argument(item, values) for item in listed.items)
+            budget.step(len(listed.items))
+            return tuple(None if item < 0 else self._argument(item, values, budget) for item in listed.items)
         value = values[id]
         if isinstance(value, (GpuTensor, HostResult)):
-            values[id] = HostTensor(value.numpy(), value.dtype)
+            budget.hold(self._where, id, prod(value.shape) * value.dtype.itemsize)
+            values[id] = HostTensor(value.numpy(), value.dtype).protected()  # others may hold it too
         return values[id]
 
     def _is_true(self, condition: RuntimeValue, index: int) -> bool:
@@ -162,19 +213,25 @@ class Interpreter:
         found = type(condition).__name__
         raise GraphError(f"{self._where}, instruction {index}: a jump on {found}, not a boolean")
 
-    def _delegate(self, call: DelegateCall, index: int, values: list[RuntimeValue], keep: bool) -> None:
+    def _delegate(
+        self, call: DelegateCall, index: int, values: list[RuntimeValue], keep: bool, budget: Budget
+    ) -> None:
+        where = f"{self._where}, instruction {index}"
         delegate = self._delegates[call.delegate]
         count = len(delegate.executable.inputs)
         inputs = [self._delegate_input(values[id], index) for id in call.args[:count]]
         targets = self._written_by(call)
         wanted = self._wanted_of[index, keep]
-        for id, output in zip(targets, delegate.run(inputs, wanted), strict=True):
+        outputs = delegate.run(inputs, wanted)
+        self._is_changed |= bool(delegate.executable.states)
+        for id, output in zip(targets, outputs, strict=True):
             record = self._record.values[id]
+            if isinstance(output, HostResult):
+                budget.hold(where, id, prod(output.shape) * output.dtype.itemsize)
             if isinstance(output, int) and isinstance(record, TensorRecord):
                 array = np.full(record.sizes, output, record.dtype.numpy)
                 values[id] = HostTensor(array, record.dtype)
             elif id in self._states and isinstance(output, (GpuTensor, HostResult)):
-                where = f"{self._where}, instruction {index}"
                 self._store(id, HostTensor(output.numpy(), output.dtype), values, where)
             else:
                 values[id] = output
@@ -202,7 +259,7 @@ class Interpreter:
 
     def _initial_states(self) -> dict[int, HostTensor]:
         executables = [delegate.executable for delegate in self._delegates]
-        return initial_states(self._where, self._record, self._operators, executables)
+        return initial_states(self._where, self._record, self._operators, executables, self._limits)
 
     def _is_one_delegate(self) -> bool:
         """Whether a call is the only delegate's: that takes and gives what the method does, all of it tensors
@@ -227,3 +284,14 @@ class Interpreter:
             if isinstance(instruction, DelegateCall)
             for id in instruction.args[: len(self._delegates[instruction.delegate].executable.inputs)]
         }
+
+
+def _guarded(where: str, function: Callable[[Arguments], _T], arguments: Arguments) -> _T:
+    """What an operator's function gives. This is where errors of NumPy, PyTorch and Python become the
+    program's: behind it, operators need not expect every value that a file can hold."""
+    try:
+        return function(arguments)
+    except HostError as error:
+        raise HostError(f"{where}: {error}") from error
+    except Exception as error:  # given what the program's own types rule out
+        raise GraphError(f"{where}: {error}") from error

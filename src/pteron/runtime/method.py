@@ -22,7 +22,7 @@ from pteron.runtime.host_values import HostTensor, RuntimeValue
 from pteron.runtime.interpreter import Interpreter
 from pteron.runtime.session import Counters
 from pteron.runtime.specs import ValueSpec
-from pteron.runtime.tensors import GpuTensor, HostResult, from_torch, to_torch
+from pteron.runtime.tensors import GpuTensor, HostResult, from_torch, numbers, to_torch
 
 if TYPE_CHECKING:
     import torch
@@ -173,7 +173,9 @@ class Method:
         return tensor
 
     def _scalar_input(self, id: int, expected: object, value: Any) -> RuntimeValue:
-        if (_is_torch(value) or isinstance(value, (np.generic, np.ndarray))) and value.ndim == 0:
+        if _is_torch(value):
+            value = numbers(*from_torch(value))
+        if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
             value = value.item()
         if not isinstance(value, (int, float, bool, str, type(None))):
             raise DtypeError(f"expected a scalar, got {type(value).__name__}")

@@ -34,7 +34,7 @@ from pteron.ops import Target
 from pteron.passes import missing_operators, prepare
 from pteron.runtime.checks import check_method
 from pteron.runtime.code import Code
-from pteron.runtime.host import find_operator, has_torch
+from pteron.runtime.host import find_operator, why_refused
 from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.method import Method
 from pteron.runtime.precision import chosen_digits
@@ -251,8 +251,7 @@ def check_supported(file: ProgramFile, graphs: Mapping[str, Iterable[Graph]]) ->
         )
     hosted = missing_host_operators(file)
     if hosted:
-        reason = "unknown to PyTorch" if has_torch() else "PyTorch needed: pip install 'pteron[host]'"
-        problems.append(f"operators outside the delegates ({reason}): {', '.join(hosted)}")
+        problems.append(f"operators outside the delegates ({why_refused()}): {', '.join(hosted)}")
     if problems:
         raise UnsupportedError(f"{file.name}: {'; '.join(problems)}")
 

@@ -24,6 +24,7 @@ from pteron.plan import Executable
 from pteron.runtime.checks import describe_record
 from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.host_values import HostTensor, RuntimeValue, Unset
+from pteron.runtime.limits import Limits
 
 
 def initial_value(value: EValue) -> RuntimeValue:
@@ -32,27 +33,34 @@ def initial_value(value: EValue) -> RuntimeValue:
         return None if isinstance(value, IndexList) else cast(RuntimeValue, value)
     if value.data is None or value.is_mutable:
         return Unset(value.dtype)
-    return HostTensor(_array(value), value.dtype)
+    return HostTensor(_array(value), value.dtype).protected()
 
 
 def initial_states(
-    where: str, record: MethodRecord, operators: Sequence[HostOperator], executables: Sequence[Executable]
+    where: str,
+    record: MethodRecord,
+    operators: Sequence[HostOperator],
+    executables: Sequence[Executable],
+    limits: Limits,
 ) -> dict[int, HostTensor]:
     """Buffers that live across calls, by value id: those with an initial value, and those (zeros at first)
     that an operator updates in place before anything else writes them."""
     updated = _updated_in_place(record, operators, executables)
-    states = {}
+    states: dict[int, HostTensor] = {}
+    held = 0
     for id, value in enumerate(record.values):
         if not isinstance(value, TensorRecord) or value.is_constant or id in record.inputs:
             continue
         if value.is_mutable and value.data is not None:
-            states[id] = HostTensor(_array(value).copy(), value.dtype)
+            states[id] = HostTensor(_array(value).copy(), value.dtype).protected()
         elif id in updated:
             needed, planned = prod(value.sizes) * value.dtype.itemsize, sum(record.buffer_sizes)
             if needed > planned:
                 what = f"%{id}, {describe_record(value)}, needs {needed:,} bytes"
                 raise GraphError(f"{where}: {what}; the method plans {planned:,} for all its tensors")
-            states[id] = HostTensor(np.zeros(value.sizes, value.dtype.numpy), value.dtype)
+            held += needed
+            limits.check_bytes(f"{where}, state %{id}", held)
+            states[id] = HostTensor(np.zeros(value.sizes, value.dtype.numpy), value.dtype).protected()
     return states
 
 

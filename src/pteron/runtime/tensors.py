@@ -180,19 +180,22 @@ def to_torch(array: HostArray, dtype: DType) -> torch.Tensor:
 
 
 def from_torch(tensor: torch.Tensor) -> tuple[HostArray, DType]:
-    """A CPU tensor as an array over the same memory, with its element type."""
+    """A tensor as an array with its element type: over the same memory where that is the CPU's."""
     import torch
 
-    tensor = tensor.detach()
-    if tensor.device.type != "cpu":
-        tensor = tensor.cpu()
-    if tensor.dtype is torch.bfloat16:
-        return tensor.view(torch.uint16).numpy(), DType.BF16
+    if tensor.device.type == "meta":
+        raise DtypeError(f"a meta tensor has a shape, {list(tensor.shape)}, but no elements")
+    if tensor.layout is not torch.strided:
+        raise DtypeError(f"a tensor of layout {tensor.layout}; expected a dense one, as to_dense() gives")
     try:
-        array = tensor.numpy()
-        dtype = DType.of(array.dtype)
-    except (TypeError, RuntimeError):  # sparse, quantized and the like
-        dtype = None
+        dense = tensor.detach().cpu().resolve_neg()
+        if dense.dtype is torch.bfloat16:
+            return dense.view(torch.uint16).numpy(), DType.BF16
+        array = dense.numpy()
+    except Exception as error:  # quantized, batched, traced: whatever PyTorch has against being read
+        reason = str(error).partition("\n")[0]
+        raise DtypeError(f"a tensor of {tensor.dtype} on {tensor.device} cannot be read: {reason}") from error
+    dtype = DType.of(array.dtype)
     if dtype is None:
-        raise DtypeError(f"tensors of {tensor.dtype}, {tensor.layout} are not supported")
+        raise DtypeError(f"tensors of {tensor.dtype} are not supported")
     return array, dtype

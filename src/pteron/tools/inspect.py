@@ -28,7 +28,7 @@ from pteron.format import (
     read_program,
     read_weights,
 )
-from pteron.runtime.host import find_operator, has_torch
+from pteron.runtime.host import find_operator, why_refused
 from pteron.runtime.program import load_weights
 from pteron.runtime.specs import ValueSpec, describe
 from pteron.tools.inspect_delegate import DelegateReport, OperatorUse, inspect_delegate
@@ -62,8 +62,7 @@ class MethodReport:
     @property
     def problems(self) -> tuple[str, ...]:
         """Why it cannot run here."""
-        reason = "PyTorch does not have" if has_torch() else "PyTorch is needed for"
-        hosted = [f"{reason} {use.name}" for use in self.host_operators if not use.available]
+        hosted = [f"{use.name}: {why_refused()}" for use in self.host_operators if not use.available]
         return (*(problem for delegate in self.delegates for problem in delegate.problems), *hosted)
 
 

@@ -44,7 +44,7 @@ def _method_lines(method: MethodReport) -> Iterator[str]:
         rows.append(["host constants", _memory(constants, "tensor")])
     yield from columns(rows, indent=2)
     if method.host_operators:
-        lacking = "not in PyTorch" if has_torch() else "needs PyTorch"
+        lacking = "refused" if has_torch() else "needs PyTorch"
         yield "  host operators"
         uses = [(str(u.count), u.name, "" if u.available else lacking) for u in method.host_operators]
         yield from columns(uses, indent=4, align=">")

@@ -1,0 +1,10 @@
+"""All targets, by name."""
+
+from fuzz.target import Target
+from fuzz.targets.companions import COMPANION_TARGETS
+from fuzz.targets.files import FILE_TARGETS
+from fuzz.targets.graphs import GRAPH_TARGETS
+
+TARGETS: dict[str, Target] = {
+    target.name: target for target in [*FILE_TARGETS, *COMPANION_TARGETS, *GRAPH_TARGETS]
+}

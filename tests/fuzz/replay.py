@@ -1,8 +1,8 @@
-"""One input in a process of its own: what it does, every time the same.
+"""Inputs in a process of their own: what each does, every time the same.
 
-    python -m fuzz.replay TARGET FILE
+    python -m fuzz.replay TARGET FILE [TARGET FILE ...]
 
-prints the outcome or the fault as JSON.
+prints a line of JSON for each: the outcome and no text, or a fault's key and its text.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from fuzz import ROOT, TESTS
@@ -23,18 +24,30 @@ from fuzz.worker import limit_memory
 
 def replay(target: Target, file: Path) -> tuple[str, str]:
     """The outcome and no text, or a fault's key and its text."""
-    command = [sys.executable, "-W", "ignore", "-m", "fuzz.replay", target.name, str(file)]
-    try:
-        done = subprocess.run(
-            command, env=environment(), cwd=ROOT, capture_output=True, timeout=60 + 10 * target.seconds
-        )
-    except subprocess.TimeoutExpired as error:
-        return "hangs", f"{error}"
-    errors = done.stderr.decode("utf-8", "replace")
-    if done.returncode:
-        return death(done.returncode, errors), errors[-4000:]
-    key, text = json.loads(done.stdout.splitlines()[-1])
-    return key, text
+    return replay_all([(target, file)])[file]
+
+
+def replay_all(inputs: Sequence[tuple[Target, Path]]) -> dict[Path, tuple[str, str]]:
+    """What each input does. They share a process; where it dies, the others get another."""
+    left = list(inputs)
+    found: dict[Path, tuple[str, str]] = {}
+    while left:
+        command = [sys.executable, "-W", "ignore", "-m", "fuzz.replay"]
+        command += [word for target, file in left for word in (target.name, str(file))]
+        limit = 60 + sum(5 * target.seconds for target, _ in left)
+        try:
+            done = subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, timeout=limit)
+            code, output, errors = done.returncode, done.stdout, done.stderr.decode("utf-8", "replace")
+        except subprocess.TimeoutExpired as error:
+            code, output, errors = -9, error.stdout or b"", str(error)
+        for line in output.splitlines():
+            _, file = left.pop(0)
+            key, text = json.loads(line)
+            found[file] = key, text
+        if left:  # the process ended at the first of them
+            _, file = left.pop(0)
+            found[file] = death(code, errors, hung=code == -9), errors[-4000:]
+    return found
 
 
 def environment() -> dict[str, str]:
@@ -57,12 +70,13 @@ def target_of(file: Path) -> Target | None:
 
 def main() -> None:
     faulthandler.enable()
-    target, data = TARGETS[sys.argv[1]], Path(sys.argv[2]).read_bytes()
-    target.warm()
-    limit_memory(target.megabytes)
-    result = judge(target, data)
-    print(json.dumps([result.key, result.text] if isinstance(result, Fault) else [result, ""]), flush=True)
-    os._exit(0)
+    for name, file in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        target = TARGETS[name]
+        target.warm()
+        limit_memory(target.megabytes)
+        result = judge(target, Path(file).read_bytes())
+        print(json.dumps([result.key, result.text] if isinstance(result, Fault) else [result, ""]), flush=True)
+    os._exit(0)  # what drivers do at the end of a process is no part of it
 
 
 if __name__ == "__main__":

@@ -40,11 +40,13 @@ class Worker:
         self._current = os.open(folder / "current", os.O_RDWR | os.O_CREAT)
         self._written = 0.0
 
-    def start(self) -> None:
-        """Run what is known already, so that only what is new counts as new."""
+    def start(self, executions: int) -> None:
+        """Run what is known already, so that only what is new counts as new; where few executions are wanted,
+        only some of it."""
         self.target.warm()
         limit_memory(self.target.megabytes)
-        for data in self.target.seeds():
+        seeds = list(self.target.seeds())
+        for data in seeds if len(seeds) <= executions // 2 else self.random.sample(seeds, executions // 2):
             self.corpus.append(data)
             self.execute(data, data)
         for file in sorted((self.folder / "corpus").iterdir()):
@@ -130,8 +132,9 @@ def main() -> None:
         faulthandler.enable(log)
         target = TARGETS[name]
         worker = Worker(target, Path(folder), seed)
-        worker.start()
-        worker.run(float(seconds), min(int(executions), target.restart_after))
+        most = min(int(executions), target.restart_after)
+        worker.start(most)
+        worker.run(float(seconds), most)
         worker.write_status()
         log.flush()
         os._exit(0)  # what drivers do at the end of a process is no part of it

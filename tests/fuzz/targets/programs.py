@@ -3,7 +3,6 @@ alone that no exporter would write. What loads and runs gives the same bits agai
 
 from __future__ import annotations
 
-import importlib.util
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ import numpy as np
 from fuzz.executed import the_device
 from fuzz.mutation.hosted import random_program
 from fuzz.target import Target, Wrong
-from fuzz.targets.files import PROGRAM_FIELDS
+from fuzz.targets.files import PROGRAM_FIELDS, import_torch
 from fuzz.targets.seeded_graphs import programs_of_operators, small_programs
 
 import pteron
@@ -106,8 +105,7 @@ def _hosted_seeds() -> Iterator[bytes]:
 
 
 def _warm() -> None:
-    if importlib.util.find_spec("torch"):
-        import torch  # noqa: F401  # its memory is no input's
+    import_torch()
     the_device()
 
 

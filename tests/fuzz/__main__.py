@@ -30,14 +30,18 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="scripts/fuzz", description="Fuzz everything that reads strangers' files.")
+    parser = argparse.ArgumentParser(
+        prog="scripts/fuzz", description="Fuzz everything that reads strangers' files."
+    )
     parser.add_argument("minutes", nargs="?", type=float, default=10.0, help="for all targets together (10)")
     parser.add_argument("--targets", help="names, with commas between; by default all that can run here")
     parser.add_argument("--seed", type=int, default=0, help="of what chance decides (0)")
     parser.add_argument("--executions", type=int, default=sys.maxsize, help="of a target, at most")
     parser.add_argument("--cache", type=Path, default=CACHE, help="where inputs are kept (.cache/fuzz)")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run one input and say what it does")
-    parser.add_argument("--target", help="the target of --replay, where the file's name does not begin with it")
+    parser.add_argument(
+        "--target", help="the target of --replay, where the file's name does not begin with it"
+    )
     parser.add_argument("--list", action="store_true", help="name the targets")
     return parser.parse_args()
 
@@ -47,7 +51,9 @@ def fuzz(arguments: argparse.Namespace) -> int:
     names = arguments.targets.split(",") if arguments.targets else list(TARGETS)
     unknown = [name for name in names if name not in TARGETS]
     if unknown:
-        print(f"scripts/fuzz: no target {', '.join(unknown)}; there are {', '.join(TARGETS)}", file=sys.stderr)
+        print(
+            f"scripts/fuzz: no target {', '.join(unknown)}; there are {', '.join(TARGETS)}", file=sys.stderr
+        )
         return 2
     chosen = [TARGETS[name] for name in names if not missing(TARGETS[name])]
     for name in names:
@@ -70,8 +76,8 @@ def summary(reports: list[Report], cache: Path) -> int:
     found = sum(len(report.findings) for report in reports)
     lines, of = sum(report.lines for report in reports), sum(report.of for report in reports)
     print(
-        f"{executions:,} executions in {seconds / 60:.1f} minutes ({executions / max(seconds, 1e-9):,.0f}/s), "
-        f"{lines:,} of {of:,} lines, {found} findings"
+        f"{executions:,} executions in {seconds / 60:.1f} minutes, "
+        f"{executions / max(seconds, 1e-9):,.0f}/s, {lines:,} of {of:,} lines, {found} findings"
     )
     figures = [{**vars(report), "findings": list(report.findings)} for report in reports]
     (cache / "report.json").write_text(json.dumps(figures, indent=1))

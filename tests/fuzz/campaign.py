@@ -72,7 +72,15 @@ class Campaign:
         """One worker, to its end or to the time's."""
         for name in ("status.json", "current"):
             (self.folder / name).unlink(missing_ok=True)
-        command = ["-m", "fuzz.worker", self.target.name, str(self.folder), seed, str(seconds), str(executions)]
+        command = [
+            "-m",
+            "fuzz.worker",
+            self.target.name,
+            str(self.folder),
+            seed,
+            str(seconds),
+            str(executions),
+        ]
         worker = subprocess.Popen(
             [sys.executable, "-W", "ignore", *command],
             env=environment(),

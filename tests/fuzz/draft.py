@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from struct import pack
@@ -48,7 +48,9 @@ class Draft:
     constants: list[bytes]
 
     @classmethod
-    def of(cls, blob: bytes | memoryview, named: Callable[[str], memoryview | None] = lambda key: None) -> Draft:
+    def of(
+        cls, blob: bytes | memoryview, named: Callable[[str], memoryview | None] = lambda key: None
+    ) -> Draft:
         """The graph in a blob, its named constants taken in."""
         record = read_delegate(memoryview(blob), "blob", named)
         return cls(
@@ -80,7 +82,9 @@ class Draft:
     def compact(self) -> Draft:
         """The same graph without what nothing refers to."""
         used = {*self.inputs, *self.outputs, *(id for _, args in self.nodes for id in args)}
-        used |= {item for id in used if isinstance(found := self.values[id], VkValueList) for item in found.items}
+        used |= {
+            item for id in used if isinstance(found := self.values[id], VkValueList) for item in found.items
+        }
         place = {id: index for index, id in enumerate(sorted(used))}
         kept: list[VkValue] = []
         constants: list[bytes] = []
@@ -124,6 +128,7 @@ class Draft:
 
 
 def _value(value: VkValue) -> Fields:
+    fields: Sequence[Field]
     match value:
         case None:
             return Fields({0: int8(1)})
@@ -151,7 +156,7 @@ def _value(value: VkValue) -> Fields:
 
 def _list(items: tuple[bool, ...] | tuple[int, ...] | tuple[float, ...]) -> tuple[int, list[Field]]:
     if items and all(isinstance(item, bool) for item in items):
-        return 8, [bytes(items)]
+        return 8, [bytes(map(bool, items))]
     if any(isinstance(item, float) for item in items):
         return 7, [Numbers("d", items)]
     return 6, [int64s(*(max(-(2**63), min(int(item), 2**63 - 1)) for item in items))]

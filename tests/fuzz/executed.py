@@ -17,8 +17,8 @@ from random import Random
 from typing import Any, TypeAlias
 
 import numpy as np
-from fuzz.target import Wrong
 
+from fuzz.target import Wrong
 from pteron import Device
 from pteron.errors import DeviceError, InputError
 from pteron.ops import Target
@@ -85,17 +85,19 @@ def execute(prepared: Prepared, target: Target, calls: Sequence[Inputs], *, meas
         clamped = _results(prepared, target, calls, _NANS)
     _compare("checked", first, clamped)
     if measured:
+        import pytest
         from measure import Measuring
-        from pytest import MonkeyPatch
 
-        with MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch:
             Measuring().start(patch)
             _compare("measured", first, _results(prepared, target, calls, _NANS))
     ran = sum(not isinstance(outcome, str) for outcome in first)
     return "ran" if ran else "refused every call"
 
 
-def _results(prepared: Prepared, target: Target, calls: Sequence[Inputs], pattern: bytes) -> list[list[Array] | str]:
+def _results(
+    prepared: Prepared, target: Target, calls: Sequence[Inputs], pattern: bytes
+) -> list[list[Array] | str]:
     """The outputs of each call, or the error that the call ended in."""
     device = the_device()
     compiled = Compiled(prepared, target)
@@ -103,7 +105,9 @@ def _results(prepared: Prepared, target: Target, calls: Sequence[Inputs], patter
     try:
         states = session.states()
         ports = compiled.executable.outputs
-        wanted = [Wanted(port.dtype, on_gpu=False) if isinstance(port, TensorPort) else None for port in ports]
+        wanted = [
+            Wanted(port.dtype, on_gpu=False) if isinstance(port, TensorPort) else None for port in ports
+        ]
         found: list[list[Array] | str] = []
         for inputs in calls:
             _poison(session, compiled, pattern)
@@ -142,7 +146,9 @@ def _checked() -> Iterator[None]:
     plan, at_maximum = Compiled.plan, Compiled.plan_at_maximum
 
     def with_checks(made: Plan) -> Plan:
-        launches = (replace(launch, module=replace(launch.module, bounds_checks=True)) for launch in made.launches)
+        launches = (
+            replace(launch, module=replace(launch.module, bounds_checks=True)) for launch in made.launches
+        )
         return replace(made, launches=tuple(launches))
 
     def checked_plan(compiled: Compiled, shapes: Shapes, values: Mapping[int, int]) -> Plan:
@@ -152,7 +158,7 @@ def _checked() -> Iterator[None]:
         made = at_maximum(compiled)
         return (with_checks(made[0]), made[1]) if made else None
 
-    Compiled.plan, Compiled.plan_at_maximum = checked_plan, checked_at_maximum  # type: ignore[method-assign]
+    Compiled.plan, Compiled.plan_at_maximum = checked_plan, checked_at_maximum  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
@@ -167,7 +173,9 @@ def _compare(how: str, first: Sequence[list[Array] | str], second: Sequence[list
             continue
         for number, (a, b) in enumerate(zip(one, two, strict=True)):
             if not _alike(a, b):
-                raise Wrong(how, f"output {number} of call {call} differs: {a.ravel()[:8]} and {b.ravel()[:8]}")
+                raise Wrong(
+                    how, f"output {number} of call {call} differs: {a.ravel()[:8]} and {b.ravel()[:8]}"
+                )
 
 
 def _alike(a: Array, b: Array) -> bool:

@@ -22,7 +22,10 @@ def joined(files: Mapping[str, bytes]) -> bytes:
 def parted(data: bytes) -> dict[str, bytes]:
     """The files of an input; what stands before the first name belongs to none."""
     _, *parts = _HEAD.split(data)
-    return {name.decode(): content.removesuffix(b"\n") for name, content in zip(parts[::2], parts[1::2], strict=True)}
+    return {
+        name.decode(): content.removesuffix(b"\n")
+        for name, content in zip(parts[::2], parts[1::2], strict=True)
+    }
 
 
 def member_mutation(by_suffix: Mapping[str, Mutate]) -> Mutate:

@@ -1,7 +1,7 @@
 """Which lines of some sources ran: what guides a fuzzer, and the coverage that it reports.
 
-From Python 3.12 on by `sys.monitoring`, where a line costs nothing once it was seen; before, by a trace function
-that looks only into functions with lines left.
+From Python 3.12 on by `sys.monitoring`, where a line costs nothing once it was seen; before, by a trace
+function that looks only into functions with lines left.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class Lines:
         known = self._left.get(id(code))
         if known is None:
             here = code.co_filename in self.files
-            left = {line for line in _own_lines(code) if (code.co_filename, line) in self.all} if here else set()
+            left = (
+                {line for line in _own_lines(code) if (code.co_filename, line) in self.all} if here else set()
+            )
             known = self._left[id(code)] = (code, left)
         return self._ran if known[1] else None
 

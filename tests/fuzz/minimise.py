@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from fuzz.replay import environment, replay
@@ -34,11 +35,19 @@ def minimise(target: Target, file: Path, key: str, seconds: float = _SECONDS) ->
         _simplify(target, file, fails, seconds)
         trial.unlink(missing_ok=True)
     else:
-        command = [sys.executable, "-W", "ignore", "-m", "fuzz.minimise", target.name, str(file), key, str(seconds)]
-        try:
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "fuzz.minimise",
+            target.name,
+            str(file),
+            key,
+            str(seconds),
+        ]
+        with suppress(subprocess.TimeoutExpired):  # what was written until then is a finding all the same
             subprocess.run(command, env=environment(), capture_output=True, timeout=2 * seconds + 60)
-        except subprocess.TimeoutExpired:
-            pass  # what was written until then is a finding all the same
     return file
 
 

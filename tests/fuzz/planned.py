@@ -1,7 +1,7 @@
 """What must hold of every plan, looked at from outside: computed anew from the plan's own numbers.
 
-    check_plan      each launch fits the device, and by its kernel's statements stays inside what it binds
-    check_guards    where a plan says that it holds for other live integers, a new plan for them is the same plan
+check_plan      each launch fits the device, and by its kernel's statements stays inside what it binds
+check_guards    where a plan says that it holds for other live integers, a new plan for them is the same plan
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from random import Random
 from typing import Any
 
 from fuzz.target import Wrong
-
 from pteron.errors import PteronError
 from pteron.ops.operand import Weight
 from pteron.plan import Compiled, Launch, Plan, ScratchRef, Shapes
@@ -44,7 +43,7 @@ def check_plan(compiled: Compiled, plan: Plan, numbers: Sequence[int]) -> None:
             if needed > size:
                 raise Wrong(
                     f"extent of {binding.name} in {kernel}",
-                    f"{launch}: {kernel} reaches {needed} bytes of {binding.name}, which has {size}, with {names}",
+                    f"{launch}: {kernel} reaches {needed} bytes of {binding.name}, of {size}, with {names}",
                 )
 
 
@@ -60,7 +59,7 @@ def _parameters(launch: Launch, data: bytes) -> dict[str, Any]:
 def _itemsize(launch: Launch, element: str) -> int:
     """Bytes of a scalar; an alias stands for what its module says."""
     for line in launch.module.source.splitlines():
-        if line.startswith(f"alias {element} ") or line.startswith(f"alias {element}="):
+        if line.startswith((f"alias {element} ", f"alias {element}=")):
             element = line.partition("=")[2].strip(" ;")
     return 2 if element == "f16" else 4
 
@@ -77,7 +76,9 @@ def check_guards(
         try:
             fresh = compiled.plan(shapes, other)
         except PteronError as error:
-            raise Wrong("guards", f"a plan for {dict(values)} is kept for {other}, where planning says {error}") from error
+            raise Wrong(
+                "guards", f"a plan for {dict(values)} is kept for {other}, where planning says {error}"
+            ) from error
         check_plan(compiled, plan, numbers)
         fresh_numbers = fresh.numbers(other)
         if fresh_numbers is None:
@@ -87,7 +88,9 @@ def check_guards(
 
 
 def _near(value: int, random: Random) -> int:
-    return random.choice((value, value + 1, value - 1, value + random.randrange(64), 2 * value, random.randrange(-4, 300)))
+    return random.choice(
+        (value, value + 1, value - 1, value + random.randrange(64), 2 * value, random.randrange(-4, 300))
+    )
 
 
 def _described(plan: Plan, numbers: Sequence[int]) -> list[object]:

@@ -21,6 +21,14 @@ from fuzz.target import Fault, Target, judge
 from fuzz.targets import TARGETS
 from fuzz.worker import limit_memory
 
+# What a program may do on the host in one call: less than elsewhere, so that limits are reached at once.
+_HOST_LIMITS = {
+    "PTERON_HOST_BYTES": str(1 << 28),
+    "PTERON_HOST_WORK": str(1 << 30),
+    "PTERON_HOST_STEPS": "20000",
+    "PTERON_HOST_SECONDS": "1",
+}
+
 
 def replay(target: Target, file: Path) -> tuple[str, str]:
     """The outcome and no text, or a fault's key and its text."""
@@ -53,7 +61,7 @@ def replay_all(inputs: Sequence[tuple[Target, Path]]) -> dict[Path, tuple[str, s
 def environment() -> dict[str, str]:
     """The environment of a process that runs targets."""
     path = os.pathsep.join([str(ROOT / "src"), str(TESTS), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
+    return {**_HOST_LIMITS, **os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
 
 
 def death(code: int, log: str, *, hung: bool = False) -> str:
@@ -64,7 +72,7 @@ def death(code: int, log: str, *, hung: bool = False) -> str:
 
 
 def target_of(file: Path) -> Target | None:
-    """The target of a file that is called after it, as `program-loop.pte` or what lies in a target's folder."""
+    """The target of a file that is called after it, as `program-loop.pte`, or lies in its folder."""
     return TARGETS.get(file.name.split("-")[0]) or TARGETS.get(file.absolute().parent.parent.name)
 
 
@@ -75,7 +83,9 @@ def main() -> None:
         target.warm()
         limit_memory(target.megabytes)
         result = judge(target, Path(file).read_bytes())
-        print(json.dumps([result.key, result.text] if isinstance(result, Fault) else [result, ""]), flush=True)
+        print(
+            json.dumps([result.key, result.text] if isinstance(result, Fault) else [result, ""]), flush=True
+        )
     os._exit(0)  # what drivers do at the end of a process is no part of it
 
 

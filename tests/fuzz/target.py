@@ -12,7 +12,6 @@ from types import FrameType
 from typing import NoReturn, TypeAlias
 
 from fuzz import SOURCES
-
 from pteron.errors import PteronError
 
 Mutate: TypeAlias = Callable[[bytes, Random, Callable[[], bytes]], bytes]
@@ -21,8 +20,8 @@ _MESSAGE_MAX = 20_000  # characters: an error is a sentence, whatever the file h
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Something that reads bytes. `run` returns an outcome in a word; what it raises, other than errors of the
-    project, is a finding."""
+    """Something that reads bytes. `run` returns an outcome in a word; what it raises, other than errors of
+    the project, is a finding."""
 
     name: str
     run: Callable[[bytes], str]
@@ -69,7 +68,9 @@ def judge(target: Target, data: bytes) -> str | Fault:
     except PteronError as error:
         message = str(error)
         if not message or len(message) > _MESSAGE_MAX:
-            return Fault(f"{place(error)} says {min(len(message), 1)}", f"a message of {len(message)} characters")
+            return Fault(
+                f"{place(error)} says {min(len(message), 1)}", f"a message of {len(message)} characters"
+            )
         return type(error).__name__
     except (KeyboardInterrupt, SystemExit):
         raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from fuzz.__main__ import missing
 from fuzz.known import FINDINGS, OPEN
 from fuzz.replay import replay_all, target_of
@@ -27,7 +28,9 @@ def outcomes() -> dict[Path, tuple[str, str]]:
 @pytest.mark.parametrize(
     "file",
     [
-        pytest.param(file, marks=pytest.mark.xfail(reason=OPEN[file.name], strict=True) if file.name in OPEN else ())
+        pytest.param(
+            file, marks=pytest.mark.xfail(reason=OPEN[file.name], strict=True) if file.name in OPEN else ()
+        )
         for file in FILES
     ],
     ids=lambda file: file.name,

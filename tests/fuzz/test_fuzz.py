@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+
 from fuzz.__main__ import missing
 from fuzz.campaign import Campaign
 from fuzz.draft import Draft
@@ -19,11 +20,19 @@ from fuzz.targets import TARGETS
 from fuzz.targets.files import programs, read_whole_program
 from fuzz.targets.seeded_graphs import graph_seeds
 from fuzz.worker import save
-
 from pteron.format import read_program
 
 # Executions, so that each takes two or three seconds here; the long version is `scripts/fuzz 10`.
-SHORT = {"graphs": 20, "plans": 60, "programs": 60, "hosted": 100, "template": 60, "gguf": 60, "inspect": 100, "settings": 150}
+SHORT = {
+    "graphs": 20,
+    "plans": 60,
+    "programs": 60,
+    "hosted": 100,
+    "template": 60,
+    "gguf": 60,
+    "inspect": 100,
+    "settings": 150,
+}
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -53,7 +62,12 @@ def _broken(data: bytes) -> str:
 
 
 BROKEN = Target(
-    name="broken", run=_broken, seeds=lambda: iter([b"x"]), mutate=lambda d, r, o: d, watched=(), suffix=".bin"
+    name="broken",
+    run=_broken,
+    seeds=lambda: iter([b"x"]),
+    mutate=lambda d, r, o: d,
+    watched=(),
+    suffix=".bin",
 )
 
 

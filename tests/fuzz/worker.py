@@ -2,8 +2,8 @@
 
     python -m fuzz.worker TARGET FOLDER SEED SECONDS EXECUTIONS
 
-FOLDER/current holds the input that is being tried, FOLDER/status.json what was done so far, FOLDER/corpus what
-reached new lines, FOLDER/found one input of each finding with a text beside it and what it was made from.
+FOLDER/current holds the input that is being tried, FOLDER/status.json what was done so far, FOLDER/corpus
+what reached new lines, FOLDER/found one input of each finding, a text beside it, and what it was made from.
 """
 
 from __future__ import annotations

@@ -14,7 +14,9 @@ BYTES_PER_ROUND = 2048.0  # of resident memory, that the allocator's own unrest 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/soak", description="Rounds of mixed use; memory must stay flat.")
+    parser = argparse.ArgumentParser(
+        prog="scripts/soak", description="Rounds of mixed use; memory must stay flat."
+    )
     parser.add_argument("rounds", nargs="?", type=int, default=1000, help="how many (1000)")
     parser.add_argument("--seed", type=int, default=0, help="of what chance decides (0)")
     arguments = parser.parse_args()
@@ -22,17 +24,24 @@ def main() -> int:
     print(", ".join(f"{count} {name}" for name, count in rounds.done.most_common()))
     for sample in samples[:: max(1, len(samples) // 12)]:
         print(
-            f"after {sample.rounds:6,}: {sample.resident / 2**20:8.1f} MiB resident, {sample.buffers:,} bytes of "
-            f"buffers, {sample.uploads} uploads, {sample.files} files, {sample.threads} threads"
+            f"after {sample.rounds:6,}: {sample.resident / 2**20:8.1f} MiB resident, {sample.buffers:,} "
+            f"bytes of buffers, {sample.uploads} uploads, {sample.files} files, {sample.threads} threads"
         )
     print(*found, sep="\n")
     return 0 if all(growth.is_flat for growth in found) else 1
 
 
-def soak(count: int, seed: int, *, is_told: bool = False) -> tuple[list[Sample], list[Growth], Rounds]:
+def soak(
+    count: int,
+    seed: int,
+    *,
+    questions_max: int = 100,
+    bytes_per_round: float = BYTES_PER_ROUND,
+    is_told: bool = False,
+) -> tuple[list[Sample], list[Growth], Rounds]:
     """Run rounds; the samples taken, what they grew by, and what was done."""
     began = time.monotonic()
-    rounds = Rounds(seed)
+    rounds = Rounds(seed, questions_max)
     samples = []
     stretch = max(1, count // SAMPLES)
     for number in range(1, count + 1):
@@ -41,8 +50,10 @@ def soak(count: int, seed: int, *, is_told: bool = False) -> tuple[list[Sample],
             rounds.rest()
             samples.append(Sample.take(number, rounds.device))
             if is_told and len(samples) % 10 == 0:
-                print(f"{number:,} rounds in {time.monotonic() - began:.0f} s, every answer right", flush=True)
-    return samples, growths(samples, BYTES_PER_ROUND), rounds
+                print(
+                    f"{number:,} rounds in {time.monotonic() - began:.0f} s, every answer right", flush=True
+                )
+    return samples, growths(samples, bytes_per_round), rounds
 
 
 if __name__ == "__main__":

@@ -35,7 +35,9 @@ class Sample:
         with open("/proc/self/statm", encoding="ascii") as statm:
             resident = int(statm.read().split()[1]) * _PAGE
         files = len(os.listdir("/proc/self/fd"))
-        return cls(rounds, resident, device.buffer_bytes, len(device.uploads), files, threading.active_count())
+        return cls(
+            rounds, resident, device.buffer_bytes, len(device.uploads), files, threading.active_count()
+        )
 
 
 def _give_back() -> None:
@@ -47,8 +49,8 @@ def _give_back() -> None:
 
 @dataclass(frozen=True)
 class Growth:
-    """How a figure went over the rounds: the median of the slopes between all pairs of samples, which a few odd
-    samples do not move (Theil and Sen), and the range of the figure."""
+    """How a figure went over the rounds: the median of the slopes between all pairs of samples, which a few
+    odd samples do not move (Theil and Sen), and the range of the figure."""
 
     name: str
     per_round: float
@@ -62,7 +64,9 @@ class Growth:
 
     def __str__(self) -> str:
         verdict = "flat" if self.is_flat else "GROWS"
-        return f"{self.name:10} {self.low:>14,} to {self.high:>14,}  {self.per_round:+10.2f} a round  {verdict}"
+        return (
+            f"{self.name:10} {self.low:>14,} to {self.high:>14,}  {self.per_round:+10.2f} a round  {verdict}"
+        )
 
 
 def growths(samples: Sequence[Sample], bytes_per_round: float) -> list[Growth]:

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, TypeAlias
 
 import numpy as np
+
 from soak.questions import (
     MODEL,
     PROMPTS,
@@ -47,14 +48,15 @@ class WrongAnswer(Exception):  # noqa: N818  # it is what the soak looks for
 class Rounds:
     """What is open, what was answered at first, and the rounds over both."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, questions_max: int = 100) -> None:
+        """`questions_max` is how many questions a program is asked, at most."""
         self.random = Random(seed)
         self.done: Counter[str] = Counter()
         self.device = Device.open()
         self._programs: dict[str, pteron.Program] = {}
         self._llm: LLM | None = None
         self._stories: LLM | None = None
-        self.questions = all_questions(importlib.util.find_spec("torch") is not None)
+        self.questions = all_questions(questions_max, importlib.util.find_spec("torch") is not None)
         self.answers = answers(self.questions)
         self.texts = self._first_texts()
         self._actions: list[tuple[int, Callable[[], None]]] = [
@@ -98,7 +100,7 @@ class Rounds:
 
     def many_shapes(self) -> None:
         """More live shapes than plans are kept for, over the rounds."""
-        for question in self.random.sample([q for q in self.questions if q.program == "vision"], 6):
+        for question in self.random.sample([q for q in self.questions if q.program == "vision"], 5):
             self._check(question)
 
     def load_once(self) -> None:
@@ -153,7 +155,9 @@ class Rounds:
 
     def interleave(self) -> None:
         """Two or three streams at once, token by token."""
-        keys = self.random.sample([key for key in self.texts if isinstance(key[0], int)], self.random.choice((2, 3)))
+        keys = self.random.sample(
+            [key for key in self.texts if isinstance(key[0], int)], self.random.choice((2, 3))
+        )
         rows = list(itertools.zip_longest(*(self._stream(key) for key in keys)))
         for key, column in zip(keys, zip(*rows, strict=True), strict=True):
             self._compare_text(key, tokens(piece for piece in column if piece))

@@ -1,11 +1,11 @@
-"""Changes to the fields of flatbuffers. Which bytes are fields the project's own reader tells: whatever it reads
-of a sound file is noted with its name, its place and its size."""
+"""Changes to the fields of flatbuffers. Which bytes are fields the project's own reader tells: whatever it
+reads of a sound file is noted with its name, its place and its size."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
@@ -13,9 +13,9 @@ from struct import unpack_from
 from typing import Any
 
 import numpy as np
+
 from fuzz.mutation.havoc import edge, havoc
 from fuzz.target import Mutate
-
 from pteron.errors import PteronError
 from pteron.format.flatbuffer import Buffer, Table
 
@@ -47,7 +47,9 @@ def field_mutation(parse: Callable[[bytes], object]) -> Mutate:
         name = random.choice(list(by_name))
         field = random.choice(by_name[name])
         copy = bytearray(data)
-        alike = [mate for mate in by_name[name] if (mate.size, mate.is_offset) == (field.size, field.is_offset)]
+        alike = [
+            mate for mate in by_name[name] if (mate.size, mate.is_offset) == (field.size, field.is_offset)
+        ]
         value = _new_value(data, field, random.choice(alike), random)
         copy[field.at : field.at + field.size] = value.to_bytes(field.size, "little")
         return bytes(copy)
@@ -61,26 +63,27 @@ def _new_value(data: bytes, field: Field, mate: Field, random: Random) -> int:
     there = int.from_bytes(data[mate.at : mate.at + mate.size], "little")
     if field.is_offset:  # to where another of its kind leads, mostly
         return ((mate.at + there - field.at) if random.random() < 0.8 else edge(random, 4)) % whole
-    return random.choice((there, there, (here + random.choice((-2, -1, 1, 2))) % whole, edge(random, field.size)))
+    return random.choice(
+        (there, there, (here + random.choice((-2, -1, 1, 2))) % whole, edge(random, field.size))
+    )
 
 
 def _fields(data: bytes, parse: Callable[[bytes], object]) -> Iterator[Field]:
     noted: dict[tuple[int, int], Field] = {}
     base = _address(memoryview(data))
-    with _noting(lambda view, name, at, size, is_offset: _note(noted, _address(view) - base, name, at, size, is_offset)):
-        try:
-            parse(data)
-        except (PteronError, RecursionError, ArithmeticError, LookupError, TypeError, ValueError):
-            pass  # what was read until then counts
+
+    def note(view: memoryview, name: str, at: int, size: int, is_offset: bool) -> None:
+        start = _address(view) - base + at
+        if (start, size) not in noted or is_offset:
+            noted[start, size] = Field(name, start, size, is_offset)
+
+    # What was read until an error counts.
+    foreign = (RecursionError, ArithmeticError, LookupError, TypeError, ValueError)
+    with _noting(note), suppress(PteronError, *foreign):
+        parse(data)
     for field in noted.values():
         if 0 <= field.at <= len(data) - field.size:
             yield field
-
-
-def _note(noted: dict[tuple[int, int], Field], start: int, name: str, at: int, size: int, is_offset: bool) -> None:
-    found = noted.get((start + at, size))
-    if found is None or is_offset:
-        noted[start + at, size] = Field(name, start + at, size, is_offset)
 
 
 def _address(view: memoryview) -> int:
@@ -114,7 +117,7 @@ def _noting(note: Callable[[memoryview, str, int, int, bool], None]) -> Iterator
     patched: dict[str, Any] = {"_field": noting_field, "_vector": noting_vector}
     for name, function in patched.items():
         setattr(Table, name, function)
-    Buffer.follow = noting_follow  # type: ignore[method-assign]
+    Buffer.follow = noting_follow  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
@@ -143,6 +146,7 @@ def either(*mutations: tuple[int, Mutate]) -> Mutate:
     weights, functions = zip(*mutations, strict=True)
 
     def mutate(data: bytes, random: Random, other: Callable[[], bytes]) -> bytes:
-        return random.choices(functions, weights)[0](data, random, other)
+        chosen: Mutate = random.choices(functions, weights)[0]
+        return chosen(data, random, other)
 
     return mutate

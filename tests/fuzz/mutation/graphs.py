@@ -10,10 +10,9 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from random import Random
 
+import pteron.families  # noqa: F401  # registers the operators
 from fuzz.draft import Draft
 from fuzz.mutation.havoc import EDGES
-
-import pteron.families  # noqa: F401  # registers the operators
 from pteron.dtypes import DType
 from pteron.errors import PteronError
 from pteron.format import VkSymInt, VkTensor, VkValue, VkValueList
@@ -53,7 +52,9 @@ def simpler_graphs(data: bytes) -> Iterator[bytes]:
             copy = deepcopy(draft)
             copy.values[id] = replace(copy.tensor(id), memory_id=None)
             yield copy.blob()
-    for size in sorted({size for id in draft.tensors() for size in draft.tensor(id).dims if size > 1}, reverse=True):
+    for size in sorted(
+        {size for id in draft.tensors() for size in draft.tensor(id).dims if size > 1}, reverse=True
+    ):
         for smaller in (1, size // 2):
             copy = deepcopy(draft)
             _exchange(copy, size, smaller)
@@ -95,8 +96,10 @@ def _exchange(draft: Draft, before: int, after: int) -> None:
     for id, value in enumerate(draft.values):
         if isinstance(value, VkTensor) and before in value.dims:
             draft.resize(id, tuple(after if size == before else size for size in value.dims))
-        elif isinstance(value, tuple) and before in value and not any(isinstance(item, bool) for item in value):
-            draft.values[id] = tuple(after if item == before else item for item in value)  # type: ignore[assignment]
+        elif (
+            isinstance(value, tuple) and before in value and not any(isinstance(item, bool) for item in value)
+        ):
+            draft.values[id] = tuple(after if item == before else item for item in value)
         elif type(value) is int and value == before and before > 1:
             draft.values[id] = after
 
@@ -114,7 +117,9 @@ def _size_of_one(draft: Draft, random: Random, mate: Draft) -> None:
         case 1:
             dims.insert(random.randrange(len(dims) + 1), random.choice((1, 2, 3)))
         case _ if dims:
-            size = random.choice((random.choice(_SIZES), random.choice(_FAR)) if random.random() < 0.3 else _SIZES)
+            size = random.choice(
+                (random.choice(_SIZES), random.choice(_FAR)) if random.random() < 0.3 else _SIZES
+            )
             dims[random.randrange(len(dims))] = size
     draft.resize(id, tuple(dims))
 
@@ -158,9 +163,13 @@ def _near(value: VkValue, random: Random) -> VkValue:
             near = (value - 1, value + 1, -value, 0, 1, 2, -1)
             return random.choice((*near, random.choice(_SIZES), random.choice(EDGES) - 2**32))
         case float():
-            return random.choice((0.0, 1.0, -value, value * 1.5, 1e38, -1e308, 1e-320, float("nan"), float("inf"), 127.0))
+            return random.choice(
+                (0.0, 1.0, -value, value * 1.5, 1e38, -1e308, 1e-320, float("nan"), float("inf"), 127.0)
+            )
         case str():
-            return random.choice(("", "none", "tanh", "relu", "floor", "trunc", "SYMMETRIC", "ASYMMETRIC", value * 2))
+            return random.choice(
+                ("", "none", "tanh", "relu", "floor", "trunc", "SYMMETRIC", "ASYMMETRIC", value * 2)
+            )
         case tuple():
             items = list(value)
             match random.randrange(4):
@@ -173,7 +182,7 @@ def _near(value: VkValue, random: Random) -> VkValue:
                 case _ if items:
                     index = random.randrange(len(items))
                     items[index] = _near(items[index], random)  # type: ignore[assignment]
-            return tuple(items)  # type: ignore[arg-type]
+            return tuple(items)
         case VkSymInt(number):
             return random.choice((VkSymInt(0), VkSymInt((number + 1) % 2**31), number))
     return random.choice((None, 0, 1, 0.5, True, (), (1, 2), "none", VkSymInt(3)))
@@ -218,7 +227,11 @@ def _alike(name: str) -> list[str]:
     signature = OPERATORS[name].signature
     kinds = [argument.kind for argument in signature.arguments]
     same = [other for other, o in OPERATORS.items() if [a.kind for a in o.signature.arguments] == kinds]
-    return same if len(same) > 1 else [o for o, x in OPERATORS.items() if len(x.signature.arguments) == len(kinds)]
+    return (
+        same
+        if len(same) > 1
+        else [o for o, x in OPERATORS.items() if len(x.signature.arguments) == len(kinds)]
+    )
 
 
 def _nodes(draft: Draft, random: Random, mate: Draft) -> None:

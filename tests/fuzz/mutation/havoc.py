@@ -7,7 +7,27 @@ from random import Random
 from struct import pack_into, unpack_from
 
 # Numbers at the edges of what 7, 8, 15, 16, 31, 32 and 63 bits hold are likelier to find a missing check.
-EDGES = (0, 1, 2, 3, 4, 7, 8, 64, 127, 128, 255, 32767, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**64 - 1)
+EDGES = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    7,
+    8,
+    64,
+    127,
+    128,
+    255,
+    32767,
+    65535,
+    65536,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**63 - 1,
+    2**64 - 1,
+)
 _BYTES_MAX = 1 << 20
 
 
@@ -20,7 +40,9 @@ def havoc(data: bytes, random: Random, other: Callable[[], bytes]) -> bytes:
 
 def edge(random: Random, size: int) -> int:
     """A number of `size` bytes: small, at an edge, or any."""
-    drawn = random.choice((random.randrange(16), random.choice(EDGES), -random.randrange(1, 9), random.getrandbits(64)))
+    drawn = random.choice(
+        (random.randrange(16), random.choice(EDGES), -random.randrange(1, 9), random.getrandbits(64))
+    )
     return drawn % (1 << (8 * size))
 
 

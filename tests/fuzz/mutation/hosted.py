@@ -7,7 +7,22 @@ from random import Random
 from flatbuffer_writer import Field, Fields, Numbers, Scalar, int8, int32, int32s, int64, int64s, uint32
 from program_writer import call_of, chain_of, plan_of, program_bytes, value_of
 
-_PRIMS = ("add", "sub", "mul", "floordiv", "truediv", "mod", "eq", "ne", "lt", "le", "gt", "ge", "sym_max", "sym_min")
+_PRIMS = (
+    "add",
+    "sub",
+    "mul",
+    "floordiv",
+    "truediv",
+    "mod",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "sym_max",
+    "sym_min",
+)
 # By the kinds of their arguments: T a tensor, O one that is written, n a number, i an integer, b a boolean,
 # s a string, I integers, L tensors, d an element type, - nothing.
 _OPERATORS = {

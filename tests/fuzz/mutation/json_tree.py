@@ -12,7 +12,24 @@ from fuzz.target import Mutate
 
 Json: TypeAlias = Any
 Path: TypeAlias = tuple[str | int, ...]
-_TEXTS = ("", " ", "\0", "\ud800", "<s>", "a" * 300, "../x", "*", "é😀", "[", "(?:a+)+$", "\\p{L}", "{{", "%", "▁", "1e999")
+_TEXTS = (
+    "",
+    " ",
+    "\0",
+    "\ud800",
+    "<s>",
+    "a" * 300,
+    "../x",
+    "*",
+    "é😀",
+    "[",
+    "(?:a+)+$",
+    "\\p{L}",
+    "{{",
+    "%",
+    "▁",
+    "1e999",
+)
 _DEEP = 3000
 
 
@@ -42,12 +59,12 @@ def change(tree: Json, random: Random, other: Callable[[], Json], extra: tuple[J
     """The tree with one place changed."""
     tree = json.loads(json.dumps(tree))
     path = random_path(tree, random)
-    holder = tree
+    holder: Any = tree
     for step in path[:-1]:
         holder = holder[step]
     if not path:
         return any_value(random, extra)
-    key = path[-1]
+    key: Any = path[-1]
     match random.randrange(8):
         case 0 | 1 | 2:
             holder[key] = near_value(holder[key], random, extra)
@@ -85,20 +102,41 @@ def near_value(value: Json, random: Random, extra: tuple[Json, ...]) -> Json:
         case bool():
             return not value
         case int():
-            return random.choice((value - 1, value + 1, -value, random.choice(EDGES), -random.choice(EDGES), 10**30))
+            return random.choice(
+                (value - 1, value + 1, -value, random.choice(EDGES), -random.choice(EDGES), 10**30)
+            )
         case float():
             return random.choice((0.0, -value, 1e308, -1e308, 1e-320, value * 2, float("nan"), float("inf")))
         case str():
-            return random.choice((*_TEXTS, value * 2, value[: len(value) // 2], value.upper(), *filter(_is_text, extra)))
+            return random.choice(
+                (*_TEXTS, value * 2, value[: len(value) // 2], value.upper(), *filter(_is_text, extra))
+            )
         case list():
             return random.choice(([], value * 2, value[::-1], value[:1], [value] * 2))
         case dict():
-            return random.choice(({}, {key: None for key in value}, {key: value for key in value}))
+            return random.choice(({}, dict.fromkeys(value), dict.fromkeys(value, value)))
     return any_value(random, extra)
 
 
 def any_value(random: Random, extra: tuple[Json, ...]) -> Json:
-    plain: tuple[Json, ...] = (None, True, False, 0, 1, -1, 2**31, 2**64, 10**40, 0.5, -1e308, "", "a", [], {}, [[]])
+    plain: tuple[Json, ...] = (
+        None,
+        True,
+        False,
+        0,
+        1,
+        -1,
+        2**31,
+        2**64,
+        10**40,
+        0.5,
+        -1e308,
+        "",
+        "a",
+        [],
+        {},
+        [[]],
+    )
     return random.choice((*plain, *extra, random.choice(_TEXTS), random.choice(EDGES)))
 
 

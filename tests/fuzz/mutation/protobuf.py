@@ -42,7 +42,9 @@ def mutate_message(data: bytes, random: Random, other: Callable[[], bytes]) -> b
         case 2 | 3 if part.tag & 7 == 2 and parse(part.content):
             part.content = mutate_message(part.content, random, other)
         case 4:
-            part.tag = random.choice((part.tag ^ 8, (part.tag & ~7) | random.choice((0, 1, 2, 5)), random.randrange(256)))
+            part.tag = random.choice(
+                (part.tag ^ 8, (part.tag & ~7) | random.choice((0, 1, 2, 5)), random.randrange(256))
+            )
         case _:
             part.content = _content(part, random, other)
     return b"".join(part.encode() for part in parts)

@@ -10,20 +10,100 @@ from fuzz.mutation.havoc import havoc
 
 _PIECE = re.compile(r"\{%.*?%\}|\{\{.*?\}\}|[^{]+|\{", re.DOTALL)
 _VALUES = (
-    "messages", "messages[0]", "messages[0].content", "messages[-1]['role']", "bos_token", "eos_token", "tools",
-    "add_generation_prompt", "0", "1", "-1", "10**9", "1e308", "''", "'a'", "'%999d'", "[]", "{}", "none", "true",
-    "loop", "loop.index", "namespace()", "namespace(x=0)", "range(3)", "range(99999)", "range(10**12)", "dict(a=1)",
-    "cycler", "joiner", "lipsum()", "self", "caller", "undefined", "x", "[1, [2]]", "''.__class__",
-)  # fmt: skip
+    *(
+        "messages",
+        "messages[0]",
+        "messages[0].content",
+        "messages[-1]['role']",
+        "bos_token",
+        "eos_token",
+        "tools",
+    ),
+    *("add_generation_prompt", "0", "1", "-1", "10**9", "1e308", "''", "'a'", "'%999d'", "[]", "{}", "none"),
+    *(
+        "true",
+        "loop",
+        "loop.index",
+        "namespace()",
+        "namespace(x=0)",
+        "range(3)",
+        "range(99999)",
+        "range(10**12)",
+    ),
+    *(
+        "dict(a=1)",
+        "cycler",
+        "joiner",
+        "lipsum()",
+        "self",
+        "caller",
+        "undefined",
+        "x",
+        "[1, [2]]",
+        "''.__class__",
+    ),
+)
 _FILTERS = (
-    "trim", "tojson", "tojson(indent=10**8)", "upper", "length", "list", "first", "last", "join", "join(',')", "int", "float",
-    "string", "safe", "capitalize", "replace('a', 'b')", "replace('', 'b')", "indent(99999999)", "center(10**9)", "wordwrap(0)",
-    "batch(0)", "slice(0)", "round(400)", "abs", "sum", "sort", "unique", "items", "map('upper')", "select", "random",
-    "format(1)", "truncate(-1)", "filesizeformat", "dictsort", "groupby('role')", "attr('__class__')", "pprint", "xmlattr",
-    "reverse", "min", "max", "selectattr('role', 'equalto', 'user') | list", "urlize", "striptags", "default('x')",
-)  # fmt: skip
+    *(
+        "trim",
+        "tojson",
+        "tojson(indent=10**8)",
+        "upper",
+        "length",
+        "list",
+        "first",
+        "last",
+        "join",
+        "join(',')",
+    ),
+    *(
+        "int",
+        "float",
+        "string",
+        "safe",
+        "capitalize",
+        "replace('a', 'b')",
+        "replace('', 'b')",
+        "indent(99999999)",
+    ),
+    *(
+        "center(10**9)",
+        "wordwrap(0)",
+        "batch(0)",
+        "slice(0)",
+        "round(400)",
+        "abs",
+        "sum",
+        "sort",
+        "unique",
+        "items",
+    ),
+    *(
+        "map('upper')",
+        "select",
+        "random",
+        "format(1)",
+        "truncate(-1)",
+        "filesizeformat",
+        "dictsort",
+        "pprint",
+    ),
+    *("groupby('role')", "attr('__class__')", "xmlattr", "reverse", "min", "max", "urlize", "striptags"),
+    *("selectattr('role', 'equalto', 'user') | list", "default('x')"),
+)
 _BINARY = ("+", "-", "*", "/", "//", "%", "**", "~", "==", "<", "in", "and", "or", "is")
-_TESTS = ("defined", "string", "mapping", "iterable", "odd", "divisibleby(0)", "none", "sameas(x)", "filter", "in(x)")
+_TESTS = (
+    "defined",
+    "string",
+    "mapping",
+    "iterable",
+    "odd",
+    "divisibleby(0)",
+    "none",
+    "sameas(x)",
+    "filter",
+    "in(x)",
+)
 
 
 def random_template(random: Random) -> bytes:
@@ -93,10 +173,15 @@ def _statement(random: Random, depth: int) -> str:
         case 4:
             return f"{{% set x = namespace(x={value}) %}}{{% set x.x = {value} %}}{body}"
         case 5:
-            return f"{{% macro f(x=1) %}}{{{{ {random.choice(('x', 'f(x)', 'f(x) + f(x)'))} }}}}{{% endmacro %}}{{{{ f({value}) }}}}"
+            called = random.choice(("x", "f(x)", "f(x) + f(x)"))
+            return f"{{% macro f(x=1) %}}{{{{ {called} }}}}{{% endmacro %}}{{{{ f({value}) }}}}"
         case 6:
-            tag = random.choice(("break", "continue", "include 'a'", "import 'a' as a", "extends 'a'", "block a", "raw"))
+            tag = random.choice(
+                ("break", "continue", "include 'a'", "import 'a' as a", "extends 'a'", "block a", "raw")
+            )
             return f"{{% for x in range(3) %}}{body}{{% {tag} %}}{{% endfor %}}"
         case 7:
-            return f"{{% call(x) {random.choice(('f', 'joiner'))}() %}}{body}{{% endcall %}}{{% filter upper %}}{body}{{% endfilter %}}"
+            called = random.choice(("f", "joiner"))
+            filtered = f"{{% filter upper %}}{body}{{% endfilter %}}"
+            return f"{{% call(x) {called}() %}}{body}{{% endcall %}}{filtered}"
     return _expression_piece(random) + random.choice(("", "text", "\n", "{#"))

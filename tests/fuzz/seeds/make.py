@@ -16,7 +16,17 @@ import tokenizers
 
 SEEDS = Path(__file__).parent
 TEXT = ["the house and the dog", "a dog in the house", "once upon a time the dog"] * 4
-WORDS = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(97, 123)), "▁", *"adehotu", "▁t", "he", "▁the"]
+WORDS = [
+    "<unk>",
+    "<s>",
+    "</s>",
+    *(f"<0x{byte:02X}>" for byte in range(97, 123)),
+    "▁",
+    *"adehotu",
+    "▁t",
+    "he",
+    "▁the",
+]
 DIM, HEADS, HIDDEN, LAYERS = 8, 2, 8, 1
 SHAPES = {
     "attn_q": (DIM, DIM),
@@ -49,7 +59,9 @@ def byte_level() -> None:
     tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
         single="<|start|> $A", special_tokens=[("<|start|>", 0)]
     )
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=60, special_tokens=["<|start|>", "<|end|>"], show_progress=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=60, special_tokens=["<|start|>", "<|end|>"], show_progress=False
+    )
     tokenizer.train_from_iterator(TEXT, trainer)
     tokenizer.add_tokens(["<think>"])
     tokenizer.save(str(SEEDS / "byte_level.tokenizer.json"), pretty=False)

@@ -1,4 +1,4 @@
-"""Executables on disk, whose header is JSON: read, compiled, and run where nothing in them asks for endless work."""
+"""Executables on disk, whose header is JSON: read, and run where nothing in them asks for endless work."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+
 from fuzz.executed import the_device
 from fuzz.mutation.havoc import havoc
 from fuzz.mutation.json_tree import change, encoded
 from fuzz.target import Target
 from fuzz.targets.seeded_graphs import graph_seeds
-
 from pteron.errors import DeviceError, InputError
 from pteron.format import read_delegate
 from pteron.graph import build
@@ -38,7 +38,9 @@ def _archives() -> tuple[bytes, ...]:
     """Executables of sound graphs, with a plan each, for the device there is."""
     found: list[bytes] = []
     for blob in list(graph_seeds())[::5][:_SEEDS]:
-        compiled = Compiled(prepare(build(read_delegate(memoryview(blob), "seed", lambda key: None))), the_device().target)
+        compiled = Compiled(
+            prepare(build(read_delegate(memoryview(blob), "seed", lambda key: None))), the_device().target
+        )
         at_most = compiled.plan_at_maximum()
         if at_most is None:
             continue
@@ -69,7 +71,10 @@ def _run(data: bytes) -> str:
         return "refused by the device"
     try:
         states = session.states()
-        wanted = [Wanted(port.dtype, on_gpu=False) if isinstance(port, TensorPort) else None for port in executable.outputs]
+        wanted = [
+            Wanted(port.dtype, on_gpu=False) if isinstance(port, TensorPort) else None
+            for port in executable.outputs
+        ]
         for shapes in executable.plans:
             inputs = [
                 np.ones(shape or (), port.dtype.numpy) if isinstance(port, TensorPort) else 0
@@ -90,7 +95,9 @@ def _bytes(executable: Executable) -> int:
     states = sum(state.bytes for state in executable.states.values())
     scratch = sum(sum(plan.scratch_bytes) for plan in executable.all_plans())
     ports = sum(
-        math.prod(port.shape_max) * 8 for port in (*executable.inputs, *executable.outputs) if isinstance(port, TensorPort)
+        math.prod(port.shape_max) * 8
+        for port in (*executable.inputs, *executable.outputs)
+        if isinstance(port, TensorPort)
     )
     shapes = sum(math.prod(shape or ()) * 8 for live in executable.plans for shape in live)
     weights = sum(weight.bytes for weight in executable.weights())
@@ -98,7 +105,7 @@ def _bytes(executable: Executable) -> int:
 
 
 def _is_harmless(executable: Executable) -> bool:
-    """Kernels and parameters are known, and grids small: a stranger's may loop for ever, and the device with it."""
+    """Kernels and parameters are known, and grids small: a stranger's may keep the device busy for ever."""
     for plan in executable.all_plans():
         if any(block.live or block.data not in _known() for block in plan.blocks):
             return False
@@ -141,7 +148,13 @@ ARCHIVE_TARGETS = [
         run=_run,
         seeds=_seeds,
         mutate=_mutate,
-        watched=("plan/archive/*.py", "gpu/recording.py", "gpu/memory.py", "runtime/session.py", "runtime/staging.py"),
+        watched=(
+            "plan/archive/*.py",
+            "gpu/recording.py",
+            "gpu/memory.py",
+            "runtime/session.py",
+            "runtime/staging.py",
+        ),
         suffix=".ptex",
         seconds=10,
         megabytes=2048,

@@ -14,7 +14,6 @@ from fuzz.mutation.havoc import havoc
 from fuzz.mutation.json_tree import change, encoded, tree_mutation
 from fuzz.target import Target
 from fuzz.targets.companions import SEEDS, _llama2c
-
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.gguf_file import read_gguf
 from pteron.llm.export.huggingface import read_huggingface
@@ -99,7 +98,9 @@ CHECKPOINT_TARGETS = [
         name="config",
         run=_run_folder,
         seeds=lambda: iter([joined({"config.json": _seed("config.json"), "README.md": b"license: mit\n"})]),
-        mutate=member_mutation({".json": tree_mutation(("llama", "qwen2", "qwen3", "mistral", "yarn", "linear"))}),
+        mutate=member_mutation(
+            {".json": tree_mutation(("llama", "qwen2", "qwen3", "mistral", "yarn", "linear"))}
+        ),
         watched=("llm/export/huggingface.py", "llm/export/checkpoint.py", "llm/export/rope_scaling.py"),
         suffix=".folder",
         needs=("safetensors", "tokenizers", "torch"),

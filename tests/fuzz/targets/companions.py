@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from random import Random
+from typing import Any
 
 from fuzz import TESTS
 from fuzz.folder import joined, member_mutation, parted, written
@@ -15,7 +17,6 @@ from fuzz.mutation.json_tree import tree_mutation
 from fuzz.mutation.protobuf import mutate_message
 from fuzz.mutation.templates import mutate_template, random_template
 from fuzz.target import Target, Wrong
-
 from pteron.errors import PteronError
 from pteron.llm.chat import render
 from pteron.llm.llm import LLM
@@ -24,7 +25,7 @@ from pteron.llm.vocabularies.load import load_tokenizer
 
 SEEDS = TESTS / "fuzz" / "seeds"
 _TEXTS = ("", "the house", "  two\n\nlines\t", "naïve 日本語 😀", "<s>the<|end|> <0x61>", "\0")
-_MESSAGES = [
+_MESSAGES: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "the house"},
     {"role": "assistant", "content": "", "tool_calls": [{"name": "f", "arguments": {"x": 1}}]},
@@ -40,7 +41,9 @@ def use_tokenizer(tokenizer: Tokenizer) -> None:
             ids = tokenizer.encode(text, bos=tokenizer.adds_bos, special=special)
             outside = [id for id in ids if not 0 <= id < tokenizer.vocab_size]
             if outside:
-                raise Wrong("ids", f"{text!r} became {outside}, outside the {tokenizer.vocab_size} tokens there are")
+                raise Wrong(
+                    "ids", f"{text!r} became {outside}, outside the {tokenizer.vocab_size} tokens there are"
+                )
             tokenizer.decode(ids)
     stream = tokenizer.stream()
     for token in (0, 1, 2, tokenizer.vocab_size // 2, tokenizer.vocab_size - 1, tokenizer.vocab_size + 7):
@@ -64,10 +67,8 @@ def _tokenizer_run(name: str) -> Callable[[bytes], str]:
 def _run_settings(data: bytes) -> str:
     files = parted(data)
     with written({"tokenizer.bin": _llama2c(), **files}) as folder:
-        try:
-            LLM(folder)  # there is no program: it never gets further than that
-        except PteronError:
-            pass
+        with suppress(PteronError):  # there is no program: it never gets further than that
+            LLM(folder)
         tokenizer = load_tokenizer(folder)
     use_tokenizer(tokenizer)
     render(_MESSAGES, tokenizer.chat_template)
@@ -89,9 +90,17 @@ def _seeds(pattern: str) -> Callable[[], Iterator[bytes]]:
 
 
 def _llama2c() -> bytes:
-    pieces = [b"<unk>", b"<s>", b"</s>", *(bytes([byte]) for byte in range(256)), *(b" ", b"t", b"h", b"he", b" t")]
+    pieces = [
+        b"<unk>",
+        b"<s>",
+        b"</s>",
+        *(bytes([byte]) for byte in range(256)),
+        *(b" ", b"t", b"h", b"he", b" t"),
+    ]
     head = struct.pack("<i", 8)
-    return head + b"".join(struct.pack("<fi", -float(id), len(piece)) + piece for id, piece in enumerate(pieces))
+    return head + b"".join(
+        struct.pack("<fi", -float(id), len(piece)) + piece for id, piece in enumerate(pieces)
+    )
 
 
 def _ranks() -> Iterator[bytes]:
@@ -102,10 +111,10 @@ def _ranks() -> Iterator[bytes]:
 def _settings() -> Iterator[bytes]:
     yield joined(
         {
-            "pteron.json": b'{"model": "model.pte", "tokenizer": "tokenizer.bin", "bos_id": 1, "eos_ids": [1, 2]}',
+            "pteron.json": b'{"model": "model.pte", "tokenizer": "tokenizer.bin", "eos_ids": [1, 2]}',
             "generation_config.json": b'{"bos_token_id": 1, "eos_token_id": [2, 2]}',
-            "tokenizer_config.json": b'{"bos_token": {"content": "<s>"}, "add_bos_token": true, "chat_template": '
-            b'[{"name": "default", "template": "{{ bos_token }}{{ messages[0].content }}"}]}',
+            "tokenizer_config.json": b'{"bos_token": {"content": "<s>"}, "add_bos_token": true, '
+            b'"chat_template": [{"name": "default", "template": "{{ messages[0].content }}"}]}',
             "special_tokens_map.json": b'{"eos_token": "</s>"}',
             "config.json": b'{"bos_token_id": 1}',
             "chat_template.jinja": b"{% for message in messages %}{{ message.content }}{% endfor %}",
@@ -135,16 +144,22 @@ def _lines(data: bytes, random: Random, other: Callable[[], bytes]) -> bytes:
         case 1:
             lines.insert(index, random.choice(lines))
         case 2:
-            token = random.choice((b"", b"\xff\xff", b"the the", bytes(random.randrange(256) for _ in range(3))))
+            token = random.choice(
+                (b"", b"\xff\xff", b"the the", bytes(random.randrange(256) for _ in range(3)))
+            )
             lines[index] = base64.b64encode(token) + b" %d" % random.choice((index, len(lines), -1, 2**40))
         case 3:
-            lines[index] = lines[index].split(b" ")[0] + random.choice((b"", b" x", b" 1 2", b" 1e3", b" \xd9\xa1"))
+            lines[index] = lines[index].split(b" ")[0] + random.choice(
+                (b"", b" x", b" 1 2", b" 1e3", b" \xd9\xa1")
+            )
         case 4:
             return havoc(data, random, other)
     return b"\n".join(lines)
 
 
-_TREE = tree_mutation(("BPE", "Unigram", "WordPiece", "WordLevel", "ByteLevel", "Metaspace", "Sequence", "Replace", "Strip"))
+_TREE = tree_mutation(
+    ("BPE", "Unigram", "WordPiece", "WordLevel", "ByteLevel", "Metaspace", "Sequence", "Replace", "Strip")
+)
 
 COMPANION_TARGETS = [
     Target(

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from fuzz import FIXTURES
 from fuzz.mutation.flatbuffers import either, field_mutation, header_mutation
 from fuzz.target import Target
-
 from pteron.errors import PteronError
 from pteron.format import read_bundled, read_delegate, read_program, read_weights
 from pteron.graph import build
@@ -109,7 +108,8 @@ def _read_either(data: bytes) -> None:
 
 
 PROGRAM_FIELDS = either(
-    (9, field_mutation(read_whole_program)), (1, header_mutation((0, "I"), (12, "I"), (16, "Q"), (24, "Q"), (32, "Q")))
+    (9, field_mutation(read_whole_program)),
+    (1, header_mutation((0, "I"), (12, "I"), (16, "Q"), (24, "Q"), (32, "Q"))),
 )
 BLOB_FIELDS = either(
     (9, field_mutation(read_blob)), (1, header_mutation((8, "H"), (10, "I"), (14, "I"), (18, "I"), (22, "Q")))
@@ -159,7 +159,12 @@ FILE_TARGETS = [
             (7, field_mutation(read_weights)),
             (3, header_mutation((12, "I"), (16, "Q"), (24, "Q"), (32, "Q"), (40, "Q"))),
         ),
-        watched=("format/weights.py", "format/segments.py", "format/flatbuffer.py", "format/tensor_layout.py"),
+        watched=(
+            "format/weights.py",
+            "format/segments.py",
+            "format/flatbuffer.py",
+            "format/tensor_layout.py",
+        ),
         suffix=".ptd",
     ),
 ]

@@ -1,6 +1,7 @@
-"""Delegate graphs, from a blob to their results: whatever loads is planned within its buffers at any live dims.
+"""Delegate graphs, from a blob to results: whatever loads is planned within its buffers at any live dims.
 
-`plans` looks at plans for every kind of device, on none; `graphs` executes what is small on the device there is.
+`plans` looks at plans for every kind of device, on none; `graphs` executes what is small on the device there
+is.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from random import Random
 
+from targets import TARGETS as KINDS
+
 from fuzz.executed import draw_inputs, execute, is_small, the_device
 from fuzz.mutation.graphs import mutate_graph, simpler_graphs
 from fuzz.planned import check_guards, check_plan
 from fuzz.target import Target, Wrong
 from fuzz.targets.seeded_graphs import graph_seeds
-from targets import TARGETS as KINDS
-
 from pteron.errors import MisfitError, PteronError, ShapeError
 from pteron.format import read_delegate
 from pteron.graph import Tensor, build
@@ -43,7 +44,8 @@ def live_calls(prepared: Prepared, random: Random) -> Iterator[tuple[Shapes, Map
         below = {size: random.choice((size, size - 1, 1, random.randrange(size + 1), 0)) for size in sizes}
         kept = set(random.sample(sizes, len(sizes) // 2))
         shapes = tuple(
-            shape and tuple(size if size in kept else below.get(size, size) for size in shape) for shape in most
+            shape and tuple(size if size in kept else below.get(size, size) for size in shape)
+            for shape in most
         )
         yield shapes, {symbol: random.choice((0, 1, 2, 5, random.randrange(64), -1)) for symbol in symbols}
 
@@ -62,7 +64,9 @@ def plan_all(prepared: Prepared, kind: Kind, random: Random) -> int:
         except (MisfitError, ShapeError):
             continue
         except PteronError as error:
-            raise Wrong("planning", f"it loaded, and then {type(error).__name__} at {shapes}, {values}: {error}") from error
+            raise Wrong(
+                "planning", f"it loaded, and then {type(error).__name__} at {shapes}, {values}: {error}"
+            ) from error
         _check(compiled, plan, dict(values))
         check_guards(compiled, plan, shapes, values, random)
         made += 1
@@ -119,7 +123,15 @@ GRAPH_TARGETS = [
         seeds=graph_seeds,
         mutate=mutate_graph,
         shrink=simpler_graphs,
-        watched=("families/**/*.py", "passes/*.py", "plan/*.py", "ops/*.py", "graph/*.py", "runtime/s*.py", "gpu/*.py"),
+        watched=(
+            "families/**/*.py",
+            "passes/*.py",
+            "plan/*.py",
+            "ops/*.py",
+            "graph/*.py",
+            "runtime/s*.py",
+            "gpu/*.py",
+        ),
         suffix=".blob",
         needs=("pytest",),
         seconds=20,

@@ -1,5 +1,5 @@
-"""Whole programs, from load to results: what the exporter writes, damaged in its fields, and programs for the host
-alone that no exporter would write. What loads and runs gives the same bits again from the same start."""
+"""Whole programs, from load to results: what the exporter writes, damaged in its fields, and programs for the
+host alone that no exporter would write. What loads and runs gives the same bits again from the same start."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from random import Random
 from typing import Any
 
 import numpy as np
+
+import pteron
 from fuzz.executed import the_device
 from fuzz.mutation.hosted import random_program
 from fuzz.target import Target, Wrong
 from fuzz.targets.files import PROGRAM_FIELDS, import_torch
 from fuzz.targets.seeded_graphs import programs_of_operators, small_programs
-
-import pteron
 from pteron.errors import DeviceError, HostError, MisfitError
 
 _BYTES_MAX = 1 << 24  # of a call's inputs, and of what a program keeps on the device

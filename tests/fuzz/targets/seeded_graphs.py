@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from fuzz import FIXTURES, TESTS
 from fuzz.draft import Draft
-
 from pteron.errors import PteronError
 from pteron.format import read_program
 

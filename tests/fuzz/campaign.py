@@ -32,6 +32,7 @@ class Report:
     lines: int = 0
     of: int = 0
     corpus: int = 0
+    slowest: float = 0.0  # input, in seconds by the clock
     outcomes: Counter[str] = field(default_factory=Counter)
     deaths: int = 0
     findings: dict[str, Path] = field(default_factory=dict)  # files by key
@@ -43,6 +44,7 @@ class Report:
         return (
             f"{self.target:16} {self.executions:9,} executions {rate:8,.0f}/s  "
             f"{self.lines:5,} of {self.of:5,} lines ({share:.0f} %)  corpus {self.corpus:4}  "
+            f"slowest {self.slowest:.1f} s  "
             f"{len(self.findings)} findings  [{outcomes}]"
         )
 
@@ -120,7 +122,7 @@ class Campaign:
         report.executions += status["executions"]
         report.outcomes.update(status["outcomes"])
         report.lines, report.of = max(report.lines, status["lines"]), status["of"]
-        report.corpus = status["corpus"]
+        report.corpus, report.slowest = status["corpus"], max(report.slowest, status["slowest"])
 
     def _note_death(self, code: int, hung: bool) -> None:
         current = self.folder / "current"

@@ -28,6 +28,7 @@ class Lines:
             with open(file, encoding="utf-8") as opened:
                 self.all |= {(file, line) for line in _lines(compile(opened.read(), file, "exec"))}
         self.reached: set[Line] = set()
+        self._is_registered = False  # with `sys.monitoring`
         self._left: dict[int, tuple[CodeType, set[int]]] = {}  # by the code's identity: hashing code is slow
 
     @contextmanager
@@ -37,7 +38,10 @@ class Lines:
             monitoring: Any = sys.monitoring
             if monitoring.get_tool(_TOOL) is None:
                 monitoring.use_tool_id(_TOOL, "fuzz")
+            if not self._is_registered:
                 monitoring.register_callback(_TOOL, monitoring.events.LINE, self._monitored)
+                monitoring.restart_events()  # what others have seen was not seen by this one
+                self._is_registered = True
             monitoring.set_events(_TOOL, monitoring.events.LINE)
             try:
                 yield

@@ -3,7 +3,8 @@
     python -m fuzz.worker TARGET FOLDER SEED SECONDS EXECUTIONS
 
 FOLDER/current holds the input that is being tried, FOLDER/status.json what was done so far, FOLDER/corpus
-what reached new lines, FOLDER/found one input of each finding, a text beside it, and what it was made from.
+what reached new lines, FOLDER/found one input of each finding, a text beside it, and what it was made from,
+FOLDER/slowest the input that took longest by the clock.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Worker:
         self.outcomes: Counter[str] = Counter()
         self.found: list[str] = []
         self.executions = 0
+        self.slowest = 0.0  # seconds by the clock
         self.corpus: list[bytes] = []
         self._current = os.open(folder / "current", os.O_RDWR | os.O_CREAT)
         self._written = 0.0
@@ -82,8 +84,12 @@ class Worker:
         os.pwrite(self._current, data, 0)
         os.ftruncate(self._current, len(data))
         watched = self.random.random() < self.target.watched_share
+        began = time.monotonic()
         with self.lines.watching() if watched else nullcontext():
             result = judge(self.target, data)
+        if time.monotonic() - began > self.slowest:
+            self.slowest = time.monotonic() - began
+            (self.folder / f"slowest{self.target.suffix}").write_bytes(data)
         self.executions += 1
         if isinstance(result, Fault):
             self.outcomes["finding"] += 1
@@ -103,6 +109,7 @@ class Worker:
             "lines": len(self.lines.reached),
             "of": len(self.lines.all),
             "corpus": len(self.corpus),
+            "slowest": self.slowest,
         }
         (self.folder / "status.new").write_text(json.dumps(status))
         (self.folder / "status.new").replace(self.folder / "status.json")

@@ -21,6 +21,7 @@ import numpy as np
 from fuzz.target import Wrong
 from pteron import Device
 from pteron.errors import DeviceError, InputError
+from pteron.graph.values import tensors
 from pteron.ops import Target
 from pteron.ops.operand import Slot
 from pteron.passes import Prepared
@@ -80,17 +81,18 @@ def execute(prepared: Prepared, target: Target, calls: Sequence[Inputs], *, meas
             continue
         for number, (a, b) in enumerate(zip(one, two, strict=True)):
             if a.tobytes() != b.tobytes():
-                raise Wrong("twice", f"output {number} of call {call} follows what memory held before")
+                where = f"twice: {_maker(prepared, number)}"
+                raise Wrong(where, f"output {number} of call {call} follows what memory held before")
     with _checked():
         clamped = _results(prepared, target, calls, _NANS)
-    _compare("checked", first, clamped)
+    _compare("checked", prepared, first, clamped)
     if measured:
         import pytest
         from measure import Measuring
 
         with pytest.MonkeyPatch.context() as patch:
             Measuring().start(patch)
-            _compare("measured", first, _results(prepared, target, calls, _NANS))
+            _compare("measured", prepared, first, _results(prepared, target, calls, _NANS))
     ran = sum(not isinstance(outcome, str) for outcome in first)
     return "ran" if ran else "refused every call"
 
@@ -165,7 +167,16 @@ def _checked() -> Iterator[None]:
         Compiled.plan, Compiled.plan_at_maximum = plan, at_maximum  # type: ignore[method-assign]
 
 
-def _compare(how: str, first: Sequence[list[Array] | str], second: Sequence[list[Array] | str]) -> None:
+def _maker(prepared: Prepared, output: int) -> str:
+    """The operator that makes an output of the graph."""
+    value = prepared.graph.outputs[output]
+    made = [node.name for node in prepared.graph.nodes if value in (node.args[-1], *tensors(node.args[-1]))]
+    return made[-1] if made else "an input"
+
+
+def _compare(
+    how: str, prepared: Prepared, first: Sequence[list[Array] | str], second: Sequence[list[Array] | str]
+) -> None:
     for call, (one, two) in enumerate(zip(first, second, strict=True)):
         if isinstance(one, str) or isinstance(two, str):
             if one != two:
@@ -173,9 +184,8 @@ def _compare(how: str, first: Sequence[list[Array] | str], second: Sequence[list
             continue
         for number, (a, b) in enumerate(zip(one, two, strict=True)):
             if not _alike(a, b):
-                raise Wrong(
-                    how, f"output {number} of call {call} differs: {a.ravel()[:8]} and {b.ravel()[:8]}"
-                )
+                where, some = f"{how}: {_maker(prepared, number)}", (a.ravel()[:8], b.ravel()[:8])
+                raise Wrong(where, f"output {number} of call {call} differs: {some[0]} and {some[1]}")
 
 
 def _alike(a: Array, b: Array) -> bool:

@@ -59,6 +59,7 @@ class Campaign:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         for file in (self.folder / "found").iterdir():
             file.unlink()
+        (self.folder / "lines.json").unlink(missing_ok=True)
 
     def run(self, seconds: float, executions: int) -> Report:
         began = time.monotonic()

@@ -15,6 +15,7 @@ from fuzz import SOURCES
 from pteron.errors import PteronError
 
 Mutate: TypeAlias = Callable[[bytes, Random, Callable[[], bytes]], bytes]
+DEVICE_FAULT = "wrong device"  # how the keys of errors of the device begin
 _MESSAGE_MAX = 20_000  # characters: an error is a sentence, whatever the file holds
 
 

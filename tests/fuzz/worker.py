@@ -22,7 +22,7 @@ from pathlib import Path
 from random import Random
 
 from fuzz.lines import Lines
-from fuzz.target import Fault, Target, judge
+from fuzz.target import DEVICE_FAULT, Fault, Target, judge
 from fuzz.targets import TARGETS
 
 _STATUS_SECONDS = 1.0
@@ -37,8 +37,10 @@ class Worker:
         self.outcomes: Counter[str] = Counter()
         self.found: list[str] = []
         self.executions = 0
+        self.is_spoilt = False  # its device may be lost: another process opens another
         self.slowest = 0.0  # seconds by the clock
         self.corpus: list[bytes] = []
+        self._lines_file = folder / "lines.json"
         self._current = os.open(folder / "current", os.O_RDWR | os.O_CREAT)
         self._written = 0.0
 
@@ -48,15 +50,20 @@ class Worker:
         self.target.warm()
         limit_memory(self.target.megabytes)
         seeds = list(self.target.seeds())
-        for data in seeds if len(seeds) <= executions // 2 else self.random.sample(seeds, executions // 2):
-            self.corpus.append(data)
+        self.corpus = seeds if len(seeds) <= executions // 2 else self.random.sample(seeds, executions // 2)
+        kept = [file.read_bytes() for file in sorted((self.folder / "corpus").iterdir())]
+        if self._lines_file.exists():  # an earlier worker of this run has done all that
+            self.lines.reached |= {(file, line) for file, line in json.loads(self._lines_file.read_text())}
+            self.corpus += kept
+            return
+        for data in list(self.corpus):
             self.execute(data, data)
-        for file in sorted((self.folder / "corpus").iterdir()):
-            self.try_input(file.read_bytes(), file.read_bytes(), keep=False)
+        for data in kept:
+            self.try_input(data, data, keep=False)
 
     def run(self, seconds: float, executions: int) -> None:
         end = time.monotonic() + seconds
-        while time.monotonic() < end and self.executions < executions:
+        while time.monotonic() < end and self.executions < executions and not self.is_spoilt:
             origin, data = self.next_input()
             self.try_input(data, origin)
 
@@ -93,6 +100,7 @@ class Worker:
         self.executions += 1
         if isinstance(result, Fault):
             self.outcomes["finding"] += 1
+            self.is_spoilt |= result.key.startswith(DEVICE_FAULT)
             if result.key not in self.found:
                 self.found.append(result.key)
                 save(self.folder, self.target, result, data, origin)
@@ -111,6 +119,7 @@ class Worker:
             "corpus": len(self.corpus),
             "slowest": self.slowest,
         }
+        self._lines_file.write_text(json.dumps(sorted(self.lines.reached)))
         (self.folder / "status.new").write_text(json.dumps(status))
         (self.folder / "status.new").replace(self.folder / "status.json")
 

@@ -100,7 +100,7 @@ def _run_graphs(data: bytes) -> str:
     if not is_small(compiled):
         return "too large to run"
     calls = [draw_inputs(prepared, *call, random) for call in live_calls(prepared, random)]
-    return execute(prepared, kind, calls, measured=random.random() < 0.15)
+    return execute(prepared, kind, calls, measured=random.random() < 0.25)
 
 
 GRAPH_TARGETS = [

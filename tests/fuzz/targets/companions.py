@@ -52,7 +52,8 @@ def use_tokenizer(tokenizer: Tokenizer) -> None:
     stream.finish()
     tokenizer.token_text(tokenizer.vocab_size - 1)
     tokenizer.token_id("<s>")
-    tokenizer.encode("half a character: \ud800")
+    with suppress(PteronError):
+        tokenizer.encode("half a character: \ud800")
 
 
 def _tokenizer_run(name: str) -> Callable[[bytes], str]:

@@ -10,6 +10,7 @@ from soak.memory import Growth, Sample, growths
 from soak.rounds import Rounds
 
 SAMPLES = 60
+ROUNDS_BETWEEN = 10  # samples, at least: each of them closes everything
 BYTES_PER_ROUND = 2048.0  # of resident memory, that the allocator's own unrest may come to
 
 
@@ -43,7 +44,7 @@ def soak(
     began = time.monotonic()
     rounds = Rounds(seed, questions_max)
     samples = []
-    stretch = max(1, count // SAMPLES)
+    stretch = max(ROUNDS_BETWEEN, count // SAMPLES)
     for number in range(1, count + 1):
         rounds.round()
         if number % stretch == 0 or number == count:

@@ -32,7 +32,7 @@ def minimise(target: Target, file: Path, key: str, seconds: float = _SECONDS) ->
             trial.write_bytes(candidate)
             return replay(target, trial)[0] == key
 
-        _simplify(target, file, fails, seconds)
+        simplify(target, file, fails, seconds)
         trial.unlink(missing_ok=True)
     else:
         command = [
@@ -51,7 +51,8 @@ def minimise(target: Target, file: Path, key: str, seconds: float = _SECONDS) ->
     return file
 
 
-def _simplify(target: Target, file: Path, fails: Callable[[bytes], bool], seconds: float) -> None:
+def simplify(target: Target, file: Path, fails: Callable[[bytes], bool], seconds: float) -> None:
+    """Write to a finding's file the simplest input found that fails."""
     end = time.monotonic() + seconds
     data, origin = file.read_bytes(), file.with_suffix(".origin").read_bytes()
     for simpler in (target.shrink, lambda data: reverted(data, origin), removed):
@@ -103,7 +104,7 @@ def main() -> None:
         result = judge(target, candidate)
         return isinstance(result, Fault) and result.key == key
 
-    _simplify(target, Path(file), fails, float(seconds))
+    simplify(target, Path(file), fails, float(seconds))
     os._exit(0)
 
 

@@ -12,9 +12,9 @@ from fuzz.campaign import Campaign
 from fuzz.draft import Draft
 from fuzz.known import OPEN
 from fuzz.lines import Lines
-from fuzz.minimise import minimise, removed, reverted
+from fuzz.minimise import removed, reverted, simplify
 from fuzz.mutation.flatbuffers import field_mutation
-from fuzz.replay import replay
+from fuzz.replay import replay, target_of
 from fuzz.target import Fault, Target, judge
 from fuzz.targets import TARGETS
 from fuzz.targets.files import programs, read_whole_program
@@ -93,17 +93,18 @@ def test_simpler_inputs() -> None:
     assert b"cd" in list(removed(b"abcd"))
 
 
-def test_a_finding_is_minimised_and_replays(tmp_path: Path) -> None:
-    """A settings file with one wrong entry among others: the others go."""
-    target = TARGETS["tokenizer_json"]
-    if missing(target):
-        pytest.skip("needs tokenizers")
-    # An outcome that is no fault stands in for one: minimising keeps whatever a key says.
+def test_a_finding_is_minimised(tmp_path: Path) -> None:
     (tmp_path / "found").mkdir()
-    fault = Fault("no such fault", "")
-    file = save(tmp_path, target, fault, b"[1]", b"[1]")
-    assert minimise(target, file, "no such fault").read_bytes() == b"[1]"
-    assert replay(target, file) == ("FormatError", "")
+    file = save(tmp_path, BROKEN, Fault("KeyError", ""), b"some bad thing among others", b"x")
+    simplify(BROKEN, file, lambda data: isinstance(judge(BROKEN, data), Fault), seconds=5)
+    assert file.read_bytes() == b"bad"
+
+
+def test_an_input_replays_in_another_process(tmp_path: Path) -> None:
+    (tmp_path / "weights-of_nothing.ptd").write_bytes(b"[1]")
+    target = target_of(tmp_path / "weights-of_nothing.ptd")
+    assert target is TARGETS["weights"]
+    assert replay(target, tmp_path / "weights-of_nothing.ptd") == ("FormatError", "")
 
 
 def test_mutations_are_the_same_for_a_seed() -> None:

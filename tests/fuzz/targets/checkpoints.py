@@ -14,6 +14,7 @@ from fuzz.mutation.havoc import havoc
 from fuzz.mutation.json_tree import change, encoded, tree_mutation
 from fuzz.target import Target
 from fuzz.targets.companions import SEEDS, _llama2c
+from fuzz.targets.files import import_torch
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.gguf_file import read_gguf
 from pteron.llm.export.huggingface import read_huggingface
@@ -81,6 +82,7 @@ CHECKPOINT_TARGETS = [
         mutate=havoc,
         watched=("llm/export/gguf*.py", "llm/export/checkpoint.py", "llm/export/rope_scaling.py"),
         suffix=".gguf",
+        warm=import_torch,
         needs=("gguf", "tokenizers", "torch"),
         seconds=6,
     ),
@@ -91,6 +93,7 @@ CHECKPOINT_TARGETS = [
         mutate=_mutate_safetensors,
         watched=("llm/export/huggingface.py", "llm/export/checkpoint.py"),
         suffix=".safetensors",
+        warm=import_torch,
         needs=("safetensors", "tokenizers", "torch"),
         seconds=6,
     ),
@@ -103,6 +106,7 @@ CHECKPOINT_TARGETS = [
         ),
         watched=("llm/export/huggingface.py", "llm/export/checkpoint.py", "llm/export/rope_scaling.py"),
         suffix=".folder",
+        warm=import_torch,
         needs=("safetensors", "tokenizers", "torch"),
         seconds=6,
     ),
@@ -113,6 +117,7 @@ CHECKPOINT_TARGETS = [
         mutate=header_mutation(*((4 * index, "I") for index in range(7))),
         watched=("llm/export/llama2c.py",),
         suffix=".bin",
+        warm=import_torch,
         needs=("torch",),
     ),
 ]

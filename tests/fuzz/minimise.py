@@ -1,0 +1,112 @@
+"""A finding -> a simpler input with the same fault.
+
+    python -m fuzz.minimise TARGET FILE KEY SECONDS
+
+Faults that are exceptions are tried in one process, those that end theirs in a process for each trial.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from fuzz.replay import environment, replay
+from fuzz.target import Fault, Target, judge
+from fuzz.targets import TARGETS
+from fuzz.worker import limit_memory
+
+_SECONDS = 8.0
+
+
+def minimise(target: Target, file: Path, key: str, seconds: float = _SECONDS) -> Path:
+    """Make a finding's file as simple as the time allows; the file."""
+    if key.startswith(("died", "ended", "hangs")):
+        trial = file.with_suffix(".trial")
+
+        def fails(candidate: bytes) -> bool:
+            trial.write_bytes(candidate)
+            return replay(target, trial)[0] == key
+
+        simplify(target, file, fails, seconds)
+        trial.unlink(missing_ok=True)
+    else:
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "fuzz.minimise",
+            target.name,
+            str(file),
+            key,
+            str(seconds),
+        ]
+        with suppress(subprocess.TimeoutExpired):  # what was written until then is a finding all the same
+            subprocess.run(command, env=environment(), capture_output=True, timeout=2 * seconds + 60)
+    return file
+
+
+def simplify(target: Target, file: Path, fails: Callable[[bytes], bool], seconds: float) -> None:
+    """Write to a finding's file the simplest input found that fails."""
+    end = time.monotonic() + seconds
+    data, origin = file.read_bytes(), file.with_suffix(".origin").read_bytes()
+    for simpler in (target.shrink, lambda data: reverted(data, origin), removed):
+        if simpler is None:
+            continue
+        again = True
+        while again:  # every simpler input that still fails is taken, until none does
+            again = False
+            for candidate in simpler(data):
+                if time.monotonic() > end:
+                    return
+                if candidate != data and fails(candidate):
+                    data, again = candidate, True
+                    file.write_bytes(data)
+                    break
+
+
+def reverted(data: bytes, origin: bytes) -> Iterator[bytes]:
+    """The input with some of what was changed put back, where both are of one length."""
+    if len(data) != len(origin):
+        return
+    changed = [at for at in range(len(data)) if data[at] != origin[at]]
+    size = len(changed)
+    while size:
+        for start in range(0, len(changed), size):
+            copy = bytearray(data)
+            for at in changed[start : start + size]:
+                copy[at] = origin[at]
+            yield bytes(copy)
+        size //= 2
+
+
+def removed(data: bytes) -> Iterator[bytes]:
+    """The input without a part of it, large parts first."""
+    size = len(data) // 2
+    while size >= max(1, len(data) // 256):
+        for start in range(0, len(data), size):
+            yield data[:start] + data[start + size :]
+        size //= 2
+
+
+def main() -> None:
+    name, file, key, seconds = sys.argv[1:5]
+    target = TARGETS[name]
+    target.warm()
+    limit_memory(target.megabytes)
+
+    def fails(candidate: bytes) -> bool:
+        result = judge(target, candidate)
+        return isinstance(result, Fault) and result.key == key
+
+    simplify(target, Path(file), fails, float(seconds))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Ways to change an input: where its format has fields, and anywhere."""

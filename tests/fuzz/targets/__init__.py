@@ -1,0 +1,22 @@
+"""All targets, by name."""
+
+from fuzz.target import Target
+from fuzz.targets.archives import ARCHIVE_TARGETS
+from fuzz.targets.checkpoints import CHECKPOINT_TARGETS
+from fuzz.targets.companions import COMPANION_TARGETS
+from fuzz.targets.files import FILE_TARGETS
+from fuzz.targets.graphs import GRAPH_TARGETS
+from fuzz.targets.programs import PROGRAM_TARGETS
+
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for group in (
+        FILE_TARGETS,
+        COMPANION_TARGETS,
+        CHECKPOINT_TARGETS,
+        ARCHIVE_TARGETS,
+        PROGRAM_TARGETS,
+        GRAPH_TARGETS,
+    )
+    for target in group
+}

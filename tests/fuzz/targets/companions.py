@@ -1,0 +1,224 @@
+"""What lies beside a program: tokenizers of every kind, settings in JSON, chat templates."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+from fuzz import TESTS
+from fuzz.folder import joined, member_mutation, parted, written
+from fuzz.mutation.flatbuffers import either
+from fuzz.mutation.havoc import havoc
+from fuzz.mutation.json_tree import tree_mutation
+from fuzz.mutation.protobuf import mutate_message
+from fuzz.mutation.templates import mutate_template, random_template
+from fuzz.target import Target, Wrong
+from pteron.errors import PteronError
+from pteron.llm.chat import render
+from pteron.llm.llm import LLM
+from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.vocabularies.load import load_tokenizer
+
+SEEDS = TESTS / "fuzz" / "seeds"
+_TEXTS = ("", "the house", "  two\n\nlines\t", "naïve 日本語 😀", "<s>the<|end|> <0x61>", "\0")
+_MESSAGES: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "the house"},
+    {"role": "assistant", "content": "", "tool_calls": [{"name": "f", "arguments": {"x": 1}}]},
+]
+
+
+def use_tokenizer(tokenizer: Tokenizer) -> None:
+    """All that a language model asks of a tokenizer; ids stay in the vocabulary."""
+    if tokenizer.vocab_size < 1:
+        raise Wrong("vocabulary", f"a tokenizer of {tokenizer.vocab_size} tokens was accepted")
+    for text in _TEXTS:
+        for special in (False, True):
+            ids = tokenizer.encode(text, bos=tokenizer.adds_bos, special=special)
+            outside = [id for id in ids if not 0 <= id < tokenizer.vocab_size]
+            if outside:
+                raise Wrong(
+                    "ids", f"{text!r} became {outside}, outside the {tokenizer.vocab_size} tokens there are"
+                )
+            tokenizer.decode(ids)
+    stream = tokenizer.stream()
+    for token in (0, 1, 2, tokenizer.vocab_size // 2, tokenizer.vocab_size - 1, tokenizer.vocab_size + 7):
+        stream.push(token)  # a model's table of logits may be larger than its vocabulary
+        tokenizer.token_bytes(token)
+    stream.finish()
+    tokenizer.token_text(tokenizer.vocab_size - 1)
+    tokenizer.token_id("<s>")
+    with suppress(PteronError):
+        tokenizer.encode("half a character: \ud800")
+
+
+def _tokenizer_run(name: str) -> Callable[[bytes], str]:
+    def run(data: bytes) -> str:
+        with written({name: data}) as folder:
+            use_tokenizer(load_tokenizer(folder))
+        return "used"
+
+    return run
+
+
+def _run_settings(data: bytes) -> str:
+    files = parted(data)
+    with written({"tokenizer.bin": _llama2c(), **files}) as folder:
+        with suppress(PteronError):  # there is no program: it never gets further than that
+            LLM(folder)
+        tokenizer = load_tokenizer(folder)
+    use_tokenizer(tokenizer)
+    render(_MESSAGES, tokenizer.chat_template)
+    return "used"
+
+
+def _run_template(data: bytes) -> str:
+    template = data.decode("utf-8", "replace")
+    for messages in (_MESSAGES, _MESSAGES[:1], []):
+        render(messages, template, bos="<s>", eos="</s>", tools=None)
+    return "rendered"
+
+
+# Seeds ------------------------------------------------------------------------------------------
+
+
+def _seeds(pattern: str) -> Callable[[], Iterator[bytes]]:
+    return lambda: (file.read_bytes() for file in sorted(SEEDS.glob(pattern)))
+
+
+def _llama2c() -> bytes:
+    pieces = [
+        b"<unk>",
+        b"<s>",
+        b"</s>",
+        *(bytes([byte]) for byte in range(256)),
+        *(b" ", b"t", b"h", b"he", b" t"),
+    ]
+    head = struct.pack("<i", 8)
+    return head + b"".join(
+        struct.pack("<fi", -float(id), len(piece)) + piece for id, piece in enumerate(pieces)
+    )
+
+
+def _ranks() -> Iterator[bytes]:
+    tokens = [bytes([byte]) for byte in range(256)] + [b"th", b"the", b" the"]
+    yield b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for rank, token in enumerate(tokens))
+
+
+def _settings() -> Iterator[bytes]:
+    yield joined(
+        {
+            "pteron.json": b'{"model": "model.pte", "tokenizer": "tokenizer.bin", "eos_ids": [1, 2]}',
+            "generation_config.json": b'{"bos_token_id": 1, "eos_token_id": [2, 2]}',
+            "tokenizer_config.json": b'{"bos_token": {"content": "<s>"}, "add_bos_token": true, '
+            b'"chat_template": [{"name": "default", "template": "{{ messages[0].content }}"}]}',
+            "special_tokens_map.json": b'{"eos_token": "</s>"}',
+            "config.json": b'{"bos_token_id": 1}',
+            "chat_template.jinja": b"{% for message in messages %}{{ message.content }}{% endfor %}",
+        }
+    )
+    yield joined({"tokenizer_config.json": b'{"chat_template": "{{ messages }}"}'})
+
+
+_TEMPLATES = (
+    b"{% for m in messages %}{{ '<|' + m.role + '|>' }}\n{{ m.content | trim }}{{ eos_token }}\n{% endfor %}"
+    b"{% if add_generation_prompt %}<|assistant|>{% endif %}",
+    b"{%- if tools %}{{ tools | tojson(indent=2) }}{% endif %}{% set n = namespace(x=0) %}"
+    b"{% for m in messages if m.role != 'system' %}{% set n.x = n.x + loop.index0 %}{{ n.x }}"
+    b"{% if loop.last %}{{ raise_exception('no') if n.x > 9 else '' }}{% break %}{% endif %}{% endfor %}",
+    b"{% macro show(x, depth=0) %}{{ x if depth > 2 else show(x, depth + 1) }}{% endmacro %}{{ show('a') }}"
+    b"{{ strftime_now('%Y-%m-%d') }}{{ messages[0]['content'].split('.')[0].upper() }}",
+)
+
+
+def _lines(data: bytes, random: Random, other: Callable[[], bytes]) -> bytes:
+    """A change among the lines of a rank file."""
+    lines = data.split(b"\n")
+    index = random.randrange(len(lines))
+    match random.randrange(5):
+        case 0:
+            del lines[index]
+        case 1:
+            lines.insert(index, random.choice(lines))
+        case 2:
+            token = random.choice(
+                (b"", b"\xff\xff", b"the the", bytes(random.randrange(256) for _ in range(3)))
+            )
+            lines[index] = base64.b64encode(token) + b" %d" % random.choice((index, len(lines), -1, 2**40))
+        case 3:
+            lines[index] = lines[index].split(b" ")[0] + random.choice(
+                (b"", b" x", b" 1 2", b" 1e3", b" \xd9\xa1")
+            )
+        case 4:
+            return havoc(data, random, other)
+    return b"\n".join(lines)
+
+
+_TREE = tree_mutation(
+    ("BPE", "Unigram", "WordPiece", "WordLevel", "ByteLevel", "Metaspace", "Sequence", "Replace", "Strip")
+)
+
+COMPANION_TARGETS = [
+    Target(
+        name="tokenizer_json",
+        run=_tokenizer_run("tokenizer.json"),
+        seeds=_seeds("*.tokenizer.json"),
+        mutate=_TREE,
+        watched=("llm/vocabularies/huggingface.py", "llm/vocabularies/bytelevel.py", "llm/text_stream.py"),
+        suffix=".json",
+        needs=("tokenizers",),
+        seconds=4,
+    ),
+    Target(
+        name="tokenizer_model",
+        run=_tokenizer_run("tokenizer.model"),
+        seeds=_seeds("*.tokenizer.model"),
+        mutate=mutate_message,
+        watched=("llm/vocabularies/sentencepiece_model.py", "llm/text_stream.py"),
+        suffix=".model",
+        needs=("sentencepiece",),
+        seconds=4,
+    ),
+    Target(
+        name="tiktoken",
+        run=_tokenizer_run("small.tiktoken"),
+        seeds=_ranks,
+        mutate=_lines,
+        watched=("llm/vocabularies/tiktoken_ranks.py", "llm/text_stream.py"),
+        suffix=".tiktoken",
+        needs=("tiktoken",),
+    ),
+    Target(
+        name="llama2c",
+        run=_tokenizer_run("tokenizer.bin"),
+        seeds=lambda: iter([_llama2c()]),
+        mutate=havoc,
+        watched=("llm/vocabularies/llama2c.py", "llm/vocabularies/merging.py", "llm/text_stream.py"),
+        suffix=".bin",
+    ),
+    Target(
+        name="settings",
+        run=_run_settings,
+        seeds=_settings,
+        mutate=member_mutation({".json": tree_mutation(("<s>", "</s>")), ".jinja": mutate_template}),
+        watched=("llm/settings.py", "llm/tokenizer.py", "llm/vocabularies/load.py"),
+        suffix=".folder",
+        needs=("jinja2",),
+        seconds=4,
+    ),
+    Target(
+        name="template",
+        run=_run_template,
+        seeds=lambda: iter(_TEMPLATES),
+        mutate=either((9, mutate_template), (1, havoc)),
+        generate=random_template,
+        watched=("llm/chat.py",),
+        suffix=".jinja",
+        needs=("jinja2",),
+        seconds=4,
+    ),
+]

@@ -1,0 +1,141 @@
+"""Whole programs, from load to results: what the exporter writes, damaged in its fields, and programs for the
+host alone that no exporter would write. What loads and runs gives the same bits again from the same start."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+
+import pteron
+from fuzz.executed import the_device
+from fuzz.mutation.hosted import random_program
+from fuzz.target import Target, Wrong
+from fuzz.targets.files import PROGRAM_FIELDS, import_torch
+from fuzz.targets.seeded_graphs import programs_of_operators, small_programs
+from pteron.errors import DeviceError, HostError, MisfitError
+
+_BYTES_MAX = 1 << 24  # of a call's inputs, and of what a program keeps on the device
+_SEED_BYTES = 24 << 10
+
+
+def input_sets(method: pteron.Method) -> Iterator[list[object]]:
+    """Inputs at the maximum shapes, at half of them, at ones, where dims vary."""
+    shrinks: tuple[Callable[[int], int], ...] = (int, lambda size: -(-size // 2), lambda size: 1)
+    for shrink, position in zip(shrinks, (0, 1, 2), strict=True):
+        inputs: list[object] = []
+        for spec in method.inputs:
+            if spec.kind != "tensor" or spec.dtype is None:
+                inputs.append(spec.value if spec.value is not None else 1)
+                continue
+            dims = zip(spec.shape_max, spec.dynamic, strict=True)
+            shape = tuple(shrink(size) if free else size for size, free in dims)
+            if np.prod(shape, dtype=np.float64) * spec.dtype.itemsize > _BYTES_MAX:
+                return
+            is_position = shape == (1,) and not spec.dtype.is_float
+            inputs.append(np.full(shape, position if is_position else 1, spec.dtype.numpy))
+        yield inputs
+
+
+def _run(data: bytes, device: pteron.Device | None) -> str:
+    program = pteron.load(data, device=device)
+    calls = 0
+    try:
+        for name in program.methods:
+            method = program[name]
+            if sum(method.gpu_bytes.values()) > _BYTES_MAX:
+                continue
+            sets = list(input_sets(method))
+            first, second = (_results(method, sets) for _ in range(2))
+            if first != second:
+                raise Wrong("again", f"method {name} gives other results after reset()")
+            calls += sum(not isinstance(result, str) for result in first)
+    finally:
+        program.close()
+    return "ran" if calls else "loaded"
+
+
+def _results(method: pteron.Method, sets: Sequence[list[object]]) -> list[Any]:
+    """What each call gives, as bytes, or the error that it ends in."""
+    method.reset()
+    found: list[Any] = []
+    for inputs in sets:
+        before = [given.copy() if isinstance(given, np.ndarray) else given for given in inputs]
+        try:
+            outputs = method(*inputs)
+            found.append([o.tobytes() if isinstance(o, np.ndarray) else repr(o) for o in outputs])
+        except (MisfitError, HostError, pteron.InputError) as error:
+            found.append(type(error).__name__)
+        for given, was in zip(inputs, before, strict=True):
+            if isinstance(given, np.ndarray) and given.tobytes() != was.tobytes():  # type: ignore[attr-defined]
+                raise Wrong("caller's array", "a call changed the array that it was given")
+    return found
+
+
+def _run_programs(data: bytes) -> str:
+    device = the_device()
+    own = device.adapter.is_cpu
+    device.target = replace(device.target, is_cpu=own and zlib.crc32(data) % 2 == 0)
+    try:
+        return _run(data, device)
+    except DeviceError as error:
+        if "needs a buffer of" in str(error):
+            return "too large here"
+        raise Wrong("device", str(error)) from error
+
+
+def _run_hosted(data: bytes) -> str:
+    return _run(data, None)
+
+
+def _seeds() -> Iterator[bytes]:
+    for data in (*small_programs(), *programs_of_operators()):
+        if len(data) <= _SEED_BYTES:
+            yield data
+
+
+def _hosted_seeds() -> Iterator[bytes]:
+    random = Random(0)
+    for _ in range(40):
+        yield random_program(random)
+
+
+def _warm() -> None:
+    import_torch()
+    the_device()
+
+
+PROGRAM_TARGETS = [
+    Target(
+        name="programs",
+        run=_run_programs,
+        seeds=_seeds,
+        mutate=PROGRAM_FIELDS,
+        watched=("runtime/*.py", "gpu/*.py", "plan/*.py", "passes/*.py"),
+        suffix=".pte",
+        seconds=20,
+        megabytes=4096,
+        share=3,
+        watched_share=0.25,
+        restart_after=3000,
+        warm=_warm,
+    ),
+    Target(
+        name="hosted",
+        run=_run_hosted,
+        seeds=_hosted_seeds,
+        mutate=PROGRAM_FIELDS,
+        generate=random_program,
+        watched=("runtime/host*.py", "runtime/interpreter.py", "runtime/checks.py", "runtime/states.py"),
+        suffix=".pte",
+        seconds=20,
+        megabytes=1024,
+        share=2,
+        watched_share=0.5,
+        warm=_warm,
+    ),
+]

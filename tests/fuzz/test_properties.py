@@ -1,0 +1,142 @@
+"""Properties of what reads strangers' files and of live integers, for inputs that Hypothesis thinks of."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import struct
+from typing import Any
+
+import pytest
+
+pytest.importorskip("hypothesis")
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fuzz.draft import Draft
+from fuzz.folder import joined, parted, written
+from fuzz.known import OPEN
+from fuzz.target import Fault, judge
+from fuzz.targets import TARGETS
+from pteron.errors import PteronError
+from pteron.format import VkSymInt, VkTensor, VkValueList, read_bundled, read_program, read_weights
+from pteron.llm.vocabularies.load import load_tokenizer
+from pteron.llm.vocabularies.merging import merge_best
+from pteron.ops.terms import Affine, Product, Quotient, Symbol, evaluate
+
+# The same examples at every run, and no verdict on how fast a loaded machine is.
+same = settings(
+    derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck), max_examples=60
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
+NAMES = ("model", "tokenizer", "bos_id", "eos_ids", "eos_token", "add_bos_token", "chat_template")
+
+
+def _new(target: str, data: bytes) -> str | None:
+    """A fault that nobody knows of."""
+    result = judge(TARGETS[target], data)
+    return result.text if isinstance(result, Fault) and result.key not in OPEN.values() else None
+
+
+def _said(error: PteronError) -> None:
+    assert str(error)
+
+
+@same
+@given(st.binary(max_size=200), st.sampled_from((b"", b"ET12", b"FT01", b"BP08", b"VK00")))
+def test_any_bytes_are_read_or_refused(data: bytes, identifier: bytes) -> None:
+    for read in (read_program, read_weights, read_bundled):
+        try:
+            read(data[:4].ljust(4, b"\0") + identifier + data[4:])
+        except PteronError as error:
+            _said(error)
+
+
+@same
+@given(
+    st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4),
+    st.sampled_from(("pteron.json", "tokenizer_config.json")),
+)
+def test_settings_of_any_types(content: dict[str, Any], name: str) -> None:
+    pytest.importorskip("jinja2")
+    assert not _new("settings", joined({name: json.dumps(content).encode()}))
+
+
+@same
+@given(
+    st.dictionaries(
+        st.sampled_from(("a.json", "b.jinja", "c.d")), st.binary().filter(lambda b: b"==" not in b)
+    )
+)
+def test_folders_come_back(files: dict[str, bytes]) -> None:
+    assert parted(joined(files)) == files
+
+
+@same
+@given(st.lists(st.tuples(st.floats(width=32, allow_nan=True), st.binary(max_size=6)), max_size=20))
+def test_llama2c_vocabularies(pieces: list[tuple[float, bytes]]) -> None:
+    """Whatever pieces a file holds after the first 259, a text comes back."""
+    first = [(0.0, b"x")] * 259
+    data = bytes(4) + b"".join(
+        struct.pack("<fi", score, len(piece)) + piece for score, piece in [*first, *pieces]
+    )
+    with written({"tokenizer.bin": data}) as folder:
+        tokenizer = load_tokenizer(folder)
+    ids = tokenizer.encode("a house, naïve 😀")
+    assert all(0 <= id < tokenizer.vocab_size for id in ids)
+    assert tokenizer.decode(ids) == "a house, naïve 😀"
+
+
+@same
+@given(
+    st.lists(st.binary(min_size=1, max_size=2)),
+    st.dictionaries(st.binary(min_size=2, max_size=4), st.integers()),
+)
+def test_merging_keeps_every_byte(symbols: list[bytes], ranks: dict[bytes, int]) -> None:
+    merged = merge_best(symbols, ranks.get)
+    assert b"".join(merged) == b"".join(symbols)
+    assert all(a + b not in ranks for a, b in itertools.pairwise(merged))
+
+
+@same
+@given(st.integers(-(2**20), 2**20), st.integers(-(2**20), 2**20), st.integers(-9, 9), st.integers(-9, 9))
+def test_live_integers_are_what_python_computes(x: int, y: int, factor: int, constant: int) -> None:
+    left, right = Affine(constant, ((0, factor),)), Affine(0, ((1, 1),))
+    tape = (Symbol(7), Symbol(8), Product(left, right), Quotient(left, right))
+    numbers = evaluate(tape, {7: x, 8: y})
+    value = constant + factor * x
+    assert numbers == [x, y, value * y, value // y if y else 0]
+    assert left.plus(right, factor).evaluate(numbers) == value + factor * y
+
+
+_VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | TEXT
+    | st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4).map(tuple)
+    | st.builds(VkSymInt, st.integers(-(2**31), 2**31 - 1))
+)
+
+
+@same
+@given(st.lists(_VALUES, min_size=1, max_size=8), st.data())
+def test_what_is_written_of_a_graph_is_read(values: list[Any], data: Any) -> None:
+    ids = st.integers(0, len(values) - 1)
+    values.append(VkValueList(tuple(data.draw(st.lists(ids, max_size=4)))))
+    node = (
+        data.draw(TEXT),
+        data.draw(st.lists(ids, min_size=1)),
+    )
+    draft = Draft(
+        [node], values, data.draw(st.lists(ids)), data.draw(st.lists(ids)), [data.draw(st.binary())]
+    )
+    assert Draft.of(draft.blob()) == draft
+    assert not any(isinstance(value, VkTensor) for value in draft.values)

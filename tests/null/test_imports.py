@@ -25,6 +25,7 @@ STAGES = (
     {"plan"},
     {"gpu"},
     {"runtime"},
+    {"isolated"},
     {"export"},
     {"llm"},
     {"tools"},

@@ -115,5 +115,7 @@ def test_cache_forgets_the_oldest(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert path is not None
         os.utime(path, (seconds, seconds))
     assert cache.find("key0") == kept[0]  # used after the other
+    assert kept[0] is not None
+    assert kept[0].stat().st_mtime == 0  # and not changed: another process may have it open
     third = cache.keep("key2", b"x" * 100)
     assert (cache.find("key0"), cache.find("key1"), cache.find("key2")) == (kept[0], None, third)

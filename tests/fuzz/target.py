@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +13,7 @@ from types import FrameType
 from typing import NoReturn, TypeAlias
 
 from fuzz import SOURCES
-from pteron.errors import PteronError
+from pteron.errors import DeviceError, PteronError
 
 Mutate: TypeAlias = Callable[[bytes, Random, Callable[[], bytes]], bytes]
 DEVICE_FAULT = "wrong device"  # how the keys of errors of the device begin
@@ -59,6 +60,12 @@ class Wrong(Exception):  # noqa: N818  # not an error of the code that fuzzes
     def __init__(self, where: str, message: str) -> None:
         super().__init__(message)
         self.where = where
+
+
+def wrong_device(error: DeviceError) -> Wrong:
+    """An error of the device that no input should come to, told apart by what was being done."""
+    doing = re.sub(r"[\d,]+", "N", str(error).partition(":")[0])
+    return Wrong(f"device, {doing[:80]}", str(error))
 
 
 def judge(target: Target, data: bytes) -> str | Fault:

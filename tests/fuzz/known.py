@@ -14,6 +14,8 @@ OPEN: dict[str, str] = {
     "config-no_heads.folder": "ZeroDivisionError in llm/export/huggingface.py read_parameters",
     "config-scaling_is_a_number.folder": "AttributeError in llm/export/rope_scaling.py rope_parameters",
     "config-size_is_a_text.folder": "TypeError in llm/export/huggingface.py read_parameters",
-    "graphs-product_of_no_columns.blob": "wrong device, binding the buffers of node N et_vk.linear_qNgsw.default",
+    "graphs-product_of_no_columns.blob": (
+        "wrong device, binding the buffers of node N et_vk.linear_qNgsw.default"
+    ),
     "gguf-merge_outside_vocabulary.gguf": "Exception in llm/export/gguf_vocabulary.py _byte_level",
 }

@@ -8,6 +8,7 @@ FINDINGS = Path(__file__).parent / "findings"
 
 # Whoever mends one takes its line away: the tests of it are expected to fail as long as it stands here.
 OPEN: dict[str, str] = {
+    "archive-size_is_a_long_text.ptex": "too long a message: FormatError in plan/archive/reader.py read",
     "config-epsilon_is_a_text.folder": "ValueError in llm/export/huggingface.py read_parameters",
     "config-factor_is_an_object.folder": "TypeError in llm/export/rope_scaling.py rope_parameters",
     "config-low_factor_is_an_object.folder": "TypeError in llm/export/rope_scaling.py llama3_factors",

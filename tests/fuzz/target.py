@@ -35,6 +35,7 @@ class Target:
     needs: tuple[str, ...] = ()  # packages
     seconds: float = 2.0  # processor time that an input may take,
     megabytes: int = 512  # and memory, beyond what the process had before
+    on_device: bool = False  # whether it opens a device, for whose memory only a software adapter can be held
     share: int = 1  # of the time, beside other targets
     watched_share: float = 1.0  # of executions whose lines are looked at: before Python 3.12 that takes time
     restart_after: int = 100_000  # executions, for what processes gather
@@ -76,9 +77,8 @@ def judge(target: Target, data: bytes) -> str | Fault:
     except PteronError as error:
         message = str(error)
         if not message or len(message) > _MESSAGE_MAX:
-            return Fault(
-                f"{place(error)} says {min(len(message), 1)}", f"a message of {len(message)} characters"
-            )
+            what = "too long a message" if message else "no message"
+            return Fault(f"{what}: {place(error)}", f"{len(message):,} characters: {message[:400]}")
         return type(error).__name__
     except (KeyboardInterrupt, SystemExit):
         raise

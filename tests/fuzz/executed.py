@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fuzz.target import Wrong
+from fuzz.target import Wrong, wrong_device
 from pteron import Device
 from pteron.errors import DeviceError, InputError
 from pteron.graph.values import tensors
@@ -124,7 +124,7 @@ def _results(
     except DeviceError as error:
         if "needs a buffer of" in str(error):
             return ["too large"] * len(calls)
-        raise Wrong("device", str(error)) from error
+        raise wrong_device(error) from error
     finally:
         session.close()
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from fuzz.replay import environment, replay
 from fuzz.target import Fault, Target, judge
 from fuzz.targets import TARGETS
-from fuzz.worker import limit_memory
+from fuzz.worker import prepare_process
 
 _SECONDS = 8.0
 
@@ -97,8 +97,7 @@ def removed(data: bytes) -> Iterator[bytes]:
 def main() -> None:
     name, file, key, seconds = sys.argv[1:5]
     target = TARGETS[name]
-    target.warm()
-    limit_memory(target.megabytes)
+    prepare_process(target)
 
     def fails(candidate: bytes) -> bool:
         result = judge(target, candidate)

@@ -19,7 +19,7 @@ from pathlib import Path
 from fuzz import ROOT, TESTS
 from fuzz.target import Fault, Target, judge
 from fuzz.targets import TARGETS
-from fuzz.worker import limit_memory
+from fuzz.worker import prepare_process
 
 # What a program may do on the host in one call: less than elsewhere, so that limits are reached at once.
 _HOST_LIMITS = {
@@ -80,8 +80,7 @@ def main() -> None:
     faulthandler.enable()
     for name, file in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
         target = TARGETS[name]
-        target.warm()
-        limit_memory(target.megabytes)
+        prepare_process(target)
         result = judge(target, Path(file).read_bytes())
         print(
             json.dumps([result.key, result.text] if isinstance(result, Fault) else [result, ""]), flush=True

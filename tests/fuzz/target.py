@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +13,7 @@ from types import FrameType
 from typing import NoReturn, TypeAlias
 
 from fuzz import SOURCES
-from pteron.errors import PteronError
+from pteron.errors import DeviceError, PteronError
 
 Mutate: TypeAlias = Callable[[bytes, Random, Callable[[], bytes]], bytes]
 DEVICE_FAULT = "wrong device"  # how the keys of errors of the device begin
@@ -34,6 +35,7 @@ class Target:
     needs: tuple[str, ...] = ()  # packages
     seconds: float = 2.0  # processor time that an input may take,
     megabytes: int = 512  # and memory, beyond what the process had before
+    on_device: bool = False  # whether it opens a device, for whose memory only a software adapter can be held
     share: int = 1  # of the time, beside other targets
     watched_share: float = 1.0  # of executions whose lines are looked at: before Python 3.12 that takes time
     restart_after: int = 100_000  # executions, for what processes gather
@@ -61,6 +63,12 @@ class Wrong(Exception):  # noqa: N818  # not an error of the code that fuzzes
         self.where = where
 
 
+def wrong_device(error: DeviceError) -> Wrong:
+    """An error of the device that no input should come to, told apart by what was being done."""
+    doing = re.sub(r"[\d,]+", "N", str(error).partition(":")[0])
+    return Wrong(f"device, {doing[:80]}", str(error))
+
+
 def judge(target: Target, data: bytes) -> str | Fault:
     """Run one input within its time."""
     try:
@@ -69,9 +77,8 @@ def judge(target: Target, data: bytes) -> str | Fault:
     except PteronError as error:
         message = str(error)
         if not message or len(message) > _MESSAGE_MAX:
-            return Fault(
-                f"{place(error)} says {min(len(message), 1)}", f"a message of {len(message)} characters"
-            )
+            what = "too long a message" if message else "no message"
+            return Fault(f"{what}: {place(error)}", f"{len(message):,} characters: {message[:400]}")
         return type(error).__name__
     except (KeyboardInterrupt, SystemExit):
         raise

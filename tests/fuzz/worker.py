@@ -21,6 +21,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 
+from fuzz.executed import the_device
 from fuzz.lines import Lines
 from fuzz.target import DEVICE_FAULT, Fault, Target, judge
 from fuzz.targets import TARGETS
@@ -47,8 +48,7 @@ class Worker:
     def start(self, executions: int) -> None:
         """Run what is known already, so that only what is new counts as new; where few executions are wanted,
         only some of it."""
-        self.target.warm()
-        limit_memory(self.target.megabytes)
+        prepare_process(self.target)
         seeds = list(self.target.seeds())
         self.corpus = seeds if len(seeds) <= executions // 2 else self.random.sample(seeds, executions // 2)
         kept = [file.read_bytes() for file in sorted((self.folder / "corpus").iterdir())]
@@ -124,8 +124,15 @@ class Worker:
         (self.folder / "status.new").replace(self.folder / "status.json")
 
 
-def limit_memory(megabytes: int) -> None:
-    """What is allocated beyond this fails, instead of taking the machine with it."""
+def prepare_process(target: Target) -> None:
+    """Warm up, and limit memory: what is allocated beyond fails, instead of taking the machine with it. A
+    GPU's driver maps what it likes, so where there is one nothing is limited."""
+    target.warm()
+    if not target.on_device or the_device().adapter.is_cpu:
+        _limit_memory(target.megabytes)
+
+
+def _limit_memory(megabytes: int) -> None:
     with open("/proc/self/status", encoding="ascii") as status:
         kilobytes = next(int(line.split()[1]) for line in status if line.startswith("VmData"))
     limit = (kilobytes << 10) + (megabytes << 20)

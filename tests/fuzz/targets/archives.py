@@ -158,6 +158,7 @@ ARCHIVE_TARGETS = [
         suffix=".ptex",
         seconds=10,
         megabytes=2048,
+        on_device=True,
         restart_after=5000,
         warm=_known,
     )

@@ -136,6 +136,7 @@ GRAPH_TARGETS = [
         needs=("pytest",),
         seconds=20,
         megabytes=4096,
+        on_device=True,
         share=5,
         watched_share=0.25,
         restart_after=1500,

@@ -14,7 +14,7 @@ import numpy as np
 import pteron
 from fuzz.executed import the_device
 from fuzz.mutation.hosted import random_program
-from fuzz.target import Target, Wrong
+from fuzz.target import Target, Wrong, wrong_device
 from fuzz.targets.files import PROGRAM_FIELDS, import_torch
 from fuzz.targets.seeded_graphs import programs_of_operators, small_programs
 from pteron.errors import DeviceError, HostError, MisfitError
@@ -85,7 +85,7 @@ def _run_programs(data: bytes) -> str:
     except DeviceError as error:
         if "needs a buffer of" in str(error):
             return "too large here"
-        raise Wrong("device", str(error)) from error
+        raise wrong_device(error) from error
 
 
 def _run_hosted(data: bytes) -> str:
@@ -119,6 +119,7 @@ PROGRAM_TARGETS = [
         suffix=".pte",
         seconds=20,
         megabytes=4096,
+        on_device=True,
         share=3,
         watched_share=0.25,
         restart_after=3000,
@@ -134,6 +135,7 @@ PROGRAM_TARGETS = [
         suffix=".pte",
         seconds=20,
         megabytes=1024,
+        on_device=True,
         share=2,
         watched_share=0.5,
         warm=_warm,

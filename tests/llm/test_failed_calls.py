@@ -14,6 +14,7 @@ from faulty import CALLS, MESSAGE, Faults
 
 from pteron import Device, DeviceError
 from pteron.llm import LLM, Sampling
+from pteron.runtime import Method
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 A = [1, *range(40, 80)]
@@ -89,6 +90,30 @@ def test_the_others_go_on(llm: LLM, kind: str, monkeypatch: pytest.MonkeyPatch) 
         found += [piece.token for piece in beside]
         assert found[:COUNT] == expected[1]
         assert tokens(llm, A, None) == expected[0]
+
+
+def test_a_method_that_fails_loses_the_cache(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is cleared before anybody reads it again, and the prompt is read anew."""
+    expected = tokens(llm, A, False)
+    tokens(llm, B, False)
+    assert llm.statistics.reused_tokens == 20
+    cleared: list[int] = []
+    reset = Method.reset
+
+    def noting(method: Method) -> None:
+        cleared.append(llm.model.position)
+        reset(method)
+
+    monkeypatch.setattr(Method, "reset", noting)
+    faults = Faults(monkeypatch)
+    faults.arm("fill", 1)
+    with pytest.raises(DeviceError, match=MESSAGE):
+        tokens(llm, B, False)
+    assert faults.disarm()
+    assert not cleared
+    assert tokens(llm, A, False) == expected
+    assert llm.statistics.reused_tokens == 0
+    assert len(cleared) == 1
 
 
 def test_a_stream_whose_device_fails_at_its_end(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:

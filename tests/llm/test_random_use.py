@@ -1,5 +1,5 @@
-"""Whatever users do with one model, in any order: every answer is right or a clear error, and no memory is left
-behind."""
+"""Whatever users do with one model, in any order: every answer is right or a clear error, and no memory is
+left behind."""
 
 from __future__ import annotations
 

@@ -122,6 +122,10 @@ class LLM:
         Stop ids (by default the model's own) and a stop string, or several, end the generation and are not
         part of its text. A prompt that leaves no room in the context is an error, or with
         `overflow="truncate"` loses its oldest tokens.
+
+        Equal prompts and settings give the same log-probabilities to the last bit, on one adapter, where the
+        cache holds as much of the prompt: after `reset`, nothing. What is left to read is read by kernels for
+        as many tokens, and these round differently.
         """
         count = integer("max_new_tokens", max_new_tokens)
         if sampling is not None and not isinstance(sampling, Sampling):

@@ -1,7 +1,7 @@
 """A language model: a program's forward method over one sequence of tokens.
 
 The cache lives on the GPU, with the sequence. `position` is where the next tokens go; `tokens` are those that
-the cache holds for certain, whatever failed or was interrupted on the way.
+the cache holds for certain, whatever failed or was interrupted on the way: where the method itself did, none.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class LanguageModel:
         self.timer: PassTimer | None = None
         self.pace = Pace()
         self._user = object()
+        self._is_lost = False  # a call failed, and nobody knows what it left in the cache
 
     def sequence(self) -> LanguageModel:
         """The same model over another sequence of tokens, with a cache of its own."""
@@ -65,9 +66,13 @@ class LanguageModel:
 
     def claim(self) -> object:
         """Have a new user, who goes on from what the cache holds for certain; the one before is refused from
-        now on."""
+        now on. After a call that failed that is nothing."""
         with self.device.lock:
             self._user = user = object()
+            if self._is_lost:
+                self.tokens.clear()
+                self.method.reset()
+                self._is_lost = False
             self.position = min(self.position, len(self.tokens))
             return user
 
@@ -112,7 +117,9 @@ class LanguageModel:
         for chunk in self.chunks(ids):
             with self.used_by(user):
                 self._overwrite()
+                self._is_lost = True
                 (result, *_) = self.method(np.array([chunk], np.int64), np.array([self.position], np.int64))
+                self._is_lost = False
                 self._advance(chunk)
             logits = np.asarray(result, np.float32).reshape(-1, self.vocabulary)[-1]
         return logits

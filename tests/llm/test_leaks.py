@@ -80,7 +80,7 @@ def test_streams(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
                     cycle: list[Any] = [stream]
                     cycle.append(cycle)
                 case 4:
-                    faults.arm("submit", 1)
+                    faults.arm("submit", 1, after=True)
                     with pytest.raises(DeviceError):
                         list(stream)
                 case 5:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from byte_tokenizer import FIRST_BYTE, ByteTokenizer
 
-from pteron import Device, FormatError, InputError
+from pteron import Device, InputError
 from pteron.llm import LLM, LanguageModel, Sampler, Sampling, generate_step
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
@@ -149,12 +149,6 @@ class TestOptions:
         for path in ("nowhere", "nowhere/model.pte"):
             with pytest.raises(InputError, match=f"{path} does not exist"):
                 LLM(path)
-
-    @pytest.mark.parametrize("name", ["5", "null", '["model.pte"]', "{}"])
-    def test_settings_that_name_no_file(self, name: str, tmp_path: Path) -> None:
-        (tmp_path / "pteron.json").write_text(f'{{"model": {name}}}')
-        with pytest.raises(FormatError, match=r'pteron\.json: "model" must be the name of a file'):
-            LLM(tmp_path, ByteTokenizer())
 
 
 class TestSampling:

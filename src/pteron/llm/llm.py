@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from pteron.errors import FormatError, InputError
+from pteron.errors import InputError
 from pteron.gpu import Device
 from pteron.llm.chat import Message, render
 from pteron.llm.generate import LoopCounters, generate_step
@@ -91,7 +91,7 @@ class LLM:
         if not path.exists():
             raise InputError(f"{path} does not exist")
         folder = path if path.is_dir() else path.parent
-        file = _program_in(folder) if path.is_dir() else path
+        file = folder / read_json(folder / "pteron.json").get("model", "model.pte") if path.is_dir() else path
         self.tokenizer = (
             tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer or folder)
         )
@@ -259,12 +259,3 @@ class LLM:
             statistics.stalls = counters.stalls
             sampler.close()
             lease.close()
-
-
-def _program_in(folder: Path) -> Path:
-    """The program of a folder, as its settings name it."""
-    settings = folder / "pteron.json"
-    name = read_json(settings).get("model", "model.pte")
-    if not isinstance(name, str):
-        raise FormatError(f'{settings}: "model" must be the name of a file, not {name!r}')
-    return folder / name

@@ -52,7 +52,7 @@ def test_every_call_of_every_kind(
         expected.append(tokens(llm, ids, resident, sampling))
     faults, failures = Faults(monkeypatch), 0
     # Kernels for GPUs are slow on a CPU, and what fails around them is the same.
-    kinds = CALLS if llm.model.device.target.is_cpu else ["submit", "peek", "fill"]
+    kinds = CALLS if llm.model.device.target.is_cpu else ["submit"]
     for kind in kinds:
         for after in (False, True):
             at = 0
@@ -70,7 +70,7 @@ def test_every_call_of_every_kind(
                 assert answers() == expected, (kind, at, after)
                 failures += 1
                 at += 1 + at // 2
-    assert failures > 4 * len(kinds) // 2
+    assert failures > 2 * len(kinds)
     gc.collect()
     assert len(llm._pool) == 1
 

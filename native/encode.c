@@ -15,7 +15,7 @@
 #endif
 
 /* Raised with every change of a structure or a signature: a library of another version is not used. */
-#define VERSION 1
+#define VERSION 2
 
 typedef struct {
     void *(*create_encoder)(void *device, const void *descriptor);

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pteron.dtypes import DType
     from pteron.errors import (
         DeviceError,
+        DeviceLost,
         DtypeError,
         FormatError,
         GraphError,
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
         LoweringError,
         MethodError,
         MisfitError,
+        OutOfMemory,
         PteronError,
         ShapeError,
+        StateLost,
         UnsupportedError,
     )
     from pteron.export import CompiledModule, compile
@@ -49,6 +52,7 @@ __all__ = [
     "DType",
     "Device",
     "DeviceError",
+    "DeviceLost",
     "DtypeError",
     "FormatError",
     "GpuTensor",
@@ -59,11 +63,13 @@ __all__ = [
     "Method",
     "MethodError",
     "MisfitError",
+    "OutOfMemory",
     "Program",
     "PteronError",
     "Runtime",
     "Sequence",
     "ShapeError",
+    "StateLost",
     "UnsupportedError",
     "ValueSpec",
     "Verification",
@@ -76,7 +82,8 @@ __all__ = [
 # does without NumPy and drivers, a program that only loads another without the exporter.
 _HOMES = {
     "DType": "dtypes",
-    **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "errors"),
+    **dict.fromkeys((name for name in __all__ if name.endswith(("Error", "Lost"))), "errors"),
+    "OutOfMemory": "errors",
     **dict.fromkeys(("CompiledModule", "compile"), "export"),
     **dict.fromkeys(("AdapterInfo", "Device", "adapters"), "gpu"),
 }

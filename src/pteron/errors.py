@@ -11,7 +11,10 @@ PteronError
 │   └── DtypeError          element type
 ├── LoweringError       ExecuTorch cannot make a program of a module
 ├── HostError           an operator outside the delegates failed
-└── DeviceError         no adapter, not enough memory, a closed or lost device
+└── DeviceError         no adapter, a closed device, or what a device refused to do
+    ├── OutOfMemory         it has no room; it goes on without what was asked for. Also a MemoryError
+    ├── DeviceLost          it is gone, with all that was on it
+    └── StateLost           a call failed while it changed what calls leave behind
 """
 
 from __future__ import annotations
@@ -71,4 +74,16 @@ class HostError(PteronError):
 
 
 class DeviceError(PteronError):
-    """The GPU is missing, too small, closed or lost."""
+    """The GPU is missing, too small or closed, or refused what it was asked for."""
+
+
+class OutOfMemory(DeviceError, MemoryError):  # noqa: N818  # as the condition is called
+    """The device has no room for a buffer. It stays usable, and what was half made is freed."""
+
+
+class DeviceLost(DeviceError):  # noqa: N818  # as WebGPU calls it
+    """The device is gone, and with it all that was there. Programs can be loaded again, onto a new one."""
+
+
+class StateLost(DeviceError):  # noqa: N818  # beside DeviceLost
+    """A call failed after it began to change buffers that live across calls; `reset()` starts them over."""

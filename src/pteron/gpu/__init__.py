@@ -7,6 +7,7 @@ from pteron.gpu.device import Buffer, Device
 from pteron.gpu.memory import Arena, States, Weights
 from pteron.gpu.readback import Readback
 from pteron.gpu.recording import Recording
+from pteron.gpu.room import check_room
 from pteron.gpu.submit import Commands, Recorded, record, submit, submit_early
 from pteron.gpu.timing import PassTimer
 
@@ -27,6 +28,7 @@ __all__ = [
     "States",
     "Weights",
     "adapters",
+    "check_room",
     "record",
     "submit",
     "submit_early",

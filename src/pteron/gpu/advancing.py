@@ -10,7 +10,6 @@ import numpy as np
 
 from pteron.gpu.commands import Replay, Step
 from pteron.gpu.device import Buffer, Device
-from pteron.gpu.native import errors_as_device_error
 from pteron.plan.advance import ADVANCE, GROWTHS
 from pteron.wgsl import compose
 
@@ -34,7 +33,7 @@ class Growing:
 
 def adding(device: Device, growing: Sequence[Growing]) -> Replay:
     """The dispatches that let words grow, each taken by one workgroup."""
-    with errors_as_device_error("binding the parameters of a loop"):
+    with device.doing("binding the parameters of a loop"):
         pipeline = device.pipeline(compose(ADVANCE))
         layout = pipeline.get_bind_group_layout(0)
         bound: list[Any] = [
@@ -51,4 +50,5 @@ def adding(device: Device, growing: Sequence[Growing]) -> Replay:
         (pipeline._internal, group._internal, each.count, 1, 1)
         for group, each in zip(bound, growing, strict=True)
     ]
-    return Replay(steps, [pipeline, *bound])
+    buffers = [buffer for each in growing for buffer in (each.growths, each.words)]
+    return Replay(steps, [pipeline, *bound, *buffers])

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from pteron.gpu.native import address, ffi
+from pteron.gpu.native import address, ffi, wgpu
 
 Step: TypeAlias = tuple[Any, Any, int, int, int]  # pipeline, bind group, grid
 _STEP = struct.Struct("QQIIIxxxx")  # `Step` of native/encode.c
@@ -18,10 +18,15 @@ class Replay:
     """A plan's dispatches over one sequence's states, ready to be submitted."""
 
     steps: list[Step]
-    kept: list[Any]  # handles in the steps are only valid while their objects live
+    kept: list[Any]  # pipelines, groups, buffers: handles in the steps are only valid while these live
     _packed: Any = field(default=None, init=False, repr=False)
     _address: int = field(default=0, init=False, repr=False)
     _parts: list[Replay] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def buffers(self) -> list[Any]:
+        """What the steps are bound to."""
+        return [each for each in self.kept if isinstance(each, wgpu.GPUBuffer)]
 
     @property
     def packed(self) -> int:
@@ -58,6 +63,10 @@ class Copy:
     size: int
     target_offset: int = 0
     source_offset: int = 0
+
+    @property
+    def buffers(self) -> tuple[Any, Any]:
+        return self.source, self.target
 
     @property
     def whole_words(self) -> int:

@@ -1,6 +1,6 @@
-"""Commands -> a finished command buffer, by the C library of `native/encode.c` where the package has one for
-this platform, else from Python. Both make the same calls in the same order; the library makes all of them
-in one.
+"""Commands -> a finished command buffer, by the C library of `native/` where the package has one for this
+platform, else from Python. Both make the same calls in the same order; the library makes all of them in one.
+It also survives calls of wgpu's library that would end the process, but for Windows.
 
 The environment variable PTERON_NATIVE=0 keeps to Python, and a path there names another library.
 """
@@ -18,12 +18,12 @@ from typing import Any, Protocol, TypeAlias
 
 from pteron.errors import DeviceError
 from pteron.gpu.commands import Command, Copy, Replay
-from pteron.gpu.native import address, ffi, lib
+from pteron.gpu.native import address, command_buffer, ffi, lib
 
 NATIVE_VARIABLE = "PTERON_NATIVE"
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 PACKAGED = Path(__file__).with_name(f"libpteron_encode{_SUFFIX}")
-_VERSION = 1  # of the structures and signatures in native/encode.c
+_VERSION = 2  # of the structures and signatures in native/encode.c
 _COMMAND = struct.Struct("8Q")  # `Command` there
 # `Functions` there.
 _FUNCTIONS = (
@@ -59,6 +59,10 @@ class Encoder(Protocol):
         """A command buffer of wgpu's library, released with the last reference to it. Replays that follow
         one another share a pass."""
 
+    def survive(self, function: str, *arguments: Any) -> int | None:
+        """What a function of wgpu's library gives for three numbers or pointers, as a number; None where it
+        would have ended the process."""
+
 
 class PythonEncoder:
     """Calls wgpu's library for every step."""
@@ -66,10 +70,10 @@ class PythonEncoder:
     def __init__(self, reason: str) -> None:
         self.description = f"Python ({reason})"
 
-    def pack(self, operations: Sequence[Operation]) -> Sequence[Operation]:
+    def pack(self, operations: Sequence[Operation]) -> Any:
         return operations
 
-    def record(self, device: Any, packed: Sequence[Operation]) -> Any:
+    def record(self, device: Any, packed: Any) -> Any:
         encoder = ffi.gc(lib.wgpuDeviceCreateCommandEncoder(device, ffi.NULL), lib.wgpuCommandEncoderRelease)
         compute: Any = None
         for command, descriptor in packed:
@@ -85,7 +89,11 @@ class PythonEncoder:
                 _copy(encoder, command)
         if compute is not None:
             lib.wgpuComputePassEncoderEnd(compute)
-        return ffi.gc(lib.wgpuCommandEncoderFinish(encoder, ffi.NULL), lib.wgpuCommandBufferRelease)
+        return command_buffer(lib.wgpuCommandEncoderFinish(encoder, ffi.NULL))
+
+    def survive(self, function: str, *arguments: Any) -> int | None:
+        result = getattr(lib, function)(*arguments)
+        return result if isinstance(result, int) else address(result)
 
 
 def _encode(compute: Any, replay: Replay) -> None:
@@ -106,7 +114,7 @@ def _copy(encoder: Any, copy: Copy) -> None:
     )
 
 
-class NativeEncoder:
+class NativeEncoder(PythonEncoder):
     """Hands the whole list to the C library."""
 
     def __init__(self, path: Path) -> None:
@@ -118,16 +126,33 @@ class NativeEncoder:
         self._record = library.pteron_record
         self._record.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
         self._record.restype = ctypes.c_void_p
+        self._guarded = getattr(library, "pteron_guarded", None)  # there is none on Windows
+        if self._guarded:
+            self._guarded.argtypes = [ctypes.c_void_p] * 4 + [ctypes.POINTER(ctypes.c_size_t)]
         addresses = [address(ffi.addressof(lib, name)) for name in _FUNCTIONS]
         self._functions = (ctypes.c_void_p * len(addresses))(*addresses)
 
-    def pack(self, operations: Sequence[Operation]) -> tuple[bytes, int]:
+    def pack(self, operations: Sequence[Operation]) -> Any:
         packed = [_pack(command, descriptor) for command, descriptor in operations]
         return b"".join(packed), len(packed)
 
-    def record(self, device: Any, packed: tuple[bytes, int]) -> Any:
+    def record(self, device: Any, packed: Any) -> Any:
         finished = self._record(self._functions, address(device), *packed)
-        return ffi.gc(ffi.cast(_COMMAND_BUFFER, finished), lib.wgpuCommandBufferRelease)
+        return command_buffer(ffi.cast(_COMMAND_BUFFER, finished))
+
+    def survive(self, function: str, *arguments: Any) -> int | None:
+        numbers = [each if isinstance(each, int) else address(each) for each in arguments]
+        result = ctypes.c_size_t()
+        if self._guarded is None:
+            return super().survive(function, *arguments)
+        is_done = self._guarded(_address_of(function), *numbers, result)
+        return result.value if is_done else None
+
+
+@cache
+def _address_of(function: str) -> int:
+    """Where a function of wgpu's library lies."""
+    return address(ffi.addressof(lib, function))
 
 
 def _pack(command: Command, descriptor: Any) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from weakref import finalize
 
-from pteron.errors import DeviceError
+from pteron.errors import DeviceError, StateLost
 from pteron.gpu.device import Buffer, Device, Upload
 from pteron.gpu.working import together
 from pteron.ops.operand import Slot, State, Weight
@@ -27,8 +27,8 @@ class Weights:
         self._device = device
         self._name = name
         self._used: dict[Weight, Buffer] = {}
-        self._release = finalize(self, _release, device, self._used)
-        self._release.atexit = False
+        self._end = finalize(self, _release, device, self._used)
+        self._end.atexit = False
 
     def __getitem__(self, weight: Weight) -> Buffer:
         """The weight's buffer; it is uploaded when the first session asks for it."""
@@ -67,19 +67,20 @@ class Weights:
         return sum(buffer.size for buffer in self._used.values())
 
     def close(self) -> None:
-        """Give them up; what no other session uses is freed."""
-        self._release()
+        """Give them up; what no other session uses is freed. Interrupted, it can be called again."""
+        _release(self._device, self._used)
+        self._end.detach()
 
 
 def _release(device: Device, used: dict[Weight, Buffer]) -> None:
     with device.lock:
-        while used:
-            weight, _ = used.popitem()
+        for weight in list(used):
             upload = device.uploads.get(weight)  # None where the device was closed before
             if upload is not None:
                 upload.users.discard(id(used))
                 if not upload.users:
                     device.free(device.uploads.pop(weight).buffer)
+            used.pop(weight, None)  # last: interrupted before, it is given up again
 
 
 class States:
@@ -89,13 +90,16 @@ class States:
         self._device = device
         self._name = executable.name
         self._specs = executable.states
+        self._initial: dict[int, Weight] = {}  # of those that do not begin as zeros
         self._buffers: dict[int, Buffer] = {}
         self._is_closed = False
+        self._is_settled = True
         try:
             for id, spec in self._specs.items():
                 self._buffers[id] = device.create_buffer(spec.bytes, f"{executable.name} state %{id}")
-                if spec.initial is not None:
-                    self._write(id, spec.initial)
+                if spec.initial is not None and spec.initial.constant.bytes().any():
+                    self._initial[id] = spec.initial
+                    device.write(self._buffers[id], spec.initial.pack())
         except BaseException:
             self.close()
             raise
@@ -108,27 +112,42 @@ class States:
         if self._is_closed:
             raise DeviceError(f"{self._name}: the sequence is closed")
 
+    def unsettle(self) -> None:
+        """To be called before anything changes them: should that fail, nobody knows what they hold."""
+        self._is_settled = not self._specs
+
+    def settle(self) -> None:
+        """To be called once it is certain what they hold."""
+        self._is_settled = True
+
+    def check_settled(self) -> None:
+        """Raise a StateLost where nobody knows what they hold."""
+        if not self._is_settled:
+            raise StateLost(
+                f"{self._name}: an earlier call failed after it had begun to change the caches and buffers "
+                "that calls leave behind; reset() brings back their initial values"
+            )
+
     @property
     def bytes(self) -> int:
         return sum(buffer.size for buffer in self._buffers.values())
 
     def reset(self) -> None:
         """Bring every state back to its initial value."""
-        for id, spec in self._specs.items():
-            if spec.initial is None or not spec.initial.constant.bytes().any():
-                self._device.clear(self._buffers[id])
+        self.check_open()
+        self.unsettle()
+        for id, buffer in self._buffers.items():
+            if id in self._initial:
+                self._device.write(buffer, self._initial[id].pack())
             else:
-                self._write(id, spec.initial)
+                self._device.clear(buffer)
+        self.settle()
 
     def close(self) -> None:
         self._is_closed = True
         for buffer in self._buffers.values():
             self._device.free(buffer)
         self._buffers = {}
-
-    def _write(self, id: int, initial: Weight) -> None:
-        if initial.constant.bytes().any():  # buffers start as zeros, so zeros are never sent
-            self._device.write(self._buffers[id], initial.pack())
 
 
 class Arena:

@@ -8,17 +8,19 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 # Mesa's device-select layer prints warnings where there is no desktop session; nothing needs it here.
 os.environ.setdefault("NODEVICE_SELECT", "1")
 
-from pteron.errors import DeviceError
+from pteron.errors import DeviceError, DeviceLost, OutOfMemory
 from pteron.gpu.declarations import declared
+from pteron.gpu.forking import check_not_forked, when_forked
 
 with declared():
     import wgpu
-    from wgpu.backends.wgpu_native import GPUShaderModule, extras
+    from wgpu.backends.wgpu_native import GPUShaderModule, _api, extras
     from wgpu.backends.wgpu_native._api import error_handler, libf
     from wgpu.backends.wgpu_native._ffi import ffi, lib
 
@@ -28,11 +30,14 @@ logging.getLogger("wgpu").setLevel(logging.CRITICAL)
 __all__ = [
     "address",
     "checked",
+    "command_buffer",
     "compile_shader",
+    "device_error",
     "entry",
     "errors_as_device_error",
     "ffi",
     "lib",
+    "release_by",
     "wgpu",
     "write_buffer",
 ]
@@ -53,11 +58,54 @@ _creating.start()
 
 def entry() -> Any:
     """wgpu's entry point, its instance created."""
+    check_not_forked()
     _creating.join()
     return wgpu.gpu
 
 
+def _release_nothing() -> None:
+    """wgpu's objects that end in a forked child leave what they stand for to the parent."""
+    _api.libf = None
+
+
+when_forked(_release_nothing)
+
+
+_released_by: Callable[[Callable[[Any], None], Any], None] | None = None
+
+
+def release_by(releasing: Callable[[Callable[[Any], None], Any], None]) -> None:
+    """Let a function call the functions that release handles, from now on."""
+    global _released_by
+    _released_by = releasing
+    for kind in _api.GPUObjectBase.__subclasses__():
+        if function := getattr(kind, "_release_function", None):
+            kind._release_function = partial(releasing, function)
+
+
+def command_buffer(handle: Any) -> Any:
+    """A command buffer that is released with its last reference."""
+    if _released_by is None:  # a function of the library's own is never interrupted
+        return ffi.gc(handle, lib.wgpuCommandBufferRelease)
+    # The reference ends there, what it points at does not yet.
+    release = partial(_released_by, lib.wgpuCommandBufferRelease)
+    return ffi.gc(handle, lambda ended: release(ffi.cast(_COMMAND_BUFFER, address(ended))))
+
+
 _NUMBER = ffi.typeof("uintptr_t")
+_COMMAND_BUFFER = ffi.typeof("WGPUCommandBuffer")
+_WRITING = "writing to a buffer"
+
+
+# What wgpu's library says, whatever it calls the kind of error.
+_OUT_OF_MEMORY = "Not enough memory left"
+_LOST = "device is lost"
+
+
+def device_error(doing: str, message: str) -> DeviceError:
+    """The error for what wgpu's library says of something that was being done."""
+    kind = OutOfMemory if _OUT_OF_MEMORY in message else DeviceLost if _LOST in message else DeviceError
+    return kind(f"{doing}: {message.partition('Caused by:')[2].strip() or message}")
 
 
 @contextlib.contextmanager
@@ -65,8 +113,10 @@ def errors_as_device_error(doing: str) -> Iterator[None]:
     """What wgpu raises, as a DeviceError that says what was being done."""
     try:
         yield
+    except DeviceError:
+        raise
     except (wgpu.GPUError, RuntimeError, ValueError) as error:
-        raise DeviceError(f"{doing}: {error}") from error
+        raise device_error(doing, str(error)) from error
 
 
 def checked(doing: str, call: Callable[..., Any], *arguments: object) -> Any:
@@ -78,7 +128,7 @@ def checked(doing: str, call: Callable[..., Any], *arguments: object) -> Any:
     finally:
         error = error_handler.release(doing)
     if error is not None:
-        raise DeviceError(f"{doing}: {error[1]}")
+        raise device_error(doing, error[1])
     return result
 
 
@@ -103,6 +153,7 @@ def compile_shader(device: Any, label: str, code: str, *, bounds_checks: bool) -
 
 
 def write_buffer(queue: Any, buffer: Any, offset: int, data: Any, size: int) -> None:
-    """Write whole words that fit, straight through the library: a quarter of the cost of wgpu's own. The data
+    """Write whole words that fit, straight through the library: a third of the cost of wgpu's own. The data
     lie in one piece."""
-    lib.wgpuQueueWriteBuffer(queue, buffer._internal, offset, ffi.from_buffer(data), size)
+    data = ffi.from_buffer(data)
+    checked(_WRITING, lib.wgpuQueueWriteBuffer, queue, buffer._internal, offset, data, size)

@@ -8,15 +8,17 @@ from __future__ import annotations
 from itertools import count
 from time import perf_counter
 from typing import Any, Protocol
+from weakref import ref
 
 from pteron.errors import DeviceError
+from pteron.gpu import fatal
 from pteron.gpu.native import address, ffi, lib
 
 _tickets = count(1)
 _finished: dict[int, int] = {}  # status of a map by its ticket
 # Buffers whose map was asked for. They are held here, so that the garbage collector never finds one together
 # with a stream that still means to read it: it would finalise both, in any order.
-_asked: dict[int, Any] = {}
+_asked: dict[int, tuple[Any, ref[Readback]]] = {}
 _interruptions: list[BaseException] = []
 _CALLBACK_INFO = ffi.typeof("WGPUBufferMapCallbackInfo *")
 _POINTER = ffi.typeof("void *")
@@ -47,30 +49,11 @@ def _on_done(status: int, _message: Any, ticket: Any, _unused: Any) -> None:
     _finish(status, ticket)
 
 
-def wait_for_all(device: Any, queue: Any, spin_seconds: float) -> None:
-    """Return once all is done that was submitted to a queue. The device is asked again and again for
-    `spin_seconds`, since who sleeps wakes up late and is slow at first; after that the wait is asleep."""
-    if spin_seconds:
-        ticket = next(_tickets)
-        info = ffi.new(_DONE_CALLBACK_INFO)
-        info.mode = _MODE
-        info.callback = _on_done
-        info.userdata1 = ffi.cast(_POINTER, ticket)
-        lib.wgpuQueueOnSubmittedWorkDone(queue, info[0])
-        until = perf_counter() + spin_seconds
-        while ticket not in _finished and perf_counter() < until:
-            lib.wgpuDevicePoll(device, False, ffi.NULL)
-        if ticket not in _finished:
-            lib.wgpuDevicePoll(device, True, ffi.NULL)
-        _finished.pop(ticket, None)
-    else:
-        lib.wgpuDevicePoll(device, True, ffi.NULL)
-    if _interruptions:
-        raise _interruptions.pop()
-
-
 class StagingOwner(Protocol):
     """The device that staging buffers come from and go back to."""
+
+    lock: Any
+    mapped: Any  # staging buffers that a map was asked for: no command may use them
 
     @property
     def name(self) -> str: ...
@@ -80,9 +63,35 @@ class StagingOwner(Protocol):
         """How long it is worth asking whether results are there before sleeping until they are."""
 
     @property
-    def handle(self) -> Any: ...
+    def queue(self) -> Any: ...
+
+    def check_open(self) -> None: ...
+
+    def poll(self, *, wait: bool, submission: int | None = None) -> None: ...
 
     def recycle(self, staging: Any) -> None: ...
+
+
+def wait_for_all(device: StagingOwner, spin_seconds: float) -> None:
+    """Return once all is done that was submitted to a device. It is asked again and again for `spin_seconds`,
+    since who sleeps wakes up late and is slow at first; after that the wait is asleep."""
+    if spin_seconds:
+        ticket = next(_tickets)
+        info = ffi.new(_DONE_CALLBACK_INFO)
+        info.mode = _MODE
+        info.callback = _on_done
+        info.userdata1 = ffi.cast(_POINTER, ticket)
+        lib.wgpuQueueOnSubmittedWorkDone(device.queue, info[0])
+        until = perf_counter() + spin_seconds
+        while ticket not in _finished and perf_counter() < until:
+            device.poll(wait=False)
+        if ticket not in _finished:
+            device.poll(wait=True)
+        _finished.pop(ticket, None)
+    else:
+        device.poll(wait=True)
+    if _interruptions:
+        raise _interruptions.pop()
 
 
 class Readback:
@@ -96,8 +105,11 @@ class Readback:
 
     def begin(self) -> None:
         """Ask for the results; to be called once the commands that fill them are submitted."""
+        self._owner.check_open()
+        self._owner.mapped.add(self.staging)
+        _forget_abandoned()
         self._ticket = next(_tickets)
-        _asked[self._ticket] = self.staging
+        _asked[self._ticket] = self.staging, ref(self)
         info = ffi.new(_CALLBACK_INFO)
         info.mode = _MODE
         info.callback = _on_mapped
@@ -107,7 +119,7 @@ class Readback:
     def is_ready(self) -> bool:
         """Whether the results are here, without waiting."""
         if not self._is_mapped:
-            lib.wgpuDevicePoll(self._owner.handle._internal, False, ffi.NULL)
+            self._owner.poll(wait=False)
         return self._is_mapped or self._ticket in _finished
 
     def peek(self, offset: int, size: int, submission: int | None = None) -> bytes:
@@ -116,8 +128,9 @@ class Readback:
             return b""
         if not self._is_mapped:
             self._wait(submission)
-        address = lib.wgpuBufferGetConstMappedRange(self.staging._internal, 0, self.staging.size)
-        return bytes(ffi.buffer(address, self.staging.size)[offset : offset + size])
+        with self._owner.lock:
+            whole = self._range(0, self.staging.size)
+            return bytes(ffi.buffer(whole, self.staging.size)[offset : offset + size])
 
     def fill(self, array: Any, offset: int) -> None:
         """Copy what lies from `offset` on, whole words, into an array in one piece; waits for it."""
@@ -125,25 +138,34 @@ class Readback:
             return
         if not self._is_mapped:
             self._wait(None)
-        words = -(-array.nbytes // 4) * 4
-        address = lib.wgpuBufferGetConstMappedRange(self.staging._internal, offset, words)
-        ffi.memmove(array, address, array.nbytes)
+        with self._owner.lock:
+            ffi.memmove(array, self._range(offset, -(-array.nbytes // 4) * 4), array.nbytes)
 
     def release(self) -> None:
-        """Give the staging buffer back to its device."""
-        if self._is_mapped:
-            lib.wgpuBufferUnmap(self.staging._internal)
-            self._is_mapped = False
-        self._owner.recycle(self.staging)
+        """Give the staging buffer back to its device, where it is certain that nothing maps it."""
+        with self._owner.lock:
+            if self._is_mapped:
+                lib.wgpuBufferUnmap(self.staging._internal)
+                self._is_mapped = False
+                self._owner.mapped.discard(self.staging)
+            if self.staging not in self._owner.mapped:
+                self._owner.recycle(self.staging)
+
+    def _range(self, offset: int, size: int) -> Any:
+        """Where mapped bytes lie; good as long as the device's lock is held, so that nobody closes it."""
+        self._owner.check_open()
+        return fatal.mapped_range(self.staging, offset, size)
 
     def _wait(self, submission: int | None) -> None:
         if not self._ticket:
             self.begin()
-        device = self._owner.handle._internal
-        self._spin(device)
-        index = ffi.NULL if submission is None else ffi.new("WGPUSubmissionIndex *", submission)
-        while self._ticket not in _finished:
-            lib.wgpuDevicePoll(device, True, index)
+        try:
+            self._spin()
+            while self._ticket not in _finished:
+                self._owner.poll(wait=True, submission=submission)
+        except DeviceError:  # it will never be
+            _asked.pop(self._ticket, None)
+            raise
         _asked.pop(self._ticket, None)
         status, self._ticket = _finished.pop(self._ticket), 0
         if status != lib.WGPUMapAsyncStatus_Success:
@@ -152,8 +174,16 @@ class Readback:
         if _interruptions:
             raise _interruptions.pop()
 
-    def _spin(self, device: Any) -> None:
+    def _spin(self) -> None:
         """Ask for a while whether the results are there."""
         until = perf_counter() + self._owner.spin_seconds
         while self._ticket not in _finished and perf_counter() < until:
-            lib.wgpuDevicePoll(device, False, ffi.NULL)
+            self._owner.poll(wait=False)
+
+
+def _forget_abandoned() -> None:
+    """Drop what was asked for by those who are gone, interrupted before they read it."""
+    for ticket, (_, asker) in list(_asked.items()):
+        if asker() is None:
+            _asked.pop(ticket, None)
+            _finished.pop(ticket, None)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -13,7 +14,6 @@ from pteron.gpu.advancing import Growing, adding
 from pteron.gpu.commands import Replay
 from pteron.gpu.device import Buffer, Device
 from pteron.gpu.memory import Arena, States, Weights
-from pteron.gpu.native import errors_as_device_error
 from pteron.ops.operand import State, Weight
 from pteron.plan import Advance, Launch, Plan, PlanBuffer, ScratchRef
 from pteron.plan.advance import GROWTHS, Growth
@@ -178,16 +178,16 @@ class Recording:
         ]
         steps = [
             (pipeline._internal, group._internal, *launch.groups)
-            for (pipeline, group), launch in zip(bound, self.plan.launches, strict=True)
+            for (pipeline, group, *_), launch in zip(bound, self.plan.launches, strict=True)
         ]
-        return Replay(steps, [self._parameters, *bound])
+        return Replay(steps, list(dict.fromkeys(chain.from_iterable(bound))))
 
-    def _bind(self, launch: Launch, states: States | None, places: Places) -> tuple[Any, Any]:
-        """The pipeline and bind group of a launch."""
+    def _bind(self, launch: Launch, states: States | None, places: Places) -> list[Any]:
+        """The pipeline and bind group of a launch, and the buffers that this binds."""
         module = launch.module
         pipeline = self._device.pipeline(module)
         starts = dict(launch.starts)
-        entries = []
+        entries: list[dict[str, Any]] = []
         for binding, reference in zip(module.bindings, launch.buffers, strict=True):
             resource = {"buffer": self._buffer(reference, states, places)}
             if binding.bytes:
@@ -197,9 +197,10 @@ class Recording:
             offset = launch.block * BLOCK_STRIDE
             resource = {"buffer": self._parameters, "offset": offset, "size": module.params_size}
             entries.append({"binding": module.params_index, "resource": resource})
-        with errors_as_device_error(f"binding the buffers of {launch}"):
+        with self._device.doing(f"binding the buffers of {launch}"):
             layout = pipeline.get_bind_group_layout(0)
-            return pipeline, self._device.handle.create_bind_group(layout=layout, entries=entries)
+            group = self._device.handle.create_bind_group(layout=layout, entries=entries)
+        return [pipeline, group, *(entry["resource"]["buffer"] for entry in entries)]
 
     def _buffer(self, reference: PlanBuffer, states: States | None, places: Places) -> Buffer:
         if reference in places:

@@ -6,31 +6,55 @@ buffers they touch, at a tenth of the cost of a pass for each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+from weakref import WeakSet
 
+from pteron.errors import DeviceError
 from pteron.gpu.commands import Command, Replay
 from pteron.gpu.device import Device
 from pteron.gpu.encode import Encoder, Operation, encoder
-from pteron.gpu.native import checked, ffi, lib
+from pteron.gpu.forking import when_forked
+from pteron.gpu.native import ffi
 from pteron.gpu.timing import PassTimer
-
-_COMMAND_BUFFERS = ffi.typeof("WGPUCommandBuffer[]")
 
 
 class Recorded:
-    """A finished command buffer. It can be submitted once, while all the buffers in it are there and none of
-    them is mapped: the library ends the process otherwise. Whoever keeps one sees to that."""
+    """A finished command buffer, which can be submitted once. wgpu's library ends the process where a device
+    is lost, a buffer was freed, or one is mapped: so all of that is looked at before."""
 
-    def __init__(self, device: Device, handle: Any) -> None:
+    def __init__(self, device: Device, handle: Any, operations: Sequence[Operation]) -> None:
         self._device = device
         self._handle = handle
+        self._operations = operations
+        _unsubmitted.add(self)
 
     def submit(self) -> int:
         """Run it without waiting; the submission's number, by which it can be waited for."""
+        with self._device.lock:
+            handle, self._handle = self._handle, None
+            if handle is None:
+                raise DeviceError("commands were submitted twice")
+            for command, _ in self._operations:
+                self._device.check_there(command)
+            return self._device.submit(handle)
+
+    def abandon(self) -> None:
+        """Leave the command buffer to the process that this one was forked from."""
         handle, self._handle = self._handle, None
-        buffers = ffi.new(_COMMAND_BUFFERS, [handle])
-        return int(lib.wgpuQueueSubmitForIndex(self._device.queue, 1, buffers))
+        if handle is not None:
+            ffi.gc(handle, None)
+
+
+_unsubmitted: WeakSet[Recorded] = WeakSet()
+
+
+def _abandon_all() -> None:
+    for recorded in list(_unsubmitted):
+        recorded.abandon()
+
+
+when_forked(_abandon_all)
 
 
 class Commands:
@@ -48,8 +72,8 @@ class Commands:
         device, current = self._device.handle._internal, encoder()
         if current is not self._encoder:
             self._encoder, self._packed = current, current.pack(self._operations)
-        handle = checked("recording commands", current.record, device, self._packed)
-        return Recorded(self._device, handle)
+        handle = self._device.checked("recording commands", current.record, device, self._packed)
+        return Recorded(self._device, handle, self._operations)
 
 
 def record(device: Device, commands: Iterable[Command], timer: PassTimer | None = None) -> Recorded:

@@ -21,9 +21,10 @@ class PassTimer:
         self._count = 0
         self._descriptors: list[Any] = []  # of the passes so far
         self._passes = passes
-        self._queries = device.handle.create_query_set(type="timestamp", count=2 * passes)
         usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
-        self._resolved = device.handle.create_buffer(size=16 * passes, usage=usage)
+        with device.doing(f"preparing to time {passes} passes"):
+            self._queries = device.handle.create_query_set(type="timestamp", count=2 * passes)
+            self._resolved = device.handle.create_buffer(label="times", size=16 * passes, usage=usage)
         self._nanoseconds = float(lib.wgpuQueueGetTimestampPeriod(device.handle.queue._internal))
 
     def next_pass(self) -> Any:
@@ -45,9 +46,10 @@ class PassTimer:
         """The time of each pass so far; waits for them."""
         if self._count == 0:
             return []
-        encoder = self._device.handle.create_command_encoder()
-        encoder.resolve_query_set(self._queries, 0, 2 * self._count, self._resolved, 0)
-        self._device.handle.queue.submit([encoder.finish()])
+        with self._device.lock, self._device.doing("resolving the times of passes"):
+            encoder = self._device.handle.create_command_encoder()
+            encoder.resolve_query_set(self._queries, 0, 2 * self._count, self._resolved, 0)
+            self._device.finish(encoder)
         ticks = np.frombuffer(self._device.read(self._resolved, 16 * self._count), np.uint64).reshape(-1, 2)
         self._count = 0
         self._descriptors.clear()

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
+from pteron.gpu.forking import new_lock
+
 Task: TypeAlias = Callable[[], None]
 
-_changing = threading.Lock()
+_changing = new_lock()
 _pauses: set[object] = set()
 _was_enabled = False
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import TypeAlias
 
 from pteron.dtypes import DType, Storage
+from pteron.errors import DeviceError
 from pteron.graph import Shape
 from pteron.ops import Target, Weight
 from pteron.ops.operand import BufferRef
 from pteron.passes import Source
 from pteron.plan.plan import Launch, Plan
+from pteron.plan.verify import storage_buffers
 from pteron.wgsl import Module
 
 Shapes: TypeAlias = tuple[Shape | None, ...]  # per input; None for a live integer
@@ -86,6 +89,38 @@ class Executable:
         first = [state.initial for state in self.states.values()]
         placed = [port.buffer for port in self.outputs if isinstance(port, TensorPort)]
         return tuple(dict.fromkeys(item for item in (*bound, *first, *placed) if isinstance(item, Weight)))
+
+    def check_runs_on(self, device: Target) -> None:
+        """Raise a DeviceError where a device lacks what the plans use, or is too small for their memory."""
+        self.target.check_runs_on(device)
+        sizes = [*self.slots, *(state.bytes for state in self.states.values())]
+        sizes += [weight.bytes for weight in self.weights()]
+        sizes += [size for plan in self.all_plans() for size in plan.scratch_bytes]
+        modules = self.modules()
+        shares = any("var<workgroup>" in module.source for module in modules)
+        for what, needed, there in (
+            ("buffers of {:,} bytes", max(sizes, default=0), device.binding_bytes_max),
+            (
+                "kernels that bind {} buffers",
+                max(map(storage_buffers, modules), default=0),
+                device.buffers_max,
+            ),
+            (
+                "workgroups of {} invocations",
+                max((prod(module.workgroup) for module in modules), default=0),
+                device.invocations_max,
+            ),
+            (
+                "workgroups that share {:,} bytes",
+                self.target.workgroup_bytes_max if shares else 0,
+                device.workgroup_bytes_max,
+            ),
+        ):
+            if needed > there:
+                asked = what.format(needed)
+                raise DeviceError(
+                    f"{self.name} was planned for a larger device, with {asked}; this one allows {there:,}"
+                )
 
     def _launches(self) -> Iterator[Launch]:
         for plan in self.all_plans():

@@ -3,9 +3,6 @@
 A command buffer takes as long to make as many a small graph takes to run, and can be submitted but once.
 Inputs and live parameters lie in buffers, so commands that run a plan over the same states are the same at
 every call: where a call repeats the one before it, the next is expected to repeat it too.
-
-wgpu's library never frees what a command buffer holds that was finished and not submitted. So one that is not
-asked for at once is put aside until it is, and at the end all that are left are submitted for nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from pteron.dtypes import DType
 from pteron.errors import DeviceError
@@ -21,9 +19,11 @@ from pteron.runtime.outputs import Output, Wanted, aligned
 from pteron.runtime.staging import Input, Landing
 from pteron.runtime.tensors import Fetch, HostResult, View
 
+_PARKED = 4  # calls that wait for their plan to come back
 _STAGINGS = 4  # whose commands a call keeps: as many as are in use by turns
-_PUT_ASIDE_MAX = 4  # calls of other kinds than the last
-_DROPPED_MAX = 16  # calls that may have been recorded in vain; where there were more, calls do not repeat
+
+
+_Kind: TypeAlias = tuple[Recording, tuple[Wanted | None, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,61 +80,62 @@ class Again:
 
 
 class Ahead:
-    """At most one call for each of a few plans and choices of outputs. Its owner holds the device's lock, and
-    drops them before the states that they are bound to are freed."""
+    """Calls, each good for one plan and one choice of outputs. Their owner holds the device's lock, and drops
+    them before the states that they are bound to are freed.
+
+    wgpu's library never frees a command buffer that is not submitted. So one that the next call has no use
+    for is kept until its plan comes back, where many are kept, no more are made, and in the end all that are
+    left are submitted for nothing.
+    """
 
     def __init__(self) -> None:
+        self._parked: dict[_Kind, tuple[Call, Again | None, Landing | None]] = {}
         self._recording: Recording | None = None  # of the last call
         self._wanted: Sequence[Wanted | None] = ()
         self._next: Call | None = None
-        self._put_aside: dict[tuple[Recording | None, tuple[Wanted | None, ...]], Call] = {}
-        self._dropped = 0
-        self._again: Again | None = None
+        self.again: Again | None = None  # where calls of this kind can be recorded ahead
         self.landing: Landing | None = None  # of the last call, where the next may be as simple
-
-    @property
-    def again(self) -> Again | None:
-        """Where calls of the last one's kind can be recorded ahead."""
-        return self._again if self._dropped < _DROPPED_MAX else None
-
-    @again.setter
-    def again(self, again: Again | None) -> None:
-        self._again = again
 
     def take(self, recording: Recording, wanted: Sequence[Wanted | None]) -> tuple[Call | None, bool]:
         """The call that was recorded for this plan and these outputs, if there is one, and whether they are
-        those of the last call."""
-        if recording is self._recording and wanted == self._wanted:
-            call, self._next = self._next, None
-            return call, True
-        self._put_by()
-        self._recording, self._wanted, self._again, self.landing = recording, wanted, None, None
-        return self._put_aside.pop((recording, tuple(wanted)), None), False
+        those of the last call, or one is there."""
+        is_same = recording is self._recording and wanted == self._wanted
+        if not is_same:
+            self._turn_to(recording, wanted)
+        call, self._next = self._next, None
+        return call, is_same or call is not None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another call may be recorded."""
+        return len(self._parked) < _PARKED
+
+    def _turn_to(self, recording: Recording, wanted: Sequence[Wanted | None]) -> None:
+        """Park what was recorded for another plan, and take up again what was for this one."""
+        self._park()
+        self._recording, self._wanted = recording, wanted
+        parked = self._parked.pop((recording, tuple(wanted)), (None, None, None))
+        self._next, self.again, self.landing = parked
 
     def keep(self, call: Call) -> None:
         """Hold a call until it is asked for."""
         self._next = call
 
     def drop(self, *, is_open: bool) -> None:
-        """Forget what was recorded. Where all that it is bound to is still there, it runs for nothing: the
-        states that it changes are about to be freed."""
-        self._put_by()
-        while self._put_aside:
-            _, call = self._put_aside.popitem()
+        """Forget what was recorded. Where all that it is bound to is still there, it runs: the states that it
+        changes are about to be freed."""
+        self._park()
+        while self._parked:
+            _, (call, _, _) = self._parked.popitem()
             if is_open:
                 with suppress(DeviceError):
                     call.recorded.submit()
-        self._recording = self._again = self.landing = None
+        self._recording = self._next = self.again = self.landing = None
 
-    def _put_by(self) -> None:
-        """Put the next call aside, in the place of the oldest where there are many."""
-        call, self._next = self._next, None
-        if call is None:
-            return
-        if len(self._put_aside) == _PUT_ASIDE_MAX:
-            del self._put_aside[next(iter(self._put_aside))]
-            self._dropped += 1
-        self._put_aside[self._recording, tuple(self._wanted)] = call
+    def _park(self) -> None:
+        if self._next is not None and self._recording is not None:
+            self._parked[self._recording, tuple(self._wanted)] = self._next, self.again, self.landing
+        self._next = None
 
     def land(self, device: Device, inputs: Sequence[Input]) -> tuple[Recording, int] | None:
         """Bring inputs like the last call's into place: its plan, and the bytes sent."""

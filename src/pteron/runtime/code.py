@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
 from pteron.format import MethodRecord
 from pteron.gpu import Device
+from pteron.gpu.forking import new_lock
 from pteron.ops import Target
 from pteron.passes import Prepared
 from pteron.plan import Compiled
@@ -32,7 +32,7 @@ class Code:
         self.record = record
         self.operators = operators
         self.device = device
-        self.lock = device.lock if device else threading.RLock()
+        self.lock = device.lock if device else new_lock()
         self.counters = Counters()
         self.sessions: list[Session] = []
         self._compiled: list[Compiled] = []

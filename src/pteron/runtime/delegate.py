@@ -81,6 +81,18 @@ class Delegate:
         opened = open_bytes(path)
         return cls(Session(read(opened.view, opened.name, trusted=trusted), device, Counters()))
 
+    def check_settled(self) -> None:
+        """Raise a StateLost where a call failed after it had begun to change the states."""
+        self._states.check_settled()
+
+    def unsettle(self) -> None:
+        """Take the states for unknown until they are settled or reset."""
+        self._states.unsettle()
+
+    def settle(self) -> None:
+        """The call that ran the graph has ended well."""
+        self._states.settle()
+
     def reset(self) -> None:
         """Bring caches and other states back to their initial values."""
         with self.device.lock:

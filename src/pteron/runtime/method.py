@@ -97,14 +97,28 @@ class Method:
 
     def __call__(self, *inputs: object, on_gpu: bool = False) -> tuple[Any, ...]:
         """Run the method; the outputs are a tuple, whatever their number."""
-        with self._code.lock:
-            self._check_open()
-            return self._call(inputs, on_gpu)
+        outputs: tuple[Any, ...] | None = None
+        try:
+            with self._code.lock:
+                self._check_open()
+                for delegate in self._delegates:
+                    delegate.check_settled()
+                outputs = self._call(inputs, on_gpu)
+                for delegate in self._delegates:
+                    delegate.settle()
+                return outputs
+        except BaseException:
+            if outputs is not None:  # an interruption at the very end: nobody sees what the call gave
+                for delegate in self._delegates:
+                    delegate.unsettle()
+            raise
 
     def reset(self) -> None:
         """Bring caches and mutated buffers back to their initial values."""
         with self._code.lock:
             self._check_open()
+            for delegate in self._delegates:  # all of them, whichever the reset comes to
+                delegate.unsettle()
             self._interpreter.reset()
 
     def close(self) -> None:

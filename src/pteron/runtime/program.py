@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
@@ -27,6 +26,7 @@ from pteron.format import (
     read_weights,
 )
 from pteron.gpu import Device
+from pteron.gpu.forking import new_lock
 from pteron.gpu.working import collecting_nothing
 from pteron.graph import Graph, build
 from pteron.ops import Target
@@ -99,7 +99,7 @@ class Program:
         self._codes: dict[str, Code] = {}
         self._own = Sequence(self._code)
         self._sequences: WeakSet[Sequence] = WeakSet()
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._closed = False
         self._graphs = {record.name: read_graphs(file, record, weights) for record in file.methods}
         check_supported(file, self._graphs)
@@ -166,15 +166,29 @@ class Program:
     def __contains__(self, name: object) -> bool:
         return name in self._records
 
+    def reload(self) -> None:
+        """Start over, on a new device of the same adapter where the program's was lost: the remedy for
+        DeviceLost. Methods and sequences are to be asked for anew; what they kept between calls is gone."""
+        with self._lock:
+            if self._closed:
+                raise DeviceError(f"{self.file.name}: the program is closed")
+            device = self._device.again() if self._device else None
+            self._leave()
+            self._own = Sequence(self._code)
+            self._device = device
+
     def close(self) -> None:
         """Free the GPU memory of all methods and sequences; the shared device stays open."""
         with self._lock:
             self._closed = True
-            for sequence in (self._own, *self._sequences):
-                sequence.close()
-            for code in self._codes.values():
-                code.close()
-            self._codes.clear()
+            self._leave()
+
+    def _leave(self) -> None:
+        for sequence in (self._own, *self._sequences):
+            sequence.close()
+        for code in self._codes.values():
+            code.close()
+        self._codes.clear()
 
     def __enter__(self) -> Program:
         return self

@@ -26,6 +26,7 @@ from pteron.gpu import (
     Replay,
     States,
     Weights,
+    check_room,
     submit,
     submit_early,
 )
@@ -76,10 +77,11 @@ class Session:
         self.device = device
         self.counters = counters
         self.is_closed = False
-        executable.target.check_runs_on(device.target)
+        executable.check_runs_on(device.target)
         at_most = compiled.plan_at_maximum() if compiled else None
         device.check_open()  # where it is about to be, waits for it
         with device.lock:
+            check_room(device, executable, at_most[0] if at_most else None)
             self._weights = Weights(device, executable.name)
             self._arena = Arena(device, executable)
             self._plans = PlanCache(executable, compiled, device, self._arena, self._weights)
@@ -197,7 +199,8 @@ class Session:
         ahead: Ahead | None = None,
     ) -> list[Output]:
         """Run the graph; nothing is waited for. An output that nobody wants is None. `ahead` is where the
-        states' next call is recorded."""
+        states' next call is recorded. The states are unsettled then: whoever called settles them once all
+        has gone well."""
         with self.device.lock:
             recording, numbers, copies = self.bring(inputs, states, ahead)
             call, is_repeated = ahead.take(recording, wanted) if ahead and not copies else (None, False)
@@ -208,9 +211,10 @@ class Session:
                     outputs = zip(views, wanted, strict=True)
                     ahead.again = Again(self.device, recording.replay(states), outputs)
                     ahead.landing = self._landing(inputs, recording, states)
+            states.unsettle()
             call.recorded.submit()
             self.counters.bytes_read += call.bytes_read
-            if ahead and is_repeated and ahead.again:
+            if ahead and is_repeated and ahead.again and ahead.has_room:
                 with suppress(DeviceError):  # what is wrong with it is said when it is asked for
                     ahead.keep(ahead.again.record())
             return call.outputs

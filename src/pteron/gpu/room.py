@@ -1,0 +1,49 @@
+"""Whether a device has room for an executable, as far as that can be known before anything is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pteron.errors import OutOfMemory
+from pteron.gpu.device import Device
+from pteron.ops import Weight
+from pteron.plan import Executable, Plan
+
+_MEMORY = Path("/proc/meminfo")
+
+
+def check_room(device: Device, executable: Executable, plan: Plan | None) -> None:
+    """Raise a DeviceError that names the limit where a buffer is larger than the device allows, and an
+    OutOfMemory where a software adapter's buffers would not fit into what the machine has left. What other
+    GPUs have left, WebGPU does not tell."""
+    weights = dict.fromkeys(executable.weights())
+    if plan:
+        bound = [buffer for launch in plan.launches for buffer in launch.buffers]
+        weights |= dict.fromkeys(buffer for buffer in bound if isinstance(buffer, Weight))
+    new = {weight: weight.bytes for weight in weights if weight not in device.uploads}
+    sizes: Mapping[str, list[int]] = {
+        "weights": list(new.values()),
+        "activations": list(executable.slots),
+        "states": [state.bytes for state in executable.states.values()],
+        "scratch memory": list(plan.scratch_bytes) if plan else [],
+    }
+    for kind, each in sizes.items():
+        device.check_size(max(each, default=0), f"{executable.name}, {kind}")
+    left = _bytes_left() if device.target.is_cpu else None
+    needed = {kind: sum(each) for kind, each in sizes.items() if each}
+    if left is not None and sum(needed.values()) > left:
+        listed = ", ".join(f"{kind} {size:,}" for kind, size in needed.items())
+        raise OutOfMemory(
+            f"{executable.name} needs {sum(needed.values()):,} bytes on {device.adapter} ({listed}); "
+            f"this machine has {left:,} left"
+        )
+
+
+def _bytes_left() -> int | None:
+    """Memory that this machine can still give to processes; None where it does not say."""
+    if not _MEMORY.exists():
+        return None
+    fields = dict(line.split(":", 1) for line in _MEMORY.read_text().splitlines())
+    kilobytes = fields.get("MemAvailable", "").split()
+    return int(kilobytes[0]) << 10 if kilobytes else None

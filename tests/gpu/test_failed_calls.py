@@ -1,0 +1,236 @@
+"""Calls, loads and resets that fail at any step: states are what they were, or lost until reset."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from failing import STEPS, Failing
+from golden import Array, read_cases
+from test_interruptions import Interruption
+
+import pteron
+from pteron import Device, DeviceError, Method, OutOfMemory, StateLost
+
+SOURCES = Path(pteron.__file__).parent
+FILES = tuple(str(file) for folder in ("gpu", "runtime") for file in sorted((SOURCES / folder).glob("*.py")))
+STATEFUL = ["programs/mutable_buffer", "programs/attention_cache", "models/tiny_llama_q4"]
+CALLS = 3
+
+
+@pytest.fixture(params=STATEFUL)
+def case(
+    request: pytest.FixtureRequest, models: Path, device: Device
+) -> Iterator[tuple[Method, list[list[Array]]]]:
+    """A method that keeps something between calls, and the inputs of some calls that follow one another."""
+    file = models.parent / f"{request.param}.pte"
+    if request.param.startswith("models"):
+        calls = [
+            [np.array([[5, 9, 17]]), np.array([0])],
+            [np.array([[3]]), np.array([3])],
+            [np.array([[8]]), np.array([4])],
+        ]
+    else:
+        calls = [each.inputs for each in read_cases(file.with_suffix(".npz"))][:CALLS]
+        calls += calls[-1:] * (CALLS - len(calls))
+    with pteron.load(file, device=device) as program:
+        yield program["forward"], calls
+
+
+def answers(method: Method, calls: Sequence[Sequence[Array]]) -> list[list[bytes]]:
+    """The bits of what calls give that follow one another from the beginning."""
+    method.reset()
+    return [[np.asarray(output).tobytes() for output in method(*inputs)] for inputs in calls]
+
+
+def check_recovery(
+    method: Method, calls: Sequence[Sequence[Array]], expected: list[list[bytes]], where: str
+) -> bool:
+    """After the last call failed: its states are as before it, or it says that they are lost. Which."""
+    try:
+        again = [np.asarray(output).tobytes() for output in method(*calls[-1])]
+    except StateLost:
+        with pytest.raises(StateLost, match=r"reset\(\)"):
+            method(*calls[0])
+        assert answers(method, calls) == expected
+        return True
+    assert again == expected[-1], where
+    return False
+
+
+def is_free(device: Device) -> bool:
+    """Whether no thread has the device's lock."""
+    taken = list[bool]()
+
+    def take() -> None:
+        taken.append(device.lock.acquire(blocking=False))
+        if taken[0]:
+            device.lock.release()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join()
+    return taken[0]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_call_that_fails_at_any_step(
+    case: tuple[Method, list[list[Array]]], device: Device, after: bool
+) -> None:
+    method, calls = case
+    expected = answers(method, calls)
+    assert answers(method, calls) == expected
+    at, failed, lost = 0, set[str](), 0
+    while True:
+        at += 1
+        method.reset()
+        for inputs in calls[:-1]:
+            method(*inputs)
+        failing = Failing(at, OutOfMemory("no room"), after=after)
+        with suppress(OutOfMemory), failing:
+            method(*calls[-1])
+        if failing.left > 0:
+            break
+        assert is_free(device)
+        failed.add(failing.where)
+        if failing.is_raised:  # what fails while the next call is recorded, that one will say
+            lost += check_recovery(method, calls, expected, failing.where)
+    assert {"write", "submit"} <= failed
+    assert lost
+
+
+def test_a_call_at_new_shapes_that_fails(programs: Path, device: Device) -> None:
+    """It plans and compiles: whatever fails there, the next call is right."""
+    (inputs, *_) = (case.inputs for case in reversed(read_cases(programs / "attention_cache.npz")))
+    with pteron.load(programs / "attention_cache.pte", device=device) as program:
+        (expected,) = program["forward"](*inputs)
+    at = 0
+    while True:
+        at += 1
+        with pteron.load(programs / "attention_cache.pte", device=device) as program:
+            method = program["forward"]
+            device._pipelines.clear()
+            failing = Failing(at, DeviceError("refused"), after=False)
+            with suppress(DeviceError), failing:
+                method(*inputs)
+            method.reset()
+            (found,) = method(*inputs)
+            np.testing.assert_array_equal(found, expected)
+        if failing.left > 0:
+            break
+    assert at > 8
+
+
+def test_a_reset_that_fails_is_no_reset(case: tuple[Method, list[list[Array]]]) -> None:
+    method, calls = case
+    expected = answers(method, calls)
+    at = 0
+    while True:
+        at += 1
+        method(*calls[0])
+        failing = Failing(at, DeviceError("refused"), after=False)
+        with suppress(DeviceError), failing:
+            method.reset()
+        if failing.left > 0:
+            break
+        with pytest.raises(StateLost, match=r"reset\(\)"):
+            method(*calls[0])
+        assert answers(method, calls) == expected
+    assert at > 1
+
+
+def test_what_is_refused_leaves_the_states(case: tuple[Method, list[list[Array]]]) -> None:
+    method, calls = case
+    expected = answers(method, calls)
+    method.reset()
+    for inputs in calls[:-1]:
+        method(*inputs)
+    with pytest.raises(pteron.InputError):
+        method(*[np.zeros((2, 3, 4, 5, 6, 7), np.float32) for _ in calls[-1]])
+    assert [np.asarray(output).tobytes() for output in method(*calls[-1])] == expected[-1]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("name", ["programs/norms", "models/tiny_llama_q4"])
+def test_a_load_that_fails_leaves_nothing(models: Path, device: Device, name: str, after: bool) -> None:
+    """And the same program loads afterwards."""
+    gc.collect()
+    before = device.buffer_bytes, len(device.uploads)
+    at, failed = 0, set[str]()
+    while True:
+        at += 1 + at // 3
+        if name == "programs/norms":  # which has few kernels to compile again
+            device._pipelines.clear()
+        failing = Failing(at, OutOfMemory("no room"), after=after)
+        with pteron.load(models.parent / f"{name}.pte", device=device) as program:
+            with suppress(OutOfMemory), failing:
+                program["forward"]
+            if failing.left <= 0:
+                gc.collect()
+                assert (device.buffer_bytes, len(device.uploads)) == before, failing.where
+                assert program["forward"].gpu_bytes["weights"] > 0
+        del program
+        gc.collect()
+        assert (device.buffer_bytes, len(device.uploads)) == before, failing.where
+        failed.add(failing.where)
+        if failing.left > 0:
+            break
+    assert {"create_buffer", "write"} <= failed
+
+
+def test_steps_are_those_that_there_are() -> None:
+    assert all(callable(getattr(owner, name)) for owner, name in STEPS)
+
+
+def test_ctrl_c_at_any_line_of_a_call(case: tuple[Method, list[list[Array]]], device: Device) -> None:
+    """Wherever Python heeds signals in gpu/ and runtime/: at every point first, then at every n-th."""
+    method, calls = case
+    expected = answers(method, calls)
+    at = points = lost = 0
+    while True:
+        at += 1 + at // 25
+        method.reset()
+        for inputs in calls[:-1]:
+            method(*inputs)
+        interruption = Interruption(at, *FILES)
+        with suppress(KeyboardInterrupt), interruption:
+            method(*calls[-1])
+        if interruption.left > 0:
+            break
+        assert is_free(device), interruption.where
+        if interruption.is_raised:  # in what ends objects, Python drops it
+            lost += check_recovery(method, calls, expected, interruption.where)
+            points += 1
+    assert points > 40
+    assert lost
+
+
+def test_ctrl_c_at_any_line_of_a_close(programs: Path, device: Device) -> None:
+    """Closing again frees all of it."""
+    gc.collect()
+    before = device.buffer_bytes, len(device.uploads)
+    (call, *_) = read_cases(programs / "mutable_buffer.npz")
+    at = 0
+    while True:
+        at += 1 + at // 12
+        program = pteron.load(programs / "mutable_buffer.pte", device=device)
+        program["forward"](*call.inputs)
+        other = program.sequence()
+        other["forward"](*call.inputs)
+        interruption = Interruption(at, *FILES)
+        with suppress(KeyboardInterrupt), interruption:
+            program.close()
+        assert is_free(device), interruption.where
+        program.close()
+        with pytest.raises(DeviceError, match="closed"):
+            program["forward"]
+        gc.collect()
+        assert (device.buffer_bytes, len(device.uploads)) == before
+        if interruption.left > 0:
+            break
+    assert at > 30

@@ -1,0 +1,95 @@
+"""Loads, calls at more live shapes than plans are kept for, failures, closes: memory stays level."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from wgpu.backends.wgpu_native._helpers import generate_report
+
+import pteron
+from pteron import Device
+
+# Prints, round by round: objects that wgpu's library keeps, bytes of buffers, memory of the process.
+ROUNDS = """
+import gc, os, sys
+from contextlib import suppress
+from pathlib import Path
+import numpy as np
+import pteron
+from pteron import Device
+from pteron.runtime import plan_cache
+from wgpu.backends.wgpu_native._helpers import generate_report
+
+folder, rounds = Path(sys.argv[1]), int(sys.argv[2])
+plan_cache.PLANS_KEPT = 4
+device = Device.open()
+random = np.random.default_rng(1)
+damaged = bytearray((folder / "models" / "tiny_llama_q4.pte").read_bytes())
+damaged[len(damaged) // 3 :] = bytes(len(damaged) - len(damaged) // 3)
+
+def forward(method, length, position):
+    return method(random.integers(0, 500, (1, length)), np.array([position]))
+
+def one_round():
+    with pteron.load(folder / "models" / "tiny_llama_q4.pte", device=device) as program:
+        method = program["forward"]
+        for length in random.permutation(31)[:6]:
+            method.reset()
+            forward(method, int(length) + 1, 0)
+        other = program.sequence()
+        (kept,) = other["forward"](random.integers(0, 500, (1, 3)), np.array([0]), on_gpu=True)
+        kept.numpy()
+        with suppress(pteron.PteronError):
+            forward(method, 31, 10**6)
+        with suppress(pteron.PteronError):
+            method(np.zeros((1, 1), np.float32), np.array([0]))
+    left = pteron.load(folder / "programs" / "mlp_dynamic.pte", device=device)
+    left["forward"]  # neither called nor closed
+    with suppress(pteron.PteronError):
+        pteron.load(bytes(damaged), device=device)["forward"]
+
+for number in range(rounds):
+    one_round()
+    gc.collect()
+    hub = generate_report()["hub"]
+    kept = {name: each["kept"] for name, each in hub.items() if each["kept"]}
+    kept.pop("computePipelines", None), kept.pop("shaderModules", None)  # one for each kernel met, for good
+    resident = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    staged = kept.pop("buffers", 0)
+    print(staged, sum(kept.values()), device.buffer_bytes, len(device.uploads), resident, sep=",")
+"""
+
+
+def test_memory_stays_level(models: Path) -> None:
+    rounds = 16
+    command = [sys.executable, "-c", ROUNDS, str(models.parent), str(rounds)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert ran.returncode == 0, ran.stderr
+    staged, objects, buffers, uploads, resident = zip(
+        *(map(int, line.split(",")) for line in ran.stdout.splitlines()), strict=True
+    )
+    assert len(objects) == rounds
+    assert set(buffers) == {0}
+    assert set(uploads) == {0}
+    assert len(set(objects[2:])) == 1, objects
+    assert max(staged) <= 8  # that a device keeps for the next readbacks
+    # Kernels for shapes not met before are compiled now and then.
+    assert resident[-1] - resident[rounds // 2] < 3 << 20, resident
+
+
+def test_calls_recorded_ahead_are_not_left(programs: Path, device: Device) -> None:
+    """wgpu's library never frees commands that are not submitted: shapes that come and go leave but a few."""
+    with pteron.load(programs / "mlp_dynamic.pte", device=device) as program:
+        method = program["forward"]
+        rows, width = method.inputs[0].shape_max
+        assert rows > 7
+        before = generate_report()["hub"]["commandBuffers"]["kept"]
+        for turn in range(120):
+            x = np.full((1 + turn % 7, width), turn, np.float32)
+            answers = [method(x)[0] for _ in range(3)]
+            assert (answers[0] == answers[1]).all()
+            assert (answers[0] == answers[2]).all()
+        assert generate_report()["hub"]["commandBuffers"]["kept"] - before <= 5

@@ -1,0 +1,72 @@
+"""Programs that a device is too small for: refused before anything of them is there, with what is missing."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import pteron
+from pteron import Device, DeviceError, OutOfMemory
+from pteron.gpu import room
+from pteron.runtime.delegate import Delegate
+
+
+def test_a_machine_without_room_for_a_program(
+    models: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gc.collect()
+    before = device.buffer_bytes
+    monkeypatch.setattr(device, "target", replace(device.target, is_cpu=True))
+    monkeypatch.setattr(room, "_bytes_left", lambda: 100_000)
+    created = device._buffers.copy()
+    with pteron.load(models / "tiny_llama_q4.pte", device=device) as program:
+        with pytest.raises(OutOfMemory, match=r"needs [\d,]+ bytes on .*weights [\d,]+.*has 100,000 left"):
+            program["forward"]
+        assert set(device._buffers) == set(created)
+        assert device.buffer_bytes == before
+        monkeypatch.setattr(room, "_bytes_left", lambda: None)  # unknown
+        assert program["forward"]
+
+
+def test_what_the_machine_has_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_MEMORY", tmp_path / "meminfo")
+    assert room._bytes_left() is None
+    (tmp_path / "meminfo").write_text("MemTotal:  7 kB\nMemAvailable:    12 kB\n")
+    assert room._bytes_left() == 12 << 10
+    (tmp_path / "meminfo").write_text("MemTotal:  7 kB\n")
+    assert room._bytes_left() is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"),
+    [
+        ({"binding_bytes_max": 32}, "buffers of [0-9,]+ bytes; this one allows 32"),
+        ({"buffers_max": 1}, "bind [0-9]+ buffers; this one allows 1"),
+        ({"invocations_max": 8}, "workgroups of [0-9]+ invocations; this one allows 8"),
+    ],
+)
+def test_plans_of_a_larger_device(
+    programs: Path, tmp_path: Path, device: Device, limit: dict[str, int], says: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Which an archive may bring: it is read and then refused, unless the device has what they use."""
+    with pteron.load(programs / "mlp.pte", device=device) as program:
+        delegate = program["forward"].sole_delegate
+        assert delegate is not None
+        delegate.save(tmp_path / "plans.ptex")
+    larger = replace(device.target, binding_bytes_max=1 << 40, buffers_max=99, invocations_max=4096)
+    monkeypatch.setattr(device, "target", larger)
+    Delegate.open(tmp_path / "plans.ptex", device).close()  # what plans do not use is not asked for
+    smaller = replace(device.target, **limit)  # type: ignore[arg-type]
+    monkeypatch.setattr(device, "target", smaller)
+    with pytest.raises(DeviceError, match=f"planned for a larger device, with .*{says}"):
+        Delegate.open(tmp_path / "plans.ptex", device)
+
+
+def test_a_buffer_above_the_limits_is_named(device: Device) -> None:
+    limit = device.adapter.limits["max-storage-buffer-binding-size"]
+    with pytest.raises(DeviceError, match=rf"a tensor needs .*{limit:,} \(max-storage-buffer-binding-size\)"):
+        device.create_buffer(limit + 16, "a tensor")

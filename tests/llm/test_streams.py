@@ -101,6 +101,28 @@ def test_threads(llm: LLM, right: dict[str, list[int]]) -> None:
     assert not wrong
 
 
+def test_threads_with_their_own_seeds(llm: LLM) -> None:
+    """Six of them, whose samplers share kernels and nothing else."""
+    samplings = [Sampling(temperature=1.0, seed=seed) for seed in range(6)]
+    right = [tokens(llm, A, sampling=sampling) for sampling in samplings]
+    wrong: list[object] = []
+
+    def work(number: int) -> None:
+        try:
+            for _ in range(3):
+                if tokens(llm, A, sampling=samplings[number]) != right[number]:
+                    wrong.append(number)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not wrong
+
+
 def test_a_suspended_stream(llm: LLM, right: dict[str, list[int]]) -> None:
     kept = llm.generate(A, max_new_tokens=8, stop_ids=())
     start = [piece.token for piece in islice(kept, 2)]

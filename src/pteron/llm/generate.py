@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from pteron.errors import InputError
+from pteron.errors import DeviceError, InputError
 from pteron.gpu import Command, Copy, Readback
 from pteron.llm.model import LanguageModel
 from pteron.llm.sampling import RING, Sampler
@@ -60,25 +61,33 @@ def generate_step(
     in one submission, while the host submits ahead and reads tokens as they arrive. It is the default where
     the program allows it.
     When the iterator ends, is closed or fails, `model.position` is behind the tokens that the cache holds for
-    certain: all but the last one drawn, which has not been read yet.
+    certain: all but the last one drawn, which has not been read yet. Whatever else begins on the model
+    meanwhile takes the sequence over, and this iterator fails at its next token.
     """
+    ids = model.ids(ids)
     if not ids:
         raise InputError("generation starts from at least one token")
+    if resident and not model.is_resident:
+        raise InputError(f"{model.program.file.name}: this model's loop cannot stay on the GPU")
+    user = model.claim()
     model.check_room(len(ids))
-    start, user = model.position + len(ids), model.user
+    start = model.position + len(ids)
     if model.context:
         count = min(count, model.context - start + 1)
     if resident is None:
         resident = model.is_resident
     counters = counters or LoopCounters()
     loop = (
-        _resident(model, sampler, ids, count, counters) if resident else _stepwise(model, sampler, ids, count)
+        _resident(model, sampler, ids, count, counters, user)
+        if resident
+        else _stepwise(model, sampler, ids, count, user)
     )
     drawn: Drawn | None = None
     try:
         for step, result in enumerate(loop):
-            if drawn is not None:  # it was fed to the step whose result this is
-                model.note(start + step - 1, drawn.token)
+            with model.used_by(user):
+                if drawn is not None:  # it was fed to the step whose result this is
+                    model.note(start + step - 1, drawn.token)
             drawn = result
             counters.tokens += 1
             yield result
@@ -90,22 +99,28 @@ def generate_step(
 
 
 def _stepwise(
-    model: LanguageModel, sampler: Sampler, ids: Sequence[int], count: int
+    model: LanguageModel, sampler: Sampler, ids: Sequence[int], count: int, user: object
 ) -> Generator[Drawn, None, None]:
     """One step at a time, its logits through the host: right for every program."""
     device = model.device
-    logits = model.prefill(ids)
+    logits = model.read(ids, user)
     for step in range(count):
         with device.lock:
             sampler.draw(logits, step)
             drawn = device.read(sampler.drawn, 8 * RING)
-        yield Drawn(*sampler.read(drawn, step))
+        token, logprob = sampler.read(drawn, step)
+        yield Drawn(token, logprob)
         if step + 1 < count:
-            logits = model.decode_one_token(sampler.read(drawn, step)[0])
+            logits = model.read([token], user)
 
 
 def _resident(
-    model: LanguageModel, sampler: Sampler, ids: Sequence[int], count: int, counters: LoopCounters
+    model: LanguageModel,
+    sampler: Sampler,
+    ids: Sequence[int],
+    count: int,
+    counters: LoopCounters,
+    user: object,
 ) -> Generator[Drawn, None, None]:
     """Steps follow one another on the GPU, some of them under way while the host reads the oldest."""
     device = model.device
@@ -114,7 +129,7 @@ def _resident(
 
     def launch(step: int, tokens: list[int] | None = None) -> int:
         """Submit steps from this one on, the first of which reads `tokens`; how many."""
-        with device.lock:
+        with model.used_by(user):
             readback = device.readback(8 * RING)
             home = Copy(sampler.drawn, readback.staging, 8 * RING)
 
@@ -156,7 +171,8 @@ def _resident(
     try:
         *early, last = model.chunks(ids)
         for chunk in early:
-            model.launch(chunk)
+            with model.used_by(user):
+                model.launch(chunk)
         step = launch(0, last)
         while under_way or step < count:
             while step < count and len(under_way) < SUBMISSIONS:
@@ -164,4 +180,5 @@ def _resident(
             yield from read()
     finally:
         while under_way:
-            read()
+            with suppress(DeviceError):  # nobody waits for these
+                read()

@@ -13,12 +13,13 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pteron.errors import InputError
 from pteron.gpu import Device
 from pteron.llm.chat import Message, render
 from pteron.llm.generate import LoopCounters, generate_step
+from pteron.llm.given import integer, integers, strings
 from pteron.llm.model import LanguageModel
 from pteron.llm.pool import Pool, shared_length
 from pteron.llm.sampling import Sampler, Sampling
@@ -87,6 +88,8 @@ class LLM:
         digits: int | None = None,
     ) -> None:
         path = Path(path)
+        if not path.exists():
+            raise InputError(f"{path} does not exist")
         folder = path if path.is_dir() else path.parent
         file = program_file(folder) if path.is_dir() else path
         self.tokenizer = (
@@ -109,24 +112,30 @@ class LLM:
         *,
         max_new_tokens: int = 256,
         sampling: Sampling | None = None,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
         stop_ids: Sequence[int] | None = None,
         overflow: Overflow = "error",
         resident: bool | None = None,
     ) -> Generator[Piece, None, None]:
         """Continue a text, or token ids, piece by piece. `statistics` tells what it took.
 
-        Stop ids (by default the model's own) and stop strings end the generation and are not part of its
-        text. A prompt that leaves no room in the context is an error, or with `overflow="truncate"` loses its
-        oldest tokens.
+        Stop ids (by default the model's own) and a stop string, or several, end the generation and are not
+        part of its text. A prompt that leaves no room in the context is an error, or with
+        `overflow="truncate"` loses its oldest tokens.
+
+        Equal prompts and settings give the same log-probabilities to the last bit, on one adapter, where the
+        cache holds as much of the prompt: after `reset`, nothing. What is left to read is read by kernels for
+        as many tokens, and these round differently.
         """
-        ids = self._ids(prompt)
+        count = integer("max_new_tokens", max_new_tokens)
+        if sampling is not None and not isinstance(sampling, Sampling):
+            raise InputError(f"sampling must be a Sampling, not {sampling!r}")
         return self._generate(
-            self._fitted(ids, max_new_tokens, overflow),
-            max_new_tokens,
+            self._fitted(self._ids(prompt), count, overflow),
+            count,
             sampling or Sampling(),
-            StopScanner(stop),
-            frozenset(self.eos_ids if stop_ids is None else stop_ids),
+            StopScanner(strings("stop", stop)),
+            frozenset(self.eos_ids if stop_ids is None else integers("stop_ids", stop_ids)),
             resident,
         )
 
@@ -136,7 +145,7 @@ class LLM:
         *,
         max_new_tokens: int = 512,
         sampling: Sampling | None = None,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
         overflow: Overflow = "error",
         **variables: object,
     ) -> Generator[Piece, None, None]:
@@ -149,7 +158,7 @@ class LLM:
         text = render(messages, tokenizer.chat_template, **names, **variables)  # type: ignore[arg-type]  # any name
         ids = tokenizer.encode(text, bos=tokenizer.adds_bos, special=True)
         if tokenizer.chat_template is None:
-            stop = [*stop, "\nUser:"]
+            stop = [*strings("stop", stop), "\nUser:"]
         return self.generate(
             ids, max_new_tokens=max_new_tokens, sampling=sampling, stop=stop, overflow=overflow
         )
@@ -172,12 +181,11 @@ class LLM:
 
     def _ids(self, prompt: str | Sequence[int]) -> list[int]:
         if isinstance(prompt, str):
-            ids = self.tokenizer.encode(prompt, bos=self.tokenizer.adds_bos)
-        else:
-            ids = list(prompt)
+            prompt = self.tokenizer.encode(prompt, bos=self.tokenizer.adds_bos)
+        ids = self.model.ids(prompt)
         opening = self.tokenizer.bos_id if self.tokenizer.bos_id is not None else self.model.bos_id
         if not ids and opening is not None:
-            ids = [opening]
+            ids = self.model.ids([opening])
         if not ids:
             raise InputError("the prompt is empty, and the model has no token that opens a text")
         return ids
@@ -186,6 +194,8 @@ class LLM:
         context = self.model.context
         if max_new_tokens < 1:
             raise InputError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
+        if overflow not in get_args(Overflow):
+            raise InputError(f'overflow must be "error" or "truncate", not {overflow!r}')
         if not context or len(ids) <= context:
             return ids
         if overflow == "error":

@@ -1,12 +1,13 @@
 """A language model: a program's forward method over one sequence of tokens.
 
 The cache lives on the GPU, with the sequence. `position` is where the next tokens go; `tokens` are those that
-the cache holds for certain, whatever failed or was interrupted on the way.
+the cache holds for certain, whatever failed or was interrupted on the way: where the method itself did, none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from pteron.dtypes import DType
 from pteron.errors import InputError, UnsupportedError
 from pteron.gpu import Buffer, Command, Growing, PassTimer, Replay
+from pteron.llm.given import integers
 from pteron.llm.pace import Pace
 from pteron.plan import TensorPort
 from pteron.runtime import Method, Program
@@ -53,7 +55,8 @@ class LanguageModel:
         self.device = program.device
         self.timer: PassTimer | None = None
         self.pace = Pace()
-        self.user = object()
+        self._user = object()
+        self._is_lost = False  # a call failed, and nobody knows what it left in the cache
 
     def sequence(self) -> LanguageModel:
         """The same model over another sequence of tokens, with a cache of its own."""
@@ -61,21 +64,42 @@ class LanguageModel:
         other.pace = self.pace
         return other
 
-    def claim(self) -> None:
-        """Have a new user: an earlier one that ends late no longer says where the sequence stands."""
+    def claim(self) -> object:
+        """Have a new user, who goes on from what the cache holds for certain; the one before is refused from
+        now on. After a call that failed that is nothing."""
         with self.device.lock:
-            self.user = object()
+            self._user = user = object()
+            if self._is_lost:
+                self.tokens.clear()
+                self.method.reset()
+                self._is_lost = False
+            self.position = min(self.position, len(self.tokens))
+            return user
+
+    @contextmanager
+    def used_by(self, user: object) -> Iterator[None]:
+        """Holds the device's lock, if the sequence is still this user's."""
+        with self.device.lock:
+            if self._user is not user:
+                raise InputError(
+                    f"{self.program.file.name}: something else was begun on this sequence of tokens; texts "
+                    "that are told side by side need one each, as LanguageModel.sequence() makes them"
+                )
+            yield
 
     def settle(self, user: object) -> None:
-        """Go on from what the cache holds for certain, once a user has ended."""
+        """Go on from what the cache holds for certain, once a user has ended. One who has lost the sequence
+        to another no longer says where it stands."""
         with self.device.lock:
-            if self.user is user:
+            if self._user is user:
                 self.position = len(self.tokens)
 
     def reset(self) -> None:
         """Forget everything. The cache need not be cleared: what lies beyond the position is never read."""
-        self.position = 0
-        self.tokens.clear()
+        with self.device.lock:
+            self.claim()
+            self.position = 0
+            self.tokens.clear()
 
     def close(self) -> None:
         """Free the cache, where it is this sequence's own and not the program's."""
@@ -84,12 +108,19 @@ class LanguageModel:
 
     def prefill(self, ids: Sequence[int]) -> Logits:
         """Read tokens in chunks as long as the program takes; the logits after the last of them."""
+        return self.read(self.ids(ids), self.claim())
+
+    def read(self, ids: Sequence[int], user: object) -> Logits:
+        """The same for a user of the sequence, with ids that were checked."""
         self.check_room(len(ids))
         logits = np.zeros(self.vocabulary, np.float32)
         for chunk in self.chunks(ids):
-            self._overwrite()
-            (result, *_) = self.method(np.array([chunk], np.int64), np.array([self.position], np.int64))
-            self._advance(chunk)
+            with self.used_by(user):
+                self._overwrite()
+                self._is_lost = True
+                (result, *_) = self.method(np.array([chunk], np.int64), np.array([self.position], np.int64))
+                self._is_lost = False
+                self._advance(chunk)
             logits = np.asarray(result, np.float32).reshape(-1, self.vocabulary)[-1]
         return logits
 
@@ -104,11 +135,16 @@ class LanguageModel:
                 f"which holds {self.context}"
             )
 
-    def chunks(self, ids: Sequence[int]) -> list[list[int]]:
-        """Tokens in pieces that the program takes at once, all of them in its vocabulary."""
+    def ids(self, given: Iterable[int]) -> list[int]:
+        """Token ids as plain integers, all of them in the vocabulary."""
+        ids = integers("token ids", given)
         outside = [token for token in ids if not 0 <= token < self.vocabulary]
         if outside:
             raise InputError(f"token {outside[0]} is outside the vocabulary of {self.vocabulary}")
+        return ids
+
+    def chunks(self, ids: Sequence[int]) -> list[list[int]]:
+        """Tokens in pieces that the program takes at once."""
         size = self.steps_max if self.is_dynamic else 1
         if not self.is_dynamic and self.steps_max != 1:
             raise UnsupportedError(

@@ -24,7 +24,7 @@ class Lease:
         self.is_closed = True
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Place:
     model: LanguageModel
     lease: ReferenceType[Lease] | None = None
@@ -71,10 +71,12 @@ class Pool:
             first, *others = self._places
             if first.is_free:
                 first.model.reset()
-            for place in others:
-                if place.is_free:
-                    place.model.close()
-            self._places = [first, *(place for place in others if not place.is_free)]
+            idle = [place for place in others if place.is_free]
+            self._places = [
+                place for place in self._places if place not in idle
+            ]  # first: none is lent closed
+            for place in idle:
+                place.model.close()
 
     def close(self) -> None:
         with self._lock:

@@ -8,10 +8,12 @@ every call: where a call repeats the one before it, the next is expected to repe
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from pteron.dtypes import DType
+from pteron.errors import DeviceError
 from pteron.gpu import Buffer, Commands, Copy, Device, Readback, Recorded, Recording, Replay
 from pteron.runtime.outputs import Output, Wanted, aligned
 from pteron.runtime.staging import Input, Landing
@@ -82,7 +84,8 @@ class Ahead:
     them before the states that they are bound to are freed.
 
     wgpu's library never frees a command buffer that is not submitted. So one that the next call has no use
-    for is kept until its plan comes back, and where many are kept, no more are made.
+    for is kept until its plan comes back, where many are kept, no more are made, and in the end all that are
+    left are submitted for nothing.
     """
 
     def __init__(self) -> None:
@@ -109,8 +112,7 @@ class Ahead:
 
     def _turn_to(self, recording: Recording, wanted: Sequence[Wanted | None]) -> None:
         """Park what was recorded for another plan, and take up again what was for this one."""
-        if self._next is not None and self._recording is not None:
-            self._parked[self._recording, tuple(self._wanted)] = self._next, self.again, self.landing
+        self._park()
         self._recording, self._wanted = recording, wanted
         parked = self._parked.pop((recording, tuple(wanted)), (None, None, None))
         self._next, self.again, self.landing = parked
@@ -120,10 +122,21 @@ class Ahead:
         call.recorded.keep()
         self._next = call
 
-    def drop(self) -> None:
-        """Forget what was recorded."""
+    def drop(self, *, is_open: bool) -> None:
+        """Forget what was recorded. Where all that it is bound to is still there, it runs: the states that it
+        changes are about to be freed."""
+        self._park()
+        while self._parked:
+            _, (call, _, _) = self._parked.popitem()
+            if is_open:
+                with suppress(DeviceError):
+                    call.recorded.submit()
         self._recording = self._next = self.again = self.landing = None
-        self._parked.clear()
+
+    def _park(self) -> None:
+        if self._next is not None and self._recording is not None:
+            self._parked[self._recording, tuple(self._wanted)] = self._next, self.again, self.landing
+        self._next = None
 
     def land(self, device: Device, inputs: Sequence[Input]) -> tuple[Recording, int] | None:
         """Bring inputs like the last call's into place: its plan, and the bytes sent."""

@@ -102,5 +102,5 @@ class Delegate:
     def close(self) -> None:
         """Free the states."""
         with self.device.lock:
-            self._ahead.drop()
+            self._ahead.drop(is_open=not self._session.is_closed)
             self._states.close()

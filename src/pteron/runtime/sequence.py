@@ -21,11 +21,17 @@ class Sequence:
 
     def __getitem__(self, name: str) -> Method:
         """A method, loaded onto the device at first use."""
-        if self._closed:
-            raise DeviceError("the sequence is closed")
-        if name not in self._methods:
-            self._methods[name] = Method(self._code_of(name))
-        return self._methods[name]
+        found = self._methods.get(name)
+        if found is None:
+            self._check_open()
+            made = Method(self._code_of(name))
+            found = self._methods.setdefault(name, made)
+            if found is not made:  # another thread was faster
+                made.close()
+            if self._closed:  # by another thread, meanwhile
+                self.close()
+                self._check_open()
+        return found
 
     @property
     def state_bytes(self) -> int:
@@ -34,15 +40,20 @@ class Sequence:
 
     def reset(self) -> None:
         """Bring the states of all methods back to their initial values."""
-        for method in self._methods.values():
+        for method in list(self._methods.values()):
             method.reset()
 
     def close(self) -> None:
         """Free the states."""
         self._closed = True
-        for method in self._methods.values():
+        while self._methods:
+            name, method = next(iter(self._methods.items()))
             method.close()
-        self._methods.clear()
+            self._methods.pop(name, None)  # now: where closing is interrupted, it can be done again
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DeviceError("the sequence is closed")
 
     def __enter__(self) -> Sequence:
         return self

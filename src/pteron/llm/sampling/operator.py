@@ -33,7 +33,7 @@ BINS = 256  # of one step of a search
 SHIFTS = (24, 16, 8, 0)  # bits below those that a step finds
 RING = 16  # draws that are remembered with their log-probabilities
 REACH = 50.0  # as in lib/sample.wgsl
-TEMPERATURES = (2.0**-100, 2.0**100)  # beyond these, draws no longer change, and quotients would overflow
+DIVISORS = (2.0**-100, 2.0**100)  # temperatures and penalties: draws no longer change beyond these
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +93,7 @@ class Row:
             vocabulary=self.vocabulary,
             base=self.base,
             block=BLOCK,
-            penalty=self.penalty,
+            penalty=_within_f32(self.penalty),
             groups=(self.block_count, 1, 1),
             **arguments,  # type: ignore[arg-type]  # operands and parameters, by the kernel's own names
         )
@@ -255,6 +255,6 @@ def pick(
     )
 
 
-def _within_f32(temperature: float) -> float:
-    least, most = TEMPERATURES
-    return min(max(temperature, least), most)
+def _within_f32(divisor: float) -> float:
+    least, most = DIVISORS
+    return min(max(divisor, least), most)

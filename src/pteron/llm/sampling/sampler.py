@@ -14,6 +14,7 @@ from pteron.dtypes import DType, Storage
 from pteron.errors import InputError
 from pteron.gpu import Buffer, Command, Device, Growing, Replay, States
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
+from pteron.llm.given import integer, number
 from pteron.llm.sampling.operator import RING, SAMPLE, SAMPLE_PEAKS
 from pteron.ops.operand import State
 from pteron.plan import PlanBuffer
@@ -29,7 +30,7 @@ class Sampling:
     A temperature above 0 draws from the softmax of logits / temperature, narrowed to the `top_k` likeliest,
     then to the likeliest whose probabilities reach `top_p`, then to those at least `min_p` times as likely
     as the likeliest. `repetition_penalty` above 1 makes tokens less likely that were already there. Equal
-    seeds give equal tokens.
+    seeds draw equal tokens from equal logits.
     """
 
     temperature: float = 0.0
@@ -40,8 +41,12 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("top_k", "seed"):
+            object.__setattr__(self, name, integer(name, getattr(self, name)))
+        for name in ("temperature", "top_p", "min_p", "repetition_penalty"):
+            object.__setattr__(self, name, number(name, getattr(self, name)))
         checks = {
-            "temperature must not be negative": self.temperature >= 0,
+            "temperature must be 0 or more": self.temperature >= 0,
             "top_k must not be negative": self.top_k >= 0,
             "top_p must be above 0 and at most 1": 0 < self.top_p <= 1,
             "min_p must be from 0 to 1": 0 <= self.min_p <= 1,

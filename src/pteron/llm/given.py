@@ -1,0 +1,59 @@
+"""What callers give, as plain Python values: whole numbers are never made of anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from numbers import Real
+from operator import index
+from reprlib import repr as shortened
+
+import numpy as np
+
+from pteron.errors import InputError
+
+_TRUTHS = (bool, np.bool_)  # Python counts with them; whoever gives one here means something else
+
+
+def integer(name: str, value: object) -> int:
+    """A whole number, of Python's type or another's."""
+    if type(value) is int:
+        return value
+    if not isinstance(value, _TRUTHS):
+        try:
+            return index(value)  # type: ignore[arg-type]  # what has no such meaning raises
+        except TypeError:
+            pass
+    raise InputError(f"{name} must be an integer, not {shortened(value)}")
+
+
+def integers(name: str, values: object) -> list[int]:
+    """A row of whole numbers, as a list."""
+    unordered = (str, bytes, bytearray, Mapping, Set)
+    try:
+        listed = None if isinstance(values, unordered) else list(values)  # type: ignore[call-overload]
+    except TypeError:  # nothing to go through
+        listed = None
+    if listed is None:
+        raise InputError(f"{name} must be a sequence of integers, not {shortened(values)}")
+    return [integer(f"each of {name}", value) for value in listed]
+
+
+def number(name: str, value: object) -> float:
+    """A real number, as a float."""
+    if not isinstance(value, Real) or isinstance(value, _TRUTHS):
+        raise InputError(f"{name} must be a number, not {shortened(value)}")
+    try:
+        return float(value)
+    except OverflowError:  # an integer beyond all floats
+        raise InputError(f"{name} must be a number that a float holds, not {shortened(value)}") from None
+
+
+def strings(name: str, values: object) -> list[str]:
+    """A string, or several, as a list."""
+    if isinstance(values, str):
+        return [values]
+    if isinstance(values, Iterable) and not isinstance(values, (bytes, bytearray, Mapping)):
+        listed = list(values)
+        if all(isinstance(value, str) for value in listed):
+            return listed
+    raise InputError(f"{name} must be a string or a sequence of strings, not {shortened(values)}")

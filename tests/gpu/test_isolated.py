@@ -21,7 +21,7 @@ from golden import assert_outputs, read_cases
 
 import pteron
 from pteron.isolated import wire
-from pteron.isolation import python_module
+from pteron.processes import python_module
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and resource limits of POSIX")
 

@@ -15,7 +15,7 @@ import pteron
 
 ROOT = Path(pteron.__file__).parent
 STAGES = (
-    {"errors", "dtypes", "extras", "folders", "isolation", "carrier"},
+    {"errors", "dtypes", "extras", "folders", "processes", "carrier"},
     {"format"},
     {"graph"},
     {"wgsl"},

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pteron.errors import IsolatedError
 from pteron.isolated.program import how_it_ended
-from pteron.isolation import isolated_in, python_module
+from pteron.processes import python_module, started_in
 
 _MARK = "PTERON_ISOLATED"
 
@@ -21,7 +21,7 @@ def is_isolated() -> bool:
 
 def run_isolated(name: str, given: Sequence[str], seconds: float) -> int:
     """Run `pteron` with the arguments given; its exit code."""
-    start = isolated_in(Path.cwd())  # where relative paths lead to the same files
+    start = started_in(Path.cwd())  # where relative paths lead to the same files
     start["env"][_MARK] = "1"
     try:
         code = subprocess.run(

@@ -21,7 +21,7 @@ from pteron import errors
 from pteron.dtypes import DType
 from pteron.errors import InputError, IsolatedError, MethodError, PteronError
 from pteron.isolated.wire import WireError, receive, send
-from pteron.isolation import isolated_in, python_module
+from pteron.processes import python_module, started_in
 from pteron.runtime.program import Source
 from pteron.runtime.specs import ValueSpec
 
@@ -68,7 +68,7 @@ class IsolatedProgram:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is the owner's to deal with
-            **isolated_in(Path(gettempdir())),
+            **started_in(Path(gettempdir())),
         )
         self._finalizer = weakref.finalize(self, _end, self._process)
         sources = [data] if isinstance(data, (str, os.PathLike, bytes, bytearray, memoryview)) else data

@@ -182,7 +182,7 @@ def plain_weight(constant: Constant, storage: Storage) -> Weight:
 
 @packing("plain")
 def _plain(elements: HostArray, storage: str) -> HostArray:
-    return elements.astype(Storage(storage).numpy)
+    return elements.astype(Storage(storage).numpy, copy=False)
 
 
 @packing("part")

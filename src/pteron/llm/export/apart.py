@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pteron.errors import PteronError
-from pteron.isolation import isolated_in, python_module
 from pteron.llm.export.lowering import PROGRAM, Options, lower
+from pteron.processes import python_module, started_in
 
 Progress: TypeAlias = Callable[[str], None]
 JOB = "job.json"
@@ -34,7 +34,7 @@ LINES_KEPT = 15
 def lower_apart(folder: Path, options: Options, metadata: dict[str, object], progress: Progress) -> Path:
     (folder / JOB).write_text(json.dumps({"options": asdict(options), "metadata": metadata}), "utf-8")
     # Inside the folder: the exporter takes a path with "8da4w" or "int8" in it for one to quantised weights.
-    start = isolated_in(folder)
+    start = started_in(folder)
     start["env"]["PYTHONWARNINGS"] = "ignore"
     last = deque[str](maxlen=LINES_KEPT)
     with subprocess.Popen(

@@ -24,7 +24,7 @@ def python_module(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
-def isolated_in(folder: Path) -> Start:
+def started_in(folder: Path) -> Start:
     """A process that starts in a folder of ours.
 
     In PYTHONPATH an empty entry stands for the current folder, and is left out; others mean what they do

@@ -13,10 +13,10 @@ import pytest
 import pteron
 from pteron.carrier import Carrier, download
 from pteron.errors import PteronError
-from pteron.isolation import isolated_in, python_module
 from pteron.llm.export import apart
 from pteron.llm.export.lowering import Options
 from pteron.llm.vocabularies.load import load_tokenizer
+from pteron.processes import python_module, started_in
 
 # What Python, pip, Pteron and the exporter import first.
 PLANTED = (
@@ -78,7 +78,7 @@ def test_processes_look_elsewhere(
 
 def test_the_exporter_starts_in_its_own_folder(planted: Path, tmp_path: Path) -> None:
     command = python_module("site")
-    done = subprocess.run(command, capture_output=True, text=True, **isolated_in(tmp_path))
+    done = subprocess.run(command, capture_output=True, text=True, **started_in(tmp_path))
     assert done.returncode == 0, done.stderr
     assert str(planted) not in done.stdout
     assert not executed(planted)

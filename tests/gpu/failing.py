@@ -29,16 +29,17 @@ STEPS: tuple[tuple[type, str], ...] = (
 class Failing:
     """Within it, the n-th step raises an error; `left` is positive afterwards where it was not come to."""
 
-    def __init__(self, at: int, error: BaseException, *, after: bool) -> None:
+    def __init__(self, at: int, error: BaseException, *, after: bool, only: str = "") -> None:
         self.left = at
         self.where = ""
         self.is_raised = False  # whether the work ended with the error
         self._error = error
         self._after = after
+        self._steps = [step for step in STEPS if only in ("", step[1])]
         self._patches = pytest.MonkeyPatch()
 
     def __enter__(self) -> Failing:
-        for owner, name in STEPS:
+        for owner, name in self._steps:
             self._patches.setattr(owner, name, self._failing(name, getattr(owner, name)))
         return self
 

@@ -180,7 +180,23 @@ def test_a_load_that_fails_leaves_nothing(models: Path, device: Device, name: st
         failed.add(failing.where)
         if failing.left > 0:
             break
-    assert {"create_buffer", "write"} <= failed
+    assert "create_buffer" in failed  # threads come to the others in any order
+
+
+def test_whoever_keeps_account_goes_on(models: Path, device: Device) -> None:
+    """A cache is good up to the position that a failed call wrote to, and that is written again."""
+    calls = [[np.array([[5, 9, 17]]), np.array([0])], [np.array([[3]]), np.array([3])]]
+    with pteron.load(models / "tiny_llama_q4.pte", device=device) as program:
+        method = program["forward"]
+        expected = answers(method, calls)
+        method.reset()
+        method(*calls[0])
+        with pytest.raises(OutOfMemory), Failing(1, OutOfMemory("no room"), after=True, only="submit"):
+            method(*calls[1])
+        with pytest.raises(StateLost):
+            method(*calls[1])
+        method.settle()
+        assert [np.asarray(output).tobytes() for output in method(*calls[1])] == expected[1]
 
 
 def test_steps_are_those_that_there_are() -> None:

@@ -382,7 +382,8 @@ def test_kept_plans_are_bounded(load: Load, device: pteron.Device, monkeypatch: 
         (found,) = method(x[:rows])
         np.testing.assert_allclose(found, expected[:rows], atol=1e-6)
         used.append(device.buffer_bytes)
-    assert max(used) == max(used[:6])
+    a_plan = used[1] - used[0]
+    assert max(used) <= max(used[:6]) + 4 * a_plan  # those of calls that were recorded ahead and wait
     assert method.counters.plans > 17  # some were forgotten and made again
     plans = method.counters.plans
     for rows in (17, 16, 15, 14, 13) * 3:

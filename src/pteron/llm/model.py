@@ -163,6 +163,7 @@ class LanguageModel:
     def _overwrite(self) -> None:
         """Before anything is written at the position: from there on nothing is certain any more."""
         del self.tokens[self.position :]
+        self.method.settle()  # what a call that failed has left there is not read
 
     def _advance(self, chunk: Sequence[int]) -> None:
         """A chunk was submitted, so the cache holds it by the time that anything else reads it."""

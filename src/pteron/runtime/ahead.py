@@ -84,8 +84,8 @@ class Ahead:
     them before the states that they are bound to are freed.
 
     wgpu's library never frees a command buffer that is not submitted. So one that the next call has no use
-    for is kept until its plan comes back, where many are kept, no more are made, and in the end all that are
-    left are submitted for nothing.
+    for is kept until its plan comes back; where as many are kept as may be, or their plans were forgotten, no
+    more are made; and in the end all that are left are submitted for nothing.
     """
 
     def __init__(self) -> None:

@@ -121,6 +121,13 @@ class Method:
                 delegate.unsettle()
             self._interpreter.reset()
 
+    def settle(self) -> None:
+        """Go on with the states as they are, after a call that failed: for whoever keeps account of what it
+        may have changed, as of a cache from some position on, and writes that again before it is read."""
+        with self._code.lock:
+            for delegate in self._delegates:
+                delegate.settle()
+
     def close(self) -> None:
         """Free the GPU memory of this sequence's states."""
         with self._code.lock:

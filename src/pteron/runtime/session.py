@@ -77,8 +77,10 @@ class Session:
         self.device = device
         self.counters = counters
         self.is_closed = False
-        executable.check_runs_on(device.target)
+        executable.target.check_runs_on(device.target)
         at_most = compiled.plan_at_maximum() if compiled else None
+        if compiled is None:  # its plans are of whoever wrote them
+            executable.check_runs_on(device.target)
         device.check_open()  # where it is about to be, waits for it
         with device.lock:
             check_room(device, executable, at_most[0] if at_most else None)

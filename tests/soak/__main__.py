@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Collection
 
 from soak.memory import Growth, Sample, growths
 from soak.rounds import Rounds
@@ -20,8 +21,12 @@ def main() -> int:
     )
     parser.add_argument("rounds", nargs="?", type=int, default=1000, help="how many (1000)")
     parser.add_argument("--seed", type=int, default=0, help="of what chance decides (0)")
+    parser.add_argument(
+        "--only", default="", help="kinds of rounds, with commas between, such as call,interrupt"
+    )
     arguments = parser.parse_args()
-    samples, found, rounds = soak(arguments.rounds, arguments.seed, is_told=True)
+    only = [name for name in arguments.only.split(",") if name]
+    samples, found, rounds = soak(arguments.rounds, arguments.seed, only=only, is_told=True)
     print(", ".join(f"{count} {name}" for name, count in rounds.done.most_common()))
     for sample in samples[:: max(1, len(samples) // 12)]:
         print(
@@ -38,11 +43,12 @@ def soak(
     *,
     questions_max: int = 100,
     bytes_per_round: float = BYTES_PER_ROUND,
+    only: Collection[str] = (),
     is_told: bool = False,
 ) -> tuple[list[Sample], list[Growth], Rounds]:
     """Run rounds; the samples taken, what they grew by, and what was done."""
     began = time.monotonic()
-    rounds = Rounds(seed, questions_max)
+    rounds = Rounds(seed, questions_max, only)
     samples = []
     stretch = max(ROUNDS_BETWEEN, count // SAMPLES)
     for number in range(1, count + 1):

@@ -6,7 +6,7 @@ import importlib.util
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -48,8 +48,9 @@ class WrongAnswer(Exception):  # noqa: N818  # it is what the soak looks for
 class Rounds:
     """What is open, what was answered at first, and the rounds over both."""
 
-    def __init__(self, seed: int, questions_max: int = 100) -> None:
-        """`questions_max` is how many questions a program is asked, at most."""
+    def __init__(self, seed: int, questions_max: int = 100, only: Collection[str] = ()) -> None:
+        """`questions_max` is how many questions a program is asked, at most; `only` names some kinds of
+        rounds, to find out which of them leaves something behind."""
         self.random = Random(seed)
         self.done: Counter[str] = Counter()
         self.device = Device.open()
@@ -75,6 +76,8 @@ class Rounds:
             (4, self.interrupt),
             (4, self.close_something),
         ]
+        if only:
+            self._actions = [pair for pair in self._actions if pair[1].__name__ in only]
 
     def round(self) -> None:
         """One round; an answer that is wrong raises WrongAnswer."""

@@ -18,7 +18,8 @@ from pteron.errors import DeviceError, DeviceLost
 from pteron.gpu import fatal
 from pteron.gpu.adapters import AdapterInfo, choose
 from pteron.gpu.commands import Command, Copy
-from pteron.gpu.forking import check_not_forked, in_child, new_lock
+from pteron.gpu.encode import encoder
+from pteron.gpu.forking import check_not_forked, in_child, new_lock, when_forked
 from pteron.gpu.native import checked, compile_shader, errors_as_device_error, wgpu, write_buffer
 from pteron.gpu.readback import Readback, wait_for_all
 from pteron.gpu.spoiled import where_it_frees
@@ -54,6 +55,7 @@ class Device:
 
     _shared: dict[str, Device] = {}  # noqa: RUF012  # one open device per adapter, on purpose
     _opening = new_lock()
+    _is_forked = False  # in a process that was forked from the one that opened devices
 
     def __init__(self, adapter: AdapterInfo) -> None:
         self.adapter = adapter
@@ -112,6 +114,7 @@ class Device:
         check_not_forked()
         key = f"{adapter.index} {adapter.backend} {adapter.name}"
         with cls._opening:
+            encoder().guard()
             if key not in cls._shared or not cls._shared[key].is_usable:
                 cls._shared[key] = cls(adapter)
             return cls._shared[key]
@@ -138,7 +141,8 @@ class Device:
 
     def check_open(self) -> None:
         """Raise a DeviceError unless it is open; waits where it is about to be."""
-        check_not_forked()
+        if self._is_forked:
+            check_not_forked()
         if self.is_closed:
             raise DeviceError(f"the device {self.adapter} is closed")
         if self._lost_while:
@@ -236,16 +240,15 @@ class Device:
             self._freed.add(buffer)
             buffer.destroy()
 
-    def check_there(self, command: Command) -> None:
+    def check_there(self, *commands: Command) -> None:
         """Raise a DeviceError where a buffer of a command is freed or mapped, so that it cannot be used."""
-        if self._freed or self.mapped:
-            for buffer in command.buffers:
-                if buffer in self._freed:
-                    raise DeviceError(
-                        f"{buffer.label!r} was freed before commands that use it were submitted"
-                    )
-                if buffer in self.mapped:
-                    raise DeviceError(f"{buffer.label!r} is mapped, commands cannot use it meanwhile")
+        if not (self._freed or self.mapped):
+            return
+        for buffer in (buffer for command in commands for buffer in command.buffers):
+            if buffer in self._freed:
+                raise DeviceError(f"{buffer.label!r} was freed before commands that use it were submitted")
+            if buffer in self.mapped:
+                raise DeviceError(f"{buffer.label!r} is mapped, commands cannot use it meanwhile")
 
     def clear(self, buffer: Buffer) -> None:
         """Fill a buffer with zeros, before any command submitted later."""
@@ -381,3 +384,10 @@ def _request(adapter: AdapterInfo, features: Sequence[str]) -> tuple[Any, Any]:
     with errors_as_device_error(f"opening {adapter}"):
         device = adapter.handle.request_device_sync(required_features=features)
         return device, device.queue._internal
+
+
+def _forked() -> None:
+    Device._is_forked = True
+
+
+when_forked(_forked)

@@ -11,7 +11,7 @@ import ctypes
 import os
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -23,7 +23,7 @@ from pteron.gpu.native import address, command_buffer, ffi, lib
 NATIVE_VARIABLE = "PTERON_NATIVE"
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 PACKAGED = Path(__file__).with_name(f"libpteron_encode{_SUFFIX}")
-_VERSION = 2  # of the structures and signatures in native/encode.c
+_VERSION = 3  # of the structures and signatures in native/encode.c
 _COMMAND = struct.Struct("8Q")  # `Command` there
 # `Functions` there.
 _FUNCTIONS = (
@@ -40,6 +40,11 @@ _FUNCTIONS = (
 )
 
 _COMMAND_BUFFER = ffi.typeof("WGPUCommandBuffer")
+
+# The address of a function, and three numbers or addresses that it takes -> what it gives, or FAILED where it
+# would have ended the process.
+Guarded: TypeAlias = Callable[[int, int, int, int], int]
+FAILED = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
 
 # A command, and the descriptor (or NULL) of the pass that a replay begins where none is open.
 Operation: TypeAlias = tuple[Command, Any]
@@ -59,13 +64,16 @@ class Encoder(Protocol):
         """A command buffer of wgpu's library, released with the last reference to it. Replays that follow
         one another share a pass."""
 
-    def survive(self, function: str, *arguments: Any) -> int | None:
-        """What a function of wgpu's library gives for three numbers or pointers, as a number; None where it
-        would have ended the process."""
+    guarded: Guarded | None
+
+    def guard(self) -> None:
+        """Be ready to survive, whoever handles the signal of an abort by now."""
 
 
 class PythonEncoder:
     """Calls wgpu's library for every step."""
+
+    guarded: Guarded | None = None
 
     def __init__(self, reason: str) -> None:
         self.description = f"Python ({reason})"
@@ -91,9 +99,7 @@ class PythonEncoder:
             lib.wgpuComputePassEncoderEnd(compute)
         return command_buffer(lib.wgpuCommandEncoderFinish(encoder, ffi.NULL))
 
-    def survive(self, function: str, *arguments: Any) -> int | None:
-        result = getattr(lib, function)(*arguments)
-        return result if isinstance(result, int) else address(result)
+    def guard(self) -> None: ...
 
 
 def _encode(compute: Any, replay: Replay) -> None:
@@ -126,9 +132,11 @@ class NativeEncoder(PythonEncoder):
         self._record = library.pteron_record
         self._record.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
         self._record.restype = ctypes.c_void_p
-        self._guarded = getattr(library, "pteron_guarded", None)  # there is none on Windows
-        if self._guarded:
-            self._guarded.argtypes = [ctypes.c_void_p] * 4 + [ctypes.POINTER(ctypes.c_size_t)]
+        self._guard = getattr(library, "pteron_guard", None)  # there is none on Windows
+        self.guarded = getattr(library, "pteron_guarded", None)
+        if self.guarded:
+            self.guarded.argtypes = [ctypes.c_void_p] * 4
+            self.guarded.restype = ctypes.c_size_t
         addresses = [address(ffi.addressof(lib, name)) for name in _FUNCTIONS]
         self._functions = (ctypes.c_void_p * len(addresses))(*addresses)
 
@@ -140,19 +148,9 @@ class NativeEncoder(PythonEncoder):
         finished = self._record(self._functions, address(device), *packed)
         return command_buffer(ffi.cast(_COMMAND_BUFFER, finished))
 
-    def survive(self, function: str, *arguments: Any) -> int | None:
-        numbers = [each if isinstance(each, int) else address(each) for each in arguments]
-        result = ctypes.c_size_t()
-        if self._guarded is None:
-            return super().survive(function, *arguments)
-        is_done = self._guarded(_address_of(function), *numbers, result)
-        return result.value if is_done else None
-
-
-@cache
-def _address_of(function: str) -> int:
-    """Where a function of wgpu's library lies."""
-    return address(ffi.addressof(lib, function))
+    def guard(self) -> None:
+        if self._guard is not None:
+            self._guard()
 
 
 def _pack(command: Command, descriptor: Any) -> bytes:

@@ -34,8 +34,7 @@ class Recorded:
             handle, self._handle = self._handle, None
             if handle is None:
                 raise DeviceError("commands were submitted twice")
-            for command, _ in self._operations:
-                self._device.check_there(command)
+            self._device.check_there(*(command for command, _ in self._operations))
             return self._device.submit(handle)
 
     def keep(self) -> None:

@@ -44,6 +44,6 @@ def _bytes_left() -> int | None:
     """Memory that this machine can still give to processes; None where it does not say."""
     if not _MEMORY.exists():
         return None
-    fields = dict(line.split(":", 1) for line in _MEMORY.read_text().splitlines())
+    fields = dict(line.split(":", 1) for line in _MEMORY.read_text("utf-8").splitlines())
     kilobytes = fields.get("MemAvailable", "").split()
     return int(kilobytes[0]) << 10 if kilobytes else None

@@ -12,12 +12,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import torch
 
 import pteron
 from pteron.tools.inspect import inspect
 from pteron.tools.inspect_text import inspect_lines
 
-MEMORY_MAX = 5 << 30  # of addresses: PyTorch has about one of them before anything is done
+MEMORY_MAX = 4 << 30  # of addresses, besides those that libraries and drivers take before anything is done
 
 
 def use(path: Path) -> str:
@@ -37,7 +38,11 @@ def use(path: Path) -> str:
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
+    torch.set_num_threads(1)  # each takes addresses, and there are as many as processors
+    pteron.Device.open().wait()
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + MEMORY_MAX
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     for path in map(Path, sys.argv[1:]):
         print(path.stem, use(path), flush=True)
 

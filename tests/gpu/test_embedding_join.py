@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from bits import assert_same_bits
 from small_graphs import Array, run_graph
-from test_joins import Calls, Layers, bound, names, random, with_and_without
+from test_joins import (
+    Calls,
+    Layers,
+    bound,
+    names,
+    random,
+    same_numbers,  # noqa: F401  # a fixture
+    with_and_without,
+)
 
 from pteron import Device
 from pteron.dtypes import DType

@@ -99,6 +99,7 @@ def test_linear_refuses() -> None:
     good = (weight(values=packed(5, 32), dtype="u8"), scales(32, 32, 5))
     refuse_op(LINEAR, tensor(3, 32), *good, 12, None, match="multiple of 8", out=[(3, 5)])
     refuse_op(LINEAR, tensor(3, 64), *good, 32, None, match="must cover x's columns", out=[(3, 5)])
+    refuse_op(LINEAR, tensor(3, 0), *good, 32, None, match="something to add up", out=[(3, 5)])
     few = weight(1, 4)
     refuse_op(LINEAR, tensor(3, 32), good[0], few, 32, None, match="scales must be", out=[(3, 5)])
     from_the_call = tensor(5, 16, dtype="u8", low=0, high=255)

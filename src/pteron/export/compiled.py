@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +17,7 @@ from pteron.export.report import report_lines
 from pteron.export.signature import Signature
 from pteron.format.source import contents, open_bytes
 from pteron.gpu import Device
+from pteron.gpu.forking import new_lock
 from pteron.runtime import GpuTensor, Program, load
 from pteron.runtime.tensors import to_torch
 
@@ -55,7 +55,7 @@ class CompiledModule:
         self._written = tuple(written)
         self._initial = list(states.values())
         self._states: list[Any] = list(self._initial)
-        self._lock = threading.Lock() if states else contextlib.nullcontext()
+        self._lock = new_lock() if states else contextlib.nullcontext()
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         import torch

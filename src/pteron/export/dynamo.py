@@ -23,6 +23,7 @@ from pteron.export.compiling import compile_exported, export
 from pteron.export.functional import make_functional
 from pteron.export.lowering import Options, exporting
 from pteron.extras import check_installed
+from pteron.gpu.forking import new_lock
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -55,7 +56,7 @@ class CapturedGraph:
     options: Options
     device: Any
     use_cache: bool
-    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _lock: threading.RLock = field(default_factory=new_lock)
     _constants: list[_Seen] = field(default_factory=list)
     _changes: Counter[int] = field(default_factory=Counter)
     _programs: list[_Lowered] = field(default_factory=list)

@@ -19,6 +19,7 @@ class Replay:
 
     steps: list[Step]
     kept: list[Any]  # pipelines, groups, buffers: handles in the steps are only valid while these live
+    _buffers: list[Any] | None = field(default=None, init=False, repr=False)
     _packed: Any = field(default=None, init=False, repr=False)
     _address: int = field(default=0, init=False, repr=False)
     _parts: list[Replay] = field(default_factory=list, init=False, repr=False)
@@ -26,7 +27,9 @@ class Replay:
     @property
     def buffers(self) -> list[Any]:
         """What the steps are bound to."""
-        return [each for each in self.kept if isinstance(each, wgpu.GPUBuffer)]
+        if self._buffers is None:
+            self._buffers = [each for each in self.kept if isinstance(each, wgpu.GPUBuffer)]
+        return self._buffers
 
     @property
     def packed(self) -> int:

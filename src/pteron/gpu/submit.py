@@ -29,13 +29,22 @@ class Recorded:
         self._operations = operations
 
     def submit(self) -> int:
-        """Run it without waiting; the submission's number, by which it can be waited for."""
+        """Run it without waiting; the submission's number, by which it can be waited for. Ctrl-C while its
+        buffers are looked at is heeded once it runs: wgpu's library never frees what is not submitted."""
         with self._device.lock:
             handle, self._handle = self._handle, None
             if handle is None:
                 raise DeviceError("commands were submitted twice")
-            self._device.check_there(*(command for command, _ in self._operations))
+            try:
+                self._check_there()
+            except KeyboardInterrupt:
+                self._check_there()
+                self._device.submit(handle)
+                raise
             return self._device.submit(handle)
+
+    def _check_there(self) -> None:
+        self._device.check_there(*(command for command, _ in self._operations))
 
     def keep(self) -> None:
         """To be called where it waits for a later call: a process forked meanwhile must not release it."""

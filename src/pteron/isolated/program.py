@@ -61,6 +61,7 @@ class IsolatedProgram:
             raise InputError("the memory of an isolated program can be bounded on Linux alone")
         self._seconds = seconds
         self._lock = threading.Lock()
+        self._owner = os.getpid()
         self._end: str | None = None  # why there is no process any more
         self._name = str(source) if isinstance(source, (str, os.PathLike)) else "a program given as bytes"
         self._process = subprocess.Popen(
@@ -113,6 +114,8 @@ class IsolatedProgram:
     def _ask(self, request: dict[str, Any], doing: str) -> dict[str, Any]:
         """The reply to a request. Whatever interrupts it ends the process, since nobody would know which
         reply belongs to which request."""
+        if os.getpid() != self._owner:  # whose requests and replies would go the same way
+            raise IsolatedError(f"{self._name}: loaded before this process was forked; load it again")
         with self._lock:
             if self._end:
                 raise IsolatedError(f"{self._name}: {self._end}; load it again")

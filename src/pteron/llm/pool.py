@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import ReferenceType, ref
 
 from pteron.errors import DeviceError, InputError
+from pteron.gpu.forking import new_lock
 from pteron.llm.model import LanguageModel
 
 SEQUENCES_MAX = 16
@@ -41,7 +41,7 @@ class Pool:
 
     def __init__(self, model: LanguageModel) -> None:
         self._places = [_Place(model)]
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._closed = False
 
     def __len__(self) -> int:

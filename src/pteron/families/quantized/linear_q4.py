@@ -38,6 +38,7 @@ def linear_shape(x: Operand, weights: Operand) -> Shape:
     )
     columns, row_bytes = weights.shape
     depth = x.shape[-1]
+    require(depth > 0, "a product needs something to add up", x, weights)
     require(
         depth % 4 == 0 and row_bytes % 4 == 0 and row_bytes * 2 >= depth,
         "rows of 4-bit weights must cover x's columns, in whole words",

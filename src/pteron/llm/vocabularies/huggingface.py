@@ -7,12 +7,12 @@ alphabet, or SentencePiece's pieces, with ▁ for a space and <0x0A> for a singl
 from __future__ import annotations
 
 import re
-import threading
 from pathlib import Path
 from typing import Any
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
+from pteron.gpu.forking import new_lock
 from pteron.llm.foreign import naming
 from pteron.llm.settings import parse_json, read_utf8
 from pteron.llm.tokenizer import Tokenizer
@@ -25,7 +25,7 @@ BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 class HuggingFaceTokenizer(Tokenizer):
     def __init__(self, file: Path) -> None:
         library = need("tokenizers", f"reading {file.name}")
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         content = read_utf8(file)
         description = parse_json(content, file.name)
         check_growth(description, file.name)

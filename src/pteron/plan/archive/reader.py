@@ -6,7 +6,8 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, TypeAlias, TypeVar
+from reprlib import repr as shortened
+from typing import Any, TypeAlias, TypeVar, get_args
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import FormatError
@@ -20,10 +21,12 @@ from pteron.plan.archive.container import MAGIC, PREFIX, VERSION, aligned
 from pteron.plan.executable import Executable, Port, StateSpec, SymbolPort, TensorPort
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
 from pteron.wgsl import Binding, Kernel, Module, Statements
+from pteron.wgsl.module import Access
 
 Json: TypeAlias = Any
 Item = TypeVar("Item")
 _MOST = (1 << 63) - 1
+_SHOWN = 200  # characters of an error: it may quote what the file holds
 
 
 def read(data: memoryview, name: str, *, trusted: bool = False) -> Executable:
@@ -32,7 +35,9 @@ def read(data: memoryview, name: str, *, trusted: bool = False) -> Executable:
     try:
         return _Reader(header, body, trusted).executable()
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(f"{name}: not an executable as Pteron writes it ({error!r})") from error
+        raise FormatError(
+            f"{name}: not an executable as Pteron writes it ({repr(error)[:_SHOWN]})"
+        ) from error
 
 
 def _split(data: memoryview, name: str) -> tuple[Json, memoryview]:
@@ -182,7 +187,7 @@ class _Reader:
             return Symbol(rest[0])
         left, right = _read_affine(before, *rest[:2]), _read_affine(before, *rest[2:])
         if kind not in ("product", "quotient"):
-            raise ValueError(f"a term of kind {kind!r}")
+            raise ValueError(f"a term of kind {shortened(kind)}")
         return Product(left, right) if kind == "product" else Quotient(left, right)
 
     def _launch(self, entry: Json, blocks: Sequence[ParameterBlock], scratch: Sequence[int]) -> Launch:
@@ -205,7 +210,7 @@ class _Reader:
 
 def _whole(value: Json, low: int = 0, high: int = _MOST) -> int:
     if type(value) is not int or not low <= value <= high:
-        raise ValueError(f"{value!r} is no whole number from {low} to {high}")
+        raise ValueError(f"{shortened(value)} is no whole number from {low} to {high}")
     return value
 
 
@@ -226,7 +231,7 @@ def _read_target(entry: Json) -> Target:
     for field in fields(Target):
         value = getattr(target, field.name)
         if type(value) is not type(getattr(default, field.name)) or value < 0:
-            raise ValueError(f"a target with {field.name} = {value!r}")
+            raise ValueError(f"a target with {field.name} = {shortened(value)}")
     return target
 
 
@@ -245,14 +250,25 @@ def _read_index(entry: Json) -> IndexRange:
     return index
 
 
+def _read_binding(entry: Json) -> Binding:
+    binding = Binding(**entry)
+    texts = binding.name, binding.access, binding.element
+    if not all(isinstance(text, str) for text in texts) or binding.access not in get_args(Access):
+        raise ValueError(f"a binding {shortened(entry)}")
+    _whole(binding.bytes)
+    return binding
+
+
 def _read_module(entry: Json, trusted: bool) -> Module:
-    bindings = tuple(Binding(**binding) for binding in entry["bindings"])
+    bindings = tuple(map(_read_binding, entry["bindings"]))
     params_index, params_size = entry["params_index"], _whole(entry["params_size"])
     places = [*(binding.index for binding in bindings), *([] if params_index is None else [params_index])]
     if len({_whole(place, 0, 999) for place in places}) < len(places) or (params_index is None) != (
         params_size == 0
     ):
-        raise ValueError(f"bindings of {entry['name']!r} at {places}, {params_size} bytes of parameters")
+        raise ValueError(
+            f"bindings of {shortened(entry['name'])} at {places}, {params_size} bytes of parameters"
+        )
     x, y, z = map(_whole, entry["workgroup"])
     return Module(
         kernel=Kernel("", str(entry["name"])),

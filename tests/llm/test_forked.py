@@ -1,0 +1,67 @@
+"""A process forked while other threads use a model is told so: no lock that they held keeps it waiting."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pteron
+
+SOURCES = Path(pteron.__file__).parent
+MODEL = Path(__file__).parents[1] / "fixtures" / "models" / "tiny_llama_q4.pte"
+SCRIPT = f"""
+import os, sys, threading
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from byte_tokenizer import ByteTokenizer
+from pteron import DeviceError
+from pteron.llm import LLM
+
+llm = LLM({str(MODEL)!r}, ByteTokenizer())
+expected = [piece.token for piece in llm.generate([1, 2, 3], max_new_tokens=4)]
+held, done = threading.Event(), threading.Event()
+
+def hold():  # as a thread does that starts a stream
+    with llm._pool._lock:
+        held.set()
+        done.wait(60)
+
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    try:
+        list(llm.generate([1, 2, 3], max_new_tokens=4))
+    except DeviceError as error:
+        sys.exit(0 if "spawn" in str(error) else 2)
+    sys.exit(1)
+code = os.waitpid(child, 0)[1]
+done.set()
+thread.join()
+assert code == 0, code
+assert [piece.token for piece in llm.generate([1, 2, 3], max_new_tokens=4)] == expected
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_does_not_wait_for_a_stream() -> None:
+    subprocess.run([sys.executable, "-c", SCRIPT], check=True, timeout=100)
+
+
+def test_locks_are_open_in_forked_children() -> None:
+    """All but those that a child does not come to: it is refused before, or has none of the threads."""
+    made = {
+        str(file.relative_to(SOURCES)): len(found)
+        for file in sorted(SOURCES.rglob("*.py"))
+        if (
+            found := re.findall(
+                r"threading\.R?Lock\(|Condition\(|=threading\.R?Lock\b", file.read_text("utf-8")
+            )
+        )
+    }
+    assert made == {"gpu/forking.py": 1, "gpu/spoiled.py": 1, "gpu/working.py": 1, "isolated/program.py": 1}

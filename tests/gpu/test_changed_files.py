@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import pytest
 import pteron
 from pteron import FormatError
 from pteron.format import source
+from pteron.gpu import memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files do not shrink under a map elsewhere")
 
@@ -87,6 +90,32 @@ def test_a_program_that_shrinks_before_its_first_use(programs: Path, tmp_path: P
     os.truncate(path, size)
     with pytest.raises(FormatError, match=r"program\.pte changed since it was loaded: load it again"):
         program["forward"]
+
+
+@pytest.mark.usefixtures("mapped")
+def test_a_program_that_shrinks_while_it_is_uploaded(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of a weight is on the GPU then. All that was uploaded is freed."""
+    path = tmp_path / "program.pte"
+    shutil.copy(programs / "attention_cache.pte", path)
+    device = pteron.Device.open()
+    gc.collect()  # what earlier errors hold
+    before = device.buffer_bytes, len(device.uploads)
+    write, starts = pteron.Device.write, []
+
+    def shrink_and_write(device: pteron.Device, buffer: Any, data: Any, offset: int = 0) -> None:
+        os.truncate(path, 4096)
+        starts.append(offset)
+        write(device, buffer, data, offset)
+
+    monkeypatch.setattr(memory, "_STAGING", 64)
+    monkeypatch.setattr(pteron.Device, "write", shrink_and_write)
+    with pytest.raises(FormatError, match=r"program\.pte changed since it was loaded: load it again"):
+        pteron.load(path, device=device)["forward"]
+    assert starts
+    gc.collect()
+    assert (device.buffer_bytes, len(device.uploads)) == before
 
 
 @pytest.mark.usefixtures("mapped")

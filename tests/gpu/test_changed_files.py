@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import pytest
 import pteron
 from pteron import FormatError
 from pteron.format import source
+from pteron.gpu import memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files do not shrink under a map elsewhere")
 
@@ -89,13 +92,9 @@ def test_a_program_that_shrinks_before_its_first_use(programs: Path, tmp_path: P
         program["forward"]
 
 
-@pytest.mark.usefixtures("mapped")
-def test_a_program_that_shrinks_after_its_first_use_goes_on(programs: Path, tmp_path: Path) -> None:
-    """Its weights are on the GPU. What would be read again is an error."""
-    path = tmp_path / "program.pte"
-    shutil.copy(programs / "attention_cache.pte", path)
-    method = pteron.load(path)["forward"]
-    inputs = [
+def inputs_of(method: pteron.Method) -> list[Any]:
+    """Zeros, in the smallest shapes."""
+    return [
         np.zeros(
             [1 if dynamic else size for size, dynamic in zip(spec.shape_max, spec.dynamic, strict=True)]
         ).astype(spec.dtype.numpy)
@@ -103,6 +102,61 @@ def test_a_program_that_shrinks_after_its_first_use_goes_on(programs: Path, tmp_
         else spec.value
         for spec in method.inputs
     ]
+
+
+def test_weights_uploaded_in_pieces_are_the_same(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = models / "tiny_llama_q4.pte"
+    with pteron.load(path) as program:
+        expected = program["forward"](*inputs_of(program["forward"]))
+    write, starts = pteron.Device.write, []
+
+    def record(device: pteron.Device, buffer: Any, data: Any, offset: int = 0) -> None:
+        starts.append(offset)
+        write(device, buffer, data, offset)
+
+    monkeypatch.setattr(source, "_SMALL", 0)
+    monkeypatch.setattr(memory, "_STAGING", 64)
+    monkeypatch.setattr(pteron.Device, "write", record)
+    with pteron.load(path) as program:
+        found = program["forward"](*inputs_of(program["forward"]))
+    assert any(starts)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.usefixtures("mapped")
+def test_a_program_that_shrinks_while_it_is_uploaded(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of a weight is on the GPU then. All that was uploaded is freed."""
+    path = tmp_path / "program.pte"
+    shutil.copy(models / "tiny_llama_q4.pte", path)
+    device = pteron.Device.open()
+    gc.collect()  # what earlier errors hold
+    before = device.buffer_bytes, len(device.uploads)
+    write, starts = pteron.Device.write, []
+
+    def shrink_and_write(device: pteron.Device, buffer: Any, data: Any, offset: int = 0) -> None:
+        os.truncate(path, 4096)
+        starts.append(offset)
+        write(device, buffer, data, offset)
+
+    monkeypatch.setattr(memory, "_STAGING", 64)
+    monkeypatch.setattr(pteron.Device, "write", shrink_and_write)
+    with pytest.raises(FormatError, match=r"program\.pte changed since it was loaded: load it again"):
+        pteron.load(path, device=device)["forward"]
+    assert starts
+    gc.collect()
+    assert (device.buffer_bytes, len(device.uploads)) == before
+
+
+@pytest.mark.usefixtures("mapped")
+def test_a_program_that_shrinks_after_its_first_use_goes_on(programs: Path, tmp_path: Path) -> None:
+    """Its weights are on the GPU. What would be read again is an error."""
+    path = tmp_path / "program.pte"
+    shutil.copy(programs / "attention_cache.pte", path)
+    method = pteron.load(path)["forward"]
+    inputs = inputs_of(method)
     before = method(*inputs)
     os.truncate(path, 4096)
     for first, second in zip(before, method(*inputs), strict=True):

@@ -38,20 +38,20 @@ def test_an_upload_that_fails_leaves_nothing(
 ) -> None:
     gc.collect()
     before = device.buffer_bytes, len(device.uploads)
-    pack, packed = Weight.pack, list[Weight]()
+    pack, packed = Weight.pack_in_pieces, list[Weight]()
 
-    def fail_once(weight: Weight) -> object:
+    def fail_once(weight: Weight, staging: memoryview) -> object:
         packed.append(weight)
         if len(packed) == failing:
             raise MemoryError("no room")
-        return pack(weight)
+        return pack(weight, staging)
 
-    monkeypatch.setattr(Weight, "pack", fail_once)
+    monkeypatch.setattr(Weight, "pack_in_pieces", fail_once)
     with pytest.raises(MemoryError, match="no room"):
         pteron.load(models / "tiny_llama_q4.pte", device=device)["forward"]
     gc.collect()
     assert (device.buffer_bytes, len(device.uploads)) == before
-    monkeypatch.setattr(Weight, "pack", pack)
+    monkeypatch.setattr(Weight, "pack_in_pieces", pack)
     assert pteron.load(models / "tiny_llama_q4.pte", device=device)["forward"]
 
 
@@ -70,7 +70,7 @@ def test_large_writes_do_not_wait_for_each_other(device: Device, monkeypatch: py
 def test_weights_are_uploaded_once(models: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     first = pteron.load(models / "tiny_llama_q4.pte", device=device)["forward"]
     sent = list[Weight]()
-    monkeypatch.setattr(memory.Weights, "_upload", lambda self, weight: sent.append(weight))
+    monkeypatch.setattr(memory.Weights, "_upload", lambda self, weight, spare: sent.append(weight))
     second = pteron.load(models / "tiny_llama_q4.pte", device=device)["forward"]
     assert first.gpu_bytes["weights"] == second.gpu_bytes["weights"]
     assert not sent
@@ -93,18 +93,21 @@ def test_garbage_is_not_collected_where_the_lock_is_waited_for(
     models: Path, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is collected on a thread that uploads would wait for the lock that its caller holds."""
-    pack = Weight.pack
+    gc.collect()  # programs that hold the same weights
+    pack, packed = Weight.pack_in_pieces, list[Weight]()
 
-    def pack_among_garbage(weight: Weight) -> object:
+    def pack_among_garbage(weight: Weight, staging: memoryview) -> object:
+        packed.append(weight)
         Ending(device)
         assert [[] for _ in range(20_000)]  # enough for the collector to run
-        return pack(weight)
+        return pack(weight, staging)
 
-    monkeypatch.setattr(Weight, "pack", pack_among_garbage)
+    monkeypatch.setattr(Weight, "pack_in_pieces", pack_among_garbage)
     loading = threading.Thread(
         target=lambda: pteron.load(models / "tiny_llama_q4.pte", device=device)["forward"], daemon=True
     )
     loading.start()
     loading.join(60)
     assert not loading.is_alive()
+    assert packed
     assert gc.isenabled()

@@ -13,6 +13,7 @@ import pteron
 from pteron import FormatError
 from pteron.cli import main
 from pteron.format import contents, is_same, open_bytes, source
+from pteron.format.source import pieces
 from pteron.graph import Constant
 
 STORIES = Path(pteron.__file__).parent / "models" / "stories15m"
@@ -65,6 +66,38 @@ def test_a_replaced_file_stays_what_it_was(tmp_path: Path) -> None:
     other.write_bytes(b"new")
     other.replace(path)
     assert bytes(contents(view)) == b"old" * 5000
+
+
+@linux
+@pytest.mark.usefixtures("mapped")
+@pytest.mark.parametrize("size", [1, 100, 4096, 65_535, 65_536, 100_000])
+def test_pieces_lie_in_the_memory_that_is_lent(tmp_path: Path, size: int) -> None:
+    path, staging = tmp_path / "weights.bin", bytearray(size)
+    path.write_bytes(bytes(range(256)) * 256)
+    view = open_bytes(path).view[3:]
+    found = b""
+    for piece in pieces(view[: 100 * size], memoryview(staging)):
+        assert piece.obj is staging
+        assert len(piece) <= size
+        found += bytes(piece)
+    assert found == (bytes(range(256)) * 256)[3 : 3 + 100 * size]
+    assert b"".join(pieces(memoryview(b"in memory"), memoryview(staging))) == b"in memory"
+    assert list(pieces(view[:0], memoryview(staging))) == []
+
+
+@linux
+@pytest.mark.usefixtures("mapped")
+@pytest.mark.parametrize("change", [shorten, copy_over, write_into])
+def test_a_file_that_changes_between_pieces_is_an_error(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "weights.bin"
+    path.write_bytes(bytes(range(256)) * 256)
+    reading = pieces(open_bytes(path).view, memoryview(bytearray(1024)))
+    next(reading)
+    change(path)
+    with pytest.raises(FormatError, match=r"weights\.bin changed since it was loaded: load it again"):
+        next(reading)
 
 
 def test_a_small_file_is_read_at_once(tmp_path: Path) -> None:

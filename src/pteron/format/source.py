@@ -2,8 +2,8 @@
 
 A small file is read at once. A larger one is mapped, and its views are places in it, not memory to look at:
 the file may be cut short or written over while a program is open, and who then touches a page of the map
-is ended by a signal. `contents` is how its bytes are read. It copies them out of the file and raises a
-FormatError where the file is no longer the one that was opened.
+is ended by a signal. `contents` and `pieces` are how its bytes are read. They copy them out of the file and
+raise a FormatError where the file is no longer the one that was opened.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, TypeAlias
 
@@ -96,17 +97,31 @@ def read_file(path: str | os.PathLike[str], size_max: int) -> bytes:
             raise FormatError(f"{os.fspath(path)}: the file cannot be read ({error})") from error
 
 
-def contents(view: memoryview) -> memoryview:
+def contents(view: memoryview, staging: memoryview | None = None) -> memoryview:
     """The bytes at a view: itself where it is memory, a copy where it is a place in a mapped file.
 
-    FormatError where that file's size or time of change is not what it was: bytes may be of two files then.
+    The copy lies in `staging` where that is large enough, until something else is read there.
+    FormatError where the file's size or time of change is not what it was: bytes may be of two files then.
     """
     mapped = view.obj
     if not isinstance(mapped, _MappedFile) or not _CAN_READ_AT or not view:
         return view
-    offset = _address(view) - mapped.address
-    copy = np.empty(len(view), np.uint8)
-    unread = memoryview(copy)  # type: ignore[arg-type]  # NumPy's stubs hide the buffer protocol
+    if staging is None or len(staging) < len(view):
+        staging = np.empty(len(view), np.uint8).data
+    copy = staging[: len(view)]
+    read_into(copy, mapped, _address(view) - mapped.address)
+    return copy.toreadonly()
+
+
+def pieces(view: memoryview, staging: memoryview) -> Iterator[memoryview]:
+    """The same piece by piece, each at most as large as `staging`, which costs less than new memory does."""
+    for start in range(0, len(view), len(staging)):
+        yield contents(view[start : start + len(staging)], staging)
+
+
+def read_into(memory: memoryview, mapped: _MappedFile, offset: int) -> None:
+    """Fill memory with what lies at an offset in a file, which must be the one that was opened."""
+    unread = memory
     try:
         while unread:
             read = os.preadv(mapped.file.fileno(), [unread[:_READ_MAX]], offset)
@@ -117,7 +132,6 @@ def contents(view: memoryview) -> memoryview:
         raise FormatError(f"{mapped.name}: the file cannot be read ({error})") from error
     if unread or _look(mapped.file) != mapped.opened:
         raise FormatError(f"{mapped.name} changed since it was loaded: load it again")
-    return memoryview(copy).toreadonly()  # type: ignore[arg-type]
 
 
 def is_same(a: memoryview, b: memoryview) -> bool:

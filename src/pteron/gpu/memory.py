@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from weakref import finalize
 
+import numpy as np
+
 from pteron.errors import DeviceError, StateLost
 from pteron.gpu.device import Buffer, Device, Upload
 from pteron.gpu.working import together
@@ -18,6 +20,7 @@ from pteron.ops.operand import Slot, State, Weight
 from pteron.plan import Executable, Plan
 
 UPLOADERS = 8  # threads: a copy into memory that the driver has just mapped waits for its pages
+_STAGING = 1 << 21  # bytes that a thread reads of a file at a time: they stay in its cache
 
 
 class Weights:
@@ -48,7 +51,8 @@ class Weights:
         try:
             # The largest first: none of them is then what the others wait for in the end.
             largest_first = sorted(new, key=lambda weight: -weight.bytes)
-            together([partial(self._upload, weight) for weight in largest_first], UPLOADERS)
+            spare = [np.empty(_STAGING, np.uint8).data for _ in new[: UPLOADERS + 1]]  # this thread helps
+            together([partial(self._upload, weight, spare) for weight in largest_first], UPLOADERS)
             for weight in wanted:
                 self[weight]
         except BaseException:
@@ -57,9 +61,12 @@ class Weights:
                     self._device.free(uploads.pop(weight).buffer)
             raise
 
-    def _upload(self, weight: Weight) -> None:
+    def _upload(self, weight: Weight, spare: list[memoryview]) -> None:
         buffer = self._device.create_buffer(weight.bytes, f"{self._name} {weight.constant.key[:12]}")
-        self._device.write(buffer, weight.pack())
+        staging = spare.pop()
+        for start, piece in weight.pack_in_pieces(staging):
+            self._device.write(buffer, piece, start)
+        spare.append(staging)
         self._device.uploads[weight] = Upload(buffer)
 
     @property

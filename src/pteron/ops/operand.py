@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.dtypes import DType, Storage
+from pteron.format.source import contents, pieces
 from pteron.graph import Constant, Shape, Tensor
 from pteron.graph.values import numel
 from pteron.ops.requirement import RequirementError
@@ -53,13 +54,43 @@ class Weight:
     def pack(self) -> HostArray:
         """What is uploaded."""
         packed = PACKINGS[self.layout](self.constant.numpy().reshape(self.shape), *self.arguments)
-        own = self.bytes - sum(weight.bytes for weight in self.rest)
-        if packed.nbytes > own or (self.rest and packed.nbytes < own):
-            raise ValueError(f"layout {self.layout} packs {self.shape} to {packed.nbytes} bytes, not {own}")
+        self._check_size(packed.nbytes)
         if not self.rest:
             return packed
         parts = [packed, *(weight.pack() for weight in self.rest)]
         return np.concatenate([part.reshape(-1).view(np.uint8) for part in parts])
+
+    def pack_in_pieces(self, staging: memoryview) -> Iterator[tuple[int, HostArray]]:
+        """The same piece by piece: where in its buffer, a multiple of four bytes, and what lies there.
+
+        A piece may lie in `staging`, where bytes of files are read to; it does until the next is asked for.
+        """
+        if self.rest and any(weight.bytes % 4 for weight in (self, *self.rest)):
+            yield 0, self.pack()
+            return
+        start = 0
+        for piece in self._own_pieces(staging):
+            yield start, piece
+            start += piece.nbytes
+        self._check_size(start)
+        for weight in self.rest:
+            for offset, piece in weight.pack_in_pieces(staging):
+                yield start + offset, piece
+            start += weight.bytes
+
+    def _own_pieces(self, staging: memoryview) -> Iterator[HostArray]:
+        pack, data, dtype = PACKINGS[self.layout], self.constant.data, self.constant.dtype.numpy
+        if self.layout in _BY_ELEMENT:
+            for piece in pieces(data, staging):
+                yield pack(np.frombuffer(piece, dtype), *self.arguments)
+        else:
+            elements = np.frombuffer(contents(data, staging), dtype)
+            yield pack(elements.reshape(self.shape), *self.arguments)
+
+    def _check_size(self, packed: int) -> None:
+        own = self.bytes - sum(weight.bytes for weight in self.rest)
+        if packed > own or (self.rest and packed < own):
+            raise ValueError(f"layout {self.layout} packs {self.shape} to {packed} bytes, not {own}")
 
 
 def joined(weights: Sequence[Weight]) -> Weight:
@@ -71,15 +102,23 @@ def joined(weights: Sequence[Weight]) -> Weight:
 
 
 PACKINGS: dict[str, Callable[..., HostArray]] = {}
+_BY_ELEMENT: set[str] = set()  # those that pack a run of elements as they would within the whole
 
 
-def packing(name: str) -> Callable[[Callable[..., HostArray]], Callable[..., HostArray]]:
-    """Register a function from a constant's elements to what kernels read; `Operand.packed` names it."""
+def packing(
+    name: str, *, by_element: bool = False
+) -> Callable[[Callable[..., HostArray]], Callable[..., HostArray]]:
+    """Register a function from a constant's elements to what kernels read; `Operand.packed` names it.
+
+    One that packs by element gets them in any shape, and a part of them at a time.
+    """
 
     def register(pack: Callable[..., HostArray]) -> Callable[..., HostArray]:
         if name in PACKINGS:
             raise ValueError(f"packing {name} is defined twice")
         PACKINGS[name] = pack
+        if by_element:
+            _BY_ELEMENT.add(name)
         return pack
 
     return register
@@ -180,7 +219,7 @@ def plain_weight(constant: Constant, storage: Storage) -> Weight:
     return Weight(constant, constant.shape, "plain", (str(storage),), numel(constant.shape), storage)
 
 
-@packing("plain")
+@packing("plain", by_element=True)
 def _plain(elements: HostArray, storage: str) -> HostArray:
     return elements.astype(Storage(storage).numpy, copy=False)
 
@@ -188,10 +227,10 @@ def _plain(elements: HostArray, storage: str) -> HostArray:
 @packing("part")
 def _part(elements: HostArray, storage: str, dim: int, first: int, count: int) -> HostArray:
     picked = elements.take(range(first, first + count), axis=dim)
-    return picked.astype(Storage(storage).numpy)
+    return picked.astype(Storage(storage).numpy, copy=False)
 
 
-@packing("packed")
+@packing("packed", by_element=True)
 def _packed(elements: HostArray, layout: str) -> HostArray:
     """What was packed before, in the layout named."""
     return elements

@@ -87,8 +87,8 @@ def _columns_of_words(elements: HostArray, first: int, count: int, blocks: int, 
 def _columns_of_scales(elements: HostArray, first: int, count: int, blocks: int, groups: int) -> HostArray:
     """Scales of one group may come as a row."""
     elements = elements.reshape(-1, elements.shape[-1])
-    rows = elements[:groups, first : first + count].T.astype(np.float32)
-    return _in_fours(np.ascontiguousarray(rows).view(np.uint32), blocks)
+    rows = np.ascontiguousarray(elements[:groups, first : first + count].T, np.float32)
+    return _in_fours(rows.view(np.uint32), blocks)
 
 
 def _in_fours(rows: HostArray, blocks: int) -> HostArray:
@@ -97,7 +97,7 @@ def _in_fours(rows: HostArray, blocks: int) -> HostArray:
     return np.ascontiguousarray(filled.reshape(blocks, 4, -1).swapaxes(1, 2))
 
 
-@packing("words")
+@packing("words", by_element=True)
 def _words(elements: HostArray) -> HostArray:
     return elements.reshape(-1).view(np.uint8)
 
@@ -125,7 +125,7 @@ def _byte_rows(elements: HostArray) -> HostArray:
 def _scales_by_row(elements: HostArray, rows: int, groups: int) -> HostArray:
     """Scales of one group may come as a row."""
     elements = elements.reshape(-1, elements.shape[-1])
-    return np.ascontiguousarray(elements[:groups, :rows].T.astype(np.float32))
+    return np.ascontiguousarray(elements[:groups, :rows].T, np.float32)
 
 
 @packing("sums by row")

@@ -96,11 +96,11 @@ def child(path: str, started: float) -> None:
     """Load, read a prompt, draw three tokens; print the time of each, and by part."""
     points = {"interpreter": time.time() - started}
     import pteron
+    from pteron.format import source
     from pteron.gpu import device, memory, recording
     from pteron.llm.generate import generate_step
     from pteron.llm.model import LanguageModel
     from pteron.llm.sampling import Sampler, Sampling
-    from pteron.ops.operand import Weight
     from pteron.plan import Compiled
     from pteron.runtime import program as programs
 
@@ -114,7 +114,7 @@ def child(path: str, started: float) -> None:
     measure(parts, "planning", Compiled, "plan_at_maximum")
     measure(parts, "planning", Compiled, "plan")
     measure(parts, "kernels, by all threads", device.Device, "_compile")
-    measure(parts, "packing, by all threads", Weight, "pack")
+    measure(parts, "reading, by all threads", source, "read_into")
     measure(parts, "uploading, by all threads", device.Device, "write")
     measure(parts, "allocating, by all threads", device.Device, "create_buffer")
     measure(parts, "weights", memory.Weights, "upload")

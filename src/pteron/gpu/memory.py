@@ -20,7 +20,7 @@ from pteron.ops.operand import Slot, State, Weight
 from pteron.plan import Executable, Plan
 
 UPLOADERS = 8  # threads: a copy into memory that the driver has just mapped waits for its pages
-_STAGING = 1 << 21  # bytes that a thread reads of a file at a time: they stay in its cache
+_STAGING = 1 << 21  # bytes that a thread reads of a file at a time, into memory that it uses again
 
 
 class Weights:

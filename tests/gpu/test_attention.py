@@ -127,7 +127,8 @@ def test_update_cache() -> None:
     operator = OneOperator(UPDATE, (value, cache, position), most, [((1,), DType.F32)])
     expected = runs[0][cache].copy()
     for run in runs:
-        operator.run(run)
+        (out,) = operator.run(run)
+        np.testing.assert_array_equal(out, [0])
         start = run[position]
         expected[:, start : start + run[value].shape[1]] = run[value]
         np.testing.assert_array_equal(operator.state(cache), expected)

@@ -329,6 +329,7 @@ def test_live_shapes_that_do_not_broadcast() -> None:
 
 def test_arguments_out_of_bounds() -> None:
     refuse_op("aten.gelu.default", tensor(3), "erf", out=((3,),), match="'erf'")
+    refuse_op("aten.gelu.default", tensor(3), "tanh", dtype="u8", out=((3,),), match="computes floats")
     refuse_op("aten.clamp.default", tensor(3), None, None, out=((3,),), match=r"got %0:f32\[3\]")
     divide = (tensor(3), tensor(3), "up")
     refuse_op("aten.div.Tensor_mode", *divide, out=((3,),), match="'up'")

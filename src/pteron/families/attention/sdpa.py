@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pteron.families.attention.kernels import Attention
+from pteron.families.create.fill import fill
 from pteron.families.layout.copy import copy_strided
 from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require, same_shape
 
@@ -39,7 +40,8 @@ def write_cache(value: Operand, cache: Operand, start: AnyInt) -> Dispatch:
 
 @op("update_cache.default", "value cache! start_pos:int -> out", shape=lambda *_: (1,))
 def update_cache(value: Operand, cache: Operand, start_pos: AnyInt, out: Operand) -> Iterator[Dispatch]:
-    yield write_cache(value, cache, start_pos)  # the output only stands for the cache having changed
+    yield write_cache(value, cache, start_pos)
+    yield fill(out, 0)  # it only stands for the cache having changed, but may be read
 
 
 @op(

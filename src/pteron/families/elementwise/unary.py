@@ -150,6 +150,7 @@ _GELU = {
 
 def _gelu(x: Operand, approximate: str, out: Operand) -> Iterator[Dispatch]:
     require(approximate in _GELU, f"approximate must be one of {sorted(_GELU)}, not {approximate!r}", x)
+    require(compute_type(x, out) == "f32", "the operator computes floats: its output must hold them", x, out)
     return apply_unary(_GELU[approximate], x, out)
 
 

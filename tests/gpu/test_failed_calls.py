@@ -169,7 +169,7 @@ def test_what_is_refused_leaves_the_states(case: tuple[Method, list[list[Array]]
 def test_a_load_that_fails_leaves_nothing(
     models: Path, device: Device, name: str, step: str, after: bool
 ) -> None:
-    """And the same program loads afterwards."""
+    """Once its program is closed: weights may wait there for the next try, which succeeds."""
     gc.collect()
     before = device.buffer_bytes, len(device.uploads)
     at = 0
@@ -182,8 +182,6 @@ def test_a_load_that_fails_leaves_nothing(
             with suppress(OutOfMemory), failing:
                 program["forward"]
             if failing.left <= 0:
-                gc.collect()
-                assert (device.buffer_bytes, len(device.uploads)) == before, at
                 assert program["forward"].gpu_bytes["weights"] > 0
         del program
         gc.collect()

@@ -83,19 +83,18 @@ def pieces() -> None:
 
 
 def sentence_piece(kind: str) -> None:
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXT * 20),
-        model_prefix=str(SEEDS / kind),
-        vocab_size=300,
-        model_type=kind,
-        byte_fallback=True,
-        normalization_rule_name="identity",  # any other brings a table of 240 kB
-        hard_vocab_limit=False,
-        control_symbols=["<turn>"],
-        minloglevel=2,
-    )
-    (SEEDS / f"{kind}.vocab").unlink()
-    (SEEDS / f"{kind}.model").rename(SEEDS / f"{kind}.tokenizer.model")
+    with (SEEDS / f"{kind}.tokenizer.model").open("wb") as model:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(TEXT * 20),
+            model_writer=model,  # a prefix of files would stand in the model, with its folder
+            vocab_size=300,
+            model_type=kind,
+            byte_fallback=True,
+            normalization_rule_name="identity",  # any other brings a table of 240 kB
+            hard_vocab_limit=False,
+            control_symbols=["<turn>"],
+            minloglevel=2,
+        )
 
 
 def checkpoint() -> None:

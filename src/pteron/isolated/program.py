@@ -41,7 +41,8 @@ def load_isolated(
     call or too much memory is an IsolatedError, after which the program is to be loaded again.
 
     Loading and each call may take so many seconds. `memory` bounds the bytes that the process may write to,
-    on Linux; what its GPU holds is not counted. It is no sandbox: the process may do what its user may.
+    on Linux; what its GPU holds is not counted, what libraries reserve is (PyTorch a gigabyte on ARM, once a
+    program needs it). It is no sandbox: the process may do what its user may.
     """
     return IsolatedProgram(source, data, device, seconds, memory)
 

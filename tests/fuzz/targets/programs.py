@@ -3,6 +3,7 @@ host alone that no exporter would write. What loads and runs gives the same bits
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -105,7 +106,12 @@ def _hosted_seeds() -> Iterator[bytes]:
 
 
 def _warm() -> None:
+    """With what PyTorch imports and reserves at its first operators: no input's time, nor its memory. The
+    gigabyte of addresses that its allocator takes on ARM counts against a limit."""
     import_torch()
+    if torch := sys.modules.get("torch"):
+        torch.cumsum(torch.empty(4, device="meta"), 0, out=torch.empty(4, device="meta"))
+        torch.cumsum(torch.empty(1 << 20), 0)
     the_device()
 
 

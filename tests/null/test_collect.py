@@ -61,6 +61,7 @@ def test_the_last_of_a_node_and_the_first_of_the_next() -> None:
     (launch,) = made.launches
     assert launch.buffers == (Slot(0), Slot(2))
     assert launch.node is FIRST
+    assert launch.nodes == {FIRST.index, SECOND.index}
 
 
 def test_two_of_one_node() -> None:

@@ -45,7 +45,8 @@ def test_a_chain_becomes_one_call(swapped: bool) -> None:
     (call,) = prepared.prepared.each
     assert call.operator.name == "pteron.silu_mul"
     assert call.inputs == (gate.x, gate.y)
-    assert len(plan_at(prepared).launches) == 1
+    (launch,) = plan_at(prepared).launches
+    assert launch.nodes == call.nodes == (0, 1, 2)
 
 
 def test_what_others_see_stays() -> None:

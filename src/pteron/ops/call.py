@@ -19,9 +19,15 @@ class Call:
     operator: Operator
     inputs: tuple[Value, ...]
     outputs: tuple[Tensor | SymInt | None, ...]
+    replaced: tuple[Node, ...] = ()  # whose work it does where a rewrite made it
 
     def __str__(self) -> str:
         return f"node {self.node.index} {self.operator.name}"
+
+    @cached_property
+    def nodes(self) -> tuple[int, ...]:
+        """The indices of all nodes whose work it does, in order."""
+        return tuple(sorted({self.node.index, *(node.index for node in self.replaced)}))
 
     @cached_property
     def reads(self) -> tuple[Tensor, ...]:

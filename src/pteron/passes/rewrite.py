@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from pteron.errors import GraphError, InputError, PteronError
 from pteron.graph import Graph, Tensor
@@ -53,7 +54,8 @@ def _pass(flow: Flow, find: Find) -> tuple[tuple[Call, ...], bool]:
             continue
         spans.append((first, last))
         taken.update(found.old)
-        replaced[flow.calls[place]] = found.new
+        stood = tuple(node for call in found.old for node in (call.node, *call.replaced))
+        replaced[flow.calls[place]] = replace(found.new, replaced=stood)
     return tuple(_merged(flow.calls, replaced, taken)), is_all
 
 

@@ -30,6 +30,7 @@ class Collected(NamedTuple):
     buffers: tuple[PlanBuffer, ...]
     block: ParameterBlock | None
     groups: tuple[int, int, int]
+    nodes: frozenset[int]
 
 
 @dataclass(slots=True)
@@ -44,9 +45,15 @@ class Collector:
     _proven: set[tuple[object, ...]] = field(default_factory=set)
 
     def add(
-        self, node: Node, dispatches: Iterable[Dispatch], is_read: Callable[[Operand], bool] = lambda _: True
+        self,
+        node: Node,
+        dispatches: Iterable[Dispatch],
+        is_read: Callable[[Operand], bool] = lambda _: True,
+        nodes: Iterable[int] = (),
     ) -> None:
-        """Add one node's dispatches; `is_read` says whether later nodes read the memory of a tensor."""
+        """Add one node's dispatches; `is_read` says whether later nodes read the memory of a tensor, `nodes`
+        which others they do the work of."""
+        all_nodes = frozenset({node.index, *nodes})
         launched = [each for each in dispatches if each.threads != 0 and 0 not in (each.groups or ())]
         if launched:
             before, self._scratch = self._scratch, {}
@@ -57,18 +64,19 @@ class Collector:
                 self._scratch = {
                     each: place for each, place in before.items() if _binds(joined, each)
                 } | self._scratch
-                self._launch(self.launches.pop().node, joined)
+                last = self.launches.pop()
+                self._launch(last.node, joined, last.nodes | all_nodes)
             else:
-                self._launch(node, dispatch)
+                self._launch(node, dispatch, all_nodes)
 
-    def _launch(self, node: Node, dispatch: Dispatch) -> None:
+    def _launch(self, node: Node, dispatch: Dispatch, nodes: frozenset[int]) -> None:
         module = _module(dispatch)
         groups = _groups(dispatch, module, self.target)
         check_bindings(module, self.target)
         buffers = tuple(self._buffer(dispatch.bindings[binding.name]) for binding in module.bindings)
         block = block_of(dispatch, module) if module.params_index is not None else None
         self._prove(dispatch, module, groups, block)
-        self.launches.append(Collected(node, dispatch, module, buffers, block, groups))
+        self.launches.append(Collected(node, dispatch, module, buffers, block, groups, nodes))
 
     def _joined(self, dispatch: Dispatch, is_read: Callable[[Bound], bool]) -> Dispatch | None:
         """One launch for the last one and this, where there is one that may be."""
@@ -98,8 +106,9 @@ class Collector:
                     index_of[block] if block else None,
                     groups,
                     _starts(dispatch),
+                    tuple(sorted(nodes)),
                 )
-                for node, dispatch, module, buffers, block, groups in self.launches
+                for node, dispatch, module, buffers, block, groups, nodes in self.launches
             ),
             blocks=tuple(ordered),
             scratch_bytes=tuple(self.scratch_bytes),

@@ -50,6 +50,7 @@ class Launch:
     block: int | None  # which ParameterBlock
     groups: tuple[int, int, int]
     starts: tuple[tuple[str, int], ...] = ()  # bindings that begin within their buffer: at which byte
+    nodes: tuple[int, ...] = ()  # all whose work it does, in order: rewrites and joins make one of several
 
     def __str__(self) -> str:
         return f"node {self.node} {self.operator}"

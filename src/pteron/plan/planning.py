@@ -130,7 +130,8 @@ class Planning:
             assert isinstance(output, Tensor)
             self.moved[output.id] = source
         else:
-            self.collector.add(call.node, [*dispatches, *copies], partial(self._is_read_after, call))
+            is_read = partial(self._is_read_after, call)
+            self.collector.add(call.node, [*dispatches, *copies], is_read, call.nodes)
 
     def _is_read_after(self, call: Call, operand: Operand) -> bool:
         """Whether anybody reads a tensor's memory once a call is done: as that tensor, or as what would be a

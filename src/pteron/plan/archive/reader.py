@@ -203,9 +203,8 @@ class _Reader:
         if any(isinstance(buffer, ScratchRef) and buffer.index >= len(scratch) for buffer in buffers):
             raise ValueError(f"{module.kernel.name} binds scratch memory that its plan has not")
         starts = tuple((str(name), _whole(start)) for name, start in entry.get("starts", ()))
-        return Launch(
-            _whole(entry["node"]), str(entry["operator"]), module, buffers, block, (x, y, z), starts
-        )
+        node, nodes = _whole(entry["node"]), tuple(map(_whole, entry.get("nodes", ())))
+        return Launch(node, str(entry["operator"]), module, buffers, block, (x, y, z), starts, nodes)
 
 
 def _whole(value: Json, low: int = 0, high: int = _MOST) -> int:

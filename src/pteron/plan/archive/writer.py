@@ -113,6 +113,7 @@ class _Writer:
                     "block": launch.block,
                     "groups": launch.groups,
                     "starts": launch.starts,
+                    "nodes": launch.nodes,
                 }
                 for launch in plan.launches
             ],

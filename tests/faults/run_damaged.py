@@ -16,12 +16,11 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from damage import damaged_copies, structure_of
+from live_inputs import live_inputs
 
 import pteron
 from pteron import DeviceError, FormatError, HostError
@@ -30,34 +29,13 @@ SECONDS_PER_COPY = 20  # after that, it hangs: the process ends, showing where
 BYTES_MAX = 1 << 26  # a call with larger inputs is left out
 
 
-def input_sets(method: pteron.Method) -> Iterator[list[object]]:
-    """Inputs at the maximum shapes, at half of them, at ones and at the maximum again, where dims vary.
-
-    They are zeros; but a single integer, which is a position mostly, takes other values too.
-    """
-    shrinks: tuple[Callable[[int], int], ...] = (int, lambda size: -(-size // 2), lambda size: 1, int)
-    for shrink, position in zip(shrinks, (0, 1, 2, 0), strict=True):
-        inputs: list[object] = []
-        for spec in method.inputs:
-            if spec.kind != "tensor" or spec.dtype is None:
-                inputs.append(spec.value if spec.value is not None else 1)
-                continue
-            dims = zip(spec.shape_max, spec.dynamic, strict=True)
-            shape = tuple(shrink(size) if free else size for size, free in dims)
-            if np.prod(shape, dtype=np.float64) * spec.dtype.itemsize > BYTES_MAX:
-                return
-            is_position = shape == (1,) and not spec.dtype.is_float
-            inputs.append(np.full(shape, position if is_position else 0, spec.dtype.numpy))
-        yield inputs
-
-
 def use(data: bytes, device: pteron.Device) -> str:
     """The whole way: load, every method, several calls; the outcome in a word. Other errors are raised."""
     try:
         with pteron.load(data, device=device) as program:
             for name in program.methods:
                 method = program[name]
-                for inputs in input_sets(method):
+                for inputs in live_inputs(method, fill=0, bytes_max=BYTES_MAX):
                     method(*inputs)
     except (FormatError, HostError) as error:
         return type(error).__name__

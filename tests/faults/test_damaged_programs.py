@@ -45,7 +45,9 @@ def outcomes_of(path: str, copies: int, route: str = "software") -> dict[str, in
     count = round(copies * FACTOR)
     program, seed = FIXTURES / f"{path}.pte", SEED + ROUTES.index(route)
     command = [sys.executable, str(RUNNER), str(program), str(count), str(seed), route]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60 + count)
+    path_of_tests = os.pathsep.join(filter(None, (str(FIXTURES.parent), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path_of_tests}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60 + count)
     lines = done.stdout.splitlines() or ["(none was announced)"]
     assert done.returncode == 0, f"the process died of {path}, {lines[-1]}\n{done.stderr}"
     report = json.loads(lines[-1])

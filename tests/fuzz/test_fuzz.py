@@ -24,10 +24,10 @@ from pteron.format import read_program
 
 # Executions, so that each takes two or three seconds here; the long version is `scripts/fuzz 10`.
 SHORT = {
-    "graphs": 20,
+    "graphs": 15,
     "plans": 60,
-    "programs": 60,
-    "hosted": 100,
+    "programs": 40,
+    "hosted": 60,
     "template": 60,
     "gguf": 60,
     "inspect": 100,

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
 
 import numpy as np
+from live_inputs import live_inputs
 
 import pteron
 from fuzz.executed import the_device
@@ -24,24 +25,6 @@ _BYTES_MAX = 1 << 24  # of a call's inputs, and of what a program keeps on the d
 _SEED_BYTES = 24 << 10
 
 
-def input_sets(method: pteron.Method) -> Iterator[list[object]]:
-    """Inputs at the maximum shapes, at half of them, at ones, where dims vary."""
-    shrinks: tuple[Callable[[int], int], ...] = (int, lambda size: -(-size // 2), lambda size: 1)
-    for shrink, position in zip(shrinks, (0, 1, 2), strict=True):
-        inputs: list[object] = []
-        for spec in method.inputs:
-            if spec.kind != "tensor" or spec.dtype is None:
-                inputs.append(spec.value if spec.value is not None else 1)
-                continue
-            dims = zip(spec.shape_max, spec.dynamic, strict=True)
-            shape = tuple(shrink(size) if free else size for size, free in dims)
-            if np.prod(shape, dtype=np.float64) * spec.dtype.itemsize > _BYTES_MAX:
-                return
-            is_position = shape == (1,) and not spec.dtype.is_float
-            inputs.append(np.full(shape, position if is_position else 1, spec.dtype.numpy))
-        yield inputs
-
-
 def _run(data: bytes, device: pteron.Device | None) -> str:
     program = pteron.load(data, device=device)
     calls = 0
@@ -50,7 +33,7 @@ def _run(data: bytes, device: pteron.Device | None) -> str:
             method = program[name]
             if sum(method.gpu_bytes.values()) > _BYTES_MAX:
                 continue
-            sets = list(input_sets(method))
+            sets = list(live_inputs(method, fill=1, bytes_max=_BYTES_MAX))
             first, second = (_results(method, sets) for _ in range(2))
             if first != second:
                 raise Wrong("again", f"method {name} gives other results after reset()")

@@ -86,6 +86,7 @@ def test_windows_that_lie_in_several_matrices(
         ({"uniform_alignment": 256}, 24, (9,)),  # a tile would start between two places
         ({}, 60, (9,)),  # half a word
         ({}, 64, (6, 9)),  # a block in two matrices
+        ({"uniform_bytes_max": 2048}, 64, (4 * 48 * windows.LAUNCHES_MAX // 2 + 1,)),  # too many launches
     ],
 )
 def test_what_other_kernels_take(
@@ -176,6 +177,17 @@ def test_attention_that_other_kernels_take(
     target = replace(software, **change)
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=CONTEXT, target=target, tolerance=2e-5)
     assert "attention_windows" not in launched
+
+
+def test_attention_of_too_many_launches(
+    software: Target, launched: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step alone is worth them at any context, several only while they are few."""
+    monkeypatch.setattr(attention, "LAUNCHES_MAX", 2)
+    arguments = (*cached(4, 2, 16, capacity=93), 1, None, 0, True, None)
+    target = small(software, 4 * 4 * 16 * 4)
+    check_op(CACHED, *arguments, oracle=CachedAttention(), live=CONTEXT, target=target, tolerance=2e-5)
+    assert {"attention_windows", "attention_scores"} <= launched
 
 
 def test_what_lies_past_the_context_is_not_read(software: Target, launched: set[str]) -> None:

@@ -58,7 +58,7 @@ class Attention:
         if self.q.numel == 0:
             return iter(())
         operands = self.q, self.k, self.v, self.out
-        if self.mask is None and not self.heads_first and windows.suits(*operands, target):
+        if self.mask is None and not self.heads_first and windows.suits(*operands, self.context, target):
             rule = self.context, self.start, self._scale, self.causal
             return windows.attend(*operands, *rule, target)
         if target.is_cpu or self._width % 4:

@@ -17,10 +17,12 @@ ARRAYS = "abcd"  # windows of a split
 SPAN_MAX = 64  # keys of a window: an invocation keeps the scores of a fourth of them
 ROWS_MAX = 8  # queries of a workgroup
 BUCKET = 64  # keys: shorter contexts share one grid
+LAUNCHES_MAX = 512  # of several tiles of steps: beyond, planning takes longer than is gained
 
 
-def suits(q: Operand, k: Operand, v: Operand, out: Operand, target: Target) -> bool:
-    """Whether one sequence's queries and caches, [1, steps, heads, width], fit into uniform arrays."""
+def suits(q: Operand, k: Operand, v: Operand, out: Operand, context: AnyInt, target: Target) -> bool:
+    """Whether one sequence's queries and caches, [1, steps, heads, width], fit into uniform arrays, and not
+    too many of them."""
     operands = q, k, v, out
     step_bytes = [4 * numel(operand.shape[2:]) for operand in operands]
     return (
@@ -32,6 +34,7 @@ def suits(q: Operand, k: Operand, v: Operand, out: Operand, target: Target) -> b
         and all(size % target.uniform_alignment == 0 for size in step_bytes)
         and max(step_bytes) <= target.uniform_bytes_max
         and _span(k, target) >= 4
+        and _is_short(q, k, context, target)
     )
 
 
@@ -50,8 +53,7 @@ def attend(
     (_, steps, heads, width), (_, capacity, key_heads, _) = q.shape, k.shape
     tile, rows = _rows(steps, heads // key_heads, 4 * heads * width, target)
     span = _span(k, target)
-    keys = min(bucket(context, BUCKET), capacity)
-    splits = -(-keys // (len(ARRAYS) * span))
+    keys, splits = _splits(k, context, target)
     live = min(-(-keys // (4 * len(ARRAYS) * splits)) * 4, span)  # keys of each window that count
     parts = Scratch(steps * heads * splits * (width + 4)) if splits > 1 else None
     declarations: dict[str, Any] = {
@@ -115,6 +117,20 @@ def attend(
             out_strides=common["out_strides"],
             threads=steps * heads * width,
         )
+
+
+def _is_short(q: Operand, k: Operand, context: AnyInt, target: Target) -> bool:
+    """Whether few launches do it; a step alone is always worth them."""
+    _, steps, heads, width = q.shape
+    tile, _ = _rows(steps, heads // k.shape[2], 4 * heads * width, target)
+    tiles = -(-steps // tile)
+    return tiles <= 1 or tiles * _splits(k, context, target)[1] <= LAUNCHES_MAX
+
+
+def _splits(k: Operand, context: AnyInt, target: Target) -> tuple[int, int]:
+    """Keys that may count, and the splits of them."""
+    keys = min(bucket(context, BUCKET), k.shape[1])
+    return keys, -(-keys // (len(ARRAYS) * _span(k, target)))
 
 
 def _span(cache: Operand, target: Target) -> int:

@@ -21,6 +21,7 @@ kernel = Kernels(__name__)
 TILES = {8: (2, 2), 4: (1, 4), 1: (1, 4)}
 ARRAYS = ("weights_a", "weights_b", "weights_c", "weights_d")  # windows of one launch
 WORDS = ("words", "words, padded")  # layouts whose rows are whole words, the lowest nibble first
+LAUNCHES_MAX = 256  # of one product over several tiles: beyond, planning takes longer than is gained
 _QUAD = 16  # bytes
 
 
@@ -45,6 +46,8 @@ def choose(target: Target, x: Operand | Scratch, rows: int, packed: Words) -> Cu
     blocks = -(-packed.columns // 4)
     launches = -(-blocks // (len(ARRAYS) * most))
     starts = *range(0, rows - tile, tile), rows - tile
+    if len(starts) > 1 and launches * len(starts) > LAUNCHES_MAX:
+        return None
     if any(start * row_bytes % target.uniform_alignment for start in starts):
         return None
     return Cut(tile, -(-blocks // (len(ARRAYS) * launches)), starts)

@@ -56,6 +56,7 @@ def read_huggingface(folder: Path) -> Checkpoint:
         raise FormatError(f"{folder} has no config.json: not a Hugging Face checkpoint")
     with naming_what_is_missing(folder.name):
         parameters = read_parameters(config, folder.name)
+        context_length = int(config.get("max_position_embeddings", 2048))
     tied = bool(config.get("tie_word_embeddings", False))
     files = sorted(folder.glob("*.safetensors"))
     if not files:
@@ -73,7 +74,7 @@ def read_huggingface(folder: Path) -> Checkpoint:
         parameters,
         shapes,
         lambda: _read_weights(files, shapes),
-        int(config.get("max_position_embeddings", 2048)),
+        context_length,
         read_vocabulary(folder),
         read_licence(folder),
         {

@@ -96,6 +96,7 @@ def test_a_press_shows_a_node(stories: Path, open_page: Open) -> None:
     assert "embedding_q4gsw" in opened.page.locator("#spoken").inner_text()
     opened.page.locator("canvas").press("ArrowDown")  # to what reads it, the first layer
     assert opened.run("page.state.chosen") == "b8"
+    assert panel.locator("h3").inner_text() == "block 1 of 6"
 
 
 def test_search_goes_into_folded_layers(stories: Path, open_page: Open) -> None:

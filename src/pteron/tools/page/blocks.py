@@ -43,13 +43,14 @@ def find_repetitions(operators: Sequence[str], flow: Sequence[Flow]) -> tuple[tu
 
 def _longest(labels: npt.NDArray[np.int64]) -> tuple[int, int, int] | None:
     """Where the repetition that covers most nodes starts, its period, how often it comes; the shortest period
-    of those that cover as much."""
+    of those that cover as much. One operator again and again is none."""
     best: tuple[int, int, int] | None = None
     covered = 0
     for period in range(_PERIOD_MIN, min(len(labels) // 2, _PERIOD_MAX) + 1):
         for start, length in _runs(labels[period:] == labels[:-period], period):
             times = length // period + 1
-            if times * period > covered:
+            is_varied = (labels[start : start + period] != labels[start]).any()
+            if times * period > covered and is_varied:
                 best, covered = (start, period, times), times * period
     return best
 

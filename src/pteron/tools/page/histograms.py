@@ -33,8 +33,10 @@ def histogram(constant: Constant, *, is_whole: bool, bits: int | None = None) ->
     high = max(float(part.max()) for part in parts if len(part))
     bins = 1 << bits if bits else BINS
     edges = (-0.5, bins - 0.5) if bits else (low, high)
-    counts = np.sum([np.histogram(part, bins, edges)[0] for part in parts], axis=0)
-    mean = sum(float(part.sum()) for part in parts) / finite
+    scale = 1.0 if np.isfinite(edges[1] - edges[0]) else 0.25  # so that f64's largest numbers have a width
+    limits = (edges[0] * scale, edges[1] * scale)
+    counts = np.sum([np.histogram(part * scale, bins, limits)[0] for part in parts], axis=0)
+    mean = sum(float((part / finite).sum()) for part in parts)
     return HistogramInside(
         counts=tuple(counts.tolist()),
         low=low,
@@ -62,4 +64,5 @@ def _numbers(constant: Constant, view: memoryview, bits: int | None) -> npt.NDAr
     if bits == 4:
         packed = np.frombuffer(view, np.uint8)
         return np.stack([packed & 15, packed >> 4], axis=-1).reshape(-1).astype(np.float64)
-    return as_float(np.frombuffer(view, constant.dtype.numpy), constant.dtype)
+    with np.errstate(invalid="ignore"):  # NaNs of a kind that warns
+        return as_float(np.frombuffer(view, constant.dtype.numpy), constant.dtype)

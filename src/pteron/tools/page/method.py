@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pteron.errors import PteronError
 from pteron.format import (
     DelegateCall,
     FreeCall,
@@ -37,11 +38,14 @@ def free_dims(method: ExaminedMethod, index: int, graph: Graph) -> list[Sequence
     """Which dims of the graph's inputs vary, as far as the method's inputs tell; of values in between, those
     that may by the file."""
     record = method.record
-    call = next(c for c in record.instructions if isinstance(c, DelegateCall) and c.delegate == index)
+    calls = (
+        each for each in record.instructions if isinstance(each, DelegateCall) and each.delegate == index
+    )
+    args = next((call.args for call in calls), ())
     known = dict(zip(record.inputs, method.report.inputs, strict=True))
     free: list[Sequence[bool] | None] = []
     for position, value in enumerate(graph.inputs):
-        spec = known.get(call.args[position]) if position < len(call.args) else None
+        spec = known.get(args[position]) if position < len(args) else None
         any_size = [size > 1 for size in value.shape_max] if isinstance(value, Tensor) else None
         free.append(spec.dynamic if spec else any_size)
     return free
@@ -64,7 +68,10 @@ def delegate_shapes(
             return live, notes
         values = {source.symbol: integers for source in here.executable.sources}
         outputs = instruction.args[len(here.prepared.graph.inputs) :]
-        walked = here.shapes(live, values) if not notes else {}
+        try:
+            walked = here.shapes(live, values) if not notes else {}
+        except PteronError:  # which its own plan says
+            walked = {}
         for id, value in zip(outputs, here.prepared.graph.outputs, strict=False):
             if value.id in walked:
                 known[id] = walked[value.id]
@@ -80,10 +87,10 @@ def _shapes_of_call(
         if not isinstance(value, Tensor):
             shapes.append(None)
             continue
-        id = call.args[position]
-        if id not in known:
+        live = known.get(call.args[position]) if position < len(call.args) else None
+        if live is None:
             notes.append(f"input {position} comes from the host: it is planned at its maximum")
-        shapes.append(known.get(id, value.shape_max))
+        shapes.append(value.shape_max if live is None else live)
     return tuple(shapes), notes
 
 

@@ -36,6 +36,20 @@ function itemDetails(page, item) {
   return parts;
 }
 
+/** A folded block: what is in it. */
+function blockDetails(page, vertex) {
+  const { delegate } = page.state;
+  const counts = new Map();
+  for (const item of vertex.items) {
+    const { name } = delegate.operator(item);
+    counts.set(name, (counts.get(name) ?? 0) + 1);
+  }
+  const rows = [...counts].sort((a, b) => b[1] - a[1]).map(([name, count]) =>
+    make("tr", {}, make("td", { class: "number" }, String(count)), make("td", {}, name)));
+  return [make("h3", {}, vertex.title), make("p", { class: "quiet" }, vertex.subtitle),
+    make("h4", {}, "Operators"), make("table", {}, rows)];
+}
+
 function argumentTable(page, item, operator) {
   const rows = item.arguments.map((argument, position) => {
     const isOutput = position >= operator.arguments.length && operator.arguments.length > 0;

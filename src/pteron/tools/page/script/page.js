@@ -115,7 +115,7 @@ class Page {
     const item = vertex?.kind === "node" ? vertex.items[0] : null;
     Object.assign(state, { chosen: vertex?.key ?? null, item, launch: null });
     state.marked = new Set(this.views.length > 1 || item?.nodes.length > 1 ? item?.nodes ?? [] : []);
-    if (item) this.chooseTab("Node");
+    if (vertex && vertex.kind !== "border") this.chooseTab("Node");
     this.say(vertex ? `${vertex.title} ${vertex.subtitle}` : "nothing chosen");
     this.redraw();
     this.showMemory();
@@ -208,6 +208,8 @@ class Page {
     if (state.tab === "Constants") return [constantList(this)];
     if (state.tab === "Launches") return [problems, state.launch === null ? [] : [launchDetails(this, state.launch), make("h4", {}, "All launches")], launchList(this)];
     if (state.item) return [problems, itemDetails(this, state.item)];
+    const chosen = this.views.map((view) => view.layout.boxes.get(state.chosen)?.vertex).find(Boolean);
+    if (chosen?.kind === "block") return [problems, blockDetails(this, chosen)];
     return [problems, make("p", { class: "quiet" }, "Press a node to see its arguments, neighbours and launches. Press a block to unfold it, and its title to fold it again.")];
   }
 

@@ -14,7 +14,8 @@ from pteron.ops.call import mutated_ids
 from pteron.passes.resolve import resolve
 from pteron.tools.page.report import ArgumentInside, CallInside, NodeInside, OperatorInside, ValueInside
 
-UNKNOWN = "unknown"  # the family of operators that Pteron does not have
+UNKNOWN = "unknown"  # the family of operators that none here has
+_FAMILIES = "pteron.families."
 
 
 class OperatorTable:
@@ -37,7 +38,8 @@ def family_of(name: str) -> str:
     compute: Any = OPERATORS[name].compute
     while isinstance(compute, partial):
         compute = compute.func
-    return str(compute.__module__.removeprefix("pteron.families.").split(".")[0])
+    module = str(compute.__module__)
+    return module.removeprefix(_FAMILIES).split(".")[0] if module.startswith(_FAMILIES) else UNKNOWN
 
 
 def _operator(name: str) -> OperatorInside:

@@ -24,6 +24,8 @@ def histogram(constant: Constant, *, is_whole: bool, bits: int | None = None) ->
     size = constant.dtype.itemsize
     elements = len(constant.data) // size * (8 * size // bits if bits else 1)
     parts = [_numbers(constant, view, bits) for view in _views(constant, is_whole)]
+    if not is_whole:
+        parts = [np.concatenate(parts)] if parts else []
     looked_at = sum(map(len, parts))
     parts = [part[np.isfinite(part)] for part in parts]
     finite = sum(map(len, parts))

@@ -153,6 +153,7 @@ def test_launches_and_memory_are_the_plan(stories: Path, plan: Plan, open_page: 
     assert "every dynamic dim at 1" in opened.page.locator("#memory").inner_text()
 
 
+@pytest.mark.rewrites
 def test_calls_stand_beside_the_graph(stories: Path, open_page: Open) -> None:
     opened = open_page(stories)
     opened.page.get_by_role("radio", name="Both").click()

@@ -83,3 +83,12 @@ provide_dawn() {
     npm install --prefix "$folder" --ignore-scripts --no-save --no-audit --no-fund --loglevel=error \
         "webgpu@$version" &>/dev/null || say "npm could not install it, so kernels are not compiled with Dawn"
 }
+
+# Chromium, with which tests open the pages that tools write. Where it cannot be had, those tests are skipped.
+provide_browser() {
+    local name
+    for name in chromium chromium-browser google-chrome; do
+        command -v "$name" >/dev/null && return
+    done
+    install_system chromium || say "no Chromium, so pages are not opened (on Debian and Ubuntu: apt install chromium)"
+}

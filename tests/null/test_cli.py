@@ -14,7 +14,7 @@ import pytest
 import pteron
 from pteron.cli import inspect as inspect_command
 from pteron.cli import main
-from pteron.cli.run import live_size
+from pteron.cli.arguments import live_size
 from pteron.tools.inputs import LiveSize
 
 

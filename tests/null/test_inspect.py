@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pteron.errors import GraphError, InputError
+import pteron
+from pteron.errors import DeviceError, GraphError, InputError
+from pteron.format import DelegateCall, ProgramFile, read_program
 from pteron.gpu import Device
 from pteron.graph import Constant
-from pteron.tools.inspect import ProgramReport, WeightFileReport, inspect
+from pteron.ops import Target
+from pteron.tools.here import Here
+from pteron.tools.inspect import inspect
+from pteron.tools.inspect_reports import ProgramReport, WeightFileReport
 from pteron.tools.inspect_text import inspect_lines
 from pteron.tools.text import json_text
 
@@ -22,7 +29,7 @@ FILES = sorted(path for kind in ("pte", "bpte", "ptd") for path in FIXTURES.glob
 MLP_DYNAMIC = """\
 mlp_dynamic.pte  3.2 kB, ExecuTorch program, with segments
   named data  3 tensors, 396 B
-  runs here   yes
+  runs here   yes, on an adapter
 
 forward(f32[≤17, 7]) -> (f32[≤17, 11])
   instructions  1 delegate call
@@ -70,7 +77,8 @@ def test_every_fixture_can_be_inspected(path: Path, monkeypatch: pytest.MonkeyPa
     assert json.loads(json_text(report))["bytes"] == path.stat().st_size
 
 
-def test_a_program_as_text(programs: Path) -> None:
+def test_a_program_as_text(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pteron.tools.inspect.find_here", lambda _: Here(Target(), "an adapter"))
     report = inspect(programs / "mlp_dynamic.pte", graph=True)
     assert "\n".join(inspect_lines(report)) + "\n" == MLP_DYNAMIC
 
@@ -141,6 +149,53 @@ def test_an_inconsistent_graph_is_a_reason_not_an_error(
 
     monkeypatch.setattr("pteron.tools.inspect_delegate.prepare", refuse)
     assert program_report(programs / "mlp.pte").problems == ("node 3 contradicts itself",)
+
+
+def test_programs_run_here_where_they_can_be_loaded() -> None:
+    """`run` loads a program first: what that says, `inspect` says too."""
+    for path in FILES:
+        if path.suffix == ".ptd":
+            continue
+        try:
+            pteron.load(path).close()
+        except pteron.PteronError:
+            assert program_report(path).problems, path.name
+        else:
+            assert program_report(path).problems == (), path.name
+
+
+def test_without_an_adapter_delegates_do_not_run(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["pteron.gpu.adapters"], "adapters", lambda: ())  # also a function
+    (problem,) = program_report(programs / "mlp.pte").problems
+    assert problem.startswith("no GPU adapter was found")
+    assert program_report(programs / "host_only.pte").problems == ()
+    with pytest.raises(DeviceError, match="no GPU adapter"):
+        inspect(programs / "mlp.pte", adapter="some GPU")
+
+
+def test_a_buffer_larger_than_the_adapter_allows(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = Here(Target(binding_bytes_max=512), "a small adapter")
+    monkeypatch.setattr("pteron.tools.inspect.find_here", lambda _: small)
+    (problem,) = program_report(programs / "mlp_dynamic.pte").problems
+    assert "512" in problem
+
+
+def test_buffers_that_an_export_mutated_as_outputs_do_not_run(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graph then gives more than the method takes from it."""
+
+    def read_without_an_output(*arguments: Any) -> ProgramFile:
+        program = read_program(*arguments)
+        (record,) = program.methods
+        (call,) = record.instructions
+        assert isinstance(call, DelegateCall)
+        shorter = replace(record, instructions=(replace(call, args=call.args[:-1]),))
+        return replace(program, methods=(shorter,))
+
+    monkeypatch.setattr("pteron.tools.inspect.read_program", read_without_an_output)
+    (problem,) = program_report(programs / "mlp.pte").problems
+    assert "alias_buffer_mutations=True" in problem
 
 
 def test_bundled_programs_show_their_test_cases(programs: Path) -> None:

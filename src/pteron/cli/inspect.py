@@ -1,23 +1,95 @@
-"""pteron inspect: what is in a file."""
+"""pteron inspect: what is in a file, as text, as JSON or as a page."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import add_json, add_program
+from pteron.cli.arguments import add_adapter, add_dims, add_json, add_program
+from pteron.cli.progress import shown
+from pteron.errors import InputError
 from pteron.tools.inspect import inspect
 from pteron.tools.inspect_text import inspect_lines
-from pteron.tools.text import json_text
+from pteron.tools.text import human_bytes, json_text
+
+if TYPE_CHECKING:
+    from pteron.tools.page import ProgramInside
+
+_EXAMPLES = """\
+examples:
+  pteron inspect model.pte                        what is in it, and whether it runs here
+  pteron inspect model.pte --html                 a page to look into it: model.html
+  pteron inspect model.pte --html --dim 1         the same, with the launches of one token or row
+  pteron inspect model.pte --json --plan          graph, calls, launches and memory for other programs
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog, parser.formatter_class = _EXAMPLES, argparse.RawDescriptionHelpFormatter
     add_program(parser, "a program (.pte), a bundled program (.bpte) or weights (.ptd)")
     parser.add_argument("--method", metavar="NAME", help="look into this method only")
     parser.add_argument("--graph", action="store_true", help="also print every node of the delegates")
+    parser.add_argument("--html", action="store_true", help="write a page with graphs, launches and memory")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="of the page (default: the program's name with .html, here)"
+    )
+    parser.add_argument("--plan", action="store_true", help="with --json: what the page shows, as `inside`")
+    add_dims(parser, "live size to plan for (default: the maximum, and 1)")
+    parser.add_argument(
+        "--integer", metavar="N", type=int, default=0, help="value of live integers to plan for (default: 0)"
+    )
+    parser.add_argument(
+        "--histograms", action="store_true", help="of all elements of constants, not of samples of large ones"
+    )
+    add_adapter(parser)
     add_json(parser)
 
 
 def command(arguments: argparse.Namespace) -> int:
-    report = inspect(arguments.program, arguments.data, arguments.method, graph=arguments.graph)
-    print(json_text(report) if arguments.json else "\n".join(inspect_lines(report)))
+    if arguments.html:
+        return _write_page(arguments)
+    report = inspect(
+        arguments.program,
+        arguments.data,
+        arguments.method,
+        graph=arguments.graph,
+        adapter=arguments.adapter,
+    )
+    if arguments.json and arguments.plan:
+        plain = {field.name: getattr(report, field.name) for field in fields(report)}
+        print(json_text({**plain, "inside": _inside(arguments)}))
+    else:
+        print(json_text(report) if arguments.json else "\n".join(inspect_lines(report)))
     return 0
+
+
+def _write_page(arguments: argparse.Namespace) -> int:
+    from pteron.tools.page import page_text
+
+    path = Path(arguments.output or Path(arguments.program).with_suffix(".html").name)
+    text = page_text(_inside(arguments))
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise InputError(f"the page cannot be written: {error}") from None
+    print(path)
+    print(f"{human_bytes(len(text.encode()))}; open it in a browser", file=sys.stderr)
+    return 0
+
+
+def _inside(arguments: argparse.Namespace) -> ProgramInside:
+    from pteron.tools.page import Wishes, look_inside
+
+    wishes = Wishes(arguments.dim, arguments.integer, arguments.histograms)
+    with shown() as progress:
+        return look_inside(
+            arguments.program,
+            arguments.data,
+            arguments.method,
+            adapter=arguments.adapter,
+            wishes=wishes,
+            progress=progress,
+        )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 
-from pteron.cli.arguments import add_adapter, add_json, add_program
+from pteron.cli.arguments import add_adapter, add_dims, add_json, add_program
 from pteron.isolated.command import is_isolated, run_isolated
 from pteron.isolated.program import SECONDS
 from pteron.runtime import Program, load
-from pteron.tools.inputs import LiveSize, read_inputs
+from pteron.tools.inputs import read_inputs
 from pteron.tools.run import Selection, check_bundle, run, save_outputs
 from pteron.tools.run_text import check_lines, run_lines
 from pteron.tools.text import json_text
@@ -26,14 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help=".npy, .npz or .json file, or a value (3, 2.5, true, [1, 2]); repeatable, in the method's order",
     )
-    parser.add_argument(
-        "--dim",
-        metavar="SIZE",
-        type=live_size,
-        action="append",
-        default=[],
-        help="live size of random inputs: 0.1=7 for dim 1 of input 0, 7 for every dynamic dim; repeatable",
-    )
+    add_dims(parser, "live size of random inputs")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="of random inputs (default 0)")
     parser.add_argument("--output", metavar="FOLDER", help="write the outputs there, as output_N.npy")
     parser.add_argument(
@@ -76,15 +68,6 @@ def command(arguments: argparse.Namespace) -> int:
     for path in paths:
         print(f"  wrote {path}")
     return 0
-
-
-def live_size(text: str) -> LiveSize:
-    """`7`, or `0.1=7`."""
-    match = re.fullmatch(r"(?:(\d+)\.(\d+)=)?(\d+)", text, re.ASCII)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"expected SIZE or INPUT.DIM=SIZE, as in 0.1=7, not {text!r}")
-    input, dim, size = match.groups()
-    return LiveSize(int(size)) if input is None else LiveSize(int(size), int(input), int(dim))
 
 
 def _check(program: Program, arguments: argparse.Namespace) -> int:

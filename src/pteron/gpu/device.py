@@ -23,8 +23,9 @@ from pteron.gpu.forking import check_not_forked, in_child, new_lock, when_forked
 from pteron.gpu.native import checked, compile_shader, errors_as_device_error, wgpu, write_buffer
 from pteron.gpu.readback import Readback, wait_for_all
 from pteron.gpu.spoiled import where_it_frees
+from pteron.gpu.target import target_of
 from pteron.gpu.working import together
-from pteron.ops import Target, Weight
+from pteron.ops import Weight
 from pteron.wgsl import Module
 
 Buffer: TypeAlias = Any  # a wgpu buffer; only this package looks inside
@@ -70,21 +71,7 @@ class Device:
         self._staging: list[Any] = []
         self._written = 0  # bytes, since writes were last sent
         self.uploads: dict[Weight, Upload] = {}  # by content: programs share them
-        self.target = Target(
-            shader_f16="shader-f16" in features,
-            subgroup_size=adapter.subgroup_size if "subgroup" in features else 0,
-            packed_dots=adapter.packed_dots,
-            is_cpu=adapter.is_cpu,
-            workgroups_max=adapter.limits["max-compute-workgroups-per-dimension"],
-            invocations_max=adapter.limits["max-compute-invocations-per-workgroup"],
-            workgroup_bytes_max=adapter.limits["max-compute-workgroup-storage-size"],
-            binding_bytes_max=adapter.limits["max-storage-buffer-binding-size"],
-            buffers_max=adapter.limits["max-storage-buffers-per-shader-stage"],
-            uniform_bytes_max=adapter.limits["max-uniform-buffer-binding-size"],
-            uniform_alignment=adapter.limits["min-uniform-buffer-offset-alignment"],
-            loop_max=adapter.loop_max,
-            broadcasts=adapter.is_cpu and "subgroup" in features,
-        )
+        self.target = target_of(adapter)
         # Where the CPU is the adapter, asking would take its time.
         self.spin_seconds = 0.0 if adapter.is_cpu else _SPIN_SECONDS
         self.wait_seconds = 0.0 if adapter.is_cpu else _WAIT_SECONDS

@@ -1,4 +1,4 @@
-"""A file -> a report of what is in it. No GPU is used, no weight is read, and nothing has to be supported."""
+"""A file -> a report of what is in it. No device is opened, no weight read; nothing has to be supported."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pteron.dtypes import DType
-from pteron.errors import InputError
+from pteron.errors import InputError, PteronError
 from pteron.format import (
     BundledFile,
     DelegateCall,
@@ -28,10 +27,15 @@ from pteron.format import (
     read_program,
     read_weights,
 )
-from pteron.runtime.host import find_operator, why_refused
-from pteron.runtime.program import load_weights
-from pteron.runtime.specs import ValueSpec, describe
-from pteron.tools.inspect_delegate import DelegateReport, OperatorUse, inspect_delegate
+from pteron.runtime.checks import check_method
+from pteron.runtime.host import find_operator
+from pteron.runtime.limits import Limits
+from pteron.runtime.program import load_weights, with_external_data
+from pteron.runtime.specs import describe
+from pteron.runtime.states import initial_states
+from pteron.tools.here import Here, find_here
+from pteron.tools.inspect_delegate import ExaminedDelegate, OperatorUse, inspect_delegate
+from pteron.tools.inspect_reports import MethodReport, ProgramReport, WeightFileReport, WeightReport
 
 _INSTRUCTIONS = {
     DelegateCall: "delegate call",
@@ -43,62 +47,21 @@ _INSTRUCTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class MethodReport:
-    """An entry point. One without instructions only gives its outputs, which are constants."""
+class ExaminedMethod:
+    """A method's report, its record, and its delegates as far as they could be compiled."""
 
-    name: str
-    inputs: tuple[ValueSpec, ...]
-    outputs: tuple[ValueSpec, ...]
-    instructions: Mapping[str, int]
-    host_operators: tuple[OperatorUse, ...]
-    host_constants: int
-    host_constant_bytes: int
-    delegates: tuple[DelegateReport, ...]
-
-    @property
-    def is_constant(self) -> bool:
-        return not self.inputs and not self.instructions
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Why it cannot run here."""
-        hosted = [f"{use.name}: {why_refused()}" for use in self.host_operators if not use.available]
-        return (*(problem for delegate in self.delegates for problem in delegate.problems), *hosted)
+    report: MethodReport
+    record: MethodRecord
+    delegates: tuple[ExaminedDelegate, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramReport:
-    """A .pte program, or the program in a bundled .bpte with how many test cases its methods have."""
+class ExaminedProgram:
+    """A program's report, and what it was made from."""
 
-    name: str
-    kind: str
-    bytes: int
-    version: int
-    named_data: int
-    named_data_bytes: int
-    methods: tuple[MethodReport, ...]
-    test_cases: Mapping[str, int]
-    problems: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WeightReport:
-    """One entry of a weight file; data that are not a tensor's have no element type."""
-
-    key: str
-    dtype: DType | None
-    shape: tuple[int, ...]
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class WeightFileReport:
-    """A .ptd weight file."""
-
-    name: str
-    kind: str
-    bytes: int
-    weights: tuple[WeightReport, ...]
+    report: ProgramReport
+    here: Here
+    methods: tuple[ExaminedMethod, ...]
 
 
 def inspect(
@@ -107,11 +70,25 @@ def inspect(
     method: str | None = None,
     *,
     graph: bool = False,
+    adapter: str | None = None,
 ) -> ProgramReport | WeightFileReport:
-    """What is in a .pte, .bpte or .ptd file; `method` limits it to one, `graph` adds every node."""
+    """What is in a .pte, .bpte or .ptd file, and whether it runs here, on the adapter named or the default
+    one; `method` limits it to one, `graph` adds every node."""
     file = open_bytes(path)
     if bytes(contents(file.view[4:8])) == b"FT01":
         return _weight_file(file)
+    return examine_program(file, data, method, graph=graph, adapter=adapter).report
+
+
+def examine_program(
+    file: FileBytes,
+    data: Sequence[str | os.PathLike[str]] = (),
+    method: str | None = None,
+    *,
+    graph: bool = False,
+    adapter: str | None = None,
+) -> ExaminedProgram:
+    """The report of a program, with its graphs."""
     bundle = read_bundled(file.view, file.name) if is_bundled(file.view) else None
     view = bundle.program if bundle else file.view
     program = read_program(view, file.name)
@@ -119,19 +96,26 @@ def inspect(
     if not chosen:
         names = ", ".join(record.name for record in program.methods)
         raise InputError(f"{program.name} has no method {method!r}; it has {names}")
+    here = find_here(adapter)
     weights = {**load_weights(data), **program.named_data}
-    methods = tuple(_method(program, record, weights, graph) for record in chosen)
-    return ProgramReport(
+    methods = tuple(_method(program, record, weights, here, graph) for record in chosen)
+    needs_adapter = any(examined.delegates for examined in methods)
+    problems = [problem for examined in methods for problem in examined.report.problems]
+    if needs_adapter and here.problem:
+        problems.append(here.problem)
+    report = ProgramReport(
         name=Path(program.name).name,
         kind=_kind(view, bundle),
         bytes=len(file.view),
         version=program.version,
         named_data=len(program.named_data),
         named_data_bytes=sum(map(len, program.named_data.values())),
-        methods=methods,
+        methods=tuple(examined.report for examined in methods),
         test_cases={suite.method: len(suite.cases) for suite in bundle.suites} if bundle else {},
-        problems=tuple(dict.fromkeys(problem for report in methods for problem in report.problems)),
+        problems=tuple(dict.fromkeys(problems)),
+        adapter=here.adapter if needs_adapter else None,
     )
+    return ExaminedProgram(report, here, methods)
 
 
 def _kind(view: memoryview, bundle: BundledFile | None) -> str:
@@ -140,13 +124,15 @@ def _kind(view: memoryview, bundle: BundledFile | None) -> str:
 
 
 def _method(
-    program: ProgramFile, record: MethodRecord, weights: Mapping[str, memoryview], graph: bool
-) -> MethodReport:
-    inspected = [
-        inspect_delegate(delegate, f"{program.name}, {record.name}, delegate {index}", weights, graph)
+    program: ProgramFile, record: MethodRecord, weights: Mapping[str, memoryview], here: Here, graph: bool
+) -> ExaminedMethod:
+    examined = tuple(
+        inspect_delegate(
+            delegate, f"{program.name}, {record.name}, delegate {index}", weights, here.limits, graph
+        )
         for index, delegate in enumerate(record.delegates)
-    ]
-    inputs, outputs = describe(record, [prepared for _, prepared in inspected])
+    )
+    inputs, outputs = describe(record, [delegate.compiled for delegate in examined])
     calls = Counter(
         record.operators[call.operator] for call in record.instructions if isinstance(call, KernelCall)
     )
@@ -155,7 +141,7 @@ def _method(
         for value in record.values
         if isinstance(value, TensorRecord) and value.data is not None
     ]
-    return MethodReport(
+    report = MethodReport(
         name=record.name,
         inputs=inputs,
         outputs=outputs,
@@ -165,8 +151,32 @@ def _method(
         ),
         host_constants=len(constants),
         host_constant_bytes=sum(constants),
-        delegates=tuple(report for report, _ in inspected),
+        delegates=tuple(delegate.report for delegate in examined),
+        refusal=_refusal(program, record, weights, examined),
     )
+    return ExaminedMethod(report, record, examined)
+
+
+def _refusal(
+    program: ProgramFile,
+    record: MethodRecord,
+    weights: Mapping[str, memoryview],
+    delegates: Sequence[ExaminedDelegate],
+) -> str | None:
+    """Why a method cannot be loaded although nothing that it calls is missing."""
+    operators = [operator for name in record.operators if (operator := find_operator(name)) is not None]
+    graphs = [delegate.graph for delegate in delegates if delegate.graph is not None]
+    compiled = [delegate.compiled.executable for delegate in delegates if delegate.compiled is not None]
+    if len(operators) < len(record.operators) or len(compiled) < len(delegates):
+        return None  # which is said already
+    where = f"{program.name}, method {record.name}"
+    try:
+        whole = with_external_data(program, record, weights)
+        check_method(where, whole, operators, graphs)
+        initial_states(where, whole, operators, compiled, Limits.chosen())
+    except PteronError as error:
+        return str(error)
+    return None
 
 
 def _weight_file(file: FileBytes) -> WeightFileReport:

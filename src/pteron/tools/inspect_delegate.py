@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import mmap
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from pteron.errors import FormatError
+from pteron.errors import FormatError, PteronError
 from pteron.families.elided.operators import explained
 from pteron.format import DelegateGraph, DelegateRecord, read_delegate
 from pteron.graph import Graph, Node, build
 from pteron.graph.values import describe
-from pteron.ops import Target
+from pteron.ops import Target, Weight
 from pteron.passes import Source, is_available, prepare
-from pteron.plan import Compiled
+from pteron.plan import Compiled, Plan
 from pteron.runtime.program import BACKEND
 from pteron.tools.text import counted
 
@@ -54,28 +54,58 @@ class DelegateReport:
     problems: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ExaminedDelegate:
+    """A delegate's report, its graph where that can be built, and that compiled where that can be."""
+
+    report: DelegateReport
+    graph: Graph | None = None
+    compiled: Compiled | None = None
+
+
 def inspect_delegate(
-    delegate: DelegateRecord, name: str, weights: Mapping[str, memoryview], with_graph: bool
-) -> tuple[DelegateReport, Compiled | None]:
-    """The report, and the graph prepared as far as planning its shapes needs it, where that is possible."""
+    delegate: DelegateRecord, name: str, weights: Mapping[str, memoryview], target: Target, with_graph: bool
+) -> ExaminedDelegate:
+    """What can be known of a delegate, and of running it on such a device."""
     report = DelegateReport(delegate.backend, len(delegate.blob))
     if delegate.backend != BACKEND:
-        return replace(report, problems=(f"{delegate.backend} programs do not run here",)), None
+        return ExaminedDelegate(replace(report, problems=(f"{delegate.backend} programs do not run here",)))
     record = read_delegate(delegate.blob, name, weights.get)
     report = _of_record(report, record)
     try:
         graph = build(_with_stand_ins(record))
     except FormatError as error:
-        return replace(report, problems=(*report.problems, str(error))), None
+        return ExaminedDelegate(_refused(report, error))
     if with_graph:
         report = replace(report, graph=tuple(map(_line, graph.nodes)))
     if not all(use.available for use in report.operators):
-        return report, None
+        return ExaminedDelegate(report, graph)
     try:
-        compiled = Compiled(prepare(graph), Target())
-    except FormatError as error:
-        return replace(report, problems=(*report.problems, str(error))), None
-    return _of_compiled(report, graph, compiled), compiled
+        compiled = Compiled(prepare(graph), target)
+        at_most = compiled.plan_at_maximum()  # as loading does: it proves that the graph fits together
+    except PteronError as error:
+        return ExaminedDelegate(_refused(report, error), graph)
+    report = _of_compiled(report, graph, compiled)
+    too_large = tuple(_too_large(name, compiled, at_most[0] if at_most else None))
+    return ExaminedDelegate(replace(report, problems=(*report.problems, *too_large)), graph, compiled)
+
+
+def _too_large(name: str, compiled: Compiled, plan: Plan | None) -> Iterator[str]:
+    """What says that a kind of buffer is larger than the adapter allows."""
+    executable, most = compiled.executable, compiled.target.binding_bytes_max
+    bound = [buffer for launch in plan.launches for buffer in launch.buffers] if plan else []
+    for kind, sizes in (
+        ("weights", [buffer.bytes for buffer in bound if isinstance(buffer, Weight)]),
+        ("activations", executable.slots),
+        ("states", [state.bytes for state in executable.states.values()]),
+        ("scratch memory", plan.scratch_bytes if plan else ()),
+    ):
+        if max(sizes, default=0) > most:
+            yield f"{name}, {kind}: a buffer of {max(sizes):,} bytes; the adapter allows {most:,}"
+
+
+def _refused(report: DelegateReport, error: PteronError) -> DelegateReport:
+    return replace(report, problems=(*report.problems, str(error)))
 
 
 def _of_record(report: DelegateReport, record: DelegateGraph) -> DelegateReport:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from pteron.runtime.host import has_torch
 from pteron.runtime.specs import ValueSpec
-from pteron.tools.inspect import MethodReport, ProgramReport, WeightFileReport
 from pteron.tools.inspect_delegate import DelegateReport, MemoryUse
+from pteron.tools.inspect_reports import MethodReport, ProgramReport, WeightFileReport
 from pteron.tools.text import columns, counted, human_bytes
 
 
@@ -21,7 +21,7 @@ def inspect_lines(report: ProgramReport | WeightFileReport) -> Iterator[str]:
         yield f"  named data  {counted(report.named_data, 'tensor')}, {human_bytes(report.named_data_bytes)}"
     for method, count in report.test_cases.items():
         yield f"  test cases  {method}: {count}"
-    first, *rest = report.problems or ("yes",)
+    first, *rest = report.problems or (f"yes, on {report.adapter}" if report.adapter else "yes",)
     yield f"  runs here   {'no: ' if report.problems else ''}{first}"
     yield from (f"{'':18}{problem}" for problem in rest)
     for method_report in report.methods:

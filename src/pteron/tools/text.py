@@ -49,10 +49,11 @@ def columns(rows: Iterable[Sequence[str]], indent: int = 0, align: str = "") -> 
 
 def json_text(report: object) -> str:
     """A report, which is made of dataclasses, as JSON."""
-    return json.dumps(report, indent=2, default=_plain, ensure_ascii=False)
+    return json.dumps(report, indent=2, default=plain, ensure_ascii=False)
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """What JSON makes of a value it has no word for: of a dataclass its fields, of anything else its text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return str(value)

@@ -42,7 +42,8 @@ def measure(actual: Array, expected: Array, dtype: DType, bound: Bound) -> Error
     found, wanted = actual.astype(np.float64), expected.astype(np.float64)
     same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
     with np.errstate(invalid="ignore"):  # inf - inf
-        apart = np.where(same, 0.0, np.nan_to_num(np.abs(found - wanted), nan=np.inf))
+        apart = np.where(same, 0.0, np.abs(found - wanted))
+    apart[np.isnan(apart)] = np.inf
     size = np.where(np.isfinite(wanted), np.abs(wanted), 0.0)
     largest = float(size.max())
     allowed = bound.relative * (size + bound.share * largest) + bound.steps
@@ -79,7 +80,7 @@ def _steps(wanted: Array, dtype: DType) -> Array:
             np.maximum(np.exp2(np.floor(np.log2(np.maximum(np.abs(wanted), 2.0**-126))) - 7), 2.0**-133)
         )
     narrow = np.float16 if dtype is DType.F16 else np.float32
-    most = float(np.finfo(narrow).max)
+    most = float(np.finfo(narrow).max) / 2  # beyond, there is no next number to be far from
     clipped = np.clip(np.nan_to_num(np.abs(wanted), nan=0.0), 0, most).astype(narrow)
     return np.asarray(np.spacing(clipped), np.float64)
 

@@ -14,7 +14,7 @@ from pteron.graph import Node, SymInt, Tensor, Value, ValueList
 from pteron.ops import OPERATORS
 from pteron.tools.compare.references import find
 from pteron.tools.compare.stepping import Array, Seen
-from pteron.tools.compare.steps import NoReferenceError, makers_of
+from pteron.tools.compare.steps import NoReferenceError
 
 
 def float64(seen: Seen) -> Mapping[int, Array | int]:
@@ -31,18 +31,13 @@ def float64(seen: Seen) -> Mapping[int, Array | int]:
 
 @dataclass(slots=True)
 class _Evaluating:
-    """Values as far as nodes were run. A rewrite leaves out nodes whose results it has no use for: those
-    that others read are run here when somebody asks."""
+    """Values as far as nodes were run."""
 
     seen: Seen
     made: dict[int, Any] = field(default_factory=dict)
-    _running: set[int] = field(default_factory=set)
 
     def run(self, node: Node) -> None:
         """Run one node."""
-        if node.index in self._running:
-            return
-        self._running.add(node.index)
         function = find(node.name)
         if function is None:
             raise NoReferenceError(f"{node.name} has no reference")
@@ -83,19 +78,15 @@ class _Evaluating:
         return self.made[value.id]
 
     def _given(self, value: Tensor | SymInt) -> Any:
-        """A value from before the step, or of a node that was left out."""
+        """A value from before the step."""
         if isinstance(value, SymInt):
             known: Any = self.seen.integers.get(value.id)
         else:
             array = self.seen.value(value)
             known = None if array is None else widened(array, value.dtype)
-        if known is not None:
-            return known
-        maker = makers_of(self.seen.graph).get(value.id)
-        if maker is None or maker.index in self._running:
+        if known is None:
             raise NoReferenceError(f"the value of {value} is not known")
-        self.run(maker)
-        return self.made[value.id]
+        return known
 
 
 def widened(array: Array, dtype: DType) -> torch.Tensor:

@@ -17,7 +17,7 @@ from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Counters, Session
 from pteron.runtime.tensors import HostResult, numbers
 from pteron.tools.compare.stepping import Array, Seen, SteppedSession, Watch
-from pteron.tools.compare.steps import makers_of
+from pteron.tools.compare.steps import NoReferenceError
 
 Given: TypeAlias = Array | int
 # What the host reads of a buffer so that it loses nothing.
@@ -139,8 +139,7 @@ class _Extracting:
         elif constant is not None:
             self.tensors[tensor.id] = replace(tensor, constant=_shown_as(constant, tensor), memory=None)
         else:
-            self.add(makers_of(self.seen.graph)[tensor.id])
-            self.tensors.setdefault(tensor.id, tensor)
+            raise NoReferenceError(f"the value of {tensor} is not known")
         return self.tensors[tensor.id]
 
 

@@ -106,7 +106,11 @@ class SteppedSession(Session):
         """Calls of constants alone have run at load, and what they left lasts: they are looked at first."""
         prepared = self.compiled.prepared
         steps = steps_of(prepared.graph, prepared.once, prepared.each, plan)
-        looking.last_reads = {tensor.id: index for index, step in enumerate(steps) for tensor in step.reads}
+        looking.last_reads = {
+            tensor.id: index
+            for index, step in enumerate(steps)
+            for tensor in (*step.reads, *step.reads_besides)
+        }
         for index, step in enumerate(steps):
             before, lost = looking.before(step)
             launched = replay.steps[step.first : step.last]
@@ -144,6 +148,11 @@ class _Looking:
         graph, calls = self.walked.graph, self.session.compiled.prepared.calls
         self._seen_later = {value.id for value in graph.outputs} | mutated_ids(calls)
         self._of_nodes = values_of(graph)
+        self._left = {
+            value.id: array
+            for value in graph.inputs
+            if isinstance(value, Tensor) and (array := self._read(value)) is not None
+        }
 
     def before(self, step: Step) -> tuple[dict[int, Array], tuple[Tensor, ...]]:
         """What a step is going to read, and what of it is not as it was left."""
@@ -158,6 +167,9 @@ class _Looking:
                     if tensor.id in self._left and array.tobytes() != self._left[tensor.id].tobytes():
                         lost.append(tensor)
             made.update(value.id for value in call.outputs if isinstance(value, Tensor))
+        for tensor in step.reads_besides:  # their memory may be in use for something else by now
+            if tensor.id in self._left:
+                found.setdefault(tensor.id, self._left[tensor.id])
         return found, tuple(lost)
 
     def after(self, index: int, step: Step, before: Mapping[int, Array], lost: tuple[Tensor, ...]) -> Seen:
@@ -170,7 +182,7 @@ class _Looking:
         )
         left = {tensor.id: array for tensor in shown if (array := self._read(tensor)) is not None}
         self._left |= left
-        for tensor in (*step.reads, *step.writes):
+        for tensor in (*step.reads, *step.reads_besides, *step.writes):
             if self.last_reads.get(tensor.id, -1) <= index:
                 self._left.pop(tensor.id, None)
         graph, shapes = self.walked.graph, self.walked.shapes

@@ -56,6 +56,12 @@ class Step:
         return tuple(dict.fromkeys(tensor for call in self.calls for tensor in call.reads))
 
     @cached_property
+    def reads_besides(self) -> tuple[Tensor, ...]:
+        """What nodes that were left out would read."""
+        read = (tensor for node in self.left_out for arg in node.args[:-1] for tensor in tensors(arg))
+        return tuple(dict.fromkeys(tensor for tensor in read if tensor not in self.reads))
+
+    @cached_property
     def writes(self) -> tuple[Tensor, ...]:
         return tuple(dict.fromkeys(tensor for call in self.calls for tensor in call.writes))
 

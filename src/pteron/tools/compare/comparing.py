@@ -85,8 +85,8 @@ def compare(
         rows, departure = judging.judged()
         found = judging.culprit(departure) if departure else None
         folder = None
-        if departure and save_to is not None:
-            folder = save(departure, judging.circumstances(), Path(save_to))
+        if departure and save_to is not None and not departure.seen.step.is_on_host:
+            folder = save(departure, judging.circumstances(departure), Path(save_to))
         return replace(judging.report(rows), culprit=found, saved=folder, seconds=time.perf_counter() - began)
 
 
@@ -138,7 +138,7 @@ class _Judging:
     @property
     def rewrites(self) -> tuple[str, ...]:
         """What is on where nodes run."""
-        return () if self.each_node else switched_on()
+        return () if self.each_node and self.choice.kind != "rewrites" else switched_on()
 
     def _expect(self) -> Expect:
         if self.choice.kind == "float64":
@@ -157,9 +157,12 @@ class _Judging:
         expect = self._expect() if self.choice.kind == "float64" else None
         return culprit_of(departure, expect, self.device, self.target, self.tolerances)
 
-    def circumstances(self) -> Circumstances:
+    def circumstances(self, departure: Departure) -> Circumstances:
+        rewrites = self.rewrites
+        if departure.row.rewrite:  # those that were on by then
+            rewrites = rewrites[: rewrites.index(departure.row.rewrite) + 1]
         return Circumstances(
-            self.program.file.name, self.name, self.device, self.target, self.rewrites, str(self.choice)
+            self.program.file.name, self.name, self.device, self.target, rewrites, str(self.choice)
         )
 
     def report(self, rows: Sequence[Row]) -> Comparison:

@@ -20,7 +20,7 @@ def culprit_of(
     nodes = departure.seen.step.nodes
     if len(nodes) == 1:
         return f"node {nodes[0].index} {nodes[0].name}"
-    listed = f"nodes {', '.join(str(node.index) for node in nodes)}, which run as {departure.row.ran}"
+    listed = f"nodes {departure.row.where}, which run as {departure.row.ran}"
     if departure.row.rewrite:
         return f"{listed} by {departure.row.rewrite}"
     if expect is None:

@@ -174,13 +174,14 @@ class _Looking:
 
     def after(self, index: int, step: Step, before: Mapping[int, Array], lost: tuple[Tensor, ...]) -> Seen:
         alone = len(step.calls) == 1
-        shown = tuple(
+        visible = [
             tensor
             for tensor in step.writes
             if tensor.id in self._of_nodes
             and (alone or tensor.id in self._seen_later or self.last_reads.get(tensor.id, -1) > index)
-        )
-        left = {tensor.id: array for tensor in shown if (array := self._read(tensor)) is not None}
+        ]
+        left = {tensor.id: array for tensor in visible if (array := self._read(tensor)) is not None}
+        shown = tuple(tensor for tensor in visible if tensor.id in left)
         self._left |= left
         for tensor in (*step.reads, *step.reads_besides, *step.writes):
             if self.last_reads.get(tensor.id, -1) <= index:

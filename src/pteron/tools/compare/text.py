@@ -20,6 +20,10 @@ def compare_lines(report: Comparison, *, in_order: bool = False, rows: int | Non
     yield from _departure(report)
     ordered = list(report.rows) if in_order else sorted(report.rows, key=_badness, reverse=True)
     told = [row for row in ordered if row.verdict is not Verdict.IDLE]
+    if any(row.rewrite for row in told):
+        yield from _by_rewrite(told)
+        yield ""
+        told = [row for row in told if rows is None or row.verdict is not Verdict.WITHIN]
     shown = told[:rows]
     if shown:
         yield from _table(shown)
@@ -35,7 +39,8 @@ def _departure(report: Comparison) -> Iterator[str]:
         return
     call = f"{first.call}, " if first.call else ""
     delegate = f"delegate {first.delegate}, " if first.delegate else ""
-    node = f"{delegate}node {first.where}, {_operator(first)}, " if first.nodes else ""
+    noun = "node" if len(first.nodes) == 1 else "nodes"
+    node = f"{delegate}{noun} {first.where}, {_operator(first)}, " if first.nodes else ""
     where = f"{call}{node}{first.output}"
     yield f"first to depart: {where}"
     yield f"  {first.reason}"
@@ -44,6 +49,21 @@ def _departure(report: Comparison) -> Iterator[str]:
     if report.saved:
         yield f"  saved to {report.saved}: replay.py there runs it again"
     yield ""
+
+
+def _by_rewrite(rows: Sequence[Row]) -> Iterator[str]:
+    """What each rewrite or join made, and the worst of it."""
+    lines = [["rewrite", "outputs", "departing", "worst, of tolerance"]]
+    for name in dict.fromkeys(row.rewrite for row in rows):
+        made = [row for row in rows if row.rewrite == name]
+        departing = sum(row.verdict is Verdict.DEPARTS for row in made)
+        worst = max((row.errors.of_tolerance for row in made if row.errors), default=0.0)
+        lines.append([name, str(len(made)), str(departing), _times(worst)])
+    yield from columns(lines, indent=2, align="<>>>")
+
+
+def _times(of_tolerance: float) -> str:
+    return f"{of_tolerance:.1%}" if of_tolerance < 10 else f"{of_tolerance:.2g}x"
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
@@ -71,7 +91,7 @@ def _figures(row: Row) -> list[str]:
         f"{errors.relative:.2g}",
         f"{errors.cosine:.7f}",
         f"{errors.ulp:,.1f}" if errors.ulp < 1e6 else f"{errors.ulp:.1e}",
-        f"{errors.of_tolerance:.1%}" if errors.of_tolerance < 10 else f"{errors.of_tolerance:.2g}x",
+        _times(errors.of_tolerance),
         _verdict(row),
     ]
 

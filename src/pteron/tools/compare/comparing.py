@@ -71,7 +71,7 @@ def compare(
     if steps and not tokens:
         raise InputError("steps follow tokens: give some of these")
     if choice.kind == "float64":
-        check_installed(("torch",), "a float64 reference", "torch")
+        check_installed(("torch",), "a float64 reference", "host")
     began = time.perf_counter()
     calls = Calls(inputs, sizes, seed, tokens, steps)
     weights = list(data)

@@ -44,7 +44,7 @@ def expected_rows(program: Program, name: str, tolerances: Tolerances) -> list[R
 def exported_rows(program: Program, name: str, calls: Calls, path: str, tolerances: Tolerances) -> list[Row]:
     """The outputs of one call beside those of the torch.export program that it was lowered from. Lowering
     rewrites graphs, so nodes of one have no certain counterparts in the other: outputs alone are compared."""
-    torch = need("torch", "an exported program", "torch")
+    torch = need("torch", "an exported program", "host")
     if calls.tokens:
         raise InputError("an exported program is called once: give inputs, not tokens")
     try:

@@ -204,6 +204,12 @@ def test_host_operators_are_named(programs: Path) -> None:
     assert {row.delegate for row in report.rows} == {0, 1}
 
 
+def test_progress_is_told(programs: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    pteron.compare(programs / "mlp.pte", each_node=True, progress=lambda *step: told.append(step))
+    assert told == [("comparing, step", index + 1, 5) for index in range(5)]
+
+
 def test_programs_without_nodes_are_refused(programs: Path) -> None:
     with pytest.raises(InputError, match=r"host_only\.pte, method forward: no node runs on a GPU"):
         pteron.compare(programs / "host_only.pte")
@@ -231,7 +237,8 @@ def test_a_departure_fails(programs: Path, tmp_path: Path, capsys: pytest.Captur
     assert f"saved to {tmp_path / 'it'}" in text
     first = text.index("aten.relu.default", text.index("cosine"))
     assert first < text.index("aten.linear.default"), "the worst comes first"
-    report = json.loads(capsys.readouterr().out)
+    report = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert not report["is_right"]
     assert [row["verdict"] for row in report["rows"]][:2] == ["within", "departs"]
     script = tmp_path / "it" / "replay.py"
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)

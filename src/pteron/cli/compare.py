@@ -9,7 +9,7 @@ from pteron.cli.progress import shown
 from pteron.cli.run import live_size
 from pteron.tools.compare import Tolerances, compare
 from pteron.tools.compare.choice import FORMS
-from pteron.tools.compare.text import ROWS, compare_lines
+from pteron.tools.compare.text import ROWS, compare_lines, plain
 from pteron.tools.inputs import read_inputs
 from pteron.tools.text import json_text
 
@@ -95,7 +95,7 @@ def command(arguments: argparse.Namespace) -> int:
             progress=progress,
         )
     if arguments.json:
-        print(json_text(report))
+        print(json_text({**plain(report), "is_right": report.is_right}))
     else:
         rows = None if arguments.all else ROWS
         print("\n".join(compare_lines(report, in_order=arguments.in_order, rows=rows)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import tensors
@@ -75,7 +75,6 @@ class NoReferenceError(Exception):
     """Nothing to compare a step with; the message says why."""
 
 
-@lru_cache(maxsize=8)
 def makers_of(graph: Graph) -> Mapping[int, Node]:
     """The node that makes each value, by id."""
     made: dict[int, Node] = {}

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         Verification,
         load,
     )
+    from pteron.tools.compare import compare
 
 __version__ = "0.1.0"
 
@@ -79,6 +80,7 @@ __all__ = [
     "ValueSpec",
     "Verification",
     "adapters",
+    "compare",
     "compile",
     "load",
     "load_isolated",
@@ -90,6 +92,7 @@ _HOMES = {
     "DType": "dtypes",
     **dict.fromkeys((name for name in __all__ if name.endswith(("Error", "Lost"))), "errors"),
     "OutOfMemory": "errors",
+    "compare": "tools.compare",
     **dict.fromkeys(("CompiledModule", "compile"), "export"),
     **dict.fromkeys(("AdapterInfo", "Device", "adapters"), "gpu"),
     **dict.fromkeys(("IsolatedMethod", "IsolatedProgram", "load_isolated"), "isolated"),

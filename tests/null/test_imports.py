@@ -36,7 +36,12 @@ FILES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
 MODULES = {
     ".".join(("pteron", *path.with_suffix("").parts)).removesuffix(".__init__"): path for path in FILES
 }
-HOST_TORCH = Path("runtime/host_torch.py")  # imported only where a program needs an ATen operator on the host
+# Imported only where a program needs an ATen operator on the host, or is compared with PyTorch.
+WITH_TORCH = {
+    Path("runtime/host_torch.py"),
+    Path("tools/compare/evaluating.py"),
+    *(path for path in FILES if path.parent == Path("tools/compare/references")),
+}
 
 
 def imports(path: Path, *, at_import: bool = False) -> Iterator[tuple[str, int]]:
@@ -102,15 +107,17 @@ def test_only_gpu_imports_wgpu(path: Path) -> None:
     assert "wgpu" not in {packages(module) for module, _ in imports(path)}
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path != HOST_TORCH], ids=str)
+@pytest.mark.parametrize("path", [path for path in FILES if path not in WITH_TORCH], ids=str)
 def test_torch_is_imported_where_it_is_used(path: Path) -> None:
     loaded = {packages(module) for module, _ in imports(path, at_import=True)}
     assert not loaded & {"torch", "torchao", "executorch"}
 
 
-def test_host_torch_is_imported_where_it_is_used() -> None:
+def test_what_imports_torch_is_imported_where_it_is_used() -> None:
+    with_torch = {name for name, path in MODULES.items() if path in WITH_TORCH}
     for path in FILES:
-        assert "pteron.runtime.host_torch" not in {module for module, _ in imports(path, at_import=True)}
+        if path not in WITH_TORCH:
+            assert not with_torch & {module for module, _ in imports(path, at_import=True)}
 
 
 def test_pteron_loads_no_torch() -> None:

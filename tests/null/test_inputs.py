@@ -10,7 +10,7 @@ import pytest
 from pteron.dtypes import DType
 from pteron.errors import InputError, ShapeError
 from pteron.runtime import ValueSpec
-from pteron.tools.compare import compare
+from pteron.tools.difference import difference
 from pteron.tools.inputs import Input, LiveSize, fill_inputs, live_shapes, read_inputs
 from pteron.tools.text import columns, counted, human_bytes, human_time
 
@@ -82,18 +82,20 @@ def test_given_inputs_come_first() -> None:
 
 def test_results_are_compared_by_their_element_type() -> None:
     x = np.linspace(1, 2, 6, dtype=np.float32).reshape(2, 3)
-    assert compare(x, x * np.float32(1 + 1e-6)).problem is None
+    assert difference(x, x * np.float32(1 + 1e-6)).problem is None
     worse = x.copy()
     worse[1, 0] += 0.5
-    assert compare(x, worse).problem == ("1 of 6 values differ, the worst at [1, 0]: 2.1 instead of 1.6")
-    assert compare(x, x[0]).problem == "shape [3] instead of [2, 3]"
-    assert compare(np.array([1, 2]), np.array([1, 3])).problem is not None
+    assert difference(x, worse).problem == ("1 of 6 values differ, the worst at [1, 0]: 2.1 instead of 1.6")
+    assert difference(x, x[0]).problem == "shape [3] instead of [2, 3]"
+    assert difference(np.array([1, 2]), np.array([1, 3])).problem is not None
     special = np.array([np.nan, np.inf, -np.inf])
-    assert compare(special, special).largest == 0
-    assert compare(np.zeros(3), special).problem is not None
-    assert compare(np.array([0x3F80], np.uint16), np.array([0x3F81], np.uint16), DType.BF16).problem is None
-    assert compare(np.zeros((0, 3)), np.zeros((0, 3))).problem is None
-    assert compare(3, 3).problem is None
+    assert difference(special, special).largest == 0
+    assert difference(np.zeros(3), special).problem is not None
+    assert (
+        difference(np.array([0x3F80], np.uint16), np.array([0x3F81], np.uint16), DType.BF16).problem is None
+    )
+    assert difference(np.zeros((0, 3)), np.zeros((0, 3))).problem is None
+    assert difference(3, 3).problem is None
 
 
 def test_text() -> None:

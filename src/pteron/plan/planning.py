@@ -151,14 +151,15 @@ class Planning:
     def _live(self, value: Value) -> object:
         """A value as operators see it."""
         if isinstance(value, Tensor):
-            return self._operand(value)
+            return self.operand(value)
         if isinstance(value, SymInt):
             return self.integers[value.id]
         if isinstance(value, ValueList):
             return tuple(self._live(item) for item in value.items)
         return value
 
-    def _operand(self, tensor: Tensor) -> Operand:
+    def operand(self, tensor: Tensor) -> Operand:
+        """A tensor at its live shape, where it lies in this plan."""
         shape = self.shapes.get(tensor.id, tensor.shape_max)
         root = self.placement.roots.get(tensor.id, tensor.id)
         buffer = self.moved.get(root, self.placement.buffers[tensor.id])
@@ -183,7 +184,7 @@ class Planning:
                 shown = ", ".join(str(value) for value in inputs if isinstance(value, Operand))
                 raise RequirementError(f"output {list(shape)} does not fit into {tensor}; inputs {shown}")
             self.shapes[tensor.id] = shape
-            outputs.append(self._operand(tensor))
+            outputs.append(self.operand(tensor))
         return outputs
 
     def _without_hazards(

@@ -27,7 +27,7 @@ class Difference:
     problem: str | None = None
 
 
-def compare(expected: Any, actual: Any, dtype: DType | None = None) -> Difference:
+def difference(expected: Any, actual: Any, dtype: DType | None = None) -> Difference:
     """Compare arrays or scalars; `dtype` is the element type where NumPy's does not say it (bf16)."""
     left, right = np.asarray(expected), np.asarray(actual)
     if left.shape != right.shape:

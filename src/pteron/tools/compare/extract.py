@@ -1,0 +1,152 @@
+"""A step that a GPU has run -> a graph of its nodes alone, with the inputs that it had: to run it again
+elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from pteron.dtypes import DType, Storage
+from pteron.gpu import Device
+from pteron.graph import Constant, Graph, Node, SymInt, Tensor, Value, ValueList
+from pteron.ops import OPERATORS, Kind, Target
+from pteron.passes import prepare
+from pteron.plan import Compiled
+from pteron.runtime.outputs import Wanted
+from pteron.runtime.session import Counters, Session
+from pteron.runtime.tensors import HostResult, numbers
+from pteron.tools.compare.stepping import Array, Seen, SteppedSession, Watch
+from pteron.tools.compare.steps import NoReferenceError
+
+Given: TypeAlias = Array | int
+# What the host reads of a buffer so that it loses nothing.
+_PLAIN = {
+    Storage.F32: DType.F32,
+    Storage.F16: DType.F16,
+    Storage.I32: DType.I32,
+    Storage.U32: DType.I32,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """A small graph and what to call it with, in the order of its inputs."""
+
+    graph: Graph
+    inputs: tuple[Given, ...]
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        return tuple(value for value in self.graph.outputs if isinstance(value, Tensor))
+
+    def run(self, device: Device, target: Target, rewrites: Collection[str]) -> Mapping[int, Array]:
+        """The outputs by id, as a device of this kind computes them with these rewrites and joins."""
+        compiled = Compiled(prepare(self.graph, rewrites), target)
+        session = Session(compiled.executable, device, Counters(), compiled)
+        try:
+            return self._run(session, target)
+        finally:
+            session.close()
+
+    def step(self, device: Device, target: Target, rewrites: Collection[str], watch: Watch) -> None:
+        """Run it step by step."""
+        session = SteppedSession(Compiled(prepare(self.graph, rewrites), target), device, watch)
+        try:
+            self._run(session, target)
+        finally:
+            session.close()
+
+    def _run(self, session: Session, target: Target) -> Mapping[int, Array]:
+        wanted = [Wanted(_PLAIN[target.storage(tensor.dtype)], on_gpu=False) for tensor in self.outputs]
+        states = session.states()
+        try:
+            results = session.run(self.inputs, wanted, states)
+            return {
+                tensor.id: result.numpy()
+                for tensor, result in zip(self.outputs, results, strict=True)
+                if isinstance(result, HostResult)
+            }
+        finally:
+            states.close()
+
+
+def run_again(seen: Seen, device: Device, target: Target, rewrites: Collection[str]) -> Mapping[int, Array]:
+    """What a device of this kind gives for a step's outputs; nothing for live integers, which no device
+    computes."""
+    return {} if seen.step.is_on_host else extract(seen).run(device, target, rewrites)
+
+
+def extract(seen: Seen) -> Extract:
+    """The nodes of a step, and those that its rewrites left out. Live integers enter as they are;
+    constants stay constants, since operators lay weights out; all else that was there before the step is
+    an input."""
+    extracting = _Extracting(seen)
+    for node in seen.step.nodes:
+        extracting.add(node)
+    nodes = tuple(extracting.nodes[index] for index in sorted(extracting.nodes))
+    graph = Graph(
+        name=f"{seen.graph.name}, {', '.join(f'node {node.index}' for node in nodes)}",
+        nodes=nodes,
+        inputs=tuple(extracting.inputs),
+        outputs=tuple(extracting.tensors.get(tensor.id, tensor) for tensor in seen.shown),
+    )
+    return Extract(graph, tuple(extracting.given))
+
+
+class _Extracting:
+    """The nodes, their values and the graph's inputs as they are found."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+        self.nodes: dict[int, Node] = {}
+        self.tensors: dict[int, Tensor] = {}
+        self.inputs: list[Tensor | SymInt] = []
+        self.given: list[Given] = []
+        self._symbols: set[int] = set()
+
+    def add(self, node: Node) -> None:
+        if node.index in self.nodes or OPERATORS[node.name].kind in (Kind.SCALAR, Kind.SOURCE):
+            return
+        self.nodes[node.index] = node  # first: it may read what it writes
+        *inputs, output = node.args
+        read = tuple(self._value(value) for value in inputs)
+        self.nodes[node.index] = Node(node.index, node.name, (*read, self._written(output)))
+
+    def _written(self, output: Value) -> Value:
+        if isinstance(output, ValueList):
+            return ValueList(output.id, tuple(self._written(item) for item in output.items))  # type: ignore[misc]
+        return self.tensors.setdefault(output.id, output) if isinstance(output, Tensor) else output
+
+    def _value(self, value: Value) -> Value:
+        if isinstance(value, ValueList):
+            return ValueList(value.id, tuple(self._value(item) for item in value.items))  # type: ignore[misc]
+        if isinstance(value, SymInt) and value.id not in self._symbols:
+            self._symbols.add(value.id)
+            self.inputs.append(value)
+            self.given.append(self.seen.integers[value.id])
+        return self._tensor(value) if isinstance(value, Tensor) else value
+
+    def _tensor(self, tensor: Tensor) -> Tensor:
+        if tensor.id in self.tensors:
+            return self.tensors[tensor.id]
+        array = self.seen.before.get(tensor.id)
+        constant = self.seen.constants.get(tensor.id, tensor.constant)
+        if array is not None:
+            self.tensors[tensor.id] = given = replace(tensor, constant=None, memory=None)
+            self.inputs.append(given)
+            self.given.append(array)
+        elif constant is not None:
+            self.tensors[tensor.id] = replace(tensor, constant=_shown_as(constant, tensor), memory=None)
+        else:
+            raise NoReferenceError(f"the value of {tensor} is not known")
+        return self.tensors[tensor.id]
+
+
+def _shown_as(constant: Constant, tensor: Tensor) -> Constant:
+    """A constant in the shape and type of a tensor that is a view of it."""
+    data = constant.data
+    if constant.dtype is not tensor.dtype:
+        elements = numbers(constant.numpy(), constant.dtype).astype(tensor.dtype.numpy)
+        data = memoryview(elements.tobytes())
+    return Constant(constant.key, tensor.dtype, tensor.shape_max, data)

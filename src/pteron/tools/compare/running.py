@@ -1,0 +1,106 @@
+"""A program -> methods whose delegates run step by step, and the calls that a comparison makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from pteron.errors import InputError
+from pteron.gpu import Device
+from pteron.ops import Target
+from pteron.passes import prepare
+from pteron.plan import Compiled
+from pteron.runtime import Method, Program, ValueSpec
+from pteron.runtime.code import Code
+from pteron.runtime.host import find_operator
+from pteron.runtime.program import with_external_data
+from pteron.runtime.specs import describe
+from pteron.tools.compare.stepping import Seen, SteppedSession
+from pteron.tools.inputs import Input, LiveSize, fill_inputs
+
+
+class Watcher(Protocol):
+    """Sees steps of a delegate, by its number in the method."""
+
+    call: str
+
+    def watch(self, delegate: int, seen: Seen, index: int, count: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """What a method is called with. With `tokens` it is a language model: they are read in as few calls as
+    it takes, then `steps` more tokens are drawn, each the likeliest."""
+
+    inputs: Sequence[Input] = ()
+    sizes: Sequence[LiveSize] = ()
+    seed: int = 0
+    tokens: Sequence[int] = ()
+    steps: int = 0
+
+    def make(self, method: Method, specs: Sequence[ValueSpec], watcher: Watcher) -> tuple[Any, ...]:
+        """Call the method; the outputs of the last call."""
+        outputs: tuple[Any, ...] = ()
+        if not self.tokens:
+            return method(*(given.value for given in fill_inputs(specs, self.inputs, self.sizes, self.seed)))
+        if len(specs) != 2 or len(specs[0].shape_max) != 2:
+            taken = ", ".join(map(str, specs))
+            raise InputError(f"tokens: {method.name} takes ({taken}), not (tokens [1, steps], position [1])")
+        most = specs[0].shape_max[1]
+        pending, position, label = list(self.tokens), 0, "prefill"
+        for step in range(self.steps + 1):
+            while pending:
+                chunk, pending = pending[:most], pending[most:]
+                watcher.call = f"{label} at {position}" if position else label
+                outputs = method(np.array([chunk], np.int64), np.full(specs[1].shape_max, position, np.int64))
+                position += len(chunk)
+            if step < self.steps:
+                logits = np.asarray(outputs[0])
+                pending, label = [int(np.argmax(logits.reshape(-1, logits.shape[-1])[-1]))], "decode"
+        return outputs
+
+
+@contextmanager
+def stepped(
+    program: Program,
+    name: str,
+    weights: Mapping[str, memoryview],
+    device: Device,
+    target: Target,
+    rewrites: Collection[str],
+    watcher: Watcher,
+) -> Iterator[tuple[Method, tuple[ValueSpec, ...]]]:
+    """A method that stops after every step of its delegates, over states of its own; and what it takes."""
+    file = program.file
+    record = next(record for record in file.methods if record.name == name)
+    record = with_external_data(file, record, weights)
+    operators = [operator for each in record.operators if (operator := find_operator(each)) is not None]
+    code = Code(file.name, record, (), operators, device)
+    method = None
+    try:
+        for index, graph in enumerate(program.graphs(name)):
+            compiled = Compiled(prepare(graph, rewrites), target)
+            code.sessions.append(SteppedSession(compiled, device, partial(watcher.watch, index)))
+        specs = describe(record, [_compiled(session) for session in code.sessions])
+        method = Method(code)
+        yield method, specs[0]
+    finally:
+        if method is not None:
+            method.close()
+        code.close()
+
+
+def target_of(program: Program, device: Device, is_cpu: bool | None = None) -> Target:
+    """What plain calls of a program are planned for, or the other kind of kernels."""
+    target = replace(device.target, digits=program.digits)
+    return target if is_cpu is None else replace(target, is_cpu=is_cpu)
+
+
+def _compiled(session: object) -> Compiled:
+    assert isinstance(session, SteppedSession)
+    return session.compiled

@@ -1,0 +1,165 @@
+"""The report of a comparison as lines: what departs first, then a table of errors, then what was not
+checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from pteron.tools.compare.report import Comparison, Row, Verdict
+from pteron.tools.text import columns, counted, human_time
+
+ROWS = 20  # of the table, where not all are asked for
+_HEADINGS = ("node", "operator", "output", "max", "mean", "relative", "cosine", "ULP", "of tolerance", "")
+_NAMES_SHOWN = 3  # of nodes that were not checked, before the rest is counted
+
+
+def compare_lines(report: Comparison, *, in_order: bool = False, rows: int | None = ROWS) -> Iterator[str]:
+    """The worst first, or in the order in which nodes ran; `rows` of them at most (None: all)."""
+    yield f"{report.program}, {report.method}, on {report.adapter}, beside {report.reference}"
+    yield ""
+    yield from _departure(report)
+    ordered = list(report.rows) if in_order else sorted(report.rows, key=_badness, reverse=True)
+    told = [row for row in ordered if row.verdict is not Verdict.IDLE]
+    if any(row.rewrite for row in told):
+        yield from _by_rewrite(told)
+        yield ""
+        told = [row for row in told if rows is None or row.verdict is not Verdict.WITHIN]
+    shown = told[:rows]
+    if shown:
+        yield from _table(shown)
+        if len(told) > len(shown):
+            yield f"  … and {counted(len(told) - len(shown), 'row')} more (--all shows them)"
+        yield ""
+    yield from _counts(report)
+
+
+def _departure(report: Comparison) -> Iterator[str]:
+    first = report.first
+    if first is None:
+        return
+    call = f"{first.call}, " if first.call else ""
+    delegate = f"delegate {first.delegate}, " if first.delegate else ""
+    noun = "node" if len(first.nodes) == 1 else "nodes"
+    node = f"{delegate}{noun} {first.where}, {_operator(first)}, " if first.nodes else ""
+    where = f"{call}{node}{first.output}"
+    yield f"first to depart: {where}"
+    yield f"  {first.reason}"
+    if report.culprit:
+        yield f"  from {report.culprit}"
+    if report.saved:
+        yield f"  saved to {report.saved}: replay.py there runs it again"
+    yield ""
+
+
+def _by_rewrite(rows: Sequence[Row]) -> Iterator[str]:
+    """What each rewrite or join made, and the worst of it."""
+    lines = [["rewrite", "outputs", "departing", "worst, of tolerance"]]
+    for name in dict.fromkeys(row.rewrite for row in rows):
+        made = [row for row in rows if row.rewrite == name]
+        departing = sum(row.verdict is Verdict.DEPARTS for row in made)
+        worst = max((row.errors.of_tolerance for row in made if row.errors), default=0.0)
+        lines.append([name, str(len(made)), str(departing), _times(worst)])
+    yield from columns(lines, indent=2, align="<>>>")
+
+
+def _times(of_tolerance: float) -> str:
+    return f"{of_tolerance:.1%}" if of_tolerance < 10 else f"{of_tolerance:.2g}x"
+
+
+def _table(rows: Sequence[Row]) -> Iterator[str]:
+    calls = any(row.call for row in rows)
+    rewrites = any(row.rewrite for row in rows)
+    delegates = any(row.delegate for row in rows)
+    extra = [*(["call"] if calls else []), *(["rewrite"] if rewrites else [])]
+    lines = [[*extra, *_HEADINGS]]
+    for row in rows:
+        before = [*([row.call] if calls else []), *([row.rewrite] if rewrites else [])]
+        where = f"{row.delegate}: {row.where}" if delegates else row.where
+        lines.append([*before, where, _operator(row), row.output, *_figures(row)])
+    align = "<" * (len(extra) + 3) + ">" * 6
+    yield from columns(lines, indent=2, align=align)
+
+
+def _figures(row: Row) -> list[str]:
+    if row.errors is None:
+        exact = ["0"] * 3 + ["1", "0", "0"] if row.verdict is Verdict.WITHIN else [""] * 6
+        return [*exact, _verdict(row)]
+    errors = row.errors
+    return [
+        f"{errors.max_abs:.2g}",
+        f"{errors.mean_abs:.2g}",
+        f"{errors.relative:.2g}",
+        f"{errors.cosine:.7f}",
+        f"{errors.ulp:,.1f}" if errors.ulp < 1e6 else f"{errors.ulp:.1e}",
+        _times(errors.of_tolerance),
+        _verdict(row),
+    ]
+
+
+def _verdict(row: Row) -> str:
+    if row.verdict is Verdict.UNCHECKED:
+        return f"not checked: {row.reason}"
+    return "departs" if row.verdict is Verdict.DEPARTS else ""
+
+
+def _operator(row: Row) -> str:
+    """What ran, or the operator of the only node; a long line of several is cut."""
+    name = row.ran or ", ".join(row.operators)
+    return name if len(name) <= 48 else f"{name[:45]}…"
+
+
+def _badness(row: Row) -> tuple[int, float]:
+    order = [Verdict.IDLE, Verdict.WITHIN, Verdict.UNCHECKED, Verdict.DEPARTS]
+    return order.index(row.verdict), row.errors.of_tolerance if row.errors else 0.0
+
+
+def _counts(report: Comparison) -> Iterator[str]:
+    """How much of the program the verdict is about."""
+    departing = {(row.delegate, row.nodes) if row.nodes else row.output for row in report.departures}
+    if report.reference == "rewrites" and not report.rows:
+        yield "no rewrite or join changes how this program runs: there was nothing to compare"
+    elif not any(row.nodes for row in report.rows):
+        within = sum(row.verdict is Verdict.WITHIN for row in report.rows)
+        outputs = counted(len(report.rows), "output")
+        yield f"{within} of {outputs} within tolerance; none of {counted(report.nodes, 'node')} was looked at"
+        return
+    else:
+        yield _nodes(report, len(departing))
+    for node, reason in list(report.unchecked.items())[:_NAMES_SHOWN]:
+        yield f"  not checked: {node}: {reason}"
+    if len(report.unchecked) > _NAMES_SHOWN:
+        more = counted(len(report.unchecked) - _NAMES_SHOWN, "node")
+        yield f"  not checked: {more} more (--json names all)"
+    if report.host_operators:
+        listed = ", ".join(f"{count}x {name}" for name, count in report.host_operators.items())
+        yield f"  not checked, on the host: {listed}"
+
+
+def _nodes(report: Comparison, departing: int) -> str:
+    result = f"{counted(departing, 'place')} depart" + ("s" if departing == 1 else "")
+    verdict = result if departing else "none departs"
+    parts = [f"{report.checked} of {counted(report.nodes, 'node')} checked, {verdict}"]
+    if report.idle:
+        parts.append(f"{report.idle} ran no kernel (constants, live integers)")
+    if report.unchecked:
+        parts.append(f"{counted(len(report.unchecked), 'node')} not checked")
+    if report.reference == "rewrites":
+        same = report.nodes - report.checked - report.idle - len(report.unchecked)
+        parts.append(f"{same} run alike with and without rewrites")
+    return f"{'; '.join(parts)}; {human_time(report.seconds)}"
+
+
+def plain(value: Any) -> Any:
+    """A report as dicts, lists and numbers that JSON has: it has no infinities, which become null."""
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Verdict) else value

@@ -1,0 +1,114 @@
+"""How far two tensors are apart, and how far they may be."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from pteron.dtypes import DType
+from pteron.errors import FormatError, InputError
+from pteron.tools.compare import Tolerances, replay
+from pteron.tools.compare.choice import Choice
+from pteron.tools.compare.errors import measure
+from pteron.tools.compare.report import Row, Verdict
+from pteron.tools.compare.tolerances import Bound, Work, work_of, work_of_all
+
+EXACT = Bound(0.0, 0.0)
+
+
+def test_the_measures() -> None:
+    wanted = np.array([3.0, -4.0, 0.0])
+    found = np.array([3.0, -4.5, 0.25], np.float32)
+    errors = measure(found, wanted, DType.F32, Bound(0.1, 0.0))
+    assert errors.max_abs == 0.5
+    assert errors.mean_abs == 0.25
+    assert errors.relative == 0.125
+    assert errors.cosine == pytest.approx(27 / (5 * math.sqrt(9 + 4.5**2 + 0.0625)))
+    assert errors.of_tolerance == math.inf  # nothing is allowed beside a zero
+    assert errors.problem == "2 of 3 values are too far off, the worst at [2]: 0.25 instead of 0"
+    near = measure(np.array([1 + 2**-23, 2.0], np.float32), np.array([1.0, 2.0]), DType.F32, EXACT)
+    assert near.ulp == 1.0
+    half = measure(np.array([1 + 2**-9], np.float16), np.array([1.0]), DType.F16, EXACT)
+    assert half.ulp == 2.0
+    brain = measure(np.array([1 + 2**-6], np.float32), np.array([1.0]), DType.BF16, EXACT)
+    assert brain.ulp == 2.0
+
+
+def test_numbers_that_are_none() -> None:
+    special = np.array([np.nan, np.inf, -np.inf, 1.0])
+    assert not measure(special.astype(np.float32), special, DType.F32, EXACT).departs
+    for wrong in ([0, np.inf, -np.inf, 1], [np.nan, -np.inf, -np.inf, 1], [np.nan, np.inf, -np.inf, np.nan]):
+        errors = measure(np.array(wrong, np.float32), special, DType.F32, Bound(1e6, 1e6))
+        assert errors.departs
+        assert errors.max_abs == math.inf
+    huge = measure(np.array([3e38], np.float32), np.array([1e300]), DType.F32, Bound(0.1, 0))
+    assert huge.departs
+    assert huge.cosine == pytest.approx(1.0)
+
+
+def test_shapes_and_nothing() -> None:
+    assert measure(np.zeros((2, 3)), np.zeros((3, 2)), DType.F32, EXACT).problem == (
+        "shape [2, 3] instead of [3, 2]"
+    )
+    assert not measure(np.zeros((0, 3)), np.zeros((0, 3)), DType.F32, EXACT).departs
+    assert measure(np.zeros(3), np.zeros(3), DType.F32, EXACT).cosine == 1.0
+    assert measure(np.ones(3), np.zeros(3), DType.F32, EXACT).cosine == 0.0
+
+
+def test_what_is_allowed() -> None:
+    default = Tolerances()
+    assert default.bound(Work.MOVED, DType.F32) == EXACT
+    assert default.bound(Work.SUMS, DType.I32) == EXACT
+    assert default.bound(Work.STEPS, DType.I8).steps == 1.0
+    assert default.bound(Work.STEPS, DType.BOOL).steps == 0.0
+    assert default.bound(Work.SUMS, DType.F16).relative > default.bound(Work.SUMS, DType.F32).relative
+    chosen = Tolerances.of(["1e-2", "sums=0.5"])
+    assert chosen.bound(Work.ELEMENTS, DType.F32).relative == 1e-2
+    assert chosen.bound(Work.SUMS, DType.F16).relative == 0.5
+    assert chosen.bound(Work.MOVED, DType.F32) == EXACT
+    for wrong in ("", "x", "sums=", "sums=x", "-1", "nan", "inf", "other=1"):
+        with pytest.raises(InputError, match="expected a number such as 1e-3, or one of moved=1e-3"):
+            Tolerances.of([wrong])
+
+
+def test_what_operators_do() -> None:
+    assert work_of("aten.view_copy.default") is Work.MOVED
+    assert work_of("update_cache.default") is Work.MOVED
+    assert work_of("aten.add.Tensor") is Work.ELEMENTS
+    assert work_of("et_vk.linear_q4gsw.default") is Work.SUMS
+    assert work_of("quantized_decomposed.quantize_per_token.default") is Work.STEPS
+    assert work_of("quantized_decomposed.dequantize_per_token.default") is Work.SUMS
+    assert work_of("et_vk.linear_dq8ca_q4gsw.default") is Work.STEPS
+    assert work_of_all(["aten.view_copy.default", "aten.mul.Tensor"]) is Work.ELEMENTS
+    assert work_of_all(["aten.mul.Tensor", "aten.mul.Tensor"]) is Work.SUMS
+    assert work_of_all(["aten.linear.default", "et_vk.q8ta_add.default"]) is Work.STEPS
+
+
+def test_references_by_name() -> None:
+    assert Choice.of("float64") == Choice("float64")
+    assert Choice.of("adapter=a=b") == Choice("adapter", "a=b")
+    for wrong in ("", "adapter", "adapter=", "float64=1", "route=slow", "expected=x", "other"):
+        with pytest.raises(InputError, match="expected one of float64, adapter=NAME"):
+            Choice.of(wrong)
+
+
+def test_nodes_in_a_table() -> None:
+    def where(*nodes: int) -> str:
+        return Row("", 0, nodes, (), "", "", Verdict.WITHIN).where
+
+    assert where(7) == "7"
+    assert where(3, 4, 5) == "3-5"
+    assert where(6, 7, 15, 17, 18) == "6-7+15+17-18"
+    assert where() == ""
+
+
+def test_folders_that_are_no_departure(tmp_path: object) -> None:
+    from pathlib import Path
+
+    folder = Path(str(tmp_path))
+    for content in ("", "{}", '{"form": 2}', "[]"):
+        (folder / "node.json").write_text(content)
+        with pytest.raises(FormatError, match="not a departure that `pteron compare --save` wrote"):
+            replay(folder)

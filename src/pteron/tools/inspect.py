@@ -23,13 +23,13 @@ from pteron.format import (
     TensorRecord,
     contents,
     is_bundled,
+    load_weights,
     open_bytes,
     read_bundled,
     read_program,
     read_weights,
 )
 from pteron.runtime.host import find_operator, why_refused
-from pteron.runtime.program import load_weights
 from pteron.runtime.specs import ValueSpec, describe
 from pteron.tools.inspect_delegate import DelegateReport, OperatorUse, inspect_delegate
 

@@ -1,4 +1,4 @@
-"""python -m pteron"""
+"""python -m pteron, and the command `pteron`."""
 
 import os
 import sys
@@ -7,7 +7,16 @@ import sys
 if sys.path[:1] in ([""], [os.getcwd()]):
     del sys.path[0]
 
-from pteron.cli import main
+
+def main() -> int:
+    """The process of a command; its exit code. Ctrl-C ends it without a word, also while it imports."""
+    try:
+        from pteron.cli.process import run
+
+        return run()
+    except KeyboardInterrupt:
+        return 130
+
 
 if __name__ == "__main__":
     sys.exit(main())

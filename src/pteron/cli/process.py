@@ -7,6 +7,7 @@ import signal
 import sys
 
 from pteron.cli import INTERRUPTED, main
+from pteron.cli.streams import discard
 
 _SHOW_CURSOR = "\x1b[?25h"
 
@@ -18,6 +19,8 @@ def run() -> int:
         return main()
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done: what is left is to end
+        discard(sys.stdout)
+        discard(sys.stderr)
 
 
 def _unraisable(told: sys.UnraisableHookArgs) -> None:

@@ -42,7 +42,7 @@ def lower_apart(folder: Path, options: Options, metadata: dict[str, object], pro
         python_module(__name__),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
+        encoding="locale",
         errors="replace",
         **start,
     ) as process:

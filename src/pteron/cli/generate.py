@@ -81,6 +81,6 @@ def command(arguments: argparse.Namespace) -> int:
             return 0
         told = tell(pieces, prompt)
         if not arguments.quiet:
-            note_end(llm, "export the model with a larger --max-context-len")
+            note_end(llm, "`pteron export llm --max-context-len` makes room for more")
             note_figures(llm)
     return INTERRUPTED if told.is_interrupted else 0

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import SEED_MAX, add_adapter, count, number, positive, seed
+from pteron.cli.arguments import SEED_MAX, add_adapter, count, number, positive
+from pteron.cli.arguments import seed as seed_type
 from pteron.cli.progress import shown
 from pteron.cli.screen import note
 from pteron.errors import InputError
@@ -77,7 +78,9 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
         type=number(0),
         help=f"above 1: what was there becomes less likely ({own} 1)",
     )
-    parser.add_argument("--seed", metavar="N", type=seed, help="of the draws (default: another each time)")
+    parser.add_argument(
+        "--seed", metavar="N", type=seed_type, help="of the draws (default: another each time)"
+    )
 
 
 @contextmanager
@@ -116,8 +119,11 @@ def _path(arguments: argparse.Namespace) -> Path:
 def sampling(arguments: argparse.Namespace, llm: LLM) -> Sampling:
     """What the arguments say of how tokens are drawn, and the model where they say nothing."""
     given = {name: getattr(arguments, name) for name in _SAMPLING if getattr(arguments, name) is not None}
-    drawn_by = arguments.seed if arguments.seed is not None else random.randint(0, SEED_MAX)
-    return replace(llm.sampling, **given, seed=drawn_by)
+    chosen = replace(llm.sampling, **given)
+    if chosen.temperature == 0:
+        return chosen
+    seed = arguments.seed if arguments.seed is not None else random.randint(0, SEED_MAX)
+    return replace(chosen, seed=seed)
 
 
 def note_unheeded(arguments: argparse.Namespace, chosen: Sampling) -> None:

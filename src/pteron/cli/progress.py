@@ -92,6 +92,7 @@ class _Bar:
                 transient=True,
             )
             self._shown = progress, progress.add_task("", total=None, left="")
+            progress.tasks[0].start_time = self._began
             self._update()
             progress.start()
 

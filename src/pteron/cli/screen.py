@@ -62,7 +62,7 @@ def _tell(text: str, length: int, style: str) -> None:
         if is_rich(sys.stderr):
             from rich.text import Text
 
-            said = Text(text[:length], style).append(text[length:], "default")
+            said = Text().append(text[:length], style).append(text[length:])
             _console(sys.stderr).print(said, soft_wrap=True)
         else:
             print(text, file=sys.stderr, flush=True)

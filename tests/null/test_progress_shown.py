@@ -85,3 +85,27 @@ def test_a_course_goes_on_and_never_back() -> None:
     halfway = Course(0.0)
     halfway.enter(Stage.of(LOADING, parameters), 1.0)
     assert halfway.share(1.0) == pytest.approx(1.0 / Stage.of(LOADING, parameters).seconds_in_all, rel=0.1)
+
+
+EXPORT = """
+import time, pteron.cli.progress as progress
+from pteron.cli.exporting import told
+from pteron.llm.export.stages import STAGES, in_stages
+progress._PATIENCE = 0.05
+with told() as tell:
+    tell = in_stages(tell, 1_000_000)
+    tell("tiny: 1 million parameters")
+    for line in STAGES:
+        tell(line)
+        time.sleep(0.6)
+    tell("written in 2 s")
+"""
+
+
+def test_an_export_on_a_terminal() -> None:
+    """A stage at a time in one line, then the remarks."""
+    text = on_terminal(EXPORT, 100)
+    for line in (LOADING, QUANTISING):
+        assert line in text
+    assert "left" in text
+    assert seen(text.rpartition("\x1b[2K")[2]) == "tiny: 1 million parameters\nwritten in 2 s\n"

@@ -74,6 +74,21 @@ def test_ctrl_c_where_python_wraps_it() -> None:
     assert (done.returncode, done.stderr) == (130, b"")
 
 
+def test_ctrl_c_that_a_library_swallows() -> None:
+    """As NumPy does while it is imported."""
+    code = (
+        "import signal, pteron.__main__ as command, pteron.cli.process as process\n"
+        "def swallowed():\n"
+        "    try: signal.raise_signal(signal.SIGINT)\n"
+        "    except KeyboardInterrupt: pass\n"
+        "    raise ImportError('could not import module datetime')\n"
+        "process.run = swallowed\n"
+        "raise SystemExit(command.main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert (done.returncode, done.stderr) == (130, b"")
+
+
 def test_ctrl_c_where_python_cannot_raise() -> None:
     """As in a callback or a destructor."""
     code = (

@@ -44,13 +44,13 @@ def test_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("time.monotonic", lambda: now)
     monkeypatch.setattr(sys, "stderr", written)
     with shown("loading") as tell:
-        for second in range(100):
+        for second in range(200):
             now = float(second)
-            tell("packing", second, 100)
+            tell("packing", second, 200)
     assert written.getvalue().splitlines() == [
-        "packing: 10 of 100",
-        "packing: 40 of 100",
-        "packing: 70 of 100",
+        "packing: 30 of 200",
+        "packing: 90 of 200",
+        "packing: 150 of 200",
     ]
 
 

@@ -114,9 +114,11 @@ def _typed() -> Iterator[str]:
     while True:
         try:
             text = input(prompt)
-        except EOFError:
+        except (EOFError, KeyboardInterrupt) as end:
             if prompt:
                 print()  # the shell's prompt gets a line of its own
+            if isinstance(end, KeyboardInterrupt):
+                raise
             return
         if text.strip():
             yield text

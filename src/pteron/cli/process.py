@@ -1,4 +1,4 @@
-"""A command that has a process to itself: it ends with 130 and without a word wherever Ctrl-C meets it."""
+"""A command that has a process to itself."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ import signal
 import sys
 from typing import NoReturn
 
-from pteron.cli import INTERRUPTED, main
+from pteron.cli import main
 from pteron.cli.streams import discard
-
-_SHOW_CURSOR = "\x1b[?25h"
 
 
 def run() -> NoReturn:
     """Run the command of the process's arguments, and end the process with its exit code."""
-    sys.unraisablehook = _unraisable
     try:
         code: object = main()
     except SystemExit as ended:  # argparse has said all there is to say
@@ -31,13 +28,3 @@ def leave(code: int) -> NoReturn:
     discard(sys.stderr)
     atexit._run_exitfuncs()
     os._exit(code)
-
-
-def _unraisable(told: sys.UnraisableHookArgs) -> None:
-    """Where Python can only report an error, as in callbacks of libraries, Ctrl-C would be lost."""
-    if not isinstance(told.exc_value, KeyboardInterrupt):
-        sys.__unraisablehook__(told)
-        return
-    if sys.stderr.isatty():
-        print(_SHOW_CURSOR, end="", file=sys.stderr, flush=True)
-    os._exit(INTERRUPTED)

@@ -1,6 +1,6 @@
 """Progress on stderr: a bar that ends without a trace on a terminal, a line now and then elsewhere.
 
-What takes less than a second leaves nothing on a terminal, what takes less than ten nothing in a file.
+What takes less than a second leaves nothing on a terminal, what takes less than 30 nothing in a file.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 _PATIENCE = 1.0  # seconds before a terminal shows anything
-_PATIENCE_PLAIN = 10.0  # before the first line where there is no terminal
-_EVERY_PLAIN = 30.0  # between two of these
+_PATIENCE_PLAIN = 30.0  # before the first line where there is no terminal
+_EVERY_PLAIN = 60.0  # between two of these
 
 
 @contextmanager

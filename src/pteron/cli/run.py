@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,8 @@ from pteron.cli.screen import show
 from pteron.processes import ISOLATED_SECONDS
 
 if TYPE_CHECKING:
-    from pteron.runtime import Program
     from pteron.tools.inputs import LiveSize
+    from pteron.tools.run import CaseReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,27 +81,33 @@ def command(arguments: argparse.Namespace) -> int:
     from pteron.isolated.command import is_isolated, run_isolated
     from pteron.runtime import load
     from pteron.tools.inputs import read_inputs
-    from pteron.tools.run import Selection, run, save_outputs
+    from pteron.tools.run import Selection, check_bundle, run, save_outputs
     from pteron.tools.run_text import run_lines
     from pteron.tools.text import json_text
 
     if arguments.isolated is not None and not is_isolated():
         return run_isolated(arguments.program, arguments.given, arguments.isolated)
     inputs = read_inputs(arguments.input)
-    with load(arguments.program, arguments.data, arguments.adapter) as program:
-        check = arguments.check
-        if check is None:
-            check = program.bundle is not None and not inputs
-        if check:
-            return _check(program, arguments)
-        selection = Selection(arguments.method, inputs, arguments.dim, arguments.seed, arguments.repeat)
-        with shown(f"loading {Path(arguments.program).name}") as progress:
+    name = Path(arguments.program).name
+    with (
+        shown(f"loading {name}") as progress,
+        load(arguments.program, arguments.data, arguments.adapter) as program,
+    ):
+        is_checked = arguments.check
+        if is_checked is None:
+            is_checked = program.bundle is not None and not inputs
+        if is_checked:
+            cases, device = check_bundle(program, arguments.method), program.device.name
+        else:
+            selection = Selection(arguments.method, inputs, arguments.dim, arguments.seed, arguments.repeat)
             report, outputs = run(program, selection, progress)
+    if is_checked:
+        return _show_cases(name, device, cases, as_json=arguments.json)
     paths = save_outputs(outputs, arguments.output) if arguments.output else []
     if arguments.json:
         print(json_text(report))
-        return 0
-    show([*run_lines(report), *(f"  wrote {path}" for path in paths)])
+    else:
+        show([*run_lines(report), *(f"  wrote {path}" for path in paths)])
     return 0
 
 
@@ -115,14 +122,12 @@ def live_size(text: str) -> LiveSize:
     return LiveSize(int(size)) if input is None else LiveSize(int(size), int(input), int(dim))
 
 
-def _check(program: Program, arguments: argparse.Namespace) -> int:
-    from pteron.tools.run import check_bundle
+def _show_cases(name: str, device: str, cases: Sequence[CaseReport], *, as_json: bool) -> int:
     from pteron.tools.run_text import check_lines
     from pteron.tools.text import json_text
 
-    cases = check_bundle(program, arguments.method)
-    if arguments.json:
+    if as_json:
         print(json_text(cases))
     else:
-        show(check_lines(Path(program.file.name).name, program.device.name, cases))
+        show(check_lines(name, device, cases))
     return 1 if any(case.problem for case in cases) else 0

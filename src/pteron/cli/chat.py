@@ -11,17 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pteron.cli.arguments import examples
-from pteron.cli.language import (
-    add_language_arguments,
-    is_typed,
-    note_end,
-    note_figures,
-    note_unheeded,
-    open_model,
-    sampling,
-    tell,
-)
+from pteron.cli.language import add_language_arguments, is_typed, note_unheeded, open_model, sampling
 from pteron.cli.screen import complain, note
+from pteron.cli.telling import note_end, note_figures, tell
 
 if TYPE_CHECKING:
     from pteron.llm import LLM

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING
 
 from pteron.cli import INTERRUPTED
 from pteron.cli.arguments import add_json, examples
-from pteron.cli.language import (
-    add_language_arguments,
-    is_typed,
-    note_end,
-    note_figures,
-    note_unheeded,
-    open_model,
-    sampling,
-    tell,
-)
+from pteron.cli.language import add_language_arguments, is_typed, note_unheeded, open_model, sampling
+from pteron.cli.telling import note_end, note_figures, tell
 from pteron.errors import InputError
 
 if TYPE_CHECKING:

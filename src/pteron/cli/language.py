@@ -1,4 +1,4 @@
-"""Arguments that the commands for language models share, and how their answers are shown."""
+"""Arguments that the commands for language models share, and what they stand for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from pteron.errors import InputError
 from pteron.llm.catalogue import names
 
 if TYPE_CHECKING:
-    from pteron.llm import LLM, Piece, Sampling
+    from pteron.llm import LLM, Sampling
 
 _DRAWING = ("top_k", "top_p", "min_p", "seed")  # what says nothing where the likeliest token is always taken
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
@@ -123,7 +123,7 @@ def _is_checkpoint(folder: Path) -> bool:
 
     if program_file(folder).exists():
         return False
-    has_tokenizer = any(True for pattern in FILE_NAMES for _ in folder.glob(pattern))
+    has_tokenizer = any(any(folder.glob(pattern)) for pattern in FILE_NAMES)
     return not has_tokenizer or any(folder.glob("*.safetensors"))
 
 
@@ -145,62 +145,6 @@ def note_unheeded(arguments: argparse.Namespace, chosen: Sampling) -> None:
             f"{' and '.join(unheeded)} change nothing at temperature 0, where the likeliest token is always "
             "taken: add --temperature, as 0.7"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A text that was shown, and whether Ctrl-C ended it."""
-
-    text: str
-    is_interrupted: bool
-
-
-def tell(pieces: Generator[Piece, None, None], before: str = "") -> Told:
-    """Print a text as it comes, behind what stands before it; Ctrl-C ends it, and what is under way on the
-    GPU with it."""
-    told = []
-    is_interrupted = False
-    try:
-        with shown("reading the prompt"):
-            first = next(pieces, None)
-        print(before, end="")
-        while first is not None:
-            told.append(first.text)
-            print(first.text, end="", flush=True)
-            first = next(pieces, None)
-    except KeyboardInterrupt:
-        is_interrupted = True
-        print(" …", end="")
-    finally:
-        pieces.close()
-    print(flush=True)
-    return Told("".join(told), is_interrupted)
-
-
-def note_figures(llm: LLM) -> None:
-    """What the last text took, on stderr."""
-    took = llm.statistics
-    read = took.prompt_tokens - took.reused_tokens
-    reused = f" ({took.reused_tokens} more were still there)" if took.reused_tokens else ""
-    memory = sum(llm.model.method.gpu_bytes.values())
-    note(
-        f"prompt: {read} tokens at {took.prompt_rate:,.0f} tokens/s{reused}; "
-        f"text: {took.new_tokens} tokens at {took.decode_rate:,.1f} tokens/s; "
-        f"{memory / 1e6:,.0f} MB on {llm.model.device.name}"
-    )
-
-
-def note_end(llm: LLM, remedy: str) -> None:
-    """Say where the context, or the number of tokens asked for, cut a text."""
-    took, context = llm.statistics, llm.model.context
-    if took.dropped_tokens:
-        note(
-            f"the oldest {took.dropped_tokens:,} tokens were dropped: the context holds {context:,}; {remedy}"
-        )
-    if took.finish_reason == "context":
-        note(f"the text ends here because the context of {context:,} tokens is full; {remedy}")
-    elif took.finish_reason == "length":
-        note(f"the text ends here because of --max-new-tokens {took.new_tokens}")
 
 
 def is_typed() -> bool:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 
 # Python looks for modules in the current folder first, and there may lie a json.py that somebody downloaded.
 if sys.path[:1] in ([""], [os.getcwd()]):
@@ -9,7 +10,8 @@ if sys.path[:1] in ([""], [os.getcwd()]):
 
 INTERRUPTED = 130  # as shells report a program that Ctrl-C ended
 _SHOW_CURSOR = b"\x1b[?25h"  # which a bar may have hidden
-_interrupts: list[int] = []  # the signals that came
+_SOON = 1.0  # seconds
+_interrupts: list[float] = []  # when Ctrl-C was pressed
 
 
 def main() -> int:
@@ -30,16 +32,17 @@ def main() -> int:
 
 
 def _interrupt(number: int, frame: object) -> None:
-    _interrupts.append(number)
+    _interrupts.append(time.monotonic())
     raise KeyboardInterrupt
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C was the cause of an error. Python wraps what is raised while a class is made, and NumPy,
-    while it is imported, says of it no more than that something could not be."""
-    if error is None or isinstance(error, KeyboardInterrupt):
-        return error is not None
-    return (isinstance(error, ImportError) and bool(_interrupts)) or _is_interrupt(error.__cause__)
+    """Whether Ctrl-C was the cause of an error. Python wraps what is raised while a class is made, and
+    modules in C, while they are imported, make errors of their own of it: these come soon after."""
+    if error is None or isinstance(error, (KeyboardInterrupt, SystemExit)):
+        return isinstance(error, KeyboardInterrupt)
+    is_soon = bool(_interrupts) and time.monotonic() - _interrupts[-1] < _SOON
+    return is_soon or _is_interrupt(error.__cause__)
 
 
 def _unraisable(told: "sys.UnraisableHookArgs") -> None:

@@ -74,14 +74,15 @@ def test_ctrl_c_where_python_wraps_it() -> None:
     assert (done.returncode, done.stderr) == (130, b"")
 
 
-def test_ctrl_c_that_a_library_swallows() -> None:
+@pytest.mark.parametrize("error", ["ImportError", "TypeError"])
+def test_ctrl_c_that_a_library_swallows(error: str) -> None:
     """As NumPy does while it is imported."""
     code = (
         "import signal, pteron.__main__ as command, pteron.cli.process as process\n"
         "def swallowed():\n"
         "    try: signal.raise_signal(signal.SIGINT)\n"
         "    except KeyboardInterrupt: pass\n"
-        "    raise ImportError('could not import module datetime')\n"
+        f"    raise {error}('could not import module datetime')\n"
         "process.run = swallowed\n"
         "raise SystemExit(command.main())"
     )

@@ -18,7 +18,7 @@ import sys, pteron.__main__
 print("started", flush=True)
 raise SystemExit(pteron.__main__.main())
 """
-TIMES = 3  # that each command is interrupted
+TIMES = 2  # that each command is interrupted
 
 
 @pytest.mark.parametrize("command", ["info", "inspect", "run", "demo", "isolated"])

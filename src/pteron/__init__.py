@@ -6,10 +6,14 @@ program = pteron.load("model.pte")
 (y,) = program["forward"](x)
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+from importlib import import_module
+
+TYPE_CHECKING = False  # as checkers read it; `typing` would take longer to import than all that is here
 if TYPE_CHECKING:
+    from typing import Any
+
     from pteron.dtypes import DType
     from pteron.errors import (
         DeviceError,

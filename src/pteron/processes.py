@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import TypedDict
 
+ISOLATED_SECONDS = 60.0  # that an isolated program may take to load, and for a call
+
 
 class Start(TypedDict):
     """What `subprocess` is to be told, besides the command."""

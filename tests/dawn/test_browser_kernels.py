@@ -12,10 +12,10 @@ from targets import TARGETS, modules_of
 
 from pteron.dtypes import DType
 from pteron.families.quantized import peaks
-from pteron.format import open_bytes, read_program
+from pteron.format import load_weights, open_bytes, read_program
 from pteron.llm.sampling.sampler import Sampling, graph_of_peaks, sampler_graph
 from pteron.ops.rows import shared_rows
-from pteron.runtime.program import load_weights, read_graphs
+from pteron.runtime.program import read_graphs
 from pteron.wgsl import Kernel, Module, compose
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"

@@ -77,7 +77,10 @@ def test_an_integer_input_is_taken_from_the_command_line(
         (["--method", "train"], "has no method 'train'; it has forward"),
         (["--dim", "18"], "dim 18: dim 0 of input 0 goes up to 17"),
         (["--dim", "0.1=3"], "no such dynamic dim; the method has 0.0 (input.dim)"),
-        (["--input", "wide.npy"], "expected f32, got f64"),
+        (
+            ["--input", "wide.npy"],
+            "input 0 (wide.npy): expected f32[≤17, 7], got f64; save it as ",
+        ),
         (["--input", "long.npy"], "expected a shape up to [17, 7], got [18, 7]"),
         (["--input", "flat.npy"], "expected rank 2 [17, 7], got [7]"),
         (["--input", "gone.npy"], "gone.npy: there is no such file"),

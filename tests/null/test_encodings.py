@@ -25,6 +25,8 @@ def _name(call: ast.Call) -> str:
 
 def _is_text(call: ast.Call) -> bool:
     """Whether a call reads or writes text; a file is opened with its mode written out."""
+    if any(keyword.arg in ("text", "universal_newlines") for keyword in call.keywords):
+        return True  # of another process
     if _name(call) == "open":
         modes = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
         return any(isinstance(mode, str) and set(mode) <= set("rwaxt+") for mode in modes)
@@ -43,7 +45,8 @@ def test_text_names_its_encoding(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["file.read_text()", "file.write_text(text)", "open(path, 'w')", "path.open('r')"]
+    "line",
+    ["file.read_text()", "file.write_text(text)", "open(path, 'w')", "path.open('r')", "run([], text=True)"],
 )
 def test_what_would_be_found(line: str) -> None:
     assert unnamed(line)

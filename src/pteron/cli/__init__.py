@@ -7,16 +7,17 @@ that make no sense, and 130 after Ctrl-C.
 from __future__ import annotations
 
 import argparse
-import io
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 import pteron
+from pteron.cli.arguments import examples
+from pteron.cli.streams import discard, flush, prepare
 
 INTERRUPTED = 130  # as shells report a program that Ctrl-C ended
-# Each is a module beside this one, imported where it is asked for, with `add_arguments` and `command`.
+# Each is a module beside this one, imported where it is asked for, with `add_arguments` and `command`. What
+# does the work is imported by `command`: help takes no time.
 COMMANDS = {
     "info": "the adapters of this machine, and which one is used",
     "inspect": "what is in a program, whether or not it can run",
@@ -26,49 +27,70 @@ COMMANDS = {
     "chat": "talk with a language model",
     "export": "make a program from a checkpoint",
     "demo": "tell a story with a small model that comes with Pteron",
+    "completion": "what a shell needs to complete Pteron's arguments",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code. Errors are one sentence on stderr."""
     given = sys.argv[1:] if argv is None else list(argv)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a model may say what a terminal cannot show
-    arguments = build_parser(given).parse_args(given)
-    arguments.given = given
     try:
-        code: int = arguments.command(arguments)
-        sys.stdout.flush()
+        prepare()
+        try:
+            code = _run(given)
+        except SystemExit:  # argparse has printed help, or what is wrong with the arguments
+            flush()
+            raise
+        flush()
     except pteron.PteronError as error:
         return _complain(str(error))
     except KeyboardInterrupt:
+        discard(sys.stdout)
         return INTERRUPTED
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard(sys.stdout)
         return 1
     except (OSError, UnicodeError) as error:  # a full disk, a folder of another user's, text that is none
-        return _complain(str(error))
+        return _complain(_said(error))
     except (MemoryError, RecursionError) as error:
         return _complain(f"there is not enough memory for this {error}")
     return code
 
 
-def _complain(problem: str) -> int:
-    print(f"pteron: {' '.join(problem.split())}", file=sys.stderr)
-    return 1
-
-
 def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
-    """A parser of all commands, and of the arguments of the one that is among these."""
+    """A parser of all commands, and of the arguments of those that are among these."""
     parser = argparse.ArgumentParser(
         prog="pteron", description="Run ExecuTorch programs on every GPU, through WebGPU."
     )
-    parser.add_argument("--version", action="version", version=f"pteron {pteron.__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"pteron {pteron.__version__}")
+    examples(parser, "pteron demo", "pteron inspect model.pte", "pteron run model.pte --dim 7")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, purpose in COMMANDS.items():
-        command = commands.add_parser(name, help=purpose)
+        command = commands.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
         if name in given:
             module = import_module(f"pteron.cli.{name}")
             module.add_arguments(command)
             command.set_defaults(command=module.command)
     return parser
+
+
+def _run(given: list[str]) -> int:
+    arguments = build_parser(given).parse_args(given)
+    arguments.given = given
+    code: int = arguments.command(arguments)
+    return code
+
+
+def _said(error: OSError | UnicodeError) -> str:
+    """What went wrong, and with which file."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+
+
+def _complain(problem: str) -> int:
+    from pteron.cli.screen import complain
+
+    discard(sys.stdout)
+    complain(" ".join(problem.split()))
+    return 1

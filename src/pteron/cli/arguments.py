@@ -1,20 +1,30 @@
-"""Arguments that several commands take."""
+"""Arguments that several commands take, and what all of them share."""
 
 from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pteron.tools.inputs import LiveSize
+
+SEED_MAX = (1 << 31) - 1
+
+
+def examples(parser: argparse.ArgumentParser, *commands: str) -> None:
+    """Show commands at the end of a parser's help, as they would be typed."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "examples:\n" + "\n".join(f"  {command}" for command in commands)
 
 
 def add_adapter(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--adapter",
         metavar="NAME",
-        help="an adapter, by part of its name or its number in `pteron info` (default: $PTERON_ADAPTER)",
+        help="an adapter, by part of its name or its number in `pteron info` (default: $PTERON_ADAPTER, or "
+        "the most capable)",
     )
 
 
@@ -22,14 +32,17 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
-def add_dims(parser: argparse.ArgumentParser, purpose: str) -> None:
+def add_dims(
+    parser: argparse.ArgumentParser, purpose: str, default: str = "the most that the program takes"
+) -> None:
     parser.add_argument(
         "--dim",
         metavar="SIZE",
         type=live_size,
         action="append",
         default=[],
-        help=f"{purpose}: 0.1=7 for dim 1 of input 0, 7 for every dynamic dim; repeatable",
+        help=f"{purpose}: 0.1=7 for dim 1 of input 0, 7 for every dynamic dim; repeatable "
+        f"(default: {default})",
     )
 
 
@@ -53,3 +66,45 @@ def add_program(parser: argparse.ArgumentParser, kinds: str) -> None:
         default=[],
         help="a weight file of the program (repeatable)",
     )
+
+
+def seed(text: str) -> int:
+    """An argument that numbers random draws."""
+    return _integer(text, 0, SEED_MAX)
+
+
+def count(text: str) -> int:
+    """An argument that counts something, maybe nothing."""
+    return _integer(text, 0)
+
+
+def positive(text: str) -> int:
+    """An argument that counts something."""
+    return _integer(text, 1)
+
+
+def _integer(text: str, least: int, most: int | None = None) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least or (most is not None and number > most):
+        bounds = f"from {least} to {most}" if most is not None else f"of at least {least}"
+        raise argparse.ArgumentTypeError(f"expected an integer {bounds}, not {text!r}")
+    return number
+
+
+def number(least: float, most: float = float("inf")) -> Callable[[str], float]:
+    """A type of arguments: a number within bounds."""
+
+    def parse(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = float("nan")
+        if not least <= found <= most:
+            bounds = f"from {least:g}" + (f" to {most:g}" if most < float("inf") else " on")
+            raise argparse.ArgumentTypeError(f"expected a number {bounds}, not {text!r}")
+        return found
+
+    return parse

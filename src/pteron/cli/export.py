@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
+
+from pteron.cli.arguments import examples, positive
+from pteron.cli.exporting import told
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    examples(parser, "pteron export llm SmolLM2-135M-Instruct -o smollm2")
     kinds = parser.add_subparsers(required=True, metavar="KIND")
-    llm = kinds.add_parser("llm", help="a language model: Llama, SmolLM2, Mistral, Qwen2 or Qwen3")
+    llm = kinds.add_parser(
+        "llm",
+        help="a language model: Llama, SmolLM2, Mistral, Qwen2 or Qwen3",
+        description="Make a folder of a language model: Llama, SmolLM2, Mistral, Qwen2 or Qwen3.",
+    )
     llm.add_argument(
         "source",
         metavar="CHECKPOINT",
@@ -21,27 +28,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--quantize",
         choices=["4w", "8da4w", "none"],
         default="4w",
-        help="4-bit weights, these with 8-bit activations, or float32 (default: 4w)",
+        help="4-bit weights, these with 8-bit activations, or float32 (default: %(default)s)",
     )
     llm.add_argument(
-        "--group-size", type=int, default=32, metavar="N", help="weights that share a scale (default: 32)"
+        "--group-size",
+        type=positive,
+        default=32,
+        metavar="N",
+        help="weights that share a scale (default: %(default)s)",
     )
     llm.add_argument(
         "--embedding-bits",
         choices=["4", "none"],
-        help="of the embedding table (default: as weights)",
+        help="of the embedding table (default: 4, or none where weights are float32)",
     )
     llm.add_argument(
-        "--max-seq-len", type=int, default=128, metavar="N", help="the most tokens of one call (default: 128)"
+        "--max-seq-len",
+        type=positive,
+        default=128,
+        metavar="N",
+        help="the most tokens of one call (default: %(default)s)",
     )
     llm.add_argument(
         "--max-context-len",
-        type=int,
+        type=positive,
         metavar="N",
         help="the most tokens of a conversation (default: the model's, up to 2048)",
     )
     llm.add_argument("--fp16", action="store_true", help="compute in 16 bits, which the GPU must support")
     llm.set_defaults(command=command)
+    examples(
+        llm,
+        "pteron export llm SmolLM2-135M-Instruct -o smollm2",
+        "pteron export llm model.gguf -o folder --max-context-len 8192",
+        "pteron export llm Llama-3.2-1B -o folder --quantize 8da4w --group-size 64",
+    )
 
 
 def command(arguments: argparse.Namespace) -> int:
@@ -50,16 +71,17 @@ def command(arguments: argparse.Namespace) -> int:
 
     quantize = None if arguments.quantize == "none" else arguments.quantize
     embedding = arguments.embedding_bits or ("4" if quantize else "none")
-    folder = export_llm(
-        arguments.source,
-        arguments.output,
-        quantize=quantize,
-        group_size=arguments.group_size,
-        embedding_bits=None if embedding == "none" else int(embedding),
-        max_seq_len=arguments.max_seq_len,
-        max_context_len=arguments.max_context_len,
-        force_fp16=arguments.fp16,
-        progress=lambda line: print(line, file=sys.stderr, flush=True),
-    )
+    with told() as progress:
+        folder = export_llm(
+            arguments.source,
+            arguments.output,
+            quantize=quantize,
+            group_size=arguments.group_size,
+            embedding_bits=None if embedding == "none" else int(embedding),
+            max_seq_len=arguments.max_seq_len,
+            max_context_len=arguments.max_context_len,
+            force_fp16=arguments.fp16,
+            progress=progress,
+        )
     print(folder)
     return 0

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import add_adapter, add_dims, add_json, add_program
+from pteron.cli.arguments import add_adapter, add_dims, add_json, add_program, examples
 from pteron.cli.progress import shown
+from pteron.cli.screen import note, show
 from pteron.errors import InputError
-from pteron.tools.inspect import inspect
-from pteron.tools.inspect_text import inspect_lines
-from pteron.tools.text import human_bytes, json_text
 
 if TYPE_CHECKING:
     from pteron.tools.page import ProgramInside
 
-_EXAMPLES = """\
-examples:
-  pteron inspect model.pte                        what is in it, and whether it runs here
-  pteron inspect model.pte --html                 a page to look into it: model.html
-  pteron inspect model.pte --html --dim 1         the same, with the launches of one token or row
-  pteron inspect model.pte --json --plan          graph, calls, launches and memory for other programs
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog, parser.formatter_class = _EXAMPLES, argparse.RawDescriptionHelpFormatter
     add_program(parser, "a program (.pte), a bundled program (.bpte) or weights (.ptd)")
     parser.add_argument("--method", metavar="NAME", help="look into this method only")
     parser.add_argument("--graph", action="store_true", help="also print every node of the delegates")
@@ -37,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="FILE", help="of the page (default: the program's name with .html, here)"
     )
     parser.add_argument("--plan", action="store_true", help="with --json: what the page shows, as `inside`")
-    add_dims(parser, "live size to plan for (default: the maximum, and 1)")
+    add_dims(parser, "live size to plan for", "the maximum, and 1")
     parser.add_argument(
         "--integer", metavar="N", type=int, default=0, help="value of live integers to plan for (default: 0)"
     )
@@ -46,9 +34,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_adapter(parser)
     add_json(parser)
+    examples(
+        parser,
+        "pteron inspect model.pte                  # what is in it, and whether it runs here",
+        "pteron inspect model.pte --html           # a page to look into it: model.html",
+        "pteron inspect model.pte --html --dim 1   # the same, with the launches of one token or row",
+        "pteron inspect model.pte --json --plan    # graph, calls, launches and memory for other programs",
+    )
 
 
 def command(arguments: argparse.Namespace) -> int:
+    from pteron.tools.inspect import inspect
+    from pteron.tools.inspect_text import inspect_lines
+    from pteron.tools.text import json_text
+
     if arguments.html:
         return _write_page(arguments)
     report = inspect(
@@ -61,13 +60,16 @@ def command(arguments: argparse.Namespace) -> int:
     if arguments.json and arguments.plan:
         plain = {field.name: getattr(report, field.name) for field in fields(report)}
         print(json_text({**plain, "inside": _inside(arguments)}))
+    elif arguments.json:
+        print(json_text(report))
     else:
-        print(json_text(report) if arguments.json else "\n".join(inspect_lines(report)))
+        show(inspect_lines(report))
     return 0
 
 
 def _write_page(arguments: argparse.Namespace) -> int:
     from pteron.tools.page import page_text
+    from pteron.tools.text import human_bytes
 
     path = Path(arguments.output or Path(arguments.program).with_suffix(".html").name)
     text = page_text(_inside(arguments))
@@ -76,7 +78,7 @@ def _write_page(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise InputError(f"the page cannot be written: {error}") from None
     print(path)
-    print(f"{human_bytes(len(text.encode()))}; open it in a browser", file=sys.stderr)
+    note(f"{human_bytes(len(text.encode()))}; open it in a browser")
     return 0
 
 

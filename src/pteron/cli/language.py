@@ -1,4 +1,4 @@
-"""Arguments that the commands for language models share, and how their answers are shown."""
+"""Arguments that the commands for language models share, and what they stand for."""
 
 from __future__ import annotations
 
@@ -6,36 +6,49 @@ import argparse
 import random
 import sys
 from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import add_adapter
+from pteron.cli.arguments import SEED_MAX, add_adapter, count, number, positive
+from pteron.cli.arguments import seed as seed_type
+from pteron.cli.progress import shown
+from pteron.cli.screen import note
 from pteron.errors import InputError
-from pteron.llm import LLM, Piece, Sampling
-from pteron.llm.catalogue import fetch, names
+from pteron.llm.catalogue import names
+
+if TYPE_CHECKING:
+    from pteron.llm import LLM, Sampling
+
+_DRAWING = ("top_k", "top_p", "min_p", "seed")  # what says nothing where the likeliest token is always taken
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
 def add_language_arguments(parser: argparse.ArgumentParser, max_new_tokens: int) -> None:
     parser.add_argument(
         "path", metavar="MODEL", nargs="?", help="a program (.pte), or a folder made by `pteron export llm`"
     )
-    parser.add_argument("--model", metavar="NAME", help=f"a model by name instead: {', '.join(names())}")
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        choices=names(),
+        help=f"a model by name instead: {', '.join(names())} (kept in ~/.cache/pteron, or $PTERON_CACHE)",
+    )
     parser.add_argument(
         "--tokenizer", metavar="FILE", help="a tokenizer file or folder (default: the one beside the program)"
     )
     parser.add_argument(
         "--data", metavar="FILE.ptd", action="append", default=[], help="a weight file (repeatable)"
     )
-    parser.add_argument("--max-new-tokens", metavar="N", type=int, default=max_new_tokens)
-    parser.add_argument("--temperature", metavar="T", type=float, default=0.0, help="0: always the likeliest")
-    parser.add_argument("--top-k", metavar="K", type=int, default=0, help="only the K likeliest tokens")
     parser.add_argument(
-        "--top-p", metavar="P", type=float, default=1.0, help="only the likeliest that reach P"
+        "--max-new-tokens",
+        metavar="N",
+        type=positive,
+        default=max_new_tokens,
+        help="the most tokens of a text (default: %(default)s)",
     )
-    parser.add_argument(
-        "--min-p", metavar="P", type=float, default=0.0, help="only tokens P times the likeliest"
-    )
-    parser.add_argument("--repetition-penalty", metavar="R", type=float, default=1.0)
-    parser.add_argument("--seed", metavar="N", type=int, help="of the draws (default: another each time)")
+    _add_sampling(parser)
     parser.add_argument("--stop", metavar="TEXT", action="append", default=[], help="end there (repeatable)")
     parser.add_argument(
         "--digits",
@@ -47,58 +60,93 @@ def add_language_arguments(parser: argparse.ArgumentParser, max_new_tokens: int)
     add_adapter(parser)
 
 
-def open_model(arguments: argparse.Namespace) -> LLM:
-    """The model that the arguments name."""
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    own = "default: the model's own, or"
+    parser.add_argument(
+        "--temperature", metavar="T", type=number(0), help=f"0: always the likeliest token ({own} 0)"
+    )
+    parser.add_argument("--top-k", metavar="K", type=count, help=f"only the K likeliest ({own} 0: all)")
+    parser.add_argument(
+        "--top-p", metavar="P", type=number(0, 1), help=f"only the likeliest that together reach P ({own} 1)"
+    )
+    parser.add_argument(
+        "--min-p", metavar="P", type=number(0, 1), help=f"only those P times as likely as the first ({own} 0)"
+    )
+    parser.add_argument(
+        "--repetition-penalty",
+        metavar="R",
+        type=number(0),
+        help=f"above 1: what was there becomes less likely ({own} 1)",
+    )
+    parser.add_argument(
+        "--seed", metavar="N", type=seed_type, help="of the draws (default: another each time)"
+    )
+
+
+@contextmanager
+def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
+    """The model that the arguments name, for as long as it is used."""
+    from pteron.llm import LLM
+
+    path = _path(arguments)
+    with shown(f"loading {path.name}"):
+        llm = LLM(
+            path, arguments.tokenizer, data=arguments.data, device=arguments.adapter, digits=arguments.digits
+        )
+    with llm:
+        yield llm
+
+
+def _path(arguments: argparse.Namespace) -> Path:
+    from pteron.cli.exporting import fetched
+    from pteron.llm.settings import program_file
+
     if (arguments.path is None) == (arguments.model is None):
         raise InputError("name a program or folder, or a model with --model, and not both")
-    path = Path(arguments.path) if arguments.path else fetch(arguments.model, progress=_progress)
+    if arguments.model is not None:
+        return fetched(arguments.model)
+    path = Path(arguments.path)
     if not path.exists():
-        raise InputError(f"{path} does not exist")
-    return LLM(
-        path, arguments.tokenizer, data=arguments.data, device=arguments.adapter, digits=arguments.digits
-    )
+        raise InputError(f"there is no file or folder {path}; models by name: --model {' or '.join(names())}")
+    if path.is_dir() and _is_checkpoint(path):
+        raise InputError(
+            f"the folder {path} holds no program {program_file(path).name}; "
+            f"`pteron export llm {path} -o FOLDER` makes one of a checkpoint"
+        )
+    return path
 
 
-def sampling(arguments: argparse.Namespace) -> Sampling:
-    seed = arguments.seed if arguments.seed is not None else random.randrange(1 << 31)
-    return Sampling(
-        temperature=arguments.temperature,
-        top_k=arguments.top_k,
-        top_p=arguments.top_p,
-        min_p=arguments.min_p,
-        repetition_penalty=arguments.repetition_penalty,
-        seed=seed if arguments.temperature > 0 else 0,
-    )
+def _is_checkpoint(folder: Path) -> bool:
+    """Whether a folder is one to export, or holds nothing of a model at all."""
+    from pteron.llm.settings import program_file
+    from pteron.llm.vocabularies.load import FILE_NAMES
+
+    if program_file(folder).exists():
+        return False
+    has_tokenizer = any(any(folder.glob(pattern)) for pattern in FILE_NAMES)
+    return not has_tokenizer or any(folder.glob("*.safetensors"))
 
 
-def show(pieces: Generator[Piece, None, None]) -> str:
-    """Print a text as it comes; Ctrl-C ends it, and what is under way on the GPU with it. The text."""
-    told = []
-    try:
-        for piece in pieces:
-            told.append(piece.text)
-            print(piece.text, end="", flush=True)
-    except KeyboardInterrupt:
-        print(" …", end="")
-    finally:
-        pieces.close()
-    print(flush=True)
-    return "".join(told)
+def sampling(arguments: argparse.Namespace, llm: LLM) -> Sampling:
+    """What the arguments say of how tokens are drawn, and the model where they say nothing."""
+    given = {name: getattr(arguments, name) for name in _SAMPLING if getattr(arguments, name) is not None}
+    chosen = replace(llm.sampling, **given)
+    if chosen.temperature == 0:
+        return chosen
+    seed = arguments.seed if arguments.seed is not None else random.randint(0, SEED_MAX)
+    return replace(chosen, seed=seed)
 
 
-def show_figures(llm: LLM) -> None:
-    """What the last text took, on stderr."""
-    took = llm.statistics
-    read = took.prompt_tokens - took.reused_tokens
-    reused = f" ({took.reused_tokens} more were still there)" if took.reused_tokens else ""
-    memory = sum(llm.model.method.gpu_bytes.values())
-    print(
-        f"prompt: {read} tokens at {took.prompt_rate:,.0f} tokens/s{reused}; "
-        f"text: {took.new_tokens} tokens at {took.decode_rate:,.1f} tokens/s; "
-        f"{memory / 1e6:,.0f} MB on {llm.model.device.name}",
-        file=sys.stderr,
-    )
+def note_unheeded(arguments: argparse.Namespace, chosen: Sampling) -> None:
+    """Say which of the arguments change nothing."""
+    unheeded = [f"--{name.replace('_', '-')}" for name in _DRAWING if getattr(arguments, name) is not None]
+    if unheeded and chosen.temperature == 0:
+        note(
+            f"{' and '.join(unheeded)} change nothing at temperature 0, where the likeliest token is always "
+            "taken: add --temperature, as 0.7"
+        )
 
 
-def _progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+def is_typed() -> bool:
+    """Whether a person types what is read from standard input."""
+    return sys.stdin.isatty()

@@ -1,31 +1,113 @@
-"""Progress on a terminal: a line on stderr that ends without a trace; nothing where nobody watches."""
+"""Progress on stderr: a bar that ends without a trace on a terminal, a line now and then elsewhere.
+
+What takes less than a second leaves nothing on a terminal, what takes less than 30 nothing in a file.
+"""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TextIO
 
-from pteron.tools.progress import Progress, silent
+from pteron.cli.screen import is_rich
+from pteron.tools.progress import Progress
 
-_PATIENCE = 1.0  # seconds: what takes less is not worth a line
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+_PATIENCE = 1.0  # seconds before a terminal shows anything
+_PATIENCE_PLAIN = 30.0  # before the first line where there is no terminal
+_EVERY_PLAIN = 60.0  # between two of these
 
 
 @contextmanager
-def shown() -> Iterator[Progress]:
-    """Somebody to tell progress to, for as long as something lasts."""
-    if not sys.stderr.isatty():
-        yield silent
+def shown(doing: str = "") -> Iterator[Progress]:
+    """Somebody to tell progress to, for as long as something lasts; `doing` is what it begins with."""
+    if not is_rich(sys.stderr):
+        yield _Lines(sys.stderr).tell
         return
-    began = time.monotonic()
-
-    def show(doing: str, done: int, of: int) -> None:
-        if time.monotonic() - began >= _PATIENCE:
-            count = f" {done} of {of}" if of else ""
-            print(f"\r\x1b[2K{doing}{count}", end="", file=sys.stderr, flush=True)
-
+    bar = _Bar(doing)
     try:
-        yield show
+        yield bar.tell
     finally:
-        print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+        bar.end()
+
+
+class _Lines:
+    """Progress where nobody watches, but somebody may read later."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._next = time.monotonic() + _PATIENCE_PLAIN
+
+    def tell(self, doing: str, done: int, of: int) -> None:
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _EVERY_PLAIN
+        with suppress(OSError):  # a full disk is no reason to stop
+            print(f"{doing}: {done} of {of}" if of else doing, file=self._stream, flush=True)
+
+
+class _Bar:
+    """A bar that shows itself after a while, from a thread of its own: whoever works may tell nothing."""
+
+    def __init__(self, doing: str) -> None:
+        self._state = (doing, 0, 0)
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+        self._shown: tuple[RichProgress, TaskID] | None = None
+        self._timer = threading.Timer(_PATIENCE, self._start)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def tell(self, doing: str, done: int, of: int) -> None:
+        with self._lock:
+            self._state = (doing, done, of)
+            self._update()
+
+    def end(self) -> None:
+        self._timer.cancel()
+        self._timer.join()
+        if self._shown is not None:
+            self._shown[0].stop()
+
+    def _start(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
+        from rich.table import Column
+
+        with self._lock:
+            progress = RichProgress(
+                TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis")),
+                BarColumn(bar_width=16),
+                TimeElapsedColumn(),
+                TextColumn("[dim]{task.fields[left]}"),
+                console=Console(file=sys.stderr),
+                refresh_per_second=4,
+                transient=True,
+            )
+            self._shown = progress, progress.add_task("", total=None, left="")
+            progress.tasks[0].start_time = self._began
+            self._update()
+            progress.start()
+
+    def _update(self) -> None:
+        if self._shown is not None:
+            progress, task = self._shown
+            doing, done, of = self._state
+            left = estimate(time.monotonic() - self._began, done, of)
+            progress.update(task, description=doing, completed=done, total=of or None, left=left)
+
+
+def estimate(elapsed: float, done: int, of: int) -> str:
+    """The time that is left where everything takes as long as what is done, in words; or nothing, where
+    nobody can know."""
+    if not of or done * 20 < of or elapsed < _PATIENCE:
+        return ""
+    left = elapsed * (of - done) / done
+    return f"about {left:.0f} s left" if left < 90 else f"about {left / 60:.0f} min left"

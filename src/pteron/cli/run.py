@@ -3,75 +3,110 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import add_adapter, add_dims, add_json, add_program
-from pteron.isolated.command import is_isolated, run_isolated
-from pteron.isolated.program import SECONDS
-from pteron.runtime import Program, load
-from pteron.tools.inputs import read_inputs
-from pteron.tools.run import Selection, check_bundle, run, save_outputs
-from pteron.tools.run_text import check_lines, run_lines
-from pteron.tools.text import json_text
+from pteron.cli.arguments import add_adapter, add_dims, add_json, add_program, count, examples, number, seed
+from pteron.cli.progress import shown
+from pteron.cli.screen import show
+from pteron.processes import ISOLATED_SECONDS
+
+if TYPE_CHECKING:
+    from pteron.tools.run import CaseReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser, "a program (.pte) or a bundled program (.bpte)")
-    parser.add_argument("--method", metavar="NAME", help="default: forward, or the only one")
+    parser.add_argument(
+        "--method", metavar="NAME", help="what to call (default: forward, or the only method there is)"
+    )
     parser.add_argument(
         "--input",
         metavar="VALUE",
         action="append",
         default=[],
-        help=".npy, .npz or .json file, or a value (3, 2.5, true, [1, 2]); repeatable, in the method's order",
+        help=".npy, .npz or .json file, or a value (3, 2.5, true, [1, 2]); repeatable, in the method's order "
+        "(default: random values)",
     )
     add_dims(parser, "live size of random inputs")
-    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of random inputs (default 0)")
-    parser.add_argument("--output", metavar="FOLDER", help="write the outputs there, as output_N.npy")
     parser.add_argument(
-        "--repeat", metavar="N", type=int, default=0, help="call it N times more, for the time"
+        "--seed", metavar="N", type=seed, default=0, help="of random inputs (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--output", metavar="FOLDER", help="write the outputs there, as output_N.npy (default: nowhere)"
+    )
+    parser.add_argument(
+        "--repeat",
+        metavar="N",
+        type=count,
+        default=0,
+        help="call it N times more, for the time (default: %(default)s)",
     )
     parser.add_argument(
         "--check",
         action=argparse.BooleanOptionalAction,
-        help="run the test cases of a bundled program and compare (default for .bpte without --input)",
+        help="run the test cases of a bundled program and compare (default: for .bpte without --input)",
     )
     parser.add_argument(
         "--isolated",
         metavar="SECONDS",
-        type=float,
+        type=number(0),
         nargs="?",
-        const=SECONDS,
-        help=f"in a process of its own that may take so long (default {SECONDS:g}): for programs not trusted",
+        const=ISOLATED_SECONDS,
+        help="in a process of its own that may take so long (default: %(const)g): for programs not trusted",
     )
     add_adapter(parser)
     add_json(parser)
+    examples(
+        parser,
+        "pteron run model.pte",
+        "pteron run model.pte --input x.npy --output results",
+        "pteron run model.pte --dim 7 --repeat 20",
+        "pteron run model.pte --isolated",
+    )
 
 
 def command(arguments: argparse.Namespace) -> int:
+    from pteron.isolated.command import is_isolated, run_isolated
+    from pteron.runtime import load
+    from pteron.tools.inputs import read_inputs
+    from pteron.tools.run import Selection, check_bundle, run, save_outputs
+    from pteron.tools.run_text import run_lines
+    from pteron.tools.text import json_text
+
     if arguments.isolated is not None and not is_isolated():
         return run_isolated(arguments.program, arguments.given, arguments.isolated)
     inputs = read_inputs(arguments.input)
-    with load(arguments.program, arguments.data, arguments.adapter) as program:
-        check = arguments.check
-        if check is None:
-            check = program.bundle is not None and not inputs
-        if check:
-            return _check(program, arguments)
-        selection = Selection(arguments.method, inputs, arguments.dim, arguments.seed, arguments.repeat)
-        report, outputs = run(program, selection)
+    name = Path(arguments.program).name
+    with (
+        shown(f"loading {name}") as progress,
+        load(arguments.program, arguments.data, arguments.adapter) as program,
+    ):
+        is_checked = arguments.check
+        if is_checked is None:
+            is_checked = program.bundle is not None and not inputs
+        if is_checked:
+            cases, device = check_bundle(program, arguments.method), program.device.name
+        else:
+            selection = Selection(arguments.method, inputs, arguments.dim, arguments.seed, arguments.repeat)
+            report, outputs = run(program, selection, progress)
+    if is_checked:
+        return _show_cases(name, device, cases, as_json=arguments.json)
     paths = save_outputs(outputs, arguments.output) if arguments.output else []
     if arguments.json:
         print(json_text(report))
-        return 0
-    print("\n".join(run_lines(report)))
-    for path in paths:
-        print(f"  wrote {path}")
+    else:
+        show([*run_lines(report), *(f"  wrote {path}" for path in paths)])
     return 0
 
 
-def _check(program: Program, arguments: argparse.Namespace) -> int:
-    cases = check_bundle(program, arguments.method)
-    name = Path(program.file.name).name
-    print(json_text(cases) if arguments.json else "\n".join(check_lines(name, program.device.name, cases)))
+def _show_cases(name: str, device: str, cases: Sequence[CaseReport], *, as_json: bool) -> int:
+    from pteron.tools.run_text import check_lines
+    from pteron.tools.text import json_text
+
+    if as_json:
+        print(json_text(cases))
+    else:
+        show(check_lines(name, device, cases))
     return 1 if any(case.problem for case in cases) else 0

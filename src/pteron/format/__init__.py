@@ -9,7 +9,7 @@ from pteron.format.bundled import (
     is_bundled,
     read_bundled,
 )
-from pteron.format.delegate import read_delegate
+from pteron.format.delegate import BACKEND, read_delegate
 from pteron.format.delegate_records import (
     ConstantRecord,
     DelegateGraph,
@@ -36,9 +36,10 @@ from pteron.format.records import (
 )
 from pteron.format.source import FileBytes, Source, contents, is_same, open_bytes
 from pteron.format.tensor_layout import TensorLayout
-from pteron.format.weights import WeightFile, read_weights
+from pteron.format.weights import WeightFile, load_weights, read_weights
 
 __all__ = [
+    "BACKEND",
     "BundledFile",
     "BundledTensor",
     "BundledValue",
@@ -70,6 +71,7 @@ __all__ = [
     "contents",
     "is_bundled",
     "is_same",
+    "load_weights",
     "open_bytes",
     "read_bundled",
     "read_delegate",

@@ -25,6 +25,7 @@ from pteron.format.flatbuffer import INT8, INT64, UINT32, UINT64, Table, open_ro
 from pteron.format.source import contents
 from pteron.format.tensor_layout import check_sizes
 
+BACKEND = "VulkanBackend"  # whose blobs these are
 # Four unused bytes, magic, header size, flatbuffer offset and size, constants offset and size.
 _HEADER = Struct("<4x4sHIIIQ")
 _NAMED = (1 << 64) - 1

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from struct import Struct
 
 from pteron.errors import FormatError
 from pteron.format.flatbuffer import Table, open_root
 from pteron.format.segments import read_named_data, read_segments
-from pteron.format.source import FileBytes, Source, contents, open_bytes
+from pteron.format.source import FileBytes, Source, contents, is_same, open_bytes
 from pteron.format.tensor_layout import TensorLayout, read_layout
 
 _HEADER_AT = 8
@@ -37,6 +38,19 @@ def read_weights(source: Source, name: str | None = None) -> WeightFile:
     data = read_named_data(tables, segments)
     layouts = {key: _layout(table, data[key]) for key, table in zip(data, tables, strict=True)}
     return WeightFile(file.name, data, layouts)
+
+
+def load_weights(data: Iterable[Source] | Source) -> dict[str, memoryview]:
+    """The named tensors of weight files; a later file may not redefine a name."""
+    sources = [data] if isinstance(data, (str, os.PathLike, bytes, bytearray, memoryview)) else data
+    named: dict[str, memoryview] = {}
+    for source in sources:
+        weights = read_weights(source)
+        for key, view in weights.data.items():
+            if key in named and not is_same(named[key], view):
+                raise FormatError(f"{weights.name}: {key!r} differs from the one in another weight file")
+            named[key] = view
+    return named
 
 
 def _layout(table: Table, data: memoryview) -> TensorLayout | None:

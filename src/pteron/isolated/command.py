@@ -24,8 +24,9 @@ def run_isolated(name: str, given: Sequence[str], seconds: float) -> int:
     start = started_in(Path.cwd())  # where relative paths lead to the same files
     start["env"][_MARK] = "1"
     try:
+        # In a group of its own: Ctrl-C reaches this process, which ends that one.
         code = subprocess.run(
-            python_module("pteron", *given), timeout=seconds, check=False, **start
+            python_module("pteron", *given), timeout=seconds, check=False, process_group=0, **start
         ).returncode
     except subprocess.TimeoutExpired:
         raise IsolatedError(f"{name}: took longer than {seconds:g} s and was ended") from None

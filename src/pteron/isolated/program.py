@@ -21,12 +21,11 @@ from pteron import errors
 from pteron.dtypes import DType
 from pteron.errors import InputError, IsolatedError, MethodError, PteronError
 from pteron.isolated.wire import WireError, receive, send
-from pteron.processes import python_module, started_in
+from pteron.processes import ISOLATED_SECONDS, python_module, started_in
 from pteron.runtime.program import Source
 from pteron.runtime.specs import ValueSpec
 
 WORKER = "pteron.isolated.worker"
-SECONDS = 60.0  # that a call, or loading, may take
 
 
 def load_isolated(
@@ -34,7 +33,7 @@ def load_isolated(
     data: Iterable[Source] | Source = (),
     device: str | None = None,
     *,
-    seconds: float = SECONDS,
+    seconds: float = ISOLATED_SECONDS,
     memory: int | None = None,
 ) -> IsolatedProgram:
     """Open a program that is not trusted, in a process of its own: `pteron.load`, but a crash, an endless

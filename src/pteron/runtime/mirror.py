@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pteron.errors import InputError, MethodError
+from pteron.format import BACKEND
 from pteron.ops import OPERATORS
 from pteron.runtime.method import Method
-from pteron.runtime.program import BACKEND, Program, load
+from pteron.runtime.program import Program, load
 from pteron.runtime.specs import ValueSpec, describe
 
 # ExecuTorch reports element types by these numbers.

@@ -10,21 +10,21 @@ from types import TracebackType
 from typing import TypeAlias
 from weakref import WeakSet
 
-from pteron.errors import DeviceError, FormatError, GraphError, MethodError, UnsupportedError
+from pteron.errors import DeviceError, GraphError, MethodError, UnsupportedError
 from pteron.families.elided.operators import explained
 from pteron.format import (
+    BACKEND,
     BundledFile,
     EValue,
     MethodRecord,
     ProgramFile,
     TensorRecord,
     is_bundled,
-    is_same,
+    load_weights,
     open_bytes,
     read_bundled,
     read_delegate,
     read_program,
-    read_weights,
 )
 from pteron.gpu import Device
 from pteron.gpu.forking import new_lock
@@ -40,7 +40,6 @@ from pteron.runtime.method import Method
 from pteron.runtime.precision import chosen_digits
 from pteron.runtime.sequence import Sequence
 
-BACKEND = "VulkanBackend"
 Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 
 
@@ -66,19 +65,6 @@ def load(
         bundle = read_bundled(opened.view, opened.name) if is_bundled(opened.view) else None
         file = read_program(bundle.program if bundle else opened.view, opened.name)
         return Program(file, load_weights(data), device, bundle, chosen_digits(digits))
-
-
-def load_weights(data: Iterable[Source] | Source) -> dict[str, memoryview]:
-    """The named tensors of weight files; a later file may not redefine a name."""
-    sources = [data] if isinstance(data, (str, os.PathLike, bytes, bytearray, memoryview)) else data
-    named: dict[str, memoryview] = {}
-    for source in sources:
-        weights = read_weights(source)
-        for key, view in weights.data.items():
-            if key in named and not is_same(named[key], view):
-                raise FormatError(f"{weights.name}: {key!r} differs from the one in another weight file")
-            named[key] = view
-    return named
 
 
 class Program:

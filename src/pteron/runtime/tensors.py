@@ -10,13 +10,14 @@ import numpy as np
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import DeviceError, DtypeError
-from pteron.gpu import Buffer, Device, Readback
 from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops.operand import HostArray
 
 if TYPE_CHECKING:
     import torch
+
+    from pteron.gpu import Buffer, Device, Readback
 
 _INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from pteron.llm import LLM, Sampling
@@ -13,10 +13,9 @@ from pteron.llm.catalogue import fetch
 from pteron.tools.text import human_bytes
 
 PROMPT = "Once upon a time"
-TOKENS = 160
 
 
-def demo_text(adapter: str | None = None, tokens: int = TOKENS, seed: int = 7) -> Iterator[str]:
+def demo_text(adapter: str | None, tokens: int, seed: int) -> Generator[str, None, None]:
     """The demo's text, piece by piece as it becomes known."""
     with LLM(fetch("stories15m"), device=adapter) as llm:
         method = llm.model.method

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pteron.dtypes import DType
-from pteron.errors import FormatError, InputError, ShapeError
+from pteron.errors import DtypeError, FormatError, InputError, ShapeError
 from pteron.format.source import open_file
 from pteron.graph import Shape
 from pteron.runtime import ValueSpec
@@ -52,10 +52,23 @@ def fill_inputs(
     specs: Sequence[ValueSpec], given: Sequence[Input], sizes: Sequence[LiveSize], seed: int
 ) -> list[Input]:
     """The inputs given, and random ones for those that are not."""
+    for index, (spec, held) in enumerate(zip(specs, given, strict=False)):
+        _check_width(spec, held, index)
     shapes = live_shapes(specs, sizes)
     generator = np.random.default_rng(seed)
     drawn = [_random_input(spec, shape, generator) for spec, shape in zip(specs, shapes, strict=True)]
     return [*given, *drawn[len(given) :]]
+
+
+def _check_width(spec: ValueSpec, given: Input, index: int) -> None:
+    """NumPy makes and saves float64 unless told otherwise, and hardly a program takes that."""
+    found = getattr(given.value, "dtype", None)
+    if found == np.float64 and spec.dtype is not None and spec.dtype.is_float and spec.dtype is not DType.F64:
+        narrow = {DType.F16: "float16"}.get(spec.dtype, "float32")
+        raise DtypeError(
+            f"input {index} ({given.origin}): expected {spec}, got f64; "
+            f"save it as numpy.save(file, array.astype(numpy.{narrow}))"
+        )
 
 
 def live_shapes(specs: Sequence[ValueSpec], sizes: Sequence[LiveSize]) -> list[Shape]:
@@ -65,7 +78,9 @@ def live_shapes(specs: Sequence[ValueSpec], sizes: Sequence[LiveSize]) -> list[S
         for input, dim in _places(specs, chosen):
             most = specs[input].shape_max[dim]
             if not 0 <= chosen.size <= most:
-                raise ShapeError(f"dim {chosen}: dim {dim} of input {input} goes up to {most}")
+                raise ShapeError(
+                    f"dim {chosen}: dim {dim} of input {input} goes up to {most} ({specs[input]})"
+                )
             shapes[input][dim] = chosen.size
     return [tuple(shape) for shape in shapes]
 

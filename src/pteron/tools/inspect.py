@@ -22,6 +22,7 @@ from pteron.format import (
     TensorRecord,
     contents,
     is_bundled,
+    load_weights,
     open_bytes,
     read_bundled,
     read_program,
@@ -30,7 +31,7 @@ from pteron.format import (
 from pteron.runtime.checks import check_method
 from pteron.runtime.host import find_operator
 from pteron.runtime.limits import Limits
-from pteron.runtime.program import load_weights, with_external_data
+from pteron.runtime.program import with_external_data
 from pteron.runtime.specs import describe
 from pteron.runtime.states import initial_states
 from pteron.tools.here import Here, find_here

@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 
 from pteron.errors import FormatError, PteronError
 from pteron.families.elided.operators import explained
-from pteron.format import DelegateGraph, DelegateRecord, read_delegate
+from pteron.format import BACKEND, DelegateGraph, DelegateRecord, read_delegate
 from pteron.graph import Graph, Node, build
 from pteron.graph.values import describe
 from pteron.ops import Target, Weight
 from pteron.passes import Source, is_available, prepare
 from pteron.plan import Compiled, Plan
-from pteron.runtime.program import BACKEND
 from pteron.tools.text import counted
 
 

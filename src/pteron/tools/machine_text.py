@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pteron.tools.machine import AdapterReport, MachineReport
-from pteron.tools.text import columns, human_bytes
+from pteron.tools.text import Line, columns, human_bytes
 
 
 def machine_lines(report: MachineReport) -> Iterator[str]:
     """Every adapter, and what programs can count on here."""
-    yield f"pteron {report.version}, wgpu {report.wgpu}"
+    yield Line(f"pteron {report.version}, wgpu {report.wgpu}", "note")
     for adapter in report.adapters:
         yield ""
         chosen = f"  (used: {report.reason})" if adapter.index == report.chosen else ""
-        yield f"{adapter.index}  {adapter.name}{chosen}"
+        yield Line(f"{adapter.index}  {adapter.name}{chosen}", "title")
         yield from columns(_rows(adapter), indent=3)
     yield ""
-    yield f"commands are encoded by: {report.encoder}"
     torch = f"PyTorch {report.torch}" if report.torch else "no PyTorch: pip install 'pteron[host]'"
-    yield f"operators outside the delegates: {torch}"
+    yield from columns(
+        [["commands are encoded by", report.encoder], ["operators outside the delegates", torch]]
+    )
 
 
 def _rows(adapter: AdapterReport) -> list[list[str]]:

@@ -17,6 +17,7 @@ from pteron.format import BundledTensor, BundledValue, DelegateCall, KernelCall
 from pteron.runtime import Counters, Method, Program, ValueSpec
 from pteron.tools.difference import as_float, difference
 from pteron.tools.inputs import Input, LiveSize, fill_inputs
+from pteron.tools.progress import Progress, silent
 
 _VALUES_SHOWN = 8
 
@@ -51,6 +52,7 @@ class RunReport:
 
     program: str
     method: str
+    signature: str  # the types that the method takes and gives, "≤" before dims that may be smaller
     device: str | None
     inputs: tuple[ValueReport, ...]
     outputs: tuple[ValueReport, ...]
@@ -73,7 +75,9 @@ class CaseReport:
     problem: str | None
 
 
-def run(program: Program, selection: Selection) -> tuple[RunReport, tuple[Any, ...]]:
+def run(
+    program: Program, selection: Selection, progress: Progress = silent
+) -> tuple[RunReport, tuple[Any, ...]]:
     """Call a method once, and `repeat` times more for the time it takes: a report, and the outputs."""
     name = method_name(program, selection.method)
     started = time.perf_counter()
@@ -82,13 +86,18 @@ def run(program: Program, selection: Selection) -> tuple[RunReport, tuple[Any, .
     inputs = fill_inputs(method.inputs, selection.inputs, selection.sizes, selection.seed)
     values = [given.value for given in inputs]
     before = method.counters
+    progress(f"calling {name}", 0, selection.repeat)
     outputs, first_seconds = _timed(method, values)
     counters = _since(before, method.counters)
-    repeats = tuple(_timed(method, values)[1] for _ in range(selection.repeat))
+    repeats = []
+    for index in range(selection.repeat):
+        progress(f"calling {name}", index, selection.repeat)
+        repeats.append(_timed(method, values)[1])
     record = next(record for record in program.file.methods if record.name == name)
     report = RunReport(
         program=Path(program.file.name).name,
         method=name,
+        signature=f"{_types(method.inputs)} -> {_types(method.outputs)}",
         device=str(method.device.adapter) if method.device else None,
         inputs=tuple(
             _value_report(given.value, spec, given.origin)
@@ -103,7 +112,7 @@ def run(program: Program, selection: Selection) -> tuple[RunReport, tuple[Any, .
         gpu_bytes=method.gpu_bytes,
         load_seconds=load_seconds,
         first_seconds=first_seconds,
-        repeat_seconds=repeats,
+        repeat_seconds=tuple(repeats),
     )
     return report, tuple(map(_array, outputs, method.outputs))
 
@@ -128,10 +137,21 @@ def save_outputs(outputs: Sequence[Any], folder: str) -> list[str]:
         Path(folder).mkdir(parents=True, exist_ok=True)
         paths = [Path(folder) / f"output_{index}.npy" for index in range(len(outputs))]
         for path, output in zip(paths, outputs, strict=True):
-            np.save(path, output)
+            _save(path, output)
     except OSError as error:
         raise InputError(f"the outputs cannot be written: {error}") from None
     return list(map(str, paths))
+
+
+def _save(path: Path, output: Any) -> None:
+    """Under another name first: a disk that is full leaves no half of a file, and what was there before."""
+    unfinished = path.with_suffix(".part")
+    try:
+        with unfinished.open("wb") as file:
+            np.save(file, output)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def method_name(program: Program, wanted: str | None) -> str:
@@ -140,6 +160,10 @@ def method_name(program: Program, wanted: str | None) -> str:
     if name not in program:
         raise InputError(f"{program.file.name} has no method {name!r}; it has {', '.join(program.methods)}")
     return name
+
+
+def _types(specs: Sequence[ValueSpec]) -> str:
+    return f"({', '.join(map(str, specs))})"
 
 
 def _timed(method: Method, values: Sequence[Any]) -> tuple[tuple[Any, ...], float]:

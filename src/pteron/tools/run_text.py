@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from pteron.runtime import Counters
 from pteron.tools.run import CaseReport, RunReport, ValueReport
-from pteron.tools.text import columns, counted, human_bytes, human_time
+from pteron.tools.text import Line, Style, columns, counted, human_bytes, human_time
 
 
 def run_lines(report: RunReport) -> Iterator[str]:
     """Outputs first, then what ran where, then times."""
-    yield f"{report.program}, {report.method}"
+    yield Line(f"{report.program}, {report.method}{report.signature}", "title")
     rows = [_value_row("input", index, value) for index, value in enumerate(report.inputs)]
     rows += [_value_row("output", index, value) for index, value in enumerate(report.outputs)]
     yield from columns(rows, indent=2)
@@ -22,12 +22,17 @@ def run_lines(report: RunReport) -> Iterator[str]:
 
 def check_lines(program: str, device: str, cases: Sequence[CaseReport]) -> Iterator[str]:
     """One line per test case, and how many passed."""
-    yield f"{program} on {device}"
-    for case in cases:
-        verdict = case.problem or f"ok, largest difference {case.largest_difference:.2g}"
-        yield f"  {case.method} {case.case}  {verdict}"
+    yield Line(f"{program} on {device}", "title")
+    yield from columns([[f"{case.method} {case.case}", _verdict(case)] for case in cases], indent=2)
     passed = sum(case.problem is None for case in cases)
-    yield f"{passed} of {counted(len(cases), 'test case')} passed"
+    style: Style = "good" if passed == len(cases) else "bad"
+    yield Line(f"{passed} of {counted(len(cases), 'test case')} passed", style)
+
+
+def _verdict(case: CaseReport) -> str:
+    if case.problem:
+        return Line(case.problem, "bad")
+    return f"ok, largest difference {case.largest_difference:.2g}"
 
 
 def what_ran(counters: Counters) -> str:

@@ -1,12 +1,53 @@
-"""Reports -> text for a terminal: sizes, counts, aligned columns; and JSON for other programs."""
+"""Reports -> text for a terminal: sizes, counts, aligned columns; and JSON for other programs.
+
+A report is a row of lines, which are strings. Some of them know more than their text (`Line`, `Row`), which
+whoever shows them on a screen may use for colour and layout (`pteron.cli.screen`); elsewhere they are what
+they say.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
+from typing import Literal, Self, TypeAlias
 
+Style: TypeAlias = Literal["", "title", "note", "good", "bad"]
 _UNITS = ("kB", "MB", "GB", "TB")
+
+
+class Line(str):
+    """A line, or a cell of one, that is of some kind: a title, a note aside, good or bad news."""
+
+    __slots__ = ("style",)
+    style: Style
+
+    def __new__(cls, text: str, style: Style = "") -> Self:
+        line = super().__new__(cls, text)
+        line.style = style
+        return line
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """What the lines of a table have in common: its rows, and how they are set."""
+
+    rows: tuple[tuple[str, ...], ...]
+    indent: int
+    align: str  # "<" or ">" per column
+
+
+class Row(Line):
+    """A line of a table, beside its cells."""
+
+    __slots__ = ("table",)
+
+    def __init__(self, text: str, table: Table) -> None:
+        self.table = table
+
+    def __new__(cls, text: str, table: Table) -> Self:
+        return super().__new__(cls, text)
 
 
 def human_bytes(count: int) -> str:
@@ -35,25 +76,31 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
 
 def columns(rows: Iterable[Sequence[str]], indent: int = 0, align: str = "") -> list[str]:
     """Rows as lines with aligned columns; `align` has "<" or ">" per column, and is "<" beyond its end."""
-    cells = [list(row) for row in rows]
+    cells = tuple(tuple(row) for row in rows)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    signs = align.ljust(len(widths), "<")
-    return [
-        (
-            " " * indent
-            + "  ".join(f"{cell:{sign}{width}}" for cell, sign, width in zip(row, signs, widths, strict=True))
-        ).rstrip()
-        for row in cells
-    ]
+    table = Table(cells, indent, align.ljust(len(widths), "<"))
+    return [Row(_aligned(row, widths, table), table) for row in cells]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], table: Table) -> str:
+    cells = zip(row, table.align, widths, strict=True)
+    return (" " * table.indent + "  ".join(f"{cell:{sign}{width}}" for cell, sign, width in cells)).rstrip()
 
 
 def json_text(report: object) -> str:
-    """A report, which is made of dataclasses, as JSON."""
-    return json.dumps(report, indent=2, default=plain, ensure_ascii=False)
+    """A report, which is made of dataclasses, as JSON of ASCII; numbers that JSON lacks become null."""
+    return json.dumps(plain(report), indent=2, allow_nan=False)
 
 
 def plain(value: object) -> object:
-    """What JSON makes of a value it has no word for: of a dataclass its fields, of anything else its text."""
+    """A value as JSON has it: of a dataclass its fields, of a number that JSON lacks nothing, of anything else
+    that it has no word for its text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return str(value)
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    if isinstance(value, float):
+        return float(value) if isfinite(value) else None
+    return value if isinstance(value, (str, int, type(None))) else str(value)

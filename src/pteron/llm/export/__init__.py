@@ -22,9 +22,16 @@ from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.folder import write_companions
 from pteron.llm.export.lowering import PROGRAM, Options, check, stage
 from pteron.llm.export.memory import check_memory
+from pteron.llm.export.stages import LOADING, READING, in_stages
 from pteron.llm.foreign import naming
 
-__all__ = ["Options", "export_checkpoint", "export_llm", "read_checkpoint"]
+__all__ = ["Options", "check_exporter", "export_checkpoint", "export_llm", "read_checkpoint"]
+
+
+def check_exporter() -> None:
+    """All packages that exporting needs are there."""
+    needed = ("torch", "torchao", "executorch", "gguf", "safetensors", "tokenizers")
+    check_installed(needed, "exporting a model", "export")
 
 
 def read_checkpoint(source: str | os.PathLike[str]) -> Checkpoint:
@@ -94,7 +101,8 @@ def export_checkpoint(
 ) -> Path:
     """Export a checkpoint that has been read already."""
     started = time.perf_counter()
-    check_installed(("torch", "torchao", "executorch"), "exporting a model", "export")
+    check_exporter()
+    progress = in_stages(progress, checkpoint.parameter_count)
     check(checkpoint, options)
     if options.max_context_len > checkpoint.context_length:
         progress(
@@ -109,10 +117,10 @@ def export_checkpoint(
         metadata["get_bos_id"] = vocabulary.bos_id
     # Beside the result, because the system's temporary folder may be too small for the weights.
     with tempfile.TemporaryDirectory(dir=out_dir, prefix=".export-") as temporary:
-        progress("reading the weights")
+        progress(READING)
         with naming(f"the weights of {checkpoint.name} cannot be read"):
             stage(checkpoint, Path(temporary))
-        progress("loading ExecuTorch")
+        progress(LOADING)
         program = lower_apart(Path(temporary), options, metadata, progress)
         shutil.move(program, out_dir / PROGRAM)
     write_companions(checkpoint, options, out_dir)

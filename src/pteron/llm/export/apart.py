@@ -17,16 +17,17 @@ from typing import TypeAlias
 
 from pteron.errors import PteronError
 from pteron.llm.export.lowering import PROGRAM, Options, lower
+from pteron.llm.export.stages import FINDING, PACKING, QUANTISING, WRITTEN
 from pteron.processes import python_module, started_in
 
 Progress: TypeAlias = Callable[[str], None]
 JOB = "job.json"
 # What the exporter's log says, and what that means.
 MILESTONES = {
-    "Registering override fallback regex": "quantising and tracing the model",
-    "Lowering model using following partitioner": "finding what the GPU can run",
-    "Operators included in this Vulkan partition": "packing the weights",
-    "Saved exported program": "program written",
+    "Registering override fallback regex": QUANTISING,
+    "Lowering model using following partitioner": FINDING,
+    "Operators included in this Vulkan partition": PACKING,
+    "Saved exported program": WRITTEN,
 }
 LINES_KEPT = 15
 
@@ -41,7 +42,7 @@ def lower_apart(folder: Path, options: Options, metadata: dict[str, object], pro
         python_module(__name__),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
+        encoding="locale",
         errors="replace",
         **start,
     ) as process:

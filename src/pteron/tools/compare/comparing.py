@@ -13,13 +13,13 @@ from pathlib import Path
 
 from pteron.errors import InputError
 from pteron.extras import check_installed
-from pteron.format import KernelCall
+from pteron.format import KernelCall, load_weights
 from pteron.gpu import Device
 from pteron.llm.settings import program_file
 from pteron.ops import Target
 from pteron.passes.rewrite import switched_on
 from pteron.runtime import Program, load
-from pteron.runtime.program import Source, load_weights
+from pteron.runtime.program import Source
 from pteron.tools.compare.choice import ROUTES, Choice
 from pteron.tools.compare.culprit import culprit_of
 from pteron.tools.compare.extract import run_again

@@ -3,10 +3,7 @@ checked."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from pteron.tools.compare.report import Comparison, Row, Verdict
 from pteron.tools.text import columns, counted, human_time
@@ -150,16 +147,3 @@ def _nodes(report: Comparison, departing: int) -> str:
         same = report.nodes - report.checked - report.idle - len(report.unchecked)
         parts.append(f"{same} run alike with and without rewrites")
     return f"{'; '.join(parts)}; {human_time(report.seconds)}"
-
-
-def plain(value: Any) -> Any:
-    """A report as dicts, lists and numbers that JSON has: it has no infinities, which become null."""
-    if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return str(value) if isinstance(value, Verdict) else value

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from pteron.format import contents
 from pteron.graph import Constant
-from pteron.tools.compare import as_float
+from pteron.tools.difference import as_float
 from pteron.tools.page.report import HistogramInside
 
 BINS = 64

@@ -52,5 +52,5 @@ def _digest(source: str) -> str:
 
 def _data(inside: ProgramInside) -> str:
     """The data as JSON that no HTML parser finds a tag in."""
-    text = json.dumps(inside, default=plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(plain(inside), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

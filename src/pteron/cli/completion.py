@@ -1,0 +1,83 @@
+"""pteron completion: a script for a shell, which asks this module what may follow what was typed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from pteron.cli.arguments import examples
+
+# Each asks for the words that may stand in place of the last one given; where there are none, for files.
+_SCRIPTS = {
+    "bash": """\
+_pteron() {
+    local IFS=$'\\n'
+    COMPREPLY=($(pteron completion --words "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+}
+complete -o default -F _pteron pteron
+""",
+    "zsh": """\
+#compdef pteron
+_pteron() {
+    local -a found
+    found=("${(@f)$(pteron completion --words "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    if [[ -n "$found" ]]; then compadd -- "${found[@]}"; else _files; fi
+}
+compdef _pteron pteron
+""",
+    "fish": """\
+function __pteron_words
+    set -l typed (commandline -opc) (commandline -ct)
+    pteron completion --words $typed[2..-1] 2>/dev/null
+end
+complete -c pteron -a '(__pteron_words)'
+""",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", metavar="SHELL", nargs="?", choices=[*_SCRIPTS], help=", ".join(_SCRIPTS))
+    parser.add_argument("--words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    examples(
+        parser,
+        'eval "$(pteron completion bash)"      # in ~/.bashrc',
+        'eval "$(pteron completion zsh)"       # in ~/.zshrc, after compinit',
+        "pteron completion fish | source       # in ~/.config/fish/config.fish",
+    )
+    parser.set_defaults(complain=parser.error)
+
+
+def command(arguments: argparse.Namespace) -> int:
+    if arguments.words is not None:
+        print("\n".join(words_for(arguments.words)))
+    elif arguments.shell is not None:
+        print(_SCRIPTS[arguments.shell], end="")
+    else:
+        arguments.complain(f"name a shell: {', '.join(_SCRIPTS)}")
+    return 0
+
+
+def words_for(typed: Sequence[str]) -> list[str]:
+    """The words that may stand in place of the last one typed; none where a file may."""
+    from pteron.cli import COMMANDS, build_parser
+
+    *before, begun = typed or [""]
+    parser = build_parser([name for name in COMMANDS if name in before])
+    for word in before:
+        parser = _commands(parser).get(word, parser)
+    option = parser._option_string_actions.get(before[-1]) if before else None
+    if option is not None and option.nargs != 0:
+        found = [str(choice) for choice in option.choices or ()]
+    elif begun.startswith("-"):
+        found = [flag for flag in parser._option_string_actions if flag.startswith("--")]
+    else:
+        found = [word for action in parser._get_positional_actions() for word in action.choices or ()]
+    return [word for word in found if word.startswith(begun)]
+
+
+def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of commands within a command's."""
+    for action in parser._get_positional_actions():
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}

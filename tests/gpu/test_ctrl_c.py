@@ -1,0 +1,133 @@
+"""Ctrl-C at any moment of a command: it ends with 130 and without a word, or is done before."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+# What follows the line is Pteron's: what Python does before, no program can change.
+START = """
+import sys, pteron.__main__
+print("started", flush=True)
+raise SystemExit(pteron.__main__.main())
+"""
+TIMES = 2  # that each command is interrupted
+
+
+@pytest.mark.parametrize("command", ["info", "inspect", "run", "demo", "isolated"])
+def test_ctrl_c_at_any_moment(command: str, programs: Path) -> None:
+    program = str(programs / "mlp.pte")
+    arguments = {
+        "info": ["info"],
+        "inspect": ["inspect", program],
+        "run": ["run", program, "--repeat", "100"],
+        "demo": ["demo", "--max-new-tokens", "8"],
+        "isolated": ["run", program, "--isolated"],
+    }[command]
+    whole, *_ = _interrupted(arguments, None)
+    codes = []
+    for index in range(TIMES):
+        delay = whole * random.Random(index).random()
+        _, code, said = _interrupted(arguments, delay)
+        assert said == b"", f"after {delay:.3f} s of {whole:.3f}"
+        codes.append(code)
+    assert set(codes) <= {0, 130}
+    assert 130 in codes
+
+
+def _interrupted(arguments: list[str], delay: float | None) -> tuple[float, int, bytes]:
+    """A command that all processes of its terminal are interrupted in: seconds, exit code, what it said."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", START, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    began = time.monotonic()
+    if delay is not None:
+        time.sleep(delay)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    return time.monotonic() - began, process.returncode, said
+
+
+def test_ctrl_c_where_python_wraps_it() -> None:
+    """As it does while a class is made."""
+    code = (
+        "import pteron.__main__ as command, pteron.cli.process as process\n"
+        "def wrapped():\n"
+        "    raise RuntimeError('while a class is made') from KeyboardInterrupt()\n"
+        "process.run = wrapped\n"
+        "raise SystemExit(command.main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert (done.returncode, done.stderr) == (130, b"")
+
+
+@pytest.mark.parametrize("error", ["ImportError", "TypeError"])
+def test_ctrl_c_that_a_library_swallows(error: str) -> None:
+    """As NumPy does while it is imported."""
+    code = (
+        "import signal, pteron.__main__ as command, pteron.cli.process as process\n"
+        "def swallowed():\n"
+        "    try: signal.raise_signal(signal.SIGINT)\n"
+        "    except KeyboardInterrupt: pass\n"
+        f"    raise {error}('could not import module datetime')\n"
+        "process.run = swallowed\n"
+        "raise SystemExit(command.main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert (done.returncode, done.stderr) == (130, b"")
+
+
+def test_ctrl_c_where_python_cannot_raise() -> None:
+    """As in a callback or a destructor."""
+    code = (
+        "import sys, pteron.__main__ as command, pteron.cli.process as process\n"
+        "class Ended:\n"
+        "    def __del__(self): raise KeyboardInterrupt\n"
+        "def run():\n"
+        "    Ended()\n"
+        "    print('it went on')\n"
+        "process.main = run\n"
+        "raise SystemExit(command.main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_a_disk_without_room_for_outputs(programs: Path, tmp_path: Path) -> None:
+    """What was there before stays, and nothing half written."""
+    (tmp_path / "output_0.npy").write_bytes(b"before")
+    command = ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", sys.executable, "-m", "pteron"]
+    done = subprocess.run(
+        [*command, "run", str(programs / "mlp.pte"), "--output", str(tmp_path)], capture_output=True
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"pteron: the outputs cannot be written: ")
+    assert done.stderr.count(b"\n") == 1
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("output_0.npy", b"before")]
+
+
+UNFINISHED = """
+from pteron.llm import LLM
+from pteron.llm.catalogue import fetch
+llm = LLM(fetch("stories15m"))
+stream = llm.generate("Once", max_new_tokens=50)
+print(next(stream).text)
+"""
+
+
+def test_an_unfinished_stream_at_the_end() -> None:
+    done = subprocess.run([sys.executable, "-c", UNFINISHED], capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b" upon\n", b"")

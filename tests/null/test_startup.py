@@ -1,0 +1,63 @@
+"""What a command imports: help nothing that takes time, and only what drives a GPU the driver's library."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pteron.cli import COMMANDS, build_parser
+
+LIGHT = ("info", "run", "generate", "chat", "export", "demo", "completion")
+HEAVY = {"numpy", "wgpu", "cffi", "torch", "rich", "pteron.runtime.program"}
+
+
+def imported(arguments: list[str], wanted: set[str]) -> set[str]:
+    """Which of some modules a command has imported at its end."""
+    code = (
+        "import sys, contextlib; from pteron.cli import main\n"
+        f"with contextlib.suppress(SystemExit): main({arguments!r})\n"
+        f"print(*({wanted!r} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in LIGHT), ["export", "llm"]], ids=" ".join)
+def test_help_imports_nothing_that_takes_time(command: list[str]) -> None:
+    assert imported([*command, "--help"], HEAVY) == set()
+
+
+def test_inspect_imports_no_wgpu(programs: Path) -> None:
+    assert imported(["inspect", str(programs / "mlp.pte")], {"wgpu", "cffi", "torch", "pteron.gpu"}) == set()
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._get_positional_actions():
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from parsers(inner)
+
+
+ALL = {parser.prog: parser for parser in parsers(build_parser([*COMMANDS]))}
+
+
+OURS = [name for name in ALL if name == "pteron" or name.split()[1] in LIGHT]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_help_has_examples(name: str) -> None:
+    assert f"{name} " in ALL[name].format_help().partition("examples:")[2]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_defaults_are_shown(name: str) -> None:
+    for action in ALL[name]._actions:
+        has_default = action.default not in (None, False, [], argparse.SUPPRESS)
+        if has_default and action.option_strings and action.help != argparse.SUPPRESS:
+            assert f"(default: {action.default})" in str(action.help) % vars(action)

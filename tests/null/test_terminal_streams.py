@@ -1,0 +1,99 @@
+"""Streams that are closed, full or of another encoding: an exit code and a sentence, never a traceback."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pteron.cli.streams import prepare
+
+# As on a machine whose locale is not UTF-8; Python is not to help by choosing UTF-8 itself.
+FOREIGN = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+
+
+def pteron(
+    *arguments: str, encoding: str | None = None, redirected: str = ""
+) -> subprocess.CompletedProcess[bytes]:
+    """A command in a process of its own, its streams redirected as a shell is told to."""
+    environment = {**os.environ, **FOREIGN, **({"PYTHONIOENCODING": encoding} if encoding else {})}
+    environment.pop("PYTHONUNBUFFERED", None)
+    command = [sys.executable, "-m", "pteron", *arguments]
+    if redirected:
+        command = ["sh", "-c", f'exec "$@" {redirected}', "sh", *command]
+    return subprocess.run(command, capture_output=True, env=environment)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["inspect", "mlp.pte"]], ids=lambda words: words[0])
+def test_a_full_disk(arguments: list[str], programs: Path) -> None:
+    given = [str(programs / word) if word.endswith(".pte") else word for word in arguments]
+    done = pteron(*given, redirected="> /dev/full")
+    assert done.returncode == 1
+    assert done.stderr == b"pteron: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("redirected", "code"),
+    [(">&-", 0), ("2>&-", 0), (">&- 2>&- <&-", 0), ("2> /dev/full", 0), (">&- 2> /dev/full", 0)],
+)
+def test_streams_that_are_closed(redirected: str, code: int, programs: Path) -> None:
+    done = pteron("inspect", str(programs / "mlp.pte"), redirected=redirected)
+    assert done.returncode == code
+    assert done.stderr == b""
+    failed = pteron("inspect", "nowhere.pte", redirected=redirected)
+    assert failed.returncode == 1
+    assert b"Traceback" not in failed.stderr
+
+
+def test_a_closed_stream_is_no_file_that_is_opened_later() -> None:
+    """The next file opened would get the number of standard output, and all that is printed."""
+    code = (
+        "import os, sys; from pteron.cli.streams import prepare; prepare(); "
+        "opened = os.open(os.devnull, os.O_RDONLY); print('text', flush=True); sys.exit(opened)"
+    )
+    done = subprocess.run(["sh", "-c", 'exec "$@" >&- <&-', "sh", sys.executable, "-c", code], check=False)
+    assert done.returncode > 2
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "ascii", "cp437"])
+def test_signs_that_an_encoding_lacks(encoding: str, programs: Path) -> None:
+    done = pteron("inspect", str(programs / "mlp_dynamic.pte"), encoding=encoding)
+    assert done.returncode == 0
+    sign = "≤" if encoding == "cp437" else "<="
+    assert f"forward(f32[{sign}17, 7])" in done.stdout.decode(encoding)
+
+
+def test_stand_ins_and_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii", write_through=True))
+    prepare()
+    sys.stdout.write("5 µs ≤ 2\N{MULTIPLICATION SIGN}3 … größe 😀")
+    assert written.getvalue() == rb"5 us <= 2x3 ... gr\xf6\xdfe \U0001f600"
+
+
+def test_json_is_json_in_every_encoding(programs: Path) -> None:
+    done = pteron("inspect", str(programs / "mlp_dynamic.pte"), "--json", encoding="ascii")
+    assert json.loads(done.stdout)["methods"][0]["name"] == "forward"
+
+
+@pytest.mark.parametrize("command", ["info", "inspect", "run", "generate", "chat", "export", "demo"])
+def test_help_in_a_foreign_locale(command: str) -> None:
+    done = pteron(command, "--help", encoding="cp1252")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(b"usage: pteron")
+
+
+def test_seeds_and_counts_are_checked() -> None:
+    for arguments in (
+        ["run", "x.pte", "--seed", "-1"],
+        ["demo", "--seed", "x"],
+        ["run", "x.pte", "--repeat=-1"],
+    ):
+        done = pteron(*arguments)
+        assert done.returncode == 2
+        assert b"expected an integer" in done.stderr

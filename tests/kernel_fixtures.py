@@ -47,7 +47,7 @@ def _in_browsers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     if dawn is None:
         yield
         return
-    walk = Compiled._walk
+    walk = Compiled.walk
     planned: dict[Graph, list[Call]] = {}
 
     def noting_walk(compiled: Compiled, shapes: Shapes, values: Mapping[int, int]) -> Planning:
@@ -57,7 +57,7 @@ def _in_browsers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
             planned.setdefault(graph, []).append((shapes, dict(values)))
         return planning
 
-    monkeypatch.setattr(Compiled, "_walk", noting_walk)
+    monkeypatch.setattr(Compiled, "walk", noting_walk)
     yield
     monkeypatch.undo()
     modules = (module for graph, calls in planned.items() for module in modules_at(graph, calls))

@@ -47,11 +47,11 @@ class Compiled:
 
     def plan(self, shapes: Shapes, values: Mapping[int, int]) -> Plan:
         """The plan where the graph's inputs have these shapes and its live integers these values."""
-        return self._walk(shapes, values).finish()
+        return self.walk(shapes, values).finish()
 
     def shapes(self, shapes: Shapes, values: Mapping[int, int]) -> Mapping[int, Shape]:
         """The shape of every tensor, by id, where the inputs have these."""
-        return self._walk(shapes, values).shapes
+        return self.walk(shapes, values).shapes
 
     @property
     def shapes_max(self) -> Shapes:
@@ -66,7 +66,7 @@ class Compiled:
         """
         values = {source.symbol: 0 for source in self.prepared.sources}
         try:
-            walked = self._walk(self.shapes_max, values)
+            walked = self.walk(self.shapes_max, values)
         except MisfitError as error:
             if error.is_certain:
                 raise GraphError(str(error)) from None
@@ -74,7 +74,9 @@ class Compiled:
         self._check_claims(walked.shapes)
         return walked.finish(), values
 
-    def _walk(self, shapes: Shapes, values: Mapping[int, int]) -> Planning:
+    def walk(self, shapes: Shapes, values: Mapping[int, int]) -> Planning:
+        """The calls of a run planned, with all that is known of them: the shapes of tensors, the dispatches
+        that launches are of."""
         inputs = zip(self.prepared.graph.inputs, shapes, strict=True)
         planning = self._planning({value.id: shape for value, shape in inputs if shape is not None}, values)
         for call in self.prepared.each:

@@ -44,11 +44,14 @@ if TYPE_CHECKING:
         Verification,
         load,
     )
+    from pteron.tools.bench import Bench, bench
+    from pteron.tools.profile import Profile, profile
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AdapterInfo",
+    "Bench",
     "CompiledModule",
     "Counters",
     "DType",
@@ -69,6 +72,7 @@ __all__ = [
     "MethodError",
     "MisfitError",
     "OutOfMemory",
+    "Profile",
     "Program",
     "PteronError",
     "Runtime",
@@ -79,9 +83,11 @@ __all__ = [
     "ValueSpec",
     "Verification",
     "adapters",
+    "bench",
     "compile",
     "load",
     "load_isolated",
+    "profile",
 ]
 
 # Where each name comes from. That is imported when it is first asked for: a command that only prints its help
@@ -93,6 +99,8 @@ _HOMES = {
     **dict.fromkeys(("CompiledModule", "compile"), "export"),
     **dict.fromkeys(("AdapterInfo", "Device", "adapters"), "gpu"),
     **dict.fromkeys(("IsolatedMethod", "IsolatedProgram", "load_isolated"), "isolated"),
+    **dict.fromkeys(("Bench", "bench"), "tools.bench"),
+    **dict.fromkeys(("Profile", "profile"), "tools.profile"),
 }
 
 

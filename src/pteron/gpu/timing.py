@@ -49,7 +49,8 @@ class _Stamps:
             encoder.resolve_query_set(self.queries, 0, count, self._resolved, 0)
             self._device.finish(encoder)
         ticks = np.frombuffer(self._device.read(self._resolved, 8 * count), np.uint64)
-        return np.multiply(ticks - ticks.min(), self._nanoseconds * 1e-9, dtype=np.float64)
+        since: npt.NDArray[np.float64] = (ticks - ticks.min()).astype(np.float64)
+        return since * (self._nanoseconds * 1e-9)
 
 
 class PassTimer:
@@ -119,9 +120,9 @@ class StepTimer:
             self._device.finish(encoder)
         if self.is_inside:
             stamps = self._stamps.seconds(len(steps) + 1)
-            return (stamps[1:] - stamps[:-1]).tolist()
+            return list(stamps[1:] - stamps[:-1])
         stamps = self._stamps.seconds(2 * len(steps))
-        return (stamps[1::2] - stamps[::2]).tolist()
+        return list(stamps[1::2] - stamps[::2])
 
     def _stamp_inside(self, encoder: Any, steps: Sequence[Step | None]) -> None:
         opened = _begin(encoder, ffi.NULL)

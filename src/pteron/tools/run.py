@@ -75,7 +75,7 @@ class CaseReport:
 
 def run(program: Program, selection: Selection) -> tuple[RunReport, tuple[Any, ...]]:
     """Call a method once, and `repeat` times more for the time it takes: a report, and the outputs."""
-    name = _method_name(program, selection.method)
+    name = method_name(program, selection.method)
     started = time.perf_counter()
     method = program[name]
     load_seconds = time.perf_counter() - started
@@ -116,7 +116,7 @@ def check_bundle(program: Program, method: str | None = None) -> tuple[CaseRepor
     if not any(suite.cases for suite in suites):
         raise InputError(f"{program.file.name} has no test cases{f' for {method!r}' if method else ''}")
     return tuple(
-        _check_case(program[_method_name(program, suite.method)], index, case.inputs, case.outputs)
+        _check_case(program[method_name(program, suite.method)], index, case.inputs, case.outputs)
         for suite in suites
         for index, case in enumerate(suite.cases)
     )
@@ -134,7 +134,8 @@ def save_outputs(outputs: Sequence[Any], folder: str) -> list[str]:
     return list(map(str, paths))
 
 
-def _method_name(program: Program, wanted: str | None) -> str:
+def method_name(program: Program, wanted: str | None) -> str:
+    """The method asked for, or `forward`, or the only one."""
     name = wanted or ("forward" if "forward" in program or len(program) != 1 else program.methods[0])
     if name not in program:
         raise InputError(f"{program.file.name} has no method {name!r}; it has {', '.join(program.methods)}")

@@ -1,0 +1,133 @@
+"""A method and its inputs -> the times of its launches, and of what the host does at a call."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pteron.gpu import record, submit
+from pteron.plan import Plan, Shapes
+from pteron.runtime.delegate import Delegate
+from pteron.runtime.outputs import Wanted, taken
+from pteron.runtime.staging import Input, live_shapes, live_values
+from pteron.runtime.tensors import HostResult
+from pteron.tools.profile.clocks import clock_of
+from pteron.tools.progress import Progress, silent
+from pteron.tools.subject import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateCall:
+    """A call that a method makes of one of its graphs."""
+
+    index: int  # which graph
+    delegate: Delegate
+    inputs: tuple[Input, ...]
+    wanted: tuple[Wanted | None, ...]
+
+    @property
+    def shapes(self) -> Shapes:
+        return live_shapes(self.delegate.executable, self.inputs)
+
+    @property
+    def values(self) -> dict[int, int]:
+        return live_values(self.delegate.executable, self.inputs)
+
+
+@dataclass(slots=True)
+class Times:
+    """What every run took: all launches of a graph as one pass, each of them, the stages of the host."""
+
+    timing: str
+    plan: Plan
+    whole: list[float] = field(default_factory=list)
+    each: list[list[float]] = field(default_factory=list)
+    stages: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def launch_seconds(self) -> list[float]:
+        """The median of every launch."""
+        return [statistics.median(found) for found in zip(*self.each, strict=True)]
+
+
+def delegate_calls(subject: Subject) -> list[DelegateCall]:
+    """The calls of graphs that one call of the method makes, in order."""
+    calls: list[DelegateCall] = []
+
+    def observe(index: int, delegate: Delegate) -> None:
+        delegate.observer = lambda inputs, wanted: calls.append(
+            DelegateCall(index, delegate, tuple(inputs), tuple(wanted))
+        )
+
+    for index, delegate in enumerate(subject.method.delegates):
+        observe(index, delegate)
+    try:
+        subject.method(*subject.values)
+    finally:
+        for delegate in subject.method.delegates:
+            delegate.observer = None
+    return calls
+
+
+def measure(
+    calls: Sequence[DelegateCall], runs: int, warmup: int, timing: str, progress: Progress = silent
+) -> list[Times]:
+    """The times of every call, after some runs that are not counted."""
+    found = []
+    for call in calls:
+        session, states = call.delegate.session, call.delegate.states
+        plan, replay = session.recorded(call.inputs, states)
+        clock = clock_of(session.device, len(replay.steps), timing)
+        found.append(Times(clock.timing, plan))
+        for run in range(warmup + runs):
+            progress(f"timing {len(plan.launches)} launches", run, warmup + runs)
+            stages = host_stages(call)
+            with session.device.lock:
+                _bring(call)
+                whole = clock.whole(replay)
+                _bring(call)
+                each = clock.each(replay)
+            if run >= warmup:
+                times = found[-1]
+                times.whole.append(whole)
+                times.each.append(each)
+                for name, seconds in stages.items():
+                    times.stages[name].append(seconds)
+    return found
+
+
+def host_stages(call: DelegateCall) -> dict[str, float]:
+    """Run a call in parts, one after the other, and wait where it would not: seconds by what is done."""
+    session, states, device = call.delegate.session, call.delegate.states, call.delegate.device
+    clock = time.perf_counter
+    with device.lock:
+        marks = [clock()]
+        session.ready(call.inputs)
+        marks.append(clock())
+        recording, numbers, copies = session.bring(call.inputs, states)
+        marks.append(clock())
+        views = session.outputs(recording, numbers, states)
+        outputs, after, _ = taken(device, session.executable.name, views, call.wanted)
+        recorded = record(device, [*copies, recording.replay(states), *after])
+        marks.append(clock())
+        recorded.submit()
+        marks.append(clock())
+        device.wait()
+        marks.append(clock())
+        for output in outputs:
+            if isinstance(output, HostResult):
+                output.numpy()
+        marks.append(clock())
+    names = ("find the plan", "upload", "record", "submit", "wait", "read")
+    return {name: end - begin for name, begin, end in zip(names, marks, marks[1:], strict=False)}
+
+
+def _bring(call: DelegateCall) -> None:
+    """Bring the inputs into place: earlier runs have used their memory for other tensors."""
+    session = call.delegate.session
+    _, _, copies = session.bring(call.inputs, call.delegate.states)
+    submit(session.device, copies)
+    session.device.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pteron.tools.bench.report import PERCENTILES, Bench, Case
+from pteron.tools.bench.report import CONTROL, PERCENTILES, Bench, Case
 from pteron.tools.bench.verdict import Judgement
 from pteron.tools.text import columns, counted, human_time
 
@@ -58,10 +58,11 @@ def judgement_lines(judgement: Judgement, tolerance: float) -> Iterator[str]:
     yield from columns(rows, align="<>>>>>")
     for names, where in ((judgement.only_old, "before"), (judgement.only_new, "now")):
         yield from (f"only {where}: {name}" for name in names)
-    slower = sum(each.verdict == "slower" for each in judgement.comparisons)
+    cases = [each for each in judgement.comparisons if each.new.what != CONTROL]
+    slower = sum(each.verdict == "slower" for each in cases)
     yield ""
     yield (
-        f"{slower or 'none'} of {counted(len(judgement.comparisons), 'case')} slower by more than "
+        f"{slower or 'none'} of {counted(len(cases), 'case')} slower by more than "
         f"{tolerance:.0%} and more than noise"
     )
 

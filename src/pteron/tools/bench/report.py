@@ -13,6 +13,7 @@ import numpy as np
 from pteron.errors import InputError
 
 PERCENTILES = (50, 90, 95, 99)
+CONTROL = "control: small copies, each waited for"  # what tells how fast the machine itself is
 _VERSION = 1
 _FILE_BYTES_MAX = 1 << 26
 
@@ -38,7 +39,7 @@ class Case:
     @property
     def name(self) -> str:
         given = f" ({', '.join(self.inputs)})" if self.inputs else ""
-        return f"{self.program}, {self.what}{given}"
+        return f"{self.program}, {self.what}{given}" if self.program else self.what
 
     @property
     def key(self) -> tuple[object, ...]:

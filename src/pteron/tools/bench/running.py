@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pteron.errors import InputError
-from pteron.gpu import Device
+from pteron.gpu import Copy, Device, submit
 from pteron.llm.generate import generate_step
 from pteron.llm.model import LanguageModel
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.runtime import Program
 from pteron.runtime.program import Source
-from pteron.tools.bench.report import Bench, Case
+from pteron.tools.bench.report import CONTROL, Bench, Case
 from pteron.tools.progress import Progress, silent
 from pteron.tools.run import Selection
 from pteron.tools.subject import (
@@ -33,6 +33,7 @@ from pteron.tools.subject import (
 
 ROUNDS = 5  # in which all cases take their turns, so that each sees the machine at several times
 _ROUND_MIN = 2  # samples of a case in each, whatever time they take
+_CONTROL_COPIES, _CONTROL_BYTES = 16, 1 << 20
 _BATCH_SECONDS = 0.02  # of calls that follow one another, as one sample
 _BATCH_MAX = 256
 DEFAULT_PROMPT, DEFAULT_CONTEXT = 128, 100
@@ -93,6 +94,7 @@ def bench(
                     for work in works or _default(source, program)
                     for trial in _trials(program, work, pace, held)
                 ]
+                trials.append(_control(program.device, held))
                 cases += _samples(Path(program.file.name).name, trials, pace, progress)
         finally:
             if program is not source:
@@ -107,6 +109,23 @@ def _default(source: Source | Program, program: Program) -> list[Work]:
         most = model.steps_max if model.is_dynamic else 1
         context = max(1, min(DEFAULT_CONTEXT, (model.context or 2 * DEFAULT_CONTEXT) // 2))
         return [Prefill(min(DEFAULT_PROMPT, most, context)), Decode(context)]
+
+
+def _control(device: Device, held: ExitStack) -> _Trial:
+    """What no program has a part in, so that it tells how fast the machine itself is meanwhile."""
+    source, target = (device.create_buffer(_CONTROL_BYTES, "a control of benchmarks") for _ in range(2))
+    held.callback(device.free, source)
+    held.callback(device.free, target)
+
+    def once() -> float:
+        started = time.perf_counter()
+        for _ in range(_CONTROL_COPIES):
+            submit(device, [Copy(source, target, _CONTROL_BYTES)])
+            device.wait()
+        return time.perf_counter() - started
+
+    once()
+    return _Trial(CONTROL, (), str(device.adapter), "call", _CONTROL_COPIES, once)
 
 
 def _trials(program: Program, work: Work, pace: Pace, held: ExitStack) -> list[_Trial]:
@@ -201,7 +220,16 @@ def _samples(program: str, trials: Sequence[_Trial], pace: Pace, progress: Progr
             else:
                 found[index] += [trial.once() for _ in range(each[index])]
     return [
-        Case(program, trial.what, trial.inputs, trial.where, trial.unit, trial.amount, ROUNDS, tuple(samples))
+        Case(
+            program=program if trial.what != CONTROL else "",
+            what=trial.what,
+            inputs=trial.inputs,
+            device=trial.where,
+            unit=trial.unit,
+            amount=trial.amount,
+            rounds=ROUNDS,
+            samples=tuple(samples),
+        )
         for trial, samples in zip(trials, found, strict=True)
     ]
 

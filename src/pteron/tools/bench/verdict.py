@@ -2,19 +2,20 @@
 
 Samples are compared by the test of Mann and Whitney, which asks how often one of the new ones is longer than
 one of the old, and supposes nothing of how they are spread. It takes them for independent, which neighbours
-in time are not: so besides, every round must have been slower than every earlier one, by its median.
+in time are not: so besides, every round must have been slower than every earlier one, by its median. Where
+the control, which has nothing to do with programs, became slower too, a case must have done so by more.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pteron.errors import InputError
-from pteron.tools.bench.report import Bench, Case
+from pteron.tools.bench.report import CONTROL, Bench, Case
 
 SIGNIFICANCE = 0.01  # how often equal programs may be told apart
 SAMPLES_MIN = 8  # of each: with fewer, chance alone tells equal ones apart too often
@@ -29,20 +30,20 @@ class Comparison:
     new: Case
     ratio: float
     chance: float
-    verdict: str  # "slower", "faster", "same", or "too few samples"
+    verdict: str  # "slower", "faster", "same", "too few samples", or "as slow as the machine"
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """All cases that both benchmarks have, and the names of those that one lacks."""
 
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[Comparison, ...]  # the controls among them
     only_old: tuple[str, ...]
     only_new: tuple[str, ...]
 
     @property
     def is_worse(self) -> bool:
-        return any(comparison.verdict == "slower" for comparison in self.comparisons)
+        return any(each.verdict == "slower" for each in self.comparisons if each.new.what != CONTROL)
 
 
 def judge(old: Bench, new: Bench, tolerance: float = 0.05) -> Judgement:
@@ -51,11 +52,12 @@ def judge(old: Bench, new: Bench, tolerance: float = 0.05) -> Judgement:
         raise InputError(f"the tolerance must be a fraction such as 0.05, not {tolerance}")
     before, after = ({case.key: case for case in bench.cases} for bench in (old, new))
     shared = [key for key in before if key in after]
-    if not shared:
+    if all(before[key].what == CONTROL for key in shared):
         known = "; ".join(f"{case.name} on {case.device}" for case in (*old.cases[:1], *new.cases[:1]))
         raise InputError(f"the two results have no case in common: {known}")
+    compared = [_compare(before[key], after[key], tolerance) for key in shared]
     return Judgement(
-        tuple(_compare(before[key], after[key], tolerance) for key in shared),
+        tuple(_beside_control(each, compared, tolerance) for each in compared),
         tuple(f"{case.name} on {case.device}" for key, case in before.items() if key not in after),
         tuple(f"{case.name} on {case.device}" for key, case in after.items() if key not in before),
     )
@@ -73,6 +75,20 @@ def _compare(old: Case, new: Case, tolerance: float) -> Comparison:
     elif chance < SIGNIFICANCE and ratio < 1 / (1 + tolerance) and max(second) < min(first):
         verdict = "faster"
     return Comparison(old, new, ratio, chance, verdict)
+
+
+def _beside_control(each: Comparison, compared: Sequence[Comparison], tolerance: float) -> Comparison:
+    """Slower only if it is by more than the same adapter's control, where that is."""
+    slowdown = max(
+        (
+            other.ratio
+            for other in compared
+            if (other.new.what, other.new.device, other.verdict) == (CONTROL, each.new.device, "slower")
+        ),
+        default=1.0,
+    )
+    is_own = each.new.what == CONTROL or each.ratio > slowdown * (1 + tolerance)
+    return each if each.verdict != "slower" or is_own else replace(each, verdict="as slow as the machine")
 
 
 def mann_whitney(first: Sequence[float], second: Sequence[float]) -> float:

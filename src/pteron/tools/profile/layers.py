@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.graph import Graph, Node
-from pteron.graph.values import tensors
+from pteron.graph.values import numel, tensors
 
 _COVERED = 0.5  # of the nodes with weights: what repeats less is no model of layers
 
@@ -50,7 +50,9 @@ def longest_repetition(kinds: npt.NDArray[np.int64]) -> tuple[int, int, int]:
 
 
 def _has_constants(node: Node) -> bool:
-    return any(tensor.constant is not None for value in node.args for tensor in tensors(value))
+    """Scalars that lie in the file as tensors are none that count."""
+    found = (tensor for value in node.args for tensor in tensors(value))
+    return any(tensor.constant is not None and numel(tensor.shape_max) > 1 for tensor in found)
 
 
 def _kind(node: Node) -> object:

@@ -54,6 +54,7 @@ def made_up(count: int = 24) -> Profile:
         "stamps",
         tuple(launches),
         6e-3,
+        7e-3,
         stages,
         3,
         Ceilings(1e12, 1e13),

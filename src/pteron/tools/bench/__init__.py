@@ -3,5 +3,18 @@
 from pteron.tools.bench.report import Bench, Case
 from pteron.tools.bench.running import Pace, bench
 from pteron.tools.bench.verdict import Comparison, Judgement, judge
+from pteron.tools.run import Selection
+from pteron.tools.subject import Decode, Prefill
 
-__all__ = ["Bench", "Case", "Comparison", "Judgement", "Pace", "bench", "judge"]
+__all__ = [
+    "Bench",
+    "Case",
+    "Comparison",
+    "Decode",
+    "Judgement",
+    "Pace",
+    "Prefill",
+    "Selection",
+    "bench",
+    "judge",
+]

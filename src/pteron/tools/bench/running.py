@@ -36,6 +36,7 @@ _ROUND_MIN = 2  # samples of a case in each, whatever time they take
 _CONTROL_COPIES, _CONTROL_BYTES = 16, 1 << 20
 _BATCH_SECONDS = 0.02  # of calls that follow one another, as one sample
 _BATCH_MAX = 256
+_LOAD_SECONDS = 0.5
 DEFAULT_PROMPT, DEFAULT_CONTEXT = 128, 100
 
 
@@ -86,6 +87,7 @@ def bench(
     """
     pace, cases = pace or Pace(), list[Case]()
     for device in devices:
+        progress("getting ready", 0, 0)
         program = opened(source, data, device)
         try:
             with ExitStack() as held:
@@ -150,7 +152,7 @@ def _calls(subject: Subject, pace: Pace) -> list[_Trial]:
 
     where = str(device.adapter) if device else "the host"
     trials = [_Trial(subject.what, subject.inputs, where, "call", 1, once)]
-    least = min(once() for _ in range(pace.warmup))
+    least = min(_warmed(once, pace, device))
     if device is not None:
         count = max(1, min(_BATCH_MAX, int(_BATCH_SECONDS / least)))
 
@@ -177,7 +179,8 @@ def _prefill(model: LanguageModel, work: Prefill, pace: Pace) -> _Trial:
         model.prefill(ids)
         return time.perf_counter() - started
 
-    return _warm(_Trial(str(work), (), str(model.device.adapter), "token", work.tokens, once), pace)
+    _warmed(once, pace, model.device)
+    return _Trial(str(work), (), str(model.device.adapter), "token", work.tokens, once)
 
 
 def _decode(model: LanguageModel, work: Decode, pace: Pace, held: ExitStack) -> _Trial:
@@ -198,13 +201,17 @@ def _decode(model: LanguageModel, work: Decode, pace: Pace, held: ExitStack) -> 
         drawn = sum(1 for _ in steps)
         return (time.perf_counter() - started) / drawn
 
-    return _warm(_Trial(str(work), (), str(model.device.adapter), "token", 1, once), pace)
+    _warmed(once, pace, model.device)
+    return _Trial(str(work), (), str(model.device.adapter), "token", 1, once)
 
 
-def _warm(trial: _Trial, pace: Pace) -> _Trial:
-    for _ in range(pace.warmup):
-        trial.once()
-    return trial
+def _warmed(once: Callable[[], float], pace: Pace, device: Device | None) -> list[float]:
+    """Samples that do not count; a GPU is busy for a while, since one that was idle is slow at first."""
+    end = time.perf_counter() + (0.0 if device is None or device.target.is_cpu else _LOAD_SECONDS)
+    found = [once() for _ in range(pace.warmup)]
+    while time.perf_counter() < end:
+        found.append(once())
+    return found
 
 
 def _samples(program: str, trials: Sequence[_Trial], pace: Pace, progress: Progress) -> list[Case]:

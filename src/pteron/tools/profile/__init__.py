@@ -2,5 +2,7 @@
 
 from pteron.tools.profile.profiling import profile
 from pteron.tools.profile.report import Ceilings, LaunchTime, Profile, Stage
+from pteron.tools.run import Selection
+from pteron.tools.subject import Decode, Prefill
 
-__all__ = ["Ceilings", "LaunchTime", "Profile", "Stage", "profile"]
+__all__ = ["Ceilings", "Decode", "LaunchTime", "Prefill", "Profile", "Selection", "Stage", "profile"]

@@ -41,7 +41,8 @@ def grouped(profile: Profile, by: str = "node") -> list[Row]:
     groups: dict[object, list[LaunchTime]] = {}
     for launch in profile.launches:
         groups.setdefault(_key(launch, by), []).append(launch)
-    return [_row(_name(launches, by), launches, profile) for launches in groups.values()]
+    has_several = len({launch.delegate for launch in profile.launches}) > 1
+    return [_row(_name(launches, by, has_several), launches, profile) for launches in groups.values()]
 
 
 def _key(launch: LaunchTime, by: str) -> object:
@@ -54,14 +55,15 @@ def _key(launch: LaunchTime, by: str) -> object:
     return {"operator": launch.operator, "family": launch.family, "kernel": launch.kernel}[by]
 
 
-def _name(launches: Sequence[LaunchTime], by: str) -> str:
+def _name(launches: Sequence[LaunchTime], by: str, has_several: bool) -> str:
     first = launches[0]
     if by == "launch":
         return f"{first.index} {first.operator} by {first.kernel}"
     if by == "node":
         leading = max(launches, key=lambda launch: launch.seconds).operator
         nodes = sorted({node for launch in launches for node in launch.nodes} | {first.node})
-        return f"{nodes[0]}{f'-{nodes[-1]}' if len(nodes) > 1 else ''} {leading}"
+        graph = f"{first.delegate}:" if has_several else ""  # nodes are numbered within a graph
+        return f"{graph}{nodes[0]}{f'-{nodes[-1]}' if len(nodes) > 1 else ''} {leading}"
     if by == "layer":
         return OUTSIDE if first.layer is None else f"layer {first.layer}"
     return str(_key(first, by))

@@ -61,6 +61,7 @@ def _sum(profile: Profile) -> str:
 
 
 def _stage_rows(profile: Profile) -> Iterator[tuple[str, str]]:
+    yield "a call, waited for", human_time(profile.call_seconds)
     yield "host, at every call", ""
     yield from (
         (f"  {stage.name}", human_time(stage.seconds)) for stage in profile.stages if not stage.is_once

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pteron.gpu import record, submit
+from pteron.gpu import Device, Replay, record, submit
 from pteron.plan import Plan, Shapes
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted, taken
@@ -17,6 +17,8 @@ from pteron.runtime.tensors import HostResult
 from pteron.tools.profile.clocks import clock_of
 from pteron.tools.progress import Progress, silent
 from pteron.tools.subject import Subject
+
+_LOAD_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,16 @@ def delegate_calls(subject: Subject) -> list[DelegateCall]:
     return calls
 
 
+def call_seconds(subject: Subject, runs: int) -> float:
+    """What a call takes that is waited for, operators of the host and all; the median of some."""
+    found = []
+    for _ in range(runs):
+        started = time.perf_counter()
+        subject.method(*subject.values)
+        found.append(time.perf_counter() - started)
+    return statistics.median(found)
+
+
 def measure(
     calls: Sequence[DelegateCall], runs: int, warmup: int, timing: str, progress: Progress = silent
 ) -> list[Times]:
@@ -82,6 +94,7 @@ def measure(
         plan, replay = session.recorded(call.inputs, states)
         clock = clock_of(session.device, len(replay.steps), timing)
         found.append(Times(clock.timing, plan))
+        _load(replay, session.device)
         for run in range(warmup + runs):
             progress(f"timing {len(plan.launches)} launches", run, warmup + runs)
             stages = host_stages(call)
@@ -123,6 +136,14 @@ def host_stages(call: DelegateCall) -> dict[str, float]:
         marks.append(clock())
     names = ("find the plan", "upload", "record", "submit", "wait", "read")
     return {name: end - begin for name, begin, end in zip(names, marks, marks[1:], strict=False)}
+
+
+def _load(replay: Replay, device: Device) -> None:
+    """Keep a GPU busy for a while: one that was idle runs at a fraction of its clock."""
+    end = time.perf_counter() + (0.0 if device.target.is_cpu else _LOAD_SECONDS)
+    while time.perf_counter() < end:
+        submit(device, [replay])
+        device.wait()
 
 
 def _bring(call: DelegateCall) -> None:

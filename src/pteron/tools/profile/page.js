@@ -44,11 +44,12 @@ const keys = {
   layer: (launch) => (launch.layer === null ? "outside the layers" : `layer ${launch.layer}`),
   kernel: (launch) => launch.kernel,
 };
+const graphs = new Set(launches.map((launch) => launch.delegate)).size;
 function nodeName(group) {
   const nodes = group.flatMap((launch) => [launch.node, ...launch.nodes]);
   const longest = group.reduce((best, launch) => (launch.seconds > best.seconds ? launch : best));
   const first = Math.min(...nodes), last = Math.max(...nodes);
-  return `${first}${last > first ? `-${last}` : ""} ${longest.operator}`;
+  return `${graphs > 1 ? `${group[0].delegate}:` : ""}${first}${last > first ? `-${last}` : ""} ${longest.operator}`;
 }
 function rowsBy(by) {
   const groups = new Map();
@@ -90,11 +91,10 @@ function figure(value, meaning) {
   make("b", value, box);
   make("span", meaning, box);
 }
-const host = stages.reduce((sum, stage) => sum + stage.seconds, 0);
 const all = launches.reduce((sum, launch) => sum + moved(launch), 0);
 figure(seconds(profile.pass_seconds), "GPU, all in one pass");
 figure(seconds(total), `sum of ${launches.length} launches`);
-figure(seconds(host), "a call, waited for");
+figure(seconds(profile.call_seconds), "a call, waited for");
 figure(bytes(all), "read and written");
 if (profile.ceilings) {
   figure(`${giga(all / profile.pass_seconds)} GB/s`, `of ${giga(profile.ceilings.bytes_per_second)} that copies reach`);

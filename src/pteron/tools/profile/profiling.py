@@ -15,7 +15,13 @@ from pteron.runtime.program import Source
 from pteron.tools.profile.ceilings import ceilings_of
 from pteron.tools.profile.families import family_of_kernel
 from pteron.tools.profile.layers import layers_of
-from pteron.tools.profile.measuring import DelegateCall, Times, delegate_calls, measure
+from pteron.tools.profile.measuring import (
+    DelegateCall,
+    Times,
+    call_seconds,
+    delegate_calls,
+    measure,
+)
 from pteron.tools.profile.report import Ceilings, LaunchTime, Profile, Stage
 from pteron.tools.profile.work import planned_again, work_of
 from pteron.tools.progress import Progress, silent
@@ -45,6 +51,7 @@ def profile(
     """
     if runs < 1 or warmup < 0:
         raise InputError(f"a profile needs at least one run, not {runs} after {warmup}")
+    progress("getting ready", 0, 0)
     program = opened(source, data, device)
     try:
         started = time.perf_counter()
@@ -57,7 +64,7 @@ def profile(
             progress("measuring the adapter's ceilings", 0, 0)
             found = ceilings_of(program.device, remeasure=remeasure) if ceilings or remeasure else None
             times = measure(calls, runs, warmup, timing, progress)
-            return _report(subject, calls, times, once, runs, found)
+            return _report(subject, calls, times, call_seconds(subject, runs), once, found)
     finally:
         if program is not source:
             program.close()
@@ -67,8 +74,8 @@ def _report(
     subject: Subject,
     calls: Sequence[DelegateCall],
     times: Sequence[Times],
+    whole_call: float,
     once: Sequence[Stage],
-    runs: int,
     ceilings: Ceilings | None,
 ) -> Profile:
     launches: list[LaunchTime] = []
@@ -108,10 +115,11 @@ def _report(
         what=subject.what,
         device=str(subject.program.device.adapter),
         inputs=subject.inputs,
-        runs=runs,
+        runs=len(times[0].whole),
         timing=times[0].timing,
         launches=tuple(launches),
         pass_seconds=sum(statistics.median(taken.whole) for taken in times),
+        call_seconds=whole_call,
         stages=(
             *once,
             Stage("plan and prepare", planning, True),

@@ -64,6 +64,7 @@ class Profile:
     timing: str  # how launches were timed: "stamps", "passes" or "wall"
     launches: tuple[LaunchTime, ...]
     pass_seconds: float
+    call_seconds: float  # of the host for a call as a whole, until its outputs are there
     stages: tuple[Stage, ...]
     layers: int  # that the graphs repeat; 0 where they do not
     ceilings: Ceilings | None

@@ -11,25 +11,21 @@ Nothing is counted twice that several workgroups read, nor parameters.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from pteron.graph import Constant, Graph, Tensor, Value
-from pteron.graph.values import numel, tensors
-from pteron.ops import Call, Operand, Scratch, Target, Weight, Window
+from pteron.graph import Constant, Graph
+from pteron.graph.values import tensors
+from pteron.ops import Call, Operand, Target, Weight, Window
 from pteron.ops.dispatch import Bound, elements
 from pteron.ops.join import memory_of
-from pteron.ops.operand import BufferRef, State
-from pteron.passes import Placement, prepare
+from pteron.passes import prepare
 from pteron.plan import Compiled, Plan, Shapes
 from pteron.plan.collect import Collected
 from pteron.plan.planning import Planning
 from pteron.tools.profile.families import family_of_kernel, family_of_operator
-from pteron.tools.profile.operations import live, operations
-
-Memory: TypeAlias = BufferRef | Scratch
-_COPYING = ("layout", "index")  # families that read no more of a tensor than they write
+from pteron.tools.profile.operations import operations
+from pteron.tools.profile.touched import COPYING, Limits, Memory, limits_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +45,6 @@ class _Bytes:
     constants: Mapping[Constant, int]  # how much of each is bound
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """How much operators touch of what their launches bind."""
-
-    cache_read: Mapping[Memory, int]
-    cache_written: Mapping[Memory, int]
-    parts: Mapping[Constant, Mapping[int, float]]  # the part of it that each node reads
-
-    def part(self, constant: Constant, nodes: Collection[int]) -> float:
-        """Which part of a constant is read by launches of these nodes. Where none of them takes it, they read
-        what others pick of it."""
-        of_nodes = self.parts.get(constant, {})
-        own = [part for node, part in of_nodes.items() if node in nodes]
-        return max(own or of_nodes.values(), default=1.0)
-
-
 def work_of(graph: Graph, target: Target, shapes: Shapes, values: Mapping[int, int]) -> list[LaunchWork]:
     """The work of the launches of a graph's plan, in their order."""
     compiled = Compiled(prepare(graph), target)
@@ -72,7 +52,7 @@ def work_of(graph: Graph, target: Target, shapes: Shapes, values: Mapping[int, i
     plain = Compiled(prepare(graph, ()), target)  # as the file has it: all its tensors have live shapes there
     planned = plain.walk(shapes, values)
     calls = plain.prepared.each
-    limits = _limits(calls, planned, compiled.placement, target)
+    limits = limits_of(calls, planned, compiled.placement, target)
     moved = [_bytes(launch, limits) for launch in collected]
     done = _operations(calls, planned, collected, moved)
     names = {call.node.index: call.operator.name for call in calls}
@@ -95,13 +75,13 @@ def planned_again(graph: Graph, target: Target, shapes: Shapes, values: Mapping[
 # Bytes ------------------------------------------------------------------------------------------
 
 
-def _bytes(launch: Collected, limits: _Limits) -> _Bytes:
+def _bytes(launch: Collected, limits: Limits) -> _Bytes:
     read: dict[Memory, int] = defaultdict(int)
     written: dict[Memory, int] = defaultdict(int)
     constants: dict[Constant, int] = defaultdict(int)
     bindings = [(binding, launch.dispatch.bindings[binding.name]) for binding in launch.module.bindings]
     copied = sum(elements(bound) for binding, bound in bindings if binding.access == "read_write")
-    is_copy = family_of_kernel(launch.module.kernel) in _COPYING
+    is_copy = family_of_kernel(launch.module.kernel) in COPYING
     for binding, bound in bindings:
         count = elements(bound)
         if is_copy and binding.access != "read_write":
@@ -136,39 +116,6 @@ def _weights(bound: Bound) -> Iterator[Weight]:
 
 def _own_bytes(weight: Weight) -> int:
     return weight.bytes - sum(following.bytes for following in weight.rest)
-
-
-def _limits(calls: tuple[Call, ...], planned: Planning, placement: Placement, target: Target) -> _Limits:
-    cache_read: dict[Memory, int] = {}
-    cache_written: dict[Memory, int] = {}
-    parts: dict[Constant, dict[int, float]] = defaultdict(dict)
-    for call in calls:
-        names = [argument.name for argument in call.operator.signature.inputs]
-        inputs = dict(zip(names, call.inputs, strict=True))
-        if "start_pos" in inputs:
-            start = int(live(inputs["start_pos"], planned))
-            steps = int(live(call.inputs[0], planned)[1])
-            for cache in call.reads:
-                buffer = placement.buffers.get(cache.id)
-                if isinstance(buffer, State):
-                    row = numel(cache.shape_max) // cache.shape_max[1] * target.storage(cache.dtype).itemsize
-                    cache_read[buffer] = max(cache_read.get(buffer, 0), (start + steps) * row)
-                    cache_written[buffer] = max(cache_written.get(buffer, 0), steps * row)
-        for tensor in call.reads:
-            memory = planned.placement.buffers.get(tensor.id)
-            if isinstance(memory, Weight):
-                parts[memory.constant][call.node.index] = _part(call, inputs, tensor, planned)
-    return _Limits(cache_read, cache_written, parts)
-
-
-def _part(call: Call, inputs: Mapping[str, Value], tensor: Tensor, planned: Planning) -> float:
-    """Which part of a constant a call reads: embeddings pick rows, slices and the like what they give."""
-    if "embedding" in call.operator.name and tensor.shape_max:
-        return min(1.0, numel(live(inputs["indices"], planned)) / tensor.shape_max[0])
-    out, whole = call.outputs[0], numel(tensor.shape_max)
-    if family_of_operator(call.operator.name) in _COPYING and isinstance(out, Tensor) and whole:
-        return min(1.0, numel(live(out, planned)) / whole)
-    return 1.0
 
 
 # Operations -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What an adapter reaches at best, measured in about a second and kept in the cache folder.
+"""What an adapter reaches at best, measured in less than two seconds and kept in the cache folder.
 
 Bandwidth: a buffer that no cache holds is copied to another, its bytes counted as read and as written.
 Arithmetic: chains of multiply-adds of 32-bit floats in registers, written as `fma` and as `*` and `+`, of
@@ -32,7 +32,7 @@ _COPIED_BYTES, _COPIED_BYTES_CPU = 1 << 27, 1 << 25  # more than caches hold
 _INVOCATIONS, _INVOCATIONS_CPU = 1 << 20, 1 << 14
 _CHAINS, _UNROLLED = 16, 8  # independent multiply-adds, and how often a loop writes them out
 _LOOPS = 32
-_SECONDS = 0.3  # for each of the three measurements
+_SECONDS = 0.5  # for each of the three measurements
 _LEAST_SECONDS = 2e-3  # of work in one submission
 
 

@@ -19,7 +19,7 @@ _HEADINGS = ("", "launches", "time", "share", "bytes", "GB/s", "GFLOP/s", "of ce
 def profile_lines(profile: Profile, by: str = "node", top: int = 0) -> Iterator[str]:
     """What was run, the rows (the `top` longest, where that is not 0), the sum beside the pass, the host."""
     yield f"{profile.program}, {profile.what} ({', '.join(profile.inputs)})"
-    yield f"on {profile.device}, {TIMINGS[profile.timing]}; medians of {counted(profile.runs, 'run')}"
+    yield f"on {profile.device}, {TIMINGS[profile.timing]}"
     if profile.ceilings:
         yield f"ceilings: {_ceilings(profile.ceilings)}"
     yield ""
@@ -56,7 +56,7 @@ def _sum(profile: Profile) -> str:
     return (
         f"{counted(len(profile.launches), 'launch', 'launches')} add up to "
         f"{human_time(profile.launch_seconds)}; one pass of all takes {human_time(profile.pass_seconds)} "
-        f"({apart:+.0%})"
+        f"({apart:+.0%}); medians of the quicker half of {counted(profile.runs, 'run')}"
     )
 
 

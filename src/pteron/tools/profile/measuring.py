@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from pteron.gpu import Device, Replay, record, submit
 from pteron.plan import Plan, Shapes
@@ -18,6 +18,7 @@ from pteron.tools.profile.clocks import clock_of
 from pteron.tools.progress import Progress, silent
 from pteron.tools.subject import Subject
 
+STAGES = ("find the plan", "upload", "record", "submit", "wait", "read")  # of the host, at a call
 _LOAD_SECONDS = 0.5
 
 
@@ -41,18 +42,35 @@ class DelegateCall:
 
 @dataclass(slots=True)
 class Times:
-    """What every run took: all launches of a graph as one pass, each of them, the stages of the host."""
+    """What every run took: all launches of a graph as one pass, each of them, the stages of the host.
+
+    Where others use a machine too, some runs take several times as long. So medians are of the quicker half.
+    """
 
     timing: str
     plan: Plan
     whole: list[float] = field(default_factory=list)
     each: list[list[float]] = field(default_factory=list)
-    stages: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    stages: list[dict[str, float]] = field(default_factory=list)
+
+    @property
+    def pass_seconds(self) -> float:
+        return statistics.median(_quicker([[seconds] for seconds in self.whole])[0])
 
     @property
     def launch_seconds(self) -> list[float]:
-        """The median of every launch."""
-        return [statistics.median(found) for found in zip(*self.each, strict=True)]
+        return [statistics.median(found) for found in _quicker(self.each)]
+
+    @property
+    def stage_seconds(self) -> dict[str, float]:
+        found = _quicker([list(stages.values()) for stages in self.stages])
+        return {name: statistics.median(seconds) for name, seconds in zip(STAGES, found, strict=True)}
+
+
+def _quicker(runs: list[list[float]]) -> list[list[float]]:
+    """The half of the runs that took least in all, their times by what they are of."""
+    kept = sorted(runs, key=sum)[: (len(runs) + 1) // 2]
+    return [list(times) for times in zip(*kept, strict=True)]
 
 
 def delegate_calls(subject: Subject) -> list[DelegateCall]:
@@ -75,13 +93,13 @@ def delegate_calls(subject: Subject) -> list[DelegateCall]:
 
 
 def call_seconds(subject: Subject, runs: int) -> float:
-    """What a call takes that is waited for, operators of the host and all; the median of some."""
+    """What a call takes that is waited for, operators of the host and all."""
     found = []
     for _ in range(runs):
         started = time.perf_counter()
         subject.method(*subject.values)
-        found.append(time.perf_counter() - started)
-    return statistics.median(found)
+        found.append([time.perf_counter() - started])
+    return statistics.median(_quicker(found)[0])
 
 
 def measure(
@@ -107,8 +125,7 @@ def measure(
                 times = found[-1]
                 times.whole.append(whole)
                 times.each.append(each)
-                for name, seconds in stages.items():
-                    times.stages[name].append(seconds)
+                times.stages.append(stages)
     return found
 
 
@@ -134,8 +151,7 @@ def host_stages(call: DelegateCall) -> dict[str, float]:
             if isinstance(output, HostResult):
                 output.numpy()
         marks.append(clock())
-    names = ("find the plan", "upload", "record", "submit", "wait", "read")
-    return {name: end - begin for name, begin, end in zip(names, marks, marks[1:], strict=False)}
+    return {name: end - begin for name, (begin, end) in zip(STAGES, pairwise(marks), strict=True)}
 
 
 def _load(replay: Replay, device: Device) -> None:

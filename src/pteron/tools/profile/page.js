@@ -85,7 +85,7 @@ const colours = new Map(families.map((row, index) => [row.name, palette[index % 
 
 element("title").textContent = profile.program;
 element("what").textContent = `${profile.what} (${profile.inputs.join(", ")}) on ${profile.device}`;
-element("how").textContent = `${profile.timing_text}; medians of ${profile.runs} runs`;
+element("how").textContent = `${profile.timing_text}; medians of the quicker half of ${profile.runs} runs`;
 function figure(value, meaning) {
   const box = make("div", "", element("figures"), "figure");
   make("b", value, box);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -42,7 +41,7 @@ def profile(
     remeasure: bool = False,
     progress: Progress = silent,
 ) -> Profile:
-    """Time every launch of one call, the medians of `runs` after `warmup` more.
+    """Time every launch of one call, `runs` times after `warmup` more: medians of the quicker half.
 
     `work` is a Selection of a method and its inputs (by default `forward` with random ones of the largest
     shapes), or a Prefill or Decode step of a language model. The call has states of its own: nobody else's
@@ -107,8 +106,8 @@ def _report(
                     operations=work.operations,
                 )
             )
-        for name, spent in taken.stages.items():
-            stages[name] += statistics.median(spent)
+        for name, spent in taken.stage_seconds.items():
+            stages[name] += spent
     return Profile(
         program=Path(subject.program.file.name).name,
         method=subject.method.name,
@@ -118,7 +117,7 @@ def _report(
         runs=len(times[0].whole),
         timing=times[0].timing,
         launches=tuple(launches),
-        pass_seconds=sum(statistics.median(taken.whole) for taken in times),
+        pass_seconds=sum(taken.pass_seconds for taken in times),
         call_seconds=whole_call,
         stages=(
             *once,

@@ -20,7 +20,7 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True)
 class LaunchTime:
-    """A dispatch: what it does, its median time, the bytes and operations of its work."""
+    """A dispatch: what it does, its time, the bytes and operations of its work."""
 
     index: int  # among all launches of the call
     delegate: int  # which graph of the method

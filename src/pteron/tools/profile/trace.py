@@ -1,6 +1,6 @@
 """A profile as a trace that Perfetto and Chrome's tracing page show: a track of the host, one of the GPU.
 
-Every stage and every launch stands there once, with its median time, one behind the other.
+Every stage and every launch stands there once, with its time, one behind the other.
 """
 
 from __future__ import annotations

@@ -18,10 +18,12 @@ from pteron import Device, InputError, Profile
 from pteron.cli import main
 from pteron.graph import Tensor
 from pteron.ops import Weight
+from pteron.plan import Plan
 from pteron.tools.inputs import LiveSize
 from pteron.tools.profile import ceilings
 from pteron.tools.profile.ceilings import ceilings_of, measure_ceilings
 from pteron.tools.profile.grouping import grouped
+from pteron.tools.profile.measuring import STAGES, Times
 from pteron.tools.run import Selection
 from pteron.tools.subject import Decode, Prefill, Work
 
@@ -72,6 +74,18 @@ def test_launches_of_a_language_model_add_up(timing: str, models: Path, device: 
 def test_launches_of_a_vision_network_add_up(timing: str, programs: Path, device: Device) -> None:
     apart = closest(programs / "vision.pte", Selection(), timing)
     assert apart < (APART_ON_CPU if device.target.is_cpu else APART)
+
+
+def test_disturbed_runs_do_not_count() -> None:
+    """Medians are of the half that took least in all, whichever launch or stage was disturbed."""
+    nothing = Plan((), (), (), {}, {}, (), ())
+    times = Times(
+        "stamps", nothing, whole=[3.0, 9.0, 2.0, 8.0], each=[[1.0, 2.0], [9.0, 1.0], [1.2, 1.9], [0.1, 7.0]]
+    )
+    times.stages = [dict.fromkeys(STAGES, seconds) for seconds in (1.0, 5.0, 3.0)]
+    assert times.pass_seconds == 2.5
+    assert times.launch_seconds == pytest.approx([1.1, 1.95])
+    assert times.stage_seconds == dict.fromkeys(STAGES, 2.0)
 
 
 # Launches ---------------------------------------------------------------------------------------

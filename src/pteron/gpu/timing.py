@@ -120,9 +120,9 @@ class StepTimer:
             self._device.finish(encoder)
         if self.is_inside:
             stamps = self._stamps.seconds(len(steps) + 1)
-            return list(stamps[1:] - stamps[:-1])
+            return list(map(float, stamps[1:] - stamps[:-1]))
         stamps = self._stamps.seconds(2 * len(steps))
-        return list(stamps[1::2] - stamps[::2])
+        return list(map(float, stamps[1::2] - stamps[::2]))
 
     def _stamp_inside(self, encoder: Any, steps: Sequence[Step | None]) -> None:
         opened = _begin(encoder, ffi.NULL)

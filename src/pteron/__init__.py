@@ -48,12 +48,15 @@ if TYPE_CHECKING:
         Verification,
         load,
     )
+    from pteron.tools.bench import Bench, bench
     from pteron.tools.compare import compare
+    from pteron.tools.profile import Profile, profile
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AdapterInfo",
+    "Bench",
     "CompiledModule",
     "Counters",
     "DType",
@@ -74,6 +77,7 @@ __all__ = [
     "MethodError",
     "MisfitError",
     "OutOfMemory",
+    "Profile",
     "Program",
     "PteronError",
     "Runtime",
@@ -84,10 +88,12 @@ __all__ = [
     "ValueSpec",
     "Verification",
     "adapters",
+    "bench",
     "compare",
     "compile",
     "load",
     "load_isolated",
+    "profile",
 ]
 
 # Where each name comes from. That is imported when it is first asked for: a command that only prints its help
@@ -100,6 +106,8 @@ _HOMES = {
     **dict.fromkeys(("CompiledModule", "compile"), "export"),
     **dict.fromkeys(("AdapterInfo", "Device", "adapters"), "gpu"),
     **dict.fromkeys(("IsolatedMethod", "IsolatedProgram", "load_isolated"), "isolated"),
+    **dict.fromkeys(("Bench", "bench"), "tools.bench"),
+    **dict.fromkeys(("Profile", "profile"), "tools.profile"),
 }
 
 

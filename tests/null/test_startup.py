@@ -12,7 +12,6 @@ import pytest
 
 from pteron.cli import COMMANDS, build_parser
 
-LIGHT = ("info", "run", "generate", "chat", "export", "demo", "completion")
 HEAVY = {"numpy", "wgpu", "cffi", "torch", "rich", "pteron.runtime.program"}
 
 
@@ -27,7 +26,7 @@ def imported(arguments: list[str], wanted: set[str]) -> set[str]:
     return set(done.stderr.split())
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in LIGHT), ["export", "llm"]], ids=" ".join)
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["export", "llm"]], ids=" ".join)
 def test_help_imports_nothing_that_takes_time(command: list[str]) -> None:
     assert imported([*command, "--help"], HEAVY) == set()
 
@@ -47,15 +46,12 @@ def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
 ALL = {parser.prog: parser for parser in parsers(build_parser([*COMMANDS]))}
 
 
-OURS = [name for name in ALL if name == "pteron" or name.split()[1] in LIGHT]
-
-
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", ALL)
 def test_every_help_has_examples(name: str) -> None:
     assert f"{name} " in ALL[name].format_help().partition("examples:")[2]
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", ALL)
 def test_defaults_are_shown(name: str) -> None:
     for action in ALL[name]._actions:
         has_default = action.default not in (None, False, [], argparse.SUPPRESS)

@@ -22,6 +22,8 @@ COMMANDS = {
     "info": "the adapters of this machine, and which one is used",
     "inspect": "what is in a program, whether or not it can run",
     "run": "run a method, with random inputs where none are given",
+    "profile": "where the time of a call goes: every launch, layers, the host",
+    "bench": "latency and throughput, and whether they got worse",
     "compare": "find the node whose output departs from a reference",
     "generate": "continue a text with a language model",
     "chat": "talk with a language model",

@@ -9,7 +9,7 @@ from pteron.gpu.readback import Readback
 from pteron.gpu.recording import Recording
 from pteron.gpu.room import check_room
 from pteron.gpu.submit import Commands, Recorded, record, submit, submit_early
-from pteron.gpu.timing import PassTimer
+from pteron.gpu.timing import PassTimer, StepTimer
 
 __all__ = [
     "AdapterInfo",
@@ -26,6 +26,7 @@ __all__ = [
     "Recording",
     "Replay",
     "States",
+    "StepTimer",
     "Weights",
     "adapters",
     "check_room",

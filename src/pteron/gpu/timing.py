@@ -1,43 +1,72 @@
-"""GPU time of compute passes, where the adapter can tell it."""
+"""GPU time of compute passes and of the steps in them, where the adapter can tell it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pteron.errors import DeviceError
+from pteron.gpu.commands import Replay, Step
 from pteron.gpu.device import Device
 from pteron.gpu.native import ffi, lib, wgpu
+
+STAMPS_MAX = 4096  # of one query set, by WebGPU
+_INSIDE = "timestamp-query-inside-passes"
+_EMPTY_STEPS = 64  # that tell what a stamp costs
+
+
+class _Stamps:
+    """Room for timestamps of the GPU's clock."""
+
+    def __init__(self, device: Device, count: int) -> None:
+        if "timestamp-query" not in device.adapter.features:
+            raise DeviceError(f"{device.adapter} offers no timestamps")
+        self._device = device
+        self._count = count
+        usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+        with device.doing(f"preparing to take {count} timestamps"):
+            self.queries = device.handle.create_query_set(type="timestamp", count=count)
+            self._resolved = device.handle.create_buffer(label="times", size=8 * count, usage=usage)
+        self._nanoseconds = float(lib.wgpuQueueGetTimestampPeriod(device.handle.queue._internal))
+
+    def pass_descriptor(self, begin: int, end: int) -> tuple[Any, Any]:
+        """What begins a pass that stamps its begin and its end; both have to live until it has begun."""
+        writes = {
+            "querySet": self.queries._internal,
+            "beginningOfPassWriteIndex": begin,
+            "endOfPassWriteIndex": end,
+        }
+        timestamps = ffi.new("WGPUPassTimestampWrites *", writes)
+        return ffi.new("WGPUComputePassDescriptor *", {"timestampWrites": timestamps}), timestamps
+
+    def seconds(self, count: int) -> npt.NDArray[np.float64]:
+        """The first `count` stamps, from the first on; waits for them."""
+        with self._device.lock, self._device.doing("resolving timestamps"):
+            encoder = self._device.handle.create_command_encoder()
+            encoder.resolve_query_set(self.queries, 0, count, self._resolved, 0)
+            self._device.finish(encoder)
+        ticks = np.frombuffer(self._device.read(self._resolved, 8 * count), np.uint64)
+        since: npt.NDArray[np.float64] = (ticks - ticks.min()).astype(np.float64)
+        return since * (self._nanoseconds * 1e-9)
 
 
 class PassTimer:
     """Two timestamps for each of up to `passes` compute passes."""
 
     def __init__(self, device: Device, passes: int) -> None:
-        if "timestamp-query" not in device.adapter.features:
-            raise DeviceError(f"{device.adapter} offers no timestamps")
-        self._device = device
+        self._stamps = _Stamps(device, 2 * passes)
         self._count = 0
         self._descriptors: list[Any] = []  # of the passes so far
         self._passes = passes
-        usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
-        with device.doing(f"preparing to time {passes} passes"):
-            self._queries = device.handle.create_query_set(type="timestamp", count=2 * passes)
-            self._resolved = device.handle.create_buffer(label="times", size=16 * passes, usage=usage)
-        self._nanoseconds = float(lib.wgpuQueueGetTimestampPeriod(device.handle.queue._internal))
 
     def next_pass(self) -> Any:
         """The descriptor of the next pass, or NULL: passes beyond the timer's size go untimed."""
         if self._count == self._passes:
             return ffi.NULL
-        writes = {
-            "querySet": self._queries._internal,
-            "beginningOfPassWriteIndex": 2 * self._count,
-            "endOfPassWriteIndex": 2 * self._count + 1,
-        }
-        timestamps = ffi.new("WGPUPassTimestampWrites *", writes)
-        descriptor = ffi.new("WGPUComputePassDescriptor *", {"timestampWrites": timestamps})
+        descriptor, timestamps = self._stamps.pass_descriptor(2 * self._count, 2 * self._count + 1)
         self._descriptors.append((descriptor, timestamps))  # a descriptor does not hold what it points at
         self._count += 1
         return descriptor
@@ -46,11 +75,82 @@ class PassTimer:
         """The time of each pass so far; waits for them."""
         if self._count == 0:
             return []
-        with self._device.lock, self._device.doing("resolving the times of passes"):
-            encoder = self._device.handle.create_command_encoder()
-            encoder.resolve_query_set(self._queries, 0, 2 * self._count, self._resolved, 0)
-            self._device.finish(encoder)
-        ticks = np.frombuffer(self._device.read(self._resolved, 16 * self._count), np.uint64).reshape(-1, 2)
+        stamps = self._stamps.seconds(2 * self._count).reshape(-1, 2)
         self._count = 0
         self._descriptors.clear()
-        return [float(end - begin) * self._nanoseconds * 1e-9 for begin, end in ticks]
+        return [float(end - begin) for begin, end in stamps]
+
+
+class StepTimer:
+    """Runs the steps of a replay with timestamps between them.
+
+    All are in one pass where the adapter stamps inside passes: the time of a step is then from the end of
+    what came before it to its own end, and the times add up to the pass. Elsewhere each has its own pass.
+    What a stamp costs itself, `stamp_seconds`, is measured with nothing to do and taken off.
+    """
+
+    def __init__(self, device: Device, steps: int, *, inside: bool | None = None) -> None:
+        self._device = device
+        can = _INSIDE in device.adapter.features
+        self.is_inside = can if inside is None else inside
+        if self.is_inside and not can:
+            raise DeviceError(f"{device.adapter} takes no timestamps inside passes")
+        self._most = min(max(steps, _EMPTY_STEPS), STAMPS_MAX // 2 - 1)  # steps of one command buffer
+        self._stamps = _Stamps(device, 2 * self._most + 1)
+        empty = [self._run([None] * _EMPTY_STEPS) for _ in range(3)]
+        self.stamp_seconds = float(np.median(empty[1:]))  # the first time is another
+
+    def run(self, replay: Replay) -> list[float]:
+        """Seconds of each step; waits for them."""
+        found: list[float] = []
+        with self._device.lock:
+            self._device.check_there(replay)
+            for first in range(0, len(replay.steps), self._most):
+                found += self._run(replay.steps[first : first + self._most])
+        return [max(0.0, seconds - self.stamp_seconds) for seconds in found]
+
+    def _run(self, steps: Sequence[Step | None]) -> list[float]:
+        """The same for as many as have stamps, and what stamps cost with them. None does nothing."""
+        with self._device.lock, self._device.doing("recording timed commands"):
+            encoder = self._device.handle.create_command_encoder()
+            if self.is_inside:
+                self._stamp_inside(encoder._internal, steps)
+            else:
+                self._stamp_passes(encoder._internal, steps)
+            self._device.finish(encoder)
+        if self.is_inside:
+            stamps = self._stamps.seconds(len(steps) + 1)
+            return list(map(float, stamps[1:] - stamps[:-1]))
+        stamps = self._stamps.seconds(2 * len(steps))
+        return list(map(float, stamps[1::2] - stamps[::2]))
+
+    def _stamp_inside(self, encoder: Any, steps: Sequence[Step | None]) -> None:
+        opened = _begin(encoder, ffi.NULL)
+        queries = self._stamps.queries._internal
+        lib.wgpuComputePassEncoderWriteTimestamp(opened, queries, 0)
+        for index, step in enumerate(steps):
+            _dispatch(opened, step)
+            lib.wgpuComputePassEncoderWriteTimestamp(opened, queries, index + 1)
+        lib.wgpuComputePassEncoderEnd(opened)
+
+    def _stamp_passes(self, encoder: Any, steps: Sequence[Step | None]) -> None:
+        for index, step in enumerate(steps):
+            descriptor, _timestamps = self._stamps.pass_descriptor(2 * index, 2 * index + 1)
+            opened = _begin(encoder, descriptor)
+            _dispatch(opened, step)
+            lib.wgpuComputePassEncoderEnd(opened)
+
+
+def _begin(encoder: Any, descriptor: Any) -> Any:
+    return ffi.gc(
+        lib.wgpuCommandEncoderBeginComputePass(encoder, descriptor), lib.wgpuComputePassEncoderRelease
+    )
+
+
+def _dispatch(opened: Any, step: Step | None) -> None:
+    if step is None:
+        return
+    pipeline, group, x, y, z = step
+    lib.wgpuComputePassEncoderSetPipeline(opened, pipeline)
+    lib.wgpuComputePassEncoderSetBindGroup(opened, 0, group, 0, ffi.NULL)
+    lib.wgpuComputePassEncoderDispatchWorkgroups(opened, x, y, z)

@@ -75,7 +75,8 @@ class Compiled:
         return walked.finish(), values
 
     def walk(self, shapes: Shapes, values: Mapping[int, int]) -> Planning:
-        """The calls of every run, walked: what `plan` is made of, for whoever looks at where tensors lie."""
+        """The calls of a run planned, with all that is known of them: the shapes of tensors, the dispatches
+        that launches are of."""
         inputs = zip(self.prepared.graph.inputs, shapes, strict=True)
         planning = self._planning({value.id: shape for value, shape in inputs if shape is not None}, values)
         for call in self.prepared.each:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pteron.format import open_bytes
-from pteron.gpu import Command, Device, PassTimer, Replay
+from pteron.gpu import Command, Device, PassTimer, Replay, States
 from pteron.plan import Executable, Plan
 from pteron.plan.archive import read, write
 from pteron.runtime.ahead import Ahead
@@ -23,10 +23,22 @@ class Delegate:
         self._session = session
         self._states = session.states()
         self._ahead = Ahead()
+        # Told of every call that a method makes: what it brings, and what becomes of the outputs.
+        self.observer: Callable[[Sequence[Input], Sequence[Wanted | None]], None] | None = None
 
     @property
     def executable(self) -> Executable:
         return self._session.executable
+
+    @property
+    def session(self) -> Session:
+        """What it shares with the other sequences, for those who look inside a call."""
+        return self._session
+
+    @property
+    def states(self) -> States:
+        """What its calls leave behind."""
+        return self._states
 
     @property
     def device(self) -> Device:
@@ -42,6 +54,8 @@ class Delegate:
 
     def run(self, inputs: Sequence[Input], wanted: Sequence[Wanted | None]) -> list[Output]:
         """Run the graph; nothing is waited for. An output that nobody wants is None."""
+        if self.observer is not None:
+            self.observer(inputs, wanted)
         return self._session.run(inputs, wanted, self._states, self._ahead)
 
     def launch(

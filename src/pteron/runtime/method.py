@@ -75,6 +75,11 @@ class Method:
         return self._code.specs[1]
 
     @property
+    def delegates(self) -> tuple[Delegate, ...]:
+        """The graphs that it runs on the GPU, as this sequence of calls sees them."""
+        return tuple(self._delegates)
+
+    @property
     def sole_delegate(self) -> Delegate | None:
         """The delegate that is the whole method, where there is one: loops may drive it directly."""
         alone = len(self._record.instructions) == 1 and len(self._delegates) == 1

@@ -93,8 +93,8 @@ def json_text(report: object) -> str:
 
 
 def plain(value: object) -> object:
-    """A value as JSON has it: of a dataclass its fields, of a number that JSON lacks nothing, of anything else
-    that it has no word for its text."""
+    """A value as JSON has it: of a dataclass its fields, of a number that JSON lacks nothing, of all else its
+    text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):

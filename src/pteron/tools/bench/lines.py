@@ -1,0 +1,72 @@
+"""Benchmarks and their comparison as lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pteron.tools.bench.report import CONTROL, PERCENTILES, Bench, Case
+from pteron.tools.bench.verdict import Judgement
+from pteron.tools.text import columns, counted, human_time
+
+
+def bench_lines(bench: Bench) -> Iterator[str]:
+    """One row a case, those of several adapters below one another, with how they relate to the first."""
+    devices = list(dict.fromkeys(case.device for case in bench.cases))
+    alike: dict[object, list[Case]] = {}
+    for case in bench.cases:
+        alike.setdefault((case.program, case.what, case.inputs), []).append(case)
+    yield from _numbered(devices)
+    heading = ["", "on", *(f"p{percent}" for percent in PERCENTILES), "min", "mean", "samples", "a second"]
+    rows = [heading]
+    for cases in alike.values():
+        for case in cases:
+            rows.append(
+                [
+                    case.name if case is cases[0] else "",
+                    str(devices.index(case.device)),
+                    *(human_time(case.percentile(percent)) for percent in PERCENTILES),
+                    human_time(case.least),
+                    human_time(case.mean),
+                    str(len(case.samples)),
+                    f"{case.rate:,.4g} {case.unit}s",
+                ]
+            )
+            if len(devices) > 1:
+                rows[-1].append(f"{cases[0].percentile(50) / case.percentile(50):.2f} x")
+    if len(devices) > 1:
+        heading.append("as fast as 0")
+    yield from columns(rows, align="<" + ">" * (len(heading) - 1))
+
+
+def judgement_lines(judgement: Judgement, tolerance: float) -> Iterator[str]:
+    """Each case then and now, and in all."""
+    devices = list(dict.fromkeys(each.new.device for each in judgement.comparisons))
+    yield from _numbered(devices)
+    rows = [["", "on", "before", "now", "ratio", "by chance", "verdict"]]
+    for each in judgement.comparisons:
+        rows.append(
+            [
+                each.new.name,
+                str(devices.index(each.new.device)),
+                human_time(each.old.percentile(50)),
+                human_time(each.new.percentile(50)),
+                f"{each.ratio:.3f}",
+                f"{each.chance:.1g}",
+                each.verdict,
+            ]
+        )
+    yield from columns(rows, align="<>>>>>")
+    for names, where in ((judgement.only_old, "before"), (judgement.only_new, "now")):
+        yield from (f"only {where}: {name}" for name in names)
+    cases = [each for each in judgement.comparisons if each.new.what != CONTROL]
+    slower = sum(each.verdict == "slower" for each in cases)
+    yield ""
+    yield (
+        f"{slower or 'none'} of {counted(len(cases), 'case')} slower by more than "
+        f"{tolerance:.0%} and more than noise"
+    )
+
+
+def _numbered(devices: list[str]) -> Iterator[str]:
+    yield from (f"{index}: {device}" for index, device in enumerate(devices))
+    yield ""

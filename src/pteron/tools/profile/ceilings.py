@@ -1,0 +1,143 @@
+"""What an adapter reaches at best, measured in less than two seconds and kept in the cache folder.
+
+Bandwidth: a buffer that no cache holds is copied to another, its bytes counted as read and as written.
+Arithmetic: chains of multiply-adds of 32-bit floats in registers, written as `fma` and as `*` and `+`, of
+which the faster counts. A launch can exceed the first by what caches hold, or where an adapter reads faster
+than it writes, and the second where it computes in integers or half floats.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from pteron.folders import cache_folder
+from pteron.gpu import Copy, Device, Replay, submit
+from pteron.graph import Node
+from pteron.ops import Dispatch, Scratch
+from pteron.ops.live import Trace
+from pteron.plan import Executable
+from pteron.plan.collect import Collector
+from pteron.runtime.session import Counters, Session
+from pteron.tools.profile.clocks import clock_of
+from pteron.tools.profile.report import Ceilings
+from pteron.wgsl import Kernel
+
+_VERSION = 1  # of how they are measured
+_COPIED_BYTES, _COPIED_BYTES_CPU = 1 << 27, 1 << 25  # more than caches hold
+_INVOCATIONS, _INVOCATIONS_CPU = 1 << 20, 1 << 14
+_CHAINS, _UNROLLED = 16, 8  # independent multiply-adds, and how often a loop writes them out
+_LOOPS = 32
+_SECONDS = 0.5  # for each of the three measurements
+_LEAST_SECONDS = 2e-3  # of work in one submission
+
+
+def ceilings_of(device: Device, *, remeasure: bool = False) -> Ceilings:
+    """The adapter's ceilings, from the cache folder where they are known."""
+    path = _path(device)
+    found = None if remeasure else _read(path)
+    if found is None:
+        found = measure_ceilings(device)
+        with suppress(OSError):  # they are measured again next time
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(f".{os.getpid()}")
+            partial.write_text(json.dumps([found.bytes_per_second, found.operations_per_second]))
+            partial.replace(path)
+    return found
+
+
+def measure_ceilings(device: Device) -> Ceilings:
+    """Measure them now."""
+    computed = _INVOCATIONS_CPU if device.target.is_cpu else _INVOCATIONS
+    rates = [_arithmetic(device, _chains(step), computed) for step in ("fma({}, m, c)", "{} * m + c")]
+    return Ceilings(_bandwidth(device), max(rates))
+
+
+def _bandwidth(device: Device) -> float:
+    """Bytes that copies read and write in a second, at best, by what more of them take more."""
+    size = _COPIED_BYTES_CPU if device.target.is_cpu else _COPIED_BYTES
+    size = min(size, device.target.binding_bytes_max)
+    source, target = (device.create_buffer(size, "copied, for its time") for _ in range(2))
+    copy = Copy(source, target, size)
+
+    def seconds(count: int) -> float:
+        device.wait()
+        started = time.perf_counter()
+        submit(device, [copy] * count)
+        device.wait()
+        return time.perf_counter() - started
+
+    try:
+        once = min(seconds(1) for _ in range(3))
+        count = max(2, int(_LEAST_SECONDS / once))
+        return 2 * size * count / max(_best(lambda: seconds(1 + count)) - once, 1e-9)
+    finally:
+        device.free(source)
+        device.free(target)
+
+
+def _chains(step: str) -> str:
+    """The body of a function of a and b: vectors of multiply-adds that do not wait for each other."""
+    names = [f"r{index}" for index in range(_CHAINS // 4)]
+    lines = [f"var {name} = vec4<f32>(a + {index}.0);" for index, name in enumerate(names)]
+    body = " ".join(f"{name} = {step.format(name)};" for name in names)
+    loop = f"for (var i = 0u; i < {_LOOPS}u; i++) {{ {' '.join([body] * _UNROLLED)} }}"
+    total = " + ".join(f"dot({name}, vec4<f32>(1.0))" for name in names)
+    return " ".join(
+        ["let m = vec4<f32>(b + 0.5);", "let c = vec4<f32>(b + 0.25);", *lines, loop, f"return R({total});"]
+    )
+
+
+def _arithmetic(device: Device, combine: str, count: int) -> float:
+    """Operations of a kernel in a second, at best."""
+    session = _session(device, combine, count)
+    try:
+        _, replay = session.recorded((), session.states())
+        clock = clock_of(device, 1)
+        repeats = max(1, int(_LEAST_SECONDS / max(clock.whole(replay), 1e-9)))
+        repeated = Replay(replay.steps * repeats, replay.kept)
+        operations = 2 * _CHAINS * _UNROLLED * _LOOPS * count * repeats
+        return operations / _best(lambda: clock.whole(repeated))
+    finally:
+        session.close()
+
+
+def _best(seconds: Callable[[], float]) -> float:
+    """The least of what is measured for a while."""
+    end = time.perf_counter() + _SECONDS
+    found = [seconds()]
+    while time.perf_counter() < end:
+        found.append(seconds())
+    return min(found)
+
+
+def _session(device: Device, combine: str, count: int) -> Session:
+    """A plan of one launch over scratch memory."""
+    kernel = Kernel("pteron.families.elementwise", "binary_alike", combine=combine)
+    a, b, out = (Scratch(count) for _ in range(3))
+    collector = Collector(device.target)
+    dispatch = Dispatch(kernel, a=a, b=b, out=out, count=count, alpha=1.0, threads=count)
+    collector.add(Node(0, "ceiling", ()), [dispatch])
+    plan = collector.finish({}, {}, Trace({}), ())
+    nothing = Collector(device.target).finish({}, {}, Trace({}), ())
+    executable = Executable("ceilings", device.target, (), (), (), (), {}, nothing, {(): [plan]})
+    return Session(executable, device, Counters())
+
+
+def _path(device: Device) -> Path:
+    adapter = device.adapter
+    name = f"{adapter.name} {adapter.backend} {adapter.driver} {_VERSION}"
+    readable = "".join(letter if letter.isalnum() else "-" for letter in name)
+    return cache_folder() / "ceilings" / f"{readable}.json"
+
+
+def _read(path: Path) -> Ceilings | None:
+    try:
+        bandwidth, operations = json.loads(path.read_text())
+        return Ceilings(float(bandwidth), float(operations)) if min(bandwidth, operations) > 0 else None
+    except (OSError, ValueError, TypeError):  # nobody has measured them, or the file is damaged
+        return None

@@ -1,0 +1,88 @@
+"""Launches -> rows: by launch, node, operator, family, layer or kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from pteron.errors import InputError
+from pteron.tools.profile.report import LaunchTime, Profile
+
+By: TypeAlias = Literal["launch", "node", "operator", "family", "layer", "kernel"]
+OUTSIDE = "outside the layers"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Launches that belong together, and what they take in all."""
+
+    name: str
+    launches: tuple[LaunchTime, ...]
+    seconds: float
+    share: float  # of all launches
+    bytes: int
+    operations: float | None
+    fraction: float | None  # of what the adapter's ceilings allow
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        return self.bytes / self.seconds if self.seconds else None
+
+    @property
+    def operations_per_second(self) -> float | None:
+        return self.operations / self.seconds if self.operations and self.seconds else None
+
+
+def grouped(profile: Profile, by: str = "node") -> list[Row]:
+    """The rows in the order of their first launches."""
+    if by not in get_args(By):
+        raise InputError(f"launches are grouped by {', '.join(get_args(By))}, not by {by!r}")
+    groups: dict[object, list[LaunchTime]] = {}
+    for launch in profile.launches:
+        groups.setdefault(_key(launch, by), []).append(launch)
+    has_several = len({launch.delegate for launch in profile.launches}) > 1
+    return [_row(_name(launches, by, has_several), launches, profile) for launches in groups.values()]
+
+
+def _key(launch: LaunchTime, by: str) -> object:
+    if by == "launch":
+        return launch.index
+    if by == "node":
+        return launch.delegate, launch.node
+    if by == "layer":
+        return launch.layer
+    return {"operator": launch.operator, "family": launch.family, "kernel": launch.kernel}[by]
+
+
+def _name(launches: Sequence[LaunchTime], by: str, has_several: bool) -> str:
+    first = launches[0]
+    if by == "launch":
+        return f"{first.index} {first.operator} by {first.kernel}"
+    if by == "node":
+        leading = max(launches, key=lambda launch: launch.seconds).operator
+        nodes = sorted({node for launch in launches for node in launch.nodes} | {first.node})
+        graph = f"{first.delegate}:" if has_several else ""  # nodes are numbered within a graph
+        return f"{graph}{nodes[0]}{f'-{nodes[-1]}' if len(nodes) > 1 else ''} {leading}"
+    if by == "layer":
+        return OUTSIDE if first.layer is None else f"layer {first.layer}"
+    return str(_key(first, by))
+
+
+def _row(name: str, launches: Sequence[LaunchTime], profile: Profile) -> Row:
+    seconds, ceilings = sum(launch.seconds for launch in launches), profile.ceilings
+    known = [launch.operations for launch in launches if launch.operations is not None]
+    least = (
+        sum(ceilings.least_seconds(launch.bytes, launch.operations) for launch in launches)
+        if ceilings
+        else None
+    )
+    return Row(
+        name=name,
+        launches=tuple(launches),
+        seconds=seconds,
+        share=seconds / profile.launch_seconds if profile.launch_seconds else 0.0,
+        bytes=sum(launch.bytes for launch in launches),
+        operations=sum(known) if known else None,
+        fraction=least / seconds if least is not None and seconds else None,
+    )

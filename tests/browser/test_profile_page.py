@@ -1,0 +1,142 @@
+"""The page that `pteron profile --html` writes: one file that loads nothing, looked at in a real browser."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+from browser_fixtures import Open
+
+import pteron
+from pteron import Profile
+from pteron.cli import main
+from pteron.tools.profile.grouping import grouped
+from pteron.tools.profile.page import page_text
+from pteron.tools.profile.report import Ceilings, LaunchTime, Stage
+from pteron.tools.subject import Decode
+
+
+def launch(index: int, seconds: float, layer: int | None, family: str, operator: str = "") -> LaunchTime:
+    name = operator or f"aten.{family}.default"
+    return LaunchTime(
+        index,
+        0,
+        index,
+        (index,),
+        name,
+        family,
+        f"{family}_kernel",
+        layer,
+        (4, 1, 1),
+        seconds,
+        4096,
+        1024,
+        1e6,
+    )
+
+
+def made_up(count: int = 24) -> Profile:
+    """A profile of three layers. One operator has a name that is a tag, as a file might hold it."""
+    launches = [
+        launch(index, 1e-4 * (1 + index % 4), index // 8, ("linear", "norm", "attention")[index % 3])
+        for index in range(count)
+    ]
+    launches.append(launch(count, 5e-4, None, "layout", "</script><b id='intruder'>"))
+    stages = Stage("plan", 0.1, True), Stage("submit", 1e-4, False), Stage("wait", 9e-3, False)
+    return Profile(
+        "model.pte",
+        "forward",
+        "decode at context 100",
+        "a GPU",
+        ("int64[1, 1]",),
+        20,
+        "stamps",
+        tuple(launches),
+        6e-3,
+        7e-3,
+        stages,
+        3,
+        Ceilings(1e12, 1e13),
+    )
+
+
+class Loads(HTMLParser):
+    """Gathers what a page would load, and how many scripts it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data")]
+
+
+def test_a_page_is_one_file() -> None:
+    text = page_text(made_up())
+    page = Loads()
+    page.feed(text)
+    assert page.addresses == []
+    assert page.tags.count("script") == 2
+    assert "b" not in page.tags
+    assert "default-src 'none'" in text
+    assert not re.search(r"\{\{\w+\}\}|https?://|@import|url\(", text)
+
+
+def test_a_profile_in_a_browser(open_page: Open, models: Path, tmp_path: Path) -> None:
+    """The command's own page: its bars and rows are those of the profile."""
+    path, kept = tmp_path / "profile.html", tmp_path / "profile.json"
+    program = str(models / "tiny_llama_q4.pte")
+    argv = ["profile", program, "--decode", "--context", "9", "--runs", "2", "--html", str(path)]
+    assert main([*argv, "--trace", str(kept)]) == 0
+    page = open_page(path).page
+    assert page.title() == "tiny_llama_q4.pte, decode at context 9 · Pteron"
+    assert page.inner_text("#what").startswith("decode at context 9 (int64[1, 1], int64[1]) on ")
+    profile = pteron.profile(program, Decode(9), runs=1, ceilings=False)
+    assert page.locator("#families .bar").count() == len(grouped(profile, "family"))
+    assert page.locator("#layers .bar").count() == profile.layers + 1
+    assert page.locator("#rows tr").count() == len(grouped(profile, "node"))
+    names = page.locator("#rows td:first-child").all_inner_texts()
+    assert names[0] == grouped(profile, "node")[0].name
+
+
+def test_the_page_answers(open_page: Open, tmp_path: Path) -> None:
+    """Rows by layer, searched and sorted; the timeline tells of launches, and zooms."""
+    path = tmp_path / "made_up.html"
+    path.write_text(page_text(made_up()), encoding="utf-8")
+    page = open_page(path).page
+    assert page.locator("#intruder").count() == 0
+    page.select_option("#by", "layer")
+    names = page.locator("#rows td:first-child").all_inner_texts()
+    assert names == ["layer 0", "layer 1", "layer 2", "outside the layers"]
+    page.select_option("#by", "launch")
+    page.fill("#search", "attention")
+    assert page.locator("#rows tr").count() == 8
+    page.fill("#search", "")
+    page.click("#headings th:has-text('time')")
+    assert page.locator("#rows td:first-child").first.inner_text().startswith("24 </script>")
+    box = page.locator("#timeline").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 3, box["y"] + 60)
+    assert page.locator("#tip").inner_text().startswith("aten.linear.default\n100 µs")
+    before = page.evaluate("document.getElementById('timeline').toDataURL()")
+    page.mouse.wheel(0, -600)
+    page.wait_for_function("old => document.getElementById('timeline').toDataURL() !== old", arg=before)
+
+
+def test_a_page_of_many_launches(open_page: Open, tmp_path: Path) -> None:
+    """Two thousand of them are drawn and searched in a moment."""
+    path = tmp_path / "many.html"
+    path.write_text(page_text(made_up(2000)), encoding="utf-8")
+    assert path.stat().st_size < 1 << 20
+    page = open_page(path).page
+    page.select_option("#by", "launch")
+    assert page.locator("#rows tr").count() == 2001
+    assert (
+        page.evaluate(
+            "(() => { const begun = performance.now(); draw(); return performance.now() - begun; })()"
+        )
+        < 500
+    )

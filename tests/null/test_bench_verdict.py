@@ -1,0 +1,179 @@
+"""Two results of `pteron bench`: what is slower beyond noise, and files that are none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pteron import InputError
+from pteron.cli import main
+from pteron.tools.bench import Bench, Case, judge
+from pteron.tools.bench.report import CONTROL
+from pteron.tools.bench.verdict import mann_whitney
+
+
+def case(samples: np.ndarray, what: str = "forward", device: str = "a GPU") -> Case:
+    return Case("model.pte", what, ("float32[1]",), device, "call", 1, 5, tuple(map(float, samples)))
+
+
+def noisy(median: float, seed: int, count: int = 50) -> np.ndarray:
+    """Times with a long tail, as machines have them."""
+    return median * (1 + np.random.default_rng(seed).exponential(0.05, count))
+
+
+def verdict(old: np.ndarray, new: np.ndarray, tolerance: float = 0.05) -> str:
+    (comparison,) = judge(Bench((case(old),)), Bench((case(new),)), tolerance).comparisons
+    return comparison.verdict
+
+
+def test_what_is_slower() -> None:
+    assert verdict(noisy(1.0, 0), noisy(1.2, 1)) == "slower"
+    assert verdict(noisy(1.2, 0), noisy(1.0, 1)) == "faster"
+    assert verdict(noisy(1.0, 0), noisy(1.2, 1), tolerance=0.5) == "same"
+    assert verdict(noisy(1.0, 0, 5), noisy(2.0, 1, 5)) == "too few samples"
+
+
+def test_equal_programs_are_not_told_apart() -> None:
+    """Not even without tolerance, but for one of a hundred by chance."""
+    verdicts = [verdict(noisy(1.0, 2 * seed), noisy(1.0, 2 * seed + 1), 0.0) for seed in range(100)]
+    assert verdicts.count("same") >= 98
+
+
+def test_a_burst_of_noise_is_no_regression() -> None:
+    """Most samples of three rounds of five are slow: the test of Mann and Whitney alone would be sure."""
+    old, new = noisy(1.0, 0), noisy(1.0, 1)
+    new[:30] *= 3
+    assert mann_whitney(list(old), list(new)) < 1e-4
+    assert verdict(old, new) == "same"
+
+
+def test_a_slower_machine_is_no_regression() -> None:
+    """Where the control is slower too, a case has to be slower than that."""
+    old = Bench((case(noisy(1.0, 0)), case(noisy(1.0, 1), CONTROL)))
+    machine = Bench((case(noisy(1.5, 2)), case(noisy(1.5, 3), CONTROL)))
+    judged = judge(old, machine)
+    assert [each.verdict for each in judged.comparisons] == ["as slow as the machine", "slower"]
+    assert not judged.is_worse
+    both = Bench((case(noisy(2.5, 2)), case(noisy(1.5, 3), CONTROL)))
+    assert judge(old, both).is_worse
+
+
+@pytest.mark.parametrize("sizes", [(6, 6), (5, 8)])
+def test_the_chance_is_that_of_all_orders(sizes: tuple[int, int]) -> None:
+    """Against the exact distribution: every way to choose which samples are the first ones."""
+    values = np.random.default_rng(4).permutation(sum(sizes)).astype(float)
+    first = values[: sizes[0]]
+
+    def distance(picked: tuple[float, ...]) -> float:
+        rest = np.setdiff1d(values, picked)
+        ordered = sum(float(each) > float(other) for each in picked for other in rest)
+        return abs(ordered - sizes[0] * sizes[1] / 2)
+
+    seen = distance(tuple(first))
+    exact = np.mean([distance(picked) >= seen for picked in combinations(values, sizes[0])])
+    assert mann_whitney(list(first), list(values[sizes[0] :])) == pytest.approx(exact, abs=0.02)
+
+
+def test_ties() -> None:
+    assert mann_whitney([1.0] * 9, [1.0] * 9) == 1.0
+    assert mann_whitney([1.0] * 9 + [2.0], [2.0] * 9 + [1.0]) < 0.01
+
+
+def test_files_keep_all_samples(tmp_path: Path) -> None:
+    saved = Bench((case(noisy(1.0, 0)), case(noisy(1.0, 1), "other")))
+    saved.save(tmp_path / "saved.json")
+    assert Bench.read(tmp_path / "saved.json") == saved
+
+
+def test_percentiles() -> None:
+    found = case(np.arange(1, 101) / 100)
+    assert found.percentile(50) == pytest.approx(0.505)
+    assert found.percentile(99) == pytest.approx(0.9901)
+    assert found.least == 0.01
+    assert found.mean == pytest.approx(0.505)
+    assert replace(found, amount=2).rate == pytest.approx(2 / 0.505)
+
+
+def test_the_command_compares_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its exit code is for CI."""
+    for name, median in (("old", 1.0), ("slow", 1.3), ("same", 1.0)):
+        Bench((case(noisy(median, len(name))),)).save(tmp_path / f"{name}.json")
+    old = ["bench", "--against", str(tmp_path / "old.json")]
+    assert main([*old, str(tmp_path / "same.json")]) == 0
+    assert "none of 1 case slower by more than 5%" in capsys.readouterr().out
+    assert main([*old, str(tmp_path / "slow.json")]) == 1
+    assert "slower" in capsys.readouterr().out
+    assert main([*old, str(tmp_path / "slow.json"), "--tolerance", "0.5"]) == 0
+
+
+VALID = {
+    "program": "m",
+    "what": "w",
+    "inputs": [],
+    "device": "d",
+    "unit": "call",
+    "amount": 1,
+    "rounds": 1,
+    "samples": [1.0],
+}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "Expecting value"),
+        ("[]", "list indices"),
+        ('{"cases": []}', "pteron_bench"),
+        ('{"pteron_bench": 9, "cases": []}', "version 9"),
+        (json.dumps({"pteron_bench": 1, "cases": [{**VALID, "samples": []}]}), "no samples"),
+        (json.dumps({"pteron_bench": 1, "cases": [{**VALID, "samples": [-1]}]}), "no samples"),
+        (json.dumps({"pteron_bench": 1, "cases": [{**VALID, "rounds": 3}]}), "1 samples in 3 rounds"),
+        (json.dumps({"pteron_bench": 1, "cases": [{"what": "w"}]}), "samples"),
+    ],
+)
+def test_a_file_that_is_no_result(
+    content: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "broken.json"
+    path.write_text(content)
+    assert main(["bench", "model.pte", "--against", str(path)]) == 1
+    error = capsys.readouterr().err
+    assert "broken.json holds no result of `pteron bench`: " in error
+    assert problem in error
+    assert error.count("\n") == 1
+
+
+def test_results_of_different_things() -> None:
+    with pytest.raises(InputError, match="no case in common"):
+        judge(Bench((case(noisy(1, 0)),)), Bench((case(noisy(1, 0), "other"),)))
+    judged = judge(
+        Bench((case(noisy(1, 0)), case(noisy(1, 0), "old"))),
+        Bench((case(noisy(1, 0)), case(noisy(1, 0), "new"))),
+    )
+    assert judged.only_old == ("model.pte, old (float32[1]) on a GPU",)
+    assert judged.only_new == ("model.pte, new (float32[1]) on a GPU",)
+
+
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        (["new.json"], "--against says what to compare it with"),
+        (["nowhere.pte"], "there is no such file"),
+        (["model.pte", "--context", "3"], "--context says where --decode is"),
+        (["model.pte", "--runs", "0"], "needs at least one run"),
+        (["model.pte", "--json", "no/folder/r.json"], "cannot be written: no such folder"),
+        (["model.pte", "--against", "nowhere.json"], "holds no result"),
+    ],
+)
+def test_arguments_that_make_no_sense(
+    argv: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *argv]) == 1
+    printed = capsys.readouterr()
+    assert problem in printed.err
+    assert (printed.out, printed.err.count("\n")) == ("", 1)

@@ -18,10 +18,11 @@ from typing import Literal, get_args
 from pteron.errors import InputError
 from pteron.gpu import Device
 from pteron.llm.chat import Message, render
+from pteron.llm.entered import work_on
 from pteron.llm.generate import LoopCounters, generate_step
 from pteron.llm.given import integer, integers, strings
 from pteron.llm.model import LanguageModel
-from pteron.llm.pool import Pool, shared_length
+from pteron.llm.pool import Pool
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.settings import program_file
 from pteron.llm.stopping import StopScanner
@@ -169,6 +170,7 @@ class LLM:
 
     def close(self) -> None:
         """Free the GPU memory. Streams that are open end with an error."""
+        work_on(self.model.device)  # refused in the midst of it, before anything is freed
         self._pool.close()
         self._samplers.clear()
         self.program.close()
@@ -218,10 +220,8 @@ class LLM:
     ) -> Generator[Piece, None, None]:
         lease = self._pool.lease(ids)
         model = lease.model
-        # The last token is read again, even where the cache holds it: its logits are needed.
-        reused = min(shared_length(model.tokens, ids), len(ids) - 1)
+        reused = model.resume(ids, lease.user)
         statistics = self.statistics = Statistics(prompt_tokens=len(ids), reused_tokens=reused)
-        model.position = reused
         sampler = Sampler(model.device, model.vocabulary, sampling, model.logits_dtype)
         self._samplers.append(sampler)
         sampler.remember(ids)
@@ -230,7 +230,13 @@ class LLM:
         drawn: list[int] = []
         started = time.perf_counter()
         steps = generate_step(
-            model, sampler, ids[reused:], max_new_tokens, resident=resident, counters=counters
+            model,
+            sampler,
+            ids[reused:],
+            max_new_tokens,
+            resident=resident,
+            counters=counters,
+            user=lease.user,
         )
         try:
             for step in steps:

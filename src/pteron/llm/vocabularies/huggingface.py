@@ -13,6 +13,7 @@ from typing import Any
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
 from pteron.gpu.forking import new_lock
+from pteron.llm.entered import once
 from pteron.llm.foreign import naming
 from pteron.llm.settings import parse_json, read_utf8
 from pteron.llm.tokenizer import Tokenizer
@@ -73,7 +74,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return self._tokenizer.id_to_token(token) or ""
 
     def _encode(self, text: str, special: bool) -> list[int]:
-        with self._lock:  # one setting for all threads
+        with once(self._lock):  # one setting for all threads
             self._tokenizer.encode_special_tokens = not special
             ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids

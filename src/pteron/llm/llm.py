@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, get_args
 
 from pteron.errors import InputError
@@ -20,7 +19,7 @@ from pteron.gpu import Device
 from pteron.llm.chat import Message, render
 from pteron.llm.entered import work_on
 from pteron.llm.generate import LoopCounters, generate_step
-from pteron.llm.given import integer, integers, strings
+from pteron.llm.given import existing, integer, integers, strings
 from pteron.llm.model import LanguageModel
 from pteron.llm.pool import Pool
 from pteron.llm.sampling import Sampler, Sampling
@@ -88,9 +87,7 @@ class LLM:
         device: Device | str | None = None,
         digits: int | None = None,
     ) -> None:
-        path = Path(path)
-        if not path.exists():
-            raise InputError(f"{path} does not exist")
+        path = existing(path)
         folder = path if path.is_dir() else path.parent
         file = program_file(folder) if path.is_dir() else path
         self.tokenizer = (

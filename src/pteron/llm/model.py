@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.dtypes import DType
-from pteron.errors import InputError, UnsupportedError
+from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.gpu import Buffer, Command, Growing, PassTimer, Replay
 from pteron.llm.entered import work_on
 from pteron.llm.given import integers
@@ -38,7 +38,8 @@ class LanguageModel:
         self._sequence = program.sequence() if own_sequence else None
         self.method: Method = (self._sequence or program)[method]
         inputs, outputs = self.method.inputs, self.method.outputs
-        if len(inputs) != 2 or len(outputs) < 1 or len(inputs[0].shape_max) != 2:
+        is_one = len(inputs) == 2 and len(inputs[0].shape_max) == 2 and outputs and outputs[0].shape_max
+        if not is_one or not all((*inputs[0].shape_max, *outputs[0].shape_max)):
             raise UnsupportedError(
                 f"{program.file.name}: {method} is not a language model with a cache: it takes "
                 f"({', '.join(map(str, inputs))}), not (tokens [1, steps], input_pos [1])"
@@ -46,7 +47,9 @@ class LanguageModel:
         self.steps_max = inputs[0].shape_max[1]
         self.is_dynamic = inputs[0].dynamic[1]
         self.vocabulary = outputs[0].shape_max[-1]
-        self.context = self._constant("get_max_context_len", self._constant("get_max_seq_len", 0))
+        self.context = self._constant("get_max_context_len", self._constant("get_max_seq_len", 0)) or 0
+        if self.context < 0:
+            raise FormatError(f"{program.file.name}: a context of {self.context} tokens")
         self.bos_id = self._constant("get_bos_id", None)
         self.eos_ids = self._constants("get_eos_ids")
         self.position = 0
@@ -243,7 +246,10 @@ class LanguageModel:
     def _constants(self, name: str) -> tuple[int, ...]:
         if name not in self.program:
             return ()
-        return tuple(int(value) for value in self.program[name]())
+        try:
+            return tuple(integers("its results", self.program[name]()))
+        except InputError as error:
+            raise FormatError(f"{self.program.file.name}: {name} is no constant: {error}") from error
 
 
 def shared_length(a: Sequence[int], b: Sequence[int]) -> int:

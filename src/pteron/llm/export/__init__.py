@@ -23,13 +23,14 @@ from pteron.llm.export.folder import write_companions
 from pteron.llm.export.lowering import PROGRAM, Options, check, stage
 from pteron.llm.export.memory import check_memory
 from pteron.llm.foreign import naming
+from pteron.llm.given import existing
 
 __all__ = ["Options", "export_checkpoint", "export_llm", "read_checkpoint"]
 
 
 def read_checkpoint(source: str | os.PathLike[str]) -> Checkpoint:
     """Everything about a checkpoint but its weights, which are read when they are asked for."""
-    source = Path(source)
+    source = existing(source)
     with naming(f"{source} cannot be exported"):
         return _read_checkpoint(source)
 
@@ -39,8 +40,6 @@ def _read_checkpoint(source: Path) -> Checkpoint:
         from pteron.llm.export.huggingface import read_huggingface
 
         return read_huggingface(source)
-    if not source.exists():
-        raise InputError(f"{source} does not exist")
     with open_file(source) as file:
         magic = file.read(4)
     if magic == b"GGUF":

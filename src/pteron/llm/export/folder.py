@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from reprlib import repr as shortened
 
-from pteron.errors import PteronError
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.lowering import PROGRAM, Options
 
 MANIFEST, TEMPLATE = "pteron.json", "chat_template.jinja"
-
-
-@contextmanager
-def writing_to(folder: Path) -> Iterator[None]:
-    """Say which folder it is that cannot be written to: on a full disk, somebody else's, or none at all."""
-    try:
-        yield
-    except (OSError, ValueError) as error:  # of names that no system takes
-        raise PteronError(f"{shortened(str(folder))} cannot be written to: {error}") from error
 
 
 def put_in_place(made: Path, folder: Path) -> None:

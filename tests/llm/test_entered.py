@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -117,6 +119,34 @@ def test_a_handler_that_closes(device: Device) -> None:
                 assert tokens(llm, A) == expected, point
         refused += handler.refused
     assert refused > 2
+
+
+ENDING = """
+import sys, threading, time
+sys.path[:0] = [sys.argv[1]]
+from byte_tokenizer import ByteTokenizer
+from pteron.llm import LLM
+
+llm = LLM(sys.argv[2], ByteTokenizer())
+
+def work():
+    while True:
+        list(llm.generate([1, 40, 50], max_new_tokens=20, stop_ids=()))
+
+left = llm.generate([1, 40], max_new_tokens=9, stop_ids=())
+next(left)
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.3)
+"""
+
+
+def test_the_end_of_a_process_whose_threads_generate() -> None:
+    """Threads that nobody waits for are ended by Python, wherever they are."""
+    model = MODELS / "tiny_llama_q4.pte"
+    command = [sys.executable, "-c", ENDING, str(Path(__file__).parent), str(model)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_a_model_taken_over_before_its_first_token(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ METHODS: dict[type, frozenset[str]] = {
     list: frozenset(("count", "index")),
     tuple: frozenset(("count", "index")),
 }
-SOURCE_MAX = 1 << 16  # characters of a template: to compile so many takes two seconds
+SOURCE_MAX = 1 << 16  # characters of a template: compiling is not counted
 _INDENT_MAX = 64
 # Filters of Pteron's own; no template can spell such a name.
 _EACH, _MADE, _CONCATENATED = "!each", "!made", "!concatenated"

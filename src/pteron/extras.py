@@ -13,8 +13,11 @@ def need(module: str, purpose: str, extra: str = "llm") -> Any:
     """Import a module of an optional dependency, or say in a sentence how to get it."""
     try:
         return import_module(module)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise PteronError(_sentence(module, purpose, extra)) from error
+    except Exception as error:  # whatever a damaged installation runs into
+        package = module.partition(".")[0]
+        raise PteronError(f"{purpose}: the Python package {package!r} cannot be imported: {error}") from error
 
 
 def check_installed(modules: tuple[str, ...], purpose: str, extra: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -149,6 +150,50 @@ def test_a_hostile_template_is_an_error(template: str, monkeypatch: pytest.Monke
         render(MESSAGES, template)
     assert time.monotonic() - began < 5
     assert render(MESSAGES, "{{ messages | length }}") == str(len(MESSAGES))
+
+
+# What would take a gigabyte before anybody weighs it.
+LARGE = {
+    "joined texts": "{{ ('a' * 99999).join('b' * 99999) }}",
+    "joined rows": "{{ ('a' * 99999).join(range(99999) | map('string')) }}",
+    "joined keys": "{{ ('a' * 499999).join({" + ",".join(f"'{n}': 1" for n in range(2000)) + "}) }}",
+    "bytes": "{{ (1).to_bytes(10 ** 9, 'big') | length }}",
+    "safe texts": "{{ ('a' | safe).center(10 ** 9) }}",
+    "escaped texts": "{{ ('a' | e).zfill(10 ** 9) }}",
+    "escaping": "{% autoescape true %}{% set x %}a{% endset %}{{ x.ljust(10 ** 9) }}{% endautoescape %}",
+    "percent name": "{{ '%((a))999999999d' % {'(a)': 1} }}",
+    "format name": "{{ '{0[}]:999999999}'.format({'}': 1}) }}",
+    "format of a variable": "{% set f = 'x{:999999999}'.format %}{{ f(1) }}",
+    "indented by other line ends": "{{ ('\\r' * 499999) | indent(64, blank=true) }}",
+    "hoarded rows": "{% set n = namespace(x=0) %}{% for i in range(999) %}{% set m = namespace() %}"
+    "{% set m.v = range(99999) | list %}{% set m.p = n.x %}{% set n.x = m %}{% endfor %}",
+    "filled rows": "{{ dict.fromkeys(range(99999), 1) | length }}",
+    "dates": "{{ strftime_now('%99Y' * 99999) }}",
+}
+
+
+@pytest.mark.parametrize("template", LARGE.values(), ids=LARGE)
+def test_nothing_large_is_made(template: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="the chat template does not take these messages: "):
+            render(MESSAGES, template)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 27
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{{ ('<a>' | safe) ~ ('<' | e) ~ (\"'\" | escape) }}", "<a>&lt;&#39;"),
+        ("{{ ', '.join(messages | map(attribute='role')) }}", ", ".join(m["role"] for m in MESSAGES)),
+        ("{{ '-'.join('abc') ~ '{0[a]:>4}'.format({'a': 'b'}) ~ '%(a)3s' % {'a': 'b'} }}", "a-b-c   b  b"),
+        ("{{ {'a': 1}.get('a') ~ [1, 1].count(1) ~ 'abc'.find('c') ~ 'a b'.split() }}", "122['a', 'b']"),
+    ],
+)
+def test_what_is_bounded_still_works(template: str, expected: str) -> None:
+    assert render(MESSAGES, template) == expected
 
 
 def test_a_slow_template_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import os
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ import pytest
 
 from pteron.cli import main
 from pteron.errors import FormatError, InputError, PteronError
-from pteron.llm import load_tokenizer
+from pteron.llm import LLM, load_tokenizer
 from pteron.llm.export import read_checkpoint
+from pteron.llm.export.gguf_vocabulary import read_vocabulary
 from pteron.llm.export.lowering import Options, check
 from pteron.llm.settings import CONFIGURATIONS, MANIFEST, program_file, read_settings
 
@@ -98,17 +100,19 @@ def test_a_manifest_that_names_files_beside_it(folder: Path) -> None:
 # tokenizer.json ---------------------------------------------------------------------------------
 
 
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+
+
 def tokenizer_json(**changes: Any) -> dict[str, Any]:
     """A sound tokenizer.json, with some of its entries replaced."""
     pytest.importorskip("tokenizers")
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}
     return {
         "version": "1.0",
         "added_tokens": [],
         "normalizer": None,
-        "pre_tokenizer": byte_level,
-        "decoder": byte_level,
+        "pre_tokenizer": BYTE_LEVEL,
+        "decoder": BYTE_LEVEL,
         "model": {**model, **changes.pop("model", {})},
         **changes,
     }
@@ -155,6 +159,23 @@ WRONG_TOKENIZERS: dict[str, dict[str, Any]] = {
     "decoder of numbers": {"decoder": 7},
     "added without content": {"added_tokens": [{**ADDED, "special": True}]},
     "deep": {"normalizer": "DEEP"},
+    "bytes of bytes": {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [BYTE_LEVEL] * 30}},
+    "bytes of bytes within": {
+        "pre_tokenizer": {"pretokenizers": [{"pretokenizers": [BYTE_LEVEL] * 5}, *[BYTE_LEVEL] * 5]}
+    },
+    "normal bytes of bytes": {
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "ByteLevel"}] * 30}
+    },
+    "slow words": {
+        "model": {
+            "type": "WordPiece",
+            "vocab": {"a": 0, "##a": 1},
+            "unk_token": "a",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 10**9,
+        }
+    },
+    "long pieces": {"model": {"type": "Unigram", "vocab": [["a", -1.0], ["a" * 9999, -2.0]], "unk_id": 0}},
 }
 
 
@@ -174,6 +195,45 @@ def test_padding_is_not_heeded(tmp_path: Path) -> None:
     content = tokenizer_json(padding=padding, truncation=truncation)
     (tmp_path / "tokenizer.json").write_text(json.dumps(content), "utf-8")
     assert load_tokenizer(tmp_path).encode("abab") == [2, 2]
+
+
+def test_merges_are_not_left_out_at_random(tmp_path: Path) -> None:
+    """As a setting for training asks: equal prompts are equal tokens."""
+    content = tokenizer_json(model={"dropout": 1.0})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content), "utf-8")
+    assert load_tokenizer(tmp_path).encode("ab" * 20) == [2] * 20
+
+
+@pytest.mark.parametrize("ids", [["a"], [1.5], [None], [True], 7, "ab", None], ids=repr)
+def test_ids_that_are_none(tmp_path: Path, ids: Any) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer_json()), "utf-8")
+    with pytest.raises(InputError, match="must be"):
+        load_tokenizer(tmp_path).decode(ids)
+
+
+def test_ids_of_any_size(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer_json()), "utf-8")
+    assert load_tokenizer(tmp_path).decode([-1, 0, 1 << 32, 1, 1 << 70]) == "ab"
+
+
+@pytest.mark.parametrize("text", [5, None, b"ab", ["a"]], ids=repr)
+def test_texts_that_are_none(folder: Path, text: Any) -> None:
+    with pytest.raises(InputError, match="a text must be a string"):
+        load_tokenizer(folder).encode(text)
+
+
+@pytest.mark.parametrize("read", [load_tokenizer, read_checkpoint, LLM])
+@pytest.mark.parametrize("path", [5, None, b"abc", "a" * 5000, "a/" * 3000, "", "nowhere", "a\0b"])
+def test_paths_that_are_none(read: Callable[[Any], object], path: Any) -> None:
+    with pytest.raises(PteronError):
+        read(path)
+
+
+@pytest.mark.parametrize("key", ["model", "tokenizer"])
+def test_a_manifest_of_long_names(folder: Path, key: str) -> None:
+    (folder / MANIFEST).write_text(json.dumps({key: "a" * 300}), "utf-8")
+    with pytest.raises(FormatError, match="aaa"):
+        LLM(folder)
 
 
 def test_half_a_character(folder: Path) -> None:
@@ -256,6 +316,27 @@ def test_gguf_files_that_cannot_be(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.gguf").write_bytes(content)
     with pytest.raises(FormatError, match=r"model\.gguf"):
         read_checkpoint(tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tokenizer.chat_template", [1, 2]),
+        ("tokenizer.chat_template", 7),
+        ("tokenizer.ggml.bos_token_id", "a"),
+        ("tokenizer.ggml.bos_token_id", 2),
+        ("tokenizer.ggml.eos_token_id", [0]),
+        ("tokenizer.ggml.eot_token_id", -1),
+    ],
+)
+def test_gguf_vocabularies_that_cannot_be(key: str, value: Any) -> None:
+    """Found before an export has taken its minutes."""
+    pytest.importorskip("tokenizers")
+    fields = {"model": "gpt2", "tokens": ["a", "b"], "merges": []}
+    metadata = {f"tokenizer.ggml.{name}": field for name, field in fields.items()}
+    assert read_vocabulary(metadata, "model.gguf").bos_id is None
+    with pytest.raises(FormatError, match=r"model\.gguf: "):
+        read_vocabulary({**metadata, key: value}, "model.gguf")
 
 
 def test_a_llama2c_header_that_asks_for_much(folder: Path) -> None:

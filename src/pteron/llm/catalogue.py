@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pteron.carrier import Carrier, carried
 from pteron.errors import InputError
-from pteron.folders import cache_folder
+from pteron.folders import cache_folder, writing_to
 
 
 @dataclass(frozen=True)
@@ -61,21 +61,25 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
     if name not in SOURCES:
         raise InputError(f"no model is called {name!r}; known are {', '.join(names())}")
     folder = cache_folder() / name
-    if (folder / "pteron.json").exists():
-        return folder
-    from pteron.llm.export import check_exporter
-
-    check_exporter()  # before anything is fetched
     source = SOURCES[name]
-    fetched = carried(source.carrier, progress)  # and kept: whatever ends the export, the next starts there
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    # Made under another name and then renamed, so that an interrupted export leaves nothing half done.
-    with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=f".{name}-") as temporary:
-        made = Path(temporary) / name
-        (member,) = source.carrier.files
-        export(source, fetched / Path(member).name, made, progress)
-        shutil.rmtree(folder, ignore_errors=True)
-        made.rename(folder)
+    with writing_to(folder):
+        if (folder / "pteron.json").exists():
+            return folder
+        from pteron.llm.export import check_exporter
+
+        check_exporter()  # before anything is fetched
+        fetched = carried(
+            source.carrier, progress
+        )  # and kept: whatever ends the export, the next starts there
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        # Made under another name and then renamed, so that an interrupted export leaves nothing half done.
+        with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=f".{name}-") as temporary:
+            made = Path(temporary) / name
+            (member,) = source.carrier.files
+            export(source, fetched / Path(member).name, made, progress)
+            if not (folder / "pteron.json").exists():  # nobody else was quicker, and may have it open
+                shutil.rmtree(folder, ignore_errors=True)
+                made.rename(folder)
     return folder
 
 

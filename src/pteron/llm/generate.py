@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pteron.errors import DeviceError, InputError
 from pteron.gpu import Command, Copy, Readback
+from pteron.llm.entered import work_on
 from pteron.llm.model import LanguageModel
 from pteron.llm.sampling import RING, Sampler
 from pteron.runtime.outputs import Outputs
@@ -54,6 +55,7 @@ def generate_step(
     *,
     resident: bool | None = None,
     counters: LoopCounters | None = None,
+    user: object = None,
 ) -> Generator[Drawn, None, None]:
     """Read `ids`, then draw up to `count` tokens, as long as the context has room for them.
 
@@ -62,14 +64,15 @@ def generate_step(
     the program allows it.
     When the iterator ends, is closed or fails, `model.position` is behind the tokens that the cache holds for
     certain: all but the last one drawn, which has not been read yet. Whatever else begins on the model
-    meanwhile takes the sequence over, and this iterator fails at its next token.
+    meanwhile takes the sequence over, and this iterator fails at its next token. `user` is who has claimed
+    the sequence already, if anybody has.
     """
     ids = model.ids(ids)
     if not ids:
         raise InputError("generation starts from at least one token")
     if resident and not model.is_resident:
         raise InputError(f"{model.program.file.name}: this model's loop cannot stay on the GPU")
-    user = model.claim()
+    user = model.claim() if user is None else user
     model.check_room(len(ids))
     start = model.position + len(ids)
     if model.context:
@@ -85,7 +88,8 @@ def generate_step(
     drawn: Drawn | None = None
     try:
         for step, result in enumerate(loop):
-            with model.used_by(user):
+            with model.device.lock, work_on(model.device):
+                model.check_user(user)
                 if drawn is not None:  # it was fed to the step whose result this is
                     model.note(start + step - 1, drawn.token)
             drawn = result
@@ -105,7 +109,7 @@ def _stepwise(
     device = model.device
     logits = model.read(ids, user)
     for step in range(count):
-        with device.lock:
+        with device.lock, work_on(device):
             sampler.draw(logits, step)
             drawn = device.read(sampler.drawn, 8 * RING)
         token, logprob = sampler.read(drawn, step)
@@ -129,7 +133,8 @@ def _resident(
 
     def launch(step: int, tokens: list[int] | None = None) -> int:
         """Submit steps from this one on, the first of which reads `tokens`; how many."""
-        with model.used_by(user):
+        with device.lock, work_on(device):
+            model.check_user(user)
             readback = device.readback(8 * RING)
             home = Copy(sampler.drawn, readback.staging, 8 * RING)
 
@@ -171,7 +176,8 @@ def _resident(
     try:
         *early, last = model.chunks(ids)
         for chunk in early:
-            with model.used_by(user):
+            with device.lock, work_on(device):
+                model.check_user(user)
                 model.launch(chunk)
         step = launch(0, last)
         while under_way or step < count:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from numbers import Real
 from operator import index
+from pathlib import Path
 from reprlib import repr as shortened
 
 import numpy as np
@@ -36,6 +37,25 @@ def integers(name: str, values: object) -> list[int]:
     if listed is None:
         raise InputError(f"{name} must be a sequence of integers, not {shortened(values)}")
     return [integer(f"each of {name}", value) for value in listed]
+
+
+def path_of(given: object) -> Path:
+    """A path, wherever it leads."""
+    try:
+        return Path(given)  # type: ignore[arg-type]  # what is no path raises
+    except TypeError:
+        raise InputError(f"a path must be a string or an os.PathLike, not {shortened(given)}") from None
+
+
+def existing(given: object) -> Path:
+    """A path that leads somewhere."""
+    path = path_of(given)
+    try:
+        if path.exists():
+            return path
+    except OSError as error:
+        raise InputError(f"{shortened(str(path))} cannot be looked at: {error.strerror}") from error
+    raise InputError(f"{path} does not exist")
 
 
 def number(name: str, value: object) -> float:

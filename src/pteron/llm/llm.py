@@ -12,16 +12,16 @@ import time
 from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, get_args
 
 from pteron.errors import FormatError, InputError
 from pteron.gpu import Device
 from pteron.llm.chat import Message, render
+from pteron.llm.entered import work_on
 from pteron.llm.generate import LoopCounters, generate_step
-from pteron.llm.given import integer, integers, strings
+from pteron.llm.given import existing, integer, integers, strings
 from pteron.llm.model import LanguageModel
-from pteron.llm.pool import Pool, shared_length
+from pteron.llm.pool import Pool
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.settings import GENERATION, program_file, read_sampling
 from pteron.llm.stopping import StopScanner
@@ -90,9 +90,7 @@ class LLM:
         device: Device | str | None = None,
         digits: int | None = None,
     ) -> None:
-        path = Path(path)
-        if not path.exists():
-            raise InputError(f"{path} does not exist")
+        path = existing(path)
         folder = path if path.is_dir() else path.parent
         file = program_file(folder) if path.is_dir() else path
         self.tokenizer = (
@@ -176,6 +174,7 @@ class LLM:
 
     def close(self) -> None:
         """Free the GPU memory. Streams that are open end with an error."""
+        work_on(self.model.device)  # refused in the midst of it, before anything is freed
         self._pool.close()
         self._samplers.clear()
         self.program.close()
@@ -226,10 +225,8 @@ class LLM:
     ) -> Generator[Piece, None, None]:
         lease = self._pool.lease(ids)
         model = lease.model
-        # The last token is read again, even where the cache holds it: its logits are needed.
-        reused = min(shared_length(model.tokens, ids), len(ids) - 1)
+        reused = model.resume(ids, lease.user)
         statistics = self.statistics = Statistics(len(ids), reused, dropped)
-        model.position = reused
         sampler = Sampler(model.device, model.vocabulary, sampling, model.logits_dtype)
         self._samplers.append(sampler)
         sampler.remember(ids)
@@ -238,7 +235,13 @@ class LLM:
         drawn: list[int] = []
         started = time.perf_counter()
         steps = generate_step(
-            model, sampler, ids[reused:], max_new_tokens, resident=resident, counters=counters
+            model,
+            sampler,
+            ids[reused:],
+            max_new_tokens,
+            resident=resident,
+            counters=counters,
+            user=lease.user,
         )
         try:
             for step in steps:

@@ -6,16 +6,16 @@ the cache holds for certain, whatever failed or was interrupted on the way: wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from pteron.dtypes import DType
-from pteron.errors import InputError, UnsupportedError
+from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.gpu import Buffer, Command, Growing, PassTimer, Replay
+from pteron.llm.entered import work_on
 from pteron.llm.given import integers
 from pteron.llm.pace import Pace
 from pteron.plan import TensorPort
@@ -38,7 +38,8 @@ class LanguageModel:
         self._sequence = program.sequence() if own_sequence else None
         self.method: Method = (self._sequence or program)[method]
         inputs, outputs = self.method.inputs, self.method.outputs
-        if len(inputs) != 2 or len(outputs) < 1 or len(inputs[0].shape_max) != 2:
+        is_one = len(inputs) == 2 and len(inputs[0].shape_max) == 2 and outputs and outputs[0].shape_max
+        if not is_one or not all((*inputs[0].shape_max, *outputs[0].shape_max)):
             raise UnsupportedError(
                 f"{program.file.name}: {method} is not a language model with a cache: it takes "
                 f"({', '.join(map(str, inputs))}), not (tokens [1, steps], input_pos [1])"
@@ -46,7 +47,9 @@ class LanguageModel:
         self.steps_max = inputs[0].shape_max[1]
         self.is_dynamic = inputs[0].dynamic[1]
         self.vocabulary = outputs[0].shape_max[-1]
-        self.context = self._constant("get_max_context_len", self._constant("get_max_seq_len", 0))
+        self.context = self._constant("get_max_context_len", self._constant("get_max_seq_len", 0)) or 0
+        if self.context < 0:
+            raise FormatError(f"{program.file.name}: a context of {self.context} tokens")
         self.bos_id = self._constant("get_bos_id", None)
         self.eos_ids = self._constants("get_eos_ids")
         self.position = 0
@@ -67,25 +70,35 @@ class LanguageModel:
     def claim(self) -> object:
         """Have a new user, who goes on from what the cache holds for certain; the one before is refused from
         now on. After a call that failed that is nothing."""
-        with self.device.lock:
-            self._user = user = object()
-            if self._is_lost:
-                self.tokens.clear()
-                self.method.reset()
-                self._is_lost = False
-            self.position = min(self.position, len(self.tokens))
-            return user
+        with self.device.lock, work_on(self.device):
+            return self._claim()
 
-    @contextmanager
-    def used_by(self, user: object) -> Iterator[None]:
-        """Holds the device's lock, if the sequence is still this user's."""
-        with self.device.lock:
-            if self._user is not user:
-                raise InputError(
-                    f"{self.program.file.name}: something else was begun on this sequence of tokens; texts "
-                    "that are told side by side need one each, as LanguageModel.sequence() makes them"
-                )
-            yield
+    def _claim(self) -> object:
+        self._user = user = object()
+        if self._is_lost:
+            self.tokens.clear()
+            self.method.reset()
+            self._is_lost = False
+        self.position = min(self.position, len(self.tokens))
+        return user
+
+    def check_user(self, user: object) -> None:
+        """Refuse a user who has lost the sequence to another; to be asked while the device's lock is held."""
+        if self._user is not user:
+            raise InputError(
+                f"{self.program.file.name}: something else was begun on this sequence of tokens; texts "
+                "that are told side by side need one each, as LanguageModel.sequence() makes them"
+            )
+
+    def resume(self, ids: Sequence[int], user: object) -> int:
+        """Go to where a text parts from what the cache holds; how many of its tokens need not be read again.
+
+        The last is one of those that do, even where the cache holds it: its logits are needed.
+        """
+        with self.device.lock, work_on(self.device):
+            self.check_user(user)
+            self.position = min(shared_length(self.tokens, ids), len(ids) - 1)
+            return self.position
 
     def settle(self, user: object) -> None:
         """Go on from what the cache holds for certain, once a user has ended. One who has lost the sequence
@@ -96,8 +109,8 @@ class LanguageModel:
 
     def reset(self) -> None:
         """Forget everything. The cache need not be cleared: what lies beyond the position is never read."""
-        with self.device.lock:
-            self.claim()
+        with self.device.lock, work_on(self.device):
+            self._claim()
             self.position = 0
             self.tokens.clear()
 
@@ -115,7 +128,8 @@ class LanguageModel:
         self.check_room(len(ids))
         logits = np.zeros(self.vocabulary, np.float32)
         for chunk in self.chunks(ids):
-            with self.used_by(user):
+            with self.device.lock, work_on(self.device):
+                self.check_user(user)
                 self._overwrite()
                 self._is_lost = True
                 (result, *_) = self.method(np.array([chunk], np.int64), np.array([self.position], np.int64))
@@ -232,4 +246,15 @@ class LanguageModel:
     def _constants(self, name: str) -> tuple[int, ...]:
         if name not in self.program:
             return ()
-        return tuple(int(value) for value in self.program[name]())
+        try:
+            return tuple(integers("its results", self.program[name]()))
+        except InputError as error:
+            raise FormatError(f"{self.program.file.name}: {name} is no constant: {error}") from error
+
+
+def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two texts begin with alike."""
+    for index, (x, y) in enumerate(zip(a, b, strict=False)):
+        if x != y:
+            return index
+    return min(len(a), len(b))

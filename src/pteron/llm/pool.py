@@ -8,7 +8,8 @@ from weakref import ReferenceType, ref
 
 from pteron.errors import DeviceError, InputError
 from pteron.gpu.forking import new_lock
-from pteron.llm.model import LanguageModel
+from pteron.llm.entered import once
+from pteron.llm.model import LanguageModel, shared_length
 
 SEQUENCES_MAX = 16
 
@@ -18,6 +19,7 @@ class Lease:
 
     def __init__(self, model: LanguageModel) -> None:
         self.model = model
+        self.user: object = None  # who holds the lease, as the model knows them
         self.is_closed = False
 
     def close(self) -> None:
@@ -49,7 +51,7 @@ class Pool:
 
     def lease(self, ids: Sequence[int]) -> Lease:
         """A sequence for a stream that starts from these tokens."""
-        with self._lock:
+        with once(self._lock):
             if self._closed:
                 raise DeviceError("the model is closed")
             free = [place for place in self._places if place.is_free]
@@ -61,13 +63,13 @@ class Pool:
             best = max(free, key=lambda place: shared_length(place.model.tokens, ids))
             lease = Lease(best.model)
             best.lease = ref(lease)
-            best.model.claim()
+            lease.user = best.model.claim()
             return lease
 
     def forget(self) -> None:
         """Drop what idle sequences have read, and all of them but the first; streams that are open go on
         undisturbed."""
-        with self._lock:
+        with once(self._lock):
             first, *others = self._places
             if first.is_free:
                 first.model.reset()
@@ -79,13 +81,5 @@ class Pool:
                 place.model.close()
 
     def close(self) -> None:
-        with self._lock:
+        with once(self._lock):
             self._closed = True
-
-
-def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two texts begin with alike."""
-    for index, (x, y) in enumerate(zip(a, b, strict=False)):
-        if x != y:
-            return index
-    return min(len(a), len(b))

@@ -53,7 +53,7 @@ def read_settings(folder: Path) -> Settings:
             settings.chat_template = _template(content.get("chat_template"), name)
     settings.tokenizer = _file_name(read_json(folder / MANIFEST), "tokenizer")
     template = folder / "chat_template.jinja"
-    if template.exists():
+    if is_there(template):
         settings.chat_template = read_utf8(template)
     return settings
 
@@ -71,6 +71,15 @@ def program_file(folder: Path) -> Path:
     return folder / (_file_name(read_json(folder / MANIFEST), "model") or "model.pte")
 
 
+def is_there(file: Path) -> bool:
+    """Whether a folder has such a file. A name that no system takes, or a folder of somebody else's, is an
+    error."""
+    try:
+        return file.exists()
+    except OSError as error:
+        raise FormatError(f"{_shown(file.name)} cannot be looked at: {error.strerror}") from error
+
+
 def read_utf8(file: Path) -> str:
     """The text in a file, which is UTF-8."""
     try:
@@ -81,7 +90,7 @@ def read_utf8(file: Path) -> str:
 
 def read_json(file: Path) -> dict[str, Any]:
     """The object in a file; empty where there is no file."""
-    return parse_json(read_utf8(file), file.name) if file.exists() else {}
+    return parse_json(read_utf8(file), file.name) if is_there(file) else {}
 
 
 def parse_json(text: str, name: str) -> dict[str, Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from reprlib import repr as shortened
 
 from pteron.errors import FormatError, InputError
 from pteron.llm.foreign import naming
+from pteron.llm.given import integers
 from pteron.llm.settings import Settings
 from pteron.llm.text_stream import TextStream
 
@@ -48,6 +50,8 @@ class Tokenizer(ABC):
         `special` recognises control tokens inside the text: for prompts made by a chat template, not for
         what a user typed.
         """
+        if not isinstance(text, str):
+            raise InputError(f"a text must be a string, not {shortened(text)}")
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -63,7 +67,7 @@ class Tokenizer(ABC):
     def decode(self, ids: Iterable[int]) -> str:
         """The text of a whole sequence; control tokens add nothing, broken characters become U+FFFD."""
         stream = self.stream(continuing=False)
-        return "".join([stream.push(token) for token in ids]) + stream.finish()
+        return "".join([stream.push(token) for token in integers("token ids", ids)]) + stream.finish()
 
     def stream(self, *, continuing: bool = True) -> TextStream:
         """A decoder for tokens as they arrive, `continuing` a text or opening one."""

@@ -9,21 +9,22 @@ chat_template.jinja and pteron.json. Needs the extra `export`.
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import time
 from pathlib import Path
 
 from pteron.errors import InputError
 from pteron.extras import check_installed
+from pteron.folders import writing_to
 from pteron.format.source import open_file
 from pteron.llm.export.apart import Progress, lower_apart
 from pteron.llm.export.checkpoint import Checkpoint
-from pteron.llm.export.folder import write_companions
+from pteron.llm.export.folder import put_in_place, write_companions
 from pteron.llm.export.lowering import PROGRAM, Options, check, stage
 from pteron.llm.export.memory import check_memory
 from pteron.llm.export.stages import LOADING, READING, in_stages
 from pteron.llm.foreign import naming
+from pteron.llm.given import existing, path_of
 
 __all__ = ["Options", "check_exporter", "export_checkpoint", "export_llm", "read_checkpoint"]
 
@@ -36,7 +37,7 @@ def check_exporter() -> None:
 
 def read_checkpoint(source: str | os.PathLike[str]) -> Checkpoint:
     """Everything about a checkpoint but its weights, which are read when they are asked for."""
-    source = Path(source)
+    source = existing(source)
     with naming(f"{source} cannot be exported"):
         return _read_checkpoint(source)
 
@@ -46,8 +47,6 @@ def _read_checkpoint(source: Path) -> Checkpoint:
         from pteron.llm.export.huggingface import read_huggingface
 
         return read_huggingface(source)
-    if not source.exists():
-        raise InputError(f"{source} does not exist")
     with open_file(source) as file:
         magic = file.read(4)
     if magic == b"GGUF":
@@ -93,7 +92,7 @@ def export_llm(
         force_fp16=force_fp16,
         full_logits=full_logits,
     )
-    return export_checkpoint(checkpoint, Path(out_dir), options, progress)
+    return export_checkpoint(checkpoint, path_of(out_dir), options, progress)
 
 
 def export_checkpoint(
@@ -110,20 +109,23 @@ def export_checkpoint(
         )
     progress(check_memory(checkpoint))
 
-    out_dir.mkdir(parents=True, exist_ok=True)
     vocabulary = checkpoint.vocabulary
     metadata: dict[str, object] = {"get_eos_ids": list(vocabulary.eos_ids)}
     if vocabulary.bos_id is not None:
         metadata["get_bos_id"] = vocabulary.bos_id
-    # Beside the result, because the system's temporary folder may be too small for the weights.
-    with tempfile.TemporaryDirectory(dir=out_dir, prefix=".export-") as temporary:
-        progress(READING)
-        with naming(f"the weights of {checkpoint.name} cannot be read"):
+    with writing_to(out_dir):
+        out_dir.mkdir(parents=True, exist_ok=True)
+        # Beside the result, because the system's temporary folder may be too small for the weights.
+        with tempfile.TemporaryDirectory(dir=out_dir, prefix=".export-") as temporary:
+            progress(READING)
             stage(checkpoint, Path(temporary))
-        progress(LOADING)
-        program = lower_apart(Path(temporary), options, metadata, progress)
-        shutil.move(program, out_dir / PROGRAM)
-    write_companions(checkpoint, options, out_dir)
+            progress(LOADING)
+            program = lower_apart(Path(temporary), options, metadata, progress)
+            made = Path(temporary) / "made"
+            made.mkdir()
+            program.rename(made / PROGRAM)
+            write_companions(checkpoint, options, made)
+            put_in_place(made, out_dir)
     size = (out_dir / PROGRAM).stat().st_size
     progress(f"{out_dir / PROGRAM}: {size / 1e6:.1f} MB in {time.perf_counter() - started:.0f} s")
     return out_dir

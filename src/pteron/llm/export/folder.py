@@ -9,17 +9,27 @@ from pathlib import Path
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.lowering import PROGRAM, Options
 
-MANIFEST = "pteron.json"
+MANIFEST, TEMPLATE = "pteron.json", "chat_template.jinja"
+
+
+def put_in_place(made: Path, folder: Path) -> None:
+    """Move all files of a folder into another, the manifest last.
+
+    Each takes the place of an earlier one, or of a link, at once: whoever looks meanwhile, or is left with
+    what an interruption leaves, sees whole files.
+    """
+    if not (made / TEMPLATE).exists():
+        (folder / TEMPLATE).unlink(missing_ok=True)  # of an earlier export
+    for file in sorted(made.iterdir(), key=lambda file: file.name == MANIFEST):
+        file.replace(folder / file.name)
 
 
 def write_companions(checkpoint: Checkpoint, options: Options, folder: Path) -> None:
     vocabulary = checkpoint.vocabulary
     for name, content in {**vocabulary.files, **checkpoint.notices}.items():
         (folder / name).write_bytes(content)
-    template = folder / "chat_template.jinja"
-    template.unlink(missing_ok=True)  # of an earlier export
     if vocabulary.chat_template is not None:
-        template.write_text(vocabulary.chat_template, encoding="utf-8")
+        (folder / TEMPLATE).write_text(vocabulary.chat_template, encoding="utf-8")
     manifest = {
         "name": checkpoint.name,
         "model": PROGRAM,

@@ -8,6 +8,7 @@ merges follow.
 from __future__ import annotations
 
 from collections.abc import Callable
+from reprlib import repr as shortened
 from typing import Any
 
 from pteron.errors import FormatError, UnsupportedError
@@ -35,15 +36,28 @@ def read_vocabulary(fields: dict[str, Any], name: str) -> Vocabulary:
         texts = [metadata["tokens"][id] for id, type in enumerate(types) if type == wanted]
         added = [tokenizers.AddedToken(text, special=special, normalized=False) for text in texts]
         tokenizer.add_special_tokens(added) if special else tokenizer.add_tokens(added)
-    ends = [metadata.get(key) for key in ("eos_token_id", "eot_token_id", "eom_token_id")]
+    ends = [_token(metadata, key, name) for key in ("eos_token_id", "eot_token_id", "eom_token_id")]
+    template = fields.get("tokenizer.chat_template")
+    if not isinstance(template, (str, type(None))):
+        raise FormatError(f"{name}: its chat template is no text")
     return Vocabulary(
         "tokenizer.json",
         {"tokenizer.json": tokenizer.to_str().encode()},
-        metadata.get("bos_token_id"),
-        tuple(dict.fromkeys(int(id) for id in ends if id is not None)),
+        _token(metadata, "bos_token_id", name),
+        tuple(dict.fromkeys(id for id in ends if id is not None)),
         bool(metadata.get("add_bos_token", kind == "llama")),
-        fields.get("tokenizer.chat_template"),
+        template,
     )
+
+
+def _token(metadata: dict[str, Any], key: str, name: str) -> int | None:
+    """One of the tokens, by its id."""
+    id, count = metadata.get(key), len(metadata["tokens"])
+    if id is None:
+        return None
+    if not isinstance(id, int) or not 0 <= id < count:
+        raise FormatError(f"{name}: {key} is {shortened(id)}, which is none of its {count} tokens")
+    return id
 
 
 def _digits(library: Any) -> Any:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pteron.errors import InputError
+from pteron.errors import InputError, PteronError
 from pteron.llm.export.checkpoint import Checkpoint
+from pteron.llm.foreign import naming
+from pteron.llm.given import integer
 
 QUANTIZATIONS = ("4w", "8da4w")
 PARAMETERS, WEIGHTS, PROGRAM = "params.json", "checkpoint.pth", "model.pte"
@@ -33,6 +35,8 @@ def check(checkpoint: Checkpoint, options: Options) -> None:
     checkpoint.check_complete()
     if options.quantize not in (None, *QUANTIZATIONS):
         raise InputError(f"quantize must be {', '.join(QUANTIZATIONS)} or nothing, not {options.quantize!r}")
+    for name in ("group_size", "max_seq_len", "max_context_len"):
+        integer(name, getattr(options, name))
     if options.embedding_bits not in (None, 4):
         raise InputError(f"embeddings are stored as floats or with 4 bits, not with {options.embedding_bits}")
     if not 1 < options.max_seq_len < options.max_context_len:
@@ -58,8 +62,13 @@ def stage(checkpoint: Checkpoint, folder: Path) -> None:
     """Write a checkpoint as the exporter wants to find it."""
     import torch
 
+    with naming(f"the weights of {checkpoint.name} cannot be read"):
+        weights = checkpoint.weights()
     (folder / PARAMETERS).write_text(json.dumps(checkpoint.parameters), "utf-8")
-    torch.save(checkpoint.weights(), folder / WEIGHTS)
+    try:
+        torch.save(weights, folder / WEIGHTS)
+    except RuntimeError as error:  # how PyTorch says that a disk is full
+        raise PteronError(f"the weights of {checkpoint.name} cannot be written: {error}") from error
 
 
 def llm_config(folder: Path, options: Options, metadata: dict[str, object] | None = None) -> Any:

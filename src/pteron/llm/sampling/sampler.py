@@ -14,6 +14,7 @@ from pteron.dtypes import DType, Storage
 from pteron.errors import InputError
 from pteron.gpu import Buffer, Command, Device, Growing, Replay, States
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
+from pteron.llm.entered import work_on
 from pteron.llm.given import integer, number
 from pteron.llm.sampling.operator import RING, SAMPLE, SAMPLE_PEAKS
 from pteron.ops.operand import State
@@ -76,7 +77,7 @@ class Sampler:
         self.sampling = sampling
         self._vocabulary = vocabulary
         key = (device, vocabulary, replace(sampling, seed=0), dtype)
-        with device.lock:
+        with device.lock, work_on(device):
             session = self._sessions.get(key)
             if session is None:
                 session = self._sessions[key] = Session.of(sampler_graph(vocabulary, sampling, dtype), device)
@@ -111,8 +112,9 @@ class Sampler:
             return
         seen = np.zeros(self._vocabulary, np.uint32)
         seen[[token for token in tokens if 0 <= token < self._vocabulary]] = 1
-        with self._session.device.lock:
-            self._session.device.write(self._states[State(_SEEN)], seen)
+        device = self._session.device
+        with device.lock, work_on(device):
+            device.write(self._states[State(_SEEN)], seen)
 
     def commands(self, logits: View, step: int) -> list[Command]:
         """What draws the token of a step from a row of logits, to be submitted next."""

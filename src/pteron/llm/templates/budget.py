@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from string import Formatter
 from typing import Any
 
 from jinja2.utils import Namespace
@@ -16,10 +17,13 @@ SIZE_MAX = 1 << 24  # characters of one value
 MADE_MAX = 1 << 26  # characters and items of all values that are made
 _ITEM = 32  # characters that an item of a list counts for: about the bytes that it takes
 _BITS_MAX = 1024  # of an integer
-# Widths of four digits and more, and those that arguments give: `%1000d`, `%*d`, `{:1000}`, `{:{}}`.
-_WIDE_PERCENT = re.compile(r"%(?:\([^)]*\))?[-+ #.\d]*(?:\d{4}|\*)")
+_DATE_MAX = 256  # characters of a date's pattern
+# Widths of four digits and more, and those that arguments give: `%1000d`, `%*d`. Names with parentheses in
+# them, as in `%((a))1000d`, are not read any further.
+_WIDE_PERCENT = re.compile(r"%(?:\([^()]*\))?[-+ #.\d]*(?:\d{4}|\*)|%\([^()]*\(")
 _WIDE_DATE = re.compile(r"%[^A-Za-z%]*\d{3}")
-_WIDE_BRACES = re.compile(r"\{[^{}]*(?::[^{}]*\d{4}|\{)")
+_WIDE_BRACES = re.compile(r"\d{4}|\{")  # in what stands behind the colon: `{:1000}`, `{:{}}`
+LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # all that `str.splitlines` parts a text at
 
 
 class BudgetError(Exception):
@@ -46,7 +50,7 @@ class Budget:
         if not isinstance(value, Namespace):
             weigh(value)
         if isinstance(value, (str, list, tuple, dict)):
-            self._made -= len(value)
+            self._made -= len(value) * (1 if isinstance(value, str) else _ITEM)
         if self._made < 0:
             raise BudgetError(f"it makes more than {MADE_MAX:,} characters")
         return value
@@ -109,23 +113,39 @@ def check_power(left: Any, right: Any) -> None:
         check_bits(left.bit_length() * abs(right))
 
 
-def check_format(pattern: str, *arguments: Any) -> None:
-    """Before a text is formatted: a width may be anything."""
-    weigh(pattern, *arguments)
-    if _WIDE_PERCENT.search(pattern) or _WIDE_BRACES.search(pattern):
+def check_percent(pattern: str, arguments: Any) -> None:
+    """Before `pattern % arguments`: a width may be anything."""
+    if _WIDE_PERCENT.search(pattern):
         raise BudgetError("it formats a text with a width of more than three digits")
-    # Any place may be given the longest argument.
-    check_size(len(pattern) + (pattern.count("%") + pattern.count("{")) * weigh(*arguments))
+    _check_places(pattern, pattern.count("%"), arguments)
+
+
+def check_braces(pattern: str, *arguments: Any) -> None:
+    """Before `pattern.format(...)`; its fields are those that Python's own parser finds."""
+    fields = [field for field in Formatter().parse(pattern) if field[1] is not None]
+    if any(_WIDE_BRACES.search(specification or "") for _, _, specification, _ in fields):
+        raise BudgetError("it formats a text with a width of more than three digits")
+    _check_places(pattern, len(fields), *arguments)
+
+
+def _check_places(pattern: str, places: int, *arguments: Any) -> None:
+    """Any place may be given the longest argument."""
+    weigh(pattern)
+    check_size(len(pattern) + places * weigh(*arguments))
 
 
 def check_date(pattern: str) -> None:
     """Before a date is written: some systems take widths."""
-    if _WIDE_DATE.search(pattern):
-        raise BudgetError("it writes a date with a width")
+    if _WIDE_DATE.search(pattern) or len(pattern) > _DATE_MAX:
+        raise BudgetError("it writes a date with a width, or a long one")
 
 
 def check_replace(text: str, old: str, new: str) -> None:
     check_size(len(text) + text.count(old) * len(new))
+
+
+def check_indent(text: str, width: int) -> None:
+    check_size(len(text) + (1 + sum(map(text.count, LINE_ENDS))) * width)
 
 
 def check_join(separator: str, parts: list[Any]) -> None:

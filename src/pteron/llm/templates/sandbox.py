@@ -10,19 +10,22 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import wraps
-from types import BuiltinMethodType
+from types import ModuleType
 from typing import Any, NoReturn
 
 from jinja2 import TemplateError, nodes
 from jinja2.runtime import LoopContext, Macro, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
+from markupsafe import escape
 
 from pteron.llm.templates.budget import (
     BudgetError,
+    check_braces,
     check_date,
-    check_format,
+    check_indent,
     check_join,
+    check_percent,
     check_power,
     check_product,
     check_replace,
@@ -38,11 +41,23 @@ FILTERS = (
     *("unique", "upper"),
 )
 GLOBALS = ("dict", "joiner", "namespace", "range")
-# Methods of texts that make a text as long as a number says, or read its bytes.
-REFUSED_METHODS = frozenset(
-    {"center", "encode", "expandtabs", "format_map", "ljust", "maketrans", "rjust", "translate", "zfill"}
-)
-SOURCE_MAX = 1 << 18  # characters of a template
+# Methods of Python's own types, by what they are methods of. What they make is no longer than what they are
+# given, or is checked before.
+METHODS: dict[type, frozenset[str]] = {
+    str: frozenset(
+        [
+            *("capitalize", "casefold", "count", "endswith", "find", "format", "index", "isalnum", "isalpha"),
+            *("isascii", "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric", "isprintable"),
+            *("isspace", "istitle", "isupper", "join", "lower", "lstrip", "partition", "removeprefix"),
+            *("removesuffix", "replace", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "split"),
+            *("splitlines", "startswith", "strip", "swapcase", "title", "upper"),
+        ]
+    ),
+    dict: frozenset(("get", "items", "keys", "values")),
+    list: frozenset(("count", "index")),
+    tuple: frozenset(("count", "index")),
+}
+SOURCE_MAX = 1 << 16  # characters of a template: compiling is not counted
 _INDENT_MAX = 64
 # Filters of Pteron's own; no template can spell such a name.
 _EACH, _MADE, _CONCATENATED = "!each", "!made", "!concatenated"
@@ -66,6 +81,9 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.globals["strftime_now"] = _strftime_now
         self.filters = {name: _bounded(name, self.filters[name]) for name in FILTERS}
         self.filters["tojson"] = _bounded("tojson", _tojson)
+        # Texts stay plain ones: those that Jinja marks as safe have methods of their own.
+        self.filters["safe"] = _bounded("safe", str)
+        self.filters["e"] = self.filters["escape"] = _bounded("escape", lambda value: str(escape(value)))
         self.filters[_EACH] = lambda items: current.get().each(items)
         self.filters[_MADE] = lambda value: current.get().made(value)
         self.filters[_CONCATENATED] = _concatenated
@@ -94,7 +112,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         elif operator == "**":
             check_power(left, right)
         elif operator == "%" and isinstance(left, str):
-            check_format(left, right)
+            check_percent(left, right)
         elif operator == "+":
             weigh(left, right)
         return budget.made(super().call_binop(context, operator, left, right))
@@ -106,7 +124,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             return None
 
         def bounded(*args: Any, **kwargs: Any) -> str:
-            check_format(value.__self__, *args, *kwargs.values())
+            check_braces(value.__self__, *args, *kwargs.values())
             return str(original(*args, **kwargs))
 
         return bounded
@@ -117,8 +135,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         budget.step()
         if isinstance(__obj, LoopContext) and args:  # a recursive loop goes through another list
             args = (budget.each(args[0]), *args[1:])
-        elif isinstance(__obj, BuiltinMethodType):
-            _check_method(__obj, args)
+        else:
+            args = _checked(__obj, args)
         if not isinstance(__obj, (LoopContext, Macro)):
             weigh(*args, *kwargs.values())
         return budget.made(super().call(__context, __obj, *args, **kwargs))
@@ -137,6 +155,9 @@ class _Counted(NodeTransformer):
         self.generic_visit(node)
         node.iter = self._filtered(node.iter, _EACH)
         return node
+
+    def visit_ScopedEvalContextModifier(self, node: nodes.ScopedEvalContextModifier) -> Any:  # noqa: N802
+        raise BudgetError("it switches escaping on or off, which prompts have no use for")
 
     def visit_Concat(self, node: nodes.Concat) -> Any:  # noqa: N802
         self.generic_visit(node)
@@ -183,24 +204,30 @@ def _bounded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return bounded
 
 
-def _check_method(method: BuiltinMethodType, arguments: tuple[Any, ...]) -> None:
-    """Methods of texts whose result may be much longer than what they are given."""
-    text, name = method.__self__, method.__name__
-    if not isinstance(text, str):
-        return
-    if name in REFUSED_METHODS:
-        raise BudgetError(f"it calls {name!r}, which is not for templates")
+def _checked(called: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments that a method of Python's own types may be called with."""
+    owner = getattr(called, "__self__", None)
+    if owner is None or isinstance(owner, ModuleType) or type(owner).__module__ != "builtins":
+        return arguments
+    name, allowed = called.__name__, METHODS.get(type(owner), frozenset())
+    if name not in allowed:
+        raise BudgetError(f"it calls {name!r} of {type(owner).__name__!r}, which is not for templates")
+    if not isinstance(owner, str):
+        return arguments
     if name == "replace" and all(isinstance(argument, str) for argument in arguments[:2]):
-        check_replace(text, *arguments[:2])
-    elif name == "join" and arguments and isinstance(arguments[0], (list, tuple)):
-        check_join(text, list(arguments[0]))
+        check_replace(owner, *arguments[:2])
+    elif name == "join" and arguments:
+        parts = list(current.get().each(arguments[0]))
+        check_join(owner, parts)
+        return parts, *arguments[1:]
+    return arguments
 
 
 def _check_indent(text: str, width: Any) -> None:
     width = len(width) if isinstance(width, str) else int(width)
     if width > _INDENT_MAX:
         raise BudgetError(f"it indents by more than {_INDENT_MAX} characters")
-    check_size(len(text) + (1 + text.count("\n")) * width)
+    check_indent(text, width)
 
 
 def _printed(value: Any) -> Any:

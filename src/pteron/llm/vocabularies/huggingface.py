@@ -13,11 +13,12 @@ from typing import Any
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
 from pteron.gpu.forking import new_lock
+from pteron.llm.entered import once
 from pteron.llm.foreign import naming
 from pteron.llm.settings import parse_json, read_utf8
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.vocabularies import bytelevel
-from pteron.llm.vocabularies.growth import check_growth
+from pteron.llm.vocabularies.growth import check_growth, check_model
 
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -34,6 +35,8 @@ class HuggingFaceTokenizer(Tokenizer):
             # Language models are not given texts of one length; a file may ask for gigabytes of it.
             self._tokenizer.no_padding()
             self._tokenizer.no_truncation()
+            if getattr(self._tokenizer.model, "dropout", None):  # for training: it merges at random
+                self._tokenizer.model.dropout = None
             self._examine(description, file)
 
     def _examine(self, description: dict[str, Any], file: Path) -> None:
@@ -42,6 +45,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self._byte_level = any(step["type"] == "ByteLevel" for step in steps)
         if not self._byte_level and not any(_opens_spaces(step) for step in steps):
             raise UnsupportedError(f"{file.name}: a decoder that language models do not use: {steps}")
+        check_model(self._tokenizer, file.name)
         self.leading_space = any(_drops_space(step) for step in steps)
         self.vocab_size = 1 + max(self._tokenizer.get_vocab().values())
         added = description.get("added_tokens") or []
@@ -57,8 +61,8 @@ class HuggingFaceTokenizer(Tokenizer):
         added = self._added.get(token)
         if added is not None:
             return added
-        text = self._tokenizer.id_to_token(token)
-        if text is None:  # a model's table may be larger than its vocabulary
+        text = self.token_text(token)
+        if not text:  # a model's table may be larger than its vocabulary
             return b""
         if self._byte_level:
             return bytelevel.to_bytes(text)
@@ -70,10 +74,10 @@ class HuggingFaceTokenizer(Tokenizer):
         return found
 
     def token_text(self, token: int) -> str:
-        return self._tokenizer.id_to_token(token) or ""
+        return (self._tokenizer.id_to_token(token) or "") if 0 <= token < self.vocab_size else ""
 
     def _encode(self, text: str, special: bool) -> list[int]:
-        with self._lock:  # one setting for all threads
+        with once(self._lock):  # one setting for all threads
             self._tokenizer.encode_special_tokens = not special
             ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids

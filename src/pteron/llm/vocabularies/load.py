@@ -13,7 +13,8 @@ from pathlib import Path
 
 from pteron.errors import InputError
 from pteron.format.source import open_file
-from pteron.llm.settings import read_settings
+from pteron.llm.given import existing
+from pteron.llm.settings import is_there, read_settings
 from pteron.llm.tokenizer import Tokenizer
 
 # In the order of preference: the first says most about how its model wants text to be cut.
@@ -28,9 +29,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     apart by their content. The configuration files in the same folder give the ids that begin and end a text
     and the chat template.
     """
-    path = Path(path)
-    if not path.exists():
-        raise InputError(f"{path} does not exist")
+    path = existing(path)
     folder = path if path.is_dir() else path.parent
     settings = read_settings(folder)
     file = _find(folder, settings.tokenizer) if path.is_dir() else path
@@ -41,7 +40,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
 
 
 def _find(folder: Path, named: str | None) -> Path:
-    if named is not None and (folder / named).exists():
+    if named is not None and is_there(folder / named):
         return folder / named
     for pattern in () if named else FILE_NAMES:
         for file in sorted(folder.glob(pattern)):

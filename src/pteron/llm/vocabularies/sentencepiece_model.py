@@ -10,6 +10,7 @@ from pteron.format.source import read_file
 from pteron.llm.foreign import naming
 from pteron.llm.settings import COMPANION_BYTES_MAX
 from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.vocabularies.growth import check_pieces
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -20,9 +21,9 @@ class SentencePieceTokenizer(Tokenizer):
         content = read_file(file, COMPANION_BYTES_MAX)
         with naming(f"{file.name} is not a SentencePiece model"):
             self._processor = library.SentencePieceProcessor(model_proto=content)
-            self._examine()
+            self._examine(file)
 
-    def _examine(self) -> None:
+    def _examine(self, file: Path) -> None:
         """What decoding needs to know."""
         self.vocab_size = self._processor.get_piece_size()
         if self._processor.bos_id() >= 0:
@@ -32,6 +33,7 @@ class SentencePieceTokenizer(Tokenizer):
         # Whether the model puts a space before a text is a setting that only its effect shows.
         self.leading_space = "".join(self._processor.encode("a", out_type=str)).startswith("▁")
         pieces: list[str] = self._processor.id_to_piece(list(range(self.vocab_size)))
+        check_pieces(pieces, file.name)
         self._controls = {piece: id for id, piece in enumerate(pieces) if self._processor.is_control(id)}
         self._bytes = [self._bytes_of(id, piece) for id, piece in enumerate(pieces)]
 

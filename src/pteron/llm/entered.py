@@ -1,0 +1,53 @@
+"""Work that nothing else of the same thread may come into the midst of.
+
+A signal handler, or what the garbage collector ends, runs wherever its thread happens to be. Locks that a
+thread may take twice let it in, and half of one generation would be followed by all of another.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from weakref import WeakKeyDictionary
+
+from pteron.errors import DeviceError
+from pteron.gpu import Device
+from pteron.gpu.forking import new_lock
+
+_of_devices: WeakKeyDictionary[Device, threading.RLock] = WeakKeyDictionary()
+
+_END_SECONDS = 10.0  # that the end of the process waits for a device at most
+
+
+def once(lock: threading.RLock) -> threading.RLock:
+    """A lock to be held next; refused where this thread holds it already.
+
+        with once(lock): ...
+
+    Python leaves such a block by the lock's own means, which no signal comes into.
+    """
+    if lock._is_owned():  # type: ignore[attr-defined]  # as `threading.Condition` asks; no stub has it
+        raise DeviceError(
+            "a language model is at work further up in this thread: a signal handler or a finalizer leaves "
+            "it to the code that it interrupts, or to another thread"
+        )
+    return lock
+
+
+def work_on(device: Device) -> threading.RLock:
+    """The lock to be held, within the device's own, from the first preparation of commands to their end."""
+    lock = _of_devices.get(device)
+    if lock is None:
+        lock = _of_devices.setdefault(device, new_lock())
+    return once(lock)
+
+
+@atexit.register
+def _let_nobody_in() -> None:
+    """At the end of the process, hold the locks of all devices that were worked on.
+
+    Python ends threads that nobody waits for as soon as they need it again, which must not be inside a call
+    of wgpu's library: it takes that for a reason to abort. Whoever is in the midst of one is waited for.
+    """
+    for device in list(_of_devices):
+        device.lock.acquire(timeout=_END_SECONDS)

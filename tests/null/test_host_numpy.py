@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any, cast
 
@@ -68,7 +69,7 @@ class Chance:
         is_float = isinstance(made.get("other"), float) and not first.dtype.is_float
         return DType.F32 if is_float else cast(DType, first.dtype)
 
-    def _tensor(self, shapes: list[tuple[int, ...]] | None = None, dtypes: Any = None) -> HostTensor:
+    def _tensor(self, shapes: Sequence[tuple[int, ...]] | None = None, dtypes: Any = None) -> HostTensor:
         shape, dtype = self._choose(shapes or SHAPES), self._choose(dtypes or self._dtypes)
         pool = np.array(FLOATS if dtype.is_float and dtype is not DType.BF16 else INTEGERS)
         with np.errstate(all="ignore"):
@@ -91,7 +92,7 @@ class Chance:
         if kind == "Tensor":
             return self._tensor_for(name, shape)
         if kind == "List[Tensor]":
-            shapes: list[tuple[int, ...]] = [(2, 3)] * 9 + [(3, 2)]
+            shapes: Sequence[tuple[int, ...]] = [(2, 3)] * 9 + [(3, 2)]
             shapes = [(2, 3), (2, 3), (2, 1), (0,)] if self._base == "cat" else shapes
             return tuple(self._tensor(shapes) for _ in range(self._choose([1, 2, 3])))
         if kind == "List[Optional[Tensor]]":

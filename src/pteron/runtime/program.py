@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from types import TracebackType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakSet
 
 from pteron.errors import DeviceError, FormatError, GraphError, MethodError, UnsupportedError
@@ -37,8 +37,10 @@ from pteron.runtime.code import Code
 from pteron.runtime.host import find_operator, why_refused
 from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.method import Method
+from pteron.runtime.notebook import table
 from pteron.runtime.precision import chosen_digits
 from pteron.runtime.sequence import Sequence
+from pteron.runtime.specs import ValueSpec, describe
 
 BACKEND = "VulkanBackend"
 Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
@@ -112,6 +114,28 @@ class Program:
 
     def __repr__(self) -> str:
         return f"<pteron.Program {self.file.name}: {', '.join(self.methods)}>"
+
+    def _repr_html_(self) -> str:
+        loaded = {name: code.specs for name, code in self._codes.items()}
+        rows = [
+            (record.name, *(", ".join(map(str, side)) for side in loaded.get(record.name, _declared(record))))
+            for record in self.file.methods
+        ]
+        return table(f"{self.file.name}, {self.file.size:,} bytes", ("method", "inputs", "outputs"), rows)
+
+    if not TYPE_CHECKING:  # a type checker shall go on telling which attributes there are
+
+        def __getattr__(self, name: str) -> Method:
+            """`program.forward` is `program["forward"]`, where no attribute has that name."""
+            if name.startswith("_") or name not in self._records:
+                raise AttributeError(f"{self!r} has no attribute and no method {name!r}")
+            return self[name]
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *filter(str.isidentifier, self.methods)]
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self.methods)
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -260,6 +284,11 @@ def missing_host_operators(file: ProgramFile) -> list[str]:
     """Operators outside the delegates that nothing here can run."""
     names = {name for record in file.methods for name in record.operators}
     return sorted(name for name in names if find_operator(name) is None)
+
+
+def _declared(record: MethodRecord) -> tuple[tuple[ValueSpec, ...], tuple[ValueSpec, ...]]:
+    """What a method takes and gives, as far as the file says: of a tensor that may vary, any dim may."""
+    return describe(record, [None] * len(record.delegates))
 
 
 def _host_operators(record: MethodRecord) -> list[HostOperator]:

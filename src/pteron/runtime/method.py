@@ -13,7 +13,7 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.errors import DeviceError, DtypeError, InputError, ShapeError
-from pteron.format import DelegateCall, TensorRecord
+from pteron.format import DelegateCall, MethodRecord, TensorRecord
 from pteron.gpu import Device
 from pteron.ops.operand import HostArray
 from pteron.plan import SymbolPort
@@ -59,6 +59,11 @@ class Method:
     @property
     def name(self) -> str:
         return self._record.name
+
+    @property
+    def record(self) -> MethodRecord:
+        """What the file says of it."""
+        return self._record
 
     @property
     def device(self) -> Device | None:
@@ -189,11 +194,11 @@ class Method:
 
     def _arranged(self, inputs: Sequence[object], named: Mapping[str, object]) -> tuple[object, ...]:
         """Inputs in their order, of some that are given by name."""
-        if len(inputs) == 1 and isinstance(inputs[0], dict):
-            twice = named.keys() & inputs[0].keys()
-            if twice:
-                raise InputError(f"{self._where}: input {min(twice)!r} is given twice")
-            inputs, named = (), {**inputs[0], **named}
+        first = inputs[0] if len(inputs) == 1 else None
+        if isinstance(first, dict):
+            for name in first.keys() & named.keys():
+                raise InputError(f"{self._where}: input {name!r} is given twice")
+            inputs, named = (), {**first, **named}
         return tuple(arranged(self._where, self._names, inputs, named))
 
     def _explain(self, given: Sequence[RuntimeValue], error: ShapeError) -> None:

@@ -254,3 +254,23 @@ def test_methods_are_attributes(programs: Path) -> None:
         assert not hasattr(program, "decode_nothing")
         assert not hasattr(program, "_repr_png_")
         assert callable(program.close)
+
+
+# Integers ---------------------------------------------------------------------------------------
+
+
+def test_integers_that_may_leave_32_bits(programs: Path) -> None:
+    """dtypes.pte adds its first input, i64, to itself, and multiplies its second, i32, with itself."""
+    (case, *_) = read_cases(programs / "dtypes.npz")
+    large = [case.inputs[0].copy(), *case.inputs[1:]]
+    large[0][0, 0] = 1 << 30
+    with pteron.load(programs / "dtypes.pte") as program:
+        (found, *_) = program["forward"](*large)
+        assert found[0, 0] == -(1 << 31)  # 32 bits wrap
+    with pteron.load(programs / "dtypes.pte", check_integers=True) as program:
+        assert_outputs(program["forward"](*case.inputs), case.outputs)
+        with pytest.raises(DtypeError, match=r"node 2 aten.add.Tensor.*to 2147483648 are possible.*32 bits"):
+            program["forward"](*large)
+        large[0][0, 0], large[1] = 0, np.full_like(case.inputs[1], -46341)
+        with pytest.raises(DtypeError, match=r"node 3 aten.mul.Tensor.*2147488281"):
+            program["forward"](*large)

@@ -21,12 +21,13 @@ from pteron.runtime.checks import read_by
 from pteron.runtime.code import Code
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.host_values import HostTensor, RuntimeValue, shape_fits
+from pteron.runtime.integer_ranges import Range, check_ranges
 from pteron.runtime.interpreter import Interpreter
 from pteron.runtime.names import arranged, input_names
 from pteron.runtime.notebook import spec_rows, table
 from pteron.runtime.session import Counters
 from pteron.runtime.specs import ValueSpec
-from pteron.runtime.tensors import GpuTensor, HostResult, from_torch, numbers, to_torch
+from pteron.runtime.tensors import GpuTensor, HostResult, extremes, from_torch, numbers, to_torch
 
 if TYPE_CHECKING:
     import torch
@@ -178,6 +179,8 @@ class Method:
             arranged(self._where, self._names, inputs, {})  # which says what is wrong
         given = [self._input(position, value) for position, value in enumerate(inputs)]
         self._code.counters.calls += 1
+        if self._code.checked:
+            self._check_ranges(given)
         try:
             outputs = self._interpreter.run(given, keep=on_gpu)
         except ShapeError as error:
@@ -200,6 +203,19 @@ class Method:
                 raise InputError(f"{self._where}: input {name!r} is given twice")
             inputs, named = (), {**first, **named}
         return tuple(arranged(self._where, self._names, inputs, named))
+
+    def _check_ranges(self, given: Sequence[RuntimeValue]) -> None:
+        """Refuse inputs of which a delegate may make integers beyond 32 bits."""
+        held = dict(zip(self._record.inputs, given, strict=True))
+        for call in self._record.instructions:
+            if isinstance(call, DelegateCall):
+                graph = self._code.checked[call.delegate]
+                ranges: dict[int, Range] = {}
+                for id, port in zip(call.args, graph.inputs, strict=False):
+                    value = held.get(id)
+                    if isinstance(value, HostTensor) and not value.dtype.is_float and value.array.size:
+                        ranges[port.id] = extremes(value.array)
+                check_ranges(graph, ranges)
 
     def _explain(self, given: Sequence[RuntimeValue], error: ShapeError) -> None:
         """Name the dim that cannot be what it is, where a shape that the file admits led to an error."""

@@ -52,6 +52,7 @@ def load(
     device: Device | str | None = None,
     *,
     digits: int | None = None,
+    check_integers: bool = False,
 ) -> Program:
     """Open a program: a .pte or bundled .bpte, by path or as bytes.
 
@@ -62,12 +63,18 @@ def load(
     `digits` says how exactly a GPU multiplies a few rows with 4-bit weights: 3, the default unless the
     environment variable PTERON_DIGITS says otherwise, is as good as f32; 2 is quicker, with errors of 2e-5
     to 8e-5 of the products' size.
+
+    `check_integers` refuses calls whose integers may leave 32 bits on the GPU, with a DtypeError that names
+    the node: sums, differences and products wrap there, where PyTorch has 64 bits. Inputs beyond 32 bits are
+    refused in any case.
     """
     with collecting_nothing():  # a graph is many objects, and none of them garbage
         opened = open_bytes(source)
         bundle = read_bundled(opened.view, opened.name) if is_bundled(opened.view) else None
         file = read_program(bundle.program if bundle else opened.view, opened.name)
-        return Program(file, load_weights(data), device, bundle, chosen_digits(digits))
+        exactness = chosen_digits(digits)
+        weights = load_weights(data)
+        return Program(file, weights, device, bundle, exactness, check_integers=check_integers)
 
 
 def load_weights(data: Iterable[Source] | Source) -> dict[str, memoryview]:
@@ -93,10 +100,13 @@ class Program:
         device: Device | str | None,
         bundle: BundledFile | None = None,
         digits: int = Target().digits,
+        *,
+        check_integers: bool = False,
     ) -> None:
         self.file = file
         self.bundle = bundle
         self.digits = digits
+        self._check_integers = check_integers
         self._device = Device.open(device) if device is not None else None
         self._records = {record.name: with_external_data(file, record, weights) for record in file.methods}
         self._codes: dict[str, Code] = {}
@@ -174,7 +184,10 @@ class Program:
                 if graphs and device is None:
                     device = Device.begin()  # it opens while plans are made
                 record, operators = self._records[name], self._operators[name]
-                self._codes[name] = Code(self.file.name, record, graphs, operators, device, self.digits)
+                self._codes[name] = Code(
+                    self.file.name, record, graphs, operators, device, self.digits,
+                    check_integers=self._check_integers,
+                )  # fmt: skip
                 self._device = device
             return self._codes[name]
 

@@ -13,7 +13,7 @@ import numpy as np
 from pteron.dtypes import DType
 from pteron.errors import HostError
 from pteron.ops.operand import HostArray
-from pteron.runtime import host_elementwise, host_moves, host_reductions  # noqa: F401  # they define operators
+from pteron.runtime import host_created, host_logic, host_moves, host_reductions  # noqa: F401  # they define operators
 from pteron.runtime.host_numpy import find_numpy_operator
 from pteron.runtime.host_operator import Arguments, Forecast, Foresee, HostOperator, Parameter, Run
 from pteron.runtime.host_values import HostTensor, Rows, Unset

@@ -1,10 +1,9 @@
-"""Operators of each element by itself, and tensors full of one number, by NumPy."""
+"""Arithmetic of each element by itself, by NumPy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -13,16 +12,15 @@ from pteron.errors import HostError
 from pteron.graph import Shape
 from pteron.ops.operand import HostArray
 from pteron.runtime.host_numpy import Result, define
-from pteron.runtime.host_promotion import Beyond, NumpyType, in_type, number_as, result_type
+from pteron.runtime.host_promotion import Beyond, NumpyType, in_type, result_type
 from pteron.runtime.host_values import HostTensor, Unset
 
 Operand = HostTensor | float
 Out = HostTensor | Unset
 _BOOL, _SINGLE = np.dtype(np.bool_), np.dtype(np.float32)
-_F32_WHOLE_MAX = 1 << 24  # whole numbers up to it are exact in f32
 
 
-def _each(
+def each(
     out: Out, written: NumpyType, kind: NumpyType, function: Callable[..., Any], *operands: Operand
 ) -> Result:
     """A function of elements that are brought to one type and one shape."""
@@ -36,7 +34,7 @@ def _each(
         raise HostError(f"shapes {shapes} cannot be brought to one") from None
 
     def make() -> HostArray:
-        arrays = [in_type(each, kind) if isinstance(each, HostTensor) else each for each in typed]
+        arrays = [in_type(x, kind) if isinstance(x, HostTensor) else x for x in typed]
         return np.asarray(function(*arrays), written)
 
     return Result(shape, make)
@@ -60,7 +58,7 @@ def _check_alpha(alpha: float) -> None:
 def _add(a: HostTensor, b: Operand, alpha: float, out: Out) -> Result:
     kind = result_type(a, b)
     _check_alpha(alpha)
-    return _each(out, kind, kind, np.add, a, b)
+    return each(out, kind, kind, np.add, a, b)
 
 
 @define("sub.out", "Tensor self, Tensor other, number alpha")
@@ -70,7 +68,7 @@ def _sub(a: Operand, b: Operand, alpha: float, out: Out) -> Result:
     _check_alpha(alpha)
     if any((x.dtype is DType.BOOL) if isinstance(x, HostTensor) else isinstance(x, bool) for x in (a, b)):
         raise HostError("booleans cannot be subtracted")
-    return _each(out, kind, kind, np.subtract, a, b)
+    return each(out, kind, kind, np.subtract, a, b)
 
 
 @define("rsub.Scalar_out", "Tensor self, number other, number alpha")
@@ -82,7 +80,7 @@ def _rsub(a: Operand, b: Operand, alpha: float, out: Out) -> Result:
 @define("mul.Scalar_out", "Tensor self, number other")
 def _mul(a: HostTensor, b: Operand, out: Out) -> Result:
     kind = result_type(a, b)
-    return _each(out, kind, kind, np.multiply, a, b)
+    return each(out, kind, kind, np.multiply, a, b)
 
 
 @define("div.out", "Tensor self, Tensor other")
@@ -90,19 +88,19 @@ def _mul(a: HostTensor, b: Operand, out: Out) -> Result:
 def _div(a: HostTensor, b: Operand, out: Out) -> Result:
     kind = result_type(a, b)
     kind = kind if kind.kind == "f" else _SINGLE
-    return _each(out, kind, kind, np.divide, a, b)
+    return each(out, kind, kind, np.divide, a, b)
 
 
 @define("maximum.out", "Tensor self, Tensor other")
 def _maximum(a: HostTensor, b: HostTensor, out: Out) -> Result:
     kind = result_type(a, b)
-    return _each(out, kind, kind, np.maximum, a, b)
+    return each(out, kind, kind, np.maximum, a, b)
 
 
 @define("minimum.out", "Tensor self, Tensor other")
 def _minimum(a: HostTensor, b: HostTensor, out: Out) -> Result:
     kind = result_type(a, b)
-    return _each(out, kind, kind, np.minimum, a, b)
+    return each(out, kind, kind, np.minimum, a, b)
 
 
 @define("clamp.out", "Tensor self, Optional[number] min, Optional[number] max")
@@ -119,70 +117,62 @@ def _clamp(a: HostTensor, low: float | None, high: float | None, out: Out) -> Re
 
     if kind == _BOOL:
         raise Beyond("booleans between bounds")
-    return _each(out, kind, kind, clamped, a)
+    return each(out, kind, kind, clamped, a)
 
 
-# Comparisons and logic --------------------------------------------------------------------------
+@define("clamp.Tensor_out", "Tensor self, Optional[Tensor] min, Optional[Tensor] max")
+def _clamp_to_tensors(a: HostTensor, low: HostTensor | None, high: HostTensor | None, out: Out) -> Result:
+    bounds = [bound for bound in (low, high) if bound is not None]
+    kind = result_type(a, *bounds)
+    if not bounds or kind == _BOOL:
+        raise Beyond("booleans between bounds")
+
+    def clamped(array: HostArray, *ends: HostArray) -> HostArray:
+        raised = array if low is None else np.maximum(array, ends[0])
+        return raised if high is None else np.minimum(raised, ends[-1])
+
+    return each(out, kind, kind, clamped, a, *bounds)
 
 
-def _define_comparison(name: str, function: Callable[..., Any]) -> None:
-    @define(f"{name}.Tensor_out", "Tensor self, Tensor other")
-    @define(f"{name}.Scalar_out", "Tensor self, number other")
-    def compare(a: HostTensor, b: Operand, out: Out) -> Result:
-        return _each(out, _BOOL, result_type(a, b), function, a, b)
+# Quotients of integers --------------------------------------------------------------------------
 
 
-def _define_logic(name: str, function: Callable[..., Any]) -> None:
-    @define(f"logical_{name}.out", "Tensor self, Tensor other")
-    def combine(a: HostTensor, b: HostTensor, out: Out) -> Result:
-        return _each(out, _BOOL, result_type(a, b), function, a, b)
+def _quotient(a: HostTensor, b: Operand, out: Out, function: Callable[..., Any]) -> Result:
+    """PyTorch refuses to divide by 0; the rules of the table, what processors cannot."""
+    kind = result_type(a, b)
+    if kind.kind not in "ui":
+        raise Beyond("quotients of floats")
+    prepared = each(out, kind, kind, function, a, b)
+    if not np.all(b.array if isinstance(b, HostTensor) else b) and 0 not in prepared.shape:
+        raise HostError("an integer is divided by 0")
+    return prepared
 
 
-def _define_bits(name: str, function: Callable[..., Any]) -> None:
-    @define(f"bitwise_{name}.Tensor_out", "Tensor self, Tensor other")
-    @define(f"bitwise_{name}.Scalar_out", "Tensor self, number other")
-    def combine(a: HostTensor, b: Operand, out: Out) -> Result:
-        kind = result_type(a, b)
-        if kind.kind == "f":
-            raise HostError("floats have no bits to combine")
-        return _each(out, kind, kind, function, a, b)
+@define("floor_divide.out", "Tensor self, Tensor other")
+def _floor_divide(a: HostTensor, b: HostTensor, out: Out) -> Result:
+    return _quotient(a, b, out, np.floor_divide)
 
 
-for _name, _function in {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
-    "ge": np.greater_equal,
-}.items():  # fmt: skip
-    _define_comparison(_name, _function)
-for _name, _logical, _bits in (
-    ("and", np.logical_and, np.bitwise_and),
-    ("or", np.logical_or, np.bitwise_or),
-    ("xor", np.logical_xor, np.bitwise_xor),
-):
-    _define_logic(_name, _logical)
-    _define_bits(_name, _bits)
+@define("remainder.Tensor_out", "Tensor self, Tensor other")
+@define("remainder.Scalar_out", "Tensor self, number other")
+def _remainder(a: HostTensor, b: Operand, out: Out) -> Result:
+    return _quotient(a, b, out, np.remainder)
 
 
-@define("logical_not.out", "Tensor self")
-def _logical_not(a: HostTensor, out: Out) -> Result:
-    return _each(out, _BOOL, result_type(a), np.logical_not, a)
+@define("fmod.Tensor_out", "Tensor self, Tensor other")
+@define("fmod.Scalar_out", "Tensor self, number other")
+def _fmod(a: HostTensor, b: Operand, out: Out) -> Result:
+    return _quotient(a, b, out, np.fmod)
 
 
-@define("bitwise_not.out", "Tensor self")
-def _bitwise_not(a: HostTensor, out: Out) -> Result:
-    kind = result_type(a)
-    if kind.kind == "f":
-        raise HostError("floats have no bits to turn")
-    return _each(out, kind, kind, np.invert, a)
-
-
-@define("isnan.out", "Tensor self")
-def _isnan(a: HostTensor, out: Out) -> Result:
-    return _each(out, _BOOL, result_type(a), lambda array: array != array, a)
-
-
-@define("isinf.out", "Tensor self")
-def _isinf(a: HostTensor, out: Out) -> Result:
-    return _each(out, _BOOL, result_type(a), lambda array: abs(array) == np.inf, a)
+@define("div.out_mode", "Tensor self, Tensor other, Optional[str] rounding_mode")
+@define("div.Scalar_mode_out", "Tensor self, number other, Optional[str] rounding_mode")
+def _div_mode(a: HostTensor, b: Operand, mode: str | None, out: Out) -> Result:
+    if mode == "floor":
+        return _quotient(a, b, out, np.floor_divide)
+    if mode == "trunc":  # towards zero: what fmod leaves over is a multiple too many
+        return _quotient(a, b, out, lambda x, y: np.floor_divide(x - np.fmod(x, y), y))
+    raise Beyond(f"rounding_mode {mode}")
 
 
 # Of one tensor ----------------------------------------------------------------------------------
@@ -196,7 +186,7 @@ def _define_unary(name: str, function: Callable[..., Any], kinds: str) -> None:
         kind = result_type(a)
         if kind.kind not in kinds:
             raise Beyond(f"{name} of {a.dtype}")
-        return _each(out, kind, kind, function, a)
+        return each(out, kind, kind, function, a)
 
 
 _UNARY: dict[str, tuple[Callable[..., Any], str]] = {
@@ -213,83 +203,3 @@ _UNARY: dict[str, tuple[Callable[..., Any], str]] = {
 }
 for _name, (_of_one, _kinds) in _UNARY.items():
     _define_unary(_name, _of_one, _kinds)
-
-
-# A choice of two --------------------------------------------------------------------------------
-
-
-@define("where.self_out", "Tensor condition, Tensor self, Tensor other")
-def _where(condition: HostTensor, a: HostTensor, b: HostTensor, out: Out) -> Result:
-    kind = result_type(a, b)
-    if condition.dtype is not DType.BOOL:
-        raise Beyond(f"a condition of {condition.dtype}")
-    shape = _each(out, kind, kind, np.add, condition, a, b).shape
-
-    def make() -> HostArray:
-        return np.where(condition.array, in_type(a, kind), in_type(b, kind))
-
-    return Result(shape, make)
-
-
-@define("masked_fill.Scalar_out", "Tensor self, Tensor mask, number value")
-def _masked_fill(a: HostTensor, mask: HostTensor, value: float, out: Out) -> Result:
-    if mask.dtype is not DType.BOOL:
-        raise HostError(f"a mask of {mask.dtype}")
-    element = number_as(value, a.dtype)
-    shape = _each(out, a.dtype.numpy, a.dtype.numpy, np.add, a, mask).shape
-    return Result(shape, lambda: np.where(mask.array, element, a.array))
-
-
-# Of numbers alone -------------------------------------------------------------------------------
-
-
-def _full(shape: Shape, value: float, out: Out) -> Result:
-    if any(size < 0 for size in shape):
-        raise HostError(f"a size below 0 in {list(shape)}")
-    element = number_as(value, out.dtype)
-    return Result(shape, lambda: np.full(shape, element, out.dtype.numpy))
-
-
-@define("full.out", "List[int] size, number fill_value")
-def _full_of(size: Shape, value: float, out: Out) -> Result:
-    return _full(size, value, out)
-
-
-@define("zeros.out", "List[int] size")
-def _zeros(size: Shape, out: Out) -> Result:
-    return _full(size, 0, out)
-
-
-@define("ones.out", "List[int] size")
-def _ones(size: Shape, out: Out) -> Result:
-    return _full(size, 1, out)
-
-
-@define("full_like.out", "Tensor self, number fill_value, Optional[MemoryFormat] memory_format")
-def _full_like(a: HostTensor, value: float, _: object, out: Out) -> Result:
-    return _full(a.array.shape, value, out)
-
-
-@define("scalar_tensor.out", "number s")
-def _scalar_tensor(value: float, out: Out) -> Result:
-    return _full((), value, out)
-
-
-@define("arange.out", "number end")
-def _arange_to(end: float, out: Out) -> Result:
-    return _arange(0, end, 1, out)
-
-
-@define("arange.start_out", "number start, number end, number step")
-def _arange(start: float, end: float, step: float, out: Out) -> Result:
-    """Whole numbers, all of them exact in the output's type."""
-    is_whole = all(isinstance(number, int) and not isinstance(number, bool) for number in (start, end, step))
-    most = max(abs(start), abs(end), abs(step))
-    if not is_whole or out.dtype in (DType.BOOL, DType.F16, DType.BF16):
-        raise Beyond("numbers that are not whole")
-    if most > (_F32_WHOLE_MAX if out.dtype.is_float else np.iinfo(cast(Any, out.dtype.numpy)).max):
-        raise Beyond(f"numbers up to {most} in {out.dtype}")
-    if step == 0 or (end - start) / step < 0:
-        raise HostError(f"no steps of {step} lead from {start} to {end}")
-    count = ceil((end - start) / step)
-    return Result((count,), lambda: np.arange(start, end, step).astype(out.dtype.numpy))

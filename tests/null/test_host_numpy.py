@@ -62,9 +62,11 @@ class Chance:
         """What the output is, mostly."""
         if self._base in BOOLEAN or self._base.startswith("logical"):
             return DType.BOOL
+        first = made.get("weight", made.get("self"))
+        if self._base == "cumsum" and first is not None and first.dtype.is_float:
+            return cast(DType, first.dtype)
         if self._base.startswith("arg") or self._base in ("sum", "cumsum", "arange"):
             return DType.I64
-        first = made.get("weight", made.get("self"))
         if made.get("tensors"):
             first = made["tensors"][0]
         is_quotient = self._base == "div" and "rounding_mode" not in made

@@ -115,11 +115,19 @@ def _sum(a: HostTensor, dims: Shape | None, keep: bool, dtype: int | None, out: 
 
 @define("cumsum.out", "Tensor self, int dim, Optional[ScalarType] dtype")
 def _cumsum(a: HostTensor, dim: int, dtype: int | None, out: Out) -> Result:
-    if result_type(a).kind == "f" or dtype is not None or out.dtype is not DType.I64:
-        raise Beyond("sums of floats")
-    place = _dim(dim, a.array.ndim)
-    shape = a.array.shape
-    return Result(shape, lambda: np.cumsum(a.array, place, np.int64).reshape(shape))
+    """One after the other, floats in f64: the order and the type that PyTorch has."""
+    is_float = result_type(a).kind == "f"
+    if dtype is not None or out.dtype is not (a.dtype if is_float else DType.I64):
+        raise Beyond(f"sums of {a.dtype} written to {out.dtype}")
+    place, shape = _dim(dim, a.array.ndim), a.array.shape
+    kind = np.float64 if is_float else np.int64
+
+    def make() -> HostArray:
+        summed = np.cumsum(a.array, place, kind).reshape(shape)
+        begun = summed + 0 if shape else summed  # along a dim, PyTorch begins at +0, and so ends there
+        return np.asarray(begun, out.dtype.numpy)
+
+    return Result(shape, make)
 
 
 # By index ---------------------------------------------------------------------------------------

@@ -32,6 +32,11 @@ class DType(Enum):
         return _NUMPY[self]
 
     @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """The same, under the name that NumPy looks for: it takes a DType wherever it takes a type."""
+        return _NUMPY[self]
+
+    @property
     def itemsize(self) -> int:
         """Bytes per element in files and in host arrays."""
         return self.numpy.itemsize

@@ -2,6 +2,7 @@
 
 PteronError
 ├── FormatError         the file cannot be run as it is; the message says where and why
+│   ├── MissingFileError    there is none of that name; also a FileNotFoundError
 │   ├── GraphError          it is readable, but contradicts itself
 │   └── UnsupportedError    it needs operators or backends that are not available
 ├── InputError          a call was given something the method does not take
@@ -27,6 +28,10 @@ class PteronError(Exception):
 
 class FormatError(PteronError):
     """A file is damaged, truncated, of another kind, or asks for what cannot be done."""
+
+
+class MissingFileError(FormatError, FileNotFoundError):
+    """There is no file of that name."""
 
 
 class GraphError(FormatError):

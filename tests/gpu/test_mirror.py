@@ -77,8 +77,11 @@ def test_metadata(programs: Path) -> None:
         assert [info.sizes() for info in infos] == [(3, 5)] * 4
         assert [info.nbytes() for info in infos] == [120, 60, 15, 60]
         assert metadata.output_tensor_meta(5).dtype() == 6
-        with pytest.raises(InputError, match="value 6 of 6"):
-            metadata.output_tensor_meta(6)
+        for index in (6, -1):
+            with pytest.raises(InputError, match=f"output {index} of 6 is not a tensor"):
+                metadata.output_tensor_meta(index)
+            with pytest.raises(IndexError):  # what executorch raises
+                metadata.output_tensor_meta(index)
 
 
 def test_metadata_takes_no_memory(programs: Path, device: pteron.Device) -> None:
@@ -108,6 +111,26 @@ def test_registries() -> None:
     assert not any(name.startswith("pteron.") for name in names)  # those are not for files to call
 
 
+def test_a_tensor_alone(programs: Path) -> None:
+    """executorch takes it in the place of a list of one."""
+    method = Runtime.get().load_program(programs / "mlp.pte").load_method("forward")
+    (case, *_) = read_cases(programs / "mlp.npz")
+    assert_outputs(method.execute(case.inputs[0]), case.outputs)
+    with pytest.raises(InputError, match="input 0"):
+        method.execute("text")
+
+
+def test_what_is_no_program(programs: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no such file") as caught:
+        Runtime.get().load_program(programs / "gone.pte")
+    assert isinstance(caught.value, pteron.FormatError)
+    source: Any = 3
+    with pytest.raises(TypeError, match="not a int"):
+        Runtime.get().load_program(source)
+    with pytest.raises(RuntimeError, match="no ETDump"):
+        Runtime.get().load_program(programs / "mlp.pte").write_etdump_result_to_file("a", "b")
+
+
 def public(kind: type) -> set[str]:
     return {name for name in vars(kind) if not name.startswith("_")}
 
@@ -116,18 +139,61 @@ def test_names_are_those_of_executorch() -> None:
     theirs: Any = pytest.importorskip("executorch.runtime")
     portable: Any = pytest.importorskip("executorch.extension.pybindings.portable_lib")
     pairs = [
-        (theirs.Runtime, mirror.Runtime, {"get", "load_program"}),
-        (theirs.Program, mirror.RuntimeProgram, set()),
-        (theirs.Method, mirror.RuntimeMethod, set()),
-        (theirs.BackendRegistry, mirror.BackendRegistry, set()),
-        (theirs.OperatorRegistry, mirror.OperatorRegistry, set()),
-        (portable.MethodMeta, mirror.MethodMeta, set()),
-        (portable.TensorInfo, mirror.TensorInfo, set()),
+        (theirs.Runtime, mirror.Runtime),
+        (theirs.Program, mirror.RuntimeProgram),
+        (theirs.Method, mirror.RuntimeMethod),
+        (theirs.BackendRegistry, mirror.BackendRegistry),
+        (theirs.OperatorRegistry, mirror.OperatorRegistry),
+        (portable.MethodMeta, mirror.MethodMeta),
+        (portable.TensorInfo, mirror.TensorInfo),
     ]
-    # What concerns ExecuTorch's own memory and tracing has no counterpart.
-    absent = {"write_etdump_result_to_file", "attribute_tensor_meta", "num_attributes", "is_memory_planned"}
-    for there, here, names in pairs:
-        assert (public(there) | names) - absent <= public(here)
-    parameters = inspect.signature(theirs.Runtime.load_program).parameters
-    assert list(parameters) == list(inspect.signature(mirror.Runtime.load_program).parameters)
-    assert [member.name for member in mirror.Verification] == ["Minimal", "InternalConsistency"]
+    for there, here in pairs:
+        assert public(there) <= public(here)
+        for name in public(there):
+            if inspect.isfunction(vars(there)[name]):
+                parameters = inspect.signature(vars(there)[name]).parameters
+                assert list(parameters) == list(inspect.signature(vars(here)[name]).parameters), name
+    runtime = theirs.Runtime.get()
+    assert {name for name in vars(runtime) if not name.startswith("_")} <= public(mirror.Runtime)
+    members = theirs.Verification.__members__
+    assert [(member.name, member.value) for member in mirror.Verification] == [
+        (name, member.value) for name, member in members.items()
+    ]
+
+
+@pytest.mark.parametrize("name", ["host_only", "mutable_buffer_host", "cond", "dtypes", "attention_host"])
+def test_metadata_is_that_of_executorch(programs: Path, name: str) -> None:
+    theirs: Any = pytest.importorskip("executorch.runtime")
+    path = programs / f"{name}.pte"
+    there, here = (runtime.get().load_program(path) for runtime in (theirs.Runtime, Runtime))
+    assert there.method_names == here.method_names
+    expected, found = there.metadata("forward"), here.metadata("forward")
+    assert repr(found) == repr(expected)
+    for kind in ("input", "output", "attribute"):
+        count = getattr(expected, f"num_{kind}s")()
+        assert getattr(found, f"num_{kind}s")() == count
+        for index in range(count):
+            infos = [getattr(each, f"{kind}_tensor_meta")(index) for each in (expected, found)]
+            assert repr(infos[0]) == repr(infos[1])
+            for name in ("sizes", "dtype", "nbytes", "is_memory_planned"):
+                assert getattr(infos[0], name)() == getattr(infos[1], name)(), name
+        for each in (expected, found):
+            with pytest.raises(IndexError):
+                getattr(each, f"{kind}_tensor_meta")(count)
+
+
+def test_calls_give_what_executorch_gives(programs: Path) -> None:
+    theirs: Any = pytest.importorskip("executorch.runtime")
+    torch: Any = pytest.importorskip("torch")
+    path, x = programs / "attention_host.pte", torch.randn(1, 3, 8)
+    methods = [
+        runtime.get().load_program(path).load_method("forward") for runtime in (theirs.Runtime, Runtime)
+    ]
+    for inputs in ([x], (x,), x):
+        expected, found = (method.execute(inputs) for method in methods)
+        assert type(expected) is type(found) is list
+        torch.testing.assert_close(found, expected)
+    for wrong in ([], [x, x], [x[0]]):
+        for method in methods:
+            with pytest.raises((RuntimeError, pteron.PteronError)):
+                method.execute(wrong)

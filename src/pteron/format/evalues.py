@@ -55,7 +55,8 @@ def read_tensor(table: Table, stored: StoredData) -> TensorRecord:
         raise table.error("shape_dynamism", "not static, bound or unbound")
 
     buffer = table.integer(5, "data_buffer_idx", UINT32)
-    has_storage = table.table(6, "allocation_info") is not None
+    allocation = table.table(6, "allocation_info")
+    has_storage = allocation is not None
     extra = table.table(9, "extra_tensor_info")
     name = extra.text(1, "fully_qualified_name") if extra else ""
     is_external = extra is not None and extra.integer(2, "location", INT8) == _EXTERNAL
@@ -84,4 +85,13 @@ def read_tensor(table: Table, stored: StoredData) -> TensorRecord:
         is_mutable=has_data and has_storage,
         name=name or None,
         is_external=is_external,
+        place=_place(allocation) if allocation else None,
     )
+
+
+def _place(allocation: Table) -> tuple[int, int]:
+    """An arena and an offset of 64 bits, which files store in halves."""
+    low, high = (
+        allocation.integer(slot, f"memory_offset_{half}", UINT32) for slot, half in ((1, "low"), (2, "high"))
+    )
+    return allocation.integer(0, "memory_id", UINT32), high << 32 | low

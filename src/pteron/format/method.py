@@ -35,6 +35,7 @@ def read_method(plan: Table, stored: StoredData) -> MethodRecord:
     values = tuple(read_value(table, value_count, stored) for table in value_tables)
     for table, value in zip(value_tables, values, strict=True):
         _check_members(table, value, values)
+    containers = plan.table(1, "container_meta_type")
     return MethodRecord(
         name=name,
         values=values,
@@ -44,6 +45,7 @@ def read_method(plan: Table, stored: StoredData) -> MethodRecord:
         operators=operators,
         delegates=delegates,
         buffer_sizes=buffer_sizes,
+        input_tree=containers.text(0, "encoded_inp_str") if containers else "",
     )
 
 

@@ -33,6 +33,9 @@ class TensorRecord:
     name: str | None
     is_external: bool
     """Its bytes are in a `.ptd` file, under `name`."""
+    place: tuple[int, int] | None = None
+    """Its arena and the offset in it, where memory was planned for it: a tensor that no instruction writes is
+    another view of the one written there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,8 @@ class MethodRecord:
     delegates: tuple[DelegateRecord, ...]
     buffer_sizes: tuple[int, ...]
     """Bytes of each arena; entry 0 is a placeholder."""
+    input_tree: str = ""
+    """How the inputs were arguments before they were one list, in PyTorch's JSON, where the exporter says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import BinaryIO, TypeAlias
 
 import numpy as np
 
-from pteron.errors import FormatError
+from pteron.errors import FormatError, MissingFileError
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 
@@ -72,7 +72,7 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
         file = open(path, "rb", buffering=0, opener=_open_without_waiting)  # noqa: SIM115  # the caller's
         kind = stat.S_IFMT(os.fstat(file.fileno()).st_mode)
     except FileNotFoundError:
-        raise FormatError(f"{path}: there is no such file") from None
+        raise MissingFileError(f"{path}: there is no such file") from None
     except IsADirectoryError:
         raise FormatError(f"{path}: this is a directory, not a file") from None
     except (OSError, ValueError) as error:

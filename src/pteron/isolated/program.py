@@ -212,8 +212,8 @@ class IsolatedMethod:
         return self._program._ask(request, f"method {self.name!r}")
 
 
-def _spec(kind: str, dtype: str | None, shape_max: Any, dynamic: Any, value: object) -> ValueSpec:
-    return ValueSpec(kind, DType(dtype) if dtype else None, tuple(shape_max), tuple(dynamic), value)
+def _spec(kind: str, dtype: str | None, shape_max: Any, dynamic: Any, value: object, name: str) -> ValueSpec:
+    return ValueSpec(kind, DType(dtype) if dtype else None, tuple(shape_max), tuple(dynamic), value, name)
 
 
 def _sent(source: Source) -> Any:

@@ -68,9 +68,7 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
         from pteron.llm.export import check_exporter
 
         check_exporter()  # before anything is fetched
-        fetched = carried(
-            source.carrier, progress
-        )  # and kept: whatever ends the export, the next starts there
+        fetched = carried(source.carrier, progress)  # and kept: after a failed export the next starts there
         cache_folder().mkdir(parents=True, exist_ok=True)
         # Made under another name and then renamed, so that an interrupted export leaves nothing half done.
         with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=f".{name}-") as temporary:

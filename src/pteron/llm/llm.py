@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 from pteron.errors import FormatError, InputError

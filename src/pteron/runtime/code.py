@@ -27,6 +27,8 @@ class Code:
         operators: Sequence[HostOperator],
         device: Device | None,
         digits: int = Target().digits,
+        *,
+        check_integers: bool = False,
     ) -> None:
         self.where = f"{file}, method {record.name}"
         self.record = record
@@ -34,6 +36,7 @@ class Code:
         self.device = device
         self.lock = device.lock if device else new_lock()
         self.counters = Counters()
+        self.checked = [prepared.graph for prepared in graphs] if check_integers else []
         self.sessions: list[Session] = []
         self._compiled: list[Compiled] = []
         self._specs: tuple[tuple[ValueSpec, ...], tuple[ValueSpec, ...]] | None = None

@@ -1,4 +1,4 @@
-"""Operators outside the delegates: the few that ExecuTorch itself defines, and ATen through PyTorch."""
+"""Operators outside the delegates: the few that ExecuTorch itself defines, and ATen by NumPy or PyTorch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import numpy as np
 from pteron.dtypes import DType
 from pteron.errors import HostError
 from pteron.ops.operand import HostArray
+from pteron.runtime import host_created, host_logic, host_moves, host_reductions  # noqa: F401  # they define operators
+from pteron.runtime.host_numpy import find_numpy_operator
 from pteron.runtime.host_operator import Arguments, Forecast, Foresee, HostOperator, Parameter, Run
 from pteron.runtime.host_values import HostTensor, Rows, Unset
 from pteron.runtime.limits import check_integer
@@ -21,8 +23,10 @@ from pteron.runtime.tensors import bf16_bits, numbers
 
 def find_operator(name: str) -> HostOperator | None:
     """The operator of a name such as "aten::add.out", or None where nothing here provides it."""
-    if name in _NATIVE:
-        return _NATIVE[name]
+    return _NATIVE.get(name) or find_numpy_operator(name, _find_torch) or _find_torch(name)
+
+
+def _find_torch(name: str) -> HostOperator | None:
     if not has_torch():
         return None
     from pteron.runtime.host_torch import find_torch_operator

@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from pteron.errors import HostError
 from pteron.graph import Shape
+from pteron.runtime.host_values import HostTensor, Unset
+from pteron.runtime.limits import check_integer
 
 Arguments: TypeAlias = Sequence[Any]
 _PRODUCTS_PER_ELEMENT = 16
@@ -58,3 +61,43 @@ class HostOperator:
     run: Run
     foresee: Foresee
     parameters: tuple[Parameter, ...]
+
+
+NUMBERS: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "bool": (int,),
+    "float": (int, float),
+    "number": (int, float),
+    "str": (str,),
+}
+
+
+def unlike(value: object, parameter: Parameter) -> HostError:
+    """The error for a value that is not what the operator's schema has there."""
+    found = (
+        "nothing" if value is None else f"{value!r:.40}" if isinstance(value, (int, float, str)) else value
+    )
+    return HostError(f"argument {parameter.name} takes {parameter.kind}, found {found}")
+
+
+def check_kinds(arguments: Arguments, parameters: Sequence[Parameter]) -> None:
+    """Refuse values that are not of their parameters' kinds."""
+    for value, parameter in zip(arguments, parameters, strict=True):
+        if not _is_kind(value, parameter.kind, parameter.is_read):
+            if isinstance(value, Unset):
+                raise TypeError(f"{parameter.name} is a tensor that nothing has written yet")
+            raise unlike(value, parameter)
+
+
+def _is_kind(value: object, kind: str, is_read: bool) -> bool:
+    if kind.startswith("Optional["):
+        return value is None or _is_kind(value, kind[len("Optional[") : -1], is_read)
+    if kind.startswith("List["):
+        member = kind[len("List[") : -1]
+        return isinstance(value, tuple) and all(_is_kind(item, member, is_read) for item in value)
+    if kind == "Tensor":
+        return isinstance(value, HostTensor if is_read else (HostTensor, Unset))
+    if kind in ("ScalarType", "MemoryFormat"):
+        return isinstance(value, int)
+    check_integer(value)
+    return isinstance(value, NUMBERS[kind])

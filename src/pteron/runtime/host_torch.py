@@ -13,7 +13,7 @@ import torch
 
 from pteron.errors import HostError
 from pteron.graph import Shape
-from pteron.runtime.host_operator import Arguments, Forecast, HostOperator, Parameter
+from pteron.runtime.host_operator import NUMBERS, Arguments, Forecast, HostOperator, Parameter, unlike
 from pteron.runtime.host_rules import Named, require
 from pteron.runtime.host_table import TABLE, Family
 from pteron.runtime.host_values import HostTensor, Unset
@@ -166,37 +166,21 @@ def _given(value: object, parameter: Parameter, tensor: Callable[[HostTensor, bo
         kind = kind[len("Optional[") : -1]
     if kind.startswith("List["):
         if not isinstance(value, tuple):
-            raise _unlike(value, parameter)
+            raise unlike(value, parameter)
         of_one = Parameter(parameter.name, kind[len("List[") : -1], parameter.is_written, parameter.is_read)
         return [_given(item, of_one, tensor) for item in value]
     if kind == "Tensor":
         return _tensor(value, parameter, tensor)
-    if kind in _NUMBERS:
-        if not isinstance(value, _NUMBERS[kind]):
-            raise _unlike(value, parameter)
+    if kind in NUMBERS:
+        if not isinstance(value, NUMBERS[kind]):
+            raise unlike(value, parameter)
         check_integer(value)
         return bool(value) if kind == "bool" else value
     if kind == "ScalarType" and value in _SCALAR_TYPES:
         return _SCALAR_TYPES[value]
     if kind == "MemoryFormat" and value in _MEMORY_FORMATS:
         return None  # arrays go by their logical shape, whatever their strides
-    raise _unlike(value, parameter)
-
-
-_NUMBERS: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "bool": (int,),
-    "float": (int, float),
-    "number": (int, float),
-    "str": (str,),
-}
-
-
-def _unlike(value: object, parameter: Parameter) -> HostError:
-    found = (
-        "nothing" if value is None else f"{value!r:.40}" if isinstance(value, (int, float, str)) else value
-    )
-    return HostError(f"argument {parameter.name} takes {parameter.kind}, found {found}")
+    raise unlike(value, parameter)
 
 
 def _tensor(value: object, parameter: Parameter, tensor: Callable[[HostTensor, bool], Any]) -> Any:
@@ -207,7 +191,7 @@ def _tensor(value: object, parameter: Parameter, tensor: Callable[[HostTensor, b
     if isinstance(value, Unset):
         raise TypeError(f"{parameter.name} is a tensor that nothing has written yet")
     if not isinstance(value, HostTensor):
-        raise _unlike(value, parameter)
+        raise unlike(value, parameter)
     return tensor(value, parameter.is_written)
 
 

@@ -30,6 +30,7 @@ from pteron.runtime.host_operator import Arguments, HostOperator
 from pteron.runtime.host_values import HostTensor, RuntimeValue, Unset, describe, fits, shape_fits
 from pteron.runtime.limits import Budget, Limits
 from pteron.runtime.outputs import Wanted
+from pteron.runtime.shared_memory import reshaped, shared_memory
 from pteron.runtime.staging import Input
 from pteron.runtime.states import initial_states, initial_value
 from pteron.runtime.tensors import GpuTensor, HostResult
@@ -65,6 +66,8 @@ class Interpreter:
             if isinstance(instruction, DelegateCall)
             for keep in (False, True)
         }
+        executables = [delegate.executable for delegate in delegates]
+        self._views = shared_memory(record, operators, executables)
         self._is_direct = self._is_one_delegate()
 
     def reset(self) -> None:
@@ -107,6 +110,8 @@ class Interpreter:
             index, instruction = counter, instructions[counter]
             counter += 1
             budget.step()
+            if index in self._views:
+                self._look(index, values, budget)
             match instruction:
                 case KernelCall():
                     self._kernel(instruction, index, values, budget)
@@ -125,6 +130,24 @@ class Interpreter:
                     if value not in self._states:
                         values[value] = self._initial[value]
                         budget.free(value)
+        if len(instructions) in self._views:
+            self._look(len(instructions), values, budget)
+
+    def _look(self, index: int, values: list[RuntimeValue], budget: Budget) -> None:
+        """Let the tensors that an instruction finds in memory of others be what was written there."""
+        for view, source in self._views[index]:
+            tensor, as_read = self._argument(source, values, budget), self._record.values[view]
+            as_written = self._record.values[source]
+            if not isinstance(tensor, HostTensor):
+                continue  # nothing wrote it: who reads it will say so
+            assert isinstance(as_written, TensorRecord)
+            assert isinstance(as_read, TensorRecord)
+            array = reshaped(tensor.array, as_written, as_read)
+            if np.may_share_memory(array, tensor.array):
+                budget.share(source, view)
+            else:
+                budget.hold(self._where, view, array.nbytes)
+            values[view] = HostTensor(array, tensor.dtype).protected()
 
     def _left(self, value: RuntimeValue, state: HostTensor) -> HostTensor:
         """What a call leaves to the next in a state, in memory that nobody else has."""

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from pteron.dtypes import DType
 from pteron.errors import DeviceError, DtypeError, InputError, ShapeError
-from pteron.format import DelegateCall, TensorRecord
+from pteron.format import DelegateCall, MethodRecord, TensorRecord
 from pteron.gpu import Device
 from pteron.ops.operand import HostArray
 from pteron.plan import SymbolPort
 from pteron.runtime.checks import read_by
 from pteron.runtime.code import Code
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.host_values import HostTensor, RuntimeValue
+from pteron.runtime.host_values import HostTensor, RuntimeValue, shape_fits
+from pteron.runtime.integer_ranges import Range, check_ranges
 from pteron.runtime.interpreter import Interpreter
+from pteron.runtime.names import arranged, input_names
+from pteron.runtime.notebook import spec_rows, table
 from pteron.runtime.session import Counters
 from pteron.runtime.specs import ValueSpec
-from pteron.runtime.tensors import GpuTensor, HostResult, from_torch, numbers, to_torch
+from pteron.runtime.tensors import GpuTensor, HostResult, extremes, from_torch, numbers, to_torch
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +45,7 @@ class Method:
         self._where = code.where
         self._record = code.record
         self._closed = False
+        self._worker: tuple[int, ThreadPoolExecutor] | None = None  # of run_async, in this process
         self._delegates: list[Delegate] = []
         with code.lock:
             try:
@@ -56,13 +62,22 @@ class Method:
         return self._record.name
 
     @property
+    def record(self) -> MethodRecord:
+        """What the file says of it."""
+        return self._record
+
+    @property
     def device(self) -> Device | None:
         return self._code.device
 
     def __repr__(self) -> str:
-        inputs = ", ".join(map(str, self.inputs))
+        inputs = ", ".join(f"{spec.name}: {spec}" for spec in self.inputs)
         outputs = ", ".join(map(str, self.outputs))
         return f"<pteron.Method {self.name}({inputs}) -> ({outputs})>"
+
+    def _repr_html_(self) -> str:
+        rows = spec_rows(self.inputs, self.outputs)
+        return table(f"{self._where}", ("", "name", "type"), rows)
 
     @property
     def inputs(self) -> tuple[ValueSpec, ...]:
@@ -100,9 +115,12 @@ class Method:
                 total[kind] += size
         return total
 
-    def __call__(self, *inputs: object, on_gpu: bool = False) -> tuple[Any, ...]:
-        """Run the method; the outputs are a tuple, whatever their number."""
+    def __call__(self, /, *inputs: object, on_gpu: bool = False, **named: object) -> tuple[Any, ...]:
+        """Run the method; the outputs are a tuple, whatever their number. Inputs are given by position, by
+        name, or as a dict of names; `inputs` lists the names."""
         outputs: tuple[Any, ...] | None = None
+        if named or (len(inputs) == 1 and isinstance(inputs[0], dict)):
+            inputs = self._arranged(inputs, named)
         try:
             with self._code.lock:
                 self._check_open()
@@ -117,6 +135,18 @@ class Method:
                 for delegate in self._delegates:
                     delegate.unsettle()
             raise
+
+    async def run_async(self, /, *inputs: object, on_gpu: bool = False, **named: object) -> tuple[Any, ...]:
+        """As calling it, without keeping the event loop waiting; several are served one after the other.
+
+        One that is cancelled before its turn is not run. One that has begun ends all the same, unseen.
+        """
+        import asyncio  # here: it takes longer than all of this module
+
+        if self._worker is None or self._worker[0] != os.getpid():  # a forked child has no threads
+            self._worker = os.getpid(), ThreadPoolExecutor(1, f"pteron {self.name}")
+        call = partial(self, *inputs, on_gpu=on_gpu, **named)
+        return await asyncio.get_running_loop().run_in_executor(self._worker[1], call)
 
     def reset(self) -> None:
         """Bring caches and mutated buffers back to their initial values."""
@@ -137,6 +167,8 @@ class Method:
         """Free the GPU memory of this sequence's states."""
         with self._code.lock:
             self._closed = True
+            if self._worker is not None:
+                self._worker[1].shutdown(wait=False)
             for delegate in self._delegates:
                 delegate.close()
 
@@ -149,14 +181,61 @@ class Method:
     def _call(self, inputs: Sequence[object], on_gpu: bool) -> tuple[Any, ...]:
         ids = self._record.inputs
         if len(inputs) != len(ids):
-            raise InputError(f"{self._where} takes {len(ids)} inputs, got {len(inputs)}")
+            arranged(self._where, self._names, inputs, {})  # which says what is wrong
         given = [self._input(position, value) for position, value in enumerate(inputs)]
         self._code.counters.calls += 1
-        outputs = self._interpreter.run(given, keep=on_gpu)
+        if self._code.checked:
+            self._check_ranges(given)
+        try:
+            outputs = self._interpreter.run(given, keep=on_gpu)
+        except ShapeError as error:
+            self._explain(given, error)
+            raise
         torch_out = any(map(_is_torch, inputs))
         return tuple([_result(value, torch_out, on_gpu) for value in outputs])
 
     # Inputs -------------------------------------------------------------------------------------
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return input_names(self._record)
+
+    def _arranged(self, inputs: Sequence[object], named: Mapping[str, object]) -> tuple[object, ...]:
+        """Inputs in their order, of some that are given by name."""
+        first = inputs[0] if len(inputs) == 1 else None
+        if isinstance(first, dict):
+            for name in first.keys() & named.keys():
+                raise InputError(f"{self._where}: input {name!r} is given twice")
+            inputs, named = (), {**first, **named}
+        return tuple(arranged(self._where, self._names, inputs, named))
+
+    def _check_ranges(self, given: Sequence[RuntimeValue]) -> None:
+        """Refuse inputs of which a delegate may make integers beyond 32 bits."""
+        held = dict(zip(self._record.inputs, given, strict=True))
+        for call in self._record.instructions:
+            if isinstance(call, DelegateCall):
+                graph = self._code.checked[call.delegate]
+                ranges: dict[int, Range] = {}
+                for id, port in zip(call.args, graph.inputs, strict=False):
+                    value = held.get(id)
+                    if isinstance(value, HostTensor) and not value.dtype.is_float and value.array.size:
+                        ranges[port.id] = extremes(value.array)
+                check_ranges(graph, ranges)
+
+    def _explain(self, given: Sequence[RuntimeValue], error: ShapeError) -> None:
+        """Name the dim that cannot be what it is, where a shape that the file admits led to an error."""
+        for position, (spec, value) in enumerate(zip(self.inputs, given, strict=True)):
+            if isinstance(value, (HostTensor, GpuTensor)):
+                shape = value.array.shape if isinstance(value, HostTensor) else value.shape
+                problem = spec.misfit(shape)
+                if problem:
+                    where = f"{self._where}, {self._place(position)}"
+                    raise ShapeError(f"{where}: {problem}. {error}") from error
+
+    def _place(self, position: int) -> str:
+        """An input as messages name it."""
+        name = self._names[position]
+        return f"input {position}" if name == f"input_{position}" else f"input {position} ({name})"
 
     def _input(self, position: int, value: object) -> RuntimeValue:
         id = self._record.inputs[position]
@@ -170,18 +249,20 @@ class Method:
             return HostTensor(value, expected.dtype)  # as it is declared, without a further look
         try:
             if isinstance(expected, TensorRecord):
-                return self._tensor_input(expected, value)
+                return self._tensor_input(position, expected, value)
             return self._scalar_input(id, expected, value)
         except InputError as error:
-            raise type(error)(f"{self._where}, input {position}: {error}") from None
+            raise type(error)(f"{self._where}, {self._place(position)}: {error}") from None
 
-    def _tensor_input(self, expected: TensorRecord, value: object) -> RuntimeValue:
+    def _tensor_input(self, position: int, expected: TensorRecord, value: object) -> RuntimeValue:
         tensor = _as_tensor(expected, value)
         if isinstance(tensor, GpuTensor) and tensor.device is not self.device:
             raise InputError(f"{tensor!r} is on another device than the program")
         if tensor.dtype is not expected.dtype:
-            raise DtypeError(f"expected {expected.dtype}, got {tensor.dtype}")
-        _check_shape(expected, tensor.shape if isinstance(tensor, GpuTensor) else tensor.array.shape)
+            raise DtypeError(f"expected {expected.dtype}, got {tensor.dtype}{_hint(expected.dtype, value)}")
+        shape = tensor.shape if isinstance(tensor, GpuTensor) else tensor.array.shape
+        if not shape_fits(shape, expected):
+            raise ShapeError(self.inputs[position].misfit(shape) or f"got {list(shape)}")
         return tensor
 
     def _scalar_input(self, id: int, expected: object, value: Any) -> RuntimeValue:
@@ -251,15 +332,14 @@ def _from_array(expected: TensorRecord, array: HostArray) -> HostTensor:
     return HostTensor(array, dtype)
 
 
-def _check_shape(expected: TensorRecord, shape: tuple[int, ...]) -> None:
-    if shape == expected.sizes:
-        return
-    if len(shape) != len(expected.sizes):
-        raise ShapeError(f"expected rank {len(expected.sizes)} {list(expected.sizes)}, got {list(shape)}")
-    if expected.dynamism == "static":
-        raise ShapeError(f"expected shape {list(expected.sizes)}, got {list(shape)}")
-    if expected.dynamism == "bound" and any(s > most for s, most in zip(shape, expected.sizes, strict=True)):
-        raise ShapeError(f"expected a shape up to {list(expected.sizes)}, got {list(shape)}")
+def _hint(dtype: DType, value: object) -> str:
+    """How a tensor of another type becomes one of this."""
+    if _is_torch(value):
+        name = "bfloat16" if dtype is DType.BF16 else dtype.numpy.name
+        return f"; x.to(torch.{name}) converts it"
+    if dtype is DType.BF16 or not isinstance(value, np.ndarray):
+        return ""
+    return f"; x.astype(np.{dtype.numpy.name}) converts it"
 
 
 def _result(value: RuntimeValue, torch_out: bool, on_gpu: bool) -> Any:

@@ -10,21 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pteron.errors import InputError, MethodError
+from pteron.errors import MethodError
 from pteron.format import BACKEND
 from pteron.ops import OPERATORS
 from pteron.runtime.method import Method
+from pteron.runtime.mirror_meta import MethodMeta, TensorInfo
 from pteron.runtime.program import Program, load
-from pteron.runtime.specs import ValueSpec, describe
 
-# ExecuTorch reports element types by these numbers.
-_SCALAR_TYPES = {
-    "u8": 0, "i8": 1, "i16": 2, "i32": 3, "i64": 4, "f16": 5, "f32": 6, "f64": 7, "bool": 11, "bf16": 15,
-}  # fmt: skip
+__all__ = [
+    "BackendRegistry",
+    "MethodMeta",
+    "OperatorRegistry",
+    "Runtime",
+    "RuntimeMethod",
+    "RuntimeProgram",
+    "TensorInfo",
+    "Verification",
+]
 
 
 class Verification(Enum):
@@ -66,8 +71,14 @@ class Runtime:
 
         Files are always verified, and no ETDump is written: the other options change nothing.
         """
-        source = data if isinstance(data, (bytes, bytearray, str, Path)) else data.read()
+        source = data if isinstance(data, (bytes, bytearray, str, Path)) else _contents(data)
         return RuntimeProgram(load(source, data=() if data_path is None else data_path))
+
+
+def _contents(data: BinaryIO) -> bytes:
+    if not hasattr(data, "read"):
+        raise TypeError(f"a program is a path, bytes or an open file, not a {type(data).__name__}")
+    return data.read()
 
 
 class BackendRegistry:
@@ -107,9 +118,13 @@ class RuntimeProgram:
         """What a method takes and gives, without loading it onto the device."""
         for record in self._program.file.methods:
             if record.name == method_name:
-                return MethodMeta(method_name, *describe(record, [None] * len(record.delegates)))
+                return MethodMeta(record)
         names = ", ".join(self._program.methods)
         raise MethodError(f"{self._program.file.name} has no method {method_name!r}; it has {names}")
+
+    def write_etdump_result_to_file(self, etdump_path: str, debug_buffer_path: str) -> None:
+        """There is none to write, as in a runtime without event tracing."""
+        raise RuntimeError("no ETDump was recorded; `pteron profile` measures programs")
 
 
 class RuntimeMethod:
@@ -118,56 +133,11 @@ class RuntimeMethod:
     def __init__(self, method: Method) -> None:
         self._method = method
 
-    def execute(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        return list(self._method(*inputs))
+    def execute(self, inputs: Any) -> Sequence[Any]:
+        """The outputs, in a list. A method of one input takes that alone, too."""
+        is_many = isinstance(inputs, (list, tuple))
+        return list(self._method(*inputs) if is_many else self._method(inputs))
 
     @property
     def metadata(self) -> MethodMeta:
-        return MethodMeta(self._method.name, self._method.inputs, self._method.outputs)
-
-
-class MethodMeta:
-    """What a method takes and gives, in ExecuTorch's terms."""
-
-    def __init__(self, name: str, inputs: Sequence[ValueSpec], outputs: Sequence[ValueSpec]) -> None:
-        self._name = name
-        self._inputs = inputs
-        self._outputs = outputs
-
-    def name(self) -> str:
-        return self._name
-
-    def num_inputs(self) -> int:
-        return len(self._inputs)
-
-    def num_outputs(self) -> int:
-        return len(self._outputs)
-
-    def input_tensor_meta(self, index: int) -> TensorInfo:
-        return TensorInfo(_tensor_spec(self._inputs, index))
-
-    def output_tensor_meta(self, index: int) -> TensorInfo:
-        return TensorInfo(_tensor_spec(self._outputs, index))
-
-
-class TensorInfo:
-    """A tensor's type and maximum size."""
-
-    def __init__(self, spec: ValueSpec) -> None:
-        self._spec = spec
-
-    def sizes(self) -> tuple[int, ...]:
-        return self._spec.shape_max
-
-    def dtype(self) -> int:
-        return _SCALAR_TYPES[str(self._spec.dtype)]
-
-    def nbytes(self) -> int:
-        assert self._spec.dtype is not None
-        return prod(self._spec.shape_max) * self._spec.dtype.itemsize
-
-
-def _tensor_spec(specs: Sequence[ValueSpec], index: int) -> ValueSpec:
-    if not 0 <= index < len(specs) or specs[index].kind != "tensor":
-        raise InputError(f"value {index} of {len(specs)} is not a tensor")
-    return specs[index]
+        return MethodMeta(self._method.record)

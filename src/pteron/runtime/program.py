@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from types import TracebackType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakSet
 
 from pteron.errors import DeviceError, GraphError, MethodError, UnsupportedError
@@ -37,8 +37,10 @@ from pteron.runtime.code import Code
 from pteron.runtime.host import find_operator, why_refused
 from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.method import Method
+from pteron.runtime.notebook import table
 from pteron.runtime.precision import chosen_digits
 from pteron.runtime.sequence import Sequence
+from pteron.runtime.specs import ValueSpec, describe
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 
@@ -49,6 +51,7 @@ def load(
     device: Device | str | None = None,
     *,
     digits: int | None = None,
+    check_integers: bool = False,
 ) -> Program:
     """Open a program: a .pte or bundled .bpte, by path or as bytes.
 
@@ -59,12 +62,18 @@ def load(
     `digits` says how exactly a GPU multiplies a few rows with 4-bit weights: 3, the default unless the
     environment variable PTERON_DIGITS says otherwise, is as good as f32; 2 is quicker, with errors of 2e-5
     to 8e-5 of the products' size.
+
+    `check_integers` refuses calls whose integers may leave 32 bits on the GPU, with a DtypeError that names
+    the node: sums, differences and products wrap there, where PyTorch has 64 bits. Inputs beyond 32 bits are
+    refused in any case.
     """
     with collecting_nothing():  # a graph is many objects, and none of them garbage
         opened = open_bytes(source)
         bundle = read_bundled(opened.view, opened.name) if is_bundled(opened.view) else None
         file = read_program(bundle.program if bundle else opened.view, opened.name)
-        return Program(file, load_weights(data), device, bundle, chosen_digits(digits))
+        exactness = chosen_digits(digits)
+        weights = load_weights(data)
+        return Program(file, weights, device, bundle, exactness, check_integers=check_integers)
 
 
 class Program:
@@ -77,10 +86,13 @@ class Program:
         device: Device | str | None,
         bundle: BundledFile | None = None,
         digits: int = Target().digits,
+        *,
+        check_integers: bool = False,
     ) -> None:
         self.file = file
         self.bundle = bundle
         self.digits = digits
+        self._check_integers = check_integers
         self._device = Device.open(device) if device is not None else None
         self._records = {record.name: with_external_data(file, record, weights) for record in file.methods}
         self._codes: dict[str, Code] = {}
@@ -98,6 +110,28 @@ class Program:
 
     def __repr__(self) -> str:
         return f"<pteron.Program {self.file.name}: {', '.join(self.methods)}>"
+
+    def _repr_html_(self) -> str:
+        loaded = {name: code.specs for name, code in self._codes.items()}
+        rows = [
+            (record.name, *(", ".join(map(str, side)) for side in loaded.get(record.name, _declared(record))))
+            for record in self.file.methods
+        ]
+        return table(f"{self.file.name}, {self.file.size:,} bytes", ("method", "inputs", "outputs"), rows)
+
+    if not TYPE_CHECKING:  # a type checker shall go on telling which attributes there are
+
+        def __getattr__(self, name: str) -> Method:
+            """`program.forward` is `program["forward"]`, where no attribute has that name."""
+            if name.startswith("_") or name not in self._records:
+                raise AttributeError(f"{self!r} has no attribute and no method {name!r}")
+            return self[name]
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *filter(str.isidentifier, self.methods)]
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self.methods)
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -136,7 +170,10 @@ class Program:
                 if graphs and device is None:
                     device = Device.begin()  # it opens while plans are made
                 record, operators = self._records[name], self._operators[name]
-                self._codes[name] = Code(self.file.name, record, graphs, operators, device, self.digits)
+                self._codes[name] = Code(
+                    self.file.name, record, graphs, operators, device, self.digits,
+                    check_integers=self._check_integers,
+                )  # fmt: skip
                 self._device = device
             return self._codes[name]
 
@@ -246,6 +283,11 @@ def missing_host_operators(file: ProgramFile) -> list[str]:
     """Operators outside the delegates that nothing here can run."""
     names = {name for record in file.methods for name in record.operators}
     return sorted(name for name in names if find_operator(name) is None)
+
+
+def _declared(record: MethodRecord) -> tuple[tuple[ValueSpec, ...], tuple[ValueSpec, ...]]:
+    """What a method takes and gives, as far as the file says: of a tensor that may vary, any dim may."""
+    return describe(record, [None] * len(record.delegates))
 
 
 def _host_operators(record: MethodRecord) -> list[HostOperator]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from html import escape
 
 from pteron.dtypes import DType
 from pteron.errors import PteronError
 from pteron.format import DelegateCall, EValue, MethodRecord, TensorRecord
 from pteron.graph import Shape, SymInt, Tensor
 from pteron.plan import Compiled
+from pteron.runtime.names import input_names
 
 _TRIED_MAX = 200_000  # dims that are tried, times nodes that are planned for each
 
@@ -24,6 +26,25 @@ class ValueSpec:
     shape_max: Shape = ()
     dynamic: tuple[bool, ...] = ()
     value: object = None
+    name: str = ""  # of an input: the program's own, or its position, as input_0
+
+    @property
+    def shape(self) -> Shape:
+        """The maximum shape: `np.empty(spec.shape, spec.dtype)` is an array that the method takes."""
+        return self.shape_max
+
+    def misfit(self, shape: Shape) -> str | None:
+        """Which dim of a shape cannot be what it is, in a sentence; None where all can."""
+        if len(shape) != len(self.shape_max):
+            return f"expected rank {len(self.shape_max)}, {self}, got {list(shape)}"
+        for dim, (size, most, free) in enumerate(zip(shape, self.shape_max, self.dynamic, strict=True)):
+            if size > most or (size != most and not free):
+                expected = f"at most {most}" if free else str(most)
+                return f"dim {dim} is {size}, expected {expected}: the input is {self}, got {list(shape)}"
+        return None
+
+    def _repr_html_(self) -> str:
+        return f"<code>{escape(f'{self.name}: {self}' if self.name else str(self))}</code>"
 
     def __str__(self) -> str:
         if self.kind != "tensor":
@@ -39,8 +60,9 @@ def describe(
 ) -> tuple[tuple[ValueSpec, ...], tuple[ValueSpec, ...]]:
     """The specs of a method's inputs and outputs; a delegate that cannot be planned is None."""
     free, integers = _free_dims(record, delegates), _live_integers(record, delegates)
+    given = (_spec(record, id, free, integers) for id in record.inputs)
     return (
-        tuple(_spec(record, id, free, integers) for id in record.inputs),
+        tuple(replace(spec, name=name) for spec, name in zip(given, input_names(record), strict=True)),
         tuple(_spec(record, id, free, integers) for id in record.outputs),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from pteron.gpu import Buffer, Device, Readback
 
+_CPU = (1, 0)  # DLPack's device type and index
 _INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
 
 
@@ -54,6 +56,29 @@ class GpuTensor:
     def torch(self) -> torch.Tensor:
         """A copy as a PyTorch tensor on the CPU."""
         return to_torch(self.numpy(), self.dtype)
+
+    def _repr_html_(self) -> str:
+        return f"<code>{escape(repr(self))}</code>"
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The CPU: what is handed over is a copy there, since no other library knows WebGPU's buffers."""
+        return _CPU
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A copy on the host for `np.from_dlpack(tensor)`, `torch.from_dlpack(tensor)` and others."""
+        if dl_device not in (None, _CPU) or copy is False:
+            raise BufferError(f"{self!r} can only be copied to the CPU")
+        if self.dtype is DType.BF16:  # NumPy has no such type to hand over
+            return self.torch().__dlpack__()
+        array: Any = self.numpy()
+        return array.__dlpack__()  # of DLPack's first version, which all take
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
         array = self.numpy()

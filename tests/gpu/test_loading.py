@@ -57,7 +57,7 @@ def test_an_upload_that_fails_leaves_nothing(
 
 def test_large_writes_do_not_wait_for_each_other(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written reaches its buffer whether or not it was sent on the way."""
-    monkeypatch.setattr("pteron.gpu.device._WRITTEN_MAX", 1 << 17)
+    monkeypatch.setattr("pteron.gpu.buffers._WRITTEN_MAX", 1 << 17)
     data = bytes(range(256)) * 1024
     buffers = [device.create_buffer(len(data), "written") for _ in range(3)]
     for buffer in buffers:

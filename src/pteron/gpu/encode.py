@@ -13,12 +13,13 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from pteron.errors import DeviceError
 from pteron.gpu.commands import Command, Copy, Replay
-from pteron.gpu.native import address, command_buffer, ffi, lib
+from pteron.gpu.native import address, as_command_buffer, begin, ffi, finish, given, lib, owned
 
 NATIVE_VARIABLE = "PTERON_NATIVE"
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
@@ -39,7 +40,7 @@ _FUNCTIONS = (
     "wgpuCommandEncoderRelease",
 )
 
-_COMMAND_BUFFER = ffi.typeof("WGPUCommandBuffer")
+_BEGIN_PASS = lib.wgpuCommandEncoderBeginComputePass
 
 # The address of a function, and three numbers or addresses that it takes -> what it gives, or FAILED where it
 # would have ended the process.
@@ -60,9 +61,9 @@ class Encoder(Protocol):
     def pack(self, operations: Sequence[Operation]) -> Any:
         """Operations as `record` takes them, any number of times while what they name is there."""
 
-    def record(self, device: Any, packed: Any) -> Any:
-        """A command buffer of wgpu's library, released with the last reference to it. Replays that follow
-        one another share a pass."""
+    def record(self, device: Any, packed: Any, finished: list[Any]) -> None:
+        """Let a list get a command buffer of wgpu's library, released with the last reference to it. Replays
+        that follow one another share a pass."""
 
     guarded: Guarded | None
 
@@ -81,14 +82,14 @@ class PythonEncoder:
     def pack(self, operations: Sequence[Operation]) -> Any:
         return operations
 
-    def record(self, device: Any, packed: Any) -> Any:
-        encoder = ffi.gc(lib.wgpuDeviceCreateCommandEncoder(device, ffi.NULL), lib.wgpuCommandEncoderRelease)
+    def record(self, device: Any, packed: Any, finished: list[Any]) -> None:
+        encoder = begin(device)
         compute: Any = None
         for command, descriptor in packed:
             if isinstance(command, Replay):
                 if compute is None:
-                    begun = lib.wgpuCommandEncoderBeginComputePass(encoder, descriptor)
-                    compute = ffi.gc(begun, lib.wgpuComputePassEncoderRelease)
+                    begun_with = encoder, descriptor
+                    compute = owned(_BEGIN_PASS, begun_with, lib.wgpuComputePassEncoderRelease)
                 _encode(compute, command)
             else:
                 if compute is not None:  # copies cannot stand inside a pass
@@ -97,7 +98,7 @@ class PythonEncoder:
                 _copy(encoder, command)
         if compute is not None:
             lib.wgpuComputePassEncoderEnd(compute)
-        return command_buffer(lib.wgpuCommandEncoderFinish(encoder, ffi.NULL))
+        finish(encoder, finished)
 
     def guard(self) -> None: ...
 
@@ -144,9 +145,9 @@ class NativeEncoder(PythonEncoder):
         packed = [_pack(command, descriptor) for command, descriptor in operations]
         return b"".join(packed), len(packed)
 
-    def record(self, device: Any, packed: Any) -> Any:
-        finished = self._record(self._functions, address(device), *packed)
-        return command_buffer(ffi.cast(_COMMAND_BUFFER, finished))
+    def record(self, device: Any, packed: Any, finished: list[Any]) -> None:
+        arguments = self._functions, address(device), *packed
+        given(map(as_command_buffer, starmap(self._record, [arguments])), finished)
 
     def guard(self) -> None:
         if self._guard is not None:

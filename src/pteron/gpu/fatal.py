@@ -7,6 +7,7 @@ is a DeviceLost; from Python alone the process ends.
 
 from __future__ import annotations
 
+from itertools import starmap
 from typing import Any
 
 from pteron.errors import DeviceError, DeviceLost
@@ -20,13 +21,16 @@ _SUBMIT, _POLL = (address(ffi.addressof(lib, name)) for name in ("wgpuQueueSubmi
 _MAP_ALIGNMENT = 8  # bytes: where a mapped range may begin
 
 
-def submit(queue: Any, command_buffer: Any) -> int:
-    """Hand a command buffer to the queue; the submission's number."""
+def submit(queue: Any, command_buffer: Any, numbers: list[int]) -> None:
+    """Hand a command buffer to the queue; the list gets the submission's number, or FAILED, whatever Ctrl-C
+    interrupts."""
     buffers = ffi.new(_COMMAND_BUFFERS, [command_buffer])
     guarded = encoder().guarded
     if guarded is None:
-        return int(lib.wgpuQueueSubmitForIndex(queue, 1, buffers))
-    return _survived(guarded(_SUBMIT, address(queue), 1, address(buffers)))
+        numbers.extend(starmap(lib.wgpuQueueSubmitForIndex, [(queue, 1, buffers)]))
+    else:
+        numbers.extend(starmap(guarded, [(_SUBMIT, address(queue), 1, address(buffers))]))
+        _survived(numbers[0])
 
 
 def poll(device: Any, wait: bool, submission: int | None) -> None:

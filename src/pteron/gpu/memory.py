@@ -14,7 +14,8 @@ from weakref import finalize
 import numpy as np
 
 from pteron.errors import DeviceError, StateLost
-from pteron.gpu.device import Buffer, Device, Upload
+from pteron.gpu.buffers import Buffer
+from pteron.gpu.device import Device, Upload
 from pteron.gpu.working import together
 from pteron.ops.operand import Slot, State, Weight
 from pteron.plan import Executable, Plan

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import starmap
 from typing import Any
 
 # Mesa's device-select layer prints warnings where there is no desktop session; nothing needs it here.
@@ -23,20 +24,26 @@ with declared():
     from wgpu.backends.wgpu_native import GPUShaderModule, _api, extras
     from wgpu.backends.wgpu_native._api import error_handler, libf
     from wgpu.backends.wgpu_native._ffi import ffi, lib
+    from wgpu.backends.wgpu_native._helpers import ErrorSlot as Report
 
 # Errors reach us as exceptions; the log would only repeat them.
 logging.getLogger("wgpu").setLevel(logging.CRITICAL)
 
 __all__ = [
+    "Report",
     "address",
+    "as_command_buffer",
+    "begin",
     "checked",
-    "command_buffer",
     "compile_shader",
     "device_error",
     "entry",
     "errors_as_device_error",
     "ffi",
+    "finish",
+    "given",
     "lib",
+    "owned",
     "release_by",
     "wgpu",
     "write_buffer",
@@ -83,18 +90,34 @@ def release_by(releasing: Callable[[Callable[[Any], None], Any], None]) -> None:
             kind._release_function = partial(releasing, function)
 
 
-def command_buffer(handle: Any) -> Any:
-    """A command buffer that is released with its last reference."""
-    if _released_by is None:  # a function of the library's own is never interrupted
-        return ffi.gc(handle, lib.wgpuCommandBufferRelease)
+def owned(function: Callable[..., Any], arguments: tuple[Any, ...], release: Callable[[Any], None]) -> Any:
+    """What a function of the library gives, released with its last reference. No Ctrl-C comes between."""
+    return next(map(ffi.gc, starmap(function, [arguments]), [release]))
+
+
+def begin(device: Any) -> Any:
+    """An encoder of commands."""
+    return owned(lib.wgpuDeviceCreateCommandEncoder, (device, ffi.NULL), lib.wgpuCommandEncoderRelease)
+
+
+def finish(encoder: Any, finished: list[Any]) -> None:
+    """Let a list get the command buffer of an encoder, as `given` does."""
+    given(starmap(lib.wgpuCommandEncoderFinish, [(encoder, ffi.NULL)]), finished)
+
+
+def given(command_buffer: Iterator[Any], finished: list[Any]) -> None:
+    """Let a list get what the library gives once the iterator asks for it, released with its last reference.
+    All of it happens inside one function of C, so no Ctrl-C comes between."""
+    if _released_by is None:
+        finished.extend(map(ffi.gc, command_buffer, [lib.wgpuCommandBufferRelease]))
+        return
     # The reference ends there, what it points at does not yet.
     release = partial(_released_by, lib.wgpuCommandBufferRelease)
-    return ffi.gc(handle, lambda ended: release(ffi.cast(_COMMAND_BUFFER, address(ended))))
+    finished.extend(map(ffi.gc, command_buffer, [lambda ended: release(as_command_buffer(address(ended)))]))
 
 
 _NUMBER = ffi.typeof("uintptr_t")
-_COMMAND_BUFFER = ffi.typeof("WGPUCommandBuffer")
-_WRITING = "writing to a buffer"
+as_command_buffer = partial(ffi.cast, ffi.typeof("WGPUCommandBuffer"))
 
 
 # What wgpu's library says, whatever it calls the kind of error.
@@ -119,17 +142,29 @@ def errors_as_device_error(doing: str) -> Iterator[None]:
         raise device_error(doing, str(error)) from error
 
 
-def checked(doing: str, call: Callable[..., Any], *arguments: object) -> Any:
-    """What a function gives that makes raw calls of the library. What these report on this thread is raised
-    as a DeviceError: of several errors the last, which names its cause."""
-    error_handler.capture(doing)
+class _Here(threading.local):
+    """One thread's errors, as wgpu's library reports them: the last of these reports gets them."""
+
+    def __init__(self) -> None:
+        self.reports = error_handler._get_proxy_stack()
+        self.of_writes = Report("writing to a buffer")
+
+
+_here = _Here()
+
+
+def checked(report: Any, call: Callable[..., object], *arguments: object) -> None:
+    """Let a function make raw calls of the library. What these report on this thread is raised as a
+    DeviceError, of several errors the last, which names its cause; and it stays in the report."""
+    report.message = None
+    reports = _here.reports
+    reports.append(report)
     try:
-        result = call(*arguments)
+        call(*arguments)
     finally:
-        error = error_handler.release(doing)
-    if error is not None:
-        raise device_error(doing, error[1])
-    return result
+        reports.pop()
+    if report.message is not None:
+        raise device_error(report.name, report.message)
 
 
 def address(pointer: Any) -> int:
@@ -156,4 +191,4 @@ def write_buffer(queue: Any, buffer: Any, offset: int, data: Any, size: int) -> 
     """Write whole words that fit, straight through the library: a third of the cost of wgpu's own. The data
     lie in one piece."""
     data = ffi.from_buffer(data)
-    checked(_WRITING, lib.wgpuQueueWriteBuffer, queue, buffer._internal, offset, data, size)
+    checked(_here.of_writes, lib.wgpuQueueWriteBuffer, queue, buffer._internal, offset, data, size)

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from pteron.gpu.advancing import Growing, adding
+from pteron.gpu.buffers import Buffer
 from pteron.gpu.commands import Replay
-from pteron.gpu.device import Buffer, Device
+from pteron.gpu.device import Device
 from pteron.gpu.memory import Arena, States, Weights
 from pteron.ops.operand import State, Weight
 from pteron.plan import Advance, Launch, Plan, PlanBuffer, ScratchRef

@@ -7,8 +7,24 @@ from typing import Any
 import numpy as np
 
 from pteron.errors import DeviceError
+from pteron.gpu.buffers import Buffer
+from pteron.gpu.command_buffer import CommandBuffer
 from pteron.gpu.device import Device
-from pteron.gpu.native import ffi, lib, wgpu
+from pteron.gpu.native import begin, ffi, finish, lib, wgpu
+
+
+class _Resolving(CommandBuffer):
+    """Timestamps of a query set, written to a buffer."""
+
+    def __init__(self, device: Device, queries: Any, count: int, target: Buffer) -> None:
+        super().__init__(device, [])
+        self._resolved = queries, count, target
+
+    def encode(self, finished: list[Any]) -> None:
+        queries, count, target = self._resolved
+        encoder = begin(self._device.handle._internal)
+        lib.wgpuCommandEncoderResolveQuerySet(encoder, queries._internal, 0, count, target._internal, 0)
+        finish(encoder, finished)
 
 
 class PassTimer:
@@ -46,10 +62,7 @@ class PassTimer:
         """The time of each pass so far; waits for them."""
         if self._count == 0:
             return []
-        with self._device.lock, self._device.doing("resolving the times of passes"):
-            encoder = self._device.handle.create_command_encoder()
-            encoder.resolve_query_set(self._queries, 0, 2 * self._count, self._resolved, 0)
-            self._device.finish(encoder)
+        _Resolving(self._device, self._queries, 2 * self._count, self._resolved).submit()
         ticks = np.frombuffer(self._device.read(self._resolved, 16 * self._count), np.uint64).reshape(-1, 2)
         self._count = 0
         self._descriptors.clear()

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeAlias
+from weakref import finalize
 
 from pteron.dtypes import DType
 from pteron.errors import DeviceError
@@ -91,6 +93,9 @@ class _Kind:
         return None if self.next is None or self.next.commands.is_spent else self.next
 
 
+_Kinds: TypeAlias = dict[tuple[Recording, tuple[Wanted | None, ...]], _Kind]
+
+
 class Ahead:
     """Calls, each good for one plan and one choice of outputs. Their owner holds the device's lock, and drops
     them before the states that they are bound to are freed.
@@ -102,8 +107,9 @@ class Ahead:
     """
 
     def __init__(self) -> None:
-        self._kinds: dict[tuple[Recording, tuple[Wanted | None, ...]], _Kind] = {}
+        self._kinds: _Kinds = {}
         self._last: _Kind | None = None  # what the last call was, one of these
+        finalize(self, _submit_all, self._kinds).atexit = False
 
     def take(self, recording: Recording, wanted: Sequence[Wanted | None]) -> tuple[Call | None, bool]:
         """The call that was recorded for this plan and these outputs, if there is one, and whether they are
@@ -116,11 +122,10 @@ class Ahead:
 
     def _turn_to(self, recording: Recording, wanted: Sequence[Wanted | None]) -> _Kind:
         """Keep what was recorded for other plans, and take up again what was for this one."""
-        key = recording, tuple(wanted)
-        kinds = {each: kind for each, kind in self._kinds.items() if kind.waiting}
-        kind = kinds.setdefault(key, _Kind(recording, wanted))
-        self._kinds, self._last = kinds, kind
-        return kind
+        for key in [key for key, kind in self._kinds.items() if not kind.waiting]:
+            del self._kinds[key]
+        self._last = self._kinds.setdefault((recording, tuple(wanted)), _Kind(recording, wanted))
+        return self._last
 
     def expect(self, again: Again, landing: Landing | None) -> None:
         """Be ready for further calls like the last."""
@@ -143,11 +148,10 @@ class Ahead:
     def drop(self, *, is_open: bool) -> None:
         """Forget what was recorded. Where all that it is bound to is still there, it runs: the states that it
         changes are about to be freed."""
-        for kind in self._kinds.values():
-            if is_open and kind.waiting and kind.waiting.commands.is_ready:
-                with suppress(DeviceError):
-                    kind.waiting.commands.submit()
-        self._kinds, self._last = {}, None
+        if is_open:
+            _submit_all(self._kinds)
+        self._last = None
+        self._kinds.clear()
 
     def land(self, device: Device, inputs: Sequence[Input]) -> tuple[Recording, int] | None:
         """Bring inputs like the last call's into place: its plan, and the bytes sent."""
@@ -155,3 +159,10 @@ class Ahead:
             return None
         sent = self._last.landing.upload(device, inputs)
         return None if sent is None else (self._last.recording, sent)
+
+
+def _submit_all(kinds: _Kinds) -> None:
+    for kind in kinds.values():
+        if kind.waiting and kind.waiting.commands.is_ready:
+            with suppress(DeviceError):
+                kind.waiting.commands.submit()

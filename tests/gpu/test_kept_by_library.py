@@ -1,5 +1,5 @@
-"""Command buffers that wgpu's library keeps. It never frees one that was not submitted, nor what that names: so
-none is left behind where Ctrl-C lands, nor where a program is left to the garbage collector."""
+"""Command buffers that wgpu's library keeps. It never frees one that was not submitted, nor what that names:
+so none is left behind where Ctrl-C lands, nor where a program is left to the garbage collector."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Buffers(OpenDevice):
         self.spin_seconds = 0.0 if adapter.is_cpu else _SPIN_SECONDS
         self.wait_seconds = 0.0 if adapter.is_cpu else _WAIT_SECONDS
         self._buffers: WeakSet[Buffer] = WeakSet()
-        self._staging: list[Buffer] = []
+        self._staging: list[tuple[Buffer, int]] = []  # and their bytes
         self._written = 0  # bytes, since writes were last sent
 
     @property
@@ -82,9 +82,11 @@ class Buffers(OpenDevice):
             raise DeviceError(
                 f"{size:,} bytes from {offset:,} on do not fit into the {buffer.size:,} of {buffer.label!r}"
             )
+        if not self.is_open:
+            self.check_open()
         try:
             if size % 4 == 0 and 0 < size <= _SMALL and data.flags.c_contiguous:
-                write_buffer(self.queue, buffer, offset, data, size)  # what every step of a loop writes
+                write_buffer(self._queue, buffer, offset, data, size)  # what every step of a loop writes
                 return
             with errors_as_device_error(f"writing {size:,} bytes to {buffer.label!r}"):
                 self._write_large(buffer, data, offset)
@@ -110,17 +112,17 @@ class Buffers(OpenDevice):
     def readback(self, size: int) -> Readback:
         """A place for `size` bytes that commands copy to and the host then reads."""
         size = max(16, -(-size // 16) * 16)
-        for index, staging in enumerate(self._staging):
-            if size <= staging.size <= 4 * size:
-                return Readback(self, self._staging.pop(index))
+        for index, (_, there) in enumerate(self._staging):
+            if size <= there <= 4 * size:
+                return Readback(self, *self._staging.pop(index))
         usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
         with self.doing(f"allocating {size:,} bytes to read back"):
-            return Readback(self, self.handle.create_buffer(label="readback", size=size, usage=usage))
+            return Readback(self, self.handle.create_buffer(label="readback", size=size, usage=usage), size)
 
-    def recycle(self, staging: Buffer) -> None:
+    def recycle(self, staging: Buffer, size: int) -> None:
         """Keep an unmapped staging buffer for the next readback."""
         if len(self._staging) < 8 and not self.is_closed:
-            self._staging.append(staging)
+            self._staging.append((staging, size))
 
     def read(self, buffer: Buffer, size: int) -> bytes:
         """A buffer's first `size` bytes, after all commands submitted so far."""

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias
 
 from pteron.errors import DeviceError
 from pteron.gpu.commands import Command, Copy, Replay
-from pteron.gpu.native import address, as_command_buffer, begin, ffi, finish, given, lib, owned
+from pteron.gpu.native import address, begin, ffi, finish, given, lib, owned
 
 NATIVE_VARIABLE = "PTERON_NATIVE"
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
@@ -42,9 +42,11 @@ _FUNCTIONS = (
 
 _BEGIN_PASS = lib.wgpuCommandEncoderBeginComputePass
 
-# The address of a function, and three numbers or addresses that it takes -> what it gives, or FAILED where it
-# would have ended the process.
-Guarded: TypeAlias = Callable[[int, int, int, int], int]
+_RECORD = "WGPUCommandBuffer (*)(void *, WGPUDevice, char *, size_t)"  # pteron_record
+_GUARDED = "uintptr_t (*)(void *, void *, uintptr_t, void *)"  # pteron_guarded
+# A function of wgpu's library, and a handle, a number and a pointer that it takes -> what it gives, or FAILED
+# where it would have ended the process.
+Guarded: TypeAlias = Callable[[Any, Any, int, Any], int]
 FAILED = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
 
 # A command, and the descriptor (or NULL) of the pass that a replay begins where none is open.
@@ -130,28 +132,28 @@ class NativeEncoder(PythonEncoder):
         version = library.pteron_encode_version()
         if version != _VERSION:
             raise OSError(f"{path} is of version {version}, not {_VERSION}")
-        self._record = library.pteron_record
-        self._record.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
-        self._record.restype = ctypes.c_void_p
+        self._library = library  # functions of it are called by their addresses, as cffi's: they cost less
+        self._record = ffi.cast(_RECORD, _address(library.pteron_record))
         self._guard = getattr(library, "pteron_guard", None)  # there is none on Windows
-        self.guarded = getattr(library, "pteron_guarded", None)
-        if self.guarded:
-            self.guarded.argtypes = [ctypes.c_void_p] * 4
-            self.guarded.restype = ctypes.c_size_t
-        addresses = [address(ffi.addressof(lib, name)) for name in _FUNCTIONS]
-        self._functions = (ctypes.c_void_p * len(addresses))(*addresses)
+        if hasattr(library, "pteron_guarded"):
+            self.guarded = ffi.cast(_GUARDED, _address(library.pteron_guarded))
+        self._functions = ffi.new("void *[]", [ffi.addressof(lib, name) for name in _FUNCTIONS])
 
     def pack(self, operations: Sequence[Operation]) -> Any:
         packed = [_pack(command, descriptor) for command, descriptor in operations]
         return b"".join(packed), len(packed)
 
     def record(self, device: Any, packed: Any, finished: list[Any]) -> None:
-        arguments = self._functions, address(device), *packed
-        given(map(as_command_buffer, starmap(self._record, [arguments])), finished)
+        given(starmap(self._record, [(self._functions, device, *packed)]), finished)
 
     def guard(self) -> None:
         if self._guard is not None:
             self._guard()
+
+
+def _address(function: Any) -> int:
+    """Where a function of ctypes' lies."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _pack(command: Command, descriptor: Any) -> bytes:

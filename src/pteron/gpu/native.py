@@ -32,7 +32,6 @@ logging.getLogger("wgpu").setLevel(logging.CRITICAL)
 __all__ = [
     "Report",
     "address",
-    "as_command_buffer",
     "begin",
     "checked",
     "compile_shader",
@@ -112,12 +111,13 @@ def given(command_buffer: Iterator[Any], finished: list[Any]) -> None:
         finished.extend(map(ffi.gc, command_buffer, [lib.wgpuCommandBufferRelease]))
         return
     # The reference ends there, what it points at does not yet.
+    again = partial(ffi.cast, _COMMAND_BUFFER)
     release = partial(_released_by, lib.wgpuCommandBufferRelease)
-    finished.extend(map(ffi.gc, command_buffer, [lambda ended: release(as_command_buffer(address(ended)))]))
+    finished.extend(map(ffi.gc, command_buffer, [lambda ended: release(again(address(ended)))]))
 
 
 _NUMBER = ffi.typeof("uintptr_t")
-as_command_buffer = partial(ffi.cast, ffi.typeof("WGPUCommandBuffer"))
+_COMMAND_BUFFER = ffi.typeof("WGPUCommandBuffer")
 
 
 # What wgpu's library says, whatever it calls the kind of error.
@@ -190,5 +190,12 @@ def compile_shader(device: Any, label: str, code: str, *, bounds_checks: bool) -
 def write_buffer(queue: Any, buffer: Any, offset: int, data: Any, size: int) -> None:
     """Write whole words that fit, straight through the library: a third of the cost of wgpu's own. The data
     lie in one piece."""
-    data = ffi.from_buffer(data)
-    checked(_here.of_writes, lib.wgpuQueueWriteBuffer, queue, buffer._internal, offset, data, size)
+    report, reports = _here.of_writes, _here.reports
+    reports.append(report)
+    try:
+        lib.wgpuQueueWriteBuffer(queue, buffer._internal, offset, ffi.from_buffer(data), size)
+    finally:
+        reports.pop()
+    if report.message is not None:
+        message, report.message = report.message, None
+        raise device_error(report.name, message)

@@ -58,8 +58,8 @@ class OpenDevice:
         return self._queue
 
     def check_open(self) -> None:
-        """Raise a DeviceError unless it is open; waits where it is about to be. Short calls look at `is_open`
-        first."""
+        """Raise a DeviceError unless it is open; waits where it is about to be. What every call does looks at
+        `is_open` first."""
         check_not_forked()
         if not self.is_closed:
             self._device, self._queue = self._requested.result()

@@ -138,7 +138,8 @@ class Session:
         """Bring inputs and live parameters into place: the recording for them, the numbers of its live terms,
         and the copies of what was on the GPU, which are to be made before it is replayed. Whoever calls this
         holds the device's lock until that is submitted."""
-        self.check_open()
+        if self.is_closed or not self.device.is_open:
+            self.check_open()
         states.check_open()
         landed = ahead.land(self.device, inputs) if ahead else None
         if landed:

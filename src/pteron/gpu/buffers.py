@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pteron.errors import DeviceError, DeviceLost
 from pteron.gpu.adapters import AdapterInfo
 from pteron.gpu.commands import Copy
-from pteron.gpu.native import errors_as_device_error, wgpu, write_buffer
+from pteron.gpu.native import ERRORS, errors_as_device_error, wgpu, write_buffer
 from pteron.gpu.open_device import OpenDevice
 from pteron.gpu.readback import Readback, wait_for_all
 from pteron.gpu.submit import clear, submit
@@ -47,8 +47,11 @@ class Buffers(OpenDevice):
         usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
         if uniform or self.adapter.is_cpu:  # where kernels take tensors as uniform arrays
             usage |= wgpu.BufferUsage.UNIFORM
-        with self.doing(f"allocating {size:,} bytes for {label} on {self.adapter}"):
-            buffer = self.handle.create_buffer(label=label, size=size, usage=usage)
+        device = self.handle
+        try:
+            buffer = device.create_buffer(label=label, size=size, usage=usage)
+        except ERRORS as error:
+            raise self.refused(f"allocating {size:,} bytes for {label} on {self.adapter}", error) from error
         self._buffers.add(buffer)
         return buffer
 

@@ -13,13 +13,12 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import starmap
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from pteron.errors import DeviceError
 from pteron.gpu.commands import Command, Copy, Replay
-from pteron.gpu.native import address, begin, ffi, finish, given, lib, owned
+from pteron.gpu.native import address, begin, ffi, finish, finish_by, lib, owned
 
 NATIVE_VARIABLE = "PTERON_NATIVE"
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
@@ -144,7 +143,7 @@ class NativeEncoder(PythonEncoder):
         return b"".join(packed), len(packed)
 
     def record(self, device: Any, packed: Any, finished: list[Any]) -> None:
-        given(starmap(self._record, [(self._functions, device, *packed)]), finished)
+        finish_by(self._record, (self._functions, device, *packed), finished)
 
     def guard(self) -> None:
         if self._guard is not None:

@@ -30,6 +30,9 @@ with declared():
 logging.getLogger("wgpu").setLevel(logging.CRITICAL)
 
 __all__ = [
+    "ERRORS",
+    "PENDING",
+    "UNMAPPED",
     "Report",
     "address",
     "begin",
@@ -40,7 +43,7 @@ __all__ = [
     "errors_as_device_error",
     "ffi",
     "finish",
-    "given",
+    "finish_by",
     "lib",
     "owned",
     "release_by",
@@ -96,28 +99,30 @@ def owned(function: Callable[..., Any], arguments: tuple[Any, ...], release: Cal
 
 def begin(device: Any) -> Any:
     """An encoder of commands."""
-    return owned(lib.wgpuDeviceCreateCommandEncoder, (device, ffi.NULL), lib.wgpuCommandEncoderRelease)
+    made = map(lib.wgpuDeviceCreateCommandEncoder, [device], [ffi.NULL])
+    return next(map(ffi.gc, made, [lib.wgpuCommandEncoderRelease]))  # as in `owned`
 
 
 def finish(encoder: Any, finished: list[Any]) -> None:
-    """Let a list get the command buffer of an encoder, as `given` does."""
-    given(starmap(lib.wgpuCommandEncoderFinish, [(encoder, ffi.NULL)]), finished)
+    """Let a list get the command buffer of an encoder, as `finish_by` does."""
+    finish_by(lib.wgpuCommandEncoderFinish, (encoder, ffi.NULL), finished)
 
 
-def given(command_buffer: Iterator[Any], finished: list[Any]) -> None:
-    """Let a list get what the library gives once the iterator asks for it, released with its last reference.
-    All of it happens inside one function of C, so no Ctrl-C comes between."""
-    if _released_by is None:
-        finished.extend(map(ffi.gc, command_buffer, [lib.wgpuCommandBufferRelease]))
-        return
-    # The reference ends there, what it points at does not yet.
-    again = partial(ffi.cast, _COMMAND_BUFFER)
-    release = partial(_released_by, lib.wgpuCommandBufferRelease)
-    finished.extend(map(ffi.gc, command_buffer, [lambda ended: release(again(address(ended)))]))
+def finish_by(function: Callable[..., Any], arguments: tuple[Any, ...], finished: list[Any]) -> None:
+    """Let a list get the command buffer that a function gives, released with its last reference. All of it
+    happens inside one function of C, so no Ctrl-C comes between."""
+    release: Callable[[Any], None] = lib.wgpuCommandBufferRelease
+    if _released_by is not None:
+        later = partial(_released_by, release)
+        # The reference ends there, what it points at does not yet.
+        release = lambda ended: later(ffi.cast(_COMMAND_BUFFER, address(ended)))  # noqa: E731
+    finished.extend(map(ffi.gc, starmap(function, [arguments]), [release]))
 
 
 _NUMBER = ffi.typeof("uintptr_t")
 _COMMAND_BUFFER = ffi.typeof("WGPUCommandBuffer")
+# What wgpu's buffers say of themselves in `_map_state`: with anything but the first, no command may use them.
+UNMAPPED, PENDING = wgpu.BufferMapState.unmapped, wgpu.BufferMapState.pending
 
 
 # What wgpu's library says, whatever it calls the kind of error.
@@ -131,6 +136,9 @@ def device_error(doing: str, message: str) -> DeviceError:
     return kind(f"{doing}: {message.partition('Caused by:')[2].strip() or message}")
 
 
+ERRORS = wgpu.GPUError, RuntimeError, ValueError  # that wgpu raises
+
+
 @contextlib.contextmanager
 def errors_as_device_error(doing: str) -> Iterator[None]:
     """What wgpu raises, as a DeviceError that says what was being done."""
@@ -138,7 +146,7 @@ def errors_as_device_error(doing: str) -> Iterator[None]:
         yield
     except DeviceError:
         raise
-    except (wgpu.GPUError, RuntimeError, ValueError) as error:
+    except ERRORS as error:
         raise device_error(doing, str(error)) from error
 
 

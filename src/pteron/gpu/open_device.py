@@ -13,7 +13,7 @@ from pteron.gpu import fatal
 from pteron.gpu.adapters import AdapterInfo
 from pteron.gpu.commands import Command, Copy
 from pteron.gpu.forking import check_not_forked, in_child, new_lock, when_forked
-from pteron.gpu.native import errors_as_device_error
+from pteron.gpu.native import UNMAPPED, device_error, errors_as_device_error
 
 
 class OpenDevice:
@@ -32,7 +32,6 @@ class OpenDevice:
         self._lost_while = ""  # what was being done when it was found to be lost
         self._freed: WeakSet[Any] = WeakSet()  # buffers, as long as somebody holds them
         self._last_freed = object()  # another one whenever a buffer is freed
-        self.mapped: WeakSet[Any] = WeakSet()  # staging buffers that the host reads
         _devices.add(self)
 
     def __repr__(self) -> str:
@@ -90,6 +89,11 @@ class OpenDevice:
         except DeviceLost as error:
             raise self.lost(what) from error
 
+    def refused(self, doing: str, error: BaseException) -> DeviceError:
+        """The error to raise for one of wgpu's, of calls that are made too often to be in `doing`."""
+        refused = device_error(doing, str(error))
+        return self.lost(doing) if isinstance(refused, DeviceLost) else refused
+
     def lost(self, doing: str) -> DeviceLost:
         """Take the device for lost from now on; the error to raise."""
         self._lost_while = self._lost_while or doing
@@ -101,7 +105,7 @@ class OpenDevice:
 
     def free(self, buffer: Any) -> None:
         """Give a buffer's memory back; commands already submitted may still use it."""
-        if self.is_usable and not in_child():  # else it goes with the device
+        if self.is_open or (self.is_usable and not in_child()):  # else it goes with the device
             self._freed.add(buffer)
             self._last_freed = object()
             buffer.destroy()
@@ -111,28 +115,32 @@ class OpenDevice:
         last_freed = self._last_freed
         for command in commands:
             if command.there is not last_freed:
-                for buffer in command.buffers:
+                for buffer in command.buffers if self._freed else ():
                     if buffer in self._freed:
                         raise DeviceError(
                             f"{buffer.label!r} was freed before commands that use it were submitted"
                         )
                 command.there = last_freed
-            if type(command) is Copy and command.target in self.mapped:  # nothing else can be bound to these
+            if type(command) is Copy and command.target._map_state != UNMAPPED:  # only copies can be to these
                 raise DeviceError(f"{command.target.label!r} is mapped, commands cannot use it meanwhile")
 
     def submit(self, command_buffer: Any, numbers: list[int]) -> int:
         """Hand a valid command buffer to the queue; the submission's number, which the list gets too. Whoever
         calls this holds the lock and has checked that its buffers are there."""
+        if not self.is_open:
+            self.check_open()
         try:
-            fatal.submit(self.queue, command_buffer, numbers)
+            fatal.submit(self._queue, command_buffer, numbers)
         except DeviceLost as error:
             raise self.lost("submitting commands") from error
         return numbers[0]
 
     def poll(self, *, wait: bool, submission: int | None = None) -> None:
         """Let callbacks happen, after all work or that of one submission where it is waited for."""
+        if not self.is_open:
+            self.check_open()
         try:
-            fatal.poll(self.handle._internal, wait, submission)
+            fatal.poll(self._device._internal, wait, submission)
         except DeviceLost as error:
             raise self.lost("waiting for results") from error
 

@@ -12,7 +12,7 @@ from weakref import ref
 
 from pteron.errors import DeviceError
 from pteron.gpu import fatal
-from pteron.gpu.native import address, ffi, lib
+from pteron.gpu.native import PENDING, UNMAPPED, address, ffi, lib
 
 _tickets = count(1)
 _finished: dict[int, int] = {}  # status of a map by its ticket
@@ -55,7 +55,6 @@ class StagingOwner(Protocol):
 
     lock: Any
     is_open: bool  # and known to be: then there is nothing that `check_open` would say
-    mapped: Any  # staging buffers that a map was asked for: no command may use them
 
     @property
     def name(self) -> str: ...
@@ -104,15 +103,13 @@ class Readback:
         self.staging = staging
         self._size = size
         self._ticket = 0  # of a map that was asked for
-        self._was_asked = False  # for a map, whatever came of it
         self._is_mapped = False
 
     def begin(self) -> None:
         """Ask for the results; to be called once the commands that fill them are submitted."""
         if not self._owner.is_open:
             self._owner.check_open()
-        self._was_asked = True
-        self._owner.mapped.add(self.staging)
+        self.staging._map_state = PENDING
         if len(_asked) > _ASKED_MAX:
             _forget_abandoned()
         self._ticket = next(_tickets)
@@ -153,9 +150,9 @@ class Readback:
         with self._owner.lock:
             if self._is_mapped:
                 lib.wgpuBufferUnmap(self.staging._internal)
-                self._is_mapped = self._was_asked = False
-                self._owner.mapped.discard(self.staging)
-            if not self._was_asked:
+                self._is_mapped = False
+                self.staging._map_state = UNMAPPED
+            if self.staging._map_state == UNMAPPED:
                 self._owner.recycle(self.staging, self._size)
 
     def _range(self, offset: int, size: int) -> Any:

@@ -109,7 +109,8 @@ class Ahead:
     def __init__(self) -> None:
         self._kinds: _Kinds = {}
         self._last: _Kind | None = None  # what the last call was, one of these
-        finalize(self, _submit_all, self._kinds).atexit = False
+        self._end = finalize(self, _submit_all, self._kinds)
+        self._end.atexit = False
 
     def take(self, recording: Recording, wanted: Sequence[Wanted | None]) -> tuple[Call | None, bool]:
         """The call that was recorded for this plan and these outputs, if there is one, and whether they are
@@ -122,10 +123,10 @@ class Ahead:
 
     def _turn_to(self, recording: Recording, wanted: Sequence[Wanted | None]) -> _Kind:
         """Keep what was recorded for other plans, and take up again what was for this one."""
-        for key in [key for key, kind in self._kinds.items() if not kind.waiting]:
+        self._last = last = self._kinds.setdefault((recording, tuple(wanted)), _Kind(recording, wanted))
+        for key in [key for key, kind in self._kinds.items() if kind is not last and not kind.waiting]:
             del self._kinds[key]
-        self._last = self._kinds.setdefault((recording, tuple(wanted)), _Kind(recording, wanted))
-        return self._last
+        return last
 
     def expect(self, again: Again, landing: Landing | None) -> None:
         """Be ready for further calls like the last."""
@@ -152,6 +153,7 @@ class Ahead:
             _submit_all(self._kinds)
         self._last = None
         self._kinds.clear()
+        self._end.detach()
 
     def land(self, device: Device, inputs: Sequence[Input]) -> tuple[Recording, int] | None:
         """Bring inputs like the last call's into place: its plan, and the bytes sent."""

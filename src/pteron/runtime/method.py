@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     import torch
 
 
+_ARRAYS = {np.ndarray}
+
+
 class Method:
     """`method(*inputs)` runs it. NumPy in, NumPy out; torch in, torch out; scalars are taken as they are.
 
@@ -150,7 +153,7 @@ class Method:
         given = [self._input(position, value) for position, value in enumerate(inputs)]
         self._code.counters.calls += 1
         outputs = self._interpreter.run(given, keep=on_gpu)
-        torch_out = any(map(_is_torch, inputs))
+        torch_out = {*map(type, inputs)} != _ARRAYS and any(map(_is_torch, inputs))
         return tuple([_result(value, torch_out, on_gpu) for value in outputs])
 
     # Inputs -------------------------------------------------------------------------------------

@@ -67,6 +67,20 @@ def test_large_writes_do_not_wait_for_each_other(device: Device, monkeypatch: py
         device.free(buffer)
 
 
+def test_threads_send_what_they_wrote(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for them has the device's lock."""
+    monkeypatch.setattr("pteron.gpu.buffers._WRITTEN_MAX", 1 << 17)
+    data = bytes(range(256)) * 1024
+    buffer = device.create_buffer(len(data), "written")
+    thread = threading.Thread(target=device.write, args=(buffer, data), daemon=True)
+    with device.lock:
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+    assert device.read(buffer, len(data)) == data
+    device.free(buffer)
+
+
 def test_weights_are_uploaded_once(models: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     first = pteron.load(models / "tiny_llama_q4.pte", device=device)["forward"]
     sent = list[Weight]()

@@ -14,7 +14,7 @@ from pteron.gpu.commands import Copy
 from pteron.gpu.native import ERRORS, errors_as_device_error, wgpu, write_buffer
 from pteron.gpu.open_device import OpenDevice
 from pteron.gpu.readback import Readback, wait_for_all
-from pteron.gpu.submit import clear, submit
+from pteron.gpu.submit import Commands, clear, submit
 
 Buffer: TypeAlias = Any  # a wgpu buffer; only this package looks inside
 _UPLOAD_CHUNK = 1 << 24
@@ -110,7 +110,7 @@ class Buffers(OpenDevice):
         self._written += len(view)
         if self._written > _WRITTEN_MAX:
             self._written = 0
-            submit(self, [])
+            Commands(self, []).run()  # in one of many threads: who waits for them has the lock
 
     def readback(self, size: int) -> Readback:
         """A place for `size` bytes that commands copy to and the host then reads."""

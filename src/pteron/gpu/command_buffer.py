@@ -1,8 +1,7 @@
 """One command buffer of wgpu's library, from its recording to the queue: Ctrl-C loses none.
 
-The library never frees a command buffer that was not submitted. Python heeds signals between instructions
-of its own, never inside a function that is written in C: so what the library gives is put into a list by the
-same call of `list.extend` that asks for it, and whoever is interrupted after that finds it there.
+The library never frees a command buffer that was not submitted. So each has an owner from the moment it is
+finished (`handles.py`), which knows whether it was submitted, whatever was interrupted.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class CommandBuffer:
         self._is_known = False  # to those who would abandon it
 
     def encode(self, finished: list[Any]) -> None:
-        """Record the commands; the list gets the command buffer as `native.finish` puts it there."""
+        """Record the commands; the list gets the command buffer as `handles.finish` puts it there."""
         raise NotImplementedError
 
     @property
@@ -61,20 +60,24 @@ class CommandBuffer:
             self._record()
 
     def submit(self) -> int:
-        """Run the commands without waiting; the submission's number, by which it can be waited for. Ctrl-C is
-        heeded before they are recorded, or after they were submitted."""
+        """Run the commands without waiting; the submission's number, by which it can be waited for."""
         with self._device.lock:
-            try:
-                if not self.is_ready:
-                    self._record()
-                return self._submit()
-            except DeviceError:
-                raise
-            except BaseException:
-                with suppress(DeviceError):
-                    if self.is_ready:
-                        self._submit()
-                raise
+            return self.run()
+
+    def run(self) -> int:
+        """As `submit`, where somebody has the device's lock for this thread. Ctrl-C is heeded before the
+        commands are recorded, or after they were submitted."""
+        try:
+            if not self.is_ready:
+                self._record()
+            return self._submit()
+        except DeviceError:
+            raise
+        except BaseException:
+            with suppress(DeviceError):
+                if self.is_ready:
+                    self._submit()
+            raise
 
     def abandon(self) -> None:
         """Leave a recording to the process that this one was forked from."""

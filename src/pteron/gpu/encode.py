@@ -18,7 +18,8 @@ from typing import Any, Protocol, TypeAlias
 
 from pteron.errors import DeviceError
 from pteron.gpu.commands import Command, Copy, Replay
-from pteron.gpu.native import address, begin, ffi, finish, finish_by, lib, owned
+from pteron.gpu.handles import begin, finish, finish_by, owned
+from pteron.gpu.native import address, ffi, lib
 
 NATIVE_VARIABLE = "PTERON_NATIVE"
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")

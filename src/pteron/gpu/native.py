@@ -8,8 +8,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import starmap
 from typing import Any
 
 # Mesa's device-select layer prints warnings where there is no desktop session; nothing needs it here.
@@ -35,18 +33,14 @@ __all__ = [
     "UNMAPPED",
     "Report",
     "address",
-    "begin",
     "checked",
     "compile_shader",
     "device_error",
     "entry",
     "errors_as_device_error",
     "ffi",
-    "finish",
-    "finish_by",
+    "gpu_classes",
     "lib",
-    "owned",
-    "release_by",
     "wgpu",
     "write_buffer",
 ]
@@ -80,47 +74,12 @@ def _release_nothing() -> None:
 when_forked(_release_nothing)
 
 
-_released_by: Callable[[Callable[[Any], None], Any], None] | None = None
-
-
-def release_by(releasing: Callable[[Callable[[Any], None], Any], None]) -> None:
-    """Let a function call the functions that release handles, from now on."""
-    global _released_by
-    _released_by = releasing
-    for kind in _api.GPUObjectBase.__subclasses__():
-        if function := getattr(kind, "_release_function", None):
-            kind._release_function = partial(releasing, function)
-
-
-def owned(function: Callable[..., Any], arguments: tuple[Any, ...], release: Callable[[Any], None]) -> Any:
-    """What a function of the library gives, released with its last reference. No Ctrl-C comes between."""
-    return next(map(ffi.gc, starmap(function, [arguments]), [release]))
-
-
-def begin(device: Any) -> Any:
-    """An encoder of commands."""
-    made = map(lib.wgpuDeviceCreateCommandEncoder, [device], [ffi.NULL])
-    return next(map(ffi.gc, made, [lib.wgpuCommandEncoderRelease]))  # as in `owned`
-
-
-def finish(encoder: Any, finished: list[Any]) -> None:
-    """Let a list get the command buffer of an encoder, as `finish_by` does."""
-    finish_by(lib.wgpuCommandEncoderFinish, (encoder, ffi.NULL), finished)
-
-
-def finish_by(function: Callable[..., Any], arguments: tuple[Any, ...], finished: list[Any]) -> None:
-    """Let a list get the command buffer that a function gives, released with its last reference. All of it
-    happens inside one function of C, so no Ctrl-C comes between."""
-    release: Callable[[Any], None] = lib.wgpuCommandBufferRelease
-    if _released_by is not None:
-        later = partial(_released_by, release)
-        # The reference ends there, what it points at does not yet.
-        release = lambda ended: later(ffi.cast(_COMMAND_BUFFER, address(ended)))  # noqa: E731
-    finished.extend(map(ffi.gc, starmap(function, [arguments]), [release]))
+def gpu_classes() -> list[Any]:
+    """wgpu's classes of objects that stand for something in its library."""
+    return list(_api.GPUObjectBase.__subclasses__())
 
 
 _NUMBER = ffi.typeof("uintptr_t")
-_COMMAND_BUFFER = ffi.typeof("WGPUCommandBuffer")
 # What wgpu's buffers say of themselves in `_map_state`: with anything but the first, no command may use them.
 UNMAPPED, PENDING = wgpu.BufferMapState.unmapped, wgpu.BufferMapState.pending
 
@@ -199,11 +158,11 @@ def write_buffer(queue: Any, buffer: Any, offset: int, data: Any, size: int) -> 
     """Write whole words that fit, straight through the library: a third of the cost of wgpu's own. The data
     lie in one piece."""
     report, reports = _here.of_writes, _here.reports
+    report.message = None
     reports.append(report)
     try:
         lib.wgpuQueueWriteBuffer(queue, buffer._internal, offset, ffi.from_buffer(data), size)
     finally:
         reports.pop()
     if report.message is not None:
-        message, report.message = report.message, None
-        raise device_error(report.name, message)
+        raise device_error(report.name, report.message)

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from pteron.gpu.command_buffer import CommandBuffer
 from pteron.gpu.commands import Command, Copy, Replay
 from pteron.gpu.encode import Encoder, Operation, encoder
-from pteron.gpu.native import begin, ffi, finish, lib
+from pteron.gpu.handles import begin, finish
+from pteron.gpu.native import ffi, lib
 from pteron.gpu.open_device import OpenDevice
 
 

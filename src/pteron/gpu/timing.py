@@ -10,7 +10,8 @@ from pteron.errors import DeviceError
 from pteron.gpu.buffers import Buffer
 from pteron.gpu.command_buffer import CommandBuffer
 from pteron.gpu.device import Device
-from pteron.gpu.native import begin, ffi, finish, lib, wgpu
+from pteron.gpu.handles import begin, finish
+from pteron.gpu.native import ffi, lib, wgpu
 
 
 class _Resolving(CommandBuffer):

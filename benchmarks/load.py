@@ -97,7 +97,7 @@ def child(path: str, started: float) -> None:
     points = {"interpreter": time.time() - started}
     import pteron
     from pteron.format import source
-    from pteron.gpu import device, memory, recording
+    from pteron.gpu import device, memory, open_device, recording
     from pteron.llm.generate import generate_step
     from pteron.llm.model import LanguageModel
     from pteron.llm.sampling import Sampler, Sampling
@@ -107,7 +107,7 @@ def child(path: str, started: float) -> None:
     points["imports"] = time.time() - started
     parts: Counter[str] = Counter()
     measure(parts, "drivers and adapters", device, "choose")
-    measure(parts, "opening the device, in a thread", device, "_request")
+    measure(parts, "opening the device, in a thread", open_device, "_request")
     measure(parts, "waiting for it", device.Device, "check_open")
     measure(parts, "graph: reading", programs, "read_graphs")
     measure(parts, "graph: preparing", programs, "prepare")

@@ -41,6 +41,7 @@ class InterruptedAt:
         self._left = point
         self._folder = folder
         self.passed = 0  # points
+        self.where = ""
 
     @property
     def is_reached(self) -> bool:
@@ -63,6 +64,7 @@ class InterruptedAt:
             self._left -= 1
             self.passed += 1
             if self._left == 0:
+                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
                 self._happen()
         return self._trace
 

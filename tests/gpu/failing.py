@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from pteron import Device
-from pteron.gpu import Readback
+from pteron.gpu import Commands, Readback
 
 # Whatever a call, a load or a reset does on the device goes through these.
 STEPS: tuple[tuple[type, str], ...] = (
     (Device, "create_buffer"),
     (Device, "readback"),
     (Device, "write"),
-    (Device, "checked"),  # recording
+    (Commands, "_record"),
     (Device, "clear"),
     (Device, "submit"),
     (Device, "poll"),

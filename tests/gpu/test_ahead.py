@@ -13,7 +13,7 @@ from golden import assert_outputs, read_cases
 
 import pteron
 from pteron import Device
-from pteron.gpu import Commands, Recorded
+from pteron.gpu import Commands
 
 pytestmark = pytest.mark.usefixtures("encoding")
 
@@ -22,18 +22,18 @@ pytestmark = pytest.mark.usefixtures("encoding")
 def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What sessions do from now on: `record` and `submit`, in order."""
     seen: list[str] = []
-    record, submit = Commands.record, Recorded.submit
+    record, submit = Commands._record, Commands._submit
 
-    def noting_record(commands: Commands) -> Recorded:
+    def noting_record(commands: Commands) -> None:
         seen.append("record")
-        return record(commands)
+        record(commands)
 
-    def noting_submit(recorded: Recorded) -> int:
+    def noting_submit(commands: Commands) -> int:
         seen.append("submit")
-        return submit(recorded)
+        return submit(commands)
 
-    monkeypatch.setattr(Commands, "record", noting_record)
-    monkeypatch.setattr(Recorded, "submit", noting_submit)
+    monkeypatch.setattr(Commands, "_record", noting_record)
+    monkeypatch.setattr(Commands, "_submit", noting_submit)
     return seen
 
 
@@ -167,18 +167,18 @@ def test_a_failure_ahead_spoils_no_call(programs: Path, monkeypatch: pytest.Monk
     (case, *_) = read_cases(programs / "mlp.npz")
     fails = False
 
-    record = Commands.record
+    record = Commands._record
 
-    def failing(commands: Commands) -> Recorded:
+    def failing(commands: Commands) -> None:
         if fails:
             raise pteron.DeviceError("no memory")
-        return record(commands)
+        record(commands)
 
     with pteron.load(programs / "mlp.pte") as program:
         method = program["forward"]
         for _ in range(3):
             method(*case.inputs)
-        monkeypatch.setattr(Commands, "record", failing)
+        monkeypatch.setattr(Commands, "_record", failing)
         fails = True
         assert_outputs(method(*case.inputs), case.outputs)
         with pytest.raises(pteron.DeviceError, match="no memory"):

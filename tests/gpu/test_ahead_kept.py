@@ -12,7 +12,7 @@ from golden import read_cases
 
 import pteron
 from pteron import Device
-from pteron.gpu import Commands, Recorded
+from pteron.gpu import Commands
 from pteron.runtime import ahead
 
 
@@ -20,22 +20,21 @@ from pteron.runtime import ahead
 def unsubmitted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many command buffers were recorded from now on and not submitted."""
     count = 0
-    record, submit = Commands.record, Recorded.submit
+    record, submit = Commands._record, Commands._submit
 
-    def noting_record(commands: Commands) -> Recorded:
+    def noting_record(commands: Commands) -> None:
         nonlocal count
-        made = record(commands)
+        record(commands)
         count += 1
-        return made
 
-    def noting_submit(recorded: Recorded) -> int:
+    def noting_submit(commands: Commands) -> int:
         nonlocal count
-        number = submit(recorded)
+        number = submit(commands)
         count -= 1
         return number
 
-    monkeypatch.setattr(Commands, "record", noting_record)
-    monkeypatch.setattr(Recorded, "submit", noting_submit)
+    monkeypatch.setattr(Commands, "_record", noting_record)
+    monkeypatch.setattr(Commands, "_submit", noting_submit)
     return lambda: count
 
 

@@ -126,6 +126,8 @@ def test_a_recording_waits_for_its_turn(bench: Bench) -> None:
     submit(bench.device, [bench.add(10)])
     late.submit()
     assert bench.value() == 11
+    late.submit()
+    assert bench.value() == 12
 
 
 def test_passes_are_timed(bench: Bench) -> None:

@@ -29,7 +29,6 @@ WRONG = [
     ("a freed buffer is read", "device.free(a); device.read(a, 4)", "freed|destroyed"),
     ("a freed buffer is cleared", "device.free(a); device.clear(a)", "freed|destroyed"),
     ("a freed buffer is written", "device.free(a); device.write(a, b'1234')", "destroyed"),
-    ("commands are submitted twice", "made = record(device, copy); made.submit(); made.submit()", "twice"),
     ("a buffer that is being mapped is submitted", "staging.begin(); submit(device, home)", "is mapped"),
     ("a mapped buffer is submitted", "staging.peek(0, 4); submit(device, home)", "is mapped"),
     ("a map is asked for twice", "staging.begin(); staging.begin(); staging.peek(0, 4)", "read back"),

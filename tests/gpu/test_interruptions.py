@@ -18,8 +18,8 @@ import pytest
 
 import pteron
 from pteron import Device
+from pteron.gpu import buffers, memory, open_device, working
 from pteron.gpu import device as device_module
-from pteron.gpu import memory, working
 from pteron.gpu.working import together
 
 Trace = Callable[[FrameType, str, Any], Any]
@@ -146,7 +146,8 @@ def test_a_load_that_is_interrupted_leaves_nothing(step: int, models: Path, devi
     """At some fifty points of uploading and compiling."""
     gc.collect()
     before = device.buffer_bytes, len(device.uploads)
-    files = memory.__file__, working.__file__, device_module.__file__
+    modules = memory, working, device_module, buffers, open_device
+    files = [str(module.__file__) for module in modules]
     at, is_reached = 1 + 5 * step, True
     while is_reached:
         interruption = Interruption(at, *files)

@@ -57,7 +57,7 @@ def test_an_upload_that_fails_leaves_nothing(
 
 def test_large_writes_do_not_wait_for_each_other(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written reaches its buffer whether or not it was sent on the way."""
-    monkeypatch.setattr("pteron.gpu.device._WRITTEN_MAX", 1 << 17)
+    monkeypatch.setattr("pteron.gpu.buffers._WRITTEN_MAX", 1 << 17)
     data = bytes(range(256)) * 1024
     buffers = [device.create_buffer(len(data), "written") for _ in range(3)]
     for buffer in buffers:
@@ -65,6 +65,20 @@ def test_large_writes_do_not_wait_for_each_other(device: Device, monkeypatch: py
     assert all(device.read(buffer, len(data)) == data for buffer in buffers)
     for buffer in buffers:
         device.free(buffer)
+
+
+def test_threads_send_what_they_wrote(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for them has the device's lock."""
+    monkeypatch.setattr("pteron.gpu.buffers._WRITTEN_MAX", 1 << 17)
+    data = bytes(range(256)) * 1024
+    buffer = device.create_buffer(len(data), "written")
+    thread = threading.Thread(target=device.write, args=(buffer, data), daemon=True)
+    with device.lock:
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+    assert device.read(buffer, len(data)) == data
+    device.free(buffer)
 
 
 def test_weights_are_uploaded_once(models: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

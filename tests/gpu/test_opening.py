@@ -11,9 +11,9 @@ import pytest
 from golden import assert_outputs, read_cases
 
 import pteron
-from pteron.gpu import Device, device
+from pteron.gpu import Device, open_device
 
-request = device._request
+request = open_device._request
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_its_target_is_known_before_it_is_open(
         may_open.wait()
         return request(*arguments)
 
-    monkeypatch.setattr("pteron.gpu.device._request", slow)
+    monkeypatch.setattr("pteron.gpu.open_device._request", slow)
     opening = Device.begin()
     assert opening.target == device.target
     assert opening is Device.begin()
@@ -52,14 +52,14 @@ def test_a_device_that_cannot_be_opened(programs: Path, alone: None, monkeypatch
 
     (case, *_) = read_cases(programs / "mlp.npz")
     with pteron.load(programs / "mlp.pte") as program:
-        monkeypatch.setattr("pteron.gpu.device._request", refused)
+        monkeypatch.setattr("pteron.gpu.open_device._request", refused)
         failed = Device.begin()
         for _ in range(2):
             with pytest.raises(pteron.DeviceError, match="out of devices"):
                 failed.check_open()
             with pytest.raises(pteron.DeviceError, match="out of devices"):
                 program["forward"]
-        monkeypatch.setattr("pteron.gpu.device._request", request)
+        monkeypatch.setattr("pteron.gpu.open_device._request", request)
         assert_outputs(program["forward"](*case.inputs), case.outputs)
         assert program.device is not failed
         failed.close()

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from pteron import Device, DeviceError
-from pteron.gpu import Commands, Readback, Recorded
+from pteron.gpu import Commands, Readback
 
 # Everything that a generation asks of the device, by name, as (class, function).
 CALLS: dict[str, tuple[type, str]] = {
     "write": (Device, "write"),
     "create": (Device, "create_buffer"),
     "staging": (Device, "readback"),
-    "record": (Commands, "record"),
-    "submit": (Recorded, "submit"),
+    "record": (Commands, "_record"),
+    "submit": (Commands, "_submit"),
     "map": (Readback, "begin"),
     "peek": (Readback, "peek"),
     "fill": (Readback, "fill"),

@@ -12,7 +12,7 @@ from soak.rounds import Rounds
 
 SAMPLES = 60
 ROUNDS_BETWEEN = 10  # samples, at least: each of them closes everything
-BYTES_PER_ROUND = 2048.0  # of resident memory, that the allocator's own unrest may come to
+BYTES_PER_ROUND = 1024.0  # of resident memory, that the allocator's own unrest may come to
 
 
 def main() -> int:

@@ -2,13 +2,14 @@
 
 from pteron.gpu.adapters import AdapterInfo, adapters
 from pteron.gpu.advancing import Growing
+from pteron.gpu.buffers import Buffer
 from pteron.gpu.commands import Command, Copy, Replay
-from pteron.gpu.device import Buffer, Device
+from pteron.gpu.device import Device
 from pteron.gpu.memory import Arena, States, Weights
 from pteron.gpu.readback import Readback
 from pteron.gpu.recording import Recording
 from pteron.gpu.room import check_room
-from pteron.gpu.submit import Commands, Recorded, record, submit, submit_early
+from pteron.gpu.submit import Commands, record, submit, submit_early
 from pteron.gpu.timing import PassTimer, StepTimer
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
     "Growing",
     "PassTimer",
     "Readback",
-    "Recorded",
     "Recording",
     "Replay",
     "States",

@@ -8,8 +8,10 @@ from typing import Any
 
 from pteron.errors import DeviceError
 from pteron.gpu.native import entry
+from pteron.ops import Target
 
 ADAPTER_VARIABLE = "PTERON_ADAPTER"
+FEATURES = ("shader-f16", "subgroup", "timestamp-query", "timestamp-query-inside-passes")  # asked for
 _PREFERENCE = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
 _NVIDIA, _APPLE = 0x10DE, 0x106B
 # Where wgpu writes dot4I8Packed as one instruction; for Metal and OpenGL it writes the four products out.
@@ -45,6 +47,31 @@ class AdapterInfo:
     def loop_max(self) -> int:
         """Iterations after which an invocation's loops end without a word; 0 where they do not."""
         return _SOFTWARE_LOOPS if self.is_cpu else 0
+
+    @property
+    def used_features(self) -> list[str]:
+        """What its devices are opened with."""
+        return [feature for feature in FEATURES if feature in self.features]
+
+    @property
+    def target(self) -> Target:
+        """What plans are made for."""
+        has_subgroups = "subgroup" in self.features
+        return Target(
+            shader_f16="shader-f16" in self.features,
+            subgroup_size=self.subgroup_size if has_subgroups else 0,
+            packed_dots=self.packed_dots,
+            is_cpu=self.is_cpu,
+            workgroups_max=self.limits["max-compute-workgroups-per-dimension"],
+            invocations_max=self.limits["max-compute-invocations-per-workgroup"],
+            workgroup_bytes_max=self.limits["max-compute-workgroup-storage-size"],
+            binding_bytes_max=self.limits["max-storage-buffer-binding-size"],
+            buffers_max=self.limits["max-storage-buffers-per-shader-stage"],
+            uniform_bytes_max=self.limits["max-uniform-buffer-binding-size"],
+            uniform_alignment=self.limits["min-uniform-buffer-offset-alignment"],
+            loop_max=self.loop_max,
+            broadcasts=self.is_cpu and has_subgroups,
+        )
 
     def __str__(self) -> str:
         return f"{self.name} ({self.kind}, {self.backend})"

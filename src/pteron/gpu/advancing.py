@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from pteron.gpu.buffers import Buffer
 from pteron.gpu.commands import Replay, Step
-from pteron.gpu.device import Buffer, Device
+from pteron.gpu.device import Device
 from pteron.plan.advance import ADVANCE, GROWTHS
 from pteron.wgsl import compose
 

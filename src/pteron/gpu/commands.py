@@ -23,6 +23,7 @@ class Replay:
     _packed: Any = field(default=None, init=False, repr=False)
     _address: int = field(default=0, init=False, repr=False)
     _parts: list[Replay] = field(default_factory=list, init=False, repr=False)
+    there: object = field(default=None, init=False, repr=False, compare=False)  # of check_there's
 
     @property
     def buffers(self) -> list[Any]:
@@ -66,6 +67,7 @@ class Copy:
     size: int
     target_offset: int = 0
     source_offset: int = 0
+    there: object = field(default=None, init=False, repr=False, compare=False)  # of check_there's
 
     @property
     def buffers(self) -> tuple[Any, Any]:

@@ -18,7 +18,8 @@ from typing import Any, Protocol, TypeAlias
 
 from pteron.errors import DeviceError
 from pteron.gpu.commands import Command, Copy, Replay
-from pteron.gpu.native import address, command_buffer, ffi, lib
+from pteron.gpu.handles import begin, finish, finish_by, owned
+from pteron.gpu.native import address, ffi, lib
 
 NATIVE_VARIABLE = "PTERON_NATIVE"
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
@@ -39,11 +40,13 @@ _FUNCTIONS = (
     "wgpuCommandEncoderRelease",
 )
 
-_COMMAND_BUFFER = ffi.typeof("WGPUCommandBuffer")
+_BEGIN_PASS = lib.wgpuCommandEncoderBeginComputePass
 
-# The address of a function, and three numbers or addresses that it takes -> what it gives, or FAILED where it
-# would have ended the process.
-Guarded: TypeAlias = Callable[[int, int, int, int], int]
+_RECORD = "WGPUCommandBuffer (*)(void *, WGPUDevice, char *, size_t)"  # pteron_record
+_GUARDED = "uintptr_t (*)(void *, void *, uintptr_t, void *)"  # pteron_guarded
+# A function of wgpu's library, and a handle, a number and a pointer that it takes -> what it gives, or FAILED
+# where it would have ended the process.
+Guarded: TypeAlias = Callable[[Any, Any, int, Any], int]
 FAILED = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
 
 # A command, and the descriptor (or NULL) of the pass that a replay begins where none is open.
@@ -60,9 +63,9 @@ class Encoder(Protocol):
     def pack(self, operations: Sequence[Operation]) -> Any:
         """Operations as `record` takes them, any number of times while what they name is there."""
 
-    def record(self, device: Any, packed: Any) -> Any:
-        """A command buffer of wgpu's library, released with the last reference to it. Replays that follow
-        one another share a pass."""
+    def record(self, device: Any, packed: Any, finished: list[Any]) -> None:
+        """Let a list get a command buffer of wgpu's library, released with the last reference to it. Replays
+        that follow one another share a pass."""
 
     guarded: Guarded | None
 
@@ -81,14 +84,14 @@ class PythonEncoder:
     def pack(self, operations: Sequence[Operation]) -> Any:
         return operations
 
-    def record(self, device: Any, packed: Any) -> Any:
-        encoder = ffi.gc(lib.wgpuDeviceCreateCommandEncoder(device, ffi.NULL), lib.wgpuCommandEncoderRelease)
+    def record(self, device: Any, packed: Any, finished: list[Any]) -> None:
+        encoder = begin(device)
         compute: Any = None
         for command, descriptor in packed:
             if isinstance(command, Replay):
                 if compute is None:
-                    begun = lib.wgpuCommandEncoderBeginComputePass(encoder, descriptor)
-                    compute = ffi.gc(begun, lib.wgpuComputePassEncoderRelease)
+                    begun_with = encoder, descriptor
+                    compute = owned(_BEGIN_PASS, begun_with, lib.wgpuComputePassEncoderRelease)
                 _encode(compute, command)
             else:
                 if compute is not None:  # copies cannot stand inside a pass
@@ -97,7 +100,7 @@ class PythonEncoder:
                 _copy(encoder, command)
         if compute is not None:
             lib.wgpuComputePassEncoderEnd(compute)
-        return command_buffer(lib.wgpuCommandEncoderFinish(encoder, ffi.NULL))
+        finish(encoder, finished)
 
     def guard(self) -> None: ...
 
@@ -129,28 +132,28 @@ class NativeEncoder(PythonEncoder):
         version = library.pteron_encode_version()
         if version != _VERSION:
             raise OSError(f"{path} is of version {version}, not {_VERSION}")
-        self._record = library.pteron_record
-        self._record.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
-        self._record.restype = ctypes.c_void_p
+        self._library = library  # functions of it are called by their addresses, as cffi's: they cost less
+        self._record = ffi.cast(_RECORD, _address(library.pteron_record))
         self._guard = getattr(library, "pteron_guard", None)  # there is none on Windows
-        self.guarded = getattr(library, "pteron_guarded", None)
-        if self.guarded:
-            self.guarded.argtypes = [ctypes.c_void_p] * 4
-            self.guarded.restype = ctypes.c_size_t
-        addresses = [address(ffi.addressof(lib, name)) for name in _FUNCTIONS]
-        self._functions = (ctypes.c_void_p * len(addresses))(*addresses)
+        if hasattr(library, "pteron_guarded"):
+            self.guarded = ffi.cast(_GUARDED, _address(library.pteron_guarded))
+        self._functions = ffi.new("void *[]", [ffi.addressof(lib, name) for name in _FUNCTIONS])
 
     def pack(self, operations: Sequence[Operation]) -> Any:
         packed = [_pack(command, descriptor) for command, descriptor in operations]
         return b"".join(packed), len(packed)
 
-    def record(self, device: Any, packed: Any) -> Any:
-        finished = self._record(self._functions, address(device), *packed)
-        return command_buffer(ffi.cast(_COMMAND_BUFFER, finished))
+    def record(self, device: Any, packed: Any, finished: list[Any]) -> None:
+        finish_by(self._record, (self._functions, device, *packed), finished)
 
     def guard(self) -> None:
         if self._guard is not None:
             self._guard()
+
+
+def _address(function: Any) -> int:
+    """Where a function of ctypes' lies."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _pack(command: Command, descriptor: Any) -> bytes:

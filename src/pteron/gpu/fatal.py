@@ -7,26 +7,31 @@ is a DeviceLost; from Python alone the process ends.
 
 from __future__ import annotations
 
+from itertools import starmap
 from typing import Any
 
 from pteron.errors import DeviceError, DeviceLost
 from pteron.gpu.encode import FAILED, encoder
-from pteron.gpu.native import address, ffi, lib
+from pteron.gpu.native import ffi, lib
 from pteron.gpu.spoiled import survived
 
 _COMMAND_BUFFERS = ffi.typeof("WGPUCommandBuffer[]")
 _INDEX = ffi.typeof("WGPUSubmissionIndex *")
-_SUBMIT, _POLL = (address(ffi.addressof(lib, name)) for name in ("wgpuQueueSubmitForIndex", "wgpuDevicePoll"))
+_SUBMIT, _POLL = ffi.addressof(lib, "wgpuQueueSubmitForIndex"), ffi.addressof(lib, "wgpuDevicePoll")
 _MAP_ALIGNMENT = 8  # bytes: where a mapped range may begin
 
 
-def submit(queue: Any, command_buffer: Any) -> int:
-    """Hand a command buffer to the queue; the submission's number."""
+def submit(queue: Any, command_buffer: Any, numbers: list[int]) -> None:
+    """Hand a command buffer to the queue; the list gets the submission's number, or FAILED, whatever Ctrl-C
+    interrupts."""
     buffers = ffi.new(_COMMAND_BUFFERS, [command_buffer])
     guarded = encoder().guarded
     if guarded is None:
-        return int(lib.wgpuQueueSubmitForIndex(queue, 1, buffers))
-    return _survived(guarded(_SUBMIT, address(queue), 1, address(buffers)))
+        numbers.extend(starmap(lib.wgpuQueueSubmitForIndex, [(queue, 1, buffers)]))
+    else:
+        numbers.extend(starmap(guarded, [(_SUBMIT, queue, 1, buffers)]))
+        if numbers[0] == FAILED:
+            raise _failed()
 
 
 def poll(device: Any, wait: bool, submission: int | None) -> None:
@@ -35,20 +40,18 @@ def poll(device: Any, wait: bool, submission: int | None) -> None:
     guarded = encoder().guarded
     if guarded is None:
         lib.wgpuDevicePoll(device, wait, index)
-    else:
-        _survived(guarded(_POLL, address(device), wait, address(index) if index else 0))
+    elif guarded(_POLL, device, wait, index) == FAILED:
+        raise _failed()
 
 
-def mapped_range(buffer: Any, offset: int, size: int) -> Any:
-    """Where a part of a mapped buffer lies on the host."""
-    if offset % _MAP_ALIGNMENT or size % 4 or not 0 <= offset <= offset + size <= buffer.size:
-        raise DeviceError(f"bytes {offset:,} to {offset + size:,} cannot be read of {buffer.size:,}")
+def mapped_range(buffer: Any, whole: int, offset: int, size: int) -> Any:
+    """Where a part of a mapped buffer of so many bytes lies on the host."""
+    if offset % _MAP_ALIGNMENT or size % 4 or not 0 <= offset <= offset + size <= whole:
+        raise DeviceError(f"bytes {offset:,} to {offset + size:,} cannot be read of {whole:,}")
     return lib.wgpuBufferGetConstMappedRange(buffer._internal, offset, size)
 
 
-def _survived(result: int) -> int:
-    """What a guarded function gave."""
-    if result == FAILED:
-        survived()
-        raise DeviceLost("wgpu's library failed")
-    return result
+def _failed() -> DeviceLost:
+    """The error for what was survived on this thread."""
+    survived()
+    return DeviceLost("wgpu's library failed")

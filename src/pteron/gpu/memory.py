@@ -14,7 +14,8 @@ from weakref import finalize
 import numpy as np
 
 from pteron.errors import DeviceError, StateLost
-from pteron.gpu.device import Buffer, Device, Upload
+from pteron.gpu.buffers import Buffer
+from pteron.gpu.device import Device, Upload
 from pteron.gpu.working import together
 from pteron.ops.operand import Slot, State, Weight
 from pteron.plan import Executable, Plan
@@ -100,7 +101,7 @@ class States:
         self._initial: dict[int, Weight] = {}  # of those that do not begin as zeros
         self._buffers: dict[int, Buffer] = {}
         self._is_closed = False
-        self._is_settled = True
+        self.is_settled = True  # it is certain what they hold
         try:
             for id, spec in self._specs.items():
                 self._buffers[id] = device.create_buffer(spec.bytes, f"{executable.name} state %{id}")
@@ -121,15 +122,11 @@ class States:
 
     def unsettle(self) -> None:
         """To be called before anything changes them: should that fail, nobody knows what they hold."""
-        self._is_settled = not self._specs
-
-    def settle(self) -> None:
-        """To be called once it is certain what they hold."""
-        self._is_settled = True
+        self.is_settled = not self._specs
 
     def check_settled(self) -> None:
         """Raise a StateLost where nobody knows what they hold."""
-        if not self._is_settled:
+        if not self.is_settled:
             raise StateLost(
                 f"{self._name}: an earlier call failed after it had begun to change the caches and buffers "
                 "that calls leave behind; reset() brings back their initial values"
@@ -148,7 +145,7 @@ class States:
                 self._device.write(buffer, self._initial[id].pack())
             else:
                 self._device.clear(buffer)
-        self.settle()
+        self.is_settled = True
 
     def close(self) -> None:
         self._is_closed = True

@@ -8,7 +8,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 # Mesa's device-select layer prints warnings where there is no desktop session; nothing needs it here.
@@ -23,21 +22,25 @@ with declared():
     from wgpu.backends.wgpu_native import GPUShaderModule, _api, extras
     from wgpu.backends.wgpu_native._api import error_handler, libf
     from wgpu.backends.wgpu_native._ffi import ffi, lib
+    from wgpu.backends.wgpu_native._helpers import ErrorSlot as Report
 
 # Errors reach us as exceptions; the log would only repeat them.
 logging.getLogger("wgpu").setLevel(logging.CRITICAL)
 
 __all__ = [
+    "ERRORS",
+    "PENDING",
+    "UNMAPPED",
+    "Report",
     "address",
     "checked",
-    "command_buffer",
     "compile_shader",
     "device_error",
     "entry",
     "errors_as_device_error",
     "ffi",
+    "gpu_classes",
     "lib",
-    "release_by",
     "wgpu",
     "write_buffer",
 ]
@@ -71,30 +74,14 @@ def _release_nothing() -> None:
 when_forked(_release_nothing)
 
 
-_released_by: Callable[[Callable[[Any], None], Any], None] | None = None
-
-
-def release_by(releasing: Callable[[Callable[[Any], None], Any], None]) -> None:
-    """Let a function call the functions that release handles, from now on."""
-    global _released_by
-    _released_by = releasing
-    for kind in _api.GPUObjectBase.__subclasses__():
-        if function := getattr(kind, "_release_function", None):
-            kind._release_function = partial(releasing, function)
-
-
-def command_buffer(handle: Any) -> Any:
-    """A command buffer that is released with its last reference."""
-    if _released_by is None:  # a function of the library's own is never interrupted
-        return ffi.gc(handle, lib.wgpuCommandBufferRelease)
-    # The reference ends there, what it points at does not yet.
-    release = partial(_released_by, lib.wgpuCommandBufferRelease)
-    return ffi.gc(handle, lambda ended: release(ffi.cast(_COMMAND_BUFFER, address(ended))))
+def gpu_classes() -> list[Any]:
+    """wgpu's classes of objects that stand for something in its library."""
+    return list(_api.GPUObjectBase.__subclasses__())
 
 
 _NUMBER = ffi.typeof("uintptr_t")
-_COMMAND_BUFFER = ffi.typeof("WGPUCommandBuffer")
-_WRITING = "writing to a buffer"
+# What wgpu's buffers say of themselves in `_map_state`: with anything but the first, no command may use them.
+UNMAPPED, PENDING = wgpu.BufferMapState.unmapped, wgpu.BufferMapState.pending
 
 
 # What wgpu's library says, whatever it calls the kind of error.
@@ -108,6 +95,9 @@ def device_error(doing: str, message: str) -> DeviceError:
     return kind(f"{doing}: {message.partition('Caused by:')[2].strip() or message}")
 
 
+ERRORS = wgpu.GPUError, RuntimeError, ValueError  # that wgpu raises
+
+
 @contextlib.contextmanager
 def errors_as_device_error(doing: str) -> Iterator[None]:
     """What wgpu raises, as a DeviceError that says what was being done."""
@@ -115,21 +105,33 @@ def errors_as_device_error(doing: str) -> Iterator[None]:
         yield
     except DeviceError:
         raise
-    except (wgpu.GPUError, RuntimeError, ValueError) as error:
+    except ERRORS as error:
         raise device_error(doing, str(error)) from error
 
 
-def checked(doing: str, call: Callable[..., Any], *arguments: object) -> Any:
-    """What a function gives that makes raw calls of the library. What these report on this thread is raised
-    as a DeviceError: of several errors the last, which names its cause."""
-    error_handler.capture(doing)
+class _Here(threading.local):
+    """One thread's errors, as wgpu's library reports them: the last of these reports gets them."""
+
+    def __init__(self) -> None:
+        self.reports = error_handler._get_proxy_stack()
+        self.of_writes = Report("writing to a buffer")
+
+
+_here = _Here()
+
+
+def checked(report: Any, call: Callable[..., object], *arguments: object) -> None:
+    """Let a function make raw calls of the library. What these report on this thread is raised as a
+    DeviceError, of several errors the last, which names its cause; and it stays in the report."""
+    report.message = None
+    reports = _here.reports
+    reports.append(report)
     try:
-        result = call(*arguments)
+        call(*arguments)
     finally:
-        error = error_handler.release(doing)
-    if error is not None:
-        raise device_error(doing, error[1])
-    return result
+        reports.pop()
+    if report.message is not None:
+        raise device_error(report.name, report.message)
 
 
 def address(pointer: Any) -> int:
@@ -155,5 +157,12 @@ def compile_shader(device: Any, label: str, code: str, *, bounds_checks: bool) -
 def write_buffer(queue: Any, buffer: Any, offset: int, data: Any, size: int) -> None:
     """Write whole words that fit, straight through the library: a third of the cost of wgpu's own. The data
     lie in one piece."""
-    data = ffi.from_buffer(data)
-    checked(_WRITING, lib.wgpuQueueWriteBuffer, queue, buffer._internal, offset, data, size)
+    report, reports = _here.of_writes, _here.reports
+    report.message = None
+    reports.append(report)
+    try:
+        lib.wgpuQueueWriteBuffer(queue, buffer._internal, offset, ffi.from_buffer(data), size)
+    finally:
+        reports.pop()
+    if report.message is not None:
+        raise device_error(report.name, report.message)

@@ -12,13 +12,14 @@ from weakref import ref
 
 from pteron.errors import DeviceError
 from pteron.gpu import fatal
-from pteron.gpu.native import address, ffi, lib
+from pteron.gpu.native import PENDING, UNMAPPED, address, ffi, lib
 
 _tickets = count(1)
 _finished: dict[int, int] = {}  # status of a map by its ticket
 # Buffers whose map was asked for. They are held here, so that the garbage collector never finds one together
 # with a stream that still means to read it: it would finalise both, in any order.
 _asked: dict[int, tuple[Any, ref[Readback]]] = {}
+_ASKED_MAX = 16  # before those who asked are looked for
 _interruptions: list[BaseException] = []
 _CALLBACK_INFO = ffi.typeof("WGPUBufferMapCallbackInfo *")
 _POINTER = ffi.typeof("void *")
@@ -53,7 +54,7 @@ class StagingOwner(Protocol):
     """The device that staging buffers come from and go back to."""
 
     lock: Any
-    mapped: Any  # staging buffers that a map was asked for: no command may use them
+    is_open: bool  # and known to be: then there is nothing that `check_open` would say
 
     @property
     def name(self) -> str: ...
@@ -69,7 +70,7 @@ class StagingOwner(Protocol):
 
     def poll(self, *, wait: bool, submission: int | None = None) -> None: ...
 
-    def recycle(self, staging: Any) -> None: ...
+    def recycle(self, staging: Any, size: int) -> None: ...
 
 
 def wait_for_all(device: StagingOwner, spin_seconds: float) -> None:
@@ -97,24 +98,27 @@ def wait_for_all(device: StagingOwner, spin_seconds: float) -> None:
 class Readback:
     """Results on their way to the host: commands copy into `staging`, `peek` waits for them."""
 
-    def __init__(self, owner: StagingOwner, staging: Any) -> None:
+    def __init__(self, owner: StagingOwner, staging: Any, size: int) -> None:
         self._owner = owner
         self.staging = staging
+        self._size = size
         self._ticket = 0  # of a map that was asked for
         self._is_mapped = False
 
     def begin(self) -> None:
         """Ask for the results; to be called once the commands that fill them are submitted."""
-        self._owner.check_open()
-        self._owner.mapped.add(self.staging)
-        _forget_abandoned()
+        if not self._owner.is_open:
+            self._owner.check_open()
+        self.staging._map_state = PENDING
+        if len(_asked) > _ASKED_MAX:
+            _forget_abandoned()
         self._ticket = next(_tickets)
         _asked[self._ticket] = self.staging, ref(self)
         info = ffi.new(_CALLBACK_INFO)
         info.mode = _MODE
         info.callback = _on_mapped
         info.userdata1 = ffi.cast(_POINTER, self._ticket)
-        lib.wgpuBufferMapAsync(self.staging._internal, lib.WGPUMapMode_Read, 0, self.staging.size, info[0])
+        lib.wgpuBufferMapAsync(self.staging._internal, lib.WGPUMapMode_Read, 0, self._size, info[0])
 
     def is_ready(self) -> bool:
         """Whether the results are here, without waiting."""
@@ -129,8 +133,8 @@ class Readback:
         if not self._is_mapped:
             self._wait(submission)
         with self._owner.lock:
-            whole = self._range(0, self.staging.size)
-            return bytes(ffi.buffer(whole, self.staging.size)[offset : offset + size])
+            whole = self._range(0, self._size)
+            return bytes(ffi.buffer(whole, self._size)[offset : offset + size])
 
     def fill(self, array: Any, offset: int) -> None:
         """Copy what lies from `offset` on, whole words, into an array in one piece; waits for it."""
@@ -147,20 +151,22 @@ class Readback:
             if self._is_mapped:
                 lib.wgpuBufferUnmap(self.staging._internal)
                 self._is_mapped = False
-                self._owner.mapped.discard(self.staging)
-            if self.staging not in self._owner.mapped:
-                self._owner.recycle(self.staging)
+                self.staging._map_state = UNMAPPED
+            if self.staging._map_state == UNMAPPED:
+                self._owner.recycle(self.staging, self._size)
 
     def _range(self, offset: int, size: int) -> Any:
         """Where mapped bytes lie; good as long as the device's lock is held, so that nobody closes it."""
-        self._owner.check_open()
-        return fatal.mapped_range(self.staging, offset, size)
+        if not self._owner.is_open:
+            self._owner.check_open()
+        return fatal.mapped_range(self.staging, self._size, offset, size)
 
     def _wait(self, submission: int | None) -> None:
         if not self._ticket:
             self.begin()
         try:
-            self._spin()
+            if self._owner.spin_seconds:
+                self._spin()
             while self._ticket not in _finished:
                 self._owner.poll(wait=True, submission=submission)
         except DeviceError:  # it will never be

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from pteron.gpu.advancing import Growing, adding
+from pteron.gpu.buffers import Buffer
 from pteron.gpu.commands import Replay
-from pteron.gpu.device import Buffer, Device
+from pteron.gpu.device import Device
 from pteron.gpu.memory import Arena, States, Weights
 from pteron.ops.operand import State, Weight
 from pteron.plan import Advance, Launch, Plan, PlanBuffer, ScratchRef
@@ -51,6 +52,7 @@ class Recording:
         self, device: Device, plan: Plan, arena: Arena, weights: Weights, numbers: Sequence[int]
     ) -> None:
         self.plan = plan
+        self.dispatches = len(plan.launches)
         self._device = device
         self._arena = arena
         self._weights = weights
@@ -78,10 +80,6 @@ class Recording:
                     self._peaks.pop(reference, None)
             if {"out", "peaks"} <= bound.keys():  # lib/q4_peaks.wgsl: one for each workgroup
                 self._peaks[bound["out"]] = bound["peaks"], launch.groups[0]
-
-    @property
-    def dispatches(self) -> int:
-        return len(self.plan.launches)
 
     def replay(self, states: States | None = None, places: Places | None = None) -> Replay:
         """The steps over a sequence's states, which a plan without any can do without. Whatever stands in

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from pteron.gpu.native import release_by
+from pteron.gpu.handles import release_by
 
 Result = TypeVar("Result")
 Task: TypeAlias = Callable[[], object]

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import DeviceError
-from pteron.gpu.commands import Replay, Step
+from pteron.gpu.command_buffer import CommandBuffer
+from pteron.gpu.commands import Command, Replay, Step
 from pteron.gpu.device import Device
+from pteron.gpu.handles import begin, finish
 from pteron.gpu.native import ffi, lib, wgpu
 
 STAMPS_MAX = 4096  # of one query set, by WebGPU
 _INSIDE = "timestamp-query-inside-passes"
 _EMPTY_STEPS = 64  # that tell what a stamp costs
+
+
+class _Encoded(CommandBuffer):
+    """Commands that a function writes to an encoder."""
+
+    def __init__(
+        self, device: Device, write: Callable[[Any], None], commands: Sequence[Command] = ()
+    ) -> None:
+        super().__init__(device, commands)
+        self._write = write
+
+    def encode(self, finished: list[Any]) -> None:
+        encoder = begin(self._device.handle._internal)
+        self._write(encoder)
+        finish(encoder, finished)
 
 
 class _Stamps:
@@ -44,10 +62,12 @@ class _Stamps:
 
     def seconds(self, count: int) -> npt.NDArray[np.float64]:
         """The first `count` stamps, from the first on; waits for them."""
-        with self._device.lock, self._device.doing("resolving timestamps"):
-            encoder = self._device.handle.create_command_encoder()
-            encoder.resolve_query_set(self.queries, 0, count, self._resolved, 0)
-            self._device.finish(encoder)
+
+        def resolve(encoder: Any) -> None:
+            stamps, resolved = self.queries._internal, self._resolved._internal
+            lib.wgpuCommandEncoderResolveQuerySet(encoder, stamps, 0, count, resolved, 0)
+
+        _Encoded(self._device, resolve).submit()
         ticks = np.frombuffer(self._device.read(self._resolved, 8 * count), np.uint64)
         since: npt.NDArray[np.float64] = (ticks - ticks.min()).astype(np.float64)
         return since * (self._nanoseconds * 1e-9)
@@ -111,20 +131,15 @@ class StepTimer:
 
     def _run(self, steps: Sequence[Step | None]) -> list[float]:
         """The same for as many as have stamps, and what stamps cost with them. None does nothing."""
-        with self._device.lock, self._device.doing("recording timed commands"):
-            encoder = self._device.handle.create_command_encoder()
-            if self.is_inside:
-                self._stamp_inside(encoder._internal, steps)
-            else:
-                self._stamp_passes(encoder._internal, steps)
-            self._device.finish(encoder)
+        write = self._stamp_inside if self.is_inside else self._stamp_passes
+        _Encoded(self._device, partial(write, steps)).submit()
         if self.is_inside:
             stamps = self._stamps.seconds(len(steps) + 1)
             return list(map(float, stamps[1:] - stamps[:-1]))
         stamps = self._stamps.seconds(2 * len(steps))
         return list(map(float, stamps[1::2] - stamps[::2]))
 
-    def _stamp_inside(self, encoder: Any, steps: Sequence[Step | None]) -> None:
+    def _stamp_inside(self, steps: Sequence[Step | None], encoder: Any) -> None:
         opened = _begin(encoder, ffi.NULL)
         queries = self._stamps.queries._internal
         lib.wgpuComputePassEncoderWriteTimestamp(opened, queries, 0)
@@ -133,7 +148,7 @@ class StepTimer:
             lib.wgpuComputePassEncoderWriteTimestamp(opened, queries, index + 1)
         lib.wgpuComputePassEncoderEnd(opened)
 
-    def _stamp_passes(self, encoder: Any, steps: Sequence[Step | None]) -> None:
+    def _stamp_passes(self, steps: Sequence[Step | None], encoder: Any) -> None:
         for index, step in enumerate(steps):
             descriptor, _timestamps = self._stamps.pass_descriptor(2 * index, 2 * index + 1)
             opened = _begin(encoder, descriptor)

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
+from weakref import finalize
 
 from pteron.dtypes import DType
 from pteron.errors import DeviceError
-from pteron.gpu import Buffer, Commands, Copy, Device, Readback, Recorded, Recording, Replay
+from pteron.gpu import Buffer, Commands, Copy, Device, Readback, Recording, Replay
 from pteron.runtime.outputs import Output, Wanted, aligned
 from pteron.runtime.staging import Input, Landing
 from pteron.runtime.tensors import Fetch, HostResult, View
@@ -23,20 +24,17 @@ _PARKED = 4  # calls that wait for their plan to come back
 _STAGINGS = 4  # whose commands a call keeps: as many as are in use by turns
 
 
-_Kind: TypeAlias = tuple[Recording, tuple[Wanted | None, ...]]
-
-
 @dataclass(frozen=True, slots=True)
 class Call:
     """A run of a graph that only has to be submitted, and handles of what it will give."""
 
-    recorded: Recorded
+    commands: Commands
     outputs: list[Output]
     bytes_read: int
 
 
 class Again:
-    """A call that gives the host tensors alone, to be recorded any number of times. From one time to the next
+    """A call that gives the host tensors alone, to be made any number of times. From one time to the next
     only the staging buffer changes that its outputs are read from."""
 
     def __init__(
@@ -57,7 +55,7 @@ class Again:
         self._count = sum(part is not None for part in self._fetched)
         self._commands: dict[Buffer | None, Commands] = {}
 
-    def record(self) -> Call:
+    def call(self) -> Call:
         """The next time."""
         readback = self._device.readback(self._size) if self._count else None
         fetch = Fetch(readback, self._count) if readback else None
@@ -65,7 +63,7 @@ class Again:
             HostResult(fetch, part[2], part[0].shape, part[1], part[0].storage) if fetch and part else None
             for part in self._fetched
         ]
-        return Call(self._commands_into(readback).record(), outputs, self.bytes_read)
+        return Call(self._commands_into(readback), outputs, self.bytes_read)
 
     def _commands_into(self, readback: Readback | None) -> Commands:
         staging = readback.staging if readback else None
@@ -79,68 +77,94 @@ class Again:
         return self._commands[staging]
 
 
+@dataclass(slots=True)
+class _Kind:
+    """Calls of one plan that give the same outputs."""
+
+    recording: Recording
+    wanted: Sequence[Wanted | None]
+    next: Call | None = None
+    again: Again | None = None  # where they can be recorded ahead
+    landing: Landing | None = None  # where the next may be as simple as the last
+
+    @property
+    def waiting(self) -> Call | None:
+        """The next call, where it was prepared and nobody has made it."""
+        return None if self.next is None or self.next.commands.is_spent else self.next
+
+
+_Kinds: TypeAlias = dict[tuple[Recording, tuple[Wanted | None, ...]], _Kind]
+
+
 class Ahead:
     """Calls, each good for one plan and one choice of outputs. Their owner holds the device's lock, and drops
     them before the states that they are bound to are freed.
 
-    wgpu's library never frees a command buffer that is not submitted. So one that the next call has no use
-    for is kept until its plan comes back; where as many are kept as may be, or their plans were forgotten, no
-    more are made; and in the end all that are left are submitted for nothing.
+    wgpu's library never frees a command buffer that is not submitted. So a call stays here until it is,
+    whoever took it; one that the next call has no use for is kept until its plan comes back; where as many
+    are kept as may be, or their plans were forgotten, no more are made; and in the end all that are left are
+    submitted for nothing.
     """
 
     def __init__(self) -> None:
-        self._parked: dict[_Kind, tuple[Call, Again | None, Landing | None]] = {}
-        self._recording: Recording | None = None  # of the last call
-        self._wanted: Sequence[Wanted | None] = ()
-        self._next: Call | None = None
-        self.again: Again | None = None  # where calls of this kind can be recorded ahead
-        self.landing: Landing | None = None  # of the last call, where the next may be as simple
+        self._kinds: _Kinds = {}
+        self._last: _Kind | None = None  # what the last call was, one of these
+        self._end = finalize(self, _submit_all, self._kinds)
+        self._end.atexit = False
 
     def take(self, recording: Recording, wanted: Sequence[Wanted | None]) -> tuple[Call | None, bool]:
         """The call that was recorded for this plan and these outputs, if there is one, and whether they are
         those of the last call, or one is there."""
-        is_same = recording is self._recording and wanted == self._wanted
-        if not is_same:
-            self._turn_to(recording, wanted)
-        call, self._next = self._next, None
-        return call, is_same or call is not None
+        last = self._last
+        if last is not None and recording is last.recording and wanted == last.wanted:
+            return last.waiting, True
+        call = self._turn_to(recording, wanted).waiting
+        return call, call is not None
 
-    @property
-    def has_room(self) -> bool:
-        """Whether another call may be recorded."""
-        return len(self._parked) < _PARKED
+    def _turn_to(self, recording: Recording, wanted: Sequence[Wanted | None]) -> _Kind:
+        """Keep what was recorded for other plans, and take up again what was for this one."""
+        self._last = last = self._kinds.setdefault((recording, tuple(wanted)), _Kind(recording, wanted))
+        for key in [key for key, kind in self._kinds.items() if kind is not last and not kind.waiting]:
+            del self._kinds[key]
+        return last
 
-    def _turn_to(self, recording: Recording, wanted: Sequence[Wanted | None]) -> None:
-        """Park what was recorded for another plan, and take up again what was for this one."""
-        self._park()
-        self._recording, self._wanted = recording, wanted
-        parked = self._parked.pop((recording, tuple(wanted)), (None, None, None))
-        self._next, self.again, self.landing = parked
+    def expect(self, again: Again, landing: Landing | None) -> None:
+        """Be ready for further calls like the last."""
+        if self._last is not None:
+            self._last.again, self._last.landing = again, landing
 
-    def keep(self, call: Call) -> None:
-        """Hold a call until it is asked for."""
-        call.recorded.keep()
-        self._next = call
+    def record(self) -> None:
+        """Record the next call like the last, where that is possible and there is room for it."""
+        last = self._last
+        if last is None or last.again is None:
+            return
+        last.next = None  # it was made
+        if len(self._kinds) <= _PARKED:
+            try:
+                last.next = call = last.again.call()
+                call.commands.record()
+            except DeviceError:
+                pass  # what is wrong with it is said when it is asked for
 
     def drop(self, *, is_open: bool) -> None:
         """Forget what was recorded. Where all that it is bound to is still there, it runs: the states that it
         changes are about to be freed."""
-        self._park()
-        while self._parked:
-            _, (call, _, _) = self._parked.popitem()
-            if is_open:
-                with suppress(DeviceError):
-                    call.recorded.submit()
-        self._recording = self._next = self.again = self.landing = None
-
-    def _park(self) -> None:
-        if self._next is not None and self._recording is not None:
-            self._parked[self._recording, tuple(self._wanted)] = self._next, self.again, self.landing
-        self._next = None
+        if is_open:
+            _submit_all(self._kinds)
+        self._last = None
+        self._kinds.clear()
+        self._end.detach()
 
     def land(self, device: Device, inputs: Sequence[Input]) -> tuple[Recording, int] | None:
         """Bring inputs like the last call's into place: its plan, and the bytes sent."""
-        if self.landing is None or self._recording is None:
+        if self._last is None or self._last.landing is None:
             return None
-        sent = self.landing.upload(device, inputs)
-        return None if sent is None else (self._recording, sent)
+        sent = self._last.landing.upload(device, inputs)
+        return None if sent is None else (self._last.recording, sent)
+
+
+def _submit_all(kinds: _Kinds) -> None:
+    for kind in kinds.values():
+        if kind.waiting and kind.waiting.commands.is_ready:
+            with suppress(DeviceError):
+                kind.waiting.commands.submit()

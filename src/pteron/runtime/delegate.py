@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from pteron.format import open_bytes
-from pteron.gpu import Command, Device, PassTimer, Replay, States
+from pteron.gpu import Command, Device, PassTimer, Replay
 from pteron.plan import Executable, Plan
 from pteron.plan.archive import read, write
 from pteron.runtime.ahead import Ahead
@@ -21,7 +21,7 @@ class Delegate:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._states = session.states()
+        self.states = session.states()  # what its calls leave behind
         self._ahead = Ahead()
         # Told of every call that a method makes: what it brings, and what becomes of the outputs.
         self.observer: Callable[[Sequence[Input], Sequence[Wanted | None]], None] | None = None
@@ -36,11 +36,6 @@ class Delegate:
         return self._session
 
     @property
-    def states(self) -> States:
-        """What its calls leave behind."""
-        return self._states
-
-    @property
     def device(self) -> Device:
         return self._session.device
 
@@ -50,19 +45,19 @@ class Delegate:
 
     @property
     def state_bytes(self) -> int:
-        return self._states.bytes
+        return self.states.bytes
 
     def run(self, inputs: Sequence[Input], wanted: Sequence[Wanted | None]) -> list[Output]:
         """Run the graph; nothing is waited for. An output that nobody wants is None."""
         if self.observer is not None:
             self.observer(inputs, wanted)
-        return self._session.run(inputs, wanted, self._states, self._ahead)
+        return self._session.run(inputs, wanted, self.states, self._ahead)
 
     def launch(
         self, inputs: Sequence[Input], then: Then | None = None, timer: PassTimer | None = None
     ) -> int:
         """Run the graph and what follows it in one submission (`Session.launch`): the door for loops."""
-        return self._session.launch(inputs, self._states, then, timer)
+        return self._session.launch(inputs, self.states, then, timer)
 
     def repeat(
         self,
@@ -77,12 +72,12 @@ class Delegate:
     ) -> tuple[int, int]:
         """Run the graph several times in one submission, without the host in between (`repeat`)."""
         return repeat(
-            self._session, inputs, self._states, growth, most, each, then, timer, each_growing=each_growing
+            self._session, inputs, self.states, growth, most, each, then, timer, each_growing=each_growing
         )
 
     def recorded(self, inputs: Sequence[Input]) -> tuple[Plan, Replay]:
         """The plan for such inputs and its replay over this sequence's states, to be looked at or timed."""
-        return self._session.recorded(inputs, self._states)
+        return self._session.recorded(inputs, self.states)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the executable to a file, with its weights and the plans made so far; states stay behind."""
@@ -95,26 +90,14 @@ class Delegate:
         opened = open_bytes(path)
         return cls(Session(read(opened.view, opened.name, trusted=trusted), device, Counters()))
 
-    def check_settled(self) -> None:
-        """Raise a StateLost where a call failed after it had begun to change the states."""
-        self._states.check_settled()
-
-    def unsettle(self) -> None:
-        """Take the states for unknown until they are settled or reset."""
-        self._states.unsettle()
-
-    def settle(self) -> None:
-        """The call that ran the graph has ended well."""
-        self._states.settle()
-
     def reset(self) -> None:
         """Bring caches and other states back to their initial values."""
         with self.device.lock:
             self._session.check_open()
-            self._states.reset()
+            self.states.reset()
 
     def close(self) -> None:
         """Free the states."""
         with self.device.lock:
             self._ahead.drop(is_open=not self._session.is_closed)
-            self._states.close()
+            self.states.close()

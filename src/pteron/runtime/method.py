@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     import torch
 
 
+_ARRAYS = {np.ndarray}
+
+
 class Method:
     """`method(*inputs)` runs it. NumPy in, NumPy out; torch in, torch out; scalars are taken as they are.
 
@@ -55,6 +58,7 @@ class Method:
             except BaseException:
                 self.close()
                 raise
+        self._states = [delegate.states for delegate in self._delegates]
         self._integers = self._integers_of_delegates()
 
     @property
@@ -123,17 +127,18 @@ class Method:
             inputs = self._arranged(inputs, named)
         try:
             with self._code.lock:
-                self._check_open()
-                for delegate in self._delegates:
-                    delegate.check_settled()
+                if self._closed or not (self._code.device is None or self._code.device.is_open):
+                    self._check_open()
+                for states in self._states:
+                    states.check_settled()
                 outputs = self._call(inputs, on_gpu)
-                for delegate in self._delegates:
-                    delegate.settle()
+                for states in self._states:
+                    states.is_settled = True
                 return outputs
         except BaseException:
             if outputs is not None:  # an interruption at the very end: nobody sees what the call gave
-                for delegate in self._delegates:
-                    delegate.unsettle()
+                for states in self._states:
+                    states.unsettle()
             raise
 
     async def run_async(self, /, *inputs: object, on_gpu: bool = False, **named: object) -> tuple[Any, ...]:
@@ -152,16 +157,16 @@ class Method:
         """Bring caches and mutated buffers back to their initial values."""
         with self._code.lock:
             self._check_open()
-            for delegate in self._delegates:  # all of them, whichever the reset comes to
-                delegate.unsettle()
+            for states in self._states:  # all of them, whichever the reset comes to
+                states.unsettle()
             self._interpreter.reset()
 
     def settle(self) -> None:
         """Go on with the states as they are, after a call that failed: for whoever keeps account of what it
         may have changed, as of a cache from some position on, and writes that again before it is read."""
         with self._code.lock:
-            for delegate in self._delegates:
-                delegate.settle()
+            for states in self._states:
+                states.is_settled = True
 
     def close(self) -> None:
         """Free the GPU memory of this sequence's states."""
@@ -191,7 +196,7 @@ class Method:
         except ShapeError as error:
             self._explain(given, error)
             raise
-        torch_out = any(map(_is_torch, inputs))
+        torch_out = {*map(type, inputs)} != _ARRAYS and any(map(_is_torch, inputs))
         return tuple([_result(value, torch_out, on_gpu) for value in outputs])
 
     # Inputs -------------------------------------------------------------------------------------

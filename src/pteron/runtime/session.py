@@ -8,7 +8,6 @@ all go through it; only what lies on the GPU already (`bound`) does not.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -139,7 +138,8 @@ class Session:
         """Bring inputs and live parameters into place: the recording for them, the numbers of its live terms,
         and the copies of what was on the GPU, which are to be made before it is replayed. Whoever calls this
         holds the device's lock until that is submitted."""
-        self.check_open()
+        if self.is_closed or not self.device.is_open:
+            self.check_open()
         states.check_open()
         landed = ahead.land(self.device, inputs) if ahead else None
         if landed:
@@ -210,15 +210,13 @@ class Session:
                 views = self.outputs(recording, numbers, states)
                 call = self._call(copies, recording.replay(states), views, wanted)
                 if ahead and is_repeated and call.bytes_read <= _AHEAD_BYTES and self._can_repeat(wanted):
-                    outputs = zip(views, wanted, strict=True)
-                    ahead.again = Again(self.device, recording.replay(states), outputs)
-                    ahead.landing = self._landing(inputs, recording, states)
+                    again = Again(self.device, recording.replay(states), zip(views, wanted, strict=True))
+                    ahead.expect(again, self._landing(inputs, recording, states))
             states.unsettle()
-            call.recorded.submit()
+            call.commands.submit()
             self.counters.bytes_read += call.bytes_read
-            if ahead and is_repeated and ahead.again and ahead.has_room:
-                with suppress(DeviceError):  # what is wrong with it is said when it is asked for
-                    ahead.keep(ahead.again.record())
+            if ahead and is_repeated:
+                ahead.record()
             return call.outputs
 
     def recorded(self, inputs: Sequence[Input], states: States) -> tuple[Plan, Replay]:
@@ -281,7 +279,7 @@ class Session:
     ) -> Call:
         """A run with its inputs in place: the copies, the plan, and what brings the outputs away."""
         outputs, after, read = taken(self.device, self.executable.name, views, wanted)
-        return Call(Commands(self.device, [*copies, replay, *after]).record(), outputs, read)
+        return Call(Commands(self.device, [*copies, replay, *after]), outputs, read)
 
     def _can_repeat(self, wanted: Sequence[Wanted | None]) -> bool:
         """Whether calls give the host nothing but what one staging buffer holds: live integers are of their

@@ -94,7 +94,7 @@ class Landing:
 
     def upload(self, device: Device, inputs: Sequence[Input]) -> int | None:
         """Bring arrays into their buffers: the bytes sent, or None where not all are such arrays."""
-        arrays = []
+        arrays, sent = [], 0
         for given, (shape, dtype, buffer) in zip(inputs, self._places, strict=True):
             if type(given) is not HostTensor:
                 return None
@@ -103,9 +103,10 @@ class Landing:
                 return None
             if buffer is not None and array.nbytes:
                 arrays.append((buffer, array))
+                sent += array.nbytes
         for buffer, array in arrays:
             device.write(buffer, array)
-        return sum([array.nbytes for _, array in arrays])
+        return sent
 
 
 def growing(

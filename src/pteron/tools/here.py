@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from pteron.errors import DeviceError
 from pteron.gpu.adapters import choose
-from pteron.gpu.target import target_of
 from pteron.ops import Target
 
 
@@ -41,4 +40,4 @@ def find_here(adapter: str | None = None) -> Here:
         if adapter:
             raise
         return Here(Target(), None, str(error))
-    return Here(target_of(found), str(found))
+    return Here(found.target, str(found))

@@ -1,0 +1,151 @@
+"""The buffers of a device: made, written, read back and freed."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+from weakref import WeakSet
+
+import numpy as np
+import numpy.typing as npt
+
+from pteron.errors import DeviceError, DeviceLost
+from pteron.gpu.adapters import AdapterInfo
+from pteron.gpu.commands import Copy
+from pteron.gpu.native import ERRORS, errors_as_device_error, wgpu, write_buffer
+from pteron.gpu.open_device import OpenDevice
+from pteron.gpu.readback import Readback, wait_for_all
+from pteron.gpu.submit import Commands, clear, submit
+
+Buffer: TypeAlias = Any  # a wgpu buffer; only this package looks inside
+_UPLOAD_CHUNK = 1 << 24
+_SMALL = 1 << 16
+_WRITTEN_MAX = 1 << 27  # bytes that wait in the library's memory before they are sent
+_SPIN_SECONDS = 200e-6  # a blocking wait returns some 40 µs later than asking again and again would notice
+_WAIT_SECONDS = 0.05  # the same for `wait`, which returns 0.1 to 0.3 ms sooner, and for longer work
+
+
+class Buffers(OpenDevice):
+    """An open device that knows its buffers."""
+
+    def __init__(self, adapter: AdapterInfo) -> None:
+        super().__init__(adapter)
+        # Where the CPU is the adapter, asking would take its time.
+        self.spin_seconds = 0.0 if adapter.is_cpu else _SPIN_SECONDS
+        self.wait_seconds = 0.0 if adapter.is_cpu else _WAIT_SECONDS
+        self._buffers: WeakSet[Buffer] = WeakSet()
+        self._staging: list[tuple[Buffer, int]] = []  # and their bytes
+        self._written = 0  # bytes, since writes were last sent
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of the buffers that are alive."""
+        return sum(buffer.size for buffer in self._buffers)
+
+    def create_buffer(self, size: int, label: str, *, uniform: bool = False) -> Buffer:
+        """A zero-filled buffer of at least `size` bytes, a multiple of 16."""
+        size = self.check_size(size, label, uniform=uniform)
+        usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
+        if uniform or self.adapter.is_cpu:  # where kernels take tensors as uniform arrays
+            usage |= wgpu.BufferUsage.UNIFORM
+        device = self.handle
+        try:
+            buffer = device.create_buffer(label=label, size=size, usage=usage)
+        except ERRORS as error:
+            raise self.refused(f"allocating {size:,} bytes for {label} on {self.adapter}", error) from error
+        self._buffers.add(buffer)
+        return buffer
+
+    def check_size(self, size: int, label: str, *, uniform: bool = False) -> int:
+        """How large a buffer of `size` bytes is; raises a DeviceError where the adapter allows none."""
+        size = max(16, -(-size // 16) * 16)
+        names = ["max-buffer-size"] if uniform else ["max-buffer-size", "max-storage-buffer-binding-size"]
+        for name in names:
+            if size > self.adapter.limits[name]:
+                raise DeviceError(
+                    f"{label} needs a buffer of {size:,} bytes; {self.adapter} allows "
+                    f"{self.adapter.limits[name]:,} ({name})"
+                )
+        return size
+
+    def free(self, buffer: Buffer) -> None:
+        """Give a buffer's memory back; commands already submitted may still use it."""
+        self._buffers.discard(buffer)
+        super().free(buffer)
+
+    def clear(self, buffer: Buffer) -> None:
+        """Fill a buffer with zeros, before any command submitted later."""
+        clear(self, buffer)
+
+    def write(self, buffer: Buffer, data: npt.NDArray[np.generic] | bytes, offset: int = 0) -> None:
+        """Copy host data into a buffer, before any command submitted later."""
+        if isinstance(data, bytes):
+            data = np.frombuffer(data, np.uint8)
+        size = data.nbytes
+        if offset + size > buffer.size:
+            raise DeviceError(
+                f"{size:,} bytes from {offset:,} on do not fit into the {buffer.size:,} of {buffer.label!r}"
+            )
+        if not self.is_open:
+            self.check_open()
+        try:
+            if size % 4 == 0 and 0 < size <= _SMALL and data.flags.c_contiguous:
+                write_buffer(self._queue, buffer, offset, data, size)  # what every step of a loop writes
+                return
+            with errors_as_device_error(f"writing {size:,} bytes to {buffer.label!r}"):
+                self._write_large(buffer, data, offset)
+        except DeviceLost as error:
+            raise self.lost(f"writing to {buffer.label!r}") from error
+
+    def _write_large(self, buffer: Buffer, data: npt.NDArray[np.generic], offset: int) -> None:
+        """The same for any data, in pieces."""
+        flat = data.reshape(-1).view(np.uint8)
+        view = memoryview(flat)  # type: ignore[arg-type]  # NumPy's stubs hide the buffer protocol
+        whole = len(view) & ~3
+        for start in range(0, whole, _UPLOAD_CHUNK):
+            chunk = view[start : min(start + _UPLOAD_CHUNK, whole)]
+            self.handle.queue.write_buffer(buffer, offset + start, chunk)
+        if whole < len(view):  # writes are of whole words
+            tail = bytes(view[whole:]).ljust(4, b"\0")
+            self.handle.queue.write_buffer(buffer, offset + whole, tail)
+        self._written += len(view)
+        if self._written > _WRITTEN_MAX:
+            self._written = 0
+            Commands(self, []).run()  # in one of many threads: who waits for them has the lock
+
+    def readback(self, size: int) -> Readback:
+        """A place for `size` bytes that commands copy to and the host then reads."""
+        size = max(16, -(-size // 16) * 16)
+        for index, (_, there) in enumerate(self._staging):
+            if size <= there <= 4 * size:
+                return Readback(self, *self._staging.pop(index))
+        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+        with self.doing(f"allocating {size:,} bytes to read back"):
+            return Readback(self, self.handle.create_buffer(label="readback", size=size, usage=usage), size)
+
+    def recycle(self, staging: Buffer, size: int) -> None:
+        """Keep an unmapped staging buffer for the next readback."""
+        if len(self._staging) < 8 and not self.is_closed:
+            self._staging.append((staging, size))
+
+    def read(self, buffer: Buffer, size: int) -> bytes:
+        """A buffer's first `size` bytes, after all commands submitted so far."""
+        if size == 0:
+            return b""
+        with self.lock:
+            readback = self.readback(size)
+            submit(self, [Copy(buffer, readback.staging, size)])
+            data = readback.peek(0, size)
+            readback.release()
+            return data
+
+    def close(self) -> None:
+        """Release the device, and with it all that was there."""
+        with self.lock:
+            super().close()
+            self._staging.clear()
+
+    def wait(self) -> None:
+        """Wait for everything submitted so far. A GPU is asked again and again for up to 50 ms, which takes a
+        core's time, before the host sleeps; where the CPU is the adapter, it sleeps at once."""
+        with self.lock:
+            wait_for_all(self, self.wait_seconds)

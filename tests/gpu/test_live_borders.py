@@ -22,7 +22,7 @@ def one(dtype: DType) -> TensorRecord:
 def shifted(
     device: Device, values: Sequence[EValue], instructions: Sequence[Instruction], times: int = 1
 ) -> Method:
-    """A method of one input, %0, and one output, the last value: a delegate multiplies by 2 ** 20, so often."""
+    """A method of one input, %0, and one output, the last value: a delegate shifts it by 20 bits, often."""
     sketch = Sketch()
     first = last = sketch.symbol()
     for _ in range(times):

@@ -35,11 +35,13 @@ def heeding(code: CodeType) -> frozenset[int]:
 
 
 class InterruptedAt:
-    """Within it, KeyboardInterrupt is raised on this thread at the n-th such point of some folder's code."""
+    """Within it, KeyboardInterrupt, or another error, is raised on this thread at the n-th such point of some
+    folder's code."""
 
-    def __init__(self, point: int, folder: str) -> None:
+    def __init__(self, point: int, folder: str, kind: type[BaseException] = KeyboardInterrupt) -> None:
         self._left = point
         self._folder = folder
+        self._kind = kind
         self.passed = 0  # points
 
     @property
@@ -63,5 +65,9 @@ class InterruptedAt:
             self._left -= 1
             self.passed += 1
             if self._left == 0:
-                raise KeyboardInterrupt
+                self.interrupt()
         return self._trace
+
+    def interrupt(self) -> None:
+        """What happens there."""
+        raise self._kind

@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from pteron.errors import GraphError, HostError, StateLost
+from pteron.errors import DeviceError, GraphError, HostError, StateLost
 from pteron.format import (
     DelegateCall,
     EValue,
@@ -58,6 +58,7 @@ class Interpreter:
         self._operators = operators
         self._delegates = delegates
         self._limits = Limits.chosen()
+        self._is_running = False  # whether a call is under way
         self._is_changed = False  # whether a delegate has changed its states in this call
         self._lost = False  # whether a call failed after that
         self._on_gpu = self._gpu_values()
@@ -73,6 +74,7 @@ class Interpreter:
 
     def reset(self) -> None:
         """Bring mutable buffers and delegate states back to their initial values."""
+        self._check_alone()
         self._states = self._initial_states()
         for delegate in self._delegates:
             delegate.reset()
@@ -84,8 +86,23 @@ class Interpreter:
         What a call leaves in a state on the host is there once all of it is done. Where it fails, states on
         the host are what they were; if a delegate has changed its own by then, a reset has to come first.
         """
-        if self._is_direct:
-            return list(self._delegates[0].run(cast(Sequence[Input], inputs), self._wanted_of[0, keep]))
+        self._check_alone()
+        try:
+            self._is_running = True
+            if self._is_direct:
+                return list(self._delegates[0].run(cast(Sequence[Input], inputs), self._wanted_of[0, keep]))
+            return self._interpret(inputs, keep)
+        finally:
+            self._is_running = False
+
+    def _check_alone(self) -> None:
+        """Refuse what comes in the middle of a call on the same thread: others wait for the lock."""
+        if self._is_running:
+            raise DeviceError(
+                f"{self._where}: called by what interrupted another call, as a signal's handler"
+            )
+
+    def _interpret(self, inputs: Sequence[RuntimeValue], keep: bool) -> list[RuntimeValue]:
         if self._lost:
             raise StateLost(f"{self._where}: a call failed after it had changed states; call reset() first")
         self._is_changed = False

@@ -1,4 +1,4 @@
-"""Calls in the middle of calls, as a signal's handler makes them: refused, and what they interrupt is right."""
+"""Calls in the middle of calls, as signal handlers make them: refused, and what they interrupt is right."""
 
 from __future__ import annotations
 

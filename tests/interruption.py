@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Self
 
 Trace = Callable[[FrameType, str, Any], Any]
 
@@ -48,7 +48,7 @@ class InterruptedAt:
     def is_reached(self) -> bool:
         return self._left <= 0
 
-    def __enter__(self) -> InterruptedAt:
+    def __enter__(self) -> Self:
         self._before = sys.gettrace()
         sys.settrace(self._trace)
         return self

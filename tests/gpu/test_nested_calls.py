@@ -18,7 +18,7 @@ SOURCE = str(Path(pteron.__file__).parent)
 class CalledAt(InterruptedAt):
     """Within it, a method is called, or reset, at the n-th point where a handler may run."""
 
-    def __init__(self, point: int, method: Method, x: np.ndarray, is_reset: bool) -> None:  # type: ignore[type-arg]
+    def __init__(self, point: int, method: Method, x: np.ndarray, is_reset: bool) -> None:
         super().__init__(point, SOURCE)
         self._method = method
         self._input = x

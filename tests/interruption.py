@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Self
 
 Trace = Callable[[FrameType, str, Any], Any]
 
@@ -35,11 +35,13 @@ def heeding(code: CodeType) -> frozenset[int]:
 
 
 class InterruptedAt:
-    """Within it, KeyboardInterrupt is raised on this thread at the n-th such point of some folder's code."""
+    """Within it, KeyboardInterrupt, or another error, is raised on this thread at the n-th such point of some
+    folder's code."""
 
-    def __init__(self, point: int, folder: str) -> None:
+    def __init__(self, point: int, folder: str, kind: type[BaseException] = KeyboardInterrupt) -> None:
         self._left = point
         self._folder = folder
+        self._kind = kind
         self.passed = 0  # points
         self.where = ""
 
@@ -47,7 +49,7 @@ class InterruptedAt:
     def is_reached(self) -> bool:
         return self._left <= 0
 
-    def __enter__(self) -> InterruptedAt:
+    def __enter__(self) -> Self:
         self._before = sys.gettrace()
         sys.settrace(self._trace)
         return self
@@ -65,11 +67,12 @@ class InterruptedAt:
             self.passed += 1
             if self._left == 0:
                 self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-                self._happen()
+                self.interrupt()
         return self._trace
 
-    def _happen(self) -> None:
-        raise KeyboardInterrupt
+    def interrupt(self) -> None:
+        """What happens there."""
+        raise self._kind
 
 
 class CalledAt(InterruptedAt):
@@ -79,7 +82,7 @@ class CalledAt(InterruptedAt):
         super().__init__(point, folder)
         self._function = function
 
-    def _happen(self) -> None:
+    def interrupt(self) -> None:
         sys.settrace(None)
         self._function()
         sys.settrace(self._trace)

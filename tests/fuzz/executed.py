@@ -66,7 +66,8 @@ def draw_inputs(prepared: Prepared, shapes: Shapes, values: Mapping[int, int], r
         if isinstance(array, np.ndarray) and array.size and source.dim is not None:
             place = [slice(None)] * array.ndim
             place[source.dim] = slice(source.index, source.index + 1 or None)
-            array[tuple(place)] = values[source.symbol]
+            # As the type has it: a u8 holds no -1.
+            array[tuple(place)] = np.asarray(values[source.symbol]).astype(array.dtype)
     return inputs
 
 

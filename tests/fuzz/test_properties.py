@@ -5,25 +5,31 @@ from __future__ import annotations
 import itertools
 import json
 import struct
+from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("hypothesis")
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sketch import Sketch
 
 from fuzz.draft import Draft
+from fuzz.executed import draw_inputs
 from fuzz.folder import joined, parted, written
 from fuzz.known import OPEN
 from fuzz.target import Fault, judge
 from fuzz.targets import TARGETS
+from pteron.dtypes import DType
 from pteron.errors import PteronError
 from pteron.format import VkSymInt, VkTensor, VkValueList, read_bundled, read_program, read_weights
 from pteron.llm.vocabularies.load import load_tokenizer
 from pteron.llm.vocabularies.merging import merge_best
 from pteron.ops.terms import Affine, Product, Quotient, Symbol, evaluate
+from pteron.passes import prepare
 
 # The same examples at every run, and no verdict on how fast a loaded machine is.
 same = settings(
@@ -140,3 +146,15 @@ def test_what_is_written_of_a_graph_is_read(values: list[Any], data: Any) -> Non
     )
     assert Draft.of(draft.blob()) == draft
     assert not any(isinstance(value, VkTensor) for value in draft.values)
+
+
+def test_inputs_hold_whatever_integers_are_drawn() -> None:
+    """Live integers may come from bytes, which hold no -1: what they hold instead is drawn."""
+    for dtype in (DType.U8, DType.I8, DType.BOOL, DType.I64):
+        sketch = Sketch()
+        x, integer = sketch.tensor(1, dtype=dtype), sketch.symbol()
+        sketch.node("et_vk.select_as_symint.default", x, 0, 0, integer)
+        prepared = prepare(sketch.graph([x], [integer]))
+        (array,) = draw_inputs(prepared, ((1,),), {integer.id: -1}, Random(0))
+        assert isinstance(array, np.ndarray)
+        assert array.dtype == dtype.numpy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -134,6 +135,21 @@ def first_plan(header: Any) -> Any:
     return header["plans"][0]["plans"][0]
 
 
+def a_weight(header: Any) -> int:
+    """The place of the largest weight, which whoever has the same weights shares."""
+    sizes = [entry["bytes"] if entry["kind"] == "weight" else 0 for entry in header["buffers"]]
+    return sizes.index(max(sizes))
+
+
+def write_to(header: Any, buffer: int) -> None:
+    """Let the first launch write there."""
+    launch = first_plan(header)["launches"][0]
+    bindings = header["modules"][launch["module"]]["bindings"]
+    written = next(place for place, each in enumerate(bindings) if each["access"] == "read_write")
+    launch["buffers"] = [0 if each == buffer else each for each in launch["buffers"]]
+    launch["buffers"][written] = buffer
+
+
 def live_block(header: Any) -> Any:
     return next(block for block in first_plan(header)["blocks"] if block["live"])
 
@@ -192,6 +208,8 @@ def test_numbers_that_refer_to_nothing(
         lambda header: header["plans"][0]["plans"][0]["launches"][0].update(block=None),
         lambda header: header["inputs"][0].update(id="long" * 9999),
         lambda header: header["inputs"][0].update(dtype="long" * 9999),
+        lambda header: header["inputs"][0].update(buffer=a_weight(header)),
+        lambda header: write_to(header, a_weight(header)),
         lambda header: header["target"].update({"long" * 9999: 1}),
     ],
 )
@@ -212,3 +230,20 @@ def test_damaged_headers(change: Any, programs: Path, tmp_path: Path) -> None:
 def test_what_is_no_archive(data: bytes) -> None:
     with pytest.raises(FormatError, match=r"^a: "):
         read(memoryview(data), "a")
+
+
+def test_many_terms_from_many_inputs(programs: Path, tmp_path: Path) -> None:
+    """A header of some megabytes is read in seconds."""
+
+    def grow(header: Any) -> None:
+        count = 60_000
+        header["sources"] = [{"symbol": n, "input": 0, "dim": None, "index": 0} for n in range(count)]
+        first_plan(header)["tape"] = [["symbol", count - 1]] * count
+
+    delegate = pteron.load(programs / "mlp.pte")["forward"].sole_delegate
+    assert delegate is not None
+    write(delegate._session.snapshot(), tmp_path / "a")
+    data = damaged((tmp_path / "a").read_bytes(), grow)
+    started = time.process_time()
+    read(data, "a")
+    assert time.process_time() - started < 20

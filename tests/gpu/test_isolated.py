@@ -79,7 +79,7 @@ def test_a_crash_is_an_error_until_it_is_loaded_again(programs: Path) -> None:
     program = pteron.load_isolated(path)
     method = program["forward"]
     (before,) = method(x)
-    os.kill(program._process.pid, signal.SIGSEGV)
+    os.kill(program._process.popen.pid, signal.SIGSEGV)
     with pytest.raises(pteron.IsolatedError, match="'forward' ended its process by SIGSEGV"):
         method(x)
     with pytest.raises(pteron.IsolatedError, match="by SIGSEGV; load it again"):
@@ -92,20 +92,21 @@ def test_a_crash_is_an_error_until_it_is_loaded_again(programs: Path) -> None:
 @POSIX
 def test_a_call_that_does_not_end(programs: Path) -> None:
     program = pteron.load_isolated(programs / "mlp_dynamic.pte")
-    program._seconds = 0.5
-    os.kill(program._process.pid, signal.SIGSTOP)
+    program._process.seconds = 0.5
+    os.kill(program._process.popen.pid, signal.SIGSTOP)
     started = time.monotonic()
     with pytest.raises(pteron.IsolatedError, match=r"took longer than 0.5 s and was ended"):
         program["forward"](np.zeros((1, 7), np.float32))
     assert time.monotonic() - started < 10
-    assert program._process.returncode is not None
+    assert program._process.popen.returncode is not None
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_DATA counts on Linux alone")
 def test_too_much_memory(programs: Path) -> None:
     path = programs / "mlp_dynamic.pte"
     with pytest.raises(pteron.PteronError):
-        pteron.load_isolated(path, memory=1 << 20)["forward"](np.zeros((1, 7), np.float32))
+        # A driver that finds no memory to say so waits for its deadline.
+        pteron.load_isolated(path, memory=1 << 20, seconds=8)["forward"](np.zeros((1, 7), np.float32))
     with pteron.load_isolated(path, memory=1 << 32) as program:
         assert program["forward"](np.zeros((1, 7), np.float32))
 
@@ -116,11 +117,11 @@ def test_an_interrupted_call_ends_the_process(programs: Path, monkeypatch: pytes
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pteron.isolated.program.receive", interrupted)
+    monkeypatch.setattr("pteron.isolated.process.receive", interrupted)
     with pytest.raises(KeyboardInterrupt):
         program["forward"](np.zeros((1, 7), np.float32))
     monkeypatch.undo()
-    assert program._process.returncode is not None
+    assert program._process.popen.returncode is not None
     with pytest.raises(pteron.IsolatedError, match="was interrupted; load it again"):
         program["forward"](np.zeros((1, 7), np.float32))
 
@@ -132,27 +133,51 @@ def test_closing(programs: Path) -> None:
     with pytest.raises(pteron.IsolatedError, match="the program is closed"):
         program["forward"](np.zeros((1, 7), np.float32))
     forgotten = pteron.load_isolated(programs / "mlp_dynamic.pte")
-    process = forgotten._process
+    process = forgotten._process.popen
     del forgotten
     gc.collect()
     assert process.returncode is not None
 
 
 @POSIX
-def test_it_ends_with_its_owner(programs: Path) -> None:
-    """Even in the middle of a call."""
+@pytest.mark.parametrize("is_forked", [False, True])
+def test_it_ends_with_its_owner(programs: Path, is_forked: bool) -> None:
+    """Even in the middle of a call, or where a child of the owner still holds the pipes."""
     script = (
-        "import os, sys, pteron\n"
+        "import os, sys, time, pteron\n"
         f"program = pteron.load_isolated({str(programs / 'mlp_dynamic.pte')!r})\n"
-        "print(program._process.pid, flush=True)\n"
+        f"child = {is_forked} and os.fork()\n"
+        "if child == 0 and child is not False:\n"
+        "    os.close(1)\n"
+        "    time.sleep(60)\n"
+        "    os._exit(0)\n"
+        "print(program._process.popen.pid, int(child), flush=True)\n"
         "os.kill(os.getpid(), 9)"
     )
     owner = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=False)
-    pid = int(owner.stdout)
+    pid, child = map(int, owner.stdout.split())
     deadline = time.monotonic() + 30
-    while _is_alive(pid):
-        assert time.monotonic() < deadline, "the process outlives its owner"
-        time.sleep(0.1)
+    try:
+        while _is_alive(pid):
+            assert time.monotonic() < deadline, "the process outlives its owner"
+            time.sleep(0.1)
+    finally:
+        if child:
+            os.kill(child, signal.SIGKILL)
+
+
+@POSIX
+def test_an_owner_without_standard_files(programs: Path) -> None:
+    script = f"""
+import os
+for file in range(3):
+    os.close(file)
+import numpy, pteron
+with pteron.load_isolated({str(programs / "mlp_dynamic.pte")!r}) as program:
+    (y,) = program["forward"](numpy.zeros((1, 7), numpy.float32))
+os._exit(0 if y.shape == (1, 11) else 1)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=100)
 
 
 def _is_alive(pid: int) -> bool:
@@ -171,7 +196,7 @@ import os, sys, threading, numpy, pteron
 program = pteron.load_isolated({str(programs / "mlp_dynamic.pte")!r})
 method, x = program["forward"], numpy.zeros((1, 7), numpy.float32)
 (expected,) = method(x)
-with program._lock:  # as while another thread calls
+with program._process._lock:  # as while another thread calls
     child = os.fork()
     if child == 0:
         try:
@@ -212,7 +237,7 @@ def test_messages_keep_values() -> None:
     values = [None, True, 2**70, 0.1, float("inf"), "ü", [1, [2]], np.float64(3), np.zeros((2, 0), np.int8)]
     arrays = [np.arange(6, dtype=np.uint16).reshape(2, 3).T, np.array(True), np.ones(3, np.float16)]
     stream = io.BytesIO()
-    wire.send(stream, {"values": values, "nested": {"arrays": arrays}})
+    wire.send(stream, wire.pack({"values": values, "nested": {"arrays": arrays}}))
     stream.seek(0)
     found = wire.receive(stream)
     assert found is not None
@@ -252,7 +277,7 @@ def test_what_cannot_be_sent() -> None:
     things: list[Any] = [object(), np.array([object()]), np.array(["text"])]
     for thing in things:
         with pytest.raises(wire.WireError):
-            wire.send(io.BytesIO(), {"x": thing})
+            wire.pack({"x": thing})
 
 
 # The command ------------------------------------------------------------------------------------

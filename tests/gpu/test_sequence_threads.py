@@ -78,3 +78,17 @@ def test_closed_while_a_thread_asks(programs: Path, device: Device, hesitant: ty
         assert [str(error) for error in errors] == ["the sequence is closed"]
         with pytest.raises(pteron.DeviceError, match="closed"):
             hesitant.made[0].reset()
+
+
+def test_closed_while_its_bytes_are_counted(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pteron.load(programs / "multi_method.pte") as program:
+        own = program.sequence()
+        methods = [own["encode"], own["decode"]]
+
+        def counted(method: Method) -> dict[str, int]:
+            own.close()  # as another thread may, at any method
+            return {"states": 4}
+
+        monkeypatch.setattr(Method, "gpu_bytes", property(counted))
+        assert own.state_bytes == 4 * len(methods)
+        assert own.state_bytes == 0

@@ -64,4 +64,4 @@ def test_locks_are_open_in_forked_children() -> None:
             )
         )
     }
-    assert made == {"gpu/forking.py": 1, "gpu/spoiled.py": 1, "gpu/working.py": 1, "isolated/program.py": 1}
+    assert made == {"gpu/forking.py": 1, "gpu/spoiled.py": 1, "gpu/working.py": 1, "isolated/process.py": 1}

@@ -231,6 +231,10 @@ WRONG: dict[str, tuple[DelegateGraph, list[str]]] = {
         ),
         ["node 0 update_cache.default", "updated in place and read"],
     ),
+    "an input that is a constant": (
+        delegate([tensor(2, 3, constant=0), tensor(2, 3)], [(RELU, (0, 1))], constants=[stored(6)]),
+        ["the input %0:f32[2, 3] is a constant"],
+    ),
     "more elements than can be addressed": (
         delegate([X, tensor(1 << 20, 1 << 20)], [(RELU, (0, 1))]),
         ["%1:f32[1048576, 1048576]", "more elements"],

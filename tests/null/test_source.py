@@ -6,11 +6,13 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import pteron
-from pteron import FormatError
+from pteron import FormatError, InputError
 from pteron.cli import main
 from pteron.format import contents, is_same, open_bytes, source
 from pteron.format.source import pieces
@@ -151,3 +153,30 @@ def test_commands_refuse_pipes_folders_and_devices(
         name, *rest = command
         assert main([name, str(path), *rest]) == 1
         assert kind in capsys.readouterr().err
+
+
+@linux
+@pytest.mark.parametrize("name", ["mem", "pagemap", "maps"])
+def test_files_that_have_no_size(name: str) -> None:
+    """Some have no end, some cannot be read from their beginning; all say that they are empty."""
+    with pytest.raises(FormatError, match="the file is empty"):
+        pteron.load(f"/proc/self/{name}")
+
+
+def test_what_is_no_file() -> None:
+    wrong: list[Any] = [12, None, memoryview(bytes(8))[::2], np.zeros((0, 3)).data, ["a.pte"]]
+    for given in wrong:
+        with pytest.raises(InputError, match="by its path or as bytes"):
+            pteron.load(given)
+
+
+def test_a_path_of_bytes(tmp_path: Path) -> None:
+    """It is a path where it says so: bytes alone are the file itself."""
+
+    class Named:
+        def __fspath__(self) -> bytes:
+            return os.fsencode(tmp_path / "\udcff.pte")
+
+    Path(os.fsdecode(Named())).write_bytes(b"12345678 and no program")
+    with pytest.raises(FormatError, match="identifier"):
+        pteron.load(Named())  # type: ignore[arg-type]  # a path of text is what is asked for

@@ -17,7 +17,7 @@ from typing import BinaryIO, TypeAlias
 
 import numpy as np
 
-from pteron.errors import FormatError, MissingFileError
+from pteron.errors import FormatError, InputError, MissingFileError
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 
@@ -54,11 +54,14 @@ class _MappedFile(mmap.mmap):
 
 def open_bytes(source: Source, name: str | None = None) -> FileBytes:
     """View `source` without copying it; a path is read where it is small, and mapped elsewhere."""
-    if isinstance(source, bytes | bytearray | memoryview):
-        view, name = memoryview(source).cast("B").toreadonly(), name or "<bytes>"
-    else:
-        path = os.fspath(source)
-        view, name = _open_path(path), name or path
+    try:
+        if isinstance(source, bytes | bytearray | memoryview):
+            view, name = memoryview(source).cast("B").toreadonly(), name or "<bytes>"
+        else:
+            path = os.fsdecode(source)
+            view, name = _open_path(path), name or path
+    except TypeError as error:  # neither, or memory that is not one byte after the other
+        raise InputError(f"a file is given by its path or as bytes: {error}") from None
     if not view:
         raise FormatError(f"{name}: the file is empty")
     return FileBytes(view, name)
@@ -145,9 +148,9 @@ def is_same(a: memoryview, b: memoryview) -> bool:
 def _open_path(path: str) -> memoryview:
     with open_file(path) as file:
         opened = _look(file)
-        if opened[0] <= _SMALL:
-            return memoryview(file.read())
         try:
+            if opened[0] <= _SMALL:  # and no more than its size: some files of /proc have no end
+                return memoryview(file.read(opened[0]) or b"")
             mapped = _MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ)
             mapped.file = os.fdopen(os.dup(file.fileno()), "rb", buffering=0)
         except (OSError, ValueError) as error:

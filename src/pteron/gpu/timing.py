@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pteron.errors import DeviceError
 from pteron.gpu.command_buffer import CommandBuffer
-from pteron.gpu.commands import Command, Replay, Step
+from pteron.gpu.commands import Replay, Step
 from pteron.gpu.device import Device
 from pteron.gpu.handles import begin, finish
 from pteron.gpu.native import ffi, lib, wgpu
@@ -24,10 +24,8 @@ _EMPTY_STEPS = 64  # that tell what a stamp costs
 class _Encoded(CommandBuffer):
     """Commands that a function writes to an encoder."""
 
-    def __init__(
-        self, device: Device, write: Callable[[Any], None], commands: Sequence[Command] = ()
-    ) -> None:
-        super().__init__(device, commands)
+    def __init__(self, device: Device, write: Callable[[Any], None]) -> None:
+        super().__init__(device, [])
         self._write = write
 
     def encode(self, finished: list[Any]) -> None:
@@ -124,7 +122,7 @@ class StepTimer:
         """Seconds of each step; waits for them."""
         found: list[float] = []
         with self._device.lock:
-            self._device.check_there(replay)
+            self._device.check_there([replay])
             for first in range(0, len(replay.steps), self._most):
                 found += self._run(replay.steps[first : first + self._most])
         return [max(0.0, seconds - self.stamp_seconds) for seconds in found]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pteron.errors import IsolatedError
-from pteron.isolated.program import how_it_ended
+from pteron.isolated.process import how_it_ended
 from pteron.processes import python_module, started_in
 
 _MARK = "PTERON_ISOLATED"

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 import threading
-import weakref
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from pathlib import Path
-from tempfile import gettempdir
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from pteron import errors
 from pteron.dtypes import DType
-from pteron.errors import InputError, IsolatedError, MethodError, PteronError
-from pteron.isolated.wire import WireError, receive, send
-from pteron.processes import ISOLATED_SECONDS, python_module, started_in
+from pteron.errors import InputError, MethodError
+from pteron.format import open_bytes
+from pteron.isolated.process import Process
+from pteron.processes import ISOLATED_SECONDS
 from pteron.runtime.program import Source
 from pteron.runtime.specs import ValueSpec
 
 WORKER = "pteron.isolated.worker"
+_MEMORY_MAX = 1 << 62  # bytes, as systems count them
+_T = TypeVar("_T")
 
 
 def load_isolated(
@@ -57,29 +53,17 @@ class IsolatedProgram:
         seconds: float,
         memory: int | None,
     ) -> None:
-        if memory is not None and not sys.platform.startswith("linux"):
-            raise InputError("the memory of an isolated program can be bounded on Linux alone")
-        self._seconds = seconds
-        self._lock = threading.Lock()
-        self._owner = os.getpid()
-        self._end: str | None = None  # why there is no process any more
-        self._name = str(source) if isinstance(source, (str, os.PathLike)) else "a program given as bytes"
-        self._process = subprocess.Popen(
-            python_module(WORKER),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is the owner's to deal with
-            **started_in(Path(gettempdir())),
-        )
-        self._finalizer = weakref.finalize(self, _end, self._process)
+        _check(device, seconds, memory)
         sources = [data] if isinstance(data, (str, os.PathLike, bytes, bytearray, memoryview)) else data
         request = {"source": _sent(source), "data": [_sent(each) for each in sources], "device": device}
+        self._name = str(source) if isinstance(source, (str, os.PathLike)) else "a program given as bytes"
+        self._process = Process(WORKER, self._name, seconds)
         try:
-            loaded = self._ask({**request, "memory": memory}, "loading it")
+            owned = {**request, "memory": memory, "owner": os.getpid()}
+            self.methods = self._process.ask(owned, "loading it", _names)
         except BaseException:
             self.close()
             raise
-        self.methods = tuple(loaded["methods"])
 
     def __repr__(self) -> str:
         return f"<pteron.IsolatedProgram {self._name}: {', '.join(self.methods)}>"
@@ -87,7 +71,7 @@ class IsolatedProgram:
     def __getitem__(self, name: str) -> IsolatedMethod:
         if name not in self.methods:
             raise MethodError(f"{self._name} has no method {name!r}; it has {', '.join(self.methods)}")
-        return IsolatedMethod(self, name)
+        return IsolatedMethod(self._process, name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.methods)
@@ -100,8 +84,7 @@ class IsolatedProgram:
 
     def close(self) -> None:
         """End the process."""
-        self._end = self._end or "the program is closed"
-        self._finalizer()
+        self._process.close("the program is closed")
 
     def __enter__(self) -> IsolatedProgram:
         return self
@@ -111,142 +94,88 @@ class IsolatedProgram:
     ) -> None:
         self.close()
 
-    def _ask(self, request: dict[str, Any], doing: str) -> dict[str, Any]:
-        """The reply to a request. Whatever interrupts it ends the process, since nobody would know which
-        reply belongs to which request."""
-        if os.getpid() != self._owner:  # whose requests and replies would go the same way
-            raise IsolatedError(f"{self._name}: loaded before this process was forked; load it again")
-        with self._lock:
-            if self._end:
-                raise IsolatedError(f"{self._name}: {self._end}; load it again")
-            deadline = _Deadline(self._process, self._seconds)
-            try:
-                with deadline:
-                    reply = self._exchange(request)
-            except BaseException:
-                self._end = f"{doing} was interrupted"
-                self._finalizer()
-                raise
-            if reply is None:
-                self._end = f"{doing} {deadline.verdict()}"
-                self._finalizer()
-                raise IsolatedError(f"{self._name}: {self._end}")
-        if "error" in reply:
-            kind = getattr(errors, str(reply["error"]), None)
-            if not (isinstance(kind, type) and issubclass(kind, PteronError)):
-                kind = PteronError
-            raise kind(str(reply["message"]))
-        return reply
-
-    def _exchange(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        """A reply, or None where there is no process to give it."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            send(self._process.stdin, request)
-            return receive(self._process.stdout)
-        except (OSError, WireError):
-            return None
-
-
-class _Deadline:
-    """Ends a process that takes too long."""
-
-    def __init__(self, process: subprocess.Popen[bytes], seconds: float) -> None:
-        self._process = process
-        self._seconds = seconds
-        self._is_over = False
-        self._timer = threading.Timer(seconds, self._pass)
-
-    def __enter__(self) -> None:
-        self._timer.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-
-    def verdict(self) -> str:
-        """How a process ended that does not reply any more."""
-        if self._is_over:
-            return f"took longer than {self._seconds:g} s and was ended"
-        try:
-            return how_it_ended(self._process.wait(timeout=1))
-        except subprocess.TimeoutExpired:
-            return "was answered by what is no message, and was ended"
-
-    def _pass(self) -> None:
-        self._is_over = True
-        self._process.kill()
-
 
 class IsolatedMethod:
     """`method(*inputs)` runs it, with NumPy arrays and scalars in and out."""
 
-    def __init__(self, program: IsolatedProgram, name: str) -> None:
-        self._program = program
+    def __init__(self, process: Process, name: str) -> None:
+        self._process = process
         self.name = name
 
     @property
     def inputs(self) -> tuple[ValueSpec, ...]:
         """What the method takes: element types, maximum shapes, which dims are dynamic."""
-        return self._specs("inputs")
+        return self._ask("describe", [], lambda reply: _specs(reply["inputs"]))
 
     @property
     def outputs(self) -> tuple[ValueSpec, ...]:
         """What the method gives."""
-        return self._specs("outputs")
+        return self._ask("describe", [], lambda reply: _specs(reply["outputs"]))
 
     def __call__(self, *inputs: object) -> tuple[Any, ...]:
         """Run the method; the outputs are a tuple, whatever their number."""
-        reply = self._ask("call", list(map(_input, inputs)))
-        return tuple(reply["outputs"])
+        return self._ask("call", list(map(_input, inputs)), lambda reply: tuple(_list(reply["outputs"])))
 
     def reset(self) -> None:
         """Bring caches and mutated buffers back to their initial values."""
-        self._ask("reset")
+        self._ask("reset", [], lambda reply: None)
 
-    def _specs(self, kind: str) -> tuple[ValueSpec, ...]:
-        return tuple(_spec(**each) for each in self._ask("describe")[kind])
+    def _ask(self, act: str, inputs: list[Any], read: Callable[[dict[str, Any]], _T]) -> _T:
+        request = {"method": self.name, "act": act, "inputs": inputs}
+        return self._process.ask(request, f"method {self.name!r}", read)
 
-    def _ask(self, act: str, inputs: list[Any] | None = None) -> dict[str, Any]:
-        request = {"method": self.name, "act": act, "inputs": inputs or []}
-        return self._program._ask(request, f"method {self.name!r}")
+
+# What is sent -----------------------------------------------------------------------------------
+
+
+def _check(device: object, seconds: object, memory: object) -> None:
+    if device is not None and not isinstance(device, str):
+        raise InputError(f"the device of an isolated program is part of an adapter's name, not {device!r}")
+    if not isinstance(seconds, (int, float)) or not 0 < seconds <= threading.TIMEOUT_MAX:
+        raise InputError(f"seconds is {seconds!r}; expected a number above 0, and not endless")
+    if memory is None:
+        return
+    if not sys.platform.startswith("linux"):
+        raise InputError("the memory of an isolated program can be bounded on Linux alone")
+    if not isinstance(memory, int) or not 0 < memory <= _MEMORY_MAX:
+        raise InputError(f"memory is {memory!r}; expected a number of bytes above 0")
+
+
+def _sent(source: Source) -> Any:
+    """A file as its process can open it, which runs in another folder."""
+    if isinstance(source, (str, os.PathLike)):
+        return os.path.abspath(os.fsdecode(source))
+    return np.frombuffer(open_bytes(source).view, np.uint8)
+
+
+def _input(value: object) -> object:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # whatever an object has against being an array
+        raise InputError(f"a {type(value).__name__} cannot be read as an array: {error}") from error
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"an isolated program takes arrays and scalars, not a {type(value).__name__}")
+    return array
+
+
+# What comes back: errors of Python's here say that it is no reply --------------------------------
+
+
+def _names(reply: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(map(str, _list(reply["methods"])))
+
+
+def _specs(described: object) -> tuple[ValueSpec, ...]:
+    return tuple(_spec(**each) for each in _list(described))
 
 
 def _spec(kind: str, dtype: str | None, shape_max: Any, dynamic: Any, value: object, name: str) -> ValueSpec:
     return ValueSpec(kind, DType(dtype) if dtype else None, tuple(shape_max), tuple(dynamic), value, name)
 
 
-def _sent(source: Source) -> Any:
-    """A file as its process can open it, which runs in another folder."""
-    if isinstance(source, (str, os.PathLike)):
-        return os.path.abspath(source)
-    return np.frombuffer(source, np.uint8)
-
-
-def _input(value: object) -> object:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    array = np.asarray(value)
-    if array.dtype.kind not in "biuf":
-        raise InputError(f"an isolated program takes arrays and scalars, not a {type(value).__name__}")
-    return array
-
-
-def how_it_ended(code: int) -> str:
-    """What a process did last, by its exit code."""
-    if code >= 0:
-        return f"ended its process with code {code}"
-    try:
-        return f"ended its process by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"ended its process by signal {-code}"
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and wait until it is gone."""
-    process.kill()
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            with suppress(OSError):  # what was left to write has no reader
-                stream.close()
-    process.wait()
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"a list, not {type(value).__name__}")
+    return value

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import IO, Any
 
@@ -18,6 +18,7 @@ from pteron.ops.operand import HostArray
 _LENGTH = struct.Struct("<Q")
 _HEADER_MAX = 1 << 26  # bytes of JSON
 _BYTES_MAX = 1 << 34  # of arrays
+_RANK_MAX = 64  # of arrays, as NumPy has them
 _KINDS = "biuf"  # of elements: booleans, integers, floats
 
 
@@ -25,8 +26,8 @@ class WireError(Exception):
     """What was read is no message."""
 
 
-def send(stream: IO[bytes], message: Mapping[str, Any]) -> None:
-    """Write a message. Arrays may stand wherever a value may."""
+def pack(message: Mapping[str, Any]) -> list[memoryview]:
+    """A message as bytes, in parts, or a WireError. Arrays may stand wherever a value may."""
     arrays: list[HostArray] = []
 
     def described(value: object) -> object:
@@ -39,11 +40,21 @@ def send(stream: IO[bytes], message: Mapping[str, Any]) -> None:
         arrays.append(np.ascontiguousarray(value))
         return {"array": [value.dtype.str, list(value.shape)]}
 
-    header = json.dumps(message, default=described).encode()
-    stream.write(_LENGTH.pack(len(header)))
-    stream.write(header)
-    for array in arrays:
-        stream.write(array.reshape(-1).view(np.uint8).data)
+    try:
+        header = json.dumps(message, default=described).encode()
+    except (ValueError, RecursionError) as error:  # integers of too many digits, lists in themselves
+        raise WireError(f"what cannot be sent: {error}") from None
+    size = sum(array.nbytes for array in arrays)
+    if len(header) > _HEADER_MAX or size > _BYTES_MAX:
+        raise WireError(f"a message of {len(header):,} bytes, and {size:,} of arrays")
+    parts = [memoryview(_LENGTH.pack(len(header))), memoryview(header)]
+    return [*parts, *(array.reshape(-1).view(np.uint8).data for array in arrays)]
+
+
+def send(stream: IO[bytes], parts: Iterable[memoryview]) -> None:
+    """Write a message that was packed."""
+    for part in parts:
+        stream.write(part)
     stream.flush()
 
 
@@ -65,7 +76,7 @@ def receive(stream: IO[bytes]) -> dict[str, Any] | None:
         if not isinstance(message, dict):
             raise WireError("a message is a dictionary")
         found = _arrays_in(message, _Arrays(stream))
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError, MemoryError) as error:
         raise WireError(f"a header that cannot be read: {error}") from None
     assert isinstance(found, dict)
     return found
@@ -80,8 +91,9 @@ class _Arrays:
 
     def next(self, name: str, shape: list[int]) -> HostArray:
         dtype = np.dtype(name)
-        if dtype.kind not in _KINDS or any(type(size) is not int or size < 0 for size in shape):
-            raise WireError(f"an array of {name} {shape}")
+        is_shape = len(shape) <= _RANK_MAX and all(type(size) is int and size >= 0 for size in shape)
+        if dtype.kind not in _KINDS or not is_shape:
+            raise WireError(f"an array of {dtype} and {len(shape)} dims")
         self._left -= prod(shape) * dtype.itemsize
         if self._left < 0:
             raise WireError(f"more than {_BYTES_MAX:,} bytes of arrays")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from queue import Queue
@@ -17,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from pteron.errors import PteronError
-from pteron.isolated.wire import WireError, receive, send
+from pteron.isolated.wire import WireError, pack, receive, send
 from pteron.runtime import Program, ValueSpec, load
 
 
@@ -26,23 +27,23 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     requests = _requests(sys.stdin.buffer)
     first = next(requests)
-    _limit_memory(first["memory"])
+    Thread(target=_watch, args=(first["owner"],), daemon=True).start()
     try:
+        _limit_memory(first["memory"])
         program = load(_source(first["source"]), list(map(_source, first["data"])), first["device"])
-        send(replies, {"methods": list(program.methods), "name": program.file.name})
+        send(replies, pack({"methods": list(program.methods)}))
     except Exception as error:
-        send(replies, _described(error))
-        return
+        send(replies, pack(_described(error)))
+        os._exit(0)  # at once: a thread reads, which Python would wait for
     served = _Served(program)
     for request in requests:
         try:
-            reply = served.answer(**request)
-        except Exception as error:
-            reply = _described(error)
-        try:
-            send(replies, reply)
+            reply = pack(served.answer(**request))
         except WireError as error:
-            send(replies, _described(PteronError(f"{program.file.name}: {error}")))
+            reply = pack(_described(PteronError(f"{program.file.name}: {error}")))
+        except Exception as error:
+            reply = pack(_described(error))
+        send(replies, reply)
 
 
 class _Served:
@@ -94,12 +95,21 @@ def _requests(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
         yield queue.get()
 
 
+def _watch(owner: int) -> None:
+    """End with the owner, even where a process that it forked holds the pipes open."""
+    while os.getppid() == owner:
+        time.sleep(1)
+    os._exit(0)
+
+
 def _limit_memory(most: int | None) -> None:
     """Bound the memory that this process may write to. Drivers reserve addresses without using them, so that
     a bound on these would stop them at once."""
     if most is not None:
         import resource
 
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 

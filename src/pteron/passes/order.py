@@ -9,10 +9,14 @@ from pteron.ops import Call
 
 def check_order(graph: Graph, calls: tuple[Call, ...]) -> None:
     """Raise a GraphError that names the first call that reads what nothing wrote, or writes what was written.
+    No input is a constant.
 
     Only an update may write a tensor again: a call that reads it too, or changes a constant. Memory is sized
     by who writes a tensor first, so a second writer could leave it.
     """
+    for value in graph.inputs:
+        if _is_constant(value):  # what depends on constants alone is computed before there are inputs
+            raise GraphError(f"{graph.name}: the input {value} is a constant")
     known = {value.id for value in graph.inputs}
     for call in calls:
         reads: tuple[Tensor | SymInt, ...] = (*call.reads, *call.symbols)

@@ -6,14 +6,16 @@ Tensors move between host and GPU only where an instruction needs them on the ot
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import TypeVar, cast
 
 import numpy as np
 
-from pteron.errors import GraphError, HostError, StateLost
+from pteron.errors import DeviceError, GraphError, HostError, StateLost
 from pteron.format import (
     DelegateCall,
+    EValue,
     FreeCall,
     IndexList,
     JumpFalseCall,
@@ -23,12 +25,13 @@ from pteron.format import (
     TensorRecord,
 )
 from pteron.graph import Shape
-from pteron.plan import TensorPort
+from pteron.plan import SymbolPort, TensorPort
+from pteron.plan.executable import Port
 from pteron.runtime.checks import describe_record
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.host_operator import Arguments, HostOperator
+from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.host_values import HostTensor, RuntimeValue, Unset, describe, fits, shape_fits
-from pteron.runtime.limits import Budget, Limits
+from pteron.runtime.limits import Budget, Limits, check_integer
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.shared_memory import reshaped, shared_memory
 from pteron.runtime.staging import Input
@@ -37,6 +40,7 @@ from pteron.runtime.tensors import GpuTensor, HostResult
 
 _DELEGATE_STEPS = 100  # what a delegate's call counts for, as it takes about as long as so many instructions
 
+_A = TypeVar("_A")
 _T = TypeVar("_T")
 
 
@@ -55,6 +59,7 @@ class Interpreter:
         self._operators = operators
         self._delegates = delegates
         self._limits = Limits.chosen()
+        self._is_running = False  # whether a call is under way
         self._is_changed = False  # whether a delegate has changed its states in this call
         self._lost = False  # whether a call failed after that
         self._on_gpu = self._gpu_values()
@@ -72,6 +77,7 @@ class Interpreter:
 
     def reset(self) -> None:
         """Bring mutable buffers and delegate states back to their initial values."""
+        self._check_alone()
         self._states = self._initial_states()
         for delegate in self._delegates:
             delegate.reset()
@@ -83,8 +89,23 @@ class Interpreter:
         What a call leaves in a state on the host is there once all of it is done. Where it fails, states on
         the host are what they were; if a delegate has changed its own by then, a reset has to come first.
         """
-        if self._is_direct:
-            return list(self._delegates[0].run(cast(Sequence[Input], inputs), self._wanted_of[0, keep]))
+        self._check_alone()
+        try:
+            self._is_running = True
+            if self._is_direct:
+                return list(self._delegates[0].run(cast(Sequence[Input], inputs), self._wanted_of[0, keep]))
+            return self._interpret(inputs, keep)
+        finally:
+            self._is_running = False
+
+    def _check_alone(self) -> None:
+        """Refuse what comes in the middle of a call on the same thread: others wait for the lock."""
+        if self._is_running:
+            raise DeviceError(
+                f"{self._where}: called by what interrupted another call, as a signal's handler"
+            )
+
+    def _interpret(self, inputs: Sequence[RuntimeValue], keep: bool) -> list[RuntimeValue]:
         if self._lost:
             raise StateLost(f"{self._where}: a call failed after it had changed states; call reset() first")
         self._is_changed = False
@@ -97,6 +118,10 @@ class Interpreter:
             self._run(values, keep)
             outputs = [self._output(id, values) for id in self._record.outputs]
             states = {id: self._left(values[id], state) for id, state in self._states.items()}
+            if states:  # a device that fails to give the outputs fails before anything is left behind
+                for output in outputs:
+                    if isinstance(output, HostResult):
+                        output.numpy()
         except BaseException:
             self._lost = self._is_changed
             raise
@@ -241,8 +266,8 @@ class Interpreter:
     ) -> None:
         where = f"{self._where}, instruction {index}"
         delegate = self._delegates[call.delegate]
-        count = len(delegate.executable.inputs)
-        inputs = [self._delegate_input(values[id], index) for id in call.args[:count]]
+        ports = zip(call.args, delegate.executable.inputs, strict=False)
+        inputs = [self._delegate_input(values[id], port, index) for id, port in ports]
         targets = self._written_by(call)
         wanted = self._wanted_of[index, keep]
         outputs = delegate.run(inputs, wanted)
@@ -251,22 +276,22 @@ class Interpreter:
             record = self._record.values[id]
             if isinstance(output, HostResult):
                 budget.hold(where, id, prod(output.shape) * output.dtype.itemsize)
-            if isinstance(output, int) and isinstance(record, TensorRecord):
-                array = np.full(record.sizes, output, record.dtype.numpy)
-                values[id] = HostTensor(array, record.dtype)
+            if isinstance(output, int):
+                values[id] = _guarded(where, partial(_as_declared, output), record)
             elif id in self._states and isinstance(output, (GpuTensor, HostResult)):
                 self._store(id, HostTensor(output.numpy(), output.dtype), values, where)
             else:
                 values[id] = output
 
-    def _delegate_input(self, value: RuntimeValue, index: int) -> Input:
-        if isinstance(value, HostResult):
-            return HostTensor(value.numpy(), value.dtype)
-        if isinstance(value, (HostTensor, GpuTensor, int)):
+    def _delegate_input(self, value: RuntimeValue, port: Port, index: int) -> Input:
+        what = f"{type(value).__name__} as an input"
+        if isinstance(value, (HostTensor, GpuTensor, HostResult)):
+            if not isinstance(port, SymbolPort) or not value.dtype.is_float:
+                return HostTensor(value.numpy(), value.dtype) if isinstance(value, HostResult) else value
+            what = f"{describe(value)} as the integer {port}"
+        elif isinstance(value, int):
             return value
-        raise GraphError(
-            f"{self._where}, instruction {index}: a delegate cannot take {type(value).__name__} as an input"
-        )
+        raise GraphError(f"{self._where}, instruction {index}: a delegate cannot take {what}")
 
     def _written_by(self, call: DelegateCall) -> tuple[int, ...]:
         return call.args[len(self._delegates[call.delegate].executable.inputs) :]
@@ -309,12 +334,22 @@ class Interpreter:
         }
 
 
-def _guarded(where: str, function: Callable[[Arguments], _T], arguments: Arguments) -> _T:
+def _as_declared(number: int, record: EValue) -> RuntimeValue:
+    """A live integer as the value that a delegate writes it to."""
+    check_integer(number)
+    if not isinstance(record, TensorRecord):
+        return number
+    return HostTensor(np.full(record.sizes, number, record.dtype.numpy), record.dtype)
+
+
+def _guarded(where: str, function: Callable[[_A], _T], arguments: _A) -> _T:
     """What an operator's function gives. This is where errors of NumPy, PyTorch and Python become the
     program's: behind it, operators need not expect every value that a file can hold."""
     try:
         return function(arguments)
     except HostError as error:
         raise HostError(f"{where}: {error}") from error
+    except MemoryError as error:  # within the limits of a call, and yet more than there is
+        raise HostError(f"{where}: the host has no memory left for it") from error
     except Exception as error:  # given what the program's own types rule out
         raise GraphError(f"{where}: {error}") from error

@@ -74,7 +74,8 @@ class PlanCache:
 
     def _forget_oldest(self) -> None:
         while sum(map(len, self._kept.values())) > PLANS_KEPT:
-            shapes = next(iter(self._kept))
-            self._kept[shapes].pop()  # freed with its last user
-            if not self._kept[shapes]:
+            shapes, recordings = next(iter(self._kept.items()))
+            if len(recordings) > 1:
+                recordings.pop()  # freed with its last user
+            else:  # in one step: an interruption leaves no shapes without a plan
                 del self._kept[shapes]

@@ -36,7 +36,8 @@ class Sequence:
     @property
     def state_bytes(self) -> int:
         """GPU memory of the states, of methods used so far."""
-        return sum(method.gpu_bytes.get("states", 0) for method in self._methods.values())
+        methods = list(self._methods.values())  # other threads may ask for more of them, or close them
+        return sum(method.gpu_bytes.get("states", 0) for method in methods)
 
     def reset(self) -> None:
         """Bring the states of all methods back to their initial values."""
@@ -46,8 +47,7 @@ class Sequence:
     def close(self) -> None:
         """Free the states."""
         self._closed = True
-        while self._methods:
-            name, method = next(iter(self._methods.items()))
+        for name, method in list(self._methods.items()):
             method.close()
             self._methods.pop(name, None)  # now: where closing is interrupted, it can be done again
 

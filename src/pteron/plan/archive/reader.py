@@ -74,6 +74,10 @@ class _Reader:
         self._inputs = tuple(map(self._port, header["inputs"]))
         self._outputs = tuple(map(self._port, header["outputs"]))
         self._sources = tuple(map(self._source, header["sources"]))
+        self._symbols = {source.symbol for source in self._sources}
+        # Programs with the same weights share them.
+        if any(isinstance(port, TensorPort) and isinstance(port.buffer, Weight) for port in self._inputs):
+            raise ValueError("an input in the place of a weight")
 
     def executable(self) -> Executable:
         header = self._header
@@ -182,7 +186,7 @@ class _Reader:
         """A term of a tape, made of those before it."""
         kind, *rest = entry
         if kind == "symbol":
-            if rest[0] not in [source.symbol for source in self._sources]:
+            if rest[0] not in self._symbols:
                 raise ValueError(f"a live integer {rest[0]} from nowhere")
             return Symbol(rest[0])
         left, right = _read_affine(before, *rest[:2]), _read_affine(before, *rest[2:])
@@ -202,6 +206,9 @@ class _Reader:
         buffers = tuple(_at(self._buffers, number) for number in entry["buffers"])
         if any(isinstance(buffer, ScratchRef) and buffer.index >= len(scratch) for buffer in buffers):
             raise ValueError(f"{module.kernel.name} binds scratch memory that its plan has not")
+        for binding, buffer in zip(module.bindings, buffers, strict=True):
+            if binding.access == "read_write" and isinstance(buffer, Weight):
+                raise ValueError(f"{module.kernel.name} writes to a weight")
         starts = tuple((str(name), _whole(start)) for name, start in entry.get("starts", ()))
         node, nodes = _whole(entry["node"]), tuple(map(_whole, entry.get("nodes", ())))
         return Launch(node, str(entry["operator"]), module, buffers, block, (x, y, z), starts, nodes)

@@ -177,6 +177,21 @@ def test_a_live_batch_of_nothing(target: Target) -> None:
         check_op(CONVOLUTION, *arguments, *numbers(), live={"N": (2, 0, 1)}, target=target, tolerance=5e-5)
 
 
+@pytest.mark.parametrize("channels", [1, 6])
+def test_nothing_but_padding(channels: int, target: Target) -> None:
+    """Of no rows at all, which PyTorch refuses, every sum is zero."""
+
+    def padded(x: Any, weights: Any, bias: Any, stride: Any, padding: list[int], *_: Any) -> Any:
+        height, width = padding
+        return torch.nn.functional.conv2d(
+            torch.nn.functional.pad(x, (width, width, height, height)), weights, bias, stride
+        )
+
+    for weights in (small(5, channels, 3, 3), tensor(5, channels, 3, 3)):
+        arguments = tensor(2, channels, "S", 4), weights, small(5), *numbers(padding=(2, 1))
+        check_op(CONVOLUTION, *arguments, oracle=padded, live={"S": (3, 0, 1)}, target=target, tolerance=5e-5)
+
+
 @pytest.mark.parametrize("groups", [1, 3, 12])
 def test_more_workgroups_than_an_axis_takes(groups: int, target: Target) -> None:
     narrow = replace(target, workgroups_max=37)

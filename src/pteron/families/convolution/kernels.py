@@ -111,6 +111,9 @@ class Convolution:
         sizes = self.sizes
         if not self.out.numel:
             return
+        if not self.x.numel:  # no rows, and padding enough: sums of no parts
+            yield self._merge(Scratch(1), 0, 0)
+            return
         wide = 8 if target.is_cpu else 1  # pixels of an invocation that works alone
         strips = -(-sizes.pixels // wide)
         outputs = sizes.pixels * sizes.rows
@@ -178,8 +181,12 @@ class Convolution:
         partial = declarations | {"result": "sum", "added": "0.0", "beside": "0.0"}
         alone: dict[str, Any] = {"out": sums, "bias": None, "addend": None}
         yield self._dispatch(name, partial, parts, span, weights=weights, **alone, **grid)
+        yield self._merge(sums, parts, span)
+
+    def _merge(self, sums: Scratch, parts: int, span: int) -> Dispatch:
+        """A dispatch that finishes the sums of parts."""
         merged: dict[str, Any] = {"sums": sums, "source": None, "threads": self.out.numel}
-        yield self._dispatch("convolution_merge", self._finish, parts, span, **merged)
+        return self._dispatch("convolution_merge", self._finish, parts, span, **merged)
 
     def _dispatch(
         self, name: str, declarations: dict[str, Any], parts: int, span: int, **arguments: Any

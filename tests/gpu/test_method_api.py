@@ -152,6 +152,18 @@ def test_refused_before_anything_ran(
     assert after.bytes_read == before.bytes_read
 
 
+@pytest.mark.parametrize("given", [[1, 2], None])
+def test_an_array_that_is_none(load: Load, given: object) -> None:
+    class Claims:
+        def __array__(self, *_: object, **__: object) -> object:
+            if given is None:
+                raise RuntimeError("not today")
+            return given
+
+    with pytest.raises(pteron.DtypeError, match="a Claims cannot be read"):
+        load("mlp_dynamic")(Claims())
+
+
 def test_torch_tensors_of_other_kinds(load: Load) -> None:
     torch: Any = pytest.importorskip("torch")
     method, x = load("mlp"), torch.zeros(3, 7)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
+import interruption
 import numpy as np
 import pytest
 from interruption import InterruptedAt
@@ -59,3 +61,64 @@ def test_called_in_the_middle(name: str, programs: Path, is_reset: bool) -> None
             for found, *expected in zip(outputs, right[0], right[is_first], strict=True):
                 assert any(np.array_equal(found, each) for each in expected), (point, called.outcome)
         assert {"refused", "done"} <= outcomes
+
+
+def test_another_sequence_in_the_middle(programs: Path) -> None:
+    """Sequences have states of their own, and one memory for what calls compute."""
+    with pteron.load(programs / "mlp_dynamic.pte") as program, program.sequence() as other:
+        method = program["forward"]
+        x, second = (np.full((3, 7), value, np.float32) for value in (1, 2))
+        right, outcomes = method(x), set()
+        other["forward"](second)
+        for point in range(1, 400, 13):
+            with CalledAt(point, other["forward"], second, is_reset=False) as called:
+                outputs = method(x)
+            outcomes.add(called.outcome)
+            np.testing.assert_array_equal(outputs[0], right[0])
+        assert {"refused", "done"} <= outcomes
+
+
+def test_closed_in_the_middle(programs: Path) -> None:
+    """Nothing is closed then, and the call ends as if nothing had happened."""
+    x = np.full((3, 7), 1, np.float32)
+    outcomes: set[str] = set()
+    for point in range(1, 400, 29):
+        with pteron.load(programs / "mlp_dynamic.pte") as program:
+            method = program["forward"]
+            right = method(x)
+            with interruption.CalledAt(point, SOURCE, partial(_close, program, outcomes)):
+                try:
+                    outputs = method(x)
+                except DeviceError:  # closed before the call began
+                    continue
+            np.testing.assert_array_equal(outputs[0], right[0])
+    assert "refused" in outcomes
+
+
+def _close(program: pteron.Program, outcomes: set[str]) -> None:
+    try:
+        program.close()
+        outcomes.add("closed")
+    except DeviceError:
+        outcomes.add("refused")
+
+
+def test_states_of_a_call_whose_outputs_nobody_got(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pteron.load(programs / "mutable_buffer_host.pte") as program, program.sequence() as apart:
+        method = program["forward"]
+        x = np.ones((3, method.inputs[0].shape_max[1]), np.float32)
+        right = [apart["forward"](x) for _ in range(2)]
+        method(x)
+        with monkeypatch.context() as patch:
+            patch.setattr("pteron.runtime.method._result", _no_memory)
+            with pytest.raises(MemoryError):
+                method(x)
+        try:
+            found = method(x)
+        except pteron.StateLost:
+            return
+        np.testing.assert_array_equal(found[0], right[1][0])
+
+
+def _no_memory(*_: object) -> None:
+    raise MemoryError

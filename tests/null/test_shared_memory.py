@@ -13,6 +13,7 @@ from pteron.format import EValue, FreeCall, Instruction, KernelCall, MethodRecor
 from pteron.runtime.host import find_operator
 from pteron.runtime.host_values import HostTensor
 from pteron.runtime.interpreter import Interpreter
+from pteron.runtime.turn import Turn
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -37,7 +38,7 @@ def run(values: Sequence[EValue], instructions: Sequence[Instruction], outputs: 
         "forward", tuple(values), (0,), tuple(outputs), tuple(instructions), names, (), (0, 1024)
     )
     operators = [operator for name in names if (operator := find_operator(name)) is not None]
-    interpreter = Interpreter("written.pte, method forward", record, operators, [])
+    interpreter = Interpreter("written.pte, method forward", record, operators, [], Turn())
     return [output.array for output in interpreter.run([HostTensor(X, DType.F32)], keep=False)]  # type: ignore[union-attr]
 
 

@@ -14,6 +14,7 @@ from pteron.plan import Compiled
 from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.session import Counters, Session
 from pteron.runtime.specs import ValueSpec, describe
+from pteron.runtime.turn import Turn
 
 
 class Code:
@@ -35,6 +36,7 @@ class Code:
         self.operators = operators
         self.device = device
         self.lock = device.lock if device else new_lock()
+        self.turn = Turn()
         self.counters = Counters()
         self.checked = [prepared.graph for prepared in graphs] if check_integers else []
         self.sessions: list[Session] = []

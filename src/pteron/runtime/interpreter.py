@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from pteron.errors import DeviceError, GraphError, HostError, StateLost
+from pteron.errors import GraphError, HostError, StateLost
 from pteron.format import (
     DelegateCall,
     EValue,
@@ -37,6 +37,7 @@ from pteron.runtime.shared_memory import reshaped, shared_memory
 from pteron.runtime.staging import Input
 from pteron.runtime.states import initial_states, initial_value
 from pteron.runtime.tensors import GpuTensor, HostResult
+from pteron.runtime.turn import Turn
 
 _DELEGATE_STEPS = 100  # what a delegate's call counts for, as it takes about as long as so many instructions
 
@@ -53,13 +54,15 @@ class Interpreter:
         record: MethodRecord,
         operators: Sequence[HostOperator],
         delegates: Sequence[Delegate],
+        turn: Turn,
     ) -> None:
         self._where = where
         self._record = record
         self._operators = operators
         self._delegates = delegates
         self._limits = Limits.chosen()
-        self._is_running = False  # whether a call is under way
+        self._turn = turn
+        self._left_behind: dict[int, HostTensor] | None = None  # states of a call that is not settled
         self._is_changed = False  # whether a delegate has changed its states in this call
         self._lost = False  # whether a call failed after that
         self._on_gpu = self._gpu_values()
@@ -77,7 +80,7 @@ class Interpreter:
 
     def reset(self) -> None:
         """Bring mutable buffers and delegate states back to their initial values."""
-        self._check_alone()
+        self._turn.check_free(self._where)
         self._states = self._initial_states()
         for delegate in self._delegates:
             delegate.reset()
@@ -86,24 +89,27 @@ class Interpreter:
     def run(self, inputs: Sequence[RuntimeValue], *, keep: bool) -> list[RuntimeValue]:
         """The outputs of one call; `keep` leaves tensors on the GPU where a delegate made them.
 
-        What a call leaves in a state on the host is there once all of it is done. Where it fails, states on
+        What a call leaves in a state on the host is there once the call is settled. Where it fails, states on
         the host are what they were; if a delegate has changed its own by then, a reset has to come first.
         """
-        self._check_alone()
+        self._turn.check_free(self._where)
+        self._left_behind = None
         try:
-            self._is_running = True
+            self._turn.is_taken = True
             if self._is_direct:
                 return list(self._delegates[0].run(cast(Sequence[Input], inputs), self._wanted_of[0, keep]))
             return self._interpret(inputs, keep)
         finally:
-            self._is_running = False
+            self._turn.is_taken = False
 
-    def _check_alone(self) -> None:
-        """Refuse what comes in the middle of a call on the same thread: others wait for the lock."""
-        if self._is_running:
-            raise DeviceError(
-                f"{self._where}: called by what interrupted another call, as a signal's handler"
-            )
+    def settle(self) -> None:
+        """Let the next call begin with what the last one left behind."""
+        if self._left_behind is not None:
+            self._states, self._left_behind = self._left_behind, None
+
+    def unsettle(self) -> None:
+        """Say that states on the host, where there are any, may be those of a call that nobody saw."""
+        self._lost = self._lost or bool(self._states)
 
     def _interpret(self, inputs: Sequence[RuntimeValue], keep: bool) -> list[RuntimeValue]:
         if self._lost:
@@ -118,14 +124,10 @@ class Interpreter:
             self._run(values, keep)
             outputs = [self._output(id, values) for id in self._record.outputs]
             states = {id: self._left(values[id], state) for id, state in self._states.items()}
-            if states:  # a device that fails to give the outputs fails before anything is left behind
-                for output in outputs:
-                    if isinstance(output, HostResult):
-                        output.numpy()
         except BaseException:
             self._lost = self._is_changed
             raise
-        self._states = states
+        self._left_behind = states
         return outputs
 
     def _run(self, values: list[RuntimeValue], keep: bool) -> None:

@@ -54,7 +54,9 @@ class Method:
             try:
                 for session in code.sessions:
                     self._delegates.append(Delegate(session))
-                self._interpreter = Interpreter(code.where, code.record, code.operators, self._delegates)
+                self._interpreter = Interpreter(
+                    code.where, code.record, code.operators, self._delegates, code.turn
+                )
             except BaseException:
                 self.close()
                 raise
@@ -134,11 +136,13 @@ class Method:
                 outputs = self._call(inputs, on_gpu)
                 for states in self._states:
                     states.is_settled = True
+                self._interpreter.settle()
                 return outputs
         except BaseException:
             if outputs is not None:  # an interruption at the very end: nobody sees what the call gave
                 for states in self._states:
                     states.unsettle()
+                self._interpreter.unsettle()
             raise
 
     async def run_async(self, /, *inputs: object, on_gpu: bool = False, **named: object) -> tuple[Any, ...]:
@@ -325,7 +329,12 @@ def _as_tensor(expected: TensorRecord, value: object) -> HostTensor | GpuTensor:
             return HostTensor(np.asarray(value, target), expected.dtype)
         except (ValueError, TypeError, OverflowError) as error:
             raise DtypeError(f"expected {expected.dtype}, {error}") from None
-    return _from_array(expected, np.asarray(value))
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # whatever the value's own methods raise
+        problem = f"a {type(value).__name__} cannot be read: {error}"
+        raise DtypeError(f"expected {expected.dtype}, and {problem}") from error
+    return _from_array(expected, array)
 
 
 def _from_array(expected: TensorRecord, array: HostArray) -> HostTensor:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,14 @@ print("started", flush=True)
 raise SystemExit(pteron.__main__.main())
 """
 TIMES = 2  # that each command is interrupted
+
+
+@pytest.fixture(autouse=True)
+def _heeded() -> Iterator[None]:
+    """Where tests run in the background, shells let them and what they start ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("command", ["info", "inspect", "run", "demo", "isolated"])

@@ -40,12 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=TIMINGS,
         default="auto",
         help="timestamps inside one pass, of a pass for each launch, or the host's clock "
-        "(default: the first that the adapter can)",
+        "(default: auto, the first that the adapter can)",
     )
     parser.add_argument("--by", choices=GROUPINGS, default="node", help="rows of the table (default: node)")
-    parser.add_argument(
-        "--top", metavar="N", type=count, default=0, help="only the N longest rows (default: all)"
-    )
+    parser.add_argument("--top", metavar="N", type=positive, help="only the N longest rows (default: all)")
     parser.add_argument("--remeasure", action="store_true", help="measure the adapter's ceilings again")
     parser.add_argument("--trace", metavar="FILE", help="write a trace for Perfetto (ui.perfetto.dev)")
     parser.add_argument("--html", metavar="FILE", help="write a page with a timeline and bars")

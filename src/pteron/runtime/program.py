@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from math import prod
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakSet
 
-from pteron.errors import DeviceError, GraphError, MethodError, UnsupportedError
+from pteron.errors import DeviceError, MethodError, UnsupportedError
 from pteron.families.elided.operators import explained
 from pteron.format import (
     BACKEND,
     BundledFile,
-    EValue,
     MethodRecord,
     ProgramFile,
-    TensorRecord,
     is_bundled,
     load_weights,
     open_bytes,
@@ -34,6 +30,7 @@ from pteron.ops import Target
 from pteron.passes import missing_operators, prepare
 from pteron.runtime.checks import check_method
 from pteron.runtime.code import Code
+from pteron.runtime.external import with_external_data
 from pteron.runtime.host import find_operator, why_refused
 from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.method import Method
@@ -223,26 +220,6 @@ class Program:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def with_external_data(
-    file: ProgramFile, record: MethodRecord, weights: Mapping[str, memoryview]
-) -> MethodRecord:
-    """The method with the tensors that it keeps in weight files found there."""
-
-    def found(value: EValue) -> EValue:
-        if not isinstance(value, TensorRecord) or not value.is_external:
-            return value
-        assert value.name is not None  # the reader requires it
-        where = f"{file.name}, method {record.name}: tensor {value.name!r}"
-        data, needed = weights.get(value.name), prod(value.sizes) * value.dtype.itemsize
-        if data is None:
-            raise GraphError(f"{where} is not in the weight files given (load(..., data=[...]))")
-        if len(data) != needed:
-            raise GraphError(f"{where} needs {needed} bytes, its weight file has {len(data)}")
-        return replace(value, data=data)
-
-    return replace(record, values=tuple(map(found, record.values)))
 
 
 def read_graphs(file: ProgramFile, record: MethodRecord, weights: Mapping[str, memoryview]) -> list[Graph]:

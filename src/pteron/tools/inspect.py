@@ -29,9 +29,9 @@ from pteron.format import (
     read_weights,
 )
 from pteron.runtime.checks import check_method
+from pteron.runtime.external import with_external_data
 from pteron.runtime.host import find_operator
 from pteron.runtime.limits import Limits
-from pteron.runtime.program import with_external_data
 from pteron.runtime.specs import describe
 from pteron.runtime.states import initial_states
 from pteron.tools.here import Here, find_here

@@ -17,8 +17,8 @@ from pteron.passes import prepare
 from pteron.plan import Compiled
 from pteron.runtime import Method, Program, ValueSpec
 from pteron.runtime.code import Code
+from pteron.runtime.external import with_external_data
 from pteron.runtime.host import find_operator
-from pteron.runtime.program import with_external_data
 from pteron.runtime.specs import describe
 from pteron.tools.compare.stepping import Seen, SteppedSession
 from pteron.tools.inputs import Input, LiveSize, fill_inputs

@@ -16,8 +16,8 @@ TIMINGS = {
 _HEADINGS = ("", "launches", "time", "share", "bytes", "GB/s", "GFLOP/s", "of ceiling")
 
 
-def profile_lines(profile: Profile, by: str = "node", top: int = 0) -> Iterator[str]:
-    """What was run, the rows (the `top` longest, where that is not 0), the sum beside the pass, the host."""
+def profile_lines(profile: Profile, by: str = "node", top: int | None = None) -> Iterator[str]:
+    """What was run, the rows (the `top` longest, where that is given), the sum beside the pass, the host."""
     yield f"{profile.program}, {profile.what} ({', '.join(profile.inputs)})"
     yield f"on {profile.device}, {TIMINGS[profile.timing]}"
     if profile.ceilings:

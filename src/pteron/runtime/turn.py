@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pteron.errors import DeviceError
+from pteron.gpu.forking import in_child
 
 
 @dataclass(slots=True)
@@ -18,6 +19,6 @@ class Turn:
     is_taken: bool = False
 
     def check_free(self, where: str) -> None:
-        """Refuse what comes in the middle of a call."""
-        if self.is_taken:
+        """Refuse what comes in the middle of a call; in a forked child no call is under way."""
+        if self.is_taken and not in_child():
             raise DeviceError(f"{where}: called by what interrupted another call, as a signal's handler")

@@ -162,11 +162,19 @@ def test_a_reference_means_what_tests_of_its_operator_do(name: str) -> None:
             np.testing.assert_allclose(actual.detach().double(), wanted.detach().double(), 1e-6, 1e-6)
 
 
+# Other tests define operators of their own.
+OUR_OPERATORS = {
+    name: operator
+    for name, operator in OPERATORS.items()
+    if operator.compute.__module__.startswith("pteron.")
+}
+
+
 def test_every_operator_of_the_table_has_a_reference() -> None:
     named = [name for name in read_table() if name in OPERATORS]
     assert len(named) > 140
     assert [name for name in named if find(name) is None] == []
-    files_hold = [name for name, operator in OPERATORS.items() if not operator.is_internal]
+    files_hold = [name for name, operator in OUR_OPERATORS.items() if not operator.is_internal]
     assert [name for name in files_hold if find(name) is None] == []
 
 
@@ -183,7 +191,7 @@ def test_every_reference_is_tried() -> None:
     }
     untried = {
         name
-        for name, operator in OPERATORS.items()
+        for name, operator in OUR_OPERATORS.items()
         if not operator.is_internal and name not in tried | apart and name not in aliases
     }
     assert {name for name in untried if not name.startswith("aten.")} == set()

@@ -307,11 +307,8 @@ def test_the_command(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     [
         (["--context", "3"], "--context says where --decode is"),
         (["--prompt-tokens", "4", "--decode"], "ask for one of them"),
-        (["--prompt-tokens", "0"], "there must be something to read"),
         (["--prompt-tokens", "999"], "exceeds the context, which holds"),
-        (["--decode", "--context", "-1"], "there must be something to read"),
         (["--decode", "--context", "9999"], "exceeds the context, which holds"),
-        (["--runs", "0"], "at least one run"),
         (["--method", "train"], "has no method 'train'"),
         (["--dim", "0.1=9999"], "goes up to"),
         (["--html", "no/folder/page.html"], "cannot be written: no such folder"),
@@ -325,6 +322,19 @@ def test_arguments_that_make_no_sense(
     printed = capsys.readouterr()
     assert problem in printed.err
     assert (printed.out, printed.err.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize(
+    ("work", "runs", "problem"),
+    [
+        (Prefill(0), 1, "there must be something to read"),
+        (Decode(-1), 1, "there must be something to read"),
+        (Prefill(1), 0, "at least one run"),
+    ],
+)
+def test_works_that_make_no_sense(work: Prefill | Decode, runs: int, problem: str, models: Path) -> None:
+    with pytest.raises(pteron.InputError, match=problem):
+        pteron.profile(models / "tiny_llama_q4.pte", work, runs=runs)
 
 
 def test_what_has_no_launches(programs: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from pteron import InputError
 from pteron.cli import main
-from pteron.tools.bench import Bench, Case, judge
+from pteron.tools.bench import Bench, Case, Pace, judge
 from pteron.tools.bench.report import CONTROL
 from pteron.tools.bench.verdict import mann_whitney
 
@@ -165,7 +165,6 @@ def test_results_of_different_things() -> None:
         (["new.json"], "--against says what to compare it with"),
         (["nowhere.pte"], "there is no such file"),
         (["model.pte", "--context", "3"], "--context says where --decode is"),
-        (["model.pte", "--runs", "0"], "needs at least one run"),
         (["model.pte", "--json", "no/folder/r.json"], "cannot be written: no such folder"),
         (["model.pte", "--against", "nowhere.json"], "holds no result"),
     ],
@@ -177,3 +176,8 @@ def test_arguments_that_make_no_sense(
     printed = capsys.readouterr()
     assert problem in printed.err
     assert (printed.out, printed.err.count("\n")) == ("", 1)
+
+
+def test_a_pace_without_runs() -> None:
+    with pytest.raises(InputError, match="needs at least one run"):
+        Pace(runs=0)

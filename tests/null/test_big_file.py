@@ -21,7 +21,10 @@ NAMED = 2**64 - 1
 # Prints the seconds and megabytes that each step takes, on top of a process that has imported Pteron.
 MEASURE = """
 import sys, time
-import numpy, pteron, pteron.cli.inspect, pteron.runtime
+import numpy, pteron, pteron.cli.inspect, pteron.runtime.program, pteron.tools.inspect_text
+from pteron.tools.here import find_here
+
+find_here()
 
 def megabytes():
     with open("/proc/self/statm") as file:

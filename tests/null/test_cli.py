@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import pteron
-from pteron.cli import inspect as inspect_command
 from pteron.cli import main
 from pteron.cli.arguments import live_size
 from pteron.tools.inputs import LiveSize
@@ -83,7 +82,7 @@ def test_an_error_of_several_lines_becomes_one(
     def fail(*_: object, **__: object) -> None:
         raise pteron.DeviceError("the kernel\n  was refused")
 
-    monkeypatch.setattr(inspect_command, "inspect", fail)
+    monkeypatch.setattr("pteron.tools.inspect.inspect", fail)
     assert fails(["inspect", "model.pte"], capsys) == "pteron: the kernel was refused\n"
 
 
@@ -91,7 +90,7 @@ def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(inspect_command, "inspect", interrupt)
+    monkeypatch.setattr("pteron.tools.inspect.inspect", interrupt)
     assert main(["inspect", "model.pte"]) == 130
     assert capsys.readouterr() == ("", "")
 
@@ -123,7 +122,7 @@ def test_what_a_machine_lacks_is_said(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("pteron.cli.inspect.inspect", fail)
+    monkeypatch.setattr("pteron.tools.inspect.inspect", fail)
     assert main(["inspect", "file.pte"]) == 1
     printed = capsys.readouterr().err
     assert printed.startswith("pteron: ")
@@ -133,7 +132,9 @@ def test_what_a_machine_lacks_is_said(
 
 def test_text_that_a_terminal_cannot_show(programs: Path) -> None:
     """Not an error: it is shown in another way."""
-    script = "import pteron.cli.inspect as i, pteron.cli as c; i.inspect_lines = lambda r: ['größe 😀']"
+    script = (
+        "import pteron.tools.inspect_text as i, pteron.cli as c; i.inspect_lines = lambda r: ['größe 😀']"
+    )
     script += f"; raise SystemExit(c.main(['inspect', {str(programs / 'mlp.pte')!r}]))"
     command, environment = [sys.executable, "-P", "-c", script], {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)

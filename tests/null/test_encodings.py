@@ -26,7 +26,7 @@ def _name(call: ast.Call) -> str:
 def _is_text(call: ast.Call) -> bool:
     """Whether a call reads or writes text; a file is opened with its mode written out."""
     if any(keyword.arg in ("text", "universal_newlines") for keyword in call.keywords):
-        return True  # of another process
+        return _name(call) in ("run", "Popen", "check_output")  # of another process
     if _name(call) == "open":
         modes = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
         return any(isinstance(mode, str) and set(mode) <= set("rwaxt+") for mode in modes)

@@ -40,8 +40,7 @@ def test_a_wheel_that_unpacks_to_much(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_model_that_another_process_made_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is in use there, perhaps: it stays as it is."""
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
-    monkeypatch.setattr(catalogue, "download", lambda *_: None)
-    monkeypatch.setattr(catalogue, "unpack", lambda *_: None)
+    monkeypatch.setattr(catalogue, "carried", lambda *_: tmp_path)
 
     def export(source: object, checkpoint: Path, folder: Path, progress: object) -> None:
         for made, name in ((folder, "ours"), (tmp_path / "smollm2", "theirs")):

@@ -59,7 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=10.0,
         help="a case takes fewer samples than it would take longer for (default: %(default)s)",
     )
-    parser.add_argument("--warmup", metavar="N", type=count, default=5, help="runs before them (default: 5)")
+    parser.add_argument(
+        "--warmup", metavar="N", type=positive, default=5, help="runs before them (default: 5)"
+    )
     parser.add_argument(
         "--adapter",
         metavar="NAME",

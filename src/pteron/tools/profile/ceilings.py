@@ -45,7 +45,7 @@ def ceilings_of(device: Device, *, remeasure: bool = False) -> Ceilings:
         with suppress(OSError):  # they are measured again next time
             path.parent.mkdir(parents=True, exist_ok=True)
             partial = path.with_suffix(f".{os.getpid()}")
-            partial.write_text(json.dumps([found.bytes_per_second, found.operations_per_second]))
+            partial.write_text(json.dumps([found.bytes_per_second, found.operations_per_second]), "utf-8")
             partial.replace(path)
     return found
 
@@ -137,7 +137,7 @@ def _path(device: Device) -> Path:
 
 def _read(path: Path) -> Ceilings | None:
     try:
-        bandwidth, operations = json.loads(path.read_text())
+        bandwidth, operations = json.loads(path.read_text("utf-8"))
         return Ceilings(float(bandwidth), float(operations)) if min(bandwidth, operations) > 0 else None
     except (OSError, ValueError, TypeError):  # nobody has measured them, or the file is damaged
         return None

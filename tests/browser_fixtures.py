@@ -39,8 +39,8 @@ Open: TypeAlias = Callable[[Path], Opened]
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A browser without a window. Its driver keeps an event loop running, beside which no test can have another:
-    so it ends with the module."""
+    """A browser without a window. Its driver keeps an event loop running, beside which no test can have
+    another: so it ends with the module."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:

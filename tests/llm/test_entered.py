@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -104,7 +105,7 @@ def test_a_handler_that_reads_another_stream(llm: LLM) -> None:
 def test_a_handler_that_closes(device: Device) -> None:
     """As one of SIGTERM's may. It is refused in the midst of the work; elsewhere the stream ends."""
     refused = 0
-    for point in range(600, 6000, 900):
+    for point in count(600, 600):
         with load(device) as llm:
             expected = tokens(llm, A)
             handler = Handler(llm.close)
@@ -114,7 +115,8 @@ def test_a_handler_that_closes(device: Device) -> None:
                 except DeviceError as error:
                     if not handler.done or "closed" not in str(error):
                         raise
-            assert called.is_reached
+            if not called.is_reached:
+                break
             if handler.refused:
                 assert tokens(llm, A) == expected, point
         refused += handler.refused

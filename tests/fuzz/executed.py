@@ -43,7 +43,9 @@ def the_device() -> Device:
 
 def is_small(compiled: Compiled) -> bool:
     states = sum(state.bytes for state in compiled.executable.states.values())
-    return sum(compiled.executable.slots) + states <= BYTES_MAX
+    at_most = compiled.plan_at_maximum()
+    scratch = sum(at_most[0].scratch_bytes) if at_most else 0
+    return sum(compiled.executable.slots) + states + scratch <= BYTES_MAX
 
 
 def draw_inputs(prepared: Prepared, shapes: Shapes, values: Mapping[int, int], random: Random) -> Inputs:

@@ -61,6 +61,7 @@ def test_an_unknown_kind() -> None:
         ("x:floats", (1, 2.5), (1.0, 2.5)),
         ("x:number", 2, 2),
         ("x:number", 2.5, 2.5),
+        ("x:number", True, 1),
         ("x:number", P, P),
         ("x:bool", 1, True),
         ("x:bool", 0.0, False),

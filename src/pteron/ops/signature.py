@@ -123,7 +123,9 @@ _CONFORM: dict[str, Callable[[Value], Value]] = {
     "ints": _integers,
     "float": lambda value: float(value) if isinstance(value, (int, float)) else None,
     "floats": _floats,
-    "number": lambda value: value if isinstance(value, (int, float, SymInt)) else None,
+    "number": lambda value: (
+        int(value) if isinstance(value, bool) else value if isinstance(value, (int, float, SymInt)) else None
+    ),
     "bool": lambda value: bool(value) if isinstance(value, (bool, int, float)) and value in (0, 1) else None,
     "str": lambda value: value if isinstance(value, str) else None,
     "symint": lambda value: value if isinstance(value, SymInt) else None,

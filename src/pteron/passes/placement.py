@@ -100,7 +100,7 @@ class _Placing:
             if tensor.id in self.mutated:
                 self._keep(tensor, tensor.constant)
             else:
-                self.buffers[tensor.id] = plain_weight(tensor.constant, self.target.storage(tensor.dtype))
+                self._upload(tensor, tensor.constant)
 
     def write(self, tensor: Tensor, index: float, *, lasting: bool = False) -> None:
         """A tensor begins to live; `lasting` means for ever, since no later call makes it again."""
@@ -119,6 +119,9 @@ class _Placing:
             self.read(output, index)
         elif call.operator.kind is Kind.PREPACK and output.id in self.mutated:
             self._keep(output, call.reads[0].constant)
+        elif call.operator.kind is Kind.PREPACK and call.reads[0].id in self.mutated:
+            assert call.reads[0].constant is not None  # resolve.py has checked it
+            self._upload(output, call.reads[0].constant)  # as it was, whatever is written there later
         elif call.operator.is_view and self._shares(call.reads[0], output):
             viewed = call.reads[0]
             if viewed.id in self.root_of:
@@ -132,6 +135,9 @@ class _Placing:
         slot_of, slot_bytes = _share(self.lifetimes.values())
         slots = {id: Slot(slot_of[root]) for id, root in self.root_of.items()}
         return Placement(self.buffers | slots, slot_bytes, self.states, self.root_of)
+
+    def _upload(self, tensor: Tensor, constant: Constant) -> None:
+        self.buffers[tensor.id] = plain_weight(constant, self.target.storage(tensor.dtype))
 
     def _keep(self, tensor: Tensor, initial: Constant | None) -> None:
         self.buffers[tensor.id] = State(tensor.id)

@@ -13,8 +13,8 @@ def element(expression: str, compute: str, out: Operand) -> str:
     if out.dtype is DType.BOOL:
         return f"R(!(T({expression}) == T(0)))"
     if compute == "i32" and out.dtype is DType.U8:
-        return f"R(({expression}) & 255)"
+        return f"R(T({expression}) & 255)"
     if compute == "i32" and out.dtype in _BITS:
         unused = f"{32 - _BITS[out.dtype]}u"
-        return f"R((({expression}) << {unused}) >> {unused})"
+        return f"R((T({expression}) << {unused}) >> {unused})"
     return f"R({expression})"

@@ -39,7 +39,7 @@ def linear_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
 @op(
     "pteron.linear_dq8ca_q4",
     "x gain? eps:float weights:tensors scales:tensors biases:tensors? group_size:int weight_sums:tensors "
-    "least:number? residual? gated:bool -> out:tensors",
+    "least:float? residual? gated:bool -> out:tensors",
     shape=_shapes,
 )
 def linear_dq8ca_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:

@@ -61,18 +61,25 @@ def _linear(
 ) -> Iterator[Dispatch]:
     """The product with 4-bit weights in groups."""
     packed = words_of(weights, scales, group_size, x.shape[-1])
-    require(bias is None or bias.numel >= packed.columns, "bias must have one value per column", bias, out)
+    if bias is not None:
+        check_bias(bias, weights)
     yield from product(x, packed, Ends((out,), bias, residual), target, int8)
 
 
 def words_of(weights: Operand, scales: Operand, group_size: AnyInt, depth: int) -> Words:
     """4-bit weights in groups, for x of so many columns."""
+    require(weights.dtype.itemsize == 1, "4-bit weights must be two to a byte", weights)
     columns, group = weights.shape[0], words_per_group(group_size)
     fits = scales.rank == 2 and scales.shape[0] * 8 * group >= depth and scales.shape[1] >= columns
     require(fits, f"scales must be [k / {8 * group}, n]", scales, weights)
     by_row = scales_by_row(scales, columns, -(-depth // (8 * group)))
     rows, pitch = padded_words(weights)
     return Words(rows, by_row, columns, depth, pitch, group)
+
+
+def check_bias(bias: Operand, weights: Operand) -> None:
+    fits = bias.rank == 1 and bias.numel >= weights.shape[0]
+    require(fits, "bias must be [n], one value per row of weights", bias, weights)
 
 
 def sums_of(weight_sums: Operand, weights: Operand, group_size: AnyInt, depth: int) -> Weight | None:

@@ -17,7 +17,7 @@ from pteron.families.linear.product import ROWS_FEW
 from pteron.families.norm.norm import rms_norm
 from pteron.families.quantized import digits, tiled_q4
 from pteron.families.quantized.ends import Ends
-from pteron.families.quantized.linear_q4 import linear_shape, product, sums_of, words_of
+from pteron.families.quantized.linear_q4 import check_bias, linear_shape, product, sums_of, words_of
 from pteron.families.quantized.packing import Words
 from pteron.families.quantized.qparams import choose_rows
 from pteron.families.quantized.quantize_rows import quantized, quantizes
@@ -165,7 +165,7 @@ def _joined_biases(weights: Sequence[Operand], biases: Sequence[Operand] | None)
         return None
     pairs = list(zip(biases, weights, strict=True))
     for bias, matrix in pairs:
-        require(bias.numel >= matrix.shape[0], "bias must have one value per column", bias, matrix)
+        check_bias(bias, matrix)
     if len(pairs) == 1:
         return biases[0]
     return joined([bias.part(0, 0, matrix.shape[0]) for bias, matrix in pairs])

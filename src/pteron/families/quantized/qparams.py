@@ -99,7 +99,7 @@ def _block_shapes(
 @op(
     "torchao.choose_qparams_affine.default",
     "input mapping_type:str block_size:ints target_dtype:ignored quant_min:number? quant_max:number? "
-    "eps:number? scale_dtype:ignored zero_point_dtype:ignored keepdim:bool -> scale zero_point",
+    "eps:float? scale_dtype:ignored zero_point_dtype:ignored keepdim:bool -> scale zero_point",
     shape=_block_shapes,
 )
 def choose_qparams_affine(

@@ -38,17 +38,19 @@ def reduction(
     by: Mapping[str, str] = SUM,
     *,
     empty: bool = True,
+    floats: bool = False,
     finish: str = "total",
     mirrored: bool = False,
 ) -> None:
     """An operator over the dims named by its second argument; `empty`: it is defined over no elements,
-    `mirrored`: it merges the values in the opposite order."""
+    `floats`: only floats come out of it, `mirrored`: it merges the values in the opposite order."""
 
     def dispatches(
         x: Operand, dim: Sequence[int] | None, *rest: object, target: Target
     ) -> Iterator[Dispatch]:
         out = rest[-1]
         assert isinstance(out, Operand)
+        require(out.dtype.is_float or not floats, f"{name} makes floats", out)
         rows = _rows(x, axes(dim, x.rank))
         require(empty or rows.length > 0, f"{name} over no elements", x)
         separate = max(len(rows.kept[0]), len(rows.reduced[0]))
@@ -63,7 +65,7 @@ def reduction(
 _SUM = "self dim:ints? keepdim:bool dtype:ignored -> out"
 _EXTREME = "self dim:ints keepdim:bool -> out"
 reduction("aten.sum.dim_IntList", _SUM)
-reduction("aten.mean.dim", _SUM, finish="total / f32(params.count)")
+reduction("aten.mean.dim", _SUM, floats=True, finish="total / f32(params.count)")
 reduction("aten.amax.default", _EXTREME, LARGEST, empty=False)
 # The smallest of the values is the mirrored largest of their mirror images.
 reduction("aten.amin.default", _EXTREME, LARGEST, empty=False, mirrored=True)

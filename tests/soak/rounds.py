@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
-from types import FrameType
 from typing import Any, TypeAlias
 
 import numpy as np
+from interruption import InterruptedAt
 
 from soak.questions import (
     MODEL,
@@ -195,11 +195,11 @@ class Rounds:
         self._check_text(key)
 
     def interrupt(self) -> None:
-        """Ctrl-C at some line of a call or a generation."""
+        """Ctrl-C somewhere in a call or a generation."""
         question = self.random.choice(self.questions)
         key = self.random.choice([key for key in self.texts if isinstance(key[0], int)])
         self._program(question.program), self._model()  # what opens them is not what is interrupted
-        with suppress(KeyboardInterrupt), _interrupted(self.random):
+        with suppress(KeyboardInterrupt), InterruptedAt(self.random.randrange(1, 2500), _SOURCES):
             if self.random.random() < 0.5:
                 question.ask(self._program(question.program)["forward"])
             else:
@@ -289,26 +289,3 @@ def _failing(random: Random) -> Iterator[None]:
         yield
     finally:
         setattr(Device, name, original)
-
-
-@contextmanager
-def _interrupted(random: Random) -> Iterator[None]:
-    """Ctrl-C at one of the next lines of the project."""
-    left = random.randrange(2500)
-
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
-        nonlocal left
-        if not frame.f_code.co_filename.startswith(_SOURCES):
-            return None
-        if event == "line":
-            left -= 1
-            if left == 0:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(None)

@@ -32,6 +32,7 @@ def profile_lines(profile: Profile, by: str = "node", top: int | None = None) ->
     yield from columns(table, align="<>>>>>>>")
     yield ""
     yield _sum(profile)
+    yield from notes(profile)
     if by == "layer" and not profile.layers:
         yield "nothing in the graph repeats, so it has no layers"
     yield ""
@@ -58,6 +59,16 @@ def _sum(profile: Profile) -> str:
         f"{human_time(profile.launch_seconds)}; one pass of all takes {human_time(profile.pass_seconds)} "
         f"({apart:+.0%}); medians of the quicker half of {counted(profile.runs, 'run')}"
     )
+
+
+def notes(profile: Profile) -> Iterator[str]:
+    """What to know of the launches' times."""
+    if profile.timing != "wall":
+        yield f"stamps cost {human_time(profile.stamp_seconds)} a launch, taken off"
+    drawing = sum(launch.delegate is None for launch in profile.launches)
+    if drawing:
+        last = "launch draws" if drawing == 1 else f"{drawing} launches draw"
+        yield f"the last {last} the next token, as a step of generation does"
 
 
 def _stage_rows(profile: Profile) -> Iterator[tuple[str, str]]:

@@ -36,16 +36,18 @@ function least(launch) {
   const ceilings = profile.ceilings;
   return Math.max(moved(launch) / ceilings.bytes_per_second, (launch.operations || 0) / ceilings.operations_per_second);
 }
+const isOwn = (launch) => launch.delegate !== null; // of the program: others draw the next token
 const keys = {
   launch: (launch) => `${launch.index} ${launch.operator} by ${launch.kernel}`,
-  node: (launch) => `${launch.delegate}:${launch.node}`,
+  node: (launch) => `${launch.delegate ?? "draw"}:${launch.node}`,
   operator: (launch) => launch.operator,
   family: (launch) => launch.family,
   layer: (launch) => (launch.layer === null ? "outside the layers" : `layer ${launch.layer}`),
   kernel: (launch) => launch.kernel,
 };
-const graphs = new Set(launches.map((launch) => launch.delegate)).size;
+const graphs = new Set(launches.filter(isOwn).map((launch) => launch.delegate)).size;
 function nodeName(group) {
+  if (!isOwn(group[0])) return `draw ${group[0].operator}`;
   const nodes = group.flatMap((launch) => [launch.node, ...launch.nodes]);
   const longest = group.reduce((best, launch) => (launch.seconds > best.seconds ? launch : best));
   const first = Math.min(...nodes), last = Math.max(...nodes);
@@ -86,6 +88,7 @@ const colours = new Map(families.map((row, index) => [row.name, palette[index % 
 element("title").textContent = profile.program;
 element("what").textContent = `${profile.what} (${profile.inputs.join(", ")}) on ${profile.device}`;
 element("how").textContent = `${profile.timing_text}; medians of the quicker half of ${profile.runs} runs`;
+element("notes").textContent = profile.notes.join("; ");
 function figure(value, meaning) {
   const box = make("div", "", element("figures"), "figure");
   make("b", value, box);
@@ -209,7 +212,9 @@ function described(launch) {
     `${launch.operator}`,
     `${seconds(launch.seconds)}, ${percent(total ? launch.seconds / total : 0)} of all launches`,
     `kernel ${launch.kernel}, ${launch.groups.join(" × ")} workgroups`,
-    `nodes ${launch.nodes.join(", ")}${launch.layer === null ? "" : `; layer ${launch.layer}`}`,
+    isOwn(launch)
+      ? `nodes ${launch.nodes.join(", ")}${launch.layer === null ? "" : `; layer ${launch.layer}`}`
+      : "draws the next token",
     `${bytes(launch.bytes_read)} read, ${bytes(launch.bytes_written)} written`,
   ];
   if (launch.operations !== null && launch.seconds) lines.push(`${giga(launch.operations / launch.seconds)} GFLOP/s`);

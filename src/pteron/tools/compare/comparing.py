@@ -90,6 +90,9 @@ def compare(
         return replace(judging.report(rows), culprit=found, saved=folder, seconds=time.perf_counter() - began)
 
 
+_ANYWAY = ", which runs anyway: only what changes from run to run can depart"
+
+
 @dataclass(slots=True)
 class _Judging:
     """One comparison under way."""
@@ -153,6 +156,12 @@ class _Judging:
         target = target_of(self.program, device, is_cpu)
         return partial(run_again, device=device, target=target, rewrites=self.rewrites)
 
+    def _is_same(self) -> bool:
+        """Whether the reference is what runs anyway."""
+        if self.choice.kind == "adapter":
+            return Device.open(self.choice.value) is self.device
+        return self.choice.kind == "route" and ROUTES[self.choice.value] == self.target.is_cpu
+
     def culprit(self, departure: Departure) -> str:
         expect = self._expect() if self.choice.kind == "float64" else None
         return culprit_of(departure, expect, self.device, self.target, self.tolerances)
@@ -176,7 +185,7 @@ class _Judging:
             program=Path(self.program.file.name).name,
             method=self.name,
             adapter=str(self.device.adapter),
-            reference=str(self.choice),
+            reference=f"{self.choice}{_ANYWAY if self._is_same() else ''}",
             rows=tuple(rows),
             nodes=sum(len(graph.nodes) for graph in graphs),
             checked=checked,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pteron.tools.profile.grouping import Row, grouped
 from pteron.tools.profile.report import Ceilings, Profile
-from pteron.tools.text import columns, counted, human_bytes, human_time
+from pteron.tools.text import Line, columns, counted, human_bytes, human_time
 
 TIMINGS = {
     "stamps": "by the adapter's timestamps between launches, all in one pass",
@@ -18,7 +18,7 @@ _HEADINGS = ("", "launches", "time", "share", "bytes", "GB/s", "GFLOP/s", "of ce
 
 def profile_lines(profile: Profile, by: str = "node", top: int | None = None) -> Iterator[str]:
     """What was run, the rows (the `top` longest, where that is given), the sum beside the pass, the host."""
-    yield f"{profile.program}, {profile.what} ({', '.join(profile.inputs)})"
+    yield Line(f"{profile.program}, {profile.what} ({', '.join(profile.inputs)})", "title")
     yield f"on {profile.device}, {TIMINGS[profile.timing]}"
     if profile.ceilings:
         yield f"ceilings: {_ceilings(profile.ceilings)}"
@@ -32,7 +32,7 @@ def profile_lines(profile: Profile, by: str = "node", top: int | None = None) ->
     yield from columns(table, align="<>>>>>>>")
     yield ""
     yield _sum(profile)
-    yield from notes(profile)
+    yield from (Line(each, "note") for each in notes(profile))
     if by == "layer" and not profile.layers:
         yield "nothing in the graph repeats, so it has no layers"
     yield ""

@@ -18,6 +18,7 @@ function make(tag, text, parent, kind) {
 // Numbers for people -----------------------------------------------------------------------------
 
 function seconds(value) {
+  if (value === 0) return "0 s";
   if (value >= 1) return `${value.toFixed(2)} s`;
   return value >= 1e-3 ? `${(value * 1e3).toPrecision(3)} ms` : `${(value * 1e6).toPrecision(3)} µs`;
 }
@@ -100,7 +101,7 @@ figure(seconds(total), `sum of ${launches.length} launches`);
 figure(seconds(profile.call_seconds), "a call, waited for");
 figure(bytes(all), "read and written");
 if (profile.ceilings) {
-  figure(`${giga(all / profile.pass_seconds)} GB/s`, `of ${giga(profile.ceilings.bytes_per_second)} that copies reach`);
+  figure(`${giga(all / profile.pass_seconds)} GB/s`, `of ${giga(profile.ceilings.bytes_per_second)} copied`);
   const work = launches.reduce((sum, launch) => sum + (launch.operations || 0), 0);
   figure(`${giga(work / profile.pass_seconds)} GFLOP/s`, `of ${giga(profile.ceilings.operations_per_second)} in f32`);
 }
@@ -115,7 +116,7 @@ function bars(id, rows, none) {
     const bar = make("div", "", make("div", "", place), "bar");
     bar.style.width = `${longest ? (100 * row.time) / longest : 0}%`;
     bar.style.background = row.colour;
-    make("div", row.share === undefined ? seconds(row.time) : `${seconds(row.time)}  ${percent(row.share)}`, place, "value");
+    make("div", row.share === undefined ? seconds(row.time) : `${seconds(row.time)}${percent(row.share).padStart(9, "\u2007")}`, place, "value");
   }
 }
 bars("families", families.map((row) => ({ ...row, colour: colours.get(row.name) })), "");
@@ -136,6 +137,7 @@ const spans = launches.map((launch) => {
   begins = span.end;
   return span;
 });
+const drawn = spans.find((span) => !isOwn(span.launch)); // the first of those that draw the next token
 const canvas = element("timeline"), tip = element("tip");
 let from = 0, to = total || 1, dragged = null;
 
@@ -162,6 +164,11 @@ function draw() {
       pen.fillRect(left, 12, 1, 82);
       if (layer !== null) label(pen, `layer ${layer}`, left + 4, 20, 80, quiet);
     }
+    if (span === drawn) {
+      pen.fillStyle = quiet;
+      pen.fillRect(left, 12, 1, 82);
+      label(pen, "draw", left + 4, 20, 80, quiet);
+    }
   }
   for (let mark = 0; mark <= 6; mark += 1) {
     const x = (mark / 6) * width;
@@ -171,9 +178,10 @@ function draw() {
   pen.textAlign = "left";
 }
 function label(pen, text, x, y, room, colour) {
-  while (text && pen.measureText(text).width > room) text = text.slice(0, -1);
+  let shown = text;
+  while (shown.length > 1 && pen.measureText(shown).width > room) shown = `${shown.slice(0, -2)}…`;
   pen.fillStyle = colour;
-  pen.fillText(text, x, y);
+  pen.fillText(shown, x, y);
 }
 function timeAt(event) {
   const box = canvas.getBoundingClientRect();

@@ -79,10 +79,11 @@ def said(argv: list[str], code: str | None = None) -> str:
 
 def draw(name: str, title: str, output: str) -> None:
     """What was said, as a picture of a terminal just as wide, which loads no fonts."""
-    text = Text.from_ansi(output.rstrip())
-    width = max(map(len, text.plain.splitlines()))
-    console = Console(record=True, width=width, file=io.StringIO())
-    console.print(text)
+    lines = Text.from_ansi(output.rstrip()).split()
+    for line in lines:
+        line.rstrip()
+    console = Console(record=True, width=max(map(len, lines)), file=io.StringIO())
+    console.print(Text("\n").join(lines))
     svg = re.sub(r"@font-face\s*\{[^}]*\}", "", console.export_svg(title=title))
     (PICTURES / name).write_text(svg, encoding="utf-8")
 

@@ -55,6 +55,7 @@ def made_up(count: int = 24) -> Profile:
         timing="stamps",
         launches=tuple(launches),
         stamp_seconds=2e-6,
+        paired_seconds=sum(each.seconds for each in launches),
         pass_seconds=6e-3,
         call_seconds=7e-3,
         stages=stages,

@@ -10,7 +10,7 @@ from pteron import Device, DeviceError
 from pteron.gpu import Replay, StepTimer
 from pteron.gpu.timing import STAMPS_MAX
 from pteron.tools.profile.clocks import StampClock
-from pteron.tools.profile.stamps import without_stamps
+from pteron.tools.profile.stamps import without_neighbours
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_times_of_steps_add_up_to_the_pass(inside: bool, replay: Replay, stampin
         each, pairs = (np.min([run[part] for run in runs], axis=0).tolist() for part in (0, 1))
         assert (len(each), len(pairs)) == (len(replay.steps), len(replay.steps) - 1)
         assert min(each) > 0
-        part = sum(without_stamps(each, pairs)) / min(whole for _, _, whole in runs)
+        part = sum(without_neighbours(each, pairs)) / min(whole for _, _, whole in runs)
         if part == near:
             break
     assert part == near
@@ -64,10 +64,13 @@ def test_the_time_of_a_step_is_its_own(inside: bool, replay: Replay, stamping: D
 
 
 def test_what_is_more_takes_longer(replay: Replay, stamping: Device) -> None:
-    timer = StepTimer(stamping, len(replay.steps))
-    once = min(sum(timer.run(replay)) for _ in range(5))
-    four = min(sum(timer.run(Replay(replay.steps * 4, replay.kept))) for _ in range(5))
-    assert 2 < four / once < 8
+    timer, more = StepTimer(stamping, len(replay.steps)), Replay(replay.steps * 4, replay.kept)
+    for _ in range(10):  # others use a software adapter's cores too
+        once = min(sum(timer.run(replay)) for _ in range(5))
+        times = min(sum(timer.run(more)) for _ in range(5)) / once
+        if 2 < times < 8:
+            break
+    assert 2 < times < 8
 
 
 def test_more_steps_than_stamps(replay: Replay, stamping: Device) -> None:

@@ -53,10 +53,11 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _sum(profile: Profile) -> str:
-    apart = profile.launch_seconds / profile.pass_seconds - 1 if profile.pass_seconds else 0.0
+    whole = profile.pass_seconds
+    apart = profile.launch_seconds / whole - 1 if whole else 0.0
     return (
         f"{counted(len(profile.launches), 'launch', 'launches')} add up to "
-        f"{human_time(profile.launch_seconds)}; one pass of all takes {human_time(profile.pass_seconds)} "
+        f"{human_time(profile.launch_seconds)}; one pass of all takes {human_time(whole)} "
         f"({apart:+.0%}); medians of the quicker half of {counted(profile.runs, 'run')}"
     )
 
@@ -64,7 +65,10 @@ def _sum(profile: Profile) -> str:
 def notes(profile: Profile) -> Iterator[str]:
     """What to know of the launches' times."""
     if profile.timing != "wall":
-        yield f"stamps cost {human_time(profile.stamp_seconds)} a launch, taken off"
+        count = max(1, len(profile.launches))
+        alike = (profile.paired_seconds - profile.launch_seconds) / count
+        rest = f", {human_time(alike)} of it alike from all to add up to the pass" if alike > 0 else ""
+        yield f"stamps cost {human_time(profile.stamp_seconds)} a launch, taken off{rest}"
     drawing = sum(launch.delegate is None for launch in profile.launches)
     if drawing:
         last = "launch draws" if drawing == 1 else f"{drawing} launches draw"

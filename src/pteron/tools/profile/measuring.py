@@ -17,7 +17,7 @@ from pteron.runtime.staging import Input, live_shapes, live_values
 from pteron.runtime.tensors import HostResult
 from pteron.tools.profile.clocks import clock_of
 from pteron.tools.profile.draw import Draw, draw_behind
-from pteron.tools.profile.stamps import without_stamps
+from pteron.tools.profile.stamps import within_pass, without_neighbours
 from pteron.tools.progress import Progress, silent
 from pteron.tools.subject import Subject
 
@@ -68,10 +68,17 @@ class Times:
         return [statistics.median(found) for found in _quicker(self.each)]
 
     @property
-    def launch_seconds(self) -> list[float]:
-        """The same without what the stamps cost."""
+    def paired_seconds(self) -> list[float]:
+        """The same without what the stamp between two launches costs, by the time of both as one."""
         pairs = [statistics.median(found) for found in _quicker(self.pairs)]
-        return without_stamps(self.stamped_seconds, pairs)
+        return without_neighbours(self.stamped_seconds, pairs)
+
+    @property
+    def launch_seconds(self) -> list[float]:
+        """The same, of which stamps leave no more than the pass takes."""
+        if self.timing == "wall":
+            return self.stamped_seconds
+        return within_pass(self.paired_seconds, self.pass_seconds)
 
     @property
     def stage_seconds(self) -> dict[str, float]:

@@ -123,6 +123,7 @@ def _report(
         timing=times[0].timing,
         launches=tuple(launches),
         stamp_seconds=sum(each.stamped_seconds - each.seconds for each in launches) / max(1, len(launches)),
+        paired_seconds=sum(sum(taken.paired_seconds) for taken in times),
         pass_seconds=sum(taken.pass_seconds for taken in times),
         call_seconds=whole_call,
         stages=(

@@ -54,8 +54,9 @@ class Stage:
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Where the time of a call goes. `pass_seconds` is the GPU's time for all launches in one pass without
-    anything measured in between. The launches' own times, without what the stamps between them cost, add up
-    to `launch_seconds`: nothing makes both equal, so they show how far to trust the launches' times."""
+    anything measured in between. The launches' own times add up to `launch_seconds`, which stamps leave no
+    longer than the pass. `paired_seconds` is their sum before that: nothing makes it equal to the pass, so it
+    shows how far to trust the times of single launches."""
 
     program: str
     method: str
@@ -66,6 +67,7 @@ class Profile:
     timing: str  # how launches were timed: "stamps", "passes" or "wall"
     launches: tuple[LaunchTime, ...]
     stamp_seconds: float  # what timestamps cost, for each launch: it is taken off
+    paired_seconds: float  # of all launches, where only what neighbours show of that is taken off
     pass_seconds: float
     call_seconds: float  # of the host for a call as a whole, until its outputs are there
     stages: tuple[Stage, ...]

@@ -51,9 +51,9 @@ def profile(folder: Path) -> None:
 def bench(folder: Path) -> None:
     """A language model measured twice, the second time without what makes it quick."""
     kept = folder / "before.json"
-    argv = ["bench", str(MODEL), "--prompt-tokens", "16", "--decode"]
+    argv = ["bench", str(TINY), "--prompt-tokens", "16", "--decode", "--context", "20"]
     said([*argv, "--json", str(kept)])
-    shown = "PTERON_REWRITES=none pteron bench stories15m --prompt-tokens 16 --decode --against before.json"
+    shown = "PTERON_REWRITES=none pteron bench tiny_llama_q4.pte --decode … --against before.json"
     draw("bench.svg", shown, said([*argv, "--against", str(kept)], PTERON_REWRITES="none"))
 
 

@@ -27,7 +27,7 @@ from pteron.tools.compare.judging import Departure, Expect, Judge
 from pteron.tools.compare.outputs import expected_rows, exported_rows
 from pteron.tools.compare.report import Comparison, Row
 from pteron.tools.compare.rewriting import rewrites_judged
-from pteron.tools.compare.running import Calls, stepped, target_of
+from pteron.tools.compare.running import Calls, described, stepped, target_of
 from pteron.tools.compare.saved import Circumstances, save
 from pteron.tools.compare.summary import counted_nodes
 from pteron.tools.compare.tolerances import Tolerances
@@ -88,9 +88,6 @@ def compare(
         if departure and save_to is not None and not departure.seen.step.is_on_host:
             folder = save(departure, judging.circumstances(departure), Path(save_to))
         return replace(judging.report(rows), culprit=found, saved=folder, seconds=time.perf_counter() - began)
-
-
-_ANYWAY = ", which runs anyway: only what changes from run to run can depart"
 
 
 @dataclass(slots=True)
@@ -156,12 +153,6 @@ class _Judging:
         target = target_of(self.program, device, is_cpu)
         return partial(run_again, device=device, target=target, rewrites=self.rewrites)
 
-    def _is_same(self) -> bool:
-        """Whether the reference is what runs anyway."""
-        if self.choice.kind == "adapter":
-            return Device.open(self.choice.value) is self.device
-        return self.choice.kind == "route" and ROUTES[self.choice.value] == self.target.is_cpu
-
     def culprit(self, departure: Departure) -> str:
         expect = self._expect() if self.choice.kind == "float64" else None
         return culprit_of(departure, expect, self.device, self.target, self.tolerances)
@@ -185,7 +176,7 @@ class _Judging:
             program=Path(self.program.file.name).name,
             method=self.name,
             adapter=str(self.device.adapter),
-            reference=f"{self.choice}{_ANYWAY if self._is_same() else ''}",
+            reference=described(self.choice, self.device),
             rows=tuple(rows),
             nodes=sum(len(graph.nodes) for graph in graphs),
             checked=checked,

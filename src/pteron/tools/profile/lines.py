@@ -13,6 +13,7 @@ TIMINGS = {
     "passes": "by the adapter's timestamps, each launch a pass of its own",
     "wall": "by the host's clock: the adapter offers no timestamps, so each launch was repeated",
 }
+_LEAST = 1e-8  # seconds: less is how sums were rounded
 _HEADINGS = ("", "launches", "time", "share", "bytes", "GB/s", "GFLOP/s", "of ceiling")
 
 
@@ -67,7 +68,7 @@ def notes(profile: Profile) -> Iterator[str]:
     if profile.timing != "wall":
         count = max(1, len(profile.launches))
         alike = (profile.paired_seconds - profile.launch_seconds) / count
-        rest = f", {human_time(alike)} of it alike from all to add up to the pass" if alike > 0 else ""
+        rest = f", {human_time(alike)} of it alike from all to add up to the pass" if alike > _LEAST else ""
         yield f"stamps cost {human_time(profile.stamp_seconds)} a launch, taken off{rest}"
     drawing = sum(launch.delegate is None for launch in profile.launches)
     if drawing:

@@ -18,21 +18,21 @@ from pteron.tools.subject import Decode
 
 
 def launch(index: int, seconds: float, layer: int | None, family: str, operator: str = "") -> LaunchTime:
-    name = operator or f"aten.{family}.default"
     return LaunchTime(
-        index,
-        0,
-        index,
-        (index,),
-        name,
-        family,
-        f"{family}_kernel",
-        layer,
-        (4, 1, 1),
-        seconds,
-        4096,
-        1024,
-        1e6,
+        index=index,
+        delegate=None if family == "sampling" else 0,
+        node=index,
+        nodes=(index,),
+        operator=operator or f"aten.{family}.default",
+        family=family,
+        kernel=f"{family}_kernel",
+        layer=layer,
+        groups=(4, 1, 1),
+        seconds=seconds,
+        stamped_seconds=seconds + 2e-6,
+        bytes_read=4096,
+        bytes_written=1024,
+        operations=1e6,
     )
 
 
@@ -43,21 +43,24 @@ def made_up(count: int = 24) -> Profile:
         for index in range(count)
     ]
     launches.append(launch(count, 5e-4, None, "layout", "</script><b id='intruder'>"))
+    launches.append(launch(count + 1, 1e-4, None, "sampling", "pteron.sample"))
     stages = Stage("plan", 0.1, True), Stage("submit", 1e-4, False), Stage("wait", 9e-3, False)
     return Profile(
-        "model.pte",
-        "forward",
-        "decode at context 100",
-        "a GPU",
-        ("int64[1, 1]",),
-        20,
-        "stamps",
-        tuple(launches),
-        6e-3,
-        7e-3,
-        stages,
-        3,
-        Ceilings(1e12, 1e13),
+        program="model.pte",
+        method="forward",
+        what="decode at context 100",
+        device="a GPU",
+        inputs=("int64[1, 1]",),
+        runs=20,
+        timing="stamps",
+        launches=tuple(launches),
+        stamp_seconds=2e-6,
+        paired_seconds=sum(each.seconds for each in launches),
+        pass_seconds=6e-3,
+        call_seconds=7e-3,
+        stages=stages,
+        layers=3,
+        ceilings=Ceilings(1e12, 1e13),
     )
 
 
@@ -108,6 +111,8 @@ def test_the_page_answers(open_page: Open, tmp_path: Path) -> None:
     path.write_text(page_text(made_up()), encoding="utf-8")
     page = open_page(path).page
     assert page.locator("#intruder").count() == 0
+    assert page.inner_text("#notes").startswith("stamps cost 2 µs a launch, taken off; the last launch draws")
+    assert page.locator("#rows td:first-child").last.inner_text() == "draw pteron.sample"
     page.select_option("#by", "layer")
     names = page.locator("#rows td:first-child").all_inner_texts()
     assert names == ["layer 0", "layer 1", "layer 2", "outside the layers"]
@@ -117,6 +122,7 @@ def test_the_page_answers(open_page: Open, tmp_path: Path) -> None:
     page.fill("#search", "")
     page.click("#headings th:has-text('time')")
     assert page.locator("#rows td:first-child").first.inner_text().startswith("24 </script>")
+    page.locator("#timeline").scroll_into_view_if_needed()
     box = page.locator("#timeline").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 3, box["y"] + 60)
@@ -133,7 +139,7 @@ def test_a_page_of_many_launches(open_page: Open, tmp_path: Path) -> None:
     assert path.stat().st_size < 1 << 20
     page = open_page(path).page
     page.select_option("#by", "launch")
-    assert page.locator("#rows tr").count() == 2001
+    assert page.locator("#rows tr").count() == 2002
     assert (
         page.evaluate(
             "(() => { const begun = performance.now(); draw(); return performance.now() - begun; })()"

@@ -75,7 +75,9 @@ def test_another_adapter_and_the_other_route(programs: Path, device: Device) -> 
     for reference in (f"adapter={device.adapter.name}", "route=hardware", "route=software"):
         report = pteron.compare(programs / "norms.pte", reference=reference)
         assert report.is_right, report.first
-        assert report.reference == reference
+        is_anyway = reference != f"route={'hardware' if device.target.is_cpu else 'software'}"
+        assert report.reference.startswith(reference)
+        assert ("runs anyway: only what changes from run to run can depart" in report.reference) == is_anyway
     other = "hardware" if device.target.is_cpu else "software"
     with broken("rms_norm", "* scale * f32(weight[k])", "* scale * f32(weight[k]) * 1.01"):
         assert pteron.compare(programs / "norms.pte", reference=f"route={other}").is_right, "as wrong on both"

@@ -66,6 +66,18 @@ def compared(models: Path, **options: Any) -> Comparison:
     return pteron.compare(models / "tiny_llama_q4.pte", tokens=TOKENS, **options)
 
 
+def test_half_floats_that_are_held_in_32_bits(models: Path, device: Device) -> None:
+    """A product that is a thousandth too large is within what half floats may be off, and not within what the
+    floats may that this adapter has in their place."""
+    if device.target.shader_f16:
+        pytest.skip("this adapter has half floats")
+    assert pteron.compare(models / "tiny_llama_q4_fp16.pte", tokens=TOKENS).is_right
+    with broken(*KERNELS["product"][0]):
+        report = pteron.compare(models / "tiny_llama_q4_fp16.pte", tokens=TOKENS)
+    assert report.first is not None
+    assert "et_vk.linear_q4gsw.default" in report.first.operators
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_broken_kernel_is_found_at_its_node(name: str, models: Path) -> None:
     change, node, operator = KERNELS[name]

@@ -7,8 +7,10 @@ import pytest
 
 import pteron
 from pteron import Device, DeviceError
-from pteron.gpu import PassTimer, Replay, StepTimer, submit
+from pteron.gpu import Replay, StepTimer
 from pteron.gpu.timing import STAMPS_MAX
+from pteron.tools.profile.clocks import StampClock
+from pteron.tools.profile.stamps import without_neighbours
 
 
 @pytest.fixture(scope="module")
@@ -32,29 +34,43 @@ def stamping(device: Device) -> Device:
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_times_of_steps_add_up_to_the_pass(inside: bool, replay: Replay, stamping: Device) -> None:
-    """The quickest of several runs, in one of several tries: others use a software adapter's cores too.
-    Measured on Mesa's llvmpipe: within 8 % inside one pass, 2 % as passes."""
-    each, whole = StepTimer(stamping, len(replay.steps), inside=inside), PassTimer(stamping, 1)
+    """Without what their stamps cost, the quickest of several runs, in one of several tries: others use a
+    software adapter's cores too. What the stamps cost is measured on its own, so nothing makes them equal."""
+    clock = StampClock(stamping, len(replay.steps), inside=inside)
     near = pytest.approx(1, rel=0.3 if stamping.adapter.is_cpu else 0.1)
     for _ in range(10):
-        sums, passes = [], []
-        for _ in range(12):
-            sums.append(np.array(each.run(replay)))
-            submit(stamping, [replay], whole)
-            passes += whole.seconds()
-        assert all(len(times) == len(replay.steps) for times in sums)
-        assert np.min(sums, axis=0).min() > 0
-        part = min(times.sum() for times in sums) / min(passes)
+        runs = [(clock.each(replay), clock.pairs(replay), clock.whole(replay)) for _ in range(12)]
+        each, pairs = (np.min([run[part] for run in runs], axis=0).tolist() for part in (0, 1))
+        assert (len(each), len(pairs)) == (len(replay.steps), len(replay.steps) - 1)
+        assert min(each) > 0
+        part = sum(without_neighbours(each, pairs)) / min(whole for _, _, whole in runs)
         if part == near:
             break
     assert part == near
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_the_time_of_a_step_is_its_own(inside: bool, replay: Replay, stamping: Device) -> None:
+    """One long step among short ones is found where it stands, alone and in pairs."""
+    at, repeats = 4, 500
+    steps = [*replay.steps[:at], *replay.steps[-1:] * repeats, *replay.steps[at:]]
+    timer = StepTimer(stamping, len(steps), inside=inside)
+    ends = [*range(1, at + 1), *range(at + repeats, len(steps) + 1)]
+    found = timer.run(Replay(steps, replay.kept), ends)
+    assert len(found) == len(replay.steps) + 1
+    assert np.argmax(found) == at
+    in_pairs = timer.run(Replay(steps, replay.kept), [*ends[1::2], len(steps)])
+    assert np.argmax(in_pairs) == at // 2
+
+
 def test_what_is_more_takes_longer(replay: Replay, stamping: Device) -> None:
-    timer = StepTimer(stamping, len(replay.steps))
-    once = min(sum(timer.run(replay)) for _ in range(5))
-    four = min(sum(timer.run(Replay(replay.steps * 4, replay.kept))) for _ in range(5))
-    assert 2 < four / once < 8
+    timer, more = StepTimer(stamping, len(replay.steps)), Replay(replay.steps * 4, replay.kept)
+    for _ in range(10):  # others use a software adapter's cores too
+        once = min(sum(timer.run(replay)) for _ in range(5))
+        times = min(sum(timer.run(more)) for _ in range(5)) / once
+        if 2 < times < 8:
+            break
+    assert 2 < times < 8
 
 
 def test_more_steps_than_stamps(replay: Replay, stamping: Device) -> None:

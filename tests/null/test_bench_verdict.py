@@ -41,7 +41,7 @@ def test_what_is_slower() -> None:
 def test_equal_programs_are_not_told_apart() -> None:
     """Not even without tolerance, but for one of a hundred by chance."""
     verdicts = [verdict(noisy(1.0, 2 * seed), noisy(1.0, 2 * seed + 1), 0.0) for seed in range(100)]
-    assert verdicts.count("same") >= 98
+    assert verdicts.count("same") + verdicts.count("noise") >= 98
 
 
 def test_a_burst_of_noise_is_no_regression() -> None:
@@ -49,7 +49,7 @@ def test_a_burst_of_noise_is_no_regression() -> None:
     old, new = noisy(1.0, 0), noisy(1.0, 1)
     new[:30] *= 3
     assert mann_whitney(list(old), list(new)) < 1e-4
-    assert verdict(old, new) == "same"
+    assert verdict(old, new) == "noise"
 
 
 def test_a_slower_machine_is_no_regression() -> None:

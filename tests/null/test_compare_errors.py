@@ -11,7 +11,7 @@ from pteron.dtypes import DType
 from pteron.errors import FormatError, InputError
 from pteron.tools.compare import Tolerances, replay
 from pteron.tools.compare.choice import Choice
-from pteron.tools.compare.errors import measure
+from pteron.tools.compare.errors import held_type, measure
 from pteron.tools.compare.report import Row, Verdict
 from pteron.tools.compare.tolerances import Bound, Work, work_of, work_of_all
 
@@ -112,3 +112,11 @@ def test_folders_that_are_no_departure(tmp_path: object) -> None:
         (folder / "node.json").write_text(content)
         with pytest.raises(FormatError, match="not a departure that `pteron compare --save` wrote"):
             replay(folder)
+
+
+def test_half_floats_are_judged_by_what_holds_them() -> None:
+    """In 32 bits on both sides as floats of 32 bits; where one of them is a half float, as such."""
+    half, single, double = (np.zeros(2, kind) for kind in (np.float16, np.float32, np.float64))
+    assert held_type(DType.F16, single, double) is DType.F32
+    assert held_type(DType.F16, half, double) is held_type(DType.F16, single, half) is DType.F16
+    assert held_type(DType.F32, single, double) is DType.F32

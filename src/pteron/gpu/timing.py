@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from pteron.gpu.native import ffi, lib, wgpu
 
 STAMPS_MAX = 4096  # of one query set, by WebGPU
 _INSIDE = "timestamp-query-inside-passes"
-_EMPTY_STEPS = 64  # that tell what a stamp costs
 
 
 class _Encoded(CommandBuffer):
@@ -100,11 +100,12 @@ class PassTimer:
 
 
 class StepTimer:
-    """Runs the steps of a replay with timestamps between them.
+    """Runs the steps of a replay with timestamps between stretches of them.
 
-    All are in one pass where the adapter stamps inside passes: the time of a step is then from the end of
-    what came before it to its own end, and the times add up to the pass. Elsewhere each has its own pass.
-    What a stamp costs itself, `stamp_seconds`, is measured with nothing to do and taken off.
+    All are in one pass where the adapter stamps inside passes: the time of a stretch is then from the end of
+    what came before it to its own end. Elsewhere each stretch has its own pass. A stamp keeps what follows it
+    from beginning before what came before has ended, so stretches take longer than what is in them would
+    without the stamps between: by how much, longer stretches of the same steps tell.
     """
 
     def __init__(self, device: Device, steps: int, *, inside: bool | None = None) -> None:
@@ -113,44 +114,46 @@ class StepTimer:
         self.is_inside = can if inside is None else inside
         if self.is_inside and not can:
             raise DeviceError(f"{device.adapter} takes no timestamps inside passes")
-        self._most = min(max(steps, _EMPTY_STEPS), STAMPS_MAX // 2 - 1)  # steps of one command buffer
+        self._most = min(steps, STAMPS_MAX // 2 - 1)  # stretches of one command buffer
         self._stamps = _Stamps(device, 2 * self._most + 1)
-        empty = [self._run([None] * _EMPTY_STEPS) for _ in range(3)]
-        self.stamp_seconds = float(np.median(empty[1:]))  # the first time is another
 
-    def run(self, replay: Replay) -> list[float]:
-        """Seconds of each step; waits for them."""
+    def run(self, replay: Replay, ends: Sequence[int] | None = None) -> list[float]:
+        """Seconds of the stretches of steps that end before these indices, the last of which is the number of
+        steps; by default each step is one. Waits for them."""
+        if ends is None:
+            ends = range(1, len(replay.steps) + 1)
+        stretches = [replay.steps[begin:end] for begin, end in pairwise((0, *ends))]
         found: list[float] = []
         with self._device.lock:
             self._device.check_there([replay])
-            for first in range(0, len(replay.steps), self._most):
-                found += self._run(replay.steps[first : first + self._most])
-        return [max(0.0, seconds - self.stamp_seconds) for seconds in found]
+            for first in range(0, len(stretches), self._most):
+                found += self._run(stretches[first : first + self._most])
+        return found
 
-    def _run(self, steps: Sequence[Step | None]) -> list[float]:
-        """The same for as many as have stamps, and what stamps cost with them. None does nothing."""
+    def _run(self, stretches: Sequence[Sequence[Step]]) -> list[float]:
+        """The same for as many as have stamps."""
         write = self._stamp_inside if self.is_inside else self._stamp_passes
-        _Encoded(self._device, partial(write, steps)).submit()
+        _Encoded(self._device, partial(write, stretches)).submit()
         if self.is_inside:
-            stamps = self._stamps.seconds(len(steps) + 1)
+            stamps = self._stamps.seconds(len(stretches) + 1)
             return list(map(float, stamps[1:] - stamps[:-1]))
-        stamps = self._stamps.seconds(2 * len(steps))
+        stamps = self._stamps.seconds(2 * len(stretches))
         return list(map(float, stamps[1::2] - stamps[::2]))
 
-    def _stamp_inside(self, steps: Sequence[Step | None], encoder: Any) -> None:
+    def _stamp_inside(self, stretches: Sequence[Sequence[Step]], encoder: Any) -> None:
         opened = _begin(encoder, ffi.NULL)
         queries = self._stamps.queries._internal
         lib.wgpuComputePassEncoderWriteTimestamp(opened, queries, 0)
-        for index, step in enumerate(steps):
-            _dispatch(opened, step)
+        for index, steps in enumerate(stretches):
+            _dispatch(opened, steps)
             lib.wgpuComputePassEncoderWriteTimestamp(opened, queries, index + 1)
         lib.wgpuComputePassEncoderEnd(opened)
 
-    def _stamp_passes(self, steps: Sequence[Step | None], encoder: Any) -> None:
-        for index, step in enumerate(steps):
+    def _stamp_passes(self, stretches: Sequence[Sequence[Step]], encoder: Any) -> None:
+        for index, steps in enumerate(stretches):
             descriptor, _timestamps = self._stamps.pass_descriptor(2 * index, 2 * index + 1)
             opened = _begin(encoder, descriptor)
-            _dispatch(opened, step)
+            _dispatch(opened, steps)
             lib.wgpuComputePassEncoderEnd(opened)
 
 
@@ -160,10 +163,8 @@ def _begin(encoder: Any, descriptor: Any) -> Any:
     )
 
 
-def _dispatch(opened: Any, step: Step | None) -> None:
-    if step is None:
-        return
-    pipeline, group, x, y, z = step
-    lib.wgpuComputePassEncoderSetPipeline(opened, pipeline)
-    lib.wgpuComputePassEncoderSetBindGroup(opened, 0, group, 0, ffi.NULL)
-    lib.wgpuComputePassEncoderDispatchWorkgroups(opened, x, y, z)
+def _dispatch(opened: Any, steps: Sequence[Step]) -> None:
+    for pipeline, group, x, y, z in steps:
+        lib.wgpuComputePassEncoderSetPipeline(opened, pipeline)
+        lib.wgpuComputePassEncoderSetBindGroup(opened, 0, group, 0, ffi.NULL)
+        lib.wgpuComputePassEncoderDispatchWorkgroups(opened, x, y, z)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,6 +14,7 @@ import numpy as np
 from pteron.errors import InputError
 from pteron.gpu import Device
 from pteron.llm.model import LanguageModel
+from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.settings import program_file
 from pteron.runtime import Method, Program, load
 from pteron.runtime.program import Source
@@ -41,6 +42,7 @@ class Decode:
         return f"decode at context {self.context}"
 
 
+_UNDRAWN = ", without the draw of the next token, which goes through the host"
 Work: TypeAlias = Selection | Prefill | Decode
 
 
@@ -53,6 +55,7 @@ class Subject:
     values: tuple[Any, ...]
     what: str
     inputs: tuple[str, ...] = field(default=())  # their types, for people
+    sampler: Sampler | None = None  # draws the next token from where a decode step leaves its logits
 
 
 def opened(
@@ -76,8 +79,24 @@ def prepared(program: Program, work: Work) -> Iterator[Subject]:
             given = fill_inputs(method.inputs, work.inputs, work.sizes, work.seed)
             yield _subject(program, method, [each.value for each in given], name)
     else:
-        with language_model(program) as model:
-            yield _subject(program, model.method, read_before(model, work), str(work))
+        with language_model(program) as model, _drawing(model, work) as sampler:
+            is_apart = isinstance(work, Decode) and sampler is None
+            what = f"{work}{_UNDRAWN if is_apart else ''}"
+            subject = _subject(program, model.method, read_before(model, work), what)
+            yield replace(subject, sampler=sampler)
+
+
+@contextmanager
+def _drawing(model: LanguageModel, work: Prefill | Decode) -> Iterator[Sampler | None]:
+    """What draws the token after a decode step, greedily, where that stays on the GPU."""
+    if isinstance(work, Prefill) or not model.is_resident:
+        yield None
+        return
+    sampler = Sampler(model.device, model.vocabulary, Sampling(), model.logits_dtype)
+    try:
+        yield sampler
+    finally:
+        sampler.close()
 
 
 @contextmanager

@@ -121,6 +121,13 @@ class Sampler:
         self._count(step)
         return self._session.encode((logits, self.sampling.seed), self._states).commands
 
+    def graph(self, logits: View) -> Graph:
+        """What `replay` runs for a row of logits."""
+        peaks = self._peaks(logits)
+        if peaks:
+            return graph_of_peaks(peaks.shape[0])
+        return sampler_graph(self._vocabulary, self.sampling, logits.dtype)
+
     def replay(self, logits: View, step: int, token: Buffer, growing: Growing | None = None) -> Replay:
         """What draws tokens from a row of logits where it lies, from that of a step on: one each time that it
         is replayed, to be written to `token`, while `growing` grows. It is to be submitted next."""
@@ -128,11 +135,11 @@ class Sampler:
         places: dict[PlanBuffer, Buffer] = {State(_TOKEN): token}
         if growing:
             places |= {State(_GROWTHS): growing.growths, State(_WORDS): growing.words}
-        is_plain = self.sampling.temperature <= 0 and self.sampling.repetition_penalty == 1.0
-        if logits.peaks is not None and is_plain:  # all that is needed to know the likeliest
-            session, states = self._drawing_from_peaks(logits.peaks.shape[0])
+        peaks = self._peaks(logits)
+        if peaks:
+            session, states = self._drawing_from_peaks(peaks.shape[0])
             own: dict[PlanBuffer, Buffer] = {State(id): self._states[State(id)] for id in (_STEPS, _DRAWN)}
-            return session.bound((logits.peaks,), states, own | places)
+            return session.bound((peaks,), states, own | places)
         return self._session.bound((logits, self.sampling.seed), self._states, places)
 
     def took(self, steps: int) -> None:
@@ -146,6 +153,11 @@ class Sampler:
             submission = self._session.launch((logits.reshape(1, -1), self.sampling.seed), self._states)
             self.took(step + 1)
             return submission
+
+    def _peaks(self, logits: View) -> View | None:
+        """The peaks of a row of logits, where they are all that is needed to know the likeliest."""
+        is_plain = self.sampling.temperature <= 0 and self.sampling.repetition_penalty == 1.0
+        return logits.peaks if is_plain else None
 
     def _drawing_from_peaks(self, blocks: int) -> tuple[Session, States]:
         if blocks not in self._of_peaks:

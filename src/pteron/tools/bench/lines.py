@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from pteron.tools.bench.report import CONTROL, PERCENTILES, Bench, Case
 from pteron.tools.bench.verdict import Judgement
-from pteron.tools.text import columns, counted, human_time
+from pteron.tools.text import Line, Style, columns, counted, human_time
+
+_STYLES: dict[str, Style] = {"slower": "bad", "faster": "good"}
 
 
 def bench_lines(bench: Bench) -> Iterator[str]:
@@ -52,7 +54,7 @@ def judgement_lines(judgement: Judgement, tolerance: float) -> Iterator[str]:
                 human_time(each.new.percentile(50)),
                 f"{each.ratio:.3f}",
                 f"{each.chance:.1g}",
-                each.verdict,
+                Line(each.verdict, _STYLES.get(each.verdict, "")),
             ]
         )
     yield from columns(rows, align="<>>>>>")
@@ -61,12 +63,13 @@ def judgement_lines(judgement: Judgement, tolerance: float) -> Iterator[str]:
     cases = [each for each in judgement.comparisons if each.new.what != CONTROL]
     slower = sum(each.verdict == "slower" for each in cases)
     yield ""
-    yield (
+    yield Line(
         f"{slower or 'none'} of {counted(len(cases), 'case')} slower by more than "
-        f"{tolerance:.0%} and more than noise"
+        f"{tolerance:.0%} and more than noise",
+        "bad" if slower else "good",
     )
 
 
 def _numbered(devices: list[str]) -> Iterator[str]:
-    yield from (f"{index}: {device}" for index, device in enumerate(devices))
+    yield from (Line(f"{index}: {device}", "title") for index, device in enumerate(devices))
     yield ""

@@ -30,7 +30,7 @@ class Comparison:
     new: Case
     ratio: float
     chance: float
-    verdict: str  # "slower", "faster", "same", "too few samples", or "as slow as the machine"
+    verdict: str  # "slower", "faster", "same", "noise", "too few samples", or "as slow as the machine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,8 @@ def _compare(old: Case, new: Case, tolerance: float) -> Comparison:
     ratio = new.percentile(50) / old.percentile(50)
     chance = mann_whitney(old.samples, new.samples)
     first, second = old.round_medians, new.round_medians
-    verdict = "same"
+    is_near = 1 / (1 + tolerance) <= ratio <= 1 + tolerance
+    verdict = "same" if is_near else "noise"
     if min(len(old.samples), len(new.samples)) < SAMPLES_MIN:
         verdict = "too few samples"
     elif chance < SIGNIFICANCE and ratio > 1 + tolerance and min(second) > max(first):

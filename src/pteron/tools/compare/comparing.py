@@ -27,7 +27,7 @@ from pteron.tools.compare.judging import Departure, Expect, Judge
 from pteron.tools.compare.outputs import expected_rows, exported_rows
 from pteron.tools.compare.report import Comparison, Row
 from pteron.tools.compare.rewriting import rewrites_judged
-from pteron.tools.compare.running import Calls, stepped, target_of
+from pteron.tools.compare.running import Calls, described, stepped, target_of
 from pteron.tools.compare.saved import Circumstances, save
 from pteron.tools.compare.summary import counted_nodes
 from pteron.tools.compare.tolerances import Tolerances
@@ -176,7 +176,7 @@ class _Judging:
             program=Path(self.program.file.name).name,
             method=self.name,
             adapter=str(self.device.adapter),
-            reference=str(self.choice),
+            reference=described(self.choice, self.device),
             rows=tuple(rows),
             nodes=sum(len(graph.nodes) for graph in graphs),
             checked=checked,

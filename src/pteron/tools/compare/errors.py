@@ -61,6 +61,12 @@ def measure(actual: Array, expected: Array, dtype: DType, bound: Bound) -> Error
     )
 
 
+def held_type(dtype: DType, *arrays: Array) -> DType:
+    """The type that a tensor's numbers were rounded to: adapters without half floats hold them in 32 bits."""
+    is_half = any(array.dtype == np.float16 for array in arrays)
+    return DType.F32 if dtype is DType.F16 and not is_half else dtype
+
+
 def _cosine(found: Array, wanted: Array) -> float:
     finite = np.isfinite(found) & np.isfinite(wanted)
     a, b = found[finite], wanted[finite]

@@ -12,7 +12,7 @@ from pteron.errors import PteronError
 from pteron.graph import Node, SymInt, Tensor, ValueList
 from pteron.ops import Kind
 from pteron.ops.operand import HostArray
-from pteron.tools.compare.errors import measure
+from pteron.tools.compare.errors import held_type, measure
 from pteron.tools.compare.report import Row, Verdict
 from pteron.tools.compare.stepping import Seen
 from pteron.tools.compare.steps import NoReferenceError
@@ -84,7 +84,8 @@ class Judge:
         if not tensor.dtype.is_float:
             wanted = wanted.astype(found.dtype)  # integers leave off what 32 bits do not hold, as GPUs do
         work = work_of_all(node.name for node in seen.step.nodes)
-        errors = measure(found, wanted, tensor.dtype, self.tolerances.bound(work, tensor.dtype))
+        held = held_type(tensor.dtype, found, wanted)
+        errors = measure(found, wanted, held, self.tolerances.bound(work, held))
         row = self._row(delegate, seen, tensor, Verdict.DEPARTS if errors.departs else Verdict.WITHIN)
         return replace(row, errors=errors, reason=errors.problem or "")
 

@@ -15,7 +15,7 @@ from pteron.dtypes import DType
 from pteron.errors import FormatError
 from pteron.gpu import Device
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
-from pteron.tools.compare.errors import Errors, measure
+from pteron.tools.compare.errors import Errors, held_type, measure
 from pteron.tools.compare.extract import Extract
 from pteron.tools.compare.saved import FORM
 from pteron.tools.compare.tolerances import Tolerances, work_of_all
@@ -50,12 +50,12 @@ def replay(folder: str | os.PathLike[str], device: Device | str | None = None) -
     work = work_of_all(node.name for node in part.graph.nodes)
     replayed = []
     for tensor in part.outputs:
-        bound = Tolerances().bound(work, tensor.dtype)
         saved = np.load(root / f"gpu_{tensor.id}.npy", allow_pickle=False)
         reference = root / f"reference_{tensor.id}.npy"  # none where memory was written over
         wanted = np.load(reference, allow_pickle=False) if reference.exists() else saved
         is_same = found[tensor.id].tobytes() == saved.tobytes()
-        errors = measure(found[tensor.id], wanted, tensor.dtype, bound)
+        held = held_type(tensor.dtype, found[tensor.id], wanted)
+        errors = measure(found[tensor.id], wanted, held, Tolerances().bound(work, held))
         replayed.append(Replayed(str(tensor), is_same, errors))
     return tuple(replayed)
 

@@ -20,8 +20,11 @@ from pteron.runtime.code import Code
 from pteron.runtime.external import with_external_data
 from pteron.runtime.host import find_operator
 from pteron.runtime.specs import describe
+from pteron.tools.compare.choice import ROUTES, Choice
 from pteron.tools.compare.stepping import Seen, SteppedSession
 from pteron.tools.inputs import Input, LiveSize, fill_inputs
+
+_ANYWAY = ", which runs anyway: only what changes from run to run can depart"
 
 
 class Watcher(Protocol):
@@ -93,6 +96,14 @@ def stepped(
         if method is not None:
             method.close()
         code.close()
+
+
+def described(choice: Choice, device: Device) -> str:
+    """A reference in words; it may be what runs on the device anyway."""
+    is_same = (choice.kind == "route" and ROUTES[choice.value] == device.target.is_cpu) or (
+        choice.kind == "adapter" and Device.open(choice.value) is device
+    )
+    return f"{choice}{_ANYWAY if is_same else ''}"
 
 
 def target_of(program: Program, device: Device, is_cpu: bool | None = None) -> Target:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pteron.tools.compare.report import Comparison, Row, Verdict
-from pteron.tools.text import columns, counted, human_time
+from pteron.tools.text import Line, columns, counted, human_time
 
 ROWS = 20  # of the table, where not all are asked for
 _HEADINGS = ("node", "operator", "output", "max", "mean", "relative", "cosine", "ULP", "of tolerance", "")
@@ -15,7 +15,8 @@ _NAMES_SHOWN = 3  # of nodes that were not checked, before the rest is counted
 
 def compare_lines(report: Comparison, *, in_order: bool = False, rows: int | None = ROWS) -> Iterator[str]:
     """The worst first, or in the order in which nodes ran; `rows` of them at most (None: all)."""
-    yield f"{report.program}, {report.method}, on {report.adapter}, beside {report.reference}"
+    title = f"{report.program}, {report.method}, on {report.adapter}, beside {report.reference}"
+    yield Line(title, "title")
     yield ""
     yield from _departure(report)
     ordered = list(report.rows) if in_order else sorted(report.rows, key=_badness, reverse=True)
@@ -28,7 +29,7 @@ def compare_lines(report: Comparison, *, in_order: bool = False, rows: int | Non
     if shown:
         yield from _table(shown)
         if len(told) > len(shown):
-            yield f"  … and {counted(len(told) - len(shown), 'row')} more (--all shows them)"
+            yield Line(f"  … and {counted(len(told) - len(shown), 'row')} more (--all shows them)", "note")
         yield ""
     yield from _counts(report)
 
@@ -42,7 +43,7 @@ def _departure(report: Comparison) -> Iterator[str]:
     noun = "node" if len(first.nodes) == 1 else "nodes"
     node = f"{delegate}{noun} {first.where}, {_operator(first)}, " if first.nodes else ""
     where = f"{call}{node}{first.output}"
-    yield f"first to depart: {where}"
+    yield Line(f"first to depart: {where}", "bad")
     yield f"  {first.reason}"
     if report.culprit:
         yield f"  from {report.culprit}"
@@ -99,7 +100,7 @@ def _figures(row: Row) -> list[str]:
 def _verdict(row: Row) -> str:
     if row.verdict is Verdict.UNCHECKED:
         return f"not checked: {row.reason}"
-    return "departs" if row.verdict is Verdict.DEPARTS else ""
+    return Line("departs", "bad") if row.verdict is Verdict.DEPARTS else ""
 
 
 def _operator(row: Row) -> str:
@@ -124,7 +125,7 @@ def _counts(report: Comparison) -> Iterator[str]:
         yield f"{within} of {outputs} within tolerance; none of {counted(report.nodes, 'node')} was looked at"
         return
     else:
-        yield _nodes(report, len(departing))
+        yield Line(_nodes(report, len(departing)), "bad" if departing else "good")
     for node, reason in list(report.unchecked.items())[:_NAMES_SHOWN]:
         yield f"  not checked: {node}: {reason}"
     if len(report.unchecked) > _NAMES_SHOWN:

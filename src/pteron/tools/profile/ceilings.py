@@ -1,6 +1,7 @@
 """What an adapter reaches at best, measured in less than two seconds and kept in the cache folder.
 
-Bandwidth: a buffer that no cache holds is copied to another, its bytes counted as read and as written.
+Bandwidth: a kernel, or on software adapters a command, copies a buffer that no cache holds to another; its
+bytes are counted as read and as written.
 Arithmetic: chains of multiply-adds of 32-bit floats in registers, written as `fma` and as `*` and `+`, of
 which the faster counts. A launch can exceed the first by what caches hold, or where an adapter reads faster
 than it writes, and the second where it computes in integers or half floats.
@@ -27,13 +28,14 @@ from pteron.tools.profile.clocks import clock_of
 from pteron.tools.profile.report import Ceilings
 from pteron.wgsl import Kernel
 
-_VERSION = 1  # of how they are measured
-_COPIED_BYTES, _COPIED_BYTES_CPU = 1 << 27, 1 << 25  # more than caches hold
+_VERSION = 2  # of how they are measured
+_MOVED_BYTES, _MOVED_BYTES_CPU = 1 << 28, 1 << 25  # of one buffer: more than caches hold
 _INVOCATIONS, _INVOCATIONS_CPU = 1 << 20, 1 << 14
 _CHAINS, _UNROLLED = 16, 8  # independent multiply-adds, and how often a loop writes them out
 _LOOPS = 32
 _SECONDS = 0.5  # for each of the three measurements
-_LEAST_SECONDS = 2e-3  # of work in one submission
+_LEAST_SECONDS = 5e-3  # of work in one submission: clocks tell that to a few percent
+_REPEATS_MAX = 1 << 12
 
 
 def ceilings_of(device: Device, *, remeasure: bool = False) -> Ceilings:
@@ -52,32 +54,65 @@ def ceilings_of(device: Device, *, remeasure: bool = False) -> Ceilings:
 
 def measure_ceilings(device: Device) -> Ceilings:
     """Measure them now."""
-    computed = _INVOCATIONS_CPU if device.target.is_cpu else _INVOCATIONS
-    rates = [_arithmetic(device, _chains(step), computed) for step in ("fma({}, m, c)", "{} * m + c")]
-    return Ceilings(_bandwidth(device), max(rates))
+    moved = _copied(device) if device.target.is_cpu else _streamed(device)
+    return Ceilings(
+        moved, max(_arithmetic(device, _chains(step)) for step in ("fma({}, m, c)", "{} * m + c"))
+    )
 
 
-def _bandwidth(device: Device) -> float:
-    """Bytes that copies read and write in a second, at best, by what more of them take more."""
-    size = _COPIED_BYTES_CPU if device.target.is_cpu else _COPIED_BYTES
-    size = min(size, device.target.binding_bytes_max)
+def _streamed(device: Device) -> float:
+    """Bytes that a kernel reads and writes in a second."""
+    floats = min(_MOVED_BYTES, device.target.binding_bytes_max) // 4
+    kernel, quads = Kernel("pteron.tools.profile", "stream"), floats // 4
+    moving = Dispatch(kernel, x=Scratch(floats), out=Scratch(floats), quads=quads, threads=quads)
+    return 8 * floats / _best_seconds(device, moving)
+
+
+def _copied(device: Device) -> float:
+    """Bytes that a software adapter reads and writes in a second: its kernels are far from what it can move,
+    and its own copy takes so long that submitting it does not count."""
+    size = min(_MOVED_BYTES_CPU, device.target.binding_bytes_max)
     source, target = (device.create_buffer(size, "copied, for its time") for _ in range(2))
-    copy = Copy(source, target, size)
 
-    def seconds(count: int) -> float:
+    def seconds() -> float:
         device.wait()
         started = time.perf_counter()
-        submit(device, [copy] * count)
+        submit(device, [Copy(source, target, size)])
         device.wait()
         return time.perf_counter() - started
 
     try:
-        once = min(seconds(1) for _ in range(3))
-        count = max(2, int(_LEAST_SECONDS / once))
-        return 2 * size * count / max(_best(lambda: seconds(1 + count)) - once, 1e-9)
+        return 2 * size / _best(seconds)
     finally:
         device.free(source)
         device.free(target)
+
+
+def _arithmetic(device: Device, combine: str) -> float:
+    """Operations of a function of two floats in a second."""
+    count = _INVOCATIONS_CPU if device.target.is_cpu else _INVOCATIONS
+    a, b, out = (Scratch(count) for _ in range(3))
+    kernel = Kernel("pteron.families.elementwise", "binary_alike", combine=combine)
+    computing = Dispatch(kernel, a=a, b=b, out=out, count=count, alpha=1.0, threads=count)
+    return 2 * _CHAINS * _UNROLLED * _LOOPS * count / _best_seconds(device, computing)
+
+
+def _best_seconds(device: Device, dispatch: Dispatch) -> float:
+    """What a launch takes at best, of so many in a row that a clock can tell."""
+    session = _session(device, dispatch)
+    try:
+        _, replay = session.recorded((), session.states())
+        clock = clock_of(device, 1)
+        repeats = 1
+        while clock.whole(_repeated(replay, repeats)) < _LEAST_SECONDS and repeats < _REPEATS_MAX:
+            repeats *= 2
+        return _best(lambda: clock.whole(_repeated(replay, repeats))) / repeats
+    finally:
+        session.close()
+
+
+def _repeated(replay: Replay, count: int) -> Replay:
+    return Replay(replay.steps * count, replay.kept)
 
 
 def _chains(step: str) -> str:
@@ -92,20 +127,6 @@ def _chains(step: str) -> str:
     )
 
 
-def _arithmetic(device: Device, combine: str, count: int) -> float:
-    """Operations of a kernel in a second, at best."""
-    session = _session(device, combine, count)
-    try:
-        _, replay = session.recorded((), session.states())
-        clock = clock_of(device, 1)
-        repeats = max(1, int(_LEAST_SECONDS / max(clock.whole(replay), 1e-9)))
-        repeated = Replay(replay.steps * repeats, replay.kept)
-        operations = 2 * _CHAINS * _UNROLLED * _LOOPS * count * repeats
-        return operations / _best(lambda: clock.whole(repeated))
-    finally:
-        session.close()
-
-
 def _best(seconds: Callable[[], float]) -> float:
     """The least of what is measured for a while."""
     end = time.perf_counter() + _SECONDS
@@ -115,12 +136,9 @@ def _best(seconds: Callable[[], float]) -> float:
     return min(found)
 
 
-def _session(device: Device, combine: str, count: int) -> Session:
+def _session(device: Device, dispatch: Dispatch) -> Session:
     """A plan of one launch over scratch memory."""
-    kernel = Kernel("pteron.families.elementwise", "binary_alike", combine=combine)
-    a, b, out = (Scratch(count) for _ in range(3))
     collector = Collector(device.target)
-    dispatch = Dispatch(kernel, a=a, b=b, out=out, count=count, alpha=1.0, threads=count)
     collector.add(Node(0, "ceiling", ()), [dispatch])
     plan = collector.finish({}, {}, Trace({}), ())
     nothing = Collector(device.target).finish({}, {}, Trace({}), ())

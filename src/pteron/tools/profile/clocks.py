@@ -6,7 +6,7 @@ import time
 from typing import Literal, Protocol, TypeAlias, get_args
 
 from pteron.errors import InputError
-from pteron.gpu import Device, PassTimer, Replay, StepTimer, submit
+from pteron.gpu import Device, Replay, StepTimer, submit
 
 # "stamps": timestamps between the launches of one pass. "passes": of a pass for each launch. "wall": the
 # host's time for many of each launch, less that for one. "auto": the first of these that the adapter can.
@@ -26,22 +26,32 @@ class Clock(Protocol):
     def each(self, replay: Replay) -> list[float]:
         """Seconds of every step, in order."""
 
+    def pairs(self, replay: Replay) -> list[float]:
+        """Seconds of every step and the one behind it, as one; empty where nothing lies between steps that
+        would keep them apart."""
+
 
 class StampClock:
     """By the GPU's timestamps."""
 
     def __init__(self, device: Device, steps: int, *, inside: bool | None = None) -> None:
-        self._device = device
-        self._pass = PassTimer(device, 1)
         self._steps = StepTimer(device, max(1, steps), inside=inside)
         self.timing = "stamps" if self._steps.is_inside else "passes"
 
     def whole(self, replay: Replay) -> float:
-        submit(self._device, [replay], self._pass)
-        return sum(self._pass.seconds())
+        return sum(self._steps.run(replay, [len(replay.steps)]))
 
     def each(self, replay: Replay) -> list[float]:
         return self._steps.run(replay)
+
+    def pairs(self, replay: Replay) -> list[float]:
+        """Every other one at a time, first those that begin with the first step."""
+        count = len(replay.steps)
+        even = self._steps.run(replay, [*range(2, count, 2), count])[: count // 2]
+        odd = self._steps.run(replay, [*range(1, count, 2), count])[1 : 1 + (count - 1) // 2]
+        found = [0.0] * (count - 1)
+        found[::2], found[1::2] = even, odd
+        return found
 
 
 class WallClock:
@@ -57,6 +67,9 @@ class WallClock:
 
     def each(self, replay: Replay) -> list[float]:
         return [self._repeated(Replay([step], replay.kept)) for step in replay.steps]
+
+    def pairs(self, replay: Replay) -> list[float]:
+        return []
 
     def _repeated(self, replay: Replay) -> float:
         if not replay.steps:

@@ -11,6 +11,7 @@ from pteron.tools.profile.report import LaunchTime, Profile
 
 By: TypeAlias = Literal["launch", "node", "operator", "family", "layer", "kernel"]
 OUTSIDE = "outside the layers"
+DRAW = "draw"  # of the next token: no node of a graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ def grouped(profile: Profile, by: str = "node") -> list[Row]:
     groups: dict[object, list[LaunchTime]] = {}
     for launch in profile.launches:
         groups.setdefault(_key(launch, by), []).append(launch)
-    has_several = len({launch.delegate for launch in profile.launches}) > 1
+    has_several = len({launch.delegate for launch in profile.launches} - {None}) > 1
     return [_row(_name(launches, by, has_several), launches, profile) for launches in groups.values()]
 
 
@@ -60,6 +61,8 @@ def _name(launches: Sequence[LaunchTime], by: str, has_several: bool) -> str:
     if by == "launch":
         return f"{first.index} {first.operator} by {first.kernel}"
     if by == "node":
+        if first.delegate is None:
+            return f"{DRAW} {first.operator}"
         leading = max(launches, key=lambda launch: launch.seconds).operator
         nodes = sorted({node for launch in launches for node in launch.nodes} | {first.node})
         graph = f"{first.delegate}:" if has_several else ""  # nodes are numbered within a graph

@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from pteron.gpu import Device, Replay, record, submit
-from pteron.plan import Plan, Shapes
+from pteron.llm.sampling import Sampler
+from pteron.plan import Launch, Shapes
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted, taken
 from pteron.runtime.staging import Input, live_shapes, live_values
 from pteron.runtime.tensors import HostResult
 from pteron.tools.profile.clocks import clock_of
+from pteron.tools.profile.draw import Draw, draw_behind
+from pteron.tools.profile.stamps import within_pass, without_neighbours
 from pteron.tools.progress import Progress, silent
 from pteron.tools.subject import Subject
 
@@ -48,9 +51,11 @@ class Times:
     """
 
     timing: str
-    plan: Plan
+    launches: tuple[Launch, ...]
+    draw: Draw | None = None  # whose launches are the last of these
     whole: list[float] = field(default_factory=list)
     each: list[list[float]] = field(default_factory=list)
+    pairs: list[list[float]] = field(default_factory=list)  # of launches that follow one another, as one
     stages: list[dict[str, float]] = field(default_factory=list)
 
     @property
@@ -58,8 +63,22 @@ class Times:
         return statistics.median(_quicker([[seconds] for seconds in self.whole])[0])
 
     @property
-    def launch_seconds(self) -> list[float]:
+    def stamped_seconds(self) -> list[float]:
+        """Of every launch as it was measured, with stamps around it."""
         return [statistics.median(found) for found in _quicker(self.each)]
+
+    @property
+    def paired_seconds(self) -> list[float]:
+        """The same without what the stamp between two launches costs, by the time of both as one."""
+        pairs = [statistics.median(found) for found in _quicker(self.pairs)]
+        return without_neighbours(self.stamped_seconds, pairs)
+
+    @property
+    def launch_seconds(self) -> list[float]:
+        """The same, of which stamps leave no more than the pass takes."""
+        if self.timing == "wall":
+            return self.stamped_seconds
+        return within_pass(self.paired_seconds, self.pass_seconds)
 
     @property
     def stage_seconds(self) -> dict[str, float]:
@@ -103,28 +122,39 @@ def call_seconds(subject: Subject, runs: int) -> float:
 
 
 def measure(
-    calls: Sequence[DelegateCall], runs: int, warmup: int, timing: str, progress: Progress = silent
+    calls: Sequence[DelegateCall],
+    runs: int,
+    warmup: int,
+    timing: str,
+    sampler: Sampler | None = None,
+    progress: Progress = silent,
 ) -> list[Times]:
-    """The times of every call, after some runs that are not counted."""
+    """The times of every call, after some runs that are not counted. A sampler draws a token behind each."""
     found = []
     for call in calls:
         session, states = call.delegate.session, call.delegate.states
         plan, replay = session.recorded(call.inputs, states)
+        draw = draw_behind(call.delegate, call.inputs, sampler) if sampler else None
+        if draw:
+            replay = Replay(replay.steps + draw.replay.steps, replay.kept + draw.replay.kept)
         clock = clock_of(session.device, len(replay.steps), timing)
-        found.append(Times(clock.timing, plan))
+        times = Times(clock.timing, plan.launches + (draw.launches if draw else ()), draw)
+        found.append(times)
         _load(replay, session.device)
         for run in range(warmup + runs):
-            progress(f"timing {len(plan.launches)} launches", run, warmup + runs)
+            progress(f"timing {len(times.launches)} launches", run, warmup + runs)
             stages = host_stages(call)
             with session.device.lock:
                 _bring(call)
                 whole = clock.whole(replay)
                 _bring(call)
                 each = clock.each(replay)
+                _bring(call)
+                pairs = clock.pairs(replay)
             if run >= warmup:
-                times = found[-1]
                 times.whole.append(whole)
                 times.each.append(each)
+                times.pairs.append(pairs)
                 times.stages.append(stages)
     return found
 

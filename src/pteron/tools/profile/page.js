@@ -18,6 +18,7 @@ function make(tag, text, parent, kind) {
 // Numbers for people -----------------------------------------------------------------------------
 
 function seconds(value) {
+  if (value === 0) return "0 s";
   if (value >= 1) return `${value.toFixed(2)} s`;
   return value >= 1e-3 ? `${(value * 1e3).toPrecision(3)} ms` : `${(value * 1e6).toPrecision(3)} µs`;
 }
@@ -36,16 +37,18 @@ function least(launch) {
   const ceilings = profile.ceilings;
   return Math.max(moved(launch) / ceilings.bytes_per_second, (launch.operations || 0) / ceilings.operations_per_second);
 }
+const isOwn = (launch) => launch.delegate !== null; // of the program: others draw the next token
 const keys = {
   launch: (launch) => `${launch.index} ${launch.operator} by ${launch.kernel}`,
-  node: (launch) => `${launch.delegate}:${launch.node}`,
+  node: (launch) => `${launch.delegate ?? "draw"}:${launch.node}`,
   operator: (launch) => launch.operator,
   family: (launch) => launch.family,
   layer: (launch) => (launch.layer === null ? "outside the layers" : `layer ${launch.layer}`),
   kernel: (launch) => launch.kernel,
 };
-const graphs = new Set(launches.map((launch) => launch.delegate)).size;
+const graphs = new Set(launches.filter(isOwn).map((launch) => launch.delegate)).size;
 function nodeName(group) {
+  if (!isOwn(group[0])) return `draw ${group[0].operator}`;
   const nodes = group.flatMap((launch) => [launch.node, ...launch.nodes]);
   const longest = group.reduce((best, launch) => (launch.seconds > best.seconds ? launch : best));
   const first = Math.min(...nodes), last = Math.max(...nodes);
@@ -86,6 +89,7 @@ const colours = new Map(families.map((row, index) => [row.name, palette[index % 
 element("title").textContent = profile.program;
 element("what").textContent = `${profile.what} (${profile.inputs.join(", ")}) on ${profile.device}`;
 element("how").textContent = `${profile.timing_text}; medians of the quicker half of ${profile.runs} runs`;
+element("notes").textContent = profile.notes.join("; ");
 function figure(value, meaning) {
   const box = make("div", "", element("figures"), "figure");
   make("b", value, box);
@@ -97,7 +101,7 @@ figure(seconds(total), `sum of ${launches.length} launches`);
 figure(seconds(profile.call_seconds), "a call, waited for");
 figure(bytes(all), "read and written");
 if (profile.ceilings) {
-  figure(`${giga(all / profile.pass_seconds)} GB/s`, `of ${giga(profile.ceilings.bytes_per_second)} that copies reach`);
+  figure(`${giga(all / profile.pass_seconds)} GB/s`, `of ${giga(profile.ceilings.bytes_per_second)} copied`);
   const work = launches.reduce((sum, launch) => sum + (launch.operations || 0), 0);
   figure(`${giga(work / profile.pass_seconds)} GFLOP/s`, `of ${giga(profile.ceilings.operations_per_second)} in f32`);
 }
@@ -112,7 +116,7 @@ function bars(id, rows, none) {
     const bar = make("div", "", make("div", "", place), "bar");
     bar.style.width = `${longest ? (100 * row.time) / longest : 0}%`;
     bar.style.background = row.colour;
-    make("div", row.share === undefined ? seconds(row.time) : `${seconds(row.time)}  ${percent(row.share)}`, place, "value");
+    make("div", row.share === undefined ? seconds(row.time) : `${seconds(row.time)}${percent(row.share).padStart(9, "\u2007")}`, place, "value");
   }
 }
 bars("families", families.map((row) => ({ ...row, colour: colours.get(row.name) })), "");
@@ -133,6 +137,7 @@ const spans = launches.map((launch) => {
   begins = span.end;
   return span;
 });
+const drawn = spans.find((span) => !isOwn(span.launch)); // the first of those that draw the next token
 const canvas = element("timeline"), tip = element("tip");
 let from = 0, to = total || 1, dragged = null;
 
@@ -159,6 +164,11 @@ function draw() {
       pen.fillRect(left, 12, 1, 82);
       if (layer !== null) label(pen, `layer ${layer}`, left + 4, 20, 80, quiet);
     }
+    if (span === drawn) {
+      pen.fillStyle = quiet;
+      pen.fillRect(left, 12, 1, 82);
+      label(pen, "draw", left + 4, 20, 80, quiet);
+    }
   }
   for (let mark = 0; mark <= 6; mark += 1) {
     const x = (mark / 6) * width;
@@ -168,9 +178,10 @@ function draw() {
   pen.textAlign = "left";
 }
 function label(pen, text, x, y, room, colour) {
-  while (text && pen.measureText(text).width > room) text = text.slice(0, -1);
+  let shown = text;
+  while (shown.length > 1 && pen.measureText(shown).width > room) shown = `${shown.slice(0, -2)}…`;
   pen.fillStyle = colour;
-  pen.fillText(text, x, y);
+  pen.fillText(shown, x, y);
 }
 function timeAt(event) {
   const box = canvas.getBoundingClientRect();
@@ -209,7 +220,9 @@ function described(launch) {
     `${launch.operator}`,
     `${seconds(launch.seconds)}, ${percent(total ? launch.seconds / total : 0)} of all launches`,
     `kernel ${launch.kernel}, ${launch.groups.join(" × ")} workgroups`,
-    `nodes ${launch.nodes.join(", ")}${launch.layer === null ? "" : `; layer ${launch.layer}`}`,
+    isOwn(launch)
+      ? `nodes ${launch.nodes.join(", ")}${launch.layer === null ? "" : `; layer ${launch.layer}`}`
+      : "draws the next token",
     `${bytes(launch.bytes_read)} read, ${bytes(launch.bytes_written)} written`,
   ];
   if (launch.operations !== null && launch.seconds) lines.push(`${giga(launch.operations / launch.seconds)} GFLOP/s`);

@@ -12,7 +12,7 @@ import html
 import json
 from importlib.resources import files
 
-from pteron.tools.profile.lines import TIMINGS
+from pteron.tools.profile.lines import TIMINGS, notes
 from pteron.tools.profile.report import Profile
 from pteron.tools.text import json_text
 
@@ -41,6 +41,7 @@ def _read(name: str) -> str:
 
 def _data(profile: Profile) -> str:
     """The profile as JSON in which no HTML parser finds a tag."""
-    content = json.loads(json_text(profile)) | {"timing_text": TIMINGS[profile.timing]}
+    texts = {"timing_text": TIMINGS[profile.timing], "notes": list(notes(profile))}
+    content = json.loads(json_text(profile)) | texts
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -62,7 +62,7 @@ def profile(
                 raise InputError(f"{program.file.name}: {subject.method.name} runs nothing on the GPU")
             progress("measuring the adapter's ceilings", 0, 0)
             found = ceilings_of(program.device, remeasure=remeasure) if ceilings or remeasure else None
-            times = measure(calls, runs, warmup, timing, progress)
+            times = measure(calls, runs, warmup, timing, subject.sampler, progress)
             return _report(subject, calls, times, call_seconds(subject, runs), once, found)
     finally:
         if program is not source:
@@ -88,19 +88,24 @@ def _report(
         planned_again(graph, target, call.shapes, call.values)
         planning += _since(started)
         works = work_of(graph, target, call.shapes, call.values)
-        for launch, work, seconds in zip(taken.plan.launches, works, taken.launch_seconds, strict=True):
+        own = len(works)  # those behind them draw a token
+        works += taken.draw.works if taken.draw else ()
+        times_of = zip(taken.launches, works, taken.launch_seconds, taken.stamped_seconds, strict=True)
+        for index, (launch, work, seconds, stamped) in enumerate(times_of):
+            is_own = index < own
             launches.append(
                 LaunchTime(
                     index=len(launches),
-                    delegate=call.index,
+                    delegate=call.index if is_own else None,
                     node=launch.node,
                     nodes=launch.nodes,
                     operator=work.operator,
                     family=family_of_kernel(launch.module.kernel),
                     kernel=launch.module.kernel.name,
-                    layer=layers[call.index].get(launch.node),
+                    layer=layers[call.index].get(launch.node) if is_own else None,
                     groups=launch.groups,
                     seconds=seconds,
+                    stamped_seconds=stamped,
                     bytes_read=work.bytes_read,
                     bytes_written=work.bytes_written,
                     operations=work.operations,
@@ -117,6 +122,8 @@ def _report(
         runs=len(times[0].whole),
         timing=times[0].timing,
         launches=tuple(launches),
+        stamp_seconds=sum(each.stamped_seconds - each.seconds for each in launches) / max(1, len(launches)),
+        paired_seconds=sum(sum(taken.paired_seconds) for taken in times),
         pass_seconds=sum(taken.pass_seconds for taken in times),
         call_seconds=whole_call,
         stages=(

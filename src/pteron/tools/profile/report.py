@@ -23,7 +23,7 @@ class LaunchTime:
     """A dispatch: what it does, its time, the bytes and operations of its work."""
 
     index: int  # among all launches of the call
-    delegate: int  # which graph of the method
+    delegate: int | None  # which graph of the method; None: it draws the next token, behind them
     node: int  # of that graph,
     nodes: tuple[int, ...]  # and all whose work it does
     operator: str  # the one of these that it does most of
@@ -32,6 +32,7 @@ class LaunchTime:
     layer: int | None  # of those that the graph repeats
     groups: tuple[int, int, int]
     seconds: float
+    stamped_seconds: float  # as measured, with timestamps around it
     bytes_read: int
     bytes_written: int
     operations: float | None  # of matrix products, convolutions and attention; None elsewhere
@@ -53,7 +54,9 @@ class Stage:
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Where the time of a call goes. `pass_seconds` is the GPU's time for all launches in one pass without
-    anything measured in between; the launches' own times add up to `launch_seconds`."""
+    anything measured in between. The launches' own times add up to `launch_seconds`, which stamps leave no
+    longer than the pass. `paired_seconds` is their sum before that: nothing makes it equal to the pass, so it
+    shows how far to trust the times of single launches."""
 
     program: str
     method: str
@@ -63,6 +66,8 @@ class Profile:
     runs: int
     timing: str  # how launches were timed: "stamps", "passes" or "wall"
     launches: tuple[LaunchTime, ...]
+    stamp_seconds: float  # what timestamps cost, for each launch: it is taken off
+    paired_seconds: float  # of all launches, where only what neighbours show of that is taken off
     pass_seconds: float
     call_seconds: float  # of the host for a call as a whole, until its outputs are there
     stages: tuple[Stage, ...]

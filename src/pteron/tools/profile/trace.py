@@ -56,7 +56,7 @@ def _arguments(launch: LaunchTime) -> dict[str, Any]:
     return {
         "kernel": launch.kernel,
         "family": launch.family,
-        "nodes": list(launch.nodes),
+        "nodes": [] if launch.delegate is None else list(launch.nodes),
         "layer": launch.layer,
         "workgroups": list(launch.groups),
         "bytes": launch.bytes,

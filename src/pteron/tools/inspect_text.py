@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pteron.runtime.host import has_torch
+from pteron.extras import has_torch
 from pteron.runtime.specs import ValueSpec
 from pteron.tools.inspect_delegate import DelegateReport, MemoryUse
 from pteron.tools.inspect_reports import MethodReport, ProgramReport, WeightFileReport

@@ -15,9 +15,9 @@ from pteron.cli import COMMANDS, build_parser
 HEAVY = {"numpy", "wgpu", "cffi", "torch", "rich", "pteron.runtime.program"}
 # What a look into a program does without: whatever drives GPUs, runs methods, draws, or is slow to import.
 NEEDLESS = {
-    *"cffi html importlib.metadata importlib.resources jinja2 rich tempfile torch wgpu".split(),
-    *(f"pteron.{name}" for name in "export gpu llm tools.inputs tools.page tools.run".split()),
-    *(f"pteron.runtime.{name}" for name in "host host_numpy method program".split()),
+    *("cffi", "html", "importlib.metadata", "importlib.resources", "jinja2", "rich", "tempfile", "torch"),
+    *("wgpu", "pteron.gpu", "pteron.runtime.host", "pteron.runtime.host_numpy", "pteron.runtime.method"),
+    *("pteron.export", "pteron.llm", "pteron.runtime.program", "pteron.tools.inputs", "pteron.tools.page"),
 }
 
 

@@ -32,11 +32,11 @@ def inspect_lines(report: ProgramReport | WeightFileReport) -> Iterator[str]:
     if constant:
         yield ""
         yield "constant methods"
-        yield from columns([[m.name, ", ".join(map(_value, m.outputs))] for m in constant], indent=2)
+        yield from columns([[m.name, ", ".join(map(value_text, m.outputs))] for m in constant], indent=2)
 
 
 def _method_lines(method: MethodReport) -> Iterator[str]:
-    inputs, outputs = ", ".join(map(_value, method.inputs)), ", ".join(map(_value, method.outputs))
+    inputs, outputs = ", ".join(map(value_text, method.inputs)), ", ".join(map(value_text, method.outputs))
     yield f"{method.name}({inputs}) -> ({outputs})"
     rows = [["instructions", ", ".join(counted(count, kind) for kind, count in method.instructions.items())]]
     if method.host_constants:
@@ -98,6 +98,6 @@ def _memory(use: MemoryUse, noun: str) -> str:
     return f"{counted(use.count, noun)}, {human_bytes(use.bytes)}"
 
 
-def _value(spec: ValueSpec) -> str:
+def value_text(spec: ValueSpec) -> str:
     """A tensor's type, or a scalar's value where the file has one."""
     return str(spec) if spec.kind == "tensor" or spec.value is None else repr(spec.value)

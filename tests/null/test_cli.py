@@ -47,6 +47,24 @@ def test_a_missing_file(command: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert "nowhere.pte: there is no such file" in fails([command, "nowhere.pte"], capsys)
 
 
+def test_no_command_shows_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "inspect      what is in a program" in printed.err
+
+
+@pytest.mark.parametrize("options", [[], ["--html"]])
+def test_a_folder_is_looked_into_where_it_holds_a_model(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "model.pte: there is no such file" in fails(["inspect", ".", *options], capsys)
+    folder = Path(pteron.__file__).parent / "models" / "stories15m"
+    assert main(["inspect", str(folder), "--method", "get_n_layers", *options]) == 0
+    assert capsys.readouterr().out.startswith("model.html" if options else "model.pte  11.1 MB")
+
+
 @pytest.mark.parametrize("command", ["inspect", "run"])
 def test_a_damaged_file(
     command: str, programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

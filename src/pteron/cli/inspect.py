@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_program(parser, "a program (.pte), a bundled program (.bpte) or weights (.ptd)")
+    add_program(
+        parser, "a program (.pte), a bundled program (.bpte), weights (.ptd), or a language model's folder"
+    )
     parser.add_argument("--method", metavar="NAME", help="look into this method only")
     parser.add_argument("--graph", action="store_true", help="also print every node of the delegates")
     parser.add_argument("--html", action="store_true", help="write a page with graphs, launches and memory")
@@ -48,6 +50,7 @@ def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.inspect_text import inspect_lines
     from pteron.tools.text import json_text
 
+    arguments.program = _file(Path(arguments.program))
     if arguments.html:
         return _write_page(arguments)
     report = inspect(
@@ -67,11 +70,20 @@ def command(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _file(path: Path) -> Path:
+    """The file to look into: of a language model's folder, its program."""
+    if not path.is_dir():
+        return path
+    from pteron.llm.settings import program_file  # here: most look into files
+
+    return program_file(path)
+
+
 def _write_page(arguments: argparse.Namespace) -> int:
     from pteron.tools.page import page_text
     from pteron.tools.text import human_bytes
 
-    path = Path(arguments.output or Path(arguments.program).with_suffix(".html").name)
+    path = Path(arguments.output or arguments.program.with_suffix(".html").name)
     text = page_text(_inside(arguments))
     try:
         path.write_text(text, "utf-8")

@@ -17,13 +17,15 @@ def inspect_lines(report: ProgramReport | WeightFileReport) -> Iterator[str]:
         yield from _weight_file_lines(report)
         return
     yield f"{report.name}  {human_bytes(report.bytes)}, {report.kind}"
+    rows = []
     if report.named_data:
-        yield f"  named data  {counted(report.named_data, 'tensor')}, {human_bytes(report.named_data_bytes)}"
-    for method, count in report.test_cases.items():
-        yield f"  test cases  {method}: {count}"
+        size = human_bytes(report.named_data_bytes)
+        rows.append(["named data", f"{counted(report.named_data, 'tensor')}, {size}"])
+    rows += [["test cases", f"{method}: {count}"] for method, count in report.test_cases.items()]
     first, *rest = report.problems or (f"yes, on {report.adapter}" if report.adapter else "yes",)
-    yield f"  runs here   {'no: ' if report.problems else ''}{first}"
-    yield from (f"{'':18}{problem}" for problem in rest)
+    rows.append(["runs here ", f"{'no: ' if report.problems else ''}{first}"])
+    rows += [["", f"    {problem}"] for problem in rest]
+    yield from columns(rows, indent=2)
     for method_report in report.methods:
         if not method_report.is_constant:
             yield ""

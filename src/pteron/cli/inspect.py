@@ -24,7 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--graph", action="store_true", help="also print every node of the delegates")
     parser.add_argument("--html", action="store_true", help="write a page with graphs, launches and memory")
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="of the page (default: the program's name with .html, here)"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="of the page, which it asks for too (default: the program's name with .html, here)",
     )
     parser.add_argument("--plan", action="store_true", help="with --json: what the page shows, as `inside`")
     add_dims(parser, "live size to plan for", "the maximum, and 1")
@@ -36,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_adapter(parser)
     add_json(parser)
+    parser.set_defaults(complain=parser.error)
     examples(
         parser,
         "pteron inspect model.pte                  # what is in it, and whether it runs here",
@@ -50,8 +54,10 @@ def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.inspect_text import inspect_lines
     from pteron.tools.text import json_text
 
+    is_page = arguments.html or arguments.output is not None
+    _check_company(arguments, is_page)
     arguments.program = _file(Path(arguments.program))
-    if arguments.html:
+    if is_page:
         return _write_page(arguments)
     report = inspect(
         arguments.program,
@@ -60,7 +66,7 @@ def command(arguments: argparse.Namespace) -> int:
         graph=arguments.graph,
         adapter=arguments.adapter,
     )
-    if arguments.json and arguments.plan:
+    if arguments.plan:
         plain = {field.name: getattr(report, field.name) for field in fields(report)}
         print(json_text({**plain, "inside": _inside(arguments)}))
     elif arguments.json:
@@ -68,6 +74,16 @@ def command(arguments: argparse.Namespace) -> int:
     else:
         show(inspect_lines(report))
     return 0
+
+
+def _check_company(arguments: argparse.Namespace, is_page: bool) -> None:
+    """Options that say something of plans go with what shows plans: alone they would change nothing."""
+    if arguments.plan and not arguments.json:
+        arguments.complain("--plan goes with --json")
+    if not is_page and not arguments.plan:
+        for name in ("dim", "integer", "histograms"):
+            if getattr(arguments, name):
+                arguments.complain(f"--{name} goes with --html, or with --json --plan")
 
 
 def _file(path: Path) -> Path:

@@ -8,12 +8,10 @@ program = pteron.load("model.pte")
 
 from __future__ import annotations
 
-from importlib import import_module
+from pteron.lazy import lazy
 
 TYPE_CHECKING = False  # as checkers read it; `typing` would take longer to import than all that is here
 if TYPE_CHECKING:
-    from typing import Any
-
     from pteron.dtypes import DType
     from pteron.errors import (
         DeviceError,
@@ -104,24 +102,12 @@ _HOMES = {
     "DType": "dtypes",
     **dict.fromkeys((name for name in __all__ if name.endswith(("Error", "Lost"))), "errors"),
     "OutOfMemory": "errors",
-    "compare": "tools.compare",
     **dict.fromkeys(("CompiledModule", "compile"), "export"),
     **dict.fromkeys(("AdapterInfo", "Device", "adapters"), "gpu"),
     **dict.fromkeys(("IsolatedMethod", "IsolatedProgram", "load_isolated"), "isolated"),
     **dict.fromkeys(("Bench", "bench"), "tools.bench"),
+    "compare": "tools.compare",
     **dict.fromkeys(("Profile", "profile"), "tools.profile"),
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES.get(name, "runtime")
-    if home not in ("dtypes", "errors"):
-        import_module("pteron.gpu")  # first: drivers load while Python imports the rest
-    value = globals()[name] = getattr(import_module(f"pteron.{home}"), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+_HOMES.update({name: "runtime" for name in __all__ if name not in _HOMES})
+__getattr__, __dir__ = lazy(__name__, _HOMES, driving={*_HOMES.values()} - {"dtypes", "errors"})

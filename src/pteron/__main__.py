@@ -1,5 +1,6 @@
 """python -m pteron, and the command `pteron`."""
 
+import gc
 import os
 import sys
 import time
@@ -10,6 +11,9 @@ if sys.path[:1] in ([""], [os.getcwd()]):
 
 INTERRUPTED = 130  # as shells report a program that Ctrl-C ended
 _SHOW_CURSOR = b"\x1b[?25h"  # which a bar may have hidden
+_GARBAGE = (
+    20_000  # objects more than before, where it is looked for: imports leave none, but would look often
+)
 _SOON = 1.0  # seconds
 _interrupts: list[float] = []  # when Ctrl-C was pressed
 
@@ -17,6 +21,7 @@ _interrupts: list[float] = []  # when Ctrl-C was pressed
 def main() -> int:
     """The process of a command; its exit code. Ctrl-C ends it without a word, also while it imports."""
     sys.unraisablehook = _unraisable
+    gc.set_threshold(_GARBAGE)
     try:
         import signal
 

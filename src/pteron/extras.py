@@ -27,5 +27,19 @@ def check_installed(modules: tuple[str, ...], purpose: str, extra: str) -> None:
             raise PteronError(_sentence(module, purpose, extra))
 
 
+def has_torch() -> bool:
+    """Whether PyTorch is there to run ATen operators."""
+    return find_spec("torch") is not None
+
+
+def why_refused() -> str:
+    """Why an operator outside the delegates that was not found cannot be called, in a few words."""
+    return (
+        "not among those that programs may call"
+        if has_torch()
+        else "PyTorch needed: pip install 'pteron[host]'"
+    )
+
+
 def _sentence(module: str, purpose: str, extra: str) -> str:
     return f"{purpose} needs the Python package {module.partition('.')[0]!r}: pip install 'pteron[{extra}]'"

@@ -113,6 +113,27 @@ def test_search_goes_into_folded_layers(stories: Path, open_page: Open) -> None:
     assert opened.page.locator("#found").inner_text() == "nothing found"
 
 
+def test_enter_uncovers_what_it_goes_to(stories: Path, open_page: Open) -> None:
+    opened = open_page(stories)
+    opened.page.locator("#search").fill("linear")
+    assert opened.page.locator("#found").is_visible()
+    opened.page.locator("#search").press("Enter")
+    assert not opened.page.locator("#found").is_visible()
+    first = opened.page.locator("#panel").inner_text()
+    opened.page.locator("#search").press("Enter")
+    assert opened.page.locator("#panel").inner_text() != first
+    opened.page.locator("#search").press("ArrowDown")
+    assert opened.page.locator("#found").is_visible()
+
+
+def test_constant_methods_show_their_values(tmp_path: Path, open_page: Open) -> None:
+    opened = open_page(written(tmp_path, look_inside(STORIES)))
+    opened.page.get_by_role("tab", name="Program").click()
+    rows = opened.page.locator("#panel table:last-of-type tr").all_inner_texts()
+    assert "get_eos_ids\t1, 2" in rows
+    assert "use_kv_cache\tTrue" in rows
+
+
 def test_dragging_wheels_and_keys_move_the_picture(stories: Path, open_page: Open) -> None:
     opened = open_page(stories)
     canvas = opened.page.locator("canvas")

@@ -275,4 +275,4 @@ def test_a_library_that_was_asked_for_must_do(
 
 def test_info_says_which(encoding: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info"]) == 0
-    assert re.search(rf"commands are encoded by +{encoding} \(", capsys.readouterr().out)
+    assert re.search(rf"commands +encoded by {encoding} \(", capsys.readouterr().out)

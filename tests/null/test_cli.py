@@ -47,6 +47,41 @@ def test_a_missing_file(command: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert "nowhere.pte: there is no such file" in fails([command, "nowhere.pte"], capsys)
 
 
+def test_no_command_shows_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "inspect      what is in a program" in printed.err
+
+
+@pytest.mark.parametrize(
+    "options", [["--plan"], ["--dim", "1"], ["--histograms", "--json"], ["--integer", "3"]]
+)
+def test_options_that_would_change_nothing(
+    options: list[str], programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["inspect", str(programs / "mlp.pte"), *options])
+    assert ended.value.code == 2
+    assert f"error: {options[0]} goes with " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [[], ["--html"]])
+def test_a_folder_is_looked_into_where_it_holds_a_model(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "model.pte: there is no such file" in fails(["inspect", ".", *options], capsys)
+    folder = Path(pteron.__file__).parent / "models" / "stories15m"
+    assert main(["inspect", str(folder), "--method", "get_n_layers", *options]) == 0
+    assert capsys.readouterr().out.startswith("model.html" if options else "model.pte  11.1 MB")
+
+
+def test_a_page_is_written_where_its_name_is_given(programs: Path, tmp_path: Path) -> None:
+    assert main(["inspect", str(programs / "mlp.pte"), "-o", str(tmp_path / "a page.html")]) == 0
+    assert "<html" in (tmp_path / "a page.html").read_text("utf-8")
+
+
 @pytest.mark.parametrize("command", ["inspect", "run"])
 def test_a_damaged_file(
     command: str, programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

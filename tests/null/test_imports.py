@@ -15,7 +15,7 @@ import pteron
 
 ROOT = Path(pteron.__file__).parent
 STAGES = (
-    {"errors", "dtypes", "extras", "folders", "processes", "carrier"},
+    {"errors", "dtypes", "extras", "folders", "processes", "carrier", "lazy"},
     {"format"},
     {"graph"},
     {"wgsl"},

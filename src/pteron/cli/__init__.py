@@ -77,7 +77,11 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _run(given: list[str]) -> int:
-    arguments = build_parser(given).parse_args(given)
+    parser = build_parser(given)
+    if not given:
+        parser.print_help(sys.stderr)
+        return 2
+    arguments = parser.parse_args(given)
     arguments.given = given
     code: int = arguments.command(arguments)
     return code

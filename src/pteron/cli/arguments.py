@@ -32,6 +32,24 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
+def add_call(parser: argparse.ArgumentParser) -> None:
+    """What is called with which values; `add_dims` says how large those are that are random."""
+    parser.add_argument(
+        "--method", metavar="NAME", help="what to call (default: forward, or the only method there is)"
+    )
+    parser.add_argument(
+        "--input",
+        metavar="VALUE",
+        action="append",
+        default=[],
+        help=".npy, .npz or .json file, or a value (3, 2.5, true, [1, 2]); repeatable, in the method's order "
+        "(default: random values)",
+    )
+    parser.add_argument(
+        "--seed", metavar="N", type=seed, default=0, help="of random inputs (default: %(default)s)"
+    )
+
+
 def add_dims(
     parser: argparse.ArgumentParser, purpose: str, default: str = "the most that the program takes"
 ) -> None:

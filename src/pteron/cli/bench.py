@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import add_program, count, examples, live_size, number, positive, seed
+from pteron.cli.arguments import add_call, add_program, count, examples, live_size, number, positive
 from pteron.cli.profile import CONTEXT, check_place
 from pteron.cli.progress import shown
 from pteron.cli.screen import show
@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser, "a program (.pte), a language model's folder, or a kept result (.json)")
-    parser.add_argument("--method", metavar="NAME", help="default: forward, or the only one")
-    parser.add_argument(
-        "--input", metavar="VALUE", action="append", default=[], help="as `pteron run` takes it; repeatable"
-    )
+    add_call(parser)
     parser.add_argument(
         "--dim",
         metavar="SIZES",
@@ -32,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="live sizes of a case as in `pteron run`, with commas: 0.1=7,1.0=3; repeatable, for more cases",
     )
-    parser.add_argument("--seed", metavar="N", type=seed, default=0, help="of random inputs (default: 0)")
     step = parser.add_argument_group("language models (default for folders: a prompt, and decoding)")
     step.add_argument(
         "--prompt-tokens", metavar="N", type=positive, action="append", default=[], help="repeatable"

@@ -48,7 +48,7 @@ def command(arguments: argparse.Namespace) -> int:
         for text in arguments.prompt or _typed():
             if re.fullmatch(r"/[a-z]+( .*)?", text.strip()):
                 verb, _, rest = text.strip().partition(" ")
-                if verb in ("/exit", "/quit"):
+                if verb in ("/exit", "/quit", "/bye"):
                     break
                 if verb == "/reset":
                     messages = list(opening)

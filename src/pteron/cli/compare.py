@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import cast
 
-from pteron.cli.arguments import add_adapter, add_dims, add_json, add_program, count, examples, seed
+from pteron.cli.arguments import add_adapter, add_call, add_dims, add_json, add_program, count, examples
 from pteron.cli.progress import shown
 from pteron.cli.screen import show
 from pteron.tools.compare.choice import FORMS
@@ -19,16 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="float64",
         help=f"what to compare with: {', '.join(FORMS)} (default: float64)",
     )
-    parser.add_argument("--method", metavar="NAME", help="default: forward, or the only one")
-    parser.add_argument(
-        "--input",
-        metavar="VALUE",
-        action="append",
-        default=[],
-        help=".npy, .npz or .json file, or a value; repeatable, in the method's order (default: random)",
-    )
+    add_call(parser)
     add_dims(parser, "live size of random inputs")
-    parser.add_argument("--seed", metavar="N", type=seed, default=0, help="of random inputs (default: 0)")
     parser.add_argument(
         "--tokens", metavar="IDS", type=token_ids, default=[], help="of a language model's prompt: 1,5,9"
     )

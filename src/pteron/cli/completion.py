@@ -29,8 +29,9 @@ compdef _pteron pteron
 function __pteron_words
     set -l typed (commandline -opc) (commandline -ct)
     pteron completion --words $typed[2..-1] 2>/dev/null
+    or __fish_complete_path (commandline -ct)
 end
-complete -c pteron -a '(__pteron_words)'
+complete -c pteron -f -a '(__pteron_words)'
 """,
 }
 
@@ -49,8 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(arguments: argparse.Namespace) -> int:
     if arguments.words is not None:
-        print("\n".join(words_for(arguments.words)))
-    elif arguments.shell is not None:
+        words = words_for(arguments.words)
+        print("\n".join(words))
+        return 0 if words else 1
+    if arguments.shell is not None:
         print(_SCRIPTS[arguments.shell], end="")
     else:
         arguments.complain(f"name a shell: {', '.join(_SCRIPTS)}")
@@ -59,9 +62,17 @@ def command(arguments: argparse.Namespace) -> int:
 
 def words_for(typed: Sequence[str]) -> list[str]:
     """The words that may stand in place of the last one typed; none where a file may."""
+    *before, last = typed or [""]
+    option, sign, value = last.partition("=")
+    if sign and option:  # --option=value
+        return [f"{option}={word}" for word in _words([*before, option], value)]
+    return _words([word for word in before if word != "="], value if sign else last)  # bash: "=" is a word
+
+
+def _words(before: Sequence[str], begun: str) -> list[str]:
+    """What may follow some words and begins like this."""
     from pteron.cli import COMMANDS, build_parser
 
-    *before, begun = typed or [""]
     parser = build_parser([name for name in COMMANDS if name in before])
     for word in before:
         parser = _commands(parser).get(word, parser)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pteron.cli.progress import shown
+from pteron.cli.course import Course, remember, remembered
+from pteron.cli.progress import Bar
 from pteron.cli.screen import is_rich, note
 
 _TICK = 0.25  # seconds: an export is silent for minutes, its bar is not
@@ -29,32 +30,39 @@ def told() -> Iterator[Callable[[str], None]]:
     if not is_rich(sys.stderr):
         yield note
         return
-    from pteron.llm.export.stages import Course, Stage
+    from pteron.llm.export.stages import Stage
 
-    course, doing = Course(time.monotonic()), ""
+    course, doing = Course(remembered()), "looking at the checkpoint"
     remarks: list[str] = []
-    is_over = threading.Event()
+    is_over, lock = threading.Event(), threading.Lock()  # of the course, which two threads look at
 
     def tell(line: str) -> None:
         nonlocal doing
         if isinstance(line, Stage):
-            course.enter(line, time.monotonic())
+            with lock:
+                course.enter(line, time.monotonic())
         else:
             remarks.append(line)
         doing = line
 
-    with shown() as progress:
+    def tick() -> None:
+        while not is_over.wait(_TICK):
+            now = time.monotonic()
+            with lock:
+                share, left = course.share(now), course.left(now)
+            bar.tell(doing, round(1000 * share), 1000, left)
 
-        def tick() -> None:
-            while not is_over.wait(_TICK):
-                progress(doing, round(1000 * course.share(time.monotonic())), 1000)
-
-        ticking = threading.Thread(target=tick, daemon=True)
-        ticking.start()
-        try:
-            yield tell
-        finally:
-            is_over.set()
-            ticking.join()
+    bar = Bar(doing)
+    ticking = threading.Thread(target=tick, daemon=True)
+    ticking.start()
+    try:
+        yield tell
+        with lock:
+            course.leave(time.monotonic())
+        remember(course.slowness)
+    finally:
+        is_over.set()
+        ticking.join()
+        bar.end()
     for remark in remarks:
         note(remark)

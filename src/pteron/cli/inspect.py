@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_program(parser, "a program (.pte), a bundled program (.bpte) or weights (.ptd)")
+    add_program(
+        parser, "a program (.pte), a bundled program (.bpte), weights (.ptd), or a language model's folder"
+    )
     parser.add_argument("--method", metavar="NAME", help="look into this method only")
     parser.add_argument("--graph", action="store_true", help="also print every node of the delegates")
     parser.add_argument("--html", action="store_true", help="write a page with graphs, launches and memory")
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="of the page (default: the program's name with .html, here)"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="of the page, which it asks for too (default: the program's name with .html, here)",
     )
     parser.add_argument("--plan", action="store_true", help="with --json: what the page shows, as `inside`")
     add_dims(parser, "live size to plan for", "the maximum, and 1")
@@ -34,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_adapter(parser)
     add_json(parser)
+    parser.set_defaults(complain=parser.error)
     examples(
         parser,
         "pteron inspect model.pte                  # what is in it, and whether it runs here",
@@ -48,7 +54,10 @@ def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.inspect_text import inspect_lines
     from pteron.tools.text import json_text
 
-    if arguments.html:
+    is_page = arguments.html or arguments.output is not None
+    _check_company(arguments, is_page)
+    arguments.program = _file(Path(arguments.program))
+    if is_page:
         return _write_page(arguments)
     report = inspect(
         arguments.program,
@@ -57,7 +66,7 @@ def command(arguments: argparse.Namespace) -> int:
         graph=arguments.graph,
         adapter=arguments.adapter,
     )
-    if arguments.json and arguments.plan:
+    if arguments.plan:
         plain = {field.name: getattr(report, field.name) for field in fields(report)}
         print(json_text({**plain, "inside": _inside(arguments)}))
     elif arguments.json:
@@ -67,11 +76,30 @@ def command(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _check_company(arguments: argparse.Namespace, is_page: bool) -> None:
+    """Options that say something of plans go with what shows plans: alone they would change nothing."""
+    if arguments.plan and not arguments.json:
+        arguments.complain("--plan goes with --json")
+    if not is_page and not arguments.plan:
+        for name in ("dim", "integer", "histograms"):
+            if getattr(arguments, name):
+                arguments.complain(f"--{name} goes with --html, or with --json --plan")
+
+
+def _file(path: Path) -> Path:
+    """The file to look into: of a language model's folder, its program."""
+    if not path.is_dir():
+        return path
+    from pteron.llm.settings import program_file  # here: most look into files
+
+    return program_file(path)
+
+
 def _write_page(arguments: argparse.Namespace) -> int:
     from pteron.tools.page import page_text
     from pteron.tools.text import human_bytes
 
-    path = Path(arguments.output or Path(arguments.program).with_suffix(".html").name)
+    path = Path(arguments.output or arguments.program.with_suffix(".html").name)
     text = page_text(_inside(arguments))
     try:
         path.write_text(text, "utf-8")

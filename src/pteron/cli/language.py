@@ -141,8 +141,9 @@ def note_unheeded(arguments: argparse.Namespace, chosen: Sampling) -> None:
     """Say which of the arguments change nothing."""
     unheeded = [f"--{name.replace('_', '-')}" for name in _DRAWING if getattr(arguments, name) is not None]
     if unheeded and chosen.temperature == 0:
+        verb = "changes" if len(unheeded) == 1 else "change"
         note(
-            f"{' and '.join(unheeded)} change nothing at temperature 0, where the likeliest token is always "
+            f"{' and '.join(unheeded)} {verb} nothing at temperature 0, where the likeliest token is always "
             "taken: add --temperature, as 0.7"
         )
 

@@ -6,7 +6,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import add_adapter, add_dims, add_json, add_program, count, examples, positive, seed
+from pteron.cli.arguments import (
+    add_adapter,
+    add_call,
+    add_dims,
+    add_json,
+    add_program,
+    count,
+    examples,
+    positive,
+)
 from pteron.cli.progress import shown
 from pteron.cli.screen import show
 from pteron.errors import InputError
@@ -21,12 +30,8 @@ CONTEXT = 100  # tokens before a decode step, by default
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser, "a program (.pte), or a language model's folder")
-    parser.add_argument("--method", metavar="NAME", help="default: forward, or the only one")
-    parser.add_argument(
-        "--input", metavar="VALUE", action="append", default=[], help="as `pteron run` takes it; repeatable"
-    )
+    add_call(parser)
     add_dims(parser, "live size of random inputs")
-    parser.add_argument("--seed", metavar="N", type=seed, default=0, help="of random inputs (default: 0)")
     step = parser.add_argument_group("steps of language models")
     step.add_argument("--prompt-tokens", metavar="N", type=positive, help="read N tokens at once")
     step.add_argument("--decode", action="store_true", help="read one token (default for folders)")

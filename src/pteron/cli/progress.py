@@ -30,7 +30,7 @@ def shown(doing: str = "") -> Iterator[Progress]:
     if not is_rich(sys.stderr):
         yield _Lines(sys.stderr).tell
         return
-    bar = _Bar(doing)
+    bar = Bar(doing)
     try:
         yield bar.tell
     finally:
@@ -52,11 +52,12 @@ class _Lines:
             print(f"{doing}: {done} of {of}" if of else doing, file=self._stream, flush=True)
 
 
-class _Bar:
+class Bar:
     """A bar that shows itself after a while, from a thread of its own: whoever works may tell nothing."""
 
     def __init__(self, doing: str) -> None:
         self._state = (doing, 0, 0)
+        self._left: float | None = None
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._shown: tuple[RichProgress, TaskID] | None = None
@@ -64,9 +65,11 @@ class _Bar:
         self._timer.daemon = True
         self._timer.start()
 
-    def tell(self, doing: str, done: int, of: int) -> None:
+    def tell(self, doing: str, done: int, of: int, left: float | None = None) -> None:
+        """What is being done, and how far that is; `left` are the seconds left, where somebody knows better
+        than by how long it took so far."""
         with self._lock:
-            self._state = (doing, done, of)
+            self._state, self._left = (doing, done, of), left
             self._update()
 
     def end(self) -> None:
@@ -100,14 +103,21 @@ class _Bar:
         if self._shown is not None:
             progress, task = self._shown
             doing, done, of = self._state
-            left = estimate(time.monotonic() - self._began, done, of)
-            progress.update(task, description=doing, completed=done, total=of or None, left=left)
+            left = estimate(time.monotonic() - self._began, done, of) if self._left is None else self._left
+            progress.update(task, description=doing, completed=done, total=of or None, left=words(left))
 
 
-def estimate(elapsed: float, done: int, of: int) -> str:
-    """The time that is left where everything takes as long as what is done, in words; or nothing, where
-    nobody can know."""
+def estimate(elapsed: float, done: int, of: int) -> float | None:
+    """The seconds that are left where everything takes as long as what is done; None where nobody knows."""
     if not of or done * 20 < of or elapsed < _PATIENCE:
+        return None
+    return elapsed * (of - done) / done
+
+
+def words(left: float | None) -> str:
+    """A time that is left, as exactly as it can be known; of the last moment nothing is said."""
+    if left is None or left < 1:
         return ""
-    left = elapsed * (of - done) / done
-    return f"about {left:.0f} s left" if left < 90 else f"about {left / 60:.0f} min left"
+    if left < 90:
+        return f"about {left:.0f} s left" if left < 20 else f"about {5 * round(left / 5)} s left"
+    return f"about {left / 60:.0f} min left"

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import add_adapter, add_dims, add_json, add_program, count, examples, number, seed
+from pteron.cli.arguments import (
+    add_adapter,
+    add_call,
+    add_dims,
+    add_json,
+    add_program,
+    count,
+    examples,
+    number,
+)
 from pteron.cli.progress import shown
 from pteron.cli.screen import show
 from pteron.processes import ISOLATED_SECONDS
@@ -18,21 +27,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser, "a program (.pte) or a bundled program (.bpte)")
-    parser.add_argument(
-        "--method", metavar="NAME", help="what to call (default: forward, or the only method there is)"
-    )
-    parser.add_argument(
-        "--input",
-        metavar="VALUE",
-        action="append",
-        default=[],
-        help=".npy, .npz or .json file, or a value (3, 2.5, true, [1, 2]); repeatable, in the method's order "
-        "(default: random values)",
-    )
+    add_call(parser)
     add_dims(parser, "live size of random inputs")
-    parser.add_argument(
-        "--seed", metavar="N", type=seed, default=0, help="of random inputs (default: %(default)s)"
-    )
     parser.add_argument(
         "--output", metavar="FOLDER", help="write the outputs there, as output_N.npy (default: nowhere)"
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pteron.cli.progress import shown
 from pteron.cli.screen import note
+from pteron.tools.text import counted
 
 if TYPE_CHECKING:
     from pteron.llm import LLM, Piece
@@ -50,8 +51,8 @@ def note_figures(llm: LLM) -> None:
     reused = f" ({took.reused_tokens} more were still there)" if took.reused_tokens else ""
     memory = sum(llm.model.method.gpu_bytes.values())
     note(
-        f"prompt: {read} tokens at {took.prompt_rate:,.0f} tokens/s{reused}; "
-        f"text: {took.new_tokens} tokens at {took.decode_rate:,.1f} tokens/s; "
+        f"prompt: {counted(read, 'token')} at {took.prompt_rate:,.0f} tokens/s{reused}; "
+        f"text: {counted(took.new_tokens, 'token')} at {took.decode_rate:,.1f} tokens/s; "
         f"{memory / 1e6:,.0f} MB on {llm.model.device.name}"
     )
 

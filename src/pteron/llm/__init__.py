@@ -1,7 +1,8 @@
 """Language models: text in, a stream of text out."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pteron.lazy import lazy
 
 if TYPE_CHECKING:
     from pteron.llm.generate import Drawn, LoopCounters, generate_step
@@ -34,11 +35,4 @@ _HOMES = {
     "Tokenizer": "tokenizer",
     "load_tokenizer": "vocabularies.load",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import_module("pteron.gpu")  # first: drivers load while Python imports the rest
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    return value
+__getattr__, __dir__ = lazy(__name__, _HOMES, driving={*_HOMES.values()})

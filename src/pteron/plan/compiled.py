@@ -27,6 +27,7 @@ class Compiled:
         self._repeated = Repeated(prepared, self.placement)
         check_memory(prepared.graph.name, prepared.calls, self.placement, target)
         self._folded: Mapping[int, Shape] = {}
+        self._at_maximum: Mapping[int, Shape] | None = None  # shapes, once they are known
         once = self._planning({}, {})
         try:
             for call in prepared.once:
@@ -51,6 +52,8 @@ class Compiled:
 
     def shapes(self, shapes: Shapes, values: Mapping[int, int]) -> Mapping[int, Shape]:
         """The shape of every tensor, by id, where the inputs have these."""
+        if self._at_maximum is not None and shapes == self.shapes_max and not any(values.values()):
+            return self._at_maximum
         return self.walk(shapes, values).shapes
 
     @property
@@ -72,6 +75,7 @@ class Compiled:
                 raise GraphError(str(error)) from None
             return None
         self._check_claims(walked.shapes)
+        self._at_maximum = walked.shapes
         return walked.finish(), values
 
     def walk(self, shapes: Shapes, values: Mapping[int, int]) -> Planning:

@@ -1,7 +1,8 @@
 """PLAN -> OUTPUTS: programs, methods, delegate sessions, and operators on the host."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pteron.lazy import lazy
 
 if TYPE_CHECKING:
     from pteron.runtime.method import Method
@@ -36,10 +37,4 @@ _HOMES = {
     "Verification": "mirror",
     "load": "program",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    return value
+__getattr__, __dir__ = lazy(__name__, _HOMES)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 from pteron.errors import GraphError
 from pteron.format import (
@@ -21,7 +22,9 @@ from pteron.format import (
     TensorRecord,
 )
 from pteron.graph import Graph, SymInt, Tensor
-from pteron.runtime.host_operator import HostOperator
+
+if TYPE_CHECKING:
+    from pteron.runtime.host_operator import HostOperator
 
 
 def check_method(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
@@ -12,6 +11,7 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.errors import HostError
+from pteron.extras import has_torch
 from pteron.ops.operand import HostArray
 from pteron.runtime import host_created, host_logic, host_moves, host_reductions  # noqa: F401  # they define operators
 from pteron.runtime.host_numpy import find_numpy_operator
@@ -32,20 +32,6 @@ def _find_torch(name: str) -> HostOperator | None:
     from pteron.runtime.host_torch import find_torch_operator
 
     return find_torch_operator(name)
-
-
-def has_torch() -> bool:
-    """Whether PyTorch is there to run ATen operators."""
-    return importlib.util.find_spec("torch") is not None
-
-
-def why_refused() -> str:
-    """Why an operator that was not found cannot be called, in a few words."""
-    return (
-        "not among those that programs may call"
-        if has_torch()
-        else "PyTorch needed: pip install 'pteron[host]'"
-    )
 
 
 def _native(run: Run, names: str, out: str = "out", foresee: Foresee = lambda _: Forecast()) -> HostOperator:

@@ -12,31 +12,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pteron.runtime.host_rules import (
-    Rule,
+from pteron.runtime.host_forecasts import (
     Shapes,
     Work,
-    bag_members,
     bags,
-    both_quotients,
     convolution_columns,
     convolution_work,
+    interleaved,
+    normalized,
+    product_work,
+    selected,
+    sorting_work,
+    where_true,
+    window_work,
+)
+from pteron.runtime.host_rules import (
+    Rule,
+    bag_members,
+    both_quotients,
     group_norm_sizes,
     indices_along,
     indices_in_lists,
     indices_of_planes,
-    interleaved,
-    normalized,
     numbers_between,
-    product_work,
     repeats_counted,
     scales_match,
-    selected,
-    sorting_work,
     statistics_per_channel,
     weight_rows,
-    where_true,
-    window_work,
     windows_at_least_one,
 )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakSet
 
 from pteron.errors import DeviceError, MethodError, UnsupportedError
+from pteron.extras import why_refused
 from pteron.families.elided.operators import explained
 from pteron.format import (
     BACKEND,
@@ -31,7 +32,7 @@ from pteron.passes import missing_operators, prepare
 from pteron.runtime.checks import check_method
 from pteron.runtime.code import Code
 from pteron.runtime.external import with_external_data
-from pteron.runtime.host import find_operator, why_refused
+from pteron.runtime.host import find_operator
 from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.method import Method
 from pteron.runtime.notebook import table

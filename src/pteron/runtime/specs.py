@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 
 from pteron.dtypes import DType
 from pteron.errors import PteronError
@@ -44,6 +43,8 @@ class ValueSpec:
         return None
 
     def _repr_html_(self) -> str:
+        from html import escape  # here: only notebooks ask
+
         return f"<code>{escape(f'{self.name}: {self}' if self.name else str(self))}</code>"
 
     def __str__(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -22,9 +22,11 @@ from pteron.format import (
 from pteron.ops.operand import HostArray
 from pteron.plan import Executable
 from pteron.runtime.checks import describe_record
-from pteron.runtime.host_operator import HostOperator
 from pteron.runtime.host_values import HostTensor, RuntimeValue, Unset
 from pteron.runtime.limits import Limits
+
+if TYPE_CHECKING:
+    from pteron.runtime.host_operator import HostOperator
 
 
 def initial_value(value: EValue) -> RuntimeValue:

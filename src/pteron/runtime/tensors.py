@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +57,8 @@ class GpuTensor:
         return to_torch(self.numpy(), self.dtype)
 
     def _repr_html_(self) -> str:
+        from html import escape  # here: only notebooks ask
+
         return f"<code>{escape(repr(self))}</code>"
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pteron.errors import InputError, PteronError
 from pteron.format import (
@@ -30,13 +31,15 @@ from pteron.format import (
 )
 from pteron.runtime.checks import check_method
 from pteron.runtime.external import with_external_data
-from pteron.runtime.host import find_operator
 from pteron.runtime.limits import Limits
 from pteron.runtime.specs import describe
 from pteron.runtime.states import initial_states
 from pteron.tools.here import Here, find_here
 from pteron.tools.inspect_delegate import ExaminedDelegate, OperatorUse, inspect_delegate
 from pteron.tools.inspect_reports import MethodReport, ProgramReport, WeightFileReport, WeightReport
+
+if TYPE_CHECKING:
+    from pteron.runtime.host_operator import HostOperator
 
 _INSTRUCTIONS = {
     DelegateCall: "delegate call",
@@ -148,7 +151,7 @@ def _method(
         outputs=outputs,
         instructions=Counter(_INSTRUCTIONS[type(call)] for call in record.instructions),
         host_operators=tuple(
-            OperatorUse(name, count, find_operator(name) is not None) for name, count in calls.most_common()
+            OperatorUse(name, count, _host_operator(name) is not None) for name, count in calls.most_common()
         ),
         host_constants=len(constants),
         host_constant_bytes=sum(constants),
@@ -158,6 +161,12 @@ def _method(
     return ExaminedMethod(report, record, examined)
 
 
+def _host_operator(name: str) -> HostOperator | None:
+    from pteron.runtime.host import find_operator  # here: most programs call none
+
+    return find_operator(name)
+
+
 def _refusal(
     program: ProgramFile,
     record: MethodRecord,
@@ -165,7 +174,7 @@ def _refusal(
     delegates: Sequence[ExaminedDelegate],
 ) -> str | None:
     """Why a method cannot be loaded although nothing that it calls is missing."""
-    operators = [operator for name in record.operators if (operator := find_operator(name)) is not None]
+    operators = [operator for name in record.operators if (operator := _host_operator(name)) is not None]
     graphs = [delegate.graph for delegate in delegates if delegate.graph is not None]
     compiled = [delegate.compiled.executable for delegate in delegates if delegate.compiled is not None]
     if len(operators) < len(record.operators) or len(compiled) < len(delegates):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pteron.dtypes import DType
-from pteron.runtime.host import why_refused
+from pteron.extras import why_refused
 from pteron.runtime.specs import ValueSpec
 from pteron.tools.inspect_delegate import DelegateReport, OperatorUse
 

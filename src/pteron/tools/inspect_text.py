@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pteron.runtime.host import has_torch
+from pteron.extras import has_torch
 from pteron.runtime.specs import ValueSpec
 from pteron.tools.inspect_delegate import DelegateReport, MemoryUse
 from pteron.tools.inspect_reports import MethodReport, ProgramReport, WeightFileReport
@@ -17,13 +17,15 @@ def inspect_lines(report: ProgramReport | WeightFileReport) -> Iterator[str]:
         yield from _weight_file_lines(report)
         return
     yield f"{report.name}  {human_bytes(report.bytes)}, {report.kind}"
+    rows = []
     if report.named_data:
-        yield f"  named data  {counted(report.named_data, 'tensor')}, {human_bytes(report.named_data_bytes)}"
-    for method, count in report.test_cases.items():
-        yield f"  test cases  {method}: {count}"
+        size = human_bytes(report.named_data_bytes)
+        rows.append(["named data", f"{counted(report.named_data, 'tensor')}, {size}"])
+    rows += [["test cases", f"{method}: {count}"] for method, count in report.test_cases.items()]
     first, *rest = report.problems or (f"yes, on {report.adapter}" if report.adapter else "yes",)
-    yield f"  runs here   {'no: ' if report.problems else ''}{first}"
-    yield from (f"{'':18}{problem}" for problem in rest)
+    rows.append(["runs here ", f"{'no: ' if report.problems else ''}{first}"])
+    rows += [["", f"    {problem}"] for problem in rest]
+    yield from columns(rows, indent=2)
     for method_report in report.methods:
         if not method_report.is_constant:
             yield ""
@@ -32,11 +34,11 @@ def inspect_lines(report: ProgramReport | WeightFileReport) -> Iterator[str]:
     if constant:
         yield ""
         yield "constant methods"
-        yield from columns([[m.name, ", ".join(map(_value, m.outputs))] for m in constant], indent=2)
+        yield from columns([[m.name, ", ".join(map(value_text, m.outputs))] for m in constant], indent=2)
 
 
 def _method_lines(method: MethodReport) -> Iterator[str]:
-    inputs, outputs = ", ".join(map(_value, method.inputs)), ", ".join(map(_value, method.outputs))
+    inputs, outputs = ", ".join(map(value_text, method.inputs)), ", ".join(map(value_text, method.outputs))
     yield f"{method.name}({inputs}) -> ({outputs})"
     rows = [["instructions", ", ".join(counted(count, kind) for kind, count in method.instructions.items())]]
     if method.host_constants:
@@ -98,6 +100,6 @@ def _memory(use: MemoryUse, noun: str) -> str:
     return f"{counted(use.count, noun)}, {human_bytes(use.bytes)}"
 
 
-def _value(spec: ValueSpec) -> str:
+def value_text(spec: ValueSpec) -> str:
     """A tensor's type, or a scalar's value where the file has one."""
     return str(spec) if spec.kind == "tensor" or spec.value is None else repr(spec.value)

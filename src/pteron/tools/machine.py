@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from importlib import metadata
 
 import pteron
+from pteron.extras import has_torch
 from pteron.gpu import adapters
 from pteron.gpu.adapters import ADAPTER_VARIABLE, AdapterInfo, choose
 from pteron.gpu.encode import encoder
-from pteron.runtime.host import has_torch
 
 _FEATURES = ("shader-f16", "subgroup", "timestamp-query")
 _LIMITS = {

@@ -17,9 +17,13 @@ def machine_lines(report: MachineReport) -> Iterator[str]:
         yield Line(f"{adapter.index}  {adapter.name}{chosen}", "title")
         yield from columns(_rows(adapter), indent=3)
     yield ""
-    torch = f"PyTorch {report.torch}" if report.torch else "no PyTorch: pip install 'pteron[host]'"
+    rest = (
+        f"others by PyTorch {report.torch}"
+        if report.torch
+        else "others need PyTorch: pip install 'pteron[host]'"
+    )
     yield from columns(
-        [["commands are encoded by", report.encoder], ["operators outside the delegates", torch]]
+        [["commands", f"encoded by {report.encoder}"], ["host operators", f"many by NumPy, {rest}"]]
     )
 
 

@@ -19,8 +19,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 from typing import Literal, cast
 
 from pteron.wgsl.kernel import Kernel
@@ -153,7 +154,7 @@ def compose(kernel: Kernel) -> Module:
 
 @cache
 def _load(package: str, name: str, swapped: tuple[tuple[str, str], ...]) -> str:
-    folder = files(package)
+    folder = _folder(package)
     text = (folder / f"{name}.wgsl").read_text("utf-8")
     libraries: dict[str, str] = {}
 
@@ -162,13 +163,18 @@ def _load(package: str, name: str, swapped: tuple[tuple[str, str], ...]) -> str:
             if used not in libraries:
                 file = dict(swapped).get(f"use_{used}", used)
                 own = folder / "lib" / f"{file}.wgsl"
-                shared = files("pteron.wgsl") / "lib" / f"{file}.wgsl"
+                shared = _folder("pteron.wgsl") / "lib" / f"{file}.wgsl"
                 library = (own if own.is_file() else shared).read_text("utf-8")
                 use(library)
                 libraries[used] = library
 
     use(text)
     return "\n".join(_USE.sub("", part) for part in [*libraries.values(), text])
+
+
+def _folder(package: str) -> Path:
+    """Where a package's files lie; importlib.resources would be slower to import than kernels are to read."""
+    return Path(import_module(package).__path__[0])
 
 
 def _replace(kernel: Kernel, text: str, replaced: Mapping[str, str]) -> str:

@@ -1,7 +1,8 @@
 """Which node is wrong: what a program's nodes give on a GPU, each beside a reference on the same inputs."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pteron.lazy import lazy
 
 if TYPE_CHECKING:
     from pteron.tools.compare.comparing import compare
@@ -23,10 +24,4 @@ _HOMES = {
     "compare": "comparing",
     "replay": "replaying",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    return value
+__getattr__, __dir__ = lazy(__name__, _HOMES)

@@ -15,6 +15,7 @@ from pteron.plan import Compiled
 from pteron.tools.inputs import LiveSize
 from pteron.tools.inspect import ExaminedMethod, examine_program
 from pteron.tools.inspect_delegate import ExaminedDelegate
+from pteron.tools.inspect_text import value_text
 from pteron.tools.page.blocks import find_repetitions
 from pteron.tools.page.dynamic import dynamic_dims
 from pteron.tools.page.graphs import OperatorTable, describe_calls, describe_nodes, describe_values
@@ -87,7 +88,7 @@ class _Gathering:
         return MethodInside(
             name=record.name,
             inputs=tuple(map(str, report.inputs)),
-            outputs=tuple(map(str, report.outputs)),
+            outputs=tuple(map(value_text if report.is_constant else str, report.outputs)),
             instructions=tuple(describe_instruction(record, each) for each in record.instructions),
             delegates=tuple(
                 self._delegate(examined, index, plans) for index in range(len(examined.delegates))

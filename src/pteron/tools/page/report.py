@@ -168,7 +168,7 @@ class InstructionInside:
 
 @dataclass(frozen=True, slots=True)
 class MethodInside:
-    """An entry point."""
+    """An entry point. Its outputs are types, or the values of a method that only gives constants."""
 
     name: str
     inputs: tuple[str, ...]

@@ -4,6 +4,7 @@
 const TITLE_FONT = '600 12.5px system-ui, "Segoe UI", "Liberation Sans", Arial, sans-serif';
 const SMALL_FONT = '11px system-ui, "Segoe UI", "Liberation Sans", Arial, sans-serif';
 const TEXT_SCALE = 0.42, LABEL_SCALE = 0.62; // below these, text would be specks
+const FILL_SCALE = 0.2; // below this, a box is a speck of its colour
 const FRAME_MARGIN = 12, FRAME_HEAD = 18;
 const WIDTH_MIN = 86, WIDTH_MAX = 280;
 
@@ -119,7 +120,8 @@ function drawBox(pen, box, x, state, scale) {
   if (vertex.kind === "block") { // sheets on a pile
     for (const offset of [6, 3]) outline(pen, x + offset, box.y + offset, box, radius, colours.node, colours.line, 1);
   }
-  outline(pen, x, box.y, box, radius, colours.node, marked ? colours.mark : colour, marked ? 2.5 : 1.2);
+  const fill = scale < FILL_SCALE && vertex.kind === "node" ? colour : colours.node;
+  outline(pen, x, box.y, box, radius, fill, marked ? colours.mark : colour, marked ? 2.5 : 1.2);
   if (vertex.kind === "node") {
     pen.fillStyle = colour;
     pen.beginPath();
@@ -169,8 +171,12 @@ function shortened(pen, text, width) {
 function drawLabels(pen, view, sight) {
   pen.font = SMALL_FONT;
   pen.textAlign = "left";
+  pen.strokeStyle = colours.ground;
+  pen.lineWidth = 3;
+  pen.lineJoin = "round";
   for (const label of view.labels) {
     if (!isSeen({ left: label.x, right: label.x + WIDTH_MAX, top: label.y - 10, bottom: label.y + 4 }, sight)) continue;
+    pen.strokeText(label.text, label.x, label.y); // so that lines behind it do not strike it out
     pen.fillStyle = label.isDynamic ? colours.mark : colours.quiet;
     pen.fillText(label.text, label.x, label.y);
   }

@@ -10,18 +10,28 @@ function launchList(page) {
   for (const note of plan.notes) parts.push(make("p", { class: "quiet" }, note));
   if (plan.problem) return [...parts, make("p", { class: "bad" }, plan.problem)];
   parts.push(make("p", { class: "quiet" },
-    `${counted(plan.launches.length, "launch").replace("launchs", "launches")}, planned for ${PROGRAM.planned_for}, with inputs ${plan.inputs.join(", ")}`));
+    `${counted(plan.launches.length, "launch").replace("launchs", "launches")}, planned for ${PROGRAM.planned_for}, with inputs ${inRuns(plan.inputs).join(", ")}`));
   const rows = plan.launches.slice(0, ROWS_MAX).map((each, index) => make("tr", {
     class: "row", tabindex: 0, "aria-selected": String(index === launch), "data-launch": index,
     onclick: () => page.chooseLaunch(index),
     onkeydown: (event) => { if (event.key === "Enter") page.chooseLaunch(index); },
-  }, make("td", { class: "number" }, String(index)), make("td", {}, PROGRAM.kernels[each.kernel].name),
+  }, make("td", { class: "number" }, String(index)), make("td", { class: "name" }, PROGRAM.kernels[each.kernel].name),
   make("td", {}, `#${each.node}${each.nodes.length > 1 ? ` +${each.nodes.length - 1}` : ""} ${delegate.launchName(each)}`),
   make("td", { class: "number" }, each.groups.join("×"))));
   const head = make("tr", {}, ["", "kernel", "node", "groups"].map((name, index) => make("th", index % 3 ? {} : { class: "number" }, name)));
   parts.push(make("table", { id: "launches" }, make("thead", {}, head), make("tbody", {}, rows)));
   if (plan.launches.length > ROWS_MAX) parts.push(make("p", { class: "quiet" }, `and ${plan.launches.length - ROWS_MAX} more`));
   return parts;
+}
+
+/** Texts with those together that are the same and follow one another: 8 × f32[6, 64]. */
+function inRuns(texts) {
+  const runs = [];
+  for (const text of texts) {
+    if (runs.at(-1)?.text === text) runs.at(-1).count++;
+    else runs.push({ text, count: 1 });
+  }
+  return runs.map(({ text, count }) => (count > 1 ? `${count} × ${text}` : text));
 }
 
 function planChoice(page) {
@@ -80,13 +90,19 @@ function bars(histogram) {
 function programPanel(page) {
   const parts = [make("p", { class: "quiet" }, `${PROGRAM.kind}, ${humanBytes(PROGRAM.bytes)}`)];
   for (const problem of PROGRAM.problems) parts.push(make("p", { class: "bad" }, problem));
-  for (const method of PROGRAM.methods) {
+  const isConstant = (method) => !method.inputs.length && !method.instructions.length;
+  for (const method of PROGRAM.methods.filter((each) => !isConstant(each))) {
     parts.push(make("h3", {}, method.name), make("p", {}, method.inputs.map((type) => [valueType(type), " "]), "→ ", method.outputs.map((type) => [valueType(type), " "])));
     if (!method.instructions.length) continue;
-    parts.push(make("table", {}, method.instructions.map((each, index) => make("tr", {},
-      make("td", { class: "number" }, String(index)), make("td", {}, each.kind),
+    parts.push(make("table", { class: "instructions" }, method.instructions.map((each, index) => make("tr", {},
+      make("td", { class: "number" }, String(index)), make("td", { class: "name" }, each.kind),
       make("td", {}, each.delegate === null ? each.text : linkTo(each.text, () => page.chooseDelegate(
         DELEGATES.findIndex((delegate) => delegate.method === method && delegate.record === method.delegates[each.delegate]))))))));
+  }
+  const constant = PROGRAM.methods.filter(isConstant);
+  if (constant.length) {
+    parts.push(make("h4", {}, "Constant methods"), make("table", {}, constant.map((method) => make("tr", {},
+      make("td", {}, method.name), make("td", {}, method.outputs.join(", "))))));
   }
   return parts;
 }

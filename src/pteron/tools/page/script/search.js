@@ -28,7 +28,7 @@ function listenToSearch(page) {
     const { delegate } = page.state;
     list.hidden = !field.value.trim();
     list.replaceChildren(...found.map((item, index) => make("li", {
-      role: "option", "aria-selected": String(index === at), onpointerdown: (event) => { event.preventDefault(); at = index; go(); },
+      role: "option", "aria-selected": String(index === at), onpointerdown: (event) => { event.preventDefault(); at = index; go(); list.hidden = true; },
     }, familyDot(delegate.operator(item).family), ` ${item.key[0] === "c" ? "call " : ""}#${item.index} ${delegate.operator(item).name}`)));
     if (!found.length) list.append(make("li", { class: "none" }, "nothing found"));
     list.children[Math.max(0, at)]?.scrollIntoView({ block: "nearest" });
@@ -39,6 +39,7 @@ function listenToSearch(page) {
     if (item.key[0] === "c") page.goToCall(item);
     else page.goToNode(item.index);
     show();
+    page.say(`${Math.max(0, at) + 1} of ${found.length}`);
   };
   field.addEventListener("input", () => {
     found = page.state.delegate ? findItems(page.state.delegate, field.value) : [];
@@ -52,6 +53,7 @@ function listenToSearch(page) {
       event.preventDefault();
       at = found.length ? (at + (event.key === "ArrowUp" ? -1 : event.shiftKey ? -1 : 1) + found.length) % found.length : -1;
       go();
+      if (event.key === "Enter") list.hidden = true; // it may lie over what was found
     } else if (event.key === "Escape") {
       field.value = "";
       list.hidden = true;

@@ -116,6 +116,7 @@ class InterruptedAt:
 
     def __enter__(self) -> Self:
         self._before = sys.gettrace()
+        sys._getframe().f_trace_opcodes = True  # of any frame, so that Python 3.12 tells of instructions
         sys.settrace(self._trace)
         return self
 
@@ -125,7 +126,9 @@ class InterruptedAt:
     def _trace(self, frame: FrameType, event: str, argument: object) -> Trace | None:
         if not frame.f_code.co_filename.startswith(self._folder):
             return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "call":
+            frame.f_trace = self._trace  # first: Python 3.13 tells of instructions of traced frames alone
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
         # Where a function begins, too.
         if event == "call" or (event == "opcode" and frame.f_lasti in heeding(frame.f_code)):
             self._left -= 1

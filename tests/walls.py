@@ -1,4 +1,4 @@
-"""A wall around wgpu's library and the drivers: from then on whatever calls them ends the process (SIGSEGV)."""
+"""A wall around wgpu's library and the drivers: whatever calls them afterwards ends the process (SIGSEGV)."""
 
 from __future__ import annotations
 

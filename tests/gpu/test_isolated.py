@@ -167,11 +167,15 @@ def test_it_ends_with_its_owner(programs: Path, is_forked: bool) -> None:
 
 
 @POSIX
-def test_an_owner_without_standard_files(programs: Path) -> None:
+@pytest.mark.parametrize("instead", ["nothing", "files that end with it", "files that are passed on"])
+def test_an_owner_without_standard_files(instead: str, programs: Path) -> None:
+    """Drivers that are loaded afterwards open files of their own in the place of those."""
     script = f"""
 import os
 for file in range(3):
     os.close(file)
+for file in range(3 if {instead!r} != "nothing" else 0):
+    os.set_inheritable(os.open("/dev/zero", os.O_RDWR), {instead == "files that are passed on"})
 import numpy, pteron
 with pteron.load_isolated({str(programs / "mlp_dynamic.pte")!r}) as program:
     (y,) = program["forward"](numpy.zeros((1, 7), numpy.float32))

@@ -232,10 +232,12 @@ def test_a_failing_exporter_is_quoted(tmp_path: Path) -> None:
 def test_too_little_memory_is_said_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = read_checkpoint(write_folder("llama", tmp_path))
     monkeypatch.setattr(memory, "available", lambda: 2 * 10**9)
-    assert "(2.0 GB of memory are free)" in memory.check_memory(checkpoint)
+    assert "(2.0 GB of memory are free)" in memory.check_memory(checkpoint, 2048)
+    with pytest.raises(PteronError, match=r"a context of 1,000,000,000,000 tokens, about .* only 2\.0 GB"):
+        memory.check_memory(checkpoint, 10**12)
     monkeypatch.setattr(memory, "available", lambda: 10**8)
     with pytest.raises(PteronError, match=r"only 0\.1 GB of memory are free"):
-        memory.check_memory(checkpoint)
+        memory.check_memory(checkpoint, 2048)
 
 
 def test_models_by_name() -> None:

@@ -134,6 +134,7 @@ def test_a_sequence_that_gets_no_memory(llm: LLM, monkeypatch: pytest.MonkeyPatc
     opened = llm.generate(A, max_new_tokens=COUNT, stop_ids=())
     found: list[int] = [next(opened).token]
     faults = Faults(monkeypatch)
+    gc.collect()  # what earlier work left is no part of it
     in_use = llm.model.device.buffer_bytes
     for at in range(4):
         faults.arm("create", at)

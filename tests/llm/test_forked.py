@@ -15,9 +15,10 @@ import pteron
 SOURCES = Path(pteron.__file__).parent
 MODEL = Path(__file__).parents[1] / "fixtures" / "models" / "tiny_llama_q4.pte"
 SCRIPT = f"""
-import os, sys, threading
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+import ctypes, os, sys, threading
+sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[1])]!r}
 from byte_tokenizer import ByteTokenizer
+from walls import put_up_walls
 from pteron import DeviceError
 from pteron.llm import LLM
 
@@ -35,11 +36,14 @@ thread.start()
 held.wait()
 child = os.fork()
 if child == 0:
+    leave = sys.exit if hasattr(ctypes.CDLL(None), "on_exit") else os._exit  # as docs/reliability.md has it
+    if sys.platform == "linux":
+        put_up_walls()
     try:
         list(llm.generate([1, 2, 3], max_new_tokens=4))
     except DeviceError as error:
-        sys.exit(0 if "spawn" in str(error) else 2)
-    sys.exit(1)
+        leave(0 if "spawn" in str(error) else 2)
+    leave(1)
 code = os.waitpid(child, 0)[1]
 done.set()
 thread.join()

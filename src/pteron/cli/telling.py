@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from pteron.cli.progress import shown
@@ -31,10 +32,9 @@ def tell(pieces: Generator[Piece, None, None], before: str = "") -> Told:
         with shown("reading the prompt"):
             first = next(pieces, None)
         print(before, end="")
-        while first is not None:
-            told.append(first.text)
-            print(first.text, end="", flush=True)
-            first = next(pieces, None)
+        for piece in [] if first is None else chain([first], pieces):
+            told.append(piece.text)
+            print(piece.text, end="", flush=True)
     except KeyboardInterrupt:
         is_interrupted = True
         print(" …", end="")

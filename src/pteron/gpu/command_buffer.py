@@ -10,12 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
-from weakref import WeakSet
 
 from pteron.errors import DeviceError, DeviceLost
 from pteron.gpu.commands import Command
-from pteron.gpu.forking import when_forked
-from pteron.gpu.native import Report, checked, ffi
+from pteron.gpu.native import Report, checked
 from pteron.gpu.open_device import OpenDevice
 from pteron.gpu.spoiled import where_it_frees
 
@@ -36,7 +34,6 @@ class CommandBuffer(ABC):
         self._finished: list[Any] = []  # the recording, released with the last reference to it
         self._report = Report(_RECORDING)
         self._numbers: list[int] = []  # of its submission
-        self._is_known = False  # to those who would abandon it
 
     @abstractmethod
     def encode(self, finished: list[Any]) -> None:
@@ -54,9 +51,6 @@ class CommandBuffer(ABC):
 
     def record(self) -> None:
         """Record the commands for the next `submit`. What is wrong with them is raised."""
-        if not self._is_known:
-            _known.add(self)
-            self._is_known = True
         if not self.is_ready:
             self._record()
 
@@ -80,12 +74,6 @@ class CommandBuffer(ABC):
                     self._submit()
             raise
 
-    def abandon(self) -> None:
-        """Leave a recording to the process that this one was forked from."""
-        for handle in self._finished:
-            ffi.gc(handle, None)
-        self._finished.clear()
-
     def _record(self) -> None:
         self._finished.clear()
         self._numbers.clear()
@@ -99,14 +87,3 @@ class CommandBuffer(ABC):
         number = self._device.submit(self._finished[0], self._numbers)
         self._finished.clear()
         return number
-
-
-_known: WeakSet[CommandBuffer] = WeakSet()  # those that were recorded ahead
-
-
-def _abandon_all() -> None:
-    for command_buffer in list(_known):
-        command_buffer.abandon()
-
-
-when_forked(_abandon_all)

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import starmap
 from typing import Any, TypeAlias
 
+from pteron.gpu.forking import when_forked
 from pteron.gpu.native import address, ffi, gpu_classes, lib
 
 Release: TypeAlias = Callable[[Any], None]
@@ -45,10 +46,27 @@ def finish(encoder: Any, finished: list[Any]) -> None:
 
 def finish_by(function: Callable[..., Any], arguments: tuple[Any, ...], finished: list[Any]) -> None:
     """Let a list get the command buffer that a function gives."""
-    release: Release = lib.wgpuCommandBufferRelease
+    release: Release = _release
     if _released_by is not None:
         release = partial(_release_later, _released_by)
     finished.extend(map(ffi.gc, starmap(function, [arguments]), [release]))
+
+
+class _Releasing:
+    """Releases a command buffer. No instruction of Python's is in it, where Ctrl-C could come."""
+
+    __call__ = staticmethod(lib.wgpuCommandBufferRelease)
+
+
+_release = _Releasing()
+
+
+def _release_nothing() -> None:
+    """Leave command buffers to the process that this one was forked from."""
+    _Releasing.__call__ = staticmethod(id)  # type: ignore[method-assign]  # which does nothing
+
+
+when_forked(_release_nothing)
 
 
 def _release_later(releasing: Callable[[Release, Any], None], ended: Any) -> None:

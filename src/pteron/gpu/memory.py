@@ -103,14 +103,17 @@ class States:
         self._is_closed = False
         self.is_settled = True  # it is certain what they hold
         try:
-            for id, spec in self._specs.items():
-                self._buffers[id] = device.create_buffer(spec.bytes, f"{executable.name} state %{id}")
-                if spec.initial is not None and spec.initial.constant.bytes().any():
-                    self._initial[id] = spec.initial
-                    device.write(self._buffers[id], spec.initial.pack())
+            self._make()
         except BaseException:
             self.close()
             raise
+
+    def _make(self) -> None:
+        for id, spec in self._specs.items():
+            self._buffers[id] = self._device.create_buffer(spec.bytes, f"{self._name} state %{id}")
+            if spec.initial is not None and spec.initial.constant.bytes().any():
+                self._initial[id] = spec.initial
+                self._device.write(self._buffers[id], spec.initial.pack())
 
     def __getitem__(self, state: State) -> Buffer:
         self.check_open()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from pteron.gpu.adapters import AdapterInfo
 from pteron.gpu.commands import Command, Copy
 from pteron.gpu.forking import check_not_forked, in_child, new_lock, when_forked
 from pteron.gpu.native import UNMAPPED, device_error, errors_as_device_error
+
+_END_SECONDS = 10.0  # that the end of the process waits for a device at most
 
 
 class OpenDevice:
@@ -163,6 +166,17 @@ def _request(adapter: AdapterInfo) -> tuple[Any, Any]:
 
 
 _devices: WeakSet[OpenDevice] = WeakSet()
+
+
+@atexit.register
+def _let_nobody_in() -> None:
+    """At the end of the process, hold the locks of all devices.
+
+    Python ends threads that nobody waits for as soon as they need it again, which must not be inside a call
+    of wgpu's library: it takes that for a reason to abort. Whoever is in the midst of one is waited for.
+    """
+    for device in list(_devices):
+        device.lock.acquire(timeout=_END_SECONDS)
 
 
 def _forked() -> None:

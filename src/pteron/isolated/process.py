@@ -157,12 +157,16 @@ def how_it_ended(code: int) -> str:
 
 
 def _errors() -> int | None:
-    """Where a process complains: where this one does, or nowhere, lest another of its files becomes that."""
+    """Where a process complains: where this one does, or nowhere, lest another of its files becomes that.
+
+    Where this one's was closed, a driver's file may be in its place: those end where a process is started.
+    """
     try:
         os.fstat(2)
+        is_passed_on = os.name != "posix" or os.get_inheritable(2)
     except OSError:
-        return subprocess.DEVNULL
-    return None
+        is_passed_on = False
+    return None if is_passed_on else subprocess.DEVNULL
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from queue import Queue
 from threading import Thread
 from typing import IO, Any
@@ -85,7 +86,7 @@ def _requests(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
 
     def read() -> None:
         try:
-            while (request := receive(stream)) is not None:
+            for request in iter(partial(receive, stream), None):
                 queue.put(request)
         finally:
             os._exit(0)  # nobody is left to be told anything

@@ -6,7 +6,6 @@ thread may take twice let it in, and half of one generation would be followed by
 
 from __future__ import annotations
 
-import atexit
 import threading
 from weakref import WeakKeyDictionary
 
@@ -15,8 +14,6 @@ from pteron.gpu import Device
 from pteron.gpu.forking import new_lock
 
 _of_devices: WeakKeyDictionary[Device, threading.RLock] = WeakKeyDictionary()
-
-_END_SECONDS = 10.0  # that the end of the process waits for a device at most
 
 
 def once(lock: threading.RLock) -> threading.RLock:
@@ -40,14 +37,3 @@ def work_on(device: Device) -> threading.RLock:
     if lock is None:
         lock = _of_devices.setdefault(device, new_lock())
     return once(lock)
-
-
-@atexit.register
-def _let_nobody_in() -> None:
-    """At the end of the process, hold the locks of all devices that were worked on.
-
-    Python ends threads that nobody waits for as soon as they need it again, which must not be inside a call
-    of wgpu's library: it takes that for a reason to abort. Whoever is in the midst of one is waited for.
-    """
-    for device in list(_of_devices):
-        device.lock.acquire(timeout=_END_SECONDS)

@@ -70,15 +70,16 @@ class Pool:
         """Drop what idle sequences have read, and all of them but the first; streams that are open go on
         undisturbed."""
         with once(self._lock):
-            first, *others = self._places
-            if first.is_free:
-                first.model.reset()
-            idle = [place for place in others if place.is_free]
-            self._places = [
-                place for place in self._places if place not in idle
-            ]  # first: none is lent closed
-            for place in idle:
-                place.model.close()
+            self._forget()
+
+    def _forget(self) -> None:
+        first, *others = self._places
+        if first.is_free:
+            first.model.reset()
+        idle = [place for place in others if place.is_free]
+        self._places = [place for place in self._places if place not in idle]  # first: none is lent closed
+        for place in idle:
+            place.model.close()
 
     def close(self) -> None:
         with once(self._lock):

@@ -87,8 +87,11 @@ def _following(
     first did not look at, since that one is not in place."""
     with suppress(PteronError):  # what is wrong is said by the call that begins there
         recording, numbers = session.ready(inputs)
-        ports = [port for port in session.executable.inputs if isinstance(port, TensorPort)]
-        is_seen = all(used[0].touches(port.buffer) or not recording.touches(port.buffer) for port in ports)
+        is_seen = all(
+            used[0].touches(port.buffer) or not recording.touches(port.buffer)
+            for port in session.executable.inputs
+            if isinstance(port, TensorPort)
+        )
         if is_seen and recording not in used:
             session.counters.parameter_writes += recording.refresh(numbers)
             return recording, numbers

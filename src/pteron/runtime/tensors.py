@@ -35,7 +35,8 @@ class GpuTensor:
         self.shape = shape
         self.dtype = dtype
         self.storage = storage
-        weakref.finalize(self, device.free, buffer)
+        # Not at the end of the process, where threads may still be in calls that use it.
+        weakref.finalize(self, device.free, buffer).atexit = False
 
     def __repr__(self) -> str:
         return f"<pteron.GpuTensor {self.dtype}{list(self.shape)} on {self.device.name}>"

@@ -107,7 +107,7 @@ def export_checkpoint(
         progress(
             f"the model was trained for {checkpoint.context_length} tokens, less than the context asked for"
         )
-    progress(check_memory(checkpoint))
+    progress(check_memory(checkpoint, options.max_context_len))
 
     vocabulary = checkpoint.vocabulary
     metadata: dict[str, object] = {"get_eos_ids": list(vocabulary.eos_ids)}

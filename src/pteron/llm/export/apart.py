@@ -50,9 +50,7 @@ def lower_apart(folder: Path, options: Options, metadata: dict[str, object], pro
         try:
             for line in process.stdout:
                 last.append(line)
-                for sign, meaning in MILESTONES.items():
-                    if sign in line:
-                        progress(meaning)
+                _tell(line, progress)
         except BaseException:
             process.kill()
             raise
@@ -62,6 +60,12 @@ def lower_apart(folder: Path, options: Options, metadata: dict[str, object], pro
     if process.returncode or not program.exists():
         raise PteronError(f"ExecuTorch's exporter failed; it said at the end:\n{''.join(last)}")
     return program
+
+
+def _tell(line: str, progress: Progress) -> None:
+    for sign, meaning in MILESTONES.items():
+        if sign in line:
+            progress(meaning)
 
 
 def main() -> None:

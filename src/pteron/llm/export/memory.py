@@ -12,11 +12,13 @@ from pteron.llm.export.checkpoint import Checkpoint
 # float32, are held at the highest (in the model, the traced graph and the program on its way to the file).
 LIBRARIES = 1_000_000_000
 COPIES = 4.2
+_CACHED = ("attention.wk.weight", "attention.wv.weight")  # what their rows give is kept of every token
 
 
-def estimate(checkpoint: Checkpoint) -> int:
-    """The bytes of memory that exporting takes at its highest."""
-    return int(LIBRARIES + COPIES * 4 * checkpoint.parameter_count)
+def estimate(checkpoint: Checkpoint, context: int) -> int:
+    """The bytes of memory that exporting takes at its highest, for a cache of so many tokens."""
+    per_token = sum(shape[0] for name, shape in checkpoint.shapes.items() if name.endswith(_CACHED))
+    return int(LIBRARIES + COPIES * 4 * checkpoint.parameter_count) + 4 * per_token * context
 
 
 def available() -> int | None:
@@ -33,15 +35,15 @@ def available() -> int | None:
         return None
 
 
-def check_memory(checkpoint: Checkpoint) -> str:
+def check_memory(checkpoint: Checkpoint, context: int) -> str:
     """A line about the memory needed; an error where there is too little."""
-    needed, free = estimate(checkpoint), available()
-    millions = checkpoint.parameter_count / 1e6
-    line = f"{checkpoint.name}: {millions:,.0f} million parameters, about {_gigabytes(needed)} to export"
+    needed, free = estimate(checkpoint, context), available()
+    described = f"{checkpoint.parameter_count / 1e6:,.0f} million parameters, a context of {context:,} tokens"
+    line = f"{checkpoint.name}: {described}, about {_gigabytes(needed)} to export"
     if free is not None and needed > free:
         raise PteronError(f"{line}, but only {_gigabytes(free)} of memory are free")
     return line if free is None else f"{line} ({_gigabytes(free)} of memory are free)"
 
 
 def _gigabytes(count: int) -> str:
-    return f"{count / 1e9:.1f} GB"
+    return f"{count / 1e9:,.1f} GB"

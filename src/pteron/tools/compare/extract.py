@@ -3,7 +3,7 @@ elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -13,7 +13,7 @@ from pteron.graph import Constant, Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.ops import OPERATORS, Kind, Target
 from pteron.passes import prepare
 from pteron.plan import Compiled
-from pteron.runtime.outputs import Wanted
+from pteron.runtime.outputs import Output, Wanted
 from pteron.runtime.session import Counters, Session
 from pteron.runtime.tensors import HostResult, numbers
 from pteron.tools.compare.stepping import Array, Seen, SteppedSession, Watch
@@ -61,14 +61,16 @@ class Extract:
         wanted = [Wanted(_PLAIN[target.storage(tensor.dtype)], on_gpu=False) for tensor in self.outputs]
         states = session.states()
         try:
-            results = session.run(self.inputs, wanted, states)
-            return {
-                tensor.id: result.numpy()
-                for tensor, result in zip(self.outputs, results, strict=True)
-                if isinstance(result, HostResult)
-            }
+            return self._read(session.run(self.inputs, wanted, states))
         finally:
             states.close()
+
+    def _read(self, results: Iterable[Output]) -> Mapping[int, Array]:
+        return {
+            tensor.id: result.numpy()
+            for tensor, result in zip(self.outputs, results, strict=True)
+            if isinstance(result, HostResult)
+        }
 
 
 def run_again(seen: Seen, device: Device, target: Target, rewrites: Collection[str]) -> Mapping[int, Array]:

@@ -177,9 +177,8 @@ def host_stages(call: DelegateCall) -> dict[str, float]:
         marks.append(clock())
         device.wait()
         marks.append(clock())
-        for output in outputs:
-            if isinstance(output, HostResult):
-                output.numpy()
+        for output in (each for each in outputs if isinstance(each, HostResult)):
+            output.numpy()
         marks.append(clock())
     return {name: end - begin for name, (begin, end) in zip(STAGES, pairwise(marks), strict=True)}
 

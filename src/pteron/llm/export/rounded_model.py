@@ -29,6 +29,7 @@ def round_weights(
     def round_together(names: list[str], entering: Tensor) -> None:
         """Matrices that take the same inputs."""
         matrices = [weights[name] for name in names]
+        # Every token counts alike, however large what it brings is.
         rows = torch.nn.functional.normalize(entering.flatten(0, 1))
         rounded = with_feedback(torch.cat(matrices), group, rows.T @ rows)
         for name, part in zip(names, rounded.split([len(matrix) for matrix in matrices]), strict=True):

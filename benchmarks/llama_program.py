@@ -34,10 +34,10 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=128256)
     arguments = parser.parse_args()
     checkpoint = patterned(arguments.layers, arguments.vocabulary)
-    options = Options(arguments.quantize, 64, max_seq_len=1024, max_context_len=2048, search_scales=False)
+    options = Options(arguments.quantize, 64, max_seq_len=1024, max_context_len=2048, rounding="extremes")
     check(checkpoint, options)
     with tempfile.TemporaryDirectory(dir=arguments.program.absolute().parent, prefix=".export-") as folder:
-        stage(checkpoint, Path(folder))
+        stage(checkpoint, Path(folder), options)
         made = lower_apart(Path(folder), options, {"get_bos_id": 1, "get_eos_ids": [2]}, print)
         shutil.move(made, arguments.program)
     print(f"{arguments.program}: {arguments.program.stat().st_size / 1e6:.1f} MB")

@@ -28,7 +28,9 @@ DESTINATION = Path(__file__).parents[2] / "src/pteron/models/stories15m"
 
 # Groups of 32 divide the model's width of 288. Embeddings of 4 bits cost 1.2 % of perplexity and, as the
 # output matrix is the same table, no bytes at all.
-OPTIONS = Options(quantize="4w", group_size=32, embedding_bits=4, max_seq_len=128, max_context_len=256)
+OPTIONS = Options(
+    quantize="4w", group_size=32, embedding_bits=4, max_seq_len=128, max_context_len=256, rounding="nearest"
+)
 
 
 def fetch(folder: Path) -> Path:

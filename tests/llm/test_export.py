@@ -47,7 +47,7 @@ def test_the_exported_module_means_the_same(family: str, tmp_path: Path) -> None
     import torch
 
     checkpoint = read_checkpoint(write_folder(family, tmp_path / "source"))
-    stage(checkpoint, tmp_path)
+    stage(checkpoint, tmp_path, FLOAT)
     with torch.no_grad():
         model = eager_model(tmp_path, FLOAT)
         logits = model(torch.tensor([PROMPT]), {"input_pos": torch.tensor([0])})[0].numpy()
@@ -120,7 +120,9 @@ def test_a_gguf_file_means_the_same(family: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.export
-@pytest.mark.parametrize(("family", "quantize"), [("llama3", None), ("qwen2", "4w"), ("qwen3", "8da4w")])
+@pytest.mark.parametrize(
+    ("family", "quantize"), [("llama3", None), ("qwen2", "4w"), ("qwen3", "8da4w"), ("qwen2", "8w")]
+)
 def test_an_exported_folder(family: str, quantize: str | None, tmp_path: Path) -> None:
     import torch
 
@@ -129,11 +131,13 @@ def test_an_exported_folder(family: str, quantize: str | None, tmp_path: Path) -
     lines: list[str] = []
     source = write_folder(family, tmp_path / "source")
     bits = 4 if quantize else None
+    rounding = "feedback" if quantize == "4w" else "nearest"
     folder = export_llm(
         source,
         tmp_path / "8da4w and int8",  # names that mean something else to the exporter
         quantize=quantize,
         embedding_bits=bits,
+        rounding=rounding,
         max_seq_len=32,
         max_context_len=64,
         progress=lines.append,
@@ -151,8 +155,8 @@ def test_an_exported_folder(family: str, quantize: str | None, tmp_path: Path) -
     assert "million parameters" in lines[0]
     assert "packing the weights" in lines
 
-    stage(read_checkpoint(source), tmp_path)
-    options = Options(quantize=quantize, embedding_bits=bits, max_seq_len=32, max_context_len=64)
+    options = Options(quantize, 32, bits, max_seq_len=32, max_context_len=64, rounding=rounding)
+    stage(read_checkpoint(source), tmp_path, options)
     with torch.no_grad():
         model = eager_model(tmp_path, options)
         expected = model(torch.tensor([PROMPT]), {"input_pos": torch.tensor([0])}).numpy()
@@ -166,7 +170,8 @@ def test_an_exported_folder(family: str, quantize: str | None, tmp_path: Path) -
 def test_what_cannot_be_exported_is_refused_at_once(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(write_folder("qwen3", tmp_path))
     for options, sentence in [
-        (replace(FLOAT, quantize="2w"), "quantize must be 4w, 8da4w or nothing"),
+        (replace(FLOAT, quantize="2w"), "quantize must be 4w, 8da4w, 8w or nothing"),
+        (replace(FLOAT, rounding="upwards"), "rounding must be nearest, extremes, feedback, not 'upwards'"),
         (replace(FLOAT, embedding_bits=8), "with 4 bits, not with 8"),
         (replace(FLOAT, max_seq_len=100), "max_seq_len 100 must be"),
         (

@@ -26,9 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     llm.add_argument(
         "--quantize",
-        choices=["4w", "8da4w", "none"],
+        choices=["4w", "8da4w", "8w", "none"],
         default="4w",
-        help="4-bit weights, these with 8-bit activations, or float32 (default: %(default)s)",
+        help="4-bit weights, these with 8-bit activations, 8-bit weights, or float32 (default: %(default)s)",
     )
     llm.add_argument(
         "--group-size",
@@ -41,6 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--embedding-bits",
         choices=["4", "none"],
         help="of the embedding table (default: 4, or none where weights are float32)",
+    )
+    llm.add_argument(
+        "--rounding",
+        choices=["nearest", "extremes", "feedback"],
+        default="nearest",
+        help="to 4 bits: each weight by itself at its group's best scale, at that of the group's largest "
+        "weight (quick and coarse), or errors made good by later columns (default: %(default)s)",
     )
     llm.add_argument(
         "--max-seq-len",
@@ -78,6 +85,7 @@ def command(arguments: argparse.Namespace) -> int:
             quantize=quantize,
             group_size=arguments.group_size,
             embedding_bits=None if embedding == "none" else int(embedding),
+            rounding=arguments.rounding,
             max_seq_len=arguments.max_seq_len,
             max_context_len=arguments.max_context_len,
             force_fp16=arguments.fp16,

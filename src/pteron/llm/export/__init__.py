@@ -67,6 +67,7 @@ def export_llm(
     quantize: str | None = "4w",
     group_size: int = 32,
     embedding_bits: int | None = 4,
+    rounding: str = "nearest",
     max_seq_len: int = 128,
     max_context_len: int | None = None,
     force_fp16: bool = False,
@@ -76,10 +77,13 @@ def export_llm(
 ) -> Path:
     """Export a checkpoint into `out_dir` and return that folder.
 
-    `quantize` is "4w" (4-bit weights), "8da4w" (and 8-bit activations) or None (float32), in groups of
-    `group_size` columns that share a scale. `max_seq_len` bounds the tokens of one call, `max_context_len`
-    those of a conversation (the model's own bound, up to 2048, unless given). `name` is what the model is
-    called in its folder. `progress` receives a line now and then.
+    `quantize` is "4w" (4-bit weights), "8da4w" (and 8-bit activations), "8w" (8-bit weights) or None
+    (float32). `group_size` columns share a scale of 4-bit weights, all columns of a row one of 8-bit weights.
+    `rounding` to 4 bits is "nearest" (each weight by itself, at its group's best scale), "extremes" (the
+    same at the scale of the largest weight: quick and coarse) or "feedback" (what rounding a column does is
+    made good in the next ones, by what enters them in a few conversations). `max_seq_len` bounds the tokens
+    of one call, `max_context_len` those of a conversation (the model's own bound, up to 2048, unless given).
+    `name` is what the model is called in its folder. `progress` receives a line now and then.
     """
     checkpoint = read_checkpoint(source)
     checkpoint.name = name or checkpoint.name
@@ -87,6 +91,7 @@ def export_llm(
         quantize=quantize,
         group_size=group_size,
         embedding_bits=embedding_bits,
+        rounding=rounding,
         max_seq_len=max_seq_len,
         max_context_len=max_context_len or min(checkpoint.context_length, 2048),
         force_fp16=force_fp16,
@@ -118,7 +123,7 @@ def export_checkpoint(
         # Beside the result, because the system's temporary folder may be too small for the weights.
         with tempfile.TemporaryDirectory(dir=out_dir, prefix=".export-") as temporary:
             progress(READING)
-            stage(checkpoint, Path(temporary))
+            stage(checkpoint, Path(temporary), options)
             progress(LOADING)
             program = lower_apart(Path(temporary), options, metadata, progress)
             made = Path(temporary) / "made"

@@ -17,14 +17,15 @@ from typing import TypeAlias
 
 from pteron.errors import PteronError
 from pteron.llm.export.lowering import PROGRAM, Options, lower
-from pteron.llm.export.stages import FINDING, PACKING, QUANTISING, WRITTEN
+from pteron.llm.export.stages import FINDING, PACKING, QUANTISING, ROUNDING, WRITTEN
 from pteron.processes import python_module, started_in
 
 Progress: TypeAlias = Callable[[str], None]
 JOB = "job.json"
-# What the exporter's log says, and what that means.
+# What the exporter's log and `lower` say, and what that means.
 MILESTONES = {
-    "Registering override fallback regex": QUANTISING,
+    ROUNDING: ROUNDING,
+    QUANTISING: QUANTISING,
     "Lowering model using following partitioner": FINDING,
     "Operators included in this Vulkan partition": PACKING,
     "Saved exported program": WRITTEN,

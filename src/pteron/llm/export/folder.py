@@ -43,6 +43,7 @@ def write_companions(checkpoint: Checkpoint, options: Options, folder: Path) -> 
         "quantize": options.quantize,
         "group_size": options.group_size if options.quantize or options.embedding_bits else None,
         "embedding_bits": options.embedding_bits,
+        "rounding": options.rounding if options.quantize else None,
         "force_fp16": options.force_fp16,
         "licence": checkpoint.licence,
         "exporter": f"executorch {version('executorch')}",

@@ -8,12 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from pteron.errors import InputError, PteronError
+from pteron.llm.export.calibration import calibration_texts
 from pteron.llm.export.checkpoint import Checkpoint
+from pteron.llm.export.eight_bits import to_eight_bits
+from pteron.llm.export.rounded_model import put_into, round_weights
+from pteron.llm.export.rounding import Rounded
+from pteron.llm.export.stages import QUANTISING, ROUNDING
 from pteron.llm.foreign import naming
 from pteron.llm.given import integer
 
-QUANTIZATIONS = ("4w", "8da4w")
-PARAMETERS, WEIGHTS, PROGRAM = "params.json", "checkpoint.pth", "model.pte"
+QUANTIZATIONS = ("4w", "8da4w", "8w")
+# How weights become integers of 4 bits: each by itself at its group's best scale (ExecuTorch's HQQ), each by
+# itself at the scale of its group's extremes, which takes no time, or by errors that later columns make good.
+ROUNDINGS = ("nearest", "extremes", "feedback")
+PARAMETERS, WEIGHTS, TEXTS, PROGRAM = "params.json", "checkpoint.pth", "texts.json", "model.pte"
 
 
 @dataclass(frozen=True)
@@ -27,7 +35,12 @@ class Options:
     max_context_len: int = 2048  # the size of the key/value cache
     force_fp16: bool = False
     full_logits: bool = False
-    search_scales: bool = True  # choose a group's scale by the error it leaves (HQQ), not by its extremes
+    rounding: str = "nearest"
+
+    @property
+    def feeds_back(self) -> bool:
+        """Whether there are weights to round with feedback."""
+        return self.quantize in ("4w", "8da4w") and self.rounding == "feedback"
 
 
 def check(checkpoint: Checkpoint, options: Options) -> None:
@@ -35,6 +48,8 @@ def check(checkpoint: Checkpoint, options: Options) -> None:
     checkpoint.check_complete()
     if options.quantize not in (None, *QUANTIZATIONS):
         raise InputError(f"quantize must be {', '.join(QUANTIZATIONS)} or nothing, not {options.quantize!r}")
+    if options.rounding not in ROUNDINGS:
+        raise InputError(f"rounding must be {', '.join(ROUNDINGS)}, not {options.rounding!r}")
     for name in ("group_size", "max_seq_len", "max_context_len"):
         integer(name, getattr(options, name))
     if options.embedding_bits not in (None, 4):
@@ -58,13 +73,16 @@ def check(checkpoint: Checkpoint, options: Options) -> None:
         )
 
 
-def stage(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write a checkpoint as the exporter wants to find it."""
+def stage(checkpoint: Checkpoint, folder: Path, options: Options) -> None:
+    """Write a checkpoint as the exporter wants to find it, and the texts that rounding needs."""
     import torch
 
     with naming(f"the weights of {checkpoint.name} cannot be read"):
         weights = checkpoint.weights()
     (folder / PARAMETERS).write_text(json.dumps(checkpoint.parameters), "utf-8")
+    if options.feeds_back:
+        texts = calibration_texts(checkpoint.vocabulary, checkpoint.parameters["vocab_size"])
+        (folder / TEXTS).write_text(json.dumps(texts), "utf-8")
     try:
         torch.save(weights, folder / WEIGHTS)
     except RuntimeError as error:  # how PyTorch says that a disk is full
@@ -89,9 +107,9 @@ def llm_config(folder: Path, options: Options, metadata: dict[str, object] | Non
     config.export.max_context_length = options.max_context_len
     config.export.output_dir = str(folder)
     config.export.output_name = str(folder / PROGRAM)
-    config.quantization.qmode = options.quantize
+    config.quantization.qmode = None if options.quantize == "8w" else options.quantize
     config.quantization.group_size = options.group_size
-    config.quantization.use_hqq = options.search_scales
+    config.quantization.use_hqq = options.rounding == "nearest"
     if options.embedding_bits:
         # One group size for both: a tied table, quantised alike, is then stored once.
         config.quantization.embedding_quantize = f"{options.embedding_bits},{options.group_size}"
@@ -102,14 +120,47 @@ def llm_config(folder: Path, options: Options, metadata: dict[str, object] | Non
 
 
 def lower(folder: Path, options: Options, metadata: dict[str, object] | None = None) -> Path:
-    """Export the checkpoint staged in a folder; the program lies beside it."""
-    from executorch.examples.models.llama.export_llama_lib import export_llama
+    """Export the checkpoint staged in a folder; the program lies beside it. For a process of its own."""
+    from executorch.examples.models.llama import export_llama_lib as exporter
 
-    return Path(export_llama(llm_config(folder, options, metadata)))
+    prepare, rounded = exporter._prepare_for_llama_export, _rounded(folder, options)
+
+    def prepare_and_finish(config: Any) -> Any:
+        builder = prepare(config)
+        _finish(builder.model, options, rounded)
+        rounded.clear()  # the rest of an export needs the memory
+        return builder
+
+    exporter._prepare_for_llama_export = prepare_and_finish
+    print(QUANTISING, flush=True)
+    return Path(exporter.export_llama(llm_config(folder, options, metadata)))
 
 
 def eager_model(folder: Path, options: Options) -> Any:
     """The PyTorch module that `lower` exports, quantised as it is there: the reference for its outputs."""
     from executorch.examples.models.llama.export_llama_lib import _prepare_for_llama_export
 
-    return _prepare_for_llama_export(llm_config(folder, options)).model.eval()
+    model = _prepare_for_llama_export(llm_config(folder, options)).model.eval()
+    _finish(model, options, _rounded(folder, options))
+    return model
+
+
+def _finish(model: Any, options: Options, rounded: dict[str, Rounded]) -> None:
+    """What ExecuTorch's quantisers do not do."""
+    if options.quantize == "8w":
+        to_eight_bits(model)
+    put_into(model, rounded)
+
+
+def _rounded(folder: Path, options: Options) -> dict[str, Rounded]:
+    """The staged weights that are rounded here, and not by ExecuTorch."""
+    import torch
+
+    if not options.feeds_back:
+        return {}
+    print(ROUNDING, flush=True)
+    parameters = json.loads((folder / PARAMETERS).read_text("utf-8"))
+    texts = torch.tensor(json.loads((folder / TEXTS).read_text("utf-8")))
+    weights = torch.load(folder / WEIGHTS, mmap=True, weights_only=True)
+    with torch.no_grad():
+        return round_weights(parameters, weights, texts, options.group_size)

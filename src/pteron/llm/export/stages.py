@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Self
 
 READING, LOADING = "reading the weights", "loading ExecuTorch"
+ROUNDING = "rounding the weights"
 QUANTISING, FINDING = "quantising and tracing the model", "finding what the GPU can run"
 PACKING, WRITTEN = "packing the weights", "program written"
 
@@ -22,6 +23,7 @@ class _Cost(NamedTuple):
 STAGES = {
     READING: _Cost(0.2, 0.02),
     LOADING: _Cost(28.0, 0.0),
+    ROUNDING: _Cost(0.0, 1.2),  # where weights are rounded with feedback
     QUANTISING: _Cost(14.0, 11.0),
     FINDING: _Cost(21.0, 6.5),
     PACKING: _Cost(2.0, 0.9),

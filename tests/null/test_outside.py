@@ -43,13 +43,13 @@ def test_a_model_that_another_process_made_meanwhile(tmp_path: Path, monkeypatch
     monkeypatch.setattr(catalogue, "carried", lambda *_: tmp_path)
 
     def export(source: object, checkpoint: Path, folder: Path, progress: object) -> None:
-        for made, name in ((folder, "ours"), (tmp_path / "smollm2", "theirs")):
+        for made, name in ((folder, "ours"), (tmp_path / "smollm2-8w", "theirs")):
             made.mkdir()
             (made / "pteron.json").write_text(name)
 
     monkeypatch.setattr(catalogue, "export", export)
     assert (catalogue.fetch("smollm2") / "pteron.json").read_text() == "theirs"
-    assert [file.name for file in tmp_path.iterdir()] == ["smollm2"]
+    assert [file.name for file in tmp_path.iterdir()] == ["smollm2-8w"]
 
 
 @pytest.mark.parametrize(

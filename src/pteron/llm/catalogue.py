@@ -27,6 +27,7 @@ class Source:
     carrier: Carrier  # of one file
     max_context_len: int
     generation: Mapping[str, object]  # what its authors say of drawing, as in generation_config.json
+    quantize: str = "4w"  # as `pteron export llm --quantize` has it
 
 
 SOURCES = {
@@ -44,6 +45,7 @@ SOURCES = {
         ),
         2048,
         {"do_sample": True, "temperature": 0.2, "top_p": 0.9},  # from its model card
+        quantize="8w",  # in 4 bits it answers badly: docs/export.md
     )
 }
 BUNDLED = {"stories15m": Path(__file__).parents[1] / "models" / "stories15m"}
@@ -60,8 +62,8 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
         return BUNDLED[name]
     if name not in SOURCES:
         raise InputError(f"no model is called {name!r}; known are {', '.join(names())}")
-    folder = cache_folder() / name
     source = SOURCES[name]
+    folder = cache_folder() / f"{name}-{source.quantize}"
     with writing_to(folder):
         if (folder / "pteron.json").exists():
             return folder
@@ -86,7 +88,12 @@ def export(source: Source, checkpoint: Path, folder: Path, progress: Callable[[s
     from pteron.llm.settings import GENERATION
 
     export_llm(
-        checkpoint, folder, max_context_len=source.max_context_len, name=source.name, progress=progress
+        checkpoint,
+        folder,
+        max_context_len=source.max_context_len,
+        quantize=source.quantize,
+        name=source.name,
+        progress=progress,
     )
     (folder / GENERATION).write_text(json.dumps(source.generation), "utf-8")
     for notice in source.carrier.notices:

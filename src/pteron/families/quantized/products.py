@@ -24,7 +24,7 @@ from pteron.families.quantized.quantize_rows import quantized, quantizes
 from pteron.families.quantized.sums import apart
 from pteron.families.quantized.tiled_q4 import Int8
 from pteron.graph import Tensor
-from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Scratch, Target, Weight, require
+from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Scratch, Target, Weight
 from pteron.ops.operand import joined
 
 

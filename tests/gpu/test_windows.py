@@ -13,7 +13,7 @@ from check import check_op
 from test_attention import CACHED, CachedAttention, cached
 from test_fused_q4 import FUSED, factors, fused
 from test_quantized import LINEAR, linear, packed, scales
-from test_quantized_weights import QCS4W, nibbles, qcs4w, scales_of
+from test_quantized_weights import INT8, QCS4W, bytes_of, int8, nibbles, qcs4w, scales_of
 
 from pteron import Device
 from pteron.dtypes import DType, Storage
@@ -65,6 +65,15 @@ def test_products(columns: int, depth: int, group: int, software: Target, launch
     target = small(software, 8 * 4 * depth)
     check_op(LINEAR, x, *arguments, group, None, oracle=linear, live=live, target=target)
     assert {"q4_windows"} == launched & {"q4_windows", "q4_thread"}
+
+
+@pytest.mark.parametrize("columns", [1, 5, 64, 203])
+@pytest.mark.parametrize("depth", [4, 20, 72, 576])
+def test_products_of_bytes(columns: int, depth: int, software: Target, launched: set[str]) -> None:
+    arguments = (tensor("M", depth, low=-1, high=1), bytes_of(columns, depth), scales_of(columns))
+    target = small(software, max(8 * 4 * depth, 256))
+    check_op(INT8, *arguments, oracle=int8, live={"M": (17, 1, 8, 3)}, target=target, tolerance=5e-5)
+    assert "q4_windows" in launched
 
 
 @pytest.mark.parametrize("columns", [(64, 8, 33), (4, 4), (12, 200, 1)])

@@ -4,13 +4,14 @@
 //! use lanes
 //! use index
 //! loops: ceil(WORDS, STEP)
-//! extent x: 8 * TILE * WORDS
+//! extent x: 4 * WORD_QUADS * TILE * WORDS
 //! extent weights_a: 4 * ROOM
 //! extent weights_b: 4 * ROOM
 //! extent weights_c: 4 * ROOM
 //! extent weights_d: 4 * ROOM
-// A product with 4-bit weights (lib/q4.wgsl) without barriers, for software adapters, out of uniform arrays: these
-// load a lane's element from a uniform array in an eighth of the time that a storage buffer takes.
+// A product with weights of 4 bits (lib/nibbles_in_place.wgsl) or 8 (lib/bytes_in_place.wgsl) without barriers, for
+// software adapters, out of uniform arrays: these load a lane's element from a uniform array in an eighth of the time
+// that a storage buffer takes.
 //
 // One invocation computes TILE rows, from first_row on, of ACROSS columns of each of four arrays. Four invocations
 // have neighbouring columns, and load one x each for all four: lanes read each other's.
@@ -28,7 +29,7 @@ const WIDE = 4u * ACROSS; // and columns: of array c % 4, block c / 4
 const GROUPS = (WORDS + GROUP - 1u) / GROUP;
 const ROOM = BLOCKS * (WORDS + GROUPS);
 
-@group(0) @binding(9) var<uniform> x: array<vec4<f32>, TILE * WORDS * 2u>;
+@group(0) @binding(9) var<uniform> x: array<vec4<f32>, TILE * WORDS * WORD_QUADS>;
 @group(0) @binding(10) var<uniform> weights_a: array<vec4<u32>, ROOM>;
 @group(0) @binding(11) var<uniform> weights_b: array<vec4<u32>, ROOM>;
 @group(0) @binding(12) var<uniform> weights_c: array<vec4<u32>, ROOM>;
@@ -43,7 +44,7 @@ fn load(array: u32, at: u32, column: u32) -> u32 {
   }
 }
 
-// Four x, each shrunk as its weights are grown (lib/nibbles_in_place.wgsl); one is this lane's to load.
+// Four x, each shrunk as its weights are grown; one is this lane's to load.
 fn load_quad(at: u32, lane: u32) -> vec4<f32> { return of_four_lanes(x[at][lane] * shrinkage(lane)); }
 
 @compute @workgroup_size(WORKGROUP)
@@ -78,20 +79,22 @@ fn main(
     var part = array<array<f32, WIDE>, TILE>();
     //! unroll
     for (var s = 0u; s < STEP; s++) {
-      var low = array<vec4<f32>, TILE>();
-      var high = array<vec4<f32>, TILE>();
+      var first_x = array<vec4<f32>, TILE>();
+      var last_x = array<vec4<f32>, TILE>();
       //! unroll
       for (var t = 0u; t < TILE; t++) {
-        low[t] = load_quad(2u * (t * WORDS + word + s), lane);
-        high[t] = load_quad(2u * (t * WORDS + word + s) + 1u, lane);
+        let at = WORD_QUADS * (t * WORDS + word + s);
+        first_x[t] = load_quad(at, lane);
+        if (WORD_QUADS == 2u) { last_x[t] = load_quad(at + 1u, lane); }
       }
       //! unroll
       for (var c = 0u; c < WIDE; c++) {
-        let first = grown_nibbles(words[s][c]);
-        let second = grown_nibbles(words[s][c] >> 16u);
+        let first = grown(words[s][c], 0u);
+        let last = grown(words[s][c], 1u);
         //! unroll
         for (var t = 0u; t < TILE; t++) {
-          let sum = low[t] * first + high[t] * second;
+          var sum = first_x[t] * first;
+          if (WORD_QUADS == 2u) { sum += last_x[t] * last; }
           part[t][c] += (sum.x + sum.y) + (sum.z + sum.w);
         }
       }

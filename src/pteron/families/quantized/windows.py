@@ -1,4 +1,4 @@
-"""Products with 4-bit weights out of uniform arrays (q4_windows.wgsl): a software adapter's cheapest loads.
+"""Products with weights of 4 or 8 bits out of uniform arrays (q4_windows.wgsl): a software adapter's cheapest loads.
 Weights are cut into windows of the size that a binding may have, rows of x into tiles."""
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ kernel = Kernels(__name__)
 # shared, and the words that are added up before their scale counts.
 TILES = {8: (2, 2), 4: (1, 4), 1: (1, 4)}
 ARRAYS = ("weights_a", "weights_b", "weights_c", "weights_d")  # windows of one launch
-WORDS = ("words", "words, padded")  # layouts whose rows are whole words, the lowest nibble first
+# By library: weights of a word, and the layouts whose rows are whole words, the lowest bits first.
+WORDS = {"words": (8, ("words", "words, padded")), "words8": (4, ("bytes by row",))}
 LAUNCHES_MAX = 256  # of one product over several tiles: beyond, planning takes longer than is gained
 _QUAD = 16  # bytes
 
@@ -61,11 +62,13 @@ def product(x: Operand | Scratch, packed: Words, ends: Ends, cut: Cut) -> Iterat
     declarations: dict[str, Any] = {
         "TILE": cut.tile,
         "WORDS": _words(packed),
-        "GROUP": packed.group,
-        "STEP": step if _words(packed) % step == 0 == packed.group % step else 1,
+        "GROUP": _group(packed),
+        "STEP": step if _words(packed) % step == 0 == _group(packed) % step else 1,
         "BLOCKS": cut.blocks,
         "ACROSS": across,
     }
+    if packed.library == "words8":
+        declarations["use_nibbles_in_place"] = "bytes_in_place"
     made = kernel("q4_windows", **declarations, **ends.declarations)
     for first_column in range(0, columns, len(ARRAYS) * width):
         windows: dict[str, Any] = {
@@ -90,13 +93,13 @@ def _suits(target: Target, x: Operand, packed: Words) -> bool:
     """Whether x is of floats and whole words long, rows of weights are words as they lie in the file, and no
     block of columns lies in two matrices."""
     matrices = _matrices(packed.weights)
+    long, layouts = WORDS[packed.library]
     return (
         target.is_cpu
         and target.broadcasts
         and x.storage is Storage.F32
-        and packed.library == "words"
-        and all(matrix.layout in WORDS and matrix.shape[1] % 4 == 0 for matrix in matrices)
-        and packed.depth % 8 == 0
+        and all(matrix.layout in layouts and matrix.shape[1] % 4 == 0 for matrix in matrices)
+        and packed.depth % long == 0
         and all(matrix.shape[0] % 4 == 0 for matrix in matrices[:-1])
     )
 
@@ -144,8 +147,13 @@ def _matrices(weight: Weight) -> tuple[Weight, ...]:
 
 
 def _words(packed: Words) -> int:
-    return packed.depth // 8
+    return packed.depth // WORDS[packed.library][0]
+
+
+def _group(packed: Words) -> int:
+    """Words that share a scale."""
+    return packed.group * 8 // WORDS[packed.library][0]
 
 
 def _groups(packed: Words) -> int:
-    return -(-_words(packed) // packed.group)
+    return -(-_words(packed) // _group(packed))

@@ -1,7 +1,9 @@
-// The lower four 4-bit weights of a word as floats that have grown by 1, 16, 256 and 4096: each nibble stays where it
-// is, in the lowest bits of 2^23, so that a mask and a subtraction are all it takes.
-fn grown_nibbles(word: u32) -> vec4<f32> {
-  let nibbles = vec4(word) & vec4(0xfu, 0xf0u, 0xf00u, 0xf000u);
+// Four of the 4-bit weights of a word as floats that have grown by 1, 16, 256 and 4096: each nibble stays where it is,
+// in the lowest bits of 2^23, so that a mask and a subtraction are all it takes.
+const WORD_QUADS = 2u; // fours of weights in a word
+
+fn grown(word: u32, quad: u32) -> vec4<f32> {
+  let nibbles = vec4(word >> (16u * quad)) & vec4(0xfu, 0xf0u, 0xf00u, 0xf000u);
   return bitcast<vec4<f32>>(nibbles | vec4(0x4b000000u)) - (8388608.0 + 8.0 * vec4(1.0, 16.0, 256.0, 4096.0));
 }
 

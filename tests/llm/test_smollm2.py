@@ -53,6 +53,7 @@ def test_perplexity_agrees_with_eager(smollm2: LLM, golden: dict[str, Any]) -> N
     found = perplexity(smollm2.model, golden["text_ids"])
     smollm2.reset()
     assert found == pytest.approx(golden["quantized"]["perplexity"], rel=0.005)
+    assert found < 1.03 * golden["float32"]["perplexity"]  # quantising costs it nothing that shows
 
 
 def test_a_long_conversation_equals_eager(smollm2: LLM, monkeypatch: pytest.MonkeyPatch) -> None:

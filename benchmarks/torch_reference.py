@@ -115,6 +115,9 @@ class TorchReference:
         )
         return functional.linear(x, self.dequantised(weights, transposed, group), bias)
 
+    def weight_int8pack_mm(self, _, x, weights, scales):
+        return functional.linear(x, weights.to(self.dtype)) * scales
+
     def rms_norm(self, _, x, weight, eps):
         wide = x.float() if self.dtype != torch.float64 else x
         return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(self.dtype) * weight

@@ -1,5 +1,5 @@
-"""Products with weights of 4 or 8 bits out of uniform arrays (q4_windows.wgsl): a software adapter's cheapest loads.
-Weights are cut into windows of the size that a binding may have, rows of x into tiles."""
+"""Products with weights of few bits out of uniform arrays (q4_windows.wgsl): a software adapter's cheapest
+loads. Weights are cut into windows of the size that a binding may have, rows of x into tiles."""
 
 from __future__ import annotations
 

@@ -19,12 +19,14 @@ from pteron.cli import main
 from pteron.ops.rewrite import REWRITES, Flow, Replacement
 from pteron.passes.rewrite import REWRITES_VARIABLE
 from pteron.tools.compare import Tolerances, Verdict
+from pteron.tools.compare.running import Calls
 from pteron.tools.inputs import LiveSize
 
 pytest.importorskip("torch")
 
 import torch
 
+STORIES = Path(pteron.__file__).parent / "models" / "stories15m"
 WRONG_RELU = ("unary", "= apply(T(x[i]))", "= apply(T(x[i]) + T(1))")
 SHAPES: dict[str, list[LiveSize]] = {"mlp_dynamic": [LiveSize(5)], "two_delegates": [LiveSize(4)]}
 
@@ -266,6 +268,7 @@ def test_strictness(without: Any, programs: Path) -> None:
         (["--tolerance", "sum=1"], "tolerance 'sum=1': expected a number such as 1e-3, or one of moved="),
         (["--tokens", "1,2"], "tokens: forward takes (f32[3, 7]), not (tokens"),
         (["--steps", "2"], "steps follow tokens"),
+        (["--tokens", "1", "--dim", "3"], "inputs and sizes go without them"),
         (["--method", "backward"], "has no method 'backward'"),
         (["--dim", "3"], "the method has no dynamic dims"),
     ],
@@ -278,6 +281,14 @@ def test_bad_arguments_get_one_sentence(
     assert printed.out == ""
     assert complaint in printed.err
     assert printed.err.count("\n") == 1
+
+
+def test_no_step_is_made_towards_the_end_of_the_context(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Calls, "make", None)
+    assert main(["compare", str(STORIES), "--tokens", "1,5", "--steps", "255"]) == 1
+    assert "2 tokens and 255 steps exceed the context, which holds 256" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--tokens", "a"], ["--steps", "-1"], ["--seed", "-1"]])

@@ -97,3 +97,37 @@ def test_json_has_no_numbers_that_json_lacks() -> None:
     assert json_text({"a": float("inf"), "b": [1.5, float("nan")], "c": "≤"}) == (
         '{\n  "a": null,\n  "b": [\n    1.5,\n    null\n  ],\n  "c": "\\u2264"\n}'
     )
+
+
+HOSTILE = """
+from pteron.cli.screen import complain, note, show
+from pteron.tools.text import columns
+name = "\\x1b]0;owned\\x07\\x9b31m\\nruns here"
+show([name, *columns([["operator", name]])])
+complain(name)
+note(name)
+"""
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_name_commands_no_terminal_and_begins_no_line(is_terminal: bool) -> None:
+    text = seen(on_terminal(HOSTILE, 200)) if is_terminal else in_pipe(HOSTILE)
+    shown = r"\x1b]0;owned\x07\x9b31m\x0aruns here"
+    assert not set(text) & {"\x1b", "\x07", "\x9b"}
+    expected = [shown, f"operator  {shown}", f"pteron: {shown}", shown]
+    assert text.splitlines() == (expected if is_terminal else expected[:2])
+
+
+def test_progress_takes_a_name_for_no_markup() -> None:
+    code = """
+import time
+from pteron.cli import progress
+progress._PATIENCE = 0.0
+with progress.shown() as tell:
+    time.sleep(0.2)
+    tell("calling [/bold] \\x1b]0;owned\\x07", 1, 2)
+    time.sleep(0.4)
+"""
+    text = on_terminal(code, 100)
+    assert r"calling [/bold] \x1b]0;owned\x07" in text
+    assert "Traceback" not in text

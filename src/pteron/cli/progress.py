@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
-from pteron.cli.screen import is_rich
+from pteron.cli.screen import is_rich, visible
 from pteron.tools.progress import Progress
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class _Lines:
             return
         self._next = time.monotonic() + _EVERY_PLAIN
         with suppress(OSError):  # a full disk is no reason to stop
-            print(f"{doing}: {done} of {of}" if of else doing, file=self._stream, flush=True)
+            print(visible(f"{doing}: {done} of {of}" if of else doing), file=self._stream, flush=True)
 
 
 class Bar:
@@ -69,7 +69,7 @@ class Bar:
         """What is being done, and how far that is; `left` are the seconds left, where somebody knows better
         than by how long it took so far."""
         with self._lock:
-            self._state, self._left = (doing, done, of), left
+            self._state, self._left = (visible(doing), done, of), left
             self._update()
 
     def end(self) -> None:
@@ -86,7 +86,11 @@ class Bar:
 
         with self._lock:
             progress = RichProgress(
-                TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis")),
+                TextColumn(
+                    "{task.description}",
+                    markup=False,  # a name may look like it
+                    table_column=Column(no_wrap=True, overflow="ellipsis"),
+                ),
                 BarColumn(bar_width=16),
                 TimeElapsedColumn(),
                 TextColumn("[dim]{task.fields[left]}"),

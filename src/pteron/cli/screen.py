@@ -1,7 +1,8 @@
 """What commands say: with colour, and set to the terminal's width, on a terminal; plain text elsewhere.
 
 Text in a pipe or a file is exactly the lines. NO_COLOR keeps colour from terminals, FORCE_COLOR brings it to
-pipes too. `rich` is imported where it has something to do.
+pipes too. `rich` is imported where it has something to do. Names out of a file may hold signs that a terminal
+obeys, as escape sequences do: these are shown by their numbers, `\\x1b`, and a line stays one line.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
 
 _STYLES = {"": "", "title": "bold", "note": "dim", "good": "green", "bad": "bold red"}
 _LABELS = "cyan"  # the first column of a table, where it has further ones
+_OBEYED = {sign: f"\\x{sign:02x}" for sign in (*range(0x20), *range(0x7F, 0xA0))}
 
 
 def show(lines: Iterable[str]) -> None:
     """Print a report."""
     if not is_rich(sys.stdout):
-        print("\n".join(lines))
+        print("\n".join(map(visible, lines)))
         return
     from pteron.tools.text import Row
 
@@ -41,12 +43,18 @@ def show(lines: Iterable[str]) -> None:
 
 def complain(problem: str) -> None:
     """Say in a line on stderr why a command failed."""
-    _tell(f"pteron: {problem}", len("pteron:"), "bold red")
+    _tell(visible(f"pteron: {problem}"), len("pteron:"), "bold red")
 
 
 def note(text: str) -> None:
     """Say something on stderr that is no part of a command's result."""
+    text = visible(text)
     _tell(text, len(text), "dim")
+
+
+def visible(text: str) -> str:
+    """A line with nothing in it that a terminal would obey."""
+    return text.translate(_OBEYED)
 
 
 def is_rich(stream: TextIO) -> bool:
@@ -77,7 +85,7 @@ def _console(stream: TextIO) -> Console:
 def _text(line: str, style: str = "") -> Text:
     from rich.text import Text
 
-    return Text(line, _STYLES[getattr(line, "style", "")] or style)
+    return Text(visible(line), _STYLES[getattr(line, "style", "")] or style)
 
 
 def _grid(table: Table) -> Padding:

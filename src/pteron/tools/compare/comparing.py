@@ -77,6 +77,7 @@ def compare(
     weights = list(data)
     with load(_program_path(path), weights, device, digits=digits) as program:
         name = method_name(program, method)
+        calls.check(program)
         if choice.sees_nodes and not any(graph.nodes for graph in program.graphs(name)):
             raise InputError(f"{program.file.name}, method {name}: no node runs on a GPU, so none can depart")
         judging = _Judging(

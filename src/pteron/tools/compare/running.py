@@ -12,6 +12,7 @@ import numpy as np
 
 from pteron.errors import InputError
 from pteron.gpu import Device
+from pteron.llm.given import integers
 from pteron.ops import Target
 from pteron.passes import prepare
 from pteron.plan import Compiled
@@ -45,6 +46,21 @@ class Calls:
     seed: int = 0
     tokens: Sequence[int] = ()
     steps: int = 0
+
+    def check(self, program: Program) -> None:
+        """Refuse what could not end well, before any step is compared."""
+        if not self.tokens:
+            return
+        if self.inputs or self.sizes:
+            raise InputError(
+                "tokens are all that a language model is given: inputs and sizes go without them"
+            )
+        context, read = _context(program), len(self.tokens) + self.steps
+        if context and read > context:
+            raise InputError(
+                f"{program.file.name}: {len(self.tokens)} tokens and {self.steps} steps exceed the context, "
+                f"which holds {context}"
+            )
 
     def make(self, method: Method, specs: Sequence[ValueSpec], watcher: Watcher) -> tuple[Any, ...]:
         """Call the method; the outputs of the last call."""
@@ -110,6 +126,17 @@ def target_of(program: Program, device: Device, is_cpu: bool | None = None) -> T
     """What plain calls of a program are planned for, or the other kind of kernels."""
     target = replace(device.target, digits=program.digits)
     return target if is_cpu is None else replace(target, is_cpu=is_cpu)
+
+
+def _context(program: Program) -> int:
+    """How many tokens a language model says that it holds; 0 where it says nothing."""
+    for name in ("get_max_context_len", "get_max_seq_len"):
+        values = (
+            integers(f"{program.file.name}: results of {name}", program[name]()) if name in program else ()
+        )
+        if values:
+            return values[0]
+    return 0
 
 
 def _compiled(session: object) -> Compiled:

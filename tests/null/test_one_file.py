@@ -1,0 +1,65 @@
+"""Pages of one file: what names can do to them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from pteron.cli import main
+from pteron.tools.one_file import filled
+
+PAGE = (
+    "<title>{{title}}</title><style>{{style}}</style>"
+    '<script type="application/json" id="data">{{data}}</script><p>{{policy}}</p>'
+)
+
+
+class Tags(HTMLParser):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+
+
+def content(page: str) -> object:
+    found = re.search(r'id="data">(.*?)</script>', page)
+    assert found is not None
+    return json.loads(found[1])
+
+
+@pytest.mark.parametrize(
+    "name", ["{{data}}", "{{style}} {{nothing}}", "</script><b>", "</title><b>", "<!--", "\u2028"], ids=ascii
+)
+def test_a_name_is_a_name(name: str) -> None:
+    page = filled(PAGE, name, {"name": name}, ["1"], style="p {}")
+    assert Tags(page).seen == ["title", "style", "script", "p"]
+    assert content(page) == {"name": name}
+    assert page.count("p {}") == 1
+
+
+def test_names_that_are_no_text() -> None:
+    """As Python reads a file's name that is not UTF-8."""
+    page = filled(PAGE, "\udcff.pte", {"name": "\udcff.pte"}, [], style="")
+    assert page.encode().startswith(b"<title>\\udcff.pte</title>")
+    assert content(page) == {"name": "\udcff.pte"}
+
+
+def test_the_page_of_a_file_whose_name_is_no_text(
+    programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = tmp_path / "{{data}}\udcff.pte"
+    try:
+        shutil.copy(programs / "mlp.pte", odd)
+    except (OSError, UnicodeError):
+        pytest.skip("files have no such names here")
+    assert main(["inspect", str(odd), "-o", str(tmp_path / "page.html")]) == 0
+    assert "page.html" in capsys.readouterr().out
+    assert "<title>{{data}}\\udcff.pte · Pteron</title>" in (tmp_path / "page.html").read_text("utf-8")

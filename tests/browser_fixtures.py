@@ -61,7 +61,7 @@ def open_page(browser: Browser) -> Iterator[Open]:
         opened = Opened(context.new_page())
         every.append(opened)
         page = opened.page
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.on("console", lambda message: opened.complaints.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: opened.complaints.append(str(error)))
         page.on("request", lambda request: opened.requests.append(request.url))

@@ -66,9 +66,9 @@ def test_a_download_is_kept(fetched: list[str], tmp_path: Path, monkeypatch: pyt
     with pytest.raises(KeyboardInterrupt):
         fetch("tiny")
     monkeypatch.setattr(catalogue, "export", export)
-    assert fetch("tiny") == fetch("tiny") == tmp_path / "tiny"
+    assert fetch("tiny") == fetch("tiny") == tmp_path / "tiny-4w"
     assert fetched == ["tiny"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["carriers", "tiny"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["carriers", "tiny-4w"]
 
 
 def test_what_a_checkpoint_says_of_drawing_goes_into_the_folder(tmp_path: Path) -> None:

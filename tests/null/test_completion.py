@@ -26,12 +26,12 @@ from pteron.cli.completion import words_for
         (["run", "model"], []),
         (["run", "--input", ""], []),
         (["export", ""], ["llm"]),
-        (["export", "llm", "--quantize", "8"], ["8da4w"]),
+        (["export", "llm", "--quantize", "8d"], ["8da4w"]),
         (["generate", "--model", "s"], ["smollm2", "stories15m"]),
         (["completion", ""], ["bash", "zsh", "fish"]),
-        (["export", "llm", "--quantize", "=", "8"], ["8da4w"]),
+        (["export", "llm", "--quantize", "=", "8d"], ["8da4w"]),
         (["export", "llm", "--quantize", "="], words_for(["export", "llm", "--quantize", ""])),
-        (["export", "llm", "--quantize=8"], ["--quantize=8da4w"]),
+        (["export", "llm", "--quantize=8d"], ["--quantize=8da4w"]),
         (["run", "a=b"], []),
         (["--he"], ["--help"]),
     ],
@@ -97,7 +97,7 @@ def test_bash_completes(shell_environment: dict[str, str]) -> None:
 # What is typed before the tab key, and what a shell then has.
 COMPLETED = [
     ("pteron pro", ["profile"]),
-    ("pteron export llm --quantize=8", ["--quantize=8da4w"]),
+    ("pteron export llm --quantize=8d", ["--quantize=8da4w"]),
     ("pteron run --isolated my", ["my model.pte"]),
 ]
 

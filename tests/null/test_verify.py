@@ -85,7 +85,7 @@ def test_an_update_may_write_again() -> None:
 def test_a_bias_that_is_too_short(target: Target) -> None:
     sketch = Sketch()
     x, out = q4(sketch, columns=1000, bias=sketch.constant(1))
-    assert "bias must have one value per column" in refused(sketch, [x], out, target)
+    assert "bias must be [n], one value per row of weights" in refused(sketch, [x], out, target)
 
 
 @ROUTES

@@ -118,6 +118,16 @@ def test_a_name_commands_no_terminal_and_begins_no_line(is_terminal: bool) -> No
     assert text.splitlines() == (expected if is_terminal else expected[:2])
 
 
+def test_a_models_text_commands_no_terminal_either() -> None:
+    code = """
+from pteron.cli.screen import tell_text
+for piece in ("once\\n", "\\tupon", "\\x1b]0;owned\\x07", " ©\\n"):
+    tell_text(piece)
+"""
+    assert on_terminal(code, 80).expandtabs() == "once\n        upon\\x1b]0;owned\\x07 ©\n"
+    assert in_pipe(code) == "once\n\tupon\x1b]0;owned\x07 ©\n"
+
+
 def test_progress_takes_a_name_for_no_markup() -> None:
     code = """
 import time

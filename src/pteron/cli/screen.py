@@ -57,6 +57,14 @@ def visible(text: str) -> str:
     return text.translate(_OBEYED)
 
 
+def tell_text(text: str) -> None:
+    """Print a piece of a text as it comes: on a terminal with nothing in it that would be obeyed but ends of
+    lines and tabs, in a pipe as it is."""
+    if sys.stdout.isatty():
+        text = text.translate(_OBEYED | {ord(sign): sign for sign in "\n\t"})
+    print(text, end="", flush=True)
+
+
 def is_rich(stream: TextIO) -> bool:
     """Whether a stream takes colour: a terminal that knows how to, or whatever FORCE_COLOR is set for."""
     if os.environ.get("FORCE_COLOR"):

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from pteron.cli.progress import shown
-from pteron.cli.screen import note
+from pteron.cli.screen import note, tell_text
 from pteron.tools.text import counted
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def tell(pieces: Generator[Piece, None, None], before: str = "") -> Told:
         print(before, end="")
         for piece in [] if first is None else chain([first], pieces):
             told.append(piece.text)
-            print(piece.text, end="", flush=True)
+            tell_text(piece.text)
     except KeyboardInterrupt:
         is_interrupted = True
         print(" …", end="")

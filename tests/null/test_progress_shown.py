@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -73,6 +75,23 @@ def test_an_export_tells_its_stages() -> None:
         tell(line)
     assert told == [READING, "a remark", WRITTEN]
     assert [isinstance(line, Stage) for line in told] == [True, False, True]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows ends processes without asking them")
+def test_an_export_that_is_asked_to_end_cleans_up(tmp_path: Path) -> None:
+    code = f"""
+import tempfile, time
+from pteron.cli.exporting import told
+with told(), tempfile.TemporaryDirectory(dir={str(tmp_path)!r}):
+    print("begun", flush=True)
+    time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir())
 
 
 def followed(course: Course, times: dict[str, float]) -> list[tuple[float, float, float]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from pteron.cli.course import Course, remember, remembered
@@ -26,10 +27,25 @@ def fetched(name: str) -> Path:
 
 @contextmanager
 def told() -> Iterator[Callable[[str], None]]:
-    """Somebody to tell the lines of an export to. Elsewhere than on a terminal these are what is seen."""
-    if not is_rich(sys.stderr):
-        yield note
-        return
+    """Somebody to tell the lines of an export to. Elsewhere than on a terminal these are what is seen.
+
+    A process that is asked to end meanwhile leaves nothing half done behind, as with Ctrl-C.
+    """
+    before = signal.signal(signal.SIGTERM, _end)
+    try:
+        with _shown() if is_rich(sys.stderr) else nullcontext(note) as tell:
+            yield tell
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _end(number: int, frame: object) -> None:
+    sys.exit(128 + number)
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[str], None]]:
+    """A bar on a terminal."""
     from pteron.llm.export.stages import Stage
 
     course, doing = Course(remembered()), "looking at the checkpoint"

@@ -41,9 +41,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / PARAMETERS).write_text(json.dumps(SHAPE))
         torch.save(weights(), Path(folder) / WEIGHTS)
-        options = Options(
-            quantize=None, embedding_bits=None, rounding="extremes", max_context_len=256, max_seq_len=128
-        )
+        options = Options(quantize=None, embedding_bits=None, max_context_len=256, max_seq_len=128)
         config = llm_config(Path(folder), options)
         config.backend.vulkan.enabled = False
         config.backend.xnnpack.enabled = True

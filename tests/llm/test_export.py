@@ -172,6 +172,8 @@ def test_what_cannot_be_exported_is_refused_at_once(tmp_path: Path) -> None:
     for options, sentence in [
         (replace(FLOAT, quantize="2w"), "quantize must be 4w, 8da4w, 8w or nothing"),
         (replace(FLOAT, rounding="upwards"), "rounding must be nearest, extremes, feedback, not 'upwards'"),
+        (replace(FLOAT, rounding="feedback"), "rounding 'feedback' is for weights of 4 bits"),
+        (replace(FLOAT, quantize="8w", rounding="extremes"), "4w or 8da4w.*, not for quantize 8w"),
         (replace(FLOAT, embedding_bits=8), "with 4 bits, not with 8"),
         (replace(FLOAT, max_seq_len=100), "max_seq_len 100 must be"),
         (

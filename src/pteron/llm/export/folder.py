@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pteron.llm.export.checkpoint import Checkpoint
-from pteron.llm.export.lowering import PROGRAM, Options
+from pteron.llm.export.lowering import FOUR_BITS, PROGRAM, Options
 
 MANIFEST, TEMPLATE = "pteron.json", "chat_template.jinja"
 
@@ -43,7 +43,7 @@ def write_companions(checkpoint: Checkpoint, options: Options, folder: Path) -> 
         "quantize": options.quantize,
         "group_size": options.group_size if options.quantize or options.embedding_bits else None,
         "embedding_bits": options.embedding_bits,
-        "rounding": options.rounding if options.quantize else None,
+        "rounding": options.rounding if options.quantize in FOUR_BITS else None,
         "force_fp16": options.force_fp16,
         "licence": checkpoint.licence,
         "exporter": f"executorch {version('executorch')}",

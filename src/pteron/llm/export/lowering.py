@@ -17,7 +17,8 @@ from pteron.llm.export.stages import QUANTISING, ROUNDING
 from pteron.llm.foreign import naming
 from pteron.llm.given import integer
 
-QUANTIZATIONS = ("4w", "8da4w", "8w")
+FOUR_BITS = ("4w", "8da4w")  # of weights
+QUANTIZATIONS = (*FOUR_BITS, "8w")
 # How weights become integers of 4 bits: each by itself at its group's best scale (ExecuTorch's HQQ), each by
 # itself at the scale of its group's extremes, which takes no time, or by errors that later columns make good.
 ROUNDINGS = ("nearest", "extremes", "feedback")
@@ -40,7 +41,7 @@ class Options:
     @property
     def feeds_back(self) -> bool:
         """Whether there are weights to round with feedback."""
-        return self.quantize in ("4w", "8da4w") and self.rounding == "feedback"
+        return self.quantize in FOUR_BITS and self.rounding == "feedback"
 
 
 def check(checkpoint: Checkpoint, options: Options) -> None:
@@ -50,6 +51,11 @@ def check(checkpoint: Checkpoint, options: Options) -> None:
         raise InputError(f"quantize must be {', '.join(QUANTIZATIONS)} or nothing, not {options.quantize!r}")
     if options.rounding not in ROUNDINGS:
         raise InputError(f"rounding must be {', '.join(ROUNDINGS)}, not {options.rounding!r}")
+    if options.rounding != "nearest" and options.quantize not in FOUR_BITS:
+        raise InputError(
+            f"rounding {options.rounding!r} is for weights of 4 bits (quantize {' or '.join(FOUR_BITS)}), "
+            f"not for quantize {options.quantize or 'none'}"
+        )
     for name in ("group_size", "max_seq_len", "max_context_len"):
         integer(name, getattr(options, name))
     if options.embedding_bits not in (None, 4):

@@ -81,6 +81,12 @@ def _integer(value: Value) -> int | SymInt | None:
     return int(value) if isinstance(value, float) and value.is_integer() else None
 
 
+def _number(value: Value) -> int | float | SymInt | None:
+    if isinstance(value, bool):  # kernels would be written with `true`
+        return int(value)
+    return value if isinstance(value, (int, float, SymInt)) else None
+
+
 def _integers(value: Value) -> Value:
     items = value.items if isinstance(value, ValueList) else value
     if not isinstance(items, tuple):
@@ -123,9 +129,7 @@ _CONFORM: dict[str, Callable[[Value], Value]] = {
     "ints": _integers,
     "float": lambda value: float(value) if isinstance(value, (int, float)) else None,
     "floats": _floats,
-    "number": lambda value: (
-        int(value) if isinstance(value, bool) else value if isinstance(value, (int, float, SymInt)) else None
-    ),
+    "number": _number,
     "bool": lambda value: bool(value) if isinstance(value, (bool, int, float)) and value in (0, 1) else None,
     "str": lambda value: value if isinstance(value, str) else None,
     "symint": lambda value: value if isinstance(value, SymInt) else None,

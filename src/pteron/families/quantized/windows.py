@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pteron.dtypes import Storage
 from pteron.families.quantized.ends import Ends
@@ -20,10 +20,22 @@ kernel = Kernels(__name__)
 # shared, and the words that are added up before their scale counts.
 TILES = {8: (2, 2), 4: (1, 4), 1: (1, 4)}
 ARRAYS = ("weights_a", "weights_b", "weights_c", "weights_d")  # windows of one launch
-# By library: weights of a word, and the layouts whose rows are whole words, the lowest bits first.
-WORDS = {"words": (8, ("words", "words, padded")), "words8": (4, ("bytes by row",))}
 LAUNCHES_MAX = 256  # of one product over several tiles: beyond, planning takes longer than is gained
 _QUAD = 16  # bytes
+
+
+class Word(NamedTuple):
+    """What words of 32 bits hold."""
+
+    weights: int  # of each
+    layouts: tuple[str, ...]  # whose rows are whole words, the lowest bits first
+    in_place: str  # the library that makes floats of them
+
+
+WORDS = {  # by the library that other kernels read them with
+    "words": Word(8, ("words", "words, padded"), "nibbles_in_place"),
+    "words8": Word(4, ("bytes by row",), "bytes_in_place"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +79,7 @@ def product(x: Operand | Scratch, packed: Words, ends: Ends, cut: Cut) -> Iterat
         "BLOCKS": cut.blocks,
         "ACROSS": across,
     }
-    if packed.library == "words8":
-        declarations["use_nibbles_in_place"] = "bytes_in_place"
+    declarations["use_nibbles_in_place"] = WORDS[packed.library].in_place
     made = kernel("q4_windows", **declarations, **ends.declarations)
     for first_column in range(0, columns, len(ARRAYS) * width):
         windows: dict[str, Any] = {
@@ -93,13 +104,13 @@ def _suits(target: Target, x: Operand, packed: Words) -> bool:
     """Whether x is of floats and whole words long, rows of weights are words as they lie in the file, and no
     block of columns lies in two matrices."""
     matrices = _matrices(packed.weights)
-    long, layouts = WORDS[packed.library]
+    layouts = WORDS[packed.library].layouts
     return (
         target.is_cpu
         and target.broadcasts
         and x.storage is Storage.F32
         and all(matrix.layout in layouts and matrix.shape[1] % 4 == 0 for matrix in matrices)
-        and packed.depth % long == 0
+        and packed.depth % _per_word(packed) == 0
         and all(matrix.shape[0] % 4 == 0 for matrix in matrices[:-1])
     )
 
@@ -146,13 +157,17 @@ def _matrices(weight: Weight) -> tuple[Weight, ...]:
     return replace(weight, count=own, rest=()), *weight.rest
 
 
+def _per_word(packed: Words) -> int:
+    return WORDS[packed.library].weights
+
+
 def _words(packed: Words) -> int:
-    return packed.depth // WORDS[packed.library][0]
+    return packed.depth // _per_word(packed)
 
 
 def _group(packed: Words) -> int:
     """Words that share a scale."""
-    return packed.group * 8 // WORDS[packed.library][0]
+    return packed.group * 8 // _per_word(packed)
 
 
 def _groups(packed: Words) -> int:

@@ -79,7 +79,10 @@ class LLM:
     say nothing: `llm.generate(prompt, sampling=llm.sampling)`.
 
     Streams are independent of each other, in one thread or several: each has a sequence with a cache of its
-    own while it is open, 16 at most.
+    own while it is open. There are at most `sequences` of them, 16 unless told otherwise, and no more than
+    `cache_bytes` of GPU memory are enough for; each takes `sequence_bytes`. Those that no stream uses keep
+    what they have read until their memory is needed, the one used last the longest. A beginning of 64 tokens
+    or more that any of them has read, such as a system prompt, is copied on the GPU and not read again.
     """
 
     def __init__(
@@ -90,6 +93,8 @@ class LLM:
         data: Sequence[str | os.PathLike[str]] = (),
         device: Device | str | None = None,
         digits: int | None = None,
+        sequences: int | None = None,
+        cache_bytes: int | None = None,
     ) -> None:
         path = existing(path)
         folder = path if path.is_dir() else path.parent
@@ -101,8 +106,13 @@ class LLM:
         self.program = load(file, data, device, digits=digits)
         self.model = LanguageModel(self.program)
         self.statistics = Statistics()
-        self._pool = Pool(self.model)
+        self._pool = Pool(self.model, sequences, cache_bytes)
         self._samplers: deque[Sampler] = deque(maxlen=4)  # so that what the latest share stays compiled
+
+    @property
+    def sequence_bytes(self) -> int:
+        """GPU memory that one more sequence takes, known before there is one."""
+        return self.model.sequence_bytes
 
     @property
     def eos_ids(self) -> tuple[int, ...]:

@@ -20,10 +20,11 @@ from pteron.gpu import Device
 from pteron.llm.chat import Message, render
 from pteron.llm.entered import work_on
 from pteron.llm.generate import LoopCounters, generate_step
-from pteron.llm.given import existing, integer, integers, strings
+from pteron.llm.given import existing, integer, integers, path_of, strings
 from pteron.llm.model import LanguageModel
 from pteron.llm.pool import Pool
 from pteron.llm.sampling import Sampler, Sampling
+from pteron.llm.saved import layout_of, read_saved, write_saved
 from pteron.llm.settings import GENERATION, program_file, read_sampling
 from pteron.llm.stopping import StopScanner
 from pteron.llm.tokenizer import Tokenizer
@@ -178,6 +179,25 @@ class LLM:
         return self.generate(
             ids, max_new_tokens=max_new_tokens, sampling=sampling, stop=stop, overflow=overflow
         )
+
+    def save(self, path: str | os.PathLike[str], prompt: str | Sequence[int] | None = None) -> int:
+        """Write to a file what the model has read: of a text, or of token ids, as much as it holds of their
+        beginning; of no text in particular, all of what it worked on last. How many tokens that are.
+
+        The file is put in place at once, or not at all. Another process with the same program goes on from
+        there after `restore`.
+        """
+        layout = layout_of(self.model)
+        tokens, rows = self._pool.rows(None if prompt is None else self._ids(prompt))
+        write_saved(path_of(path), layout, tokens, rows)
+        return len(tokens)
+
+    def restore(self, path: str | os.PathLike[str]) -> int:
+        """Hold what `save` has written: a prompt that begins with these tokens is read from behind them. How
+        many they are. Refused with a FormatError: a file of another program, or one that is damaged."""
+        tokens, rows = read_saved(path_of(path), layout_of(self.model))
+        self._pool.put(tokens, rows)
+        return len(tokens)
 
     def reset(self) -> None:
         """Forget what was read; streams that are open go on undisturbed."""

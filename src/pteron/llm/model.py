@@ -26,6 +26,7 @@ from pteron.runtime.session import Then
 from pteron.runtime.tensors import View
 
 Logits = npt.NDArray[np.float32]
+Read: TypeAlias = tuple[list[int], list[bytes]]  # tokens, and what they have left behind in each cache
 # From logits where they lie, to where the next token goes; what else is given grows.
 Draw: TypeAlias = Callable[[View, Buffer, Growing | None], Replay]
 
@@ -224,13 +225,13 @@ class LanguageModel:
             self._advance(kept)
         return len(kept)
 
-    def rows(self, count: int) -> list[bytes]:
-        """What the first tokens that the cache holds for certain have left in it, state by state."""
+    def rows(self, ids: Sequence[int] | None = None) -> Read:
+        """The tokens that the cache holds for certain, or those of a text, from its first on; and what they
+        have left behind, cache by cache."""
         assert self.delegate is not None
         with self.device.lock, work_on(self.device):
-            if self._is_lost or count > len(self.tokens):
-                raise InputError(f"{self.program.file.name}: the cache no longer holds {count} tokens")
-            return self.delegate.states.read(self._sizes(count))
+            kept = self.tokens[: self.holds(self.tokens if ids is None else ids)]
+            return kept, self.delegate.states.read(self._sizes(len(kept)))
 
     def put(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]], user: object) -> None:
         """Have in this cache, in place of all it holds, what tokens have left in another (`rows`)."""
@@ -246,14 +247,18 @@ class LanguageModel:
         self.position = 0
         self._overwrite()
 
-    def _sizes(self, count: int) -> dict[int, int]:
-        """Bytes of so many tokens in each cache."""
+    def check_rows(self) -> Mapping[int, int]:
+        """The bytes of rows, of a program that has such."""
         if self.row_bytes is None:
             raise UnsupportedError(
                 f"{self.program.file.name}: what this program leaves between calls is not a cache with one "
                 "row for each token, so it is neither copied nor saved"
             )
-        return {id: count * size for id, size in self.row_bytes.items()}
+        return self.row_bytes
+
+    def _sizes(self, count: int) -> dict[int, int]:
+        """Bytes of so many tokens in each cache."""
+        return {id: count * size for id, size in self.check_rows().items()}
 
     # Without waiting ----------------------------------------------------------------------------
 

@@ -277,6 +277,36 @@ def test_other_states_are_not_copied(llm: LLM, monkeypatch: pytest.MonkeyPatch) 
         llm.model.rows()
 
 
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+def test_states_in_one_buffer(device: Device, models: Path, shared: bool) -> None:
+    """A state that is a part of a buffer is copied, read and written there, and nothing beside it."""
+    with pteron.load(models / "tiny_llama_q4.pte", device=device) as program:
+        model = LanguageModel(program)
+        first, second = (model.sequence().delegate for _ in range(2))
+        assert first is not None
+        assert second is not None
+        sizes = dict.fromkeys(first.executable.states, 100)
+        many = [device.create_buffer(3 * 8192, "states of many") for _ in range(4)]
+        others = many if shared else [device.create_buffer(3 * 8192, "others") for _ in range(4)]
+        data = np.arange(3 * 8192 // 2, dtype=np.uint16)
+        for states, buffers, slot in ((first.states, many, 0), (second.states, others, 2)):
+            for id, buffer in zip(sizes, buffers, strict=True):
+                device.free(states._buffers[id])
+                states._buffers[id], states._starts[id] = buffer, slot * 8192
+                device.write(buffer, data)
+        expected = data.tobytes()
+        assert second.states.read(sizes) == [expected[2 * 8192 :][:100]] * 4
+        in_use = device.buffer_bytes
+        second.states.copy(first.states, sizes)
+        assert device.buffer_bytes == in_use
+        copied = expected[: 2 * 8192] + expected[:100] + expected[2 * 8192 + 100 :]
+        assert [device.read(buffer, len(copied)) for buffer in others] == [copied] * 4
+        second.states.write({id: np.full(8, 7, np.uint8) for id in sizes})
+        assert second.states.read(sizes) == [b"\7" * 8 + expected[8:100]] * 4
+        for buffer in {*many, *others}:
+            device.free(buffer)
+
+
 # Interrupted ------------------------------------------------------------------------------------
 
 
@@ -319,7 +349,7 @@ def test_a_copy_that_fails(device: Device, monkeypatch: pytest.MonkeyPatch) -> N
             def fail(*_: object) -> int:
                 raise pteron.DeviceError("injected")
 
-            patch.setattr("pteron.llm.model.submit", fail)
+            patch.setattr("pteron.gpu.memory.submit", fail)
             with pytest.raises(pteron.DeviceError, match="injected"):
                 pieces(llm, other)
         assert [[piece.token for piece in pieces(llm, ids)] for ids in (text, other)] == right

@@ -6,8 +6,9 @@ from pteron.lazy import lazy
 
 if TYPE_CHECKING:
     from pteron.llm.generate import Drawn, LoopCounters, generate_step
-    from pteron.llm.llm import LLM, Piece, Statistics
+    from pteron.llm.llm import LLM
     from pteron.llm.model import LanguageModel
+    from pteron.llm.pieces import Piece, Statistics
     from pteron.llm.sampling import Sampler, Sampling
     from pteron.llm.tokenizer import Tokenizer
     from pteron.llm.vocabularies.load import load_tokenizer
@@ -29,8 +30,9 @@ __all__ = [
 # The modules of these names, imported when they are first asked for.
 _HOMES = {
     **dict.fromkeys(("Drawn", "LoopCounters", "generate_step"), "generate"),
-    **dict.fromkeys(("LLM", "Piece", "Statistics"), "llm"),
+    "LLM": "llm",
     "LanguageModel": "model",
+    **dict.fromkeys(("Piece", "Statistics"), "pieces"),
     **dict.fromkeys(("Sampler", "Sampling"), "sampling"),
     "Tokenizer": "tokenizer",
     "load_tokenizer": "vocabularies.load",

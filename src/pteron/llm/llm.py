@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from pteron.llm.generate import LoopCounters, generate_step
 from pteron.llm.given import existing, integer, integers, strings
 from pteron.llm.model import LanguageModel
 from pteron.llm.pool import Pool
-from pteron.llm.sampling import Sampler, Sampling
+from pteron.llm.sampling import Sampling
 from pteron.llm.settings import GENERATION, program_file, read_sampling
 from pteron.llm.stopping import StopScanner
 from pteron.llm.tokenizer import Tokenizer
@@ -36,11 +35,12 @@ Overflow = Literal["error", "truncate"]
 @dataclass(frozen=True, slots=True)
 class Piece:
     """One token of a generation: the text it completed (none, where a character or a stop string is still
-    open), its log-probability."""
+    open), its log-probability, and with `top_logprobs` the likeliest tokens with theirs."""
 
     token: int
     text: str
     logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(slots=True)
@@ -102,7 +102,6 @@ class LLM:
         self.model = LanguageModel(self.program)
         self.statistics = Statistics()
         self._pool = Pool(self.model)
-        self._samplers: deque[Sampler] = deque(maxlen=4)  # so that what the latest share stays compiled
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
@@ -177,7 +176,7 @@ class LLM:
         """Free the GPU memory. Streams that are open end with an error."""
         work_on(self.model.device)  # refused in the midst of it, before anything is freed
         self._pool.close()
-        self._samplers.clear()
+        self.model.recent.clear()
         self.program.close()
 
     def __enter__(self) -> LLM:
@@ -228,8 +227,7 @@ class LLM:
         model = lease.model
         reused = model.resume(ids, lease.user)
         statistics = self.statistics = Statistics(len(ids), reused, dropped)
-        sampler = Sampler(model.device, model.vocabulary, sampling, model.logits_dtype)
-        self._samplers.append(sampler)
+        sampler = model.sampler(sampling)
         sampler.remember(ids)
         counters = LoopCounters()
         stream = self.tokenizer.stream()
@@ -256,7 +254,7 @@ class LLM:
                     statistics.finish_reason = "stop"
                     break
                 text = scanner.push(stream.push(step.token))
-                yield Piece(step.token, text, step.logprob)
+                yield Piece(step.token, text, step.logprob, step.top)
                 if scanner.is_stopped:
                     statistics.finish_reason = "stop"
                     break

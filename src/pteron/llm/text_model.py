@@ -38,6 +38,8 @@ class TextModel:
         data: Sequence[str | os.PathLike[str]] = (),
         device: Device | str | None = None,
         digits: int | None = None,
+        sequences: int | None = None,
+        cache_bytes: int | None = None,
     ) -> None:
         path = located(path)
         folder = path if path.is_dir() else path.parent
@@ -49,7 +51,12 @@ class TextModel:
         self.program = load(file, data, device, digits=digits)
         self.model = LanguageModel(self.program)
         self.statistics = Statistics()
-        self._pool = Pool(self.model)
+        self._pool = Pool(self.model, sequences, cache_bytes)
+
+    @property
+    def sequence_bytes(self) -> int:
+        """GPU memory that one more sequence takes, known before there is one."""
+        return self.model.sequence_bytes
 
     @property
     def eos_ids(self) -> tuple[int, ...]:

@@ -109,7 +109,7 @@ def test_no_more_than_there_may_be(llm: LLM) -> None:
         ({"cache_bytes": 5 * 32768, "sequences": 9}, 5),
     ],
 )
-def test_bounds(device: Device, options: dict[str, int], bound: int) -> None:
+def test_bounds(device: Device, options: dict[str, Any], bound: int) -> None:
     with load(device, **options) as llm:
         assert llm.sequence_bytes == 32768
         assert llm._pool.bound == bound

@@ -74,9 +74,12 @@ def test_few_sequences(tiny_llm: LLM, expected: list[list[Piece]]) -> None:
     """More requests than run at once: they follow one another."""
     with Engine(tiny_llm, running=3) as few:
         answers = [few.submit(request) for request in requests()]
+        pool = tiny_llm._pool
+        in_use: list[int] = []
         for answer, right in zip(answers, expected, strict=True):
+            in_use += [pool.live - pool.idle for _ in answer]
             same(answer.pieces(), right)
-    assert len(tiny_llm._pool) <= 3
+    assert 1 <= max(in_use) <= 3
 
 
 def test_threads(engine: Engine, expected: list[list[Piece]]) -> None:
@@ -136,9 +139,9 @@ def test_beside_streams_of_the_model(engine: Engine, expected: list[list[Piece]]
 
 def test_a_prefix_is_found_again(engine: Engine) -> None:
     engine.submit(asked(A)).pieces()
-    again = engine.submit(asked(B))
+    again = engine.submit(asked((*A, *B)))
     again.pieces()
-    assert again.statistics.reused_tokens == 9
+    assert again.statistics.reused_tokens == len(A)
     assert engine.load.reused_tokens == 9
 
 

@@ -17,9 +17,9 @@ class Job:
     It does not know its Answer, so that nothing but its readers keeps one.
     """
 
-    def __init__(self, request: Request, number: int, ring: Callable[[], None]) -> None:
+    def __init__(self, request: Request, ring: Callable[[], None]) -> None:
         self.request = request
-        self.number = number  # of all of an engine, from 0 on
+        self.number = 0  # among all that an engine has taken on
         self.submitted = monotonic()
         self.deadline = inf if request.seconds is None else self.submitted + request.seconds
         self.statistics = Statistics(len(request.ids))

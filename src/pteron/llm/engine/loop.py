@@ -19,6 +19,7 @@ from pteron.errors import DeviceError, InputError, OutOfMemory, PteronError
 from pteron.llm.engine.job import Job
 from pteron.llm.engine.load import Totals
 from pteron.llm.engine.news import News
+from pteron.llm.engine.prompts import Prompts
 from pteron.llm.engine.steps import Stepper, Submission
 from pteron.llm.engine.track import Track
 from pteron.llm.engine.waiting import Waiting
@@ -45,7 +46,7 @@ class Loop:
         self._running = running
         self._bell: SimpleQueue[None] = SimpleQueue()  # may be rung in a finalizer
         self._under_way: deque[Submission] = deque()
-        self._reading: deque[Track] = deque()  # whose prompts are being read, the next one first
+        self._prompts = Prompts()
         self._deadline = inf  # of all jobs, the first
         self._full_until = 0.0  # when the pool is asked again
         self._arrived: float | None = None  # when the last submission did, if the GPU has worked since
@@ -71,9 +72,9 @@ class Loop:
     def _turn(self) -> None:
         self._heed()
         self._admit()
-        crowd = len(self._parts()) + bool(self._reading)
+        crowd = len(self._parts()) + bool(self._prompts)
         depth = SUBMISSIONS if crowd == 1 else 1
-        while self._reading and self._chunks_under_way() < depth:
+        while self._prompts and self._chunks_under_way() < depth:
             self._read_on()
         # All together take as long as one that is alone.
         most = max(1, self._llm.model.pace.steps // max(1, crowd))
@@ -152,7 +153,7 @@ class Loop:
             lease.close()
             raise
         self.tracks.append(track)
-        self._reading.append(track)
+        self._prompts.add(track)
         self.totals.began(job.statistics)
         if self.log:
             self.log("begin", job.number, len(track.chunks))
@@ -168,9 +169,9 @@ class Loop:
 
     def _read_on(self) -> None:
         """The next chunk of the prompt whose turn it is."""
-        track = self._reading.popleft()
+        track = self._prompts.take()
         if self._submit("read", partial(self._stepper.read, track), track) and not track.is_read:
-            self._reading.append(track)
+            self._prompts.go_on(track)
 
     def _step_on(self, depth: int, most: int) -> None:
         """Steps of every part that has less than so much under way."""
@@ -240,8 +241,7 @@ class Loop:
             return
         track.reason = reason
         self.tracks.remove(track)
-        with suppress(ValueError):
-            self._reading.remove(track)
+        self._prompts.drop(track)
         self._full_until = 0.0
         track.release()
         if not track.under_way:

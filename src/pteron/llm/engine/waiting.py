@@ -34,6 +34,7 @@ class Waiting:
                 raise Busy(
                     f"{self.most} requests wait, as many as may; come back in {seconds:.0f} s", seconds
                 )
+            job.number = self.accepted
             self.accepted += 1
             self.open.add(job)
             self._jobs.append(job)

@@ -70,9 +70,9 @@ def grammar_of(wanted: ResponseFormat | None, llm: LLM, limits: Limits) -> Any:
     """What binds an answer to a form, or None."""
     if wanted is None or wanted.type == "text":
         return None
-    from pteron.llm.grammar import Grammar  # here: it is another library's work
-
     if wanted.type == "json_object":
+        from pteron.llm.grammar import Grammar  # here: it is another library's work
+
         return Grammar.json_object(llm.tokenizer)
     if wanted.json_schema is None:
         raise ApiError(400, "response_format.json_schema is missing", param="response_format")

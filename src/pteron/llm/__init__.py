@@ -8,13 +8,15 @@ if TYPE_CHECKING:
     from pteron.llm.generate import Drawn, LoopCounters, generate_step
     from pteron.llm.llm import LLM
     from pteron.llm.model import LanguageModel
-    from pteron.llm.pieces import Piece, Statistics
+    from pteron.llm.pieces import Completion, Piece, Statistics
     from pteron.llm.sampling import Sampler, Sampling
+    from pteron.llm.streaming import Stream
     from pteron.llm.tokenizer import Tokenizer
     from pteron.llm.vocabularies.load import load_tokenizer
 
 __all__ = [
     "LLM",
+    "Completion",
     "Drawn",
     "LanguageModel",
     "LoopCounters",
@@ -22,6 +24,7 @@ __all__ = [
     "Sampler",
     "Sampling",
     "Statistics",
+    "Stream",
     "Tokenizer",
     "generate_step",
     "load_tokenizer",
@@ -32,8 +35,9 @@ _HOMES = {
     **dict.fromkeys(("Drawn", "LoopCounters", "generate_step"), "generate"),
     "LLM": "llm",
     "LanguageModel": "model",
-    **dict.fromkeys(("Piece", "Statistics"), "pieces"),
+    **dict.fromkeys(("Completion", "Piece", "Statistics"), "pieces"),
     **dict.fromkeys(("Sampler", "Sampling"), "sampling"),
+    "Stream": "streaming",
     "Tokenizer": "tokenizer",
     "load_tokenizer": "vocabularies.load",
 }

@@ -1,6 +1,6 @@
 """LLM: a program and its tokenizer, text in and a stream of text out.
 
-llm = LLM("folder")
+llm = LLM("stories15m")
 for piece in llm.generate("Once upon a time"):
     print(piece.text, end="", flush=True)
 """
@@ -8,22 +8,23 @@ for piece in llm.generate("Once upon a time"):
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from typing import Any
 
-from pteron.errors import InputError
-from pteron.llm.chat import Message
+from pteron.llm.asking import Conversation, Prompt, all_asked, answer_asked, asked, text_asked
 from pteron.llm.continuing import Continuation, continued
-from pteron.llm.given import integer, integers, strings
-from pteron.llm.pieces import Piece
+from pteron.llm.pieces import Completion, Piece, Statistics
 from pteron.llm.sampling import Sampling
+from pteron.llm.streaming import Stream
 from pteron.llm.text_model import Overflow, TextModel
 
 
 class LLM(TextModel):
     """A language model that reads and writes text.
 
-    `path` is a program (.pte) or a folder made by `pteron export llm`; `tokenizer` a file, a folder or a
-    Tokenizer, by default the one beside the program. What the model has read stays in its cache: a prompt
-    that begins like an earlier one, as every turn of a conversation does, is read from where they part.
+    `path` is a program (.pte), a folder made by `pteron export llm`, or the name of a model as in
+    `pteron generate --model`; `tokenizer` a file, a folder or a Tokenizer, by default the one beside the
+    program. What the model has read stays in its cache: a prompt that begins like an earlier one, as every
+    turn of a conversation does, is read from where they part.
     `digits=2` decodes models of 4-bit weights a little quicker and less exactly (see `pteron.load`).
     `sampling` is how the model's authors would draw tokens (its generation_config.json), greedy where they
     say nothing: `llm.generate(prompt, sampling=llm.sampling)`.
@@ -32,9 +33,14 @@ class LLM(TextModel):
     own while it is open, 16 at most.
     """
 
+    def __call__(self, prompt: Prompt | Conversation, **settings: Any) -> str:
+        """The text that follows a prompt, or the answer to a conversation, as a string. Settings are those of
+        `generate` or of `chat`."""
+        return self._completed(asked(self, prompt, settings)).text
+
     def generate(
         self,
-        prompt: str | Sequence[int],
+        prompt: Prompt,
         *,
         max_new_tokens: int = 256,
         sampling: Sampling | None = None,
@@ -42,46 +48,80 @@ class LLM(TextModel):
         stop_ids: Sequence[int] | None = None,
         overflow: Overflow = "error",
         resident: bool | None = None,
+        **drawing: Any,
     ) -> Generator[Piece, None, None]:
         """Continue a text, or token ids, piece by piece. `statistics` tells what it took.
 
         Stop ids (by default the model's own) and a stop string, or several, end the generation and are not
         part of its text. A prompt that leaves no room in the context is an error, or with
-        `overflow="truncate"` loses its oldest tokens.
+        `overflow="truncate"` loses its oldest tokens. The fields of `Sampling` can be given by name, with or
+        without `sampling`: `temperature=0.7, top_p=0.9, seed=1`.
 
         Equal prompts and settings give the same log-probabilities to the last bit, on one adapter, where the
         cache holds as much of the prompt: after `reset`, nothing. What is left to read is read by kernels for
         as many tokens, and these round differently.
         """
-        count = integer("max_new_tokens", max_new_tokens)
-        if sampling is not None and not isinstance(sampling, Sampling):
-            raise InputError(f"sampling must be a Sampling, not {sampling!r}")
-        ids = self.encode(prompt)
-        fitted = self.fitted(ids, count, overflow)
-        asked = Continuation(
-            tuple(fitted),
-            len(ids) - len(fitted),
-            count,
-            sampling or Sampling(),
-            tuple(strings("stop", stop)),
-            frozenset(self.eos_ids if stop_ids is None else integers("stop_ids", stop_ids)),
-            resident,
+        return continued(
+            self,
+            text_asked(
+                self,
+                prompt,
+                max_new_tokens=max_new_tokens,
+                sampling=sampling,
+                stop=stop,
+                stop_ids=stop_ids,
+                overflow=overflow,
+                resident=resident,
+                **drawing,
+            ),
         )
-        return continued(self, asked)
 
     def chat(
         self,
-        messages: Sequence[Message],
+        messages: Conversation,
         *,
         max_new_tokens: int = 512,
         sampling: Sampling | None = None,
         stop: str | Sequence[str] = (),
+        stop_ids: Sequence[int] | None = None,
         overflow: Overflow = "error",
-        **variables: object,
+        tools: Sequence[object] | None = None,
+        **settings: Any,
     ) -> Generator[Piece, None, None]:
-        """The assistant's answer to a conversation, rendered by the model's chat template."""
-        ids = self.encode_chat(messages, **variables)  # type: ignore[arg-type]  # any name
-        stop = [*strings("stop", stop), *self.chat_stops]
-        return self.generate(
-            ids, max_new_tokens=max_new_tokens, sampling=sampling, stop=stop, overflow=overflow
+        """The assistant's answer to a conversation, rendered by the model's chat template.
+
+        Settings are those of `generate`; `tools` and all other names are variables of the template, as
+        `enable_thinking=False`.
+        """
+        return continued(
+            self,
+            answer_asked(
+                self,
+                messages,
+                max_new_tokens=max_new_tokens,
+                sampling=sampling,
+                stop=stop,
+                stop_ids=stop_ids,
+                overflow=overflow,
+                tools=tools,
+                **settings,
+            ),
         )
+
+    def stream(self, prompt: Prompt | Conversation, **settings: Any) -> Stream:
+        """The same pieces in an event loop, which goes on between them:
+
+            async for piece in llm.stream("Once upon a time", temperature=0.7): ...
+
+        Settings are those of `generate`, or of `chat` for a list of messages. Wrong ones are refused here.
+        A stream that is left early, by `break` or a cancelled task, frees its sequence.
+        """
+        return Stream(self, asked(self, prompt, settings))
+
+    def generate_batch(self, prompts: Sequence[Prompt | Conversation], **settings: Any) -> list[Completion]:
+        """The texts that follow several prompts, with one set of settings, in the prompts' order."""
+        return [self._completed(each) for each in all_asked(self, prompts, settings)]
+
+    def _completed(self, asked: Continuation) -> Completion:
+        statistics = Statistics()
+        return Completion.of(continued(self, asked, statistics), statistics)

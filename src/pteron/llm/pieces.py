@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -38,3 +39,20 @@ class Statistics:
     def decode_rate(self) -> float:
         """Tokens per second after the first."""
         return (self.new_tokens - 1) / self.decode_seconds if self.decode_seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A text that was generated, as a whole."""
+
+    text: str
+    pieces: tuple[Piece, ...]
+    statistics: Statistics
+
+    @classmethod
+    def of(cls, pieces: Iterable[Piece], statistics: Statistics) -> Completion:
+        listed = tuple(pieces)
+        return cls("".join(piece.text for piece in listed), listed, statistics)
+
+    def __str__(self) -> str:
+        return self.text

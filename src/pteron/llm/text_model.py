@@ -13,9 +13,9 @@ from typing import Literal, Self, get_args
 
 from pteron.errors import FormatError, InputError
 from pteron.gpu import Device
+from pteron.llm.catalogue import located
 from pteron.llm.chat import Message, render
 from pteron.llm.entered import work_on
-from pteron.llm.given import existing
 from pteron.llm.model import LanguageModel
 from pteron.llm.pieces import Statistics
 from pteron.llm.pool import Pool
@@ -40,7 +40,7 @@ class TextModel:
         device: Device | str | None = None,
         digits: int | None = None,
     ) -> None:
-        path = existing(path)
+        path = located(path)
         folder = path if path.is_dir() else path.parent
         file = program_file(folder) if path.is_dir() else path
         self.tokenizer = (

@@ -39,17 +39,19 @@ def same(found: list[Piece], expected: list[Piece]) -> None:
 
 
 @pytest.fixture(params=["resident", "through the host"])
-def served(request: pytest.FixtureRequest, llm: LLM, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+def served(
+    request: pytest.FixtureRequest, tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Engine]:
     """Engines over programs whose loop stays on the GPU, and whose does not."""
     if request.param != "resident":
         monkeypatch.setattr(LanguageModel, "is_resident", False)
-    with Engine(llm) as made:
+    with Engine(tiny_llm) as made:
         yield made
 
 
 @pytest.fixture
-def expected(llm: LLM) -> list[list[Piece]]:
-    return [alone(llm, request) for request in requests()]
+def expected(tiny_llm: LLM) -> list[list[Piece]]:
+    return [alone(tiny_llm, request) for request in requests()]
 
 
 # Right -----------------------------------------------------------------------------------------
@@ -68,13 +70,13 @@ def test_twelve_at_once(served: Engine, expected: list[list[Piece]]) -> None:
         assert answer.finish_reason in ("length", "stop")
 
 
-def test_few_sequences(llm: LLM, expected: list[list[Piece]]) -> None:
+def test_few_sequences(tiny_llm: LLM, expected: list[list[Piece]]) -> None:
     """More requests than run at once: they follow one another."""
-    with Engine(llm, running=3) as few:
+    with Engine(tiny_llm, running=3) as few:
         answers = [few.submit(request) for request in requests()]
         for answer, right in zip(answers, expected, strict=True):
             same(answer.pieces(), right)
-    assert len(llm._pool) <= 3
+    assert len(tiny_llm._pool) <= 3
 
 
 def test_threads(engine: Engine, expected: list[list[Piece]]) -> None:
@@ -213,18 +215,18 @@ def test_what_this_model_does_not_take(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"running": 0}, {"waiting": 0}, {"running": 1.5}, {"waiting": "a"}])
-def test_engines_that_cannot_be(llm: LLM, settings: dict[str, Any]) -> None:
+def test_engines_that_cannot_be(tiny_llm: LLM, settings: dict[str, Any]) -> None:
     with pytest.raises(InputError):
-        Engine(llm, **settings)
+        Engine(tiny_llm, **settings)
 
 
-def test_programs_of_one_chunk_size(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_of_one_chunk_size(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     def chunks(*_: object) -> None:
         raise UnsupportedError("one size")
 
     monkeypatch.setattr(LanguageModel, "chunks", chunks)
     with pytest.raises(UnsupportedError, match="one size"):
-        Engine(llm)
+        Engine(tiny_llm)
 
 
 def test_the_load(engine: Engine) -> None:

@@ -15,7 +15,7 @@ from pteron.llm import LLM, LanguageModel, Piece
 from pteron.llm.engine.loop import Loop
 from pteron.serving import Engine, Request
 
-MODEL = Path(__file__).parents[1] / "fixtures" / "models" / "tiny_llama_q4.pte"
+MODEL = Path(__file__).parent / "fixtures" / "models" / "tiny_llama_q4.pte"
 CHUNK = 4  # tokens: a prompt of a few dozen is a long one
 A = (1, *range(40, 60))
 B = (*A[:9], 200, 90, 17, 111, 5)
@@ -24,7 +24,7 @@ PATIENCE = 60.0  # seconds that nothing takes: who waits longer hangs
 
 
 @pytest.fixture
-def llm(device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
+def tiny_llm(device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
     """A model that reads prompts in small chunks."""
 
     def chunks(_: LanguageModel, ids: Any) -> list[list[int]]:
@@ -96,8 +96,8 @@ class Watched:
 
 
 @pytest.fixture
-def engine(llm: LLM) -> Iterator[Engine]:
-    with Engine(llm) as made:
+def engine(tiny_llm: LLM) -> Iterator[Engine]:
+    with Engine(tiny_llm) as made:
         yield made
 
 

@@ -165,11 +165,11 @@ def test_the_client_raises_what_it_knows(server: Running) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_goes_wrong_in_the_engine(llm: LLM, raised: Exception, status: int, code: str | None) -> None:
+def test_what_goes_wrong_in_the_engine(stories: LLM, raised: Exception, status: int, code: str | None) -> None:
     def fail(_: object) -> Script:
         raise raised
 
-    with running(ScriptedEngine(llm, fail)) as server:
+    with running(ScriptedEngine(stories, fail)) as server:
         response = server.http.post("/v1/completions", json=TEXT)
         found = error(response, status)
         assert found["code"] == code
@@ -184,8 +184,8 @@ def test_what_goes_wrong_in_the_engine(llm: LLM, raised: Exception, status: int,
 
 
 @pytest.mark.parametrize("raised", [OutOfMemory("no room"), RuntimeError("a secret")], ids=str)
-def test_what_goes_wrong_in_the_middle_of_a_stream(llm: LLM, raised: Exception) -> None:
-    with running(ScriptedEngine(llm, lambda _: Script(["Once", " upon"], error=raised))) as server:
+def test_what_goes_wrong_in_the_middle_of_a_stream(stories: LLM, raised: Exception) -> None:
+    with running(ScriptedEngine(stories, lambda _: Script(["Once", " upon"], error=raised))) as server:
         told = events(server.http.post("/v1/completions", json=TEXT | {"stream": True}))
         assert [chunk["choices"][0]["text"] for chunk in told[:-1]] == ["Once", " upon"]
         assert told[-1]["error"].keys() == {"message", "type", "param", "code"}
@@ -196,21 +196,21 @@ def test_what_goes_wrong_in_the_middle_of_a_stream(llm: LLM, raised: Exception) 
             list(client.completions.create(**TEXT, stream=True))
 
 
-def test_an_answer_that_does_not_begin_in_time(llm: LLM) -> None:
-    with running(ScriptedEngine(llm, lambda _: Script([], reason="time"))) as server:
+def test_an_answer_that_does_not_begin_in_time(stories: LLM) -> None:
+    with running(ScriptedEngine(stories, lambda _: Script([], reason="time"))) as server:
         assert error(server.http.post("/v1/completions", json=TEXT), 503)["code"] == "timeout"
-    with running(ScriptedEngine(llm, lambda _: Script(["Once"], reason="time"))) as server:
+    with running(ScriptedEngine(stories, lambda _: Script(["Once"], reason="time"))) as server:
         found = server.http.post("/v1/completions", json=TEXT).json()
         assert found["choices"][0]["finish_reason"] == "length"
 
 
-def test_where_one_of_several_answers_is_refused_so_are_the_others(llm: LLM) -> None:
+def test_where_one_of_several_answers_is_refused_so_are_the_others(stories: LLM) -> None:
     def play(_: object) -> Script:
         if len(engine.requests) == 3:
             raise Busy("too many", 1.0)
         return Script([], hangs=True)
 
-    engine = ScriptedEngine(llm, play)
+    engine = ScriptedEngine(stories, play)
     with running(engine) as server:
         error(server.http.post("/v1/completions", json=TEXT | {"n": 3}), 429)
         assert [answer.is_cancelled for answer in engine.answers] == [True, True]
@@ -221,10 +221,10 @@ def test_limits_are_checked() -> None:
         Limits(body_bytes=0)
 
 
-def test_a_template_that_fails_is_told(llm: LLM) -> None:
+def test_a_template_that_fails_is_told(stories: LLM) -> None:
     from pteron import InputError
 
-    model = ScriptedModel.like(llm, "{{ x }}")
+    model = ScriptedModel.like(stories, "{{ x }}")
 
     def refuse(*_: object, **__: object) -> tuple[int, ...]:
         raise InputError("the chat template does not take these messages: roles must alternate")

@@ -20,9 +20,9 @@ def client(server: Running) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
 
 
-def alone(llm: LLM, prompt: str, count: int, sampling: Sampling | None = None, **settings: Any) -> str:
+def alone(stories: LLM, prompt: str, count: int, sampling: Sampling | None = None, **settings: Any) -> str:
     """What the model says to a prompt by itself."""
-    pieces = llm.generate(prompt, max_new_tokens=count, sampling=sampling, **settings)
+    pieces = stories.generate(prompt, max_new_tokens=count, sampling=sampling, **settings)
     return "".join(piece.text for piece in pieces)
 
 
@@ -35,12 +35,12 @@ def test_the_model_is_listed(client: openai.OpenAI) -> None:
     assert refused.value.code == "model_not_found"
 
 
-def test_a_completion_is_what_the_model_says_alone(client: openai.OpenAI, llm: LLM) -> None:
+def test_a_completion_is_what_the_model_says_alone(client: openai.OpenAI, stories: LLM) -> None:
     found = client.completions.create(model=NAME, prompt=PROMPT, max_tokens=23)
-    assert found.choices[0].text == alone(llm, PROMPT, 23)
+    assert found.choices[0].text == alone(stories, PROMPT, 23)
     assert found.choices[0].finish_reason == "length"
     assert found.usage is not None
-    assert found.usage.prompt_tokens == len(llm.encode(PROMPT))
+    assert found.usage.prompt_tokens == len(stories.encode(PROMPT))
     assert found.usage.completion_tokens == 23
     assert found.usage.total_tokens == found.usage.prompt_tokens + 23
 
@@ -51,9 +51,9 @@ def test_a_completion_that_names_no_length_is_short(client: openai.OpenAI) -> No
     assert found.usage.completion_tokens == 16
 
 
-def test_tokens_are_a_prompt_too(client: openai.OpenAI, llm: LLM) -> None:
-    found = client.completions.create(model=NAME, prompt=list(llm.encode(PROMPT)), max_tokens=7)
-    assert found.choices[0].text == alone(llm, PROMPT, 7)
+def test_tokens_are_a_prompt_too(client: openai.OpenAI, stories: LLM) -> None:
+    found = client.completions.create(model=NAME, prompt=list(stories.encode(PROMPT)), max_tokens=7)
+    assert found.choices[0].text == alone(stories, PROMPT, 7)
 
 
 @pytest.mark.parametrize("drawing", [{}, {"temperature": 0.9, "top_p": 0.95, "seed": 5}])
@@ -88,10 +88,10 @@ def test_a_streamed_chat_equals_one_that_is_not(client: openai.OpenAI, drawing: 
     assert last.usage.prompt_tokens == whole.usage.prompt_tokens
 
 
-def test_a_chat_is_what_the_model_says_alone(client: openai.OpenAI, llm: LLM) -> None:
+def test_a_chat_is_what_the_model_says_alone(client: openai.OpenAI, stories: LLM) -> None:
     found = client.chat.completions.create(model=NAME, messages=MESSAGES, max_tokens=19)
     assert found.choices[0].message.content == "".join(
-        piece.text for piece in llm.chat(MESSAGES, max_new_tokens=19)
+        piece.text for piece in stories.chat(MESSAGES, max_new_tokens=19)
     )
 
 
@@ -111,8 +111,8 @@ def test_usage_is_only_streamed_where_it_is_asked_for(server: Running) -> None:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_stop_strings_end_an_answer(client: openai.OpenAI, llm: LLM, is_streamed: bool) -> None:
-    text = alone(llm, PROMPT, 40)
+def test_stop_strings_end_an_answer(client: openai.OpenAI, stories: LLM, is_streamed: bool) -> None:
+    text = alone(stories, PROMPT, 40)
     stop = text[11:17]  # across tokens
     expected = text[: text.index(stop)]
     asked: dict[str, Any] = {"model": NAME, "prompt": PROMPT, "max_tokens": 40, "stop": [stop, "never there"]}
@@ -135,13 +135,13 @@ def test_equal_seeds_draw_equal_texts(client: openai.OpenAI) -> None:
     assert drawn(None) != drawn(None)
 
 
-def test_the_extras_draw_as_the_model_does_with_them(client: openai.OpenAI, llm: LLM) -> None:
+def test_the_extras_draw_as_the_model_does_with_them(client: openai.OpenAI, stories: LLM) -> None:
     extras = {"top_k": 5, "min_p": 0.02, "repetition_penalty": 1.3}
     found = client.completions.create(
         model=NAME, prompt=PROMPT, max_tokens=18, temperature=1.0, seed=4, extra_body=extras
     )
     sampling = Sampling(temperature=1.0, seed=4, top_k=5, min_p=0.02, repetition_penalty=1.3)
-    assert found.choices[0].text == alone(llm, PROMPT, 18, sampling)
+    assert found.choices[0].text == alone(stories, PROMPT, 18, sampling)
 
 
 def test_several_answers_to_one_prompt(client: openai.OpenAI) -> None:
@@ -160,16 +160,16 @@ def test_several_answers_to_one_prompt(client: openai.OpenAI) -> None:
     assert streamed == texts
 
 
-def test_several_prompts_in_one_request(client: openai.OpenAI, llm: LLM) -> None:
+def test_several_prompts_in_one_request(client: openai.OpenAI, stories: LLM) -> None:
     prompts = [PROMPT, "The little dog", "Lily and her mom"]
     found = client.completions.create(model=NAME, prompt=prompts, max_tokens=8)
-    assert [choice.text for choice in found.choices] == [alone(llm, prompt, 8) for prompt in prompts]
+    assert [choice.text for choice in found.choices] == [alone(stories, prompt, 8) for prompt in prompts]
     assert found.usage is not None
-    assert found.usage.prompt_tokens == sum(len(llm.encode(prompt)) for prompt in prompts)
+    assert found.usage.prompt_tokens == sum(len(stories.encode(prompt)) for prompt in prompts)
 
 
-def test_an_answer_ends_where_the_context_does(client: openai.OpenAI, llm: LLM) -> None:
-    ids = (list(llm.encode(PROMPT)) * 40)[: llm.model.context - 5]
+def test_an_answer_ends_where_the_context_does(client: openai.OpenAI, stories: LLM) -> None:
+    ids = (list(stories.encode(PROMPT)) * 40)[: stories.model.context - 5]
     found = client.completions.create(model=NAME, prompt=ids, max_tokens=50, logit_bias={"2": -100})
     assert found.choices[0].finish_reason == "length"
     assert found.usage is not None

@@ -63,7 +63,9 @@ def until(happened: Callable[[], bool], seconds: float = PATIENCE) -> None:
 
 
 @contextmanager
-def running(engine: Engine, *, limits: Limits | None = None, prompts: bool = False, **options: Any) -> Iterator[Running]:
+def running(
+    engine: Engine, *, limits: Limits | None = None, prompts: bool = False, **options: Any
+) -> Iterator[Running]:
     """A server for as long as it is needed."""
     log = StringIO()
     app = create_app(

@@ -77,7 +77,10 @@ def test_what_a_completion_may_not_be(server: Running, change: dict[str, Any], p
         ({"messages": "Hi"}, "messages"),
         ({"messages": [{"role": "king", "content": "Hi"}]}, "messages.0.role"),
         ({"messages": [{"role": "user"}]}, "messages.0.content"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, None),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            None,
+        ),
         ({"max_completion_tokens": 1 << 30}, "max_completion_tokens"),
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
@@ -100,7 +103,14 @@ def test_what_a_chat_may_not_be(server: Running, change: dict[str, Any], param: 
 def test_what_says_nothing_is_taken(server: Running) -> None:
     neutral = {"echo": False, "suffix": None, "best_of": 1, "user": "me", "metadata": {"a": "b"}}
     assert server.http.post("/v1/completions", json=TEXT | neutral).status_code == 200
-    neutral = {"n": None, "stop": None, "seed": None, "functions": None, "modalities": ["text"], "tools": None}
+    neutral = {
+        "n": None,
+        "stop": None,
+        "seed": None,
+        "functions": None,
+        "modalities": ["text"],
+        "tools": None,
+    }
     assert server.http.post("/v1/chat/completions", json=CHAT | neutral).status_code == 200
 
 
@@ -125,7 +135,8 @@ def test_a_language_model_makes_no_embeddings(server: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b"5", b"nul", b"\xff\xfe", b'{"model": "\xff"}', b"[" * 100_000, b'{"a":' * 50_000]
+    "body",
+    [b"", b"{", b"[]", b"5", b"nul", b"\xff\xfe", b'{"model": "\xff"}', b"[" * 100_000, b'{"a":' * 50_000],
 )
 def test_a_body_that_is_none(server: Running, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
@@ -165,7 +176,9 @@ def test_the_client_raises_what_it_knows(server: Running) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_goes_wrong_in_the_engine(stories: LLM, raised: Exception, status: int, code: str | None) -> None:
+def test_what_goes_wrong_in_the_engine(
+    stories: LLM, raised: Exception, status: int, code: str | None
+) -> None:
     def fail(_: object) -> Script:
         raise raised
 

@@ -127,7 +127,9 @@ def test_stop_strings_end_an_answer(client: openai.OpenAI, stories: LLM, is_stre
 
 def test_equal_seeds_draw_equal_texts(client: openai.OpenAI) -> None:
     def drawn(seed: int | None) -> str:
-        found = client.completions.create(model=NAME, prompt=PROMPT, max_tokens=24, temperature=1.2, seed=seed)
+        found = client.completions.create(
+            model=NAME, prompt=PROMPT, max_tokens=24, temperature=1.2, seed=seed
+        )
         return found.choices[0].text
 
     assert drawn(11) == drawn(11)

@@ -53,7 +53,8 @@ class Answers:
         self._record.prompt_tokens = sum(taken.prompt_tokens for taken in statistics)
         self._record.reused_tokens = sum(taken.reused_tokens for taken in statistics)
         self._record.new_tokens = sum(taken.new_tokens for taken in statistics)
-        self._record.finish_reasons = [answer.finish_reason for answer in self._answers]
+        # An answer that was cancelled a moment ago has not ended yet.
+        self._record.finish_reasons = [answer.finish_reason or "cancelled" for answer in self._answers]
 
     def usage(self, prompts: int) -> dict[str, object]:
         """Tokens as OpenAI counts them: each prompt once, however many answers it gets."""

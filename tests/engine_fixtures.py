@@ -13,6 +13,7 @@ from byte_tokenizer import ByteTokenizer
 from pteron import Device
 from pteron.llm import LLM, LanguageModel, Piece
 from pteron.llm.engine.loop import Loop
+from pteron.llm.text_model import TextModel
 from pteron.serving import Engine, Request
 
 MODEL = Path(__file__).parent / "fixtures" / "models" / "tiny_llama_q4.pte"
@@ -35,8 +36,9 @@ def tiny_llm(device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
         yield made
 
 
-def alone(llm: LLM, request: Request) -> list[Piece]:
+def alone(llm: TextModel, request: Request) -> list[Piece]:
     """What a request gets on a model that has read nothing else."""
+    assert isinstance(llm, LLM)
     llm.reset()
     return list(
         llm.generate(

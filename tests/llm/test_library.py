@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 import threading
+import time
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from dataclasses import fields
@@ -50,11 +52,9 @@ def in_use(llm: LLM) -> int:
 
 
 def until_idle(llm: LLM) -> None:
-    """Threads of streams that nobody waits for end by themselves, and soon."""
-    for thread in threading.enumerate():
-        if thread.name == "pteron stream":
-            thread.join(60)
-    assert in_use(llm) == 0
+    """What nobody waits for ends by itself, and soon: the test's own time limit is the only one."""
+    while in_use(llm):
+        time.sleep(0.01)
 
 
 class TestPlainText:
@@ -254,14 +254,52 @@ class TestStreams:
         asyncio.run(first())
         until_idle(llm)
 
-    def test_errors_come_out(self) -> None:
+    def test_wrong_ones_are_refused_at_once(self, llm: LLM) -> None:
+        with pytest.raises(InputError, match="the context holds 64"):
+            llm.stream([5] * 100)
+        with pytest.raises(InputError, match="resident is a setting of generate"):
+            llm.stream("hello", resident=False)
+
+    def test_what_was_dropped_is_told(self, llm: LLM) -> None:
+        stream = llm.stream([5] * 100, max_new_tokens=8, overflow="truncate")
+        asyncio.run(listed(stream))
+        assert stream.statistics.dropped_tokens == 100 - (64 - 8)
+
+    def test_a_model_that_is_closed(self) -> None:
         with LLM(MODEL, ByteTokenizer()) as closed:
-            with pytest.raises(InputError, match="the context holds 64"):
-                closed.stream([5] * 100)
-            stream = closed.stream("hello")
+            streams = [closed.stream("hello", max_new_tokens=50, stop_ids=()) for _ in range(40)]
+            stream = streams.pop()  # whose turn has not come: others are before it
         with pytest.raises(PteronError, match="closed"):
             asyncio.run(listed(stream))
-        assert asyncio.run(listed(stream)) == []
+        with pytest.raises(PteronError, match="closed"):
+            closed.stream("hello")
+        with pytest.raises(PteronError, match="closed"):
+            closed.generate_batch(["hello"])
+
+    def test_a_model_that_is_dropped(self) -> None:
+        """Its engine ends with it: nothing that runs on keeps it."""
+        llm = LLM(MODEL, ByteTokenizer())
+        llm.generate_batch(["hello"], max_new_tokens=1)
+        threads = [thread for thread in threading.enumerate() if thread.name == "pteron engine"]
+        known = weakref.ref(llm.model)
+        mine = llm._engine._engine
+        assert mine is not None
+        thread = mine._thread
+        assert thread in threads
+        del llm, mine
+        gc.collect()
+        thread.join(60)
+        del thread, threads
+        gc.collect()
+        assert known() is None
+
+    def test_an_engine_that_ended_is_followed_by_another(self) -> None:
+        with LLM(MODEL, ByteTokenizer()) as llm:
+            right = [each.text for each in llm.generate_batch(["hello"], max_new_tokens=4)]
+            first = llm._engine._engine
+            assert first is not None
+            first.close()
+            assert [each.text for each in llm.generate_batch(["hello"], max_new_tokens=4)] == right
 
 
 class TestBatches:

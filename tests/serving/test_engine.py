@@ -124,6 +124,7 @@ def test_several_in_an_event_loop(engine: Engine, expected: list[list[Piece]]) -
 def test_beside_streams_of_the_model(engine: Engine, expected: list[list[Piece]]) -> None:
     """The model's own streams are independent of the engine's, on the same pool."""
     llm = engine.llm
+    assert isinstance(llm, LLM)
     stream = llm.generate(B, max_new_tokens=8, stop_ids=())
     start = [next(stream)]
     answers = [engine.submit(request) for request in requests()]

@@ -11,9 +11,11 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from pteron.llm.asking import Conversation, Prompt, all_asked, answer_asked, asked, text_asked
-from pteron.llm.continuing import Continuation, continued
-from pteron.llm.pieces import Completion, Piece, Statistics
+from pteron.llm.continuing import continued
+from pteron.llm.entered import work_on
+from pteron.llm.pieces import Completion, Piece
 from pteron.llm.sampling import Sampling
+from pteron.llm.side_by_side import SideBySide
 from pteron.llm.streaming import Stream
 from pteron.llm.text_model import Overflow, TextModel
 
@@ -36,7 +38,7 @@ class LLM(TextModel):
     def __call__(self, prompt: Prompt | Conversation, **settings: Any) -> str:
         """The text that follows a prompt, or the answer to a conversation, as a string. Settings are those of
         `generate` or of `chat`."""
-        return self._completed(asked(self, prompt, settings)).text
+        return "".join(piece.text for piece in continued(self, asked(self, prompt, settings)))
 
     def generate(
         self,
@@ -114,14 +116,27 @@ class LLM(TextModel):
             async for piece in llm.stream("Once upon a time", temperature=0.7): ...
 
         Settings are those of `generate`, or of `chat` for a list of messages. Wrong ones are refused here.
-        A stream that is left early, by `break` or a cancelled task, frees its sequence.
+        A stream that is left early, by `break` or a cancelled task, frees its sequence. However many there
+        are, 16 are served side by side by default, and others wait for their turn.
         """
-        return Stream(self, asked(self, prompt, settings))
+        return Stream(self._engine.submit(asked(self, prompt, settings)))
 
     def generate_batch(self, prompts: Sequence[Prompt | Conversation], **settings: Any) -> list[Completion]:
-        """The texts that follow several prompts, with one set of settings, in the prompts' order."""
-        return [self._completed(each) for each in all_asked(self, prompts, settings)]
+        """The texts that follow several prompts, made side by side with one set of settings, in the prompts'
+        order."""
+        wanted = all_asked(self, prompts, settings)
+        answers = [self._engine.submit(each) for each in wanted]
+        return [Completion.of(answer, answer.statistics) for answer in answers]
 
-    def _completed(self, asked: Continuation) -> Completion:
-        statistics = Statistics()
-        return Completion.of(continued(self, asked, statistics), statistics)
+    @property
+    def _engine(self) -> SideBySide:
+        kept = vars(self)
+        if "_made" not in kept:
+            kept.setdefault("_made", SideBySide(self.alike()))  # the same for all threads
+        made: SideBySide = kept["_made"]
+        return made
+
+    def close(self) -> None:
+        work_on(self.model.device)  # refused in the midst of it, before anything ends
+        self._engine.close()
+        super().close()

@@ -108,6 +108,12 @@ class TextModel:
         opening = ids[:1] if ids[0] == self.tokenizer.bos_id and kept > 1 else []
         return opening + ids[len(ids) - kept + len(opening) :]
 
+    def alike(self) -> TextModel:
+        """The same model for a thread that serves it: one that kept its owner would go on for ever."""
+        same = object.__new__(TextModel)
+        same.__dict__.update(self.__dict__)
+        return same
+
     def reset(self) -> None:
         """Forget what was read; streams that are open go on undisturbed."""
         self._pool.forget()

@@ -7,7 +7,7 @@ from functools import partial
 
 from pteron.gpu.forking import in_child
 from pteron.llm.engine.job import Job
-from pteron.llm.llm import Piece, Statistics
+from pteron.llm.pieces import Piece, Statistics
 
 
 class Answer:

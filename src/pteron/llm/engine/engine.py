@@ -16,8 +16,8 @@ from pteron.llm.engine.request import Request
 from pteron.llm.engine.steps import OneByOne, Stepper, ThroughHost
 from pteron.llm.engine.waiting import Waiting
 from pteron.llm.given import integer
-from pteron.llm.llm import LLM
 from pteron.llm.pool import SEQUENCES_MAX
+from pteron.llm.text_model import TextModel
 
 
 class Engine:
@@ -33,7 +33,7 @@ class Engine:
     """
 
     def __init__(
-        self, llm: LLM, *, running: int | None = None, waiting: int = 64, batched: bool | None = None
+        self, llm: TextModel, *, running: int | None = None, waiting: int = 64, batched: bool | None = None
     ) -> None:
         check_not_forked()
         most = SEQUENCES_MAX if running is None else integer("running", running)
@@ -83,6 +83,11 @@ class Engine:
             failed=totals.failed,
         )
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread is at work: not once it was closed, or has met what it was not made for."""
+        return self._thread.is_alive() and not self._loop.is_stopping
+
     def drain(self, seconds: float | None = None) -> bool:
         """Take no more requests, and wait until all have ended, for `seconds` at most; whether they have."""
         self._waiting.refuse("the engine takes no more requests: it finishes those that it has")
@@ -110,7 +115,7 @@ class Engine:
             self._stop()  # waiting for the thread is not for a finalizer
 
 
-def _stepper(llm: LLM, batched: bool | None) -> Stepper:
+def _stepper(llm: TextModel, batched: bool | None) -> Stepper:
     llm.model.chunks([0])  # refuses programs that take prompts in one size alone
     if batched:
         raise UnsupportedError(f"{llm.program.file.name}: its steps cannot be batched")

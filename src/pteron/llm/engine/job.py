@@ -8,7 +8,7 @@ from time import monotonic
 
 from pteron.llm.engine.news import News
 from pteron.llm.engine.request import Request
-from pteron.llm.llm import Piece, Statistics
+from pteron.llm.pieces import Piece, Statistics
 
 
 class Job:

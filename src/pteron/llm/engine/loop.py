@@ -23,9 +23,9 @@ from pteron.llm.engine.steps import Stepper, Submission
 from pteron.llm.engine.track import Track
 from pteron.llm.engine.waiting import Waiting
 from pteron.llm.generate import SUBMISSIONS, Drawn
-from pteron.llm.llm import LLM
 from pteron.llm.pool import Lease
 from pteron.llm.sampling import Sampler
+from pteron.llm.text_model import TextModel
 
 _AGAIN = 0.02  # seconds until the pool is asked again for what others have not given back
 _SAMPLERS = 16  # settings that stay compiled
@@ -34,7 +34,7 @@ _SAMPLERS = 16  # settings that stay compiled
 class Loop:
     """Runs in one thread until it is told to stop. Others put jobs into `waiting` and ring the bell."""
 
-    def __init__(self, llm: LLM, stepper: Stepper, running: int, waiting: Waiting) -> None:
+    def __init__(self, llm: TextModel, stepper: Stepper, running: int, waiting: Waiting) -> None:
         self.waiting = waiting
         self.totals = Totals()
         self.tracks: list[Track] = []

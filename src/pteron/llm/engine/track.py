@@ -11,10 +11,11 @@ from pteron.errors import PteronError
 from pteron.llm.engine.job import Job
 from pteron.llm.entered import work_on
 from pteron.llm.generate import Drawn
-from pteron.llm.llm import LLM, Piece
+from pteron.llm.pieces import Piece
 from pteron.llm.pool import Lease
 from pteron.llm.sampling import Sampler
 from pteron.llm.stopping import StopScanner
+from pteron.llm.text_model import TextModel
 
 
 class Track:
@@ -24,7 +25,7 @@ class Track:
     those that have arrived, and `under_way` counts the submissions between.
     """
 
-    def __init__(self, llm: LLM, job: Job, lease: Lease) -> None:
+    def __init__(self, llm: TextModel, job: Job, lease: Lease) -> None:
         request, self.job, self._lease = job.request, job, lease
         self.model, self.user = model, user = lease.model, lease.user
         ids = request.ids

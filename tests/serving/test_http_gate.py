@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +106,8 @@ def test_a_body_that_does_not_come(engine: ScriptedEngine) -> None:
 def test_headers_have_a_bound(engine: ScriptedEngine) -> None:
     with running(engine, limits=Limits(header_bytes=4096)) as server:
         assert server.http.get("/health", headers={"X-Long": "x" * 2000}).status_code == 200
-        try:
+        with suppress(httpx.HTTPError):  # the connection may be closed before all of it is sent
             assert server.http.get("/health", headers={"X-Long": "x" * 100_000}).status_code == 400
-        except httpx.HTTPError:
-            pass  # the connection was closed before all of it was sent
         assert server.http.get("/health").status_code == 200
 
 

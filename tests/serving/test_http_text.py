@@ -1,4 +1,4 @@
-"""Texts and chats through the official client: the same whether streamed or not, and as the model says alone."""
+"""Texts and chats by the official client: the same whether streamed or not, as the model says alone."""
 
 from __future__ import annotations
 

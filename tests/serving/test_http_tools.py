@@ -1,8 +1,9 @@
-"""Tools: calls read out of a model's text however it is cut, offered and forced in the template's own form."""
+"""Tools: calls read out of a model's text however it is cut, offered and forced in its template's form."""
 
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import openai
@@ -38,7 +39,7 @@ def read(parts: list[str], reader: ToolReader) -> tuple[str, list[tuple[str, Any
 
 def cut(text: str, places: list[int]) -> list[str]:
     edges = sorted({0, len(text), *(place % (len(text) + 1) for place in places)})
-    return [text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [text[start:end] for start, end in pairwise(edges)]
 
 
 PARIS = ("weather", {"city": "Paris"})

@@ -121,7 +121,7 @@ def command(arguments: argparse.Namespace) -> int:
     from pteron.extras import check_installed
 
     check_installed(_PACKAGES, "serving a model", "serve")
-    from pteron.serving.http import Logs, run
+    from pteron.serving.http import Logs, listening, run
     from pteron.serving.http.keys import given_keys
 
     keys = given_keys(arguments.api_key, arguments.api_key_file, os.environ)
@@ -129,13 +129,16 @@ def command(arguments: argparse.Namespace) -> int:
     name = arguments.name or (path.name if path.is_dir() else path.stem)
     if not keys and not _is_local(arguments.host):
         note(f"anybody who reaches {arguments.host} may use the model: there is no --api-key")
-    with _log(arguments) as stream, _opened(path, arguments) as model:
+    with (
+        _log(arguments) as stream,
+        listening(arguments.host, arguments.port) as place,
+        _opened(path, arguments) as model,
+    ):
         logs = Logs(stream, with_prompts=arguments.log_prompts)
         app = _app(model, name, keys, logs, arguments)
         run(
             app,
-            host=arguments.host,
-            port=arguments.port,
+            place,
             grace=arguments.grace,
             certificate=arguments.certificate,
             private_key=arguments.private_key,

@@ -1,4 +1,4 @@
-"""run: an application behind a socket, until a signal ends it.
+"""listening, run: a place to be reached at, and an application there until a signal ends it.
 
 The first SIGINT or SIGTERM takes no more requests and lets those under way finish, for `grace` seconds; what
 is left then, or at a second signal, ends at once.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -61,9 +62,9 @@ class Server(uvicorn.Server):
         self._service.cancel()
 
 
-def address_of(listening: socket.socket, is_secure: bool = False) -> str:
+def address_of(place: socket.socket, is_secure: bool = False) -> str:
     """Where a server is reached, as an address in a browser."""
-    host, port = listening.getsockname()[:2]
+    host, port = place.getsockname()[:2]
     if ":" in host:
         host = f"[{host}]"
     return f"{'https' if is_secure else 'http'}://{host}:{port}"
@@ -71,22 +72,18 @@ def address_of(listening: socket.socket, is_secure: bool = False) -> str:
 
 def run(
     app: FastAPI,
+    place: socket.socket,
     *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
     grace: float = 30.0,
-    logs: Logs | None = None,
     certificate: str | None = None,
     private_key: str | None = None,
     ready: Callable[[str], None] = lambda address: None,
 ) -> None:
-    """Serve an application until a signal ends it. `ready` is called with the address once requests are
-    taken; port 0 takes one that is free."""
+    """Serve an application at a place that is listened at, until a signal ends it. `ready` is called with
+    the address once requests are taken."""
     service: Service = app.state.service
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         http="h11",  # the one whose headers have a bound
         h11_max_incomplete_event_size=service.limits.header_bytes,
         ws="none",
@@ -100,26 +97,27 @@ def run(
         ssl_keyfile=private_key,
     )
     server = Server(config, service, ready, grace)
-    with _listening(host, port, config) as listening, _signals_heeded(), _logged(logs or service.logs):
-        server.run([listening])
+    with _signals_heeded(), _logged(service.logs):
+        server.run([place])
 
 
 @contextmanager
-def _listening(host: str, port: int, config: uvicorn.Config) -> Iterator[socket.socket]:
-    """A socket of one's own: uvicorn would end the process where an address is taken."""
+def listening(host: str = "127.0.0.1", port: int = 8000) -> Iterator[socket.socket]:
+    """A place to be reached at, before there is anything to reach; port 0 takes one that is free."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
-        listening = socket.socket(family, kind, protocol)
+        place = socket.socket(family, kind, protocol)
     except OSError as error:
         raise PteronError(f"{host} is no address to listen at: {error.strerror}") from error
-    with listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with place:
+        if os.name == "posix":  # elsewhere this would let two servers have one port
+            place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listening.bind(address)
+            place.bind(address)
         except OSError as error:
             raise PteronError(f"cannot listen at {host}:{port}: {error.strerror}") from error
-        yield listening
+        yield place
 
 
 @contextmanager

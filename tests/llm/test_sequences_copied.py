@@ -157,7 +157,7 @@ def test_a_short_beginning_is_read(stories: LLM) -> None:
 
 def test_a_model_that_was_trained(stories: LLM) -> None:
     """Its answer to a text of which another stream has read more than half, told of it while that goes on."""
-    text = stories._ids("Once upon a time, there was a little girl named Lily. " * 6)
+    text = list(stories.encode("Once upon a time, there was a little girl named Lily. " * 6))
     stories.reset()
     pieces(stories, text[:-5], 1)
     right = pieces(stories, text, 8)

@@ -6,6 +6,7 @@ from pteron.lazy import lazy
 
 if TYPE_CHECKING:
     from pteron.llm.generate import Drawn, LoopCounters, generate_step
+    from pteron.llm.grammar import Grammar, Matcher
     from pteron.llm.llm import LLM, Piece, Statistics
     from pteron.llm.model import LanguageModel
     from pteron.llm.sampling import Sampler, Sampling
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
 __all__ = [
     "LLM",
     "Drawn",
+    "Grammar",
     "LanguageModel",
     "LoopCounters",
+    "Matcher",
     "Piece",
     "Sampler",
     "Sampling",
@@ -29,6 +32,7 @@ __all__ = [
 # The modules of these names, imported when they are first asked for.
 _HOMES = {
     **dict.fromkeys(("Drawn", "LoopCounters", "generate_step"), "generate"),
+    **dict.fromkeys(("Grammar", "Matcher"), "grammar"),
     **dict.fromkeys(("LLM", "Piece", "Statistics"), "llm"),
     "LanguageModel": "model",
     **dict.fromkeys(("Sampler", "Sampling"), "sampling"),

@@ -20,6 +20,7 @@ from pteron.llm.chat import Message, render
 from pteron.llm.entered import work_on
 from pteron.llm.generate import LoopCounters, generate_step
 from pteron.llm.given import existing, integer, integers, strings
+from pteron.llm.grammar import Grammar, Matcher
 from pteron.llm.model import LanguageModel
 from pteron.llm.pool import Pool
 from pteron.llm.sampling import Sampling
@@ -117,13 +118,15 @@ class LLM:
         stop: str | Sequence[str] = (),
         stop_ids: Sequence[int] | None = None,
         overflow: Overflow = "error",
+        grammar: Grammar | None = None,
         resident: bool | None = None,
     ) -> Generator[Piece, None, None]:
         """Continue a text, or token ids, piece by piece. `statistics` tells what it took.
 
         Stop ids (by default the model's own) and a stop string, or several, end the generation and are not
         part of its text. A prompt that leaves no room in the context is an error, or with
-        `overflow="truncate"` loses its oldest tokens.
+        `overflow="truncate"` loses its oldest tokens. With a `grammar` the text is one that it allows, and
+        ends where that does; one that `max_new_tokens` cuts off is the beginning of one.
 
         Equal prompts and settings give the same log-probabilities to the last bit, on one adapter, where the
         cache holds as much of the prompt: after `reset`, nothing. What is left to read is read by kernels for
@@ -132,6 +135,8 @@ class LLM:
         count = integer("max_new_tokens", max_new_tokens)
         if sampling is not None and not isinstance(sampling, Sampling):
             raise InputError(f"sampling must be a Sampling, not {sampling!r}")
+        if grammar is not None and not isinstance(grammar, Grammar):
+            raise InputError(f"grammar must be a Grammar, not {grammar!r}")
         ids = self._ids(prompt)
         fitted = self._fitted(ids, count, overflow)
         return self._generate(
@@ -141,6 +146,7 @@ class LLM:
             sampling or Sampling(),
             StopScanner(strings("stop", stop)),
             frozenset(self.eos_ids if stop_ids is None else integers("stop_ids", stop_ids)),
+            grammar.matcher() if grammar else None,
             resident,
         )
 
@@ -152,6 +158,7 @@ class LLM:
         sampling: Sampling | None = None,
         stop: str | Sequence[str] = (),
         overflow: Overflow = "error",
+        grammar: Grammar | None = None,
         **variables: object,
     ) -> Generator[Piece, None, None]:
         """The assistant's answer to a conversation, rendered by the model's chat template."""
@@ -165,7 +172,12 @@ class LLM:
         if tokenizer.chat_template is None:
             stop = [*strings("stop", stop), "\nUser:"]
         return self.generate(
-            ids, max_new_tokens=max_new_tokens, sampling=sampling, stop=stop, overflow=overflow
+            ids,
+            max_new_tokens=max_new_tokens,
+            sampling=sampling,
+            stop=stop,
+            overflow=overflow,
+            grammar=grammar,
         )
 
     def reset(self) -> None:
@@ -221,13 +233,14 @@ class LLM:
         sampling: Sampling,
         scanner: StopScanner,
         stop_ids: frozenset[int],
+        matcher: Matcher | None,
         resident: bool | None,
     ) -> Generator[Piece, None, None]:
         lease = self._pool.lease(ids)
         model = lease.model
         reused = model.resume(ids, lease.user)
         statistics = self.statistics = Statistics(len(ids), reused, dropped)
-        sampler = model.sampler(sampling)
+        sampler = model.sampler(sampling, masked=matcher is not None)
         sampler.remember(ids)
         counters = LoopCounters()
         stream = self.tokenizer.stream()
@@ -241,6 +254,7 @@ class LLM:
             resident=resident,
             counters=counters,
             user=lease.user,
+            matcher=matcher,
         )
         try:
             for step in steps:
@@ -259,8 +273,11 @@ class LLM:
                     statistics.finish_reason = "stop"
                     break
             else:
-                full = len(drawn) < max_new_tokens
-                statistics.finish_reason = "context" if full else "length"
+                if matcher and matcher.is_finished:
+                    statistics.finish_reason = "stop"
+                else:
+                    full = len(drawn) < max_new_tokens
+                    statistics.finish_reason = "context" if full else "length"
             rest = "" if scanner.is_stopped else scanner.push(stream.finish()) + scanner.finish()
             if rest:
                 yield Piece(drawn[-1], rest, 0.0)

@@ -56,11 +56,13 @@ class Engine:
         model.ids(ids)
         if model.context and len(ids) > model.context:
             raise InputError(f"the prompt has {len(ids)} tokens, the context holds {model.context}")
-        job = Job(request, self._loop.ring)
-        waiting = self._waiting
-        waiting.put(job, self._loop.totals.patience(len(waiting), self._running))
+        job = Job(request, self._loop.cancelled)
+        self._waiting.put(job, self._patience)
         self._loop.ring()
         return Answer(job, self)
+
+    def _patience(self) -> float:
+        return self._loop.totals.patience(len(self._waiting), self._running)
 
     @property
     def load(self) -> Load:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from itertools import count
 from reprlib import repr as shortened
 
 from pteron.errors import InputError, UnsupportedError
@@ -44,7 +43,6 @@ class Engine:
         self._waiting = Waiting(waiting)
         self._loop = Loop(llm, _stepper(llm, batched), most, self._waiting)
         self._running = most
-        self._numbers = count()
         self._thread = threading.Thread(target=self._loop.run, name="pteron engine", daemon=True)
         self._thread.start()
 
@@ -58,11 +56,13 @@ class Engine:
         model.ids(ids)
         if model.context and len(ids) > model.context:
             raise InputError(f"the prompt has {len(ids)} tokens, the context holds {model.context}")
-        job = Job(request, next(self._numbers), self._loop.ring)
-        waiting = self._waiting
-        waiting.put(job, self._loop.totals.patience(len(waiting), self._running))
+        job = Job(request, self._loop.cancelled)
+        self._waiting.put(job, self._patience)
         self._loop.ring()
         return Answer(job, self)
+
+    def _patience(self) -> float:
+        return self._loop.totals.patience(len(self._waiting), self._running)
 
     @property
     def load(self) -> Load:

@@ -19,6 +19,7 @@ from pteron.errors import DeviceError, InputError, OutOfMemory, PteronError
 from pteron.llm.engine.job import Job
 from pteron.llm.engine.load import Totals
 from pteron.llm.engine.news import News
+from pteron.llm.engine.prompts import Prompts
 from pteron.llm.engine.steps import Stepper, Submission
 from pteron.llm.engine.track import Track
 from pteron.llm.engine.waiting import Waiting
@@ -41,21 +42,26 @@ class Loop:
         self.is_stopping = False
         self.quiet = News()  # told whenever no job is open
         self.log: Callable[[str, int, int], None] | None = None  # what, of which job, how much
-        self._llm = llm
-        self._device = llm.model.device
+        # Not the LLM itself: where nobody else holds it, it ends, and this with it.
+        self._model, self._pool = llm.model, llm._pool
+        self._tokenizer, self._eos_ids = llm.tokenizer, frozenset(llm.eos_ids)
         self._stepper = stepper
         self._running = running
-        self._bell: SimpleQueue[None] = SimpleQueue()  # may be rung in a finalizer
+        self._bell: SimpleQueue[bool] = SimpleQueue()  # may be rung in a finalizer; True: one was cancelled
         self._under_way: deque[Submission] = deque()
-        self._reading: deque[Track] = deque()  # whose prompts are being read, the next one first
+        self._prompts = Prompts()
         self._samplers: deque[Sampler] = deque(maxlen=_SAMPLERS)
-        self._deadline = inf  # of all jobs, the first
+        self._deadline = inf  # of all tracks, the first
         self._full_until = 0.0  # when the pool is asked again
         self._arrived: float | None = None  # when the last submission did, if the GPU has worked since
 
     def ring(self) -> None:
         """Have the loop look at what is new."""
-        self._bell.put(None)
+        self._bell.put(False)
+
+    def cancelled(self) -> None:
+        """Have it end what was cancelled."""
+        self._bell.put(True)
 
     def run(self) -> None:
         """Work until told to stop; no job is open afterwards."""
@@ -75,12 +81,12 @@ class Loop:
     def _turn(self) -> None:
         self._heed()
         self._admit()
-        crowd = len(self._parts()) + bool(self._reading)
+        crowd = len(self._parts()) + bool(self._prompts)
         depth = SUBMISSIONS if crowd == 1 else 1
-        while self._reading and self._chunks_under_way() < depth:
+        while self._prompts and self._chunks_under_way() < depth:
             self._read_on()
         # All together take as long as one that is alone.
-        most = max(1, self._llm.model.pace.steps // max(1, crowd))
+        most = max(1, self._model.pace.steps // max(1, crowd))
         for _ in range(depth):
             self._step_on(depth, most)
         if self._under_way:
@@ -92,9 +98,9 @@ class Loop:
 
     def _heed(self) -> None:
         """End what nobody wants any more, or whose time is up."""
-        rang = self._hear()
+        is_cancelled = self._hear()
         now = monotonic()
-        if not rang and now < self._deadline:
+        if not is_cancelled and now < min(self._deadline, self.waiting.deadline):
             return
         for track in self.tracks.copy():
             if reason := track.job.reason_to_end(now):
@@ -102,24 +108,20 @@ class Loop:
         for job in self.waiting.leave(now):
             self._end_job(job, job.reason_to_end(now) or "time")
         self._deadline = min((track.job.deadline for track in self.tracks), default=inf)
-        self._deadline = self.waiting.deadline(self._deadline)
 
     def _hear(self) -> bool:
-        """Whether the bell was rung."""
-        rang = False
-        with suppress(Empty):
-            while True:
-                self._bell.get_nowait()
-                rang = True
-        return rang
+        """Whether the bell was rung for one that was cancelled."""
+        is_cancelled = False
+        while not self._bell.empty():
+            is_cancelled |= self._bell.get()
+        return is_cancelled
 
     def _rest(self) -> None:
         """Sleep until the bell is rung, or the pool may have room again."""
         self._arrived = None
         wait = max(0.0, self._full_until - monotonic()) if len(self.waiting) else None
         with suppress(Empty):
-            self._bell.get(timeout=wait)
-            self.ring()  # heard again where it is heeded
+            self._bell.put(self._bell.get(timeout=wait))  # to be heard again where it is heeded
 
     def _admit(self) -> None:
         """Begin as many requests as may run, where the pool has sequences for them."""
@@ -141,7 +143,7 @@ class Loop:
     def _lease(self, job: Job) -> Lease | None:
         """A sequence for a job, which waits on where there is none."""
         try:
-            return self._llm._pool.lease(job.request.ids)
+            return self._pool.lease(job.request.ids)
         except (InputError, OutOfMemory) as error:  # others have them all
             if isinstance(error, OutOfMemory) and not self.tracks:
                 raise
@@ -151,12 +153,13 @@ class Loop:
 
     def _begin(self, job: Job, lease: Lease) -> None:
         try:
-            track = Track(self._llm, job, lease)
+            track = Track(job, lease, self._tokenizer, self._eos_ids)
         except BaseException:
             lease.close()
             raise
         self.tracks.append(track)
-        self._reading.append(track)
+        self._deadline = min(self._deadline, job.deadline)
+        self._prompts.add(track)
         self._samplers.append(track.sampler)
         self.totals.began(job.statistics)
         if self.log:
@@ -173,9 +176,9 @@ class Loop:
 
     def _read_on(self) -> None:
         """The next chunk of the prompt whose turn it is."""
-        track = self._reading.popleft()
+        track = self._prompts.take()
         if self._submit("read", partial(self._stepper.read, track), track) and not track.is_read:
-            self._reading.append(track)
+            self._prompts.go_on(track)
 
     def _step_on(self, depth: int, most: int) -> None:
         """Steps of every part that has less than so much under way."""
@@ -214,7 +217,7 @@ class Loop:
             return
         before, self._arrived = self._arrived, perf_counter()
         if submission.steps and before is not None:
-            self._llm.model.pace.took(submission.steps, self._arrived - before)
+            self._model.pace.took(submission.steps, self._arrived - before)
         for track, drawn in arrived:
             if not track.reason:
                 self._deliver(track, drawn)
@@ -245,8 +248,7 @@ class Loop:
             return
         track.reason = reason
         self.tracks.remove(track)
-        with suppress(ValueError):
-            self._reading.remove(track)
+        self._prompts.drop(track)
         self._full_until = 0.0
         track.release()
         if not track.under_way:
@@ -270,6 +272,6 @@ class Loop:
 
     def _check_device(self, error: BaseException) -> None:
         """Where the device is gone, so is all that was on it."""
-        if not self._device.is_usable:
+        if not self._model.device.is_usable:
             for track in self.tracks.copy():
                 self._end(track, "error", error)

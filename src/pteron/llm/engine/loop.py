@@ -8,7 +8,7 @@ them lies one chunk of one prompt: nobody waits longer for a long prompt.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -205,9 +205,6 @@ class Loop:
 
     def _take_in(self, submission: Submission) -> None:
         """Wait for the oldest submission, and pass its tokens on."""
-        if submission.steps and not self._under_way and not submission.is_ready():
-            for track in submission.tracks:
-                track.job.statistics.stalls += 1
         try:
             arrived = self._collect(submission)
         except Exception as error:
@@ -224,12 +221,17 @@ class Loop:
 
     def _collect(self, submission: Submission) -> list[tuple[Track, list[Drawn]]]:
         try:
+            if submission.steps and not self._under_way and not submission.is_ready():
+                _stall(submission.tracks)
             return submission.wait()
         finally:
-            for track in submission.tracks:
-                track.under_way -= 1
-                if track.reason and not track.under_way:
-                    track.close()
+            self._collected(submission.tracks)
+
+    def _collected(self, tracks: Sequence[Track]) -> None:
+        for track in tracks:
+            track.under_way -= 1
+            if track.reason and not track.under_way:
+                track.close()
 
     def _deliver(self, track: Track, drawn: list[Drawn]) -> None:
         try:
@@ -275,3 +277,9 @@ class Loop:
         if not self._model.device.is_usable:
             for track in self.tracks.copy():
                 self._end(track, "error", error)
+
+
+def _stall(tracks: Sequence[Track]) -> None:
+    """The GPU has no work while the host waits for what these have drawn."""
+    for track in tracks:
+        track.job.statistics.stalls += 1

@@ -25,11 +25,9 @@ from pteron.llm.engine.track import Track
 from pteron.llm.engine.waiting import Waiting
 from pteron.llm.generate import SUBMISSIONS, Drawn
 from pteron.llm.pool import Lease
-from pteron.llm.sampling import Sampler
 from pteron.llm.text_model import TextModel
 
 _AGAIN = 0.02  # seconds until the pool is asked again for what others have not given back
-_SAMPLERS = 16  # settings that stay compiled
 
 
 class Loop:
@@ -50,7 +48,6 @@ class Loop:
         self._bell: SimpleQueue[bool] = SimpleQueue()  # may be rung in a finalizer; True: one was cancelled
         self._under_way: deque[Submission] = deque()
         self._prompts = Prompts()
-        self._samplers: deque[Sampler] = deque(maxlen=_SAMPLERS)
         self._deadline = inf  # of all tracks, the first
         self._full_until = 0.0  # when the pool is asked again
         self._arrived: float | None = None  # when the last submission did, if the GPU has worked since
@@ -76,7 +73,6 @@ class Loop:
         while self._under_way:
             with suppress(PteronError):
                 self._collect(self._under_way.popleft())
-        self._samplers.clear()
 
     def _turn(self) -> None:
         self._heed()
@@ -160,7 +156,6 @@ class Loop:
         self.tracks.append(track)
         self._deadline = min(self._deadline, job.deadline)
         self._prompts.add(track)
-        self._samplers.append(track.sampler)
         self.totals.began(job.statistics)
         if self.log:
             self.log("begin", job.number, len(track.chunks))

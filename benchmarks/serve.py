@@ -6,8 +6,8 @@
     python benchmarks/serve.py MODEL --engine                           # without HTTP
 
 MODEL is a folder, a program or a name, as `pteron serve` takes it; the server is started in this process,
-behind a socket. Each client asks again as soon as it is answered. Prompts differ, so that none finds its own in
-a cache. With --cancel such a part of the requests is left after some tokens. Where the server is this
+behind a socket. Each client asks again as soon as it is answered. Prompts differ, so that none finds its own
+in a cache. With --cancel such a part of the requests is left after some tokens. Where the server is this
 process's, what lives before and after is counted: sequences, the queue, device memory, files, threads.
 """
 

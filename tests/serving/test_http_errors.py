@@ -122,7 +122,7 @@ def test_a_prompt_past_the_context_is_named_so(server: Running) -> None:
 
 @pytest.mark.parametrize("route", ["/v1/completions", "/v1/chat/completions", "/v1/embeddings"])
 def test_a_model_that_is_not_there(server: Running, route: str) -> None:
-    body = {"model": "gpt-none", "prompt": "a", "messages": CHAT["messages"], "input": "a"}
+    body: dict[str, Any] = {"model": "gpt-none", "prompt": "a", "messages": CHAT["messages"], "input": "a"}
     fields = {"/v1/completions": "prompt", "/v1/chat/completions": "messages", "/v1/embeddings": "input"}
     asked = {name: body[name] for name in ("model", fields[route])}
     found = error(server.http.post(route, json=asked), 404)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pteron.llm.generate import LoopCounters, generate_step
 from pteron.llm.pieces import Piece, Statistics
-from pteron.llm.sampling import Sampler, Sampling
+from pteron.llm.sampling import Sampling
 from pteron.llm.stopping import StopScanner
 from pteron.llm.text_model import TextModel
 
@@ -38,8 +38,7 @@ def continued(
     statistics.prompt_tokens, statistics.reused_tokens = len(ids), reused
     statistics.dropped_tokens = asked.dropped
     llm.statistics = statistics
-    sampler = Sampler(model.device, model.vocabulary, asked.sampling, model.logits_dtype)
-    llm._samplers.append(sampler)
+    sampler = model.sampler(asked.sampling)
     sampler.remember(ids)
     counters = LoopCounters()
     stream, scanner = llm.tokenizer.stream(), StopScanner(asked.stop)
@@ -66,7 +65,7 @@ def continued(
                 statistics.finish_reason = "stop"
                 break
             text = scanner.push(stream.push(step.token))
-            yield Piece(step.token, text, step.logprob)
+            yield Piece(step.token, text, step.logprob, step.top)
             if scanner.is_stopped:
                 statistics.finish_reason = "stop"
                 break

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Piece:
     """One token of a generation: the text it completed (none, where a character or a stop string is still
-    open), its log-probability."""
+    open), its log-probability, and with `top_logprobs` the likeliest tokens with theirs."""
 
     token: int
     text: str
     logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(slots=True)

@@ -6,7 +6,6 @@ In: a program or a folder, text or messages. Out: token ids that fit the context
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Self, get_args
@@ -19,7 +18,7 @@ from pteron.llm.entered import work_on
 from pteron.llm.model import LanguageModel
 from pteron.llm.pieces import Statistics
 from pteron.llm.pool import Pool
-from pteron.llm.sampling import Sampler, Sampling
+from pteron.llm.sampling import Sampling
 from pteron.llm.settings import GENERATION, program_file, read_sampling
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.vocabularies.load import load_tokenizer
@@ -51,7 +50,6 @@ class TextModel:
         self.model = LanguageModel(self.program)
         self.statistics = Statistics()
         self._pool = Pool(self.model)
-        self._samplers: deque[Sampler] = deque(maxlen=4)  # so that what the latest share stays compiled
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
@@ -122,7 +120,7 @@ class TextModel:
         """Free the GPU memory. Streams that are open end with an error."""
         work_on(self.model.device)  # refused in the midst of it, before anything is freed
         self._pool.close()
-        self._samplers.clear()
+        self.model.recent.clear()
         self.program.close()
 
     def __enter__(self) -> Self:

@@ -8,7 +8,7 @@ them lies one chunk of one prompt: nobody waits longer for a long prompt.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -25,11 +25,9 @@ from pteron.llm.engine.track import Track
 from pteron.llm.engine.waiting import Waiting
 from pteron.llm.generate import SUBMISSIONS, Drawn
 from pteron.llm.pool import Lease
-from pteron.llm.sampling import Sampler
 from pteron.llm.text_model import TextModel
 
 _AGAIN = 0.02  # seconds until the pool is asked again for what others have not given back
-_SAMPLERS = 16  # settings that stay compiled
 
 
 class Loop:
@@ -50,7 +48,6 @@ class Loop:
         self._bell: SimpleQueue[bool] = SimpleQueue()  # may be rung in a finalizer; True: one was cancelled
         self._under_way: deque[Submission] = deque()
         self._prompts = Prompts()
-        self._samplers: deque[Sampler] = deque(maxlen=_SAMPLERS)
         self._deadline = inf  # of all tracks, the first
         self._full_until = 0.0  # when the pool is asked again
         self._arrived: float | None = None  # when the last submission did, if the GPU has worked since
@@ -76,7 +73,6 @@ class Loop:
         while self._under_way:
             with suppress(PteronError):
                 self._collect(self._under_way.popleft())
-        self._samplers.clear()
 
     def _turn(self) -> None:
         self._heed()
@@ -160,7 +156,6 @@ class Loop:
         self.tracks.append(track)
         self._deadline = min(self._deadline, job.deadline)
         self._prompts.add(track)
-        self._samplers.append(track.sampler)
         self.totals.began(job.statistics)
         if self.log:
             self.log("begin", job.number, len(track.chunks))
@@ -205,9 +200,6 @@ class Loop:
 
     def _take_in(self, submission: Submission) -> None:
         """Wait for the oldest submission, and pass its tokens on."""
-        if submission.steps and not self._under_way and not submission.is_ready():
-            for track in submission.tracks:
-                track.job.statistics.stalls += 1
         try:
             arrived = self._collect(submission)
         except Exception as error:
@@ -224,12 +216,17 @@ class Loop:
 
     def _collect(self, submission: Submission) -> list[tuple[Track, list[Drawn]]]:
         try:
+            if submission.steps and not self._under_way and not submission.is_ready():
+                _stall(submission.tracks)
             return submission.wait()
         finally:
-            for track in submission.tracks:
-                track.under_way -= 1
-                if track.reason and not track.under_way:
-                    track.close()
+            self._collected(submission.tracks)
+
+    def _collected(self, tracks: Sequence[Track]) -> None:
+        for track in tracks:
+            track.under_way -= 1
+            if track.reason and not track.under_way:
+                track.close()
 
     def _deliver(self, track: Track, drawn: list[Drawn]) -> None:
         try:
@@ -275,3 +272,9 @@ class Loop:
         if not self._model.device.is_usable:
             for track in self.tracks.copy():
                 self._end(track, "error", error)
+
+
+def _stall(tracks: Sequence[Track]) -> None:
+    """The GPU has no work while the host waits for what these have drawn."""
+    for track in tracks:
+        track.job.statistics.stalls += 1

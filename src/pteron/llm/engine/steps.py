@@ -13,8 +13,7 @@ import numpy.typing as npt
 from pteron.gpu import Command, Copy, Readback
 from pteron.llm.engine.track import Track
 from pteron.llm.entered import work_on
-from pteron.llm.generate import Drawn
-from pteron.llm.sampling import RING
+from pteron.llm.generate import Drawn, drawn_from
 from pteron.runtime.outputs import Outputs
 from pteron.runtime.tensors import View
 
@@ -100,9 +99,9 @@ class _Burst(Submission):
     def wait(self) -> Arrived:
         (track,) = self.tracks
         with track.model.device.lock:
-            data = self.readback.peek(0, 8 * RING, self.number)
+            data = self.readback.peek(0, track.sampler.drawn_bytes, self.number)
             self.readback.release()
-        drawn = [Drawn(*track.sampler.read(data, self.first + index)) for index in range(self.count)]
+        drawn = [drawn_from(track.sampler, data, self.first + index) for index in range(self.count)]
         return [(track, drawn)]
 
 
@@ -129,8 +128,8 @@ class OneByOne(Stepper):
         device = model.device
         with device.lock, work_on(device):
             model.check_user(track.user)
-            readback = device.readback(8 * RING)
-            home = Copy(sampler.drawn, readback.staging, 8 * RING)
+            readback = device.readback(sampler.drawn_bytes)
+            home = Copy(sampler.drawn, readback.staging, sampler.drawn_bytes)
 
             def draw(outputs: Outputs) -> list[Command]:
                 logits = outputs[0]
@@ -187,6 +186,6 @@ class ThroughHost(Stepper):
         device, sampler, step = track.model.device, track.sampler, track.step
         with device.lock, work_on(device):
             sampler.draw(logits, step)
-            data = device.read(sampler.drawn, 8 * RING)
+            data = device.read(sampler.drawn, sampler.drawn_bytes)
         track.step += 1
-        return Drawn(*sampler.read(data, step))
+        return drawn_from(sampler, data, step)

@@ -13,7 +13,6 @@ from pteron.llm.entered import work_on
 from pteron.llm.generate import Drawn
 from pteron.llm.pieces import Piece
 from pteron.llm.pool import Lease
-from pteron.llm.sampling import Sampler
 from pteron.llm.stopping import StopScanner
 from pteron.llm.tokenizer import Tokenizer
 
@@ -43,7 +42,7 @@ class Track:
         self._scanner = StopScanner(request.stop)
         self._stream = tokenizer.stream()
         self._started = perf_counter()
-        self.sampler = Sampler(model.device, model.vocabulary, request.sampling, model.logits_dtype)
+        self.sampler = model.sampler(request.sampling)
         self.sampler.remember(ids)
 
     @property
@@ -74,7 +73,7 @@ class Track:
             self.reason = "stop"
         else:
             text = self._scanner.push(self._stream.push(drawn.token))
-            pieces.append(Piece(drawn.token, text, drawn.logprob))
+            pieces.append(Piece(drawn.token, text, drawn.logprob, drawn.top))
             if self._scanner.is_stopped:
                 self.reason = "stop"
             elif len(self.drawn) == self.count:

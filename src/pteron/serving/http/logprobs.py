@@ -9,7 +9,7 @@ from pteron.llm import Piece, Tokenizer
 
 def is_token(piece: Piece) -> bool:
     """Whether a piece is a token with its alternatives, rather than text that was held back to the end."""
-    return bool(getattr(piece, "top", ()))
+    return bool(piece.top)
 
 
 def chat_entry(tokenizer: Tokenizer, piece: Piece, alternatives: int) -> dict[str, Any]:

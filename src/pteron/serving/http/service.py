@@ -9,8 +9,8 @@ from weakref import WeakSet
 
 from fastapi import Request
 
-from pteron.llm import LLM
 from pteron.llm.engine import Answer, Engine
+from pteron.llm.text_model import TextModel
 from pteron.serving.encoder import Encoder
 from pteron.serving.http.errors import ApiError
 from pteron.serving.http.limits import Limits
@@ -34,7 +34,7 @@ class Service:
     answers: WeakSet[Answer] = field(default_factory=WeakSet)
 
     @property
-    def llm(self) -> LLM:
+    def llm(self) -> TextModel:
         return self.writer.llm
 
     @property

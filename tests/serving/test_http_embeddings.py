@@ -6,6 +6,7 @@ import base64
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ class Letters(Encoder):
     def __init__(self, *inputs: ValueSpec) -> None:
         self.table = np.random.default_rng(3).standard_normal((128, 5)).astype(np.float32)
         self.calls: list[tuple[Any, ...]] = []
+        self.program = SimpleNamespace(device=SimpleNamespace(is_open=True))  # type: ignore[assignment]
         self.method = _Called(self, inputs)  # type: ignore[assignment]
         self._encode = lambda text: [ord(letter) for letter in text]
         self._lock = threading.RLock()

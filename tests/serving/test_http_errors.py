@@ -143,6 +143,21 @@ def test_a_body_that_is_none(server: Running, body: bytes) -> None:
     error(server.http.post("/v1/completions", content=body, headers=headers), 400)
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"model": "\\ud800", "prompt": "a"}', 404),
+        (b'{"\\ud800": 1, "model": "stories15m", "prompt": "a"}', 400),
+        (b'{"model": "stories15m", "prompt": "\\ud800"}', 400),
+    ],
+)
+def test_half_a_character_is_no_harm(server: Running, body: bytes, status: int) -> None:
+    headers = {"Content-Type": "application/json"}
+    response = server.http.post("/v1/completions", content=body, headers=headers)
+    error(response, status)
+    assert server.logged(response)["status"] == status
+
+
 def test_json_under_another_name(server: Running) -> None:
     """As a page of another site might send it, without its browser asking first."""
     for kind in ("text/plain", "application/x-www-form-urlencoded"):

@@ -44,6 +44,12 @@ class Service:
             raise ApiError(400, f"{self.names[0]} makes embeddings; it writes no text", param="model")
         return self.engine
 
+    @property
+    def is_well(self) -> bool:
+        """Whether the model still has its device."""
+        program = self.engine.llm.program if self.engine else self.encoder.program if self.encoder else None
+        return program is None or program.device.is_open
+
     def check_name(self, name: str) -> None:
         if name not in self.names:
             message = f"there is no model {name!r} here; there is {self.names[0]!r}"

@@ -45,7 +45,7 @@ export class MessageView {
   #showText(answer) {
     if (this.role === "user") return setText(this.#body, this.#text);
     renderMarkdown(this.#body, this.#text);
-    this.#body.classList.toggle("growing", answer !== null);
+    this.#body.classList.toggle("growing", answer !== null && !answer.waitsUntil);
     this.#body.setAttribute("aria-busy", String(answer !== null));
   }
 

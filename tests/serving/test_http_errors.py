@@ -101,7 +101,13 @@ def test_what_a_chat_may_not_be(server: Running, change: dict[str, Any], param: 
 
 
 def test_what_says_nothing_is_taken(server: Running) -> None:
-    neutral = {"echo": False, "suffix": None, "best_of": 1, "user": "me", "metadata": {"a": "b"}}
+    neutral: dict[str, Any] = {
+        "echo": False,
+        "suffix": None,
+        "best_of": 1,
+        "user": "me",
+        "metadata": {"a": "b"},
+    }
     assert server.http.post("/v1/completions", json=TEXT | neutral).status_code == 200
     neutral = {
         "n": None,

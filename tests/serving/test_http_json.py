@@ -136,7 +136,8 @@ def test_a_call_that_must_be(
     asked: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "tools": tools, "max_tokens": 90}
     asked |= {"tool_choice": choice, "temperature": 1.0, "seed": 5}
     whole = client.chat.completions.create(**asked).choices[0]
-    (call,) = whole.message.tool_calls or ()
+    assert whole.message.tool_calls is not None
+    (call,) = whole.message.tool_calls
     assert call.function.name in names
     arguments = json.loads(call.function.arguments)
     assert arguments.keys() == ({"city"} if call.function.name == "weather" else set())

@@ -7,14 +7,17 @@ runs; calls follow one another, so all sequences of a session use the same.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Mapping
 from functools import partial
 from weakref import finalize
 
 import numpy as np
+import numpy.typing as npt
 
 from pteron.errors import DeviceError, StateLost
 from pteron.gpu.buffers import Buffer
+from pteron.gpu.commands import Copy
 from pteron.gpu.device import Device, Upload
 from pteron.gpu.working import together
 from pteron.ops.operand import Slot, State, Weight
@@ -135,9 +138,32 @@ class States:
                 "that calls leave behind; reset() brings back their initial values"
             )
 
+    @staticmethod
+    def bytes_of(device: Device, executable: Executable) -> int:
+        """GPU memory that the states of one more sequence would take."""
+        sizes = (spec.bytes for spec in executable.states.values())
+        return sum(device.check_size(size, f"{executable.name}, states") for size in sizes)
+
     @property
     def bytes(self) -> int:
         return sum(buffer.size for buffer in self._buffers.values())
+
+    def copies_of(self, source: States, sizes: Mapping[int, int]) -> list[Copy]:
+        """What copies the first bytes of another sequence's states here, as many of each as `sizes` says."""
+        self.check_open()
+        source.check_open()
+        return [Copy(source._buffers[id], self._buffers[id], size) for id, size in sizes.items()]
+
+    def read(self, sizes: Mapping[int, int]) -> list[builtins.bytes]:
+        """The first bytes of states, after all that was submitted so far."""
+        self.check_open()
+        return [self._device.read(self._buffers[id], size) for id, size in sizes.items()]
+
+    def write(self, contents: Mapping[int, npt.NDArray[np.uint8]]) -> None:
+        """Put bytes at the beginning of states, before anything that is submitted later."""
+        self.check_open()
+        for id, data in contents.items():
+            self._device.write(self._buffers[id], data)
 
     def reset(self) -> None:
         """Bring every state back to its initial value."""

@@ -26,6 +26,7 @@ from pteron.gpu import (
     States,
     Weights,
     check_room,
+    check_room_for_states,
     submit,
     submit_early,
 )
@@ -108,6 +109,7 @@ class Session:
         """The states of a new sequence of calls."""
         with self.device.lock:
             self.check_open()
+            check_room_for_states(self.device, self.executable)
             return States(self.device, self.executable)
 
     def launch(

@@ -21,8 +21,7 @@ from pteron.plan import collect
 from pteron.wgsl import Kernel, Module, compose
 
 EXACT = 4e-6  # of a row's largest output
-# Those that products choose, and one of long loads.
-STRIPS = [Strip(8, 4), Strip(8, 1), Strip(16, 2), Strip(16, 4), Strip(24, 1), Strip(32, 1)]
+MORE = (Strip(8, 1), Strip(16, 4, 8))  # that no product chooses
 
 
 @pytest.fixture
@@ -63,7 +62,9 @@ def test_depths(depth: int, some: Target) -> None:
 
 
 @pytest.mark.parametrize(
-    ("strip", "parts"), [(strip, 1 + place % 2 * 2) for place, strip in enumerate(STRIPS)], ids=str
+    ("strip", "parts"),
+    [(strip, 1 + place % 2 * 2) for place, strip in enumerate((*strips.STRIPS, *MORE))],
+    ids=str,
 )
 def test_strips(strip: Strip, parts: int, some: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them, with rows for one and more, whole or split into parts that do not fill the depth."""

@@ -32,6 +32,8 @@ const LANE_QUADS = 2u * LOAD; // of x, that a lane takes of a row
 const STEPS = PART / STEP_WORDS;
 const IS_WHOLE = PARTS * PART == WORDS; // no part reaches beyond a row's end
 const HAS_ALL_X = IS_WHOLE && QUADS == 2u * WORDS;
+const X_PITCH = LANES + 1u; // from one vec4 of a lane to its next: odd, so that stores of neighbours do not collide
+const X_ROW = LANE_QUADS * X_PITCH;
 const X_COUNT = TALL * STEP_QUADS;
 const X_LOADS = (X_COUNT + WORKGROUP - 1u) / WORKGROUP; // vec4s of x that an invocation brings
 const SIXTEEN = 0x41800000u; // 16.0: the highest four bits behind its exponent count by one
@@ -39,7 +41,7 @@ const SIXTEEN = 0x41800000u; // 16.0: the highest four bits behind its exponent 
 @group(0) @binding(0) var<storage, read> x: array<vec4<X>>;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
 
-var<workgroup> x_tile: array<vec4<f32>, 2u * X_COUNT>;
+var<workgroup> x_tile: array<vec4<f32>, 2u * TALL * X_ROW>;
 
 // The row of weights of an element of a quad: the last one past the end.
 fn weights_row(quad: u32, element: u32) -> u32 {
@@ -83,8 +85,8 @@ fn put_x(share: Share, buffer: u32, local: u32) {
     let at = local + i * WORKGROUP;
     if (X_COUNT % WORKGROUP == 0u || at < X_COUNT) {
       let quad = at % STEP_QUADS;
-      let place = quad % LANE_QUADS * LANES + quad / LANE_QUADS;
-      x_tile[buffer * X_COUNT + at / STEP_QUADS * STEP_QUADS + place] = share.x[i];
+      let place = quad % LANE_QUADS * X_PITCH + quad / LANE_QUADS;
+      x_tile[(buffer * TALL + at / STEP_QUADS) * X_ROW + place] = share.x[i];
     }
   }
 }
@@ -131,7 +133,7 @@ fn main(
     let offset = -24.0 * scale;
     // The last step is brought twice, so that every turn does the same.
     share = fetch(rows, m_first, first + min(step + 1u, STEPS - 1u) * STEP_WORDS, local);
-    let place = step % 2u * X_COUNT + lane;
+    let place = step % 2u * TALL * X_ROW + lane;
     //! unroll
     for (var i = 0u; i < LANE_QUADS; i++) {
       let words = vec4(
@@ -143,7 +145,7 @@ fn main(
       let d = unpack_quad(words, i % 2u * 4u + 3u, scale, offset);
       //! unroll
       for (var m = 0u; m < TALL; m++) {
-        let value = x_tile[place + m * STEP_QUADS + i * LANES];
+        let value = x_tile[place + m * X_ROW + i * X_PITCH];
         sums[m] = fma(vec4(value.x), a, sums[m]);
         sums[m] = fma(vec4(value.y), b, sums[m]);
         sums[m] = fma(vec4(value.z), c, sums[m]);

@@ -23,6 +23,7 @@ from pteron.gpu import (
     PassTimer,
     Recording,
     Replay,
+    Slots,
     States,
     Weights,
     check_room,
@@ -76,6 +77,7 @@ class Session:
         self.device = device
         self.counters = counters
         self.is_closed = False
+        self.slots: Slots | None = None  # that sequences have their states in, as long as there are any
         executable.target.check_runs_on(device.target)
         at_most = compiled.plan_at_maximum() if compiled else None
         if compiled is None:  # its plans are of whoever wrote them
@@ -108,7 +110,8 @@ class Session:
         """The states of a new sequence of calls."""
         with self.device.lock:
             self.check_open()
-            return States(self.device, self.executable)
+            lent = self.slots.take() if self.slots else None
+            return lent or States(self.device, self.executable)
 
     def launch(
         self,

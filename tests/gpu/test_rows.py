@@ -29,7 +29,8 @@ HEADS = [(4, 2, 8), (3, 3, 16), (8, 2, 64), (5, 1, 6)]
 def anywhere(request: pytest.FixtureRequest, device: Device) -> Target:
     """Every kind of device, with the buffers that each has."""
     if request.param == "subgroups":
-        return replace(request.getfixturevalue("own_subgroups"), buffers_max=Target().buffers_max)
+        by_subgroups: Target = request.getfixturevalue("own_subgroups")
+        return replace(by_subgroups, buffers_max=Target().buffers_max)
     is_cpu = request.param == "software"
     return replace(device.target, is_cpu=is_cpu, subgroup_size=0, buffers_max=Target().buffers_max)
 
@@ -48,9 +49,8 @@ class RowAttention:
         result = torch.empty_like(q)
         for row, (position, slot) in enumerate(places.tolist()):
             if slot < 0:  # what a kernel does with such a row: the first cache's first key
-                result[:, row : row + 1] = attend(
-                    q[:, row : row + 1], *(c[:1, :1] for c in self.caches), None, False, scale
-                )
+                keys, values = (cache[:1, :1] for cache in self.caches)
+                result[:, row : row + 1] = attend(q[:, row : row + 1], keys, values, None, False, scale)
                 continue
             for cache, fresh in zip(self.caches, (k, v), strict=True):
                 cache[slot, position] = fresh[0, row]
@@ -64,7 +64,8 @@ class TurnedAttention:
         self.attention = RowAttention()
 
     def __call__(self, q: Any, k: Any, v: Any, angles: Any, form: str, *rest: Any) -> Any:
-        return self.attention(*turned(q, k, angles, form), v, *rest)
+        turned_q, turned_k = turned(q, k, angles, form)
+        return self.attention(turned_q, turned_k, v, *rest)
 
 
 def turned(q: Any, k: Any, angles: Any, form: str) -> Any:

@@ -10,6 +10,7 @@ import pytest
 from browser_fixtures import browser, open_page  # noqa: F401  # fixtures of tests/browser
 from compile_fixtures import compiled_folder, lowerings  # noqa: F401  # fixtures of tests that compile
 from encoder_fixtures import encoding, library  # noqa: F401  # fixtures of tests that submit
+from engine_fixtures import engine, tiny_llm, watched  # noqa: F401  # fixtures of tests/serving
 from kernel_fixtures import _in_browsers, _measured, launches, measuring  # noqa: F401  # fixtures of tests/gpu
 from subgroup_fixtures import few, own_subgroups, subgroups, width  # noqa: F401  # fixtures of tests/gpu
 

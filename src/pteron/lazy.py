@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def lazy(
     package: str, homes: Mapping[str, str], driving: Container[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A package's `__getattr__` and `__dir__`, from the module below it that each name is defined in.
+    """A package's `__getattr__` and `__dir__`, from the module that each name is defined in: one below the
+    package, or by its full name another of Pteron's.
 
     Before one of the `driving` modules pteron.gpu is imported: drivers load while Python imports the rest.
     """
@@ -25,7 +26,8 @@ def lazy(
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if home in driving:
             import_module("pteron.gpu")
-        value = getattr(import_module(f"{package}.{home}"), name)
+        module = home if home.startswith("pteron.") else f"{package}.{home}"
+        value = getattr(import_module(module), name)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -13,7 +13,9 @@ from targets import TARGETS, modules_of
 from pteron.dtypes import DType
 from pteron.families.quantized import peaks
 from pteron.format import load_weights, open_bytes, read_program
-from pteron.llm.sampling.sampler import Sampling, graph_of_peaks, sampler_graph
+from pteron.llm.sampling import Sampling
+from pteron.llm.sampling.form import Form
+from pteron.llm.sampling.graphs import graph_of_peaks, sampler_graph
 from pteron.ops.rows import shared_rows
 from pteron.runtime.program import read_graphs
 from pteron.wgsl import Kernel, Module, compose
@@ -66,12 +68,23 @@ def test_a_program(dawn: DawnCompiler, path: Path) -> None:
             compile_all(dawn, modules_of(graph))
 
 
+CHANGING = {"presence_penalty": 0.5, "logit_bias": {3: 1.0}, "top_logprobs": 20}
+
+
+@pytest.mark.parametrize("masks", [False, True])
 @pytest.mark.parametrize(
-    "sampling", [Sampling(), Sampling(0.7, 5, repetition_penalty=1.3), Sampling(0.7, 0, 0.9, 0.1)]
+    "sampling",
+    [
+        Sampling(),
+        Sampling(0.7, 5, repetition_penalty=1.3),
+        Sampling(0.7, 0, 0.9, 0.1),
+        Sampling(0.7, 5, 0.9, repetition_penalty=1.3, **CHANGING),  # type: ignore[arg-type]  # by name
+        Sampling(**CHANGING),  # type: ignore[arg-type]  # by name
+    ],
 )
-def test_the_sampler(dawn: DawnCompiler, sampling: Sampling) -> None:
+def test_the_sampler(dawn: DawnCompiler, sampling: Sampling, masks: bool) -> None:
     for dtype in (DType.F32, DType.F16):
-        compile_all(dawn, modules_of(sampler_graph(5003, sampling, dtype)))
+        compile_all(dawn, modules_of(sampler_graph(5003, Form.of(sampling, 5003, masks=masks), dtype)))
 
 
 def test_a_fault_is_found(dawn: DawnCompiler) -> None:

@@ -22,7 +22,9 @@ from measured_cases import CALLS, CASES, MODELS, SAMPLERS
 from pteron import Device
 from pteron.dtypes import DType
 from pteron.format import open_bytes, read_program
-from pteron.llm.sampling.sampler import Sampling, sampler_graph
+from pteron.llm.sampling import Sampling
+from pteron.llm.sampling.form import Form, numbers
+from pteron.llm.sampling.graphs import sampler_graph
 from pteron.ops import Target
 from pteron.plan import collect
 from pteron.runtime.outputs import Wanted
@@ -83,9 +85,11 @@ def test_a_language_model(
 @pytest.mark.parametrize("sampling", SAMPLERS, ids=str)
 def test_the_sampler(sampling: Sampling, target: Target, device: Device, measuring: Measuring) -> None:
     logits = np.random.default_rng(0).normal(size=(1, 5003)).astype(np.float32)
-    session = Session.of(sampler_graph(logits.size, sampling, DType.F32), device, target=target)
+    session = Session.of(
+        sampler_graph(logits.size, Form.of(sampling, logits.size), DType.F32), device, target=target
+    )
     states = session.states()
-    session.run([logits, 1], [None, None], states)
+    session.run([logits, *numbers(sampling)], [None, None], states)
     states.close()
     session.close()
     assert measuring.kernels >= set(SAMPLERS[sampling].split())

@@ -16,7 +16,9 @@ from measured_cases import CASES
 
 from pteron import Device
 from pteron.dtypes import DType
-from pteron.llm.sampling.sampler import Sampling, sampler_graph
+from pteron.llm.sampling import Sampling
+from pteron.llm.sampling.form import Form, numbers
+from pteron.llm.sampling.graphs import sampler_graph
 from pteron.ops import Target
 from pteron.ops.rows import SUBGROUP, shared_rows
 from pteron.plan import collect
@@ -96,10 +98,12 @@ def test_the_sampler_draws_the_same(make: Any, size: int, by_subgroups: Target, 
 
 def _drawn(logits: Any, sampling: Sampling, target: Target, device: Device) -> tuple[int, float]:
     """The first token drawn, and its log-probability."""
-    session = Session.of(sampler_graph(logits.size, sampling, DType.F32), device, target=target)
+    session = Session.of(
+        sampler_graph(logits.size, Form.of(sampling, logits.size), DType.F32), device, target=target
+    )
     states = session.states()
     wanted = [None, Wanted(DType.I32, on_gpu=False)]
-    _, drawn = session.run([logits.reshape(1, -1), 3], wanted, states)
+    _, drawn = session.run([logits.reshape(1, -1), *numbers(replace(sampling, seed=3))], wanted, states)
     assert isinstance(drawn, HostResult)
     pair = drawn.numpy()[0]
     states.close()

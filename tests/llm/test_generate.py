@@ -22,6 +22,9 @@ SAMPLINGS = [
     Sampling(temperature=1.3, top_p=0.8, seed=2),
     Sampling(temperature=1.0, min_p=0.2, seed=3),
     Sampling(temperature=0.9, top_k=50, top_p=0.9, min_p=0.02, repetition_penalty=1.2, seed=4),
+    Sampling(presence_penalty=0.8, frequency_penalty=0.6),
+    Sampling(top_logprobs=20),
+    Sampling(1.1, 30, 0.9, 0.01, 1.2, 5, 0.5, 0.3, {7: 3.0, 9: -100}, 7),
 ]
 
 
@@ -50,6 +53,10 @@ def test_the_resident_loop_draws_what_single_steps_draw(model: LanguageModel, sa
     resident = draw(model, sampler, 40, resident=True)
     stepwise = draw(model, sampler, 40, resident=False)
     assert [step.token for step in resident] == [step.token for step in stepwise]
+    assert [[token for token, _ in step.top] for step in resident] == [
+        [token for token, _ in step.top] for step in stepwise
+    ]
+    assert all(len(step.top) == sampler.sampling.top_logprobs for step in resident)
     assert len(resident) == 40
 
 

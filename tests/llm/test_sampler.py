@@ -14,8 +14,10 @@ from pteron.dtypes import DType, Storage
 from pteron.gpu import Device, Growing, submit
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
 from pteron.llm.sampling import Sampler, Sampling
-from pteron.llm.sampling.operator import RING, SAMPLE, Row, pick, scan, searched
-from pteron.llm.sampling.sampler import _WORDS
+from pteron.llm.sampling.form import Form, bits, numbers
+from pteron.llm.sampling.graphs import STEPS, WORDS, sampler_graph
+from pteron.llm.sampling.operator import RING, pick, scan, searched
+from pteron.llm.sampling.row import Row
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op
 from pteron.ops.operand import State
 from pteron.plan import TensorPort
@@ -65,17 +67,13 @@ def draws(
     target: Target | None = None,
 ) -> tuple[Array, Array]:
     """The tokens of some steps, each drawn from the same logits, and their log-probabilities."""
-    zeros = memoryview(bytes(logits.size))
-    seen = Tensor(1, DType.BOOL, logits.shape, Constant("seen", DType.BOOL, logits.shape, zeros))
-    before = memoryview(np.array([steps.start], np.int32).tobytes())
-    count = Tensor(4, DType.I32, (1,), Constant(f"from {steps.start}", DType.I32, (1,), before))
-    token, drawn = Tensor(2, DType.I32, (1, 1)), Tensor(3, DType.I32, (RING, 2))
-    given = [Tensor(0, DType.F32, logits.shape), seen, count, temperature, top_k, top_p, min_p, penalty, seed]
-    given += [integers(5, GROWTHS, 2), integers(6, 1)]
-    session = session_of(SAMPLE, given, [token, drawn], target)
+    sampling = Sampling(temperature, top_k, top_p, min_p, penalty, seed)
+    graph = sampler_graph(logits.size, Form.of(sampling, logits.size), DType.F32)
+    session = Delegate(Session.of(graph, Device.open(), target=target))
+    session.device.write(session.states[State(STEPS)], np.array([steps.start], np.int32))
     pairs = []
     for step in steps:
-        token_alone, ring = run(session, logits)
+        token_alone, ring = run(session, logits.reshape(1, -1), *numbers(sampling))
         pairs.append(ring[step % RING])
         assert pairs[-1][0] == token_alone.item()
     session.close()
@@ -93,9 +91,9 @@ def scores(
 ) -> Iterator[Dispatch]:
     """The best score of each block and its token, as sample_pick writes them with a function replaced:
     `wording` is its name, a colon and the expression in its place."""
-    row = Row.of(logits, logits, 1.0, target)
+    row = Row.of(logits, target)
     yield scan(row)
-    made = pick(row, 1.0, 0.0, seed, steps, None, picks)
+    made = pick(row, bits(1.0), bits(-50.0), seed, steps, None, picks)
     name, _, expression = wording.partition(":")
     kernel = made.kernel.specialise(**{name: expression}) if name else made.kernel
     arguments: dict[str, Any] = {**made.bindings, **made.parameters}
@@ -187,13 +185,15 @@ def last_place(
     logits: Operand, temperature: float, top_k: AnyInt, top_p: float, search: Operand, *, target: Target
 ) -> Iterator[Dispatch]:
     """The last place that top-k and then top-p keep."""
-    row = Row.of(logits, logits, 1.0, target)
+    row = Row.of(logits, target)
     yield scan(row)
     between = Scratch(2, Storage.U32) if top_p < 1 else None
+    divisor = bits(min(max(temperature, 2.0**-100), 2.0**100))
     if int(top_k):
-        yield from searched(row, temperature, int(top_k), 1.0, None, between or search)
+        yield from searched(row, divisor, int(top_k), 0, None, between or search, counts=True)
     if top_p < 1:
-        yield from searched(row, temperature, 0, top_p, between if int(top_k) else None, search)
+        limit = between if int(top_k) else None
+        yield from searched(row, divisor, 0, bits(top_p), limit, search, counts=False)
 
 
 def kept(logits: Array, temperature: float, top_k: int, top_p: float, target: Target) -> Array:
@@ -387,5 +387,5 @@ class TestGrowth:
     def test_none_grow_where_none_are_given(self, device: Device) -> None:
         sampler = Sampler(device, 100, Sampling())
         sampler.draw(np.zeros(100, np.float32), 0)
-        assert device.read(sampler._states[State(_WORDS)], 4) == bytes(4)
+        assert device.read(sampler._states[State(WORDS)], 4) == bytes(4)
         sampler.close()

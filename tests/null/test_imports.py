@@ -28,6 +28,7 @@ STAGES = (
     {"isolated"},
     {"export"},
     {"llm"},
+    {"serving"},
     {"tools"},
     {"cli"},
 )

@@ -6,14 +6,17 @@ from pteron.lazy import lazy
 
 if TYPE_CHECKING:
     from pteron.llm.generate import Drawn, LoopCounters, generate_step
-    from pteron.llm.llm import LLM, Piece, Statistics
+    from pteron.llm.llm import LLM
     from pteron.llm.model import LanguageModel
+    from pteron.llm.pieces import Completion, Piece, Statistics
     from pteron.llm.sampling import Sampler, Sampling
+    from pteron.llm.streaming import Stream
     from pteron.llm.tokenizer import Tokenizer
     from pteron.llm.vocabularies.load import load_tokenizer
 
 __all__ = [
     "LLM",
+    "Completion",
     "Drawn",
     "LanguageModel",
     "LoopCounters",
@@ -21,6 +24,7 @@ __all__ = [
     "Sampler",
     "Sampling",
     "Statistics",
+    "Stream",
     "Tokenizer",
     "generate_step",
     "load_tokenizer",
@@ -29,9 +33,11 @@ __all__ = [
 # The modules of these names, imported when they are first asked for.
 _HOMES = {
     **dict.fromkeys(("Drawn", "LoopCounters", "generate_step"), "generate"),
-    **dict.fromkeys(("LLM", "Piece", "Statistics"), "llm"),
+    "LLM": "llm",
     "LanguageModel": "model",
+    **dict.fromkeys(("Completion", "Piece", "Statistics"), "pieces"),
     **dict.fromkeys(("Sampler", "Sampling"), "sampling"),
+    "Stream": "streaming",
     "Tokenizer": "tokenizer",
     "load_tokenizer": "vocabularies.load",
 }

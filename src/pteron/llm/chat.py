@@ -65,6 +65,21 @@ def render(
 
 
 @lru_cache(maxsize=8)
+def variables_of(template: str | None) -> frozenset[str]:
+    """The names that a template takes from outside; none, of one that Jinja does not read."""
+    need("jinja2", "rendering a chat template")
+    from jinja2 import TemplateError
+    from jinja2.meta import find_undeclared_variables
+
+    from pteron.llm.templates.sandbox import BoundedEnvironment
+
+    try:
+        return frozenset(find_undeclared_variables(BoundedEnvironment().parse(template or PLAIN_TEMPLATE)))
+    except TemplateError:
+        return frozenset()
+
+
+@lru_cache(maxsize=8)
 def _compile(template: str) -> Any:
     from pteron.llm.templates.sandbox import BoundedEnvironment
 

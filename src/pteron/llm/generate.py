@@ -12,7 +12,7 @@ from pteron.errors import DeviceError, InputError
 from pteron.gpu import Command, Copy, Readback
 from pteron.llm.entered import work_on
 from pteron.llm.model import LanguageModel
-from pteron.llm.sampling import RING, Sampler
+from pteron.llm.sampling import Sampler
 from pteron.runtime.outputs import Outputs
 from pteron.runtime.tensors import View
 
@@ -21,10 +21,12 @@ SUBMISSIONS = 2  # under way at once: while the host reads one, the GPU has the 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A token that was drawn, and its log-probability under the model."""
+    """A token that was drawn, and its log-probability under the model; `top` are the likeliest tokens with
+    theirs, as many as the sampling asks for, the likeliest first."""
 
     token: int
     logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(slots=True)
@@ -111,11 +113,11 @@ def _stepwise(
     for step in range(count):
         with device.lock, work_on(device):
             sampler.draw(logits, step)
-            drawn = device.read(sampler.drawn, 8 * RING)
-        token, logprob = sampler.read(drawn, step)
-        yield Drawn(token, logprob)
+            data = device.read(sampler.drawn, sampler.drawn_bytes)
+        drawn = drawn_from(sampler, data, step)
+        yield drawn
         if step + 1 < count:
-            logits = model.read([token], user)
+            logits = model.read([drawn.token], user)
 
 
 def _resident(
@@ -135,8 +137,8 @@ def _resident(
         """Submit steps from this one on, the first of which reads `tokens`; how many."""
         with device.lock, work_on(device):
             model.check_user(user)
-            readback = device.readback(8 * RING)
-            home = Copy(sampler.drawn, readback.staging, 8 * RING)
+            readback = device.readback(sampler.drawn_bytes)
+            home = Copy(sampler.drawn, readback.staging, sampler.drawn_bytes)
 
             def draw(outputs: Outputs) -> list[Command]:
                 logits = outputs[0]
@@ -166,12 +168,12 @@ def _resident(
             if not burst.readback.is_ready():
                 counters.throttles += bool(under_way)
                 counters.stalls += not under_way
-            data = burst.readback.peek(0, 8 * RING, burst.submission)
+            data = burst.readback.peek(0, sampler.drawn_bytes, burst.submission)
             burst.readback.release()
         before, arrived = arrived, time.perf_counter()
         if before is not None:
             model.pace.took(burst.count, arrived - before)
-        return [Drawn(*sampler.read(data, burst.first + index)) for index in range(burst.count)]
+        return [drawn_from(sampler, data, burst.first + index) for index in range(burst.count)]
 
     try:
         *early, last = model.chunks(ids)
@@ -188,3 +190,8 @@ def _resident(
         while under_way:
             with suppress(DeviceError):  # nobody waits for these
                 read()
+
+
+def drawn_from(sampler: Sampler, data: bytes, step: int) -> Drawn:
+    """What a step drew, from the bytes of the sampler's ring."""
+    return Drawn(*sampler.read(data, step), sampler.read_top(data, step))

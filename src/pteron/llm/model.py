@@ -18,6 +18,8 @@ from pteron.gpu import Buffer, Command, Growing, PassTimer, Replay
 from pteron.llm.entered import work_on
 from pteron.llm.given import integers
 from pteron.llm.pace import Pace
+from pteron.llm.sampling import Sampler, Sampling
+from pteron.llm.sampling.recent import Recent
 from pteron.plan import TensorPort
 from pteron.runtime import Method, Program
 from pteron.runtime.outputs import Outputs
@@ -58,14 +60,21 @@ class LanguageModel:
         self.device = program.device
         self.timer: PassTimer | None = None
         self.pace = Pace()
+        self.recent = Recent()
         self._user = object()
         self._is_lost = False  # a call failed, and nobody knows what it left in the cache
 
     def sequence(self) -> LanguageModel:
         """The same model over another sequence of tokens, with a cache of its own."""
         other = LanguageModel(self.program, self._method_name, own_sequence=True)
-        other.pace = self.pace
+        other.pace, other.recent = self.pace, self.recent
         return other
+
+    def sampler(self, sampling: Sampling, *, masked: bool = False) -> Sampler:
+        """A sampler for this model's logits. What those of other numbers share with it stays compiled."""
+        return Sampler(
+            self.device, self.vocabulary, sampling, self.logits_dtype, masked=masked, recent=self.recent
+        )
 
     def claim(self) -> object:
         """Have a new user, who goes on from what the cache holds for certain; the one before is refused from

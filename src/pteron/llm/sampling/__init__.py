@@ -1,6 +1,7 @@
 """Choosing the next token on the GPU."""
 
 from pteron.llm.sampling.operator import RING
-from pteron.llm.sampling.sampler import Sampler, Sampling
+from pteron.llm.sampling.sampler import Sampler
+from pteron.llm.sampling.settings import Sampling
 
 __all__ = ["RING", "Sampler", "Sampling"]

@@ -5,7 +5,6 @@
 // The token picked from all blocks, and its log-probability under the logits as they came: a NaN where one of
 // them is. One workgroup does it all, counts the step, and lets grow what the next one needs: words[place] +=
 // growth, each by a lane of its own. What is needed late is loaded first.
-alias I = u32;
 const RING = 16u; // draws that are remembered
 const GROWTHS = 32u; // no more than LANES
 
@@ -15,7 +14,7 @@ struct Params {
 
 @group(0) @binding(0) var<storage, read> blocks: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> picks: array<vec4<u32>>; // score, token, logit
-@group(0) @binding(2) var<storage, read_write> seen: array<I>;
+@group(0) @binding(2) var<storage, read_write> seen: array<u32>;
 @group(0) @binding(3) var<storage, read_write> steps: array<i32>; // how many tokens were drawn before
 @group(0) @binding(4) var<storage, read_write> token: array<i32>;
 @group(0) @binding(5) var<storage, read_write> drawn: array<vec2<i32>>; // a token, the bits of its log-probability
@@ -26,7 +25,7 @@ struct Params {
 // The greatest logit of a block, and the sum of exp(logit - greatest).
 fn looked_at(block: u32) -> vec2<f32> { return blocks[block].xy; }
 
-fn remember(picked: u32) { seen[picked] = 1u; }
+fn remember(picked: u32) { seen[picked] += 1u; }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(local_invocation_index) local: u32) {

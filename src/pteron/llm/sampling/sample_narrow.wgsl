@@ -9,8 +9,8 @@ const BINS = 256u;
 struct Params {
   block_count: u32,
   shift: u32, // which bits of the place the bins are: 24 at first, 0 at last
-  top_k: u32, // 0: the goal is a share
-  top_p: f32,
+  top_k: i32, // 0: the goal is a share
+  top_p: i32, // the bits of an f32
 }
 
 @group(0) @binding(0) var<storage, read> tallies: array<f32>;
@@ -40,7 +40,7 @@ fn main(@builtin(local_invocation_index) bin: u32) {
     atomicStore(&last_filled, 0u);
     goal = bitcast<f32>(search[1]);
     if (params.shift == 24u) {
-      goal = select(params.top_p * reached[BINS - 1u], f32(params.top_k), params.top_k > 0u);
+      goal = select(bitcast<f32>(params.top_p) * reached[BINS - 1u], f32(params.top_k), params.top_k > 0);
     }
   }
   workgroupBarrier();

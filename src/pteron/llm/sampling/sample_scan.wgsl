@@ -6,27 +6,33 @@
 //! extent seen: vocabulary
 //! extent blocks: 4 * groups[0]
 //! extent picks: 4 * groups[0]
+//! extent anew: base + vocabulary
 // First look at the logits: per block, the greatest logit, the sum of exp(logit - greatest), a NaN where one is,
 // and the greatest after the repetition penalty. Greedy drawing picks the first token that has it.
 // One workgroup takes one block of neighbouring tokens.
 alias X = f32;
-alias I = u32;
 const AHEAD = 8u; // logits that a lane loads before it looks at the first of them
 
 struct Params {
   vocabulary: u32,
   base: u32, // where the last row of logits starts
   block: u32, // tokens per workgroup
-  penalty: f32,
+  penalty: i32, // the bits of an f32
 }
 
 @group(0) @binding(0) var<storage, read> logits: array<X>;
-@group(0) @binding(1) var<storage, read> seen: array<I>;
+@group(0) @binding(1) var<storage, read> seen: array<u32>;
 @group(0) @binding(2) var<storage, read_write> blocks: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> picks: array<vec4<u32>>; // as sample_pick writes them
-@group(0) @binding(4) var<uniform> params: Params;
+@group(0) @binding(4) var<storage, read> anew: array<f32>; // by sample_change, where that is launched
+@group(0) @binding(5) var<uniform> params: Params;
 
 fn was_seen(token: u32) -> bool { return seen[token] != 0u; }
+
+// What a token is drawn by, where it is one.
+fn drawn_from(value: f32, token: u32, is_here: bool) -> f32 {
+  return penalised(value, is_here && was_seen(token), bitcast<f32>(params.penalty));
+}
 
 // The logit of (a score, its token): without a penalty they are the same.
 fn logit_of(best: vec2<u32>) -> f32 { return finite(f32(logits[params.base + best.y])); }
@@ -61,9 +67,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       let token = start + i * LANES;
       let is_here = token < end;
       lane_most = max(lane_most, select(LOWEST, finite(values[i]), is_here));
-      let changed = penalised(values[i], is_here && was_seen(token), params.penalty);
-      let is_more = is_here && changed > most_penalised;
-      most_penalised = select(most_penalised, changed, is_more);
+      let offered = drawn_from(values[i], token, is_here);
+      let is_more = is_here && offered > most_penalised;
+      most_penalised = select(most_penalised, offered, is_more);
       likeliest = select(likeliest, token, is_more);
     }
     sum *= exp(before - lane_most);

@@ -11,7 +11,6 @@
 // exp((logit - likeliest) / temperature). One workgroup takes one block, in numbers of 2^-40 that add up to the
 // same in any order: at most 2048 tokens a block, so that neither half overflows.
 alias X = f32;
-alias I = u32;
 const BINS = 256u;
 const COUNTS = false; // whether every token weighs 1
 
@@ -21,12 +20,12 @@ struct Params {
   block: u32, // tokens per workgroup
   block_count: u32,
   shift: u32,
-  temperature: f32,
-  penalty: f32,
+  temperature: i32, // the bits of an f32
+  penalty: i32, // the bits of an f32
 }
 
 @group(0) @binding(0) var<storage, read> logits: array<X>;
-@group(0) @binding(1) var<storage, read> seen: array<I>;
+@group(0) @binding(1) var<storage, read> seen: array<u32>;
 @group(0) @binding(2) var<storage, read> blocks: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> limit: array<u32>;
 @group(0) @binding(4) var<storage, read> search: array<u32>;
@@ -53,16 +52,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     atomicStore(&rest[bin], 0u);
   }
   let most = likeliest(local); // its barriers part the zeros from the sums
+  let temperature = bitcast<f32>(params.temperature);
   let known = (0xffffffffu << params.shift) << 8u;
   let last = last_place();
   let first = group.x * params.block;
   let end = min(first + params.block, params.vocabulary);
   for (var token = first + local; token < end; token += LANES) {
-    let value = penalised(f32(logits[params.base + token]), was_seen(token), params.penalty);
+    let value = penalised(f32(logits[params.base + token]), was_seen(token), bitcast<f32>(params.penalty));
     let here = place(value);
-    if (value - most < -REACH * params.temperature || here > last) { continue; }
+    if (value - most < -REACH * temperature || here > last) { continue; }
     if (((here ^ search[0]) & known) != 0u) { continue; }
-    let weight = select(min(exp((value - most) / params.temperature), 1.0), 1.0, COUNTS);
+    let weight = select(min(exp((value - most) / temperature), 1.0), 1.0, COUNTS);
     add((here >> params.shift) & 255u, weight);
   }
   workgroupBarrier();

@@ -1,100 +1,101 @@
-"""Choosing the next token: the settings of a sampler, and the sampler on the GPU."""
+"""The sampler on the GPU: draws the tokens of one text, and leaves them there."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
+import numpy.typing as npt
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import InputError
 from pteron.gpu import Buffer, Command, Device, Growing, Replay, States
-from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
+from pteron.graph import Graph
 from pteron.llm.entered import work_on
-from pteron.llm.given import integer, number
-from pteron.llm.sampling.operator import RING, SAMPLE, SAMPLE_PEAKS
+from pteron.llm.sampling.form import Form, numbers
+from pteron.llm.sampling.graphs import (
+    BIAS,
+    DRAWN,
+    GROWING,
+    MASK,
+    SEEN,
+    STEPS,
+    TOKEN,
+    WORDS,
+    graph_of_peaks,
+    mask_words,
+    sampler_graph,
+)
+from pteron.llm.sampling.operator import RING, pairs_of
+from pteron.llm.sampling.recent import Recent
+from pteron.llm.sampling.settings import BIAS_MAX, TOPS_MAX, Sampling
 from pteron.ops.operand import State
 from pteron.plan import PlanBuffer
-from pteron.plan.advance import GROWTHS
 from pteron.runtime.session import Session
 from pteron.runtime.tensors import View
 
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How tokens are drawn. The default is greedy: always the likeliest.
-
-    A temperature above 0 draws from the softmax of logits / temperature, narrowed to the `top_k` likeliest,
-    then to the likeliest whose probabilities reach `top_p`, then to those at least `min_p` times as likely
-    as the likeliest. `repetition_penalty` above 1 makes tokens less likely that were already there. Equal
-    seeds draw equal tokens from equal logits.
-    """
-
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("top_k", "seed"):
-            object.__setattr__(self, name, integer(name, getattr(self, name)))
-        for name in ("temperature", "top_p", "min_p", "repetition_penalty"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
-        checks = {
-            "temperature must be 0 or more": self.temperature >= 0,
-            "top_k must not be negative": self.top_k >= 0,
-            "top_p must be above 0 and at most 1": 0 < self.top_p <= 1,
-            "min_p must be from 0 to 1": 0 <= self.min_p <= 1,
-            "repetition_penalty must be above 0": self.repetition_penalty > 0,
-            "seed must be from 0 to 2147483647": 0 <= self.seed < 1 << 31,
-        }
-        for message, holds in checks.items():
-            if not holds:
-                raise InputError(f"{message}: {self}")
-
-
-# Value ids of the sampler's graphs.
-_LOGITS, _SEED, _STEPS, _SEEN, _TOKEN, _DRAWN, _RESULTS, _GROWTHS, _WORDS, _PEAKS = range(10)
-_Key: TypeAlias = tuple[Device, int, Sampling, DType]
+BANNED = np.float32(-3.4028234e38)  # LOWEST in lib/nan.wgsl
+SEEN_BEFORE = np.uint32(1 << 31)  # a token that was there before any was drawn
+_Key: TypeAlias = tuple[Device, int, Form, DType]
 
 
 class Sampler:
     """Draws tokens of one text from logits that are on the GPU, and leaves them there.
 
-    What it has drawn and seen is its own; samplers of equal settings share the rest.
+    What it has drawn and seen is its own; samplers of one form, whose settings differ in numbers alone, share
+    the rest, which outlives them in `recent`. One that is `masked` draws the tokens that `allow` names.
     """
 
     _sessions: ClassVar[WeakValueDictionary[_Key, Session]] = WeakValueDictionary()
     _sessions_of_peaks: ClassVar[WeakValueDictionary[tuple[Device, int], Session]] = WeakValueDictionary()
 
-    def __init__(self, device: Device, vocabulary: int, sampling: Sampling, dtype: DType = DType.F32) -> None:
+    def __init__(
+        self,
+        device: Device,
+        vocabulary: int,
+        sampling: Sampling,
+        dtype: DType = DType.F32,
+        *,
+        masked: bool = False,
+        recent: Recent | None = None,
+    ) -> None:
         self.sampling = sampling
+        self.form = form = Form.of(sampling, vocabulary, masks=masked)
         self._vocabulary = vocabulary
-        key = (device, vocabulary, replace(sampling, seed=0), dtype)
+        self._numbers = numbers(sampling)
+        biases = _biases(sampling, vocabulary)
+        key = (device, vocabulary, form, dtype)
         with device.lock, work_on(device):
             session = self._sessions.get(key)
             if session is None:
-                session = self._sessions[key] = Session.of(sampler_graph(vocabulary, sampling, dtype), device)
+                session = self._sessions[key] = Session.of(sampler_graph(vocabulary, form, dtype), device)
             self._session = session
+            self._recent = Recent() if recent is None else recent
+            self._recent.keep(session)
             self._states = session.states()
+            if biases is not None:
+                device.write(self._states[State(BIAS)], biases)
         self._steps: int | None = 0  # as the GPU counts them; None: not known
         self._of_peaks: dict[int, tuple[Session, States]] = {}  # by how many blocks there are
 
     @property
     def token(self) -> View:
         """Where the token lies that was drawn last, unless it was drawn into other memory."""
-        return View(self._states[State(_TOKEN)], 0, (1, 1), DType.I32, Storage.I32)
+        return View(self._states[State(TOKEN)], 0, (1, 1), DType.I32, Storage.I32)
 
     @property
     def drawn(self) -> Buffer:
-        """Where the last tokens lie, with their log-probabilities: RING pairs of words, in turns."""
-        return self._states[State(_DRAWN)]
+        """Where the last tokens lie, with their log-probabilities: RING pairs of words, in turns. Where lists
+        are wanted, that of each follows behind them all."""
+        return self._states[State(DRAWN)]
+
+    @property
+    def drawn_bytes(self) -> int:
+        """How many bytes of `drawn` the host is to read."""
+        return 8 * pairs_of(self.form)
 
     def drawn_at(self, step: int) -> View:
         """Where the token of a step lies, until RING others were drawn."""
@@ -106,41 +107,59 @@ class Sampler:
         token, logprob = struct.unpack_from("<if", drawn, 8 * (step % RING))
         return token, logprob
 
+    def read_top(self, drawn: bytes, step: int) -> tuple[tuple[int, float], ...]:
+        """The likeliest tokens of a step and their log-probabilities, from the bytes of `drawn`."""
+        count = self.sampling.top_logprobs
+        if not count:
+            return ()
+        start = 8 * (RING + TOPS_MAX * (step % RING))
+        pairs = struct.iter_unpack("<if", drawn[start : start + 8 * count])
+        return tuple((token, logprob) for token, logprob in pairs if token >= 0)
+
     def remember(self, tokens: Sequence[int]) -> None:
-        """Tokens that the repetition penalty counts as seen, in place of those before."""
-        if self.sampling.repetition_penalty == 1.0:
+        """Tokens that the repetition penalty counts as seen, in place of those before; none was drawn yet."""
+        if not (self.form.penalises or self.form.counts):
             return
         seen = np.zeros(self._vocabulary, np.uint32)
-        seen[[token for token in tokens if 0 <= token < self._vocabulary]] = 1
-        device = self._session.device
-        with device.lock, work_on(device):
-            device.write(self._states[State(_SEEN)], seen)
+        if self.form.penalises:
+            seen[[token for token in tokens if 0 <= token < self._vocabulary]] = SEEN_BEFORE
+        self._write(SEEN, seen)
+
+    def allow(self, mask: npt.NDArray[np.uint32]) -> None:
+        """Tokens that the next draw may take: a bit of each, the lowest of a word first. Those that have no
+        bit are not allowed."""
+        if not self.form.masks:
+            raise InputError("this sampler draws without a mask")
+        words = np.zeros(mask_words(self._vocabulary), np.uint32)
+        given = mask[: words.size]
+        words[: given.size] = given
+        self._write(MASK, words)
 
     def commands(self, logits: View, step: int) -> list[Command]:
         """What draws the token of a step from a row of logits, to be submitted next."""
         self._count(step)
-        return self._session.encode((logits, self.sampling.seed), self._states).commands
+        return self._session.encode((logits, *self._numbers), self._states).commands
 
     def graph(self, logits: View) -> Graph:
         """What `replay` runs for a row of logits."""
         peaks = self._peaks(logits)
         if peaks:
             return graph_of_peaks(peaks.shape[0])
-        return sampler_graph(self._vocabulary, self.sampling, logits.dtype)
+        return sampler_graph(self._vocabulary, self.form, logits.dtype)
 
     def replay(self, logits: View, step: int, token: Buffer, growing: Growing | None = None) -> Replay:
         """What draws tokens from a row of logits where it lies, from that of a step on: one each time that it
         is replayed, to be written to `token`, while `growing` grows. It is to be submitted next."""
         self._count(step)
-        places: dict[PlanBuffer, Buffer] = {State(_TOKEN): token}
+        places: dict[PlanBuffer, Buffer] = {State(TOKEN): token}
         if growing:
-            places |= {State(_GROWTHS): growing.growths, State(_WORDS): growing.words}
+            places |= {State(GROWING): growing.growths, State(WORDS): growing.words}
         peaks = self._peaks(logits)
         if peaks:
             session, states = self._drawing_from_peaks(peaks.shape[0])
-            own: dict[PlanBuffer, Buffer] = {State(id): self._states[State(id)] for id in (_STEPS, _DRAWN)}
+            own: dict[PlanBuffer, Buffer] = {State(id): self._states[State(id)] for id in (STEPS, DRAWN)}
             return session.bound((peaks,), states, own | places)
-        return self._session.bound((logits, self.sampling.seed), self._states, places)
+        return self._session.bound((logits, *self._numbers), self._states, places)
 
     def took(self, steps: int) -> None:
         """So many tokens were drawn by what was submitted; unless told, a sampler does not know."""
@@ -150,14 +169,13 @@ class Sampler:
         """Draw the token of a step from logits of the host; the submission's number."""
         with self._session.device.lock:
             self._count(step)
-            submission = self._session.launch((logits.reshape(1, -1), self.sampling.seed), self._states)
+            submission = self._session.launch((logits.reshape(1, -1), *self._numbers), self._states)
             self.took(step + 1)
             return submission
 
     def _peaks(self, logits: View) -> View | None:
         """The peaks of a row of logits, where they are all that is needed to know the likeliest."""
-        is_plain = self.sampling.temperature <= 0 and self.sampling.repetition_penalty == 1.0
-        return logits.peaks if is_plain else None
+        return logits.peaks if self.form.is_plain else None
 
     def _drawing_from_peaks(self, blocks: int) -> tuple[Session, States]:
         if blocks not in self._of_peaks:
@@ -166,14 +184,20 @@ class Sampler:
             if session is None:
                 session = Session.of(graph_of_peaks(blocks), device)
                 self._sessions_of_peaks[device, blocks] = session
+            self._recent.keep(session)
             self._of_peaks[blocks] = session, session.states()
         return self._of_peaks[blocks]
 
     def _count(self, step: int) -> None:
         """Have the GPU count from a step on, which noise is made from."""
         if self._steps != step:
-            self._session.device.write(self._states[State(_STEPS)], np.array([step], np.int32))
+            self._session.device.write(self._states[State(STEPS)], np.array([step], np.int32))
         self._steps = None
+
+    def _write(self, id: int, words: npt.NDArray[np.uint32]) -> None:
+        device = self._session.device
+        with device.lock, work_on(device):
+            device.write(self._states[State(id)], words)
 
     def close(self) -> None:
         """Free what is this sampler's own."""
@@ -183,46 +207,13 @@ class Sampler:
                 states.close()
 
 
-def sampler_graph(vocabulary: int, sampling: Sampling, dtype: DType) -> Graph:
-    """One call of the sampling operator, over states for what was seen and drawn, and a word that grows by
-    nothing."""
-    logits, seed = Tensor(_LOGITS, dtype, (1, vocabulary)), SymInt(_SEED)
-    seen, steps = _state(_SEEN, DType.BOOL, (vocabulary,)), _state(_STEPS, DType.I32, (1,))
-    token, drawn = _state(_TOKEN, DType.I32, (1, 1)), _state(_DRAWN, DType.I32, (RING, 2))
-    growths, words = _state(_GROWTHS, DType.I32, (GROWTHS, 2)), _state(_WORDS, DType.I32, (1,))
-    arguments = (
-        logits,
-        seen,
-        steps,
-        sampling.temperature,
-        sampling.top_k,
-        sampling.top_p,
-        sampling.min_p,
-        sampling.repetition_penalty,
-        seed,
-        growths,
-        words,
-        ValueList(_RESULTS, (token, drawn)),
-    )
-    return Graph(
-        "sampler",
-        (Node(0, SAMPLE, arguments),),
-        inputs=(logits, seed),
-        outputs=(token, drawn),
-        is_internal=True,
-    )
-
-
-def graph_of_peaks(blocks: int) -> Graph:
-    """A call that draws the likeliest token from the peaks of so many blocks, over states as above."""
-    peaks, steps = Tensor(_PEAKS, DType.I32, (blocks, 4)), _state(_STEPS, DType.I32, (1,))
-    token, drawn = _state(_TOKEN, DType.I32, (1, 1)), _state(_DRAWN, DType.I32, (RING, 2))
-    growths, words = _state(_GROWTHS, DType.I32, (GROWTHS, 2)), _state(_WORDS, DType.I32, (1,))
-    arguments = peaks, steps, growths, words, ValueList(_RESULTS, (token, drawn))
-    node = Node(0, SAMPLE_PEAKS, arguments)
-    return Graph("peaks", (node,), inputs=(peaks,), outputs=(token, drawn), is_internal=True)
-
-
-def _state(id: int, dtype: DType, shape: tuple[int, ...]) -> Tensor:
-    zeros = memoryview(np.zeros(shape, dtype.numpy).tobytes())
-    return Tensor(id, dtype, shape, Constant(f"sampler {id}", dtype, shape, zeros))
+def _biases(sampling: Sampling, vocabulary: int) -> npt.NDArray[np.float32] | None:
+    """What is added to each logit; None: nothing."""
+    if not sampling.biases:
+        return None
+    added = np.zeros(vocabulary, np.float32)
+    for token, bias in sampling.biases:
+        if token >= vocabulary:
+            raise InputError(f"logit_bias: token {token} is outside the vocabulary of {vocabulary}")
+        added[token] = BANNED if bias <= -BIAS_MAX else bias
+    return added

@@ -1,0 +1,280 @@
+"""The loop of an engine's thread, which owns the model: prompts and steps take turns.
+
+What is under way stands in one queue, in the GPU's own order. A turn submits for every part that has nothing
+there, then waits for the oldest. So each decoding sequence does its steps once around the queue, and between
+them lies one chunk of one prompt: nobody waits longer for a long prompt.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from math import inf
+from queue import Empty, SimpleQueue
+from time import monotonic, perf_counter
+
+from pteron.errors import DeviceError, InputError, OutOfMemory, PteronError
+from pteron.llm.engine.job import Job
+from pteron.llm.engine.load import Totals
+from pteron.llm.engine.news import News
+from pteron.llm.engine.prompts import Prompts
+from pteron.llm.engine.steps import Stepper, Submission
+from pteron.llm.engine.track import Track
+from pteron.llm.engine.waiting import Waiting
+from pteron.llm.generate import SUBMISSIONS, Drawn
+from pteron.llm.pool import Lease
+from pteron.llm.text_model import TextModel
+
+_AGAIN = 0.02  # seconds until the pool is asked again for what others have not given back
+
+
+class Loop:
+    """Runs in one thread until it is told to stop. Others put jobs into `waiting` and ring the bell."""
+
+    def __init__(self, llm: TextModel, stepper: Stepper, running: int, waiting: Waiting) -> None:
+        self.waiting = waiting
+        self.totals = Totals()
+        self.tracks: list[Track] = []
+        self.is_stopping = False
+        self.quiet = News()  # told whenever no job is open
+        self.log: Callable[[str, int, int], None] | None = None  # what, of which job, how much
+        # Not the LLM itself: where nobody else holds it, it ends, and this with it.
+        self._model, self._pool = llm.model, llm._pool
+        self._tokenizer, self._eos_ids = llm.tokenizer, frozenset(llm.eos_ids)
+        self._stepper = stepper
+        self._running = running
+        self._bell: SimpleQueue[bool] = SimpleQueue()  # may be rung in a finalizer; True: one was cancelled
+        self._under_way: deque[Submission] = deque()
+        self._prompts = Prompts()
+        self._deadline = inf  # of all tracks, the first
+        self._full_until = 0.0  # when the pool is asked again
+        self._arrived: float | None = None  # when the last submission did, if the GPU has worked since
+
+    def ring(self) -> None:
+        """Have the loop look at what is new."""
+        self._bell.put(False)
+
+    def cancelled(self) -> None:
+        """Have it end what was cancelled."""
+        self._bell.put(True)
+
+    def run(self) -> None:
+        """Work until told to stop; no job is open afterwards."""
+        error: BaseException = DeviceError("the engine was closed before the answer was complete")
+        try:
+            while not self.is_stopping:
+                self._turn()
+        except BaseException as unforeseen:  # told to all who wait, instead of leaving them waiting
+            error = unforeseen
+        self.waiting.refuse(f"the engine has ended: {error}")
+        self._end_all(error)
+        while self._under_way:
+            with suppress(PteronError):
+                self._collect(self._under_way.popleft())
+
+    def _turn(self) -> None:
+        self._heed()
+        self._admit()
+        crowd = len(self._parts()) + bool(self._prompts)
+        depth = SUBMISSIONS if crowd == 1 else 1
+        while self._prompts and self._chunks_under_way() < depth:
+            self._read_on()
+        # All together take as long as one that is alone.
+        most = max(1, self._model.pace.steps // max(1, crowd))
+        for _ in range(depth):
+            self._step_on(depth, most)
+        if self._under_way:
+            self._take_in(self._under_way.popleft())
+        elif not self.tracks:
+            self._rest()
+
+    # What comes in -----------------------------------------------------------------------------
+
+    def _heed(self) -> None:
+        """End what nobody wants any more, or whose time is up."""
+        is_cancelled = self._hear()
+        now = monotonic()
+        if not is_cancelled and now < min(self._deadline, self.waiting.deadline):
+            return
+        for track in self.tracks.copy():
+            if reason := track.job.reason_to_end(now):
+                self._end(track, reason)
+        for job in self.waiting.leave(now):
+            self._end_job(job, job.reason_to_end(now) or "time")
+        self._deadline = min((track.job.deadline for track in self.tracks), default=inf)
+
+    def _hear(self) -> bool:
+        """Whether the bell was rung for one that was cancelled."""
+        is_cancelled = False
+        while not self._bell.empty():
+            is_cancelled |= self._bell.get()
+        return is_cancelled
+
+    def _rest(self) -> None:
+        """Sleep until the bell is rung, or the pool may have room again."""
+        self._arrived = None
+        wait = max(0.0, self._full_until - monotonic()) if len(self.waiting) else None
+        with suppress(Empty):
+            self._bell.put(self._bell.get(timeout=wait))  # to be heard again where it is heeded
+
+    def _admit(self) -> None:
+        """Begin as many requests as may run, where the pool has sequences for them."""
+        while len(self.tracks) < self._running and monotonic() >= self._full_until:
+            job = self.waiting.take()
+            if job is None:
+                return
+            if reason := job.reason_to_end(monotonic()):
+                self._end_job(job, reason)
+                continue
+            try:
+                lease = self._lease(job)
+                if lease is not None:
+                    self._begin(job, lease)
+            except Exception as error:
+                self._end_job(job, "error", error)
+                self._check_device(error)
+
+    def _lease(self, job: Job) -> Lease | None:
+        """A sequence for a job, which waits on where there is none."""
+        try:
+            return self._pool.lease(job.request.ids)
+        except (InputError, OutOfMemory) as error:  # others have them all
+            if isinstance(error, OutOfMemory) and not self.tracks:
+                raise
+            self._full_until = monotonic() + _AGAIN
+            self.waiting.put_back(job)
+            return None
+
+    def _begin(self, job: Job, lease: Lease) -> None:
+        try:
+            track = Track(job, lease, self._tokenizer, self._eos_ids)
+        except BaseException:
+            lease.close()
+            raise
+        self.tracks.append(track)
+        self._deadline = min(self._deadline, job.deadline)
+        self._prompts.add(track)
+        self.totals.began(job.statistics)
+        if self.log:
+            self.log("begin", job.number, len(track.chunks))
+
+    # What goes to the GPU ----------------------------------------------------------------------
+
+    def _parts(self) -> list[tuple[Track, ...]]:
+        """What may step, as the stepper has it."""
+        return self._stepper.parts([track for track in self.tracks if track.is_read])
+
+    def _chunks_under_way(self) -> int:
+        return sum(not each.steps for each in self._under_way)
+
+    def _read_on(self) -> None:
+        """The next chunk of the prompt whose turn it is."""
+        track = self._prompts.take()
+        if self._submit("read", partial(self._stepper.read, track), track) and not track.is_read:
+            self._prompts.go_on(track)
+
+    def _step_on(self, depth: int, most: int) -> None:
+        """Steps of every part that has less than so much under way."""
+        for part in self._parts():
+            if min(track.under_way for track in part) < depth:
+                self._submit("step", partial(self._stepper.launch, part, most), *part)
+
+    def _submit(self, what: str, launch: Callable[[], Submission], *tracks: Track) -> bool:
+        try:
+            submission = launch()
+        except Exception as error:
+            for track in tracks:
+                self._end(track, "error", error)
+            self._check_device(error)
+            return False
+        for track in submission.tracks:
+            track.under_way += 1
+            if self.log:
+                self.log(what, track.job.number, submission.steps)
+        self._under_way.append(submission)
+        return True
+
+    # What comes back ---------------------------------------------------------------------------
+
+    def _take_in(self, submission: Submission) -> None:
+        """Wait for the oldest submission, and pass its tokens on."""
+        try:
+            arrived = self._collect(submission)
+        except Exception as error:
+            for track in submission.tracks:
+                self._end(track, "error", error)
+            self._check_device(error)
+            return
+        before, self._arrived = self._arrived, perf_counter()
+        if submission.steps and before is not None:
+            self._model.pace.took(submission.steps, self._arrived - before)
+        for track, drawn in arrived:
+            if not track.reason:
+                self._deliver(track, drawn)
+
+    def _collect(self, submission: Submission) -> list[tuple[Track, list[Drawn]]]:
+        try:
+            if submission.steps and not self._under_way and not submission.is_ready():
+                _stall(submission.tracks)
+            return submission.wait()
+        finally:
+            self._collected(submission.tracks)
+
+    def _collected(self, tracks: Sequence[Track]) -> None:
+        for track in tracks:
+            track.under_way -= 1
+            if track.reason and not track.under_way:
+                track.close()
+
+    def _deliver(self, track: Track, drawn: list[Drawn]) -> None:
+        try:
+            self.totals.drew(track.take(drawn))
+        except Exception as error:
+            self._end(track, "error", error)
+            return
+        if track.reason:
+            self._end(track, track.reason)
+
+    # What ends ---------------------------------------------------------------------------------
+
+    def _end(self, track: Track, reason: str, error: BaseException | None = None) -> None:
+        """A track leaves at once; what is under way for it is waited for in its turn, by nobody's need."""
+        if track not in self.tracks:
+            return
+        track.reason = reason
+        self.tracks.remove(track)
+        self._prompts.drop(track)
+        self._full_until = 0.0
+        track.release()
+        if not track.under_way:
+            track.close()
+        self._end_job(track.job, reason, error)
+
+    def _end_job(self, job: Job, reason: str, error: BaseException | None = None) -> None:
+        if self.log:
+            self.log(reason, job.number, 0)
+        self.totals.ended(reason, monotonic() - job.submitted)
+        self.waiting.open.discard(job)
+        job.end(reason, error)
+        if not self.waiting.open:
+            self.quiet.tell()
+
+    def _end_all(self, error: BaseException) -> None:
+        for track in self.tracks.copy():
+            self._end(track, "error", error)
+        for job in self.waiting.empty():
+            self._end_job(job, "error", error)
+
+    def _check_device(self, error: BaseException) -> None:
+        """Where the device is gone, so is all that was on it."""
+        if not self._model.device.is_usable:
+            for track in self.tracks.copy():
+                self._end(track, "error", error)
+
+
+def _stall(tracks: Sequence[Track]) -> None:
+    """The GPU has no work while the host waits for what these have drawn."""
+    for track in tracks:
+        track.job.statistics.stalls += 1

@@ -1,0 +1,106 @@
+"""A request at work: its sequence, its sampler, and the text that its tokens become."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from time import perf_counter
+
+from pteron.errors import PteronError
+from pteron.llm.engine.job import Job
+from pteron.llm.entered import work_on
+from pteron.llm.generate import Drawn
+from pteron.llm.pieces import Piece
+from pteron.llm.pool import Lease
+from pteron.llm.stopping import StopScanner
+from pteron.llm.tokenizer import Tokenizer
+
+
+class Track:
+    """One sequence of an engine, from its first chunk to its end; used by the engine's thread alone.
+
+    `chunks` are what is left to read of the prompt, `step` is how many tokens were asked of the GPU, `drawn`
+    those that have arrived, and `under_way` counts the submissions between.
+    """
+
+    def __init__(self, job: Job, lease: Lease, tokenizer: Tokenizer, eos_ids: frozenset[int]) -> None:
+        request, self.job, self._lease = job.request, job, lease
+        self.model, self.user = model, user = lease.model, lease.user
+        ids = request.ids
+        reused = model.resume(ids, user)
+        job.statistics.reused_tokens = reused
+        self.chunks = deque(model.chunks(ids[reused:]))
+        self.start = len(ids)  # the position of the first new token
+        room = model.context - self.start + 1 if model.context else request.max_new_tokens
+        self.count = min(request.max_new_tokens, room)
+        self.step = 0
+        self.under_way = 0
+        self.drawn: list[int] = []
+        self.reason = ""  # why it ended
+        self._stop_ids = eos_ids if request.stop_ids is None else request.stop_ids
+        self._scanner = StopScanner(request.stop)
+        self._stream = tokenizer.stream()
+        self._started = perf_counter()
+        self.sampler = model.sampler(request.sampling)
+        self.sampler.remember(ids)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all of the prompt was submitted."""
+        return not self.chunks
+
+    def take(self, drawn: Sequence[Drawn]) -> int:
+        """Tokens have arrived: make text of them, up to where it ends; how many that are."""
+        statistics, before = self.job.statistics, len(self.drawn)
+        now = perf_counter() - self._started
+        if not before:
+            statistics.prompt_seconds = now
+        statistics.decode_seconds = now - statistics.prompt_seconds
+        pieces: list[Piece] = []
+        for each in drawn:
+            if not self.reason:
+                self._draw(each, pieces)
+        self._note(before)
+        statistics.new_tokens = len(self.drawn)
+        if pieces:
+            self.job.give(pieces)
+        return len(self.drawn) - before
+
+    def _draw(self, drawn: Drawn, pieces: list[Piece]) -> None:
+        self.drawn.append(drawn.token)
+        if drawn.token in self._stop_ids:
+            self.reason = "stop"
+        else:
+            text = self._scanner.push(self._stream.push(drawn.token))
+            pieces.append(Piece(drawn.token, text, drawn.logprob, drawn.top))
+            if self._scanner.is_stopped:
+                self.reason = "stop"
+            elif len(self.drawn) == self.count:
+                self.reason = "context" if self.count < self.job.request.max_new_tokens else "length"
+        if self.reason and not self._scanner.is_stopped:
+            rest = self._scanner.push(self._stream.finish()) + self._scanner.finish()
+            if rest:
+                pieces.append(Piece(drawn.token, rest, 0.0))
+
+    def _note(self, before: int) -> None:
+        """The cache holds all tokens but the last, which may not have been read yet."""
+        device = self.model.device
+        with device.lock, work_on(device):
+            self.model.check_user(self.user)
+            self._note_from(max(0, before - 1))
+
+    def _note_from(self, index: int) -> None:
+        for at in range(index, len(self.drawn) - 1):
+            self.model.note(self.start + at, self.drawn[at])
+
+    def release(self) -> None:
+        """Give the sequence back: what is under way for it comes before all that its next user submits."""
+        with suppress(PteronError):  # the device may be gone
+            self.model.settle(self.user)
+        self._lease.close()
+
+    def close(self) -> None:
+        """Free the sampler's memory, once nothing is under way."""
+        with suppress(PteronError):
+            self.sampler.close()

@@ -1,0 +1,128 @@
+"""The last row of logits, as the sampler's kernels look at it: its blocks, and what changes its logits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from pteron.llm.sampling.form import Form
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target
+from pteron.ops.dispatch import Bound
+from pteron.ops.rows import shared_rows
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+LANES, LANES_OF_A_CPU = 256, 32  # where barriers are costly, fewer meet at one
+BLOCK = 2048  # tokens per workgroup
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """The last row of logits, with what draws see in place of them."""
+
+    logits: Operand
+    seen: Operand | None  # None: nothing is penalised by the kernels that look at it
+    penalty: AnyInt  # the bits of an f32
+    anew: Scratch | None  # logits as they were written anew, penalties and all
+    blocks: Scratch
+    target: Target
+
+    @classmethod
+    def of(cls, logits: Operand, target: Target, *, seen: Operand | None = None, penalty: AnyInt = 0) -> Row:
+        blocks = Scratch(4 * -(-logits.shape[-1] // BLOCK))
+        return cls(logits, seen, penalty if seen else 0, None, blocks, target)
+
+    def lanes(self, most: int) -> dict[str, Any]:
+        """Declarations of a kernel whose workgroups have so many lanes, fewer on a CPU."""
+        layout = shared_rows(self.target, min(most, LANES_OF_A_CPU) if self.target.is_cpu else most, 1)
+        return {**layout, "use_best": "best_subgroup"} if "use_rows" in layout else layout
+
+    @property
+    def vocabulary(self) -> int:
+        return self.logits.shape[-1]
+
+    @property
+    def base(self) -> int:
+        return self.logits.numel - self.vocabulary
+
+    @property
+    def block(self) -> int:
+        return BLOCK
+
+    @property
+    def block_count(self) -> int:
+        return -(-self.vocabulary // BLOCK)
+
+    def changed(
+        self,
+        form: Form,
+        seen: Operand,
+        bias: Operand,
+        mask: Operand,
+        presence: AnyInt,
+        frequency: AnyInt,
+    ) -> tuple[Row, Dispatch]:
+        """The row as its logits are written anew by all that a form names, and what does that."""
+        anew = Scratch(self.logits.numel)
+        absent = {
+            "was_seen": None if form.penalises else "false",
+            "times_drawn": None if form.counts else "0u",
+            "bias_of": None if form.biases else "0.0",
+            "is_allowed": None if form.masks else "true",
+        }
+        change = Dispatch(
+            kernel("sample_change", **{name: text for name, text in absent.items() if text}),
+            logits=self.logits,
+            seen=seen if form.penalises or form.counts else None,
+            bias=bias if form.biases else None,
+            mask=mask if form.masks else None,
+            anew=anew,
+            vocabulary=self.vocabulary,
+            base=self.base,
+            penalty=self.penalty,
+            presence=presence if form.counts else 0,
+            frequency=frequency if form.counts else 0,
+            threads=self.vocabulary,
+        )
+        return replace(self, seen=None, penalty=0, anew=anew), change
+
+    def look(
+        self,
+        name: str,
+        limit: Operand | Scratch | None = None,
+        *,
+        declares: Mapping[str, object] = MappingProxyType({}),
+        **arguments: Bound | AnyInt | float,
+    ) -> Dispatch:
+        """A kernel over all blocks that sees logits up to the place in `limit`, where there is one."""
+        is_scan, is_pick = name == "sample_scan", name == "sample_pick"
+        constants = dict(declares)
+        if self.seen is None:
+            constants["was_seen"] = "false"
+        if is_scan and self.anew:
+            constants["drawn_from"] = "anew[params.base + min(token, params.vocabulary - 1u)]"
+        elif is_scan and self.seen is None:
+            constants |= {"greatest_logit": "most_penalised", "logit_of": "bitcast<f32>(best.x)"}
+        if is_pick and not self.anew:
+            constants["logit_of"] = "finite(f32(logits[params.base + token]))"
+        if limit is None and not is_scan:
+            constants["last_place"] = "0xffffffffu"
+        changed = {"anew": self.anew} if is_scan else {"raw": self.logits} if is_pick else {}
+        others = changed if self.anew else {}
+        return Dispatch(
+            kernel(name, **self.lanes(LANES), **constants),
+            logits=self.logits if is_scan or self.anew is None else self.anew,
+            seen=self.seen,
+            blocks=self.blocks,
+            limit=limit,
+            vocabulary=self.vocabulary,
+            base=self.base,
+            block=BLOCK,
+            penalty=self.penalty,
+            groups=(self.block_count, 1, 1),
+            # Operands and parameters, by the kernel's own names.
+            **{**others, **arguments},  # type: ignore[arg-type]
+        )

@@ -1,0 +1,89 @@
+"""The settings of a sampler, as callers give them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from reprlib import repr as shortened
+
+from pteron.errors import InputError
+from pteron.llm.given import integer, number
+
+TOPS_MAX = 20  # tokens of a list of the likeliest
+BIAS_MAX = 100.0  # as many as this, or more, below: the token is banned
+_INTEGERS = ("top_k", "seed", "top_logprobs")
+_NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn. The default is greedy: always the likeliest.
+
+    A temperature above 0 draws from the softmax of logits / temperature, narrowed to the `top_k` likeliest,
+    then to the likeliest whose probabilities reach `top_p`, then to those at least `min_p` times as likely
+    as the likeliest. Equal seeds draw equal tokens from equal logits.
+
+    Before any of it, `logit_bias` adds to the logits of tokens by their ids, and bans those with -100;
+    `repetition_penalty` above 1 makes tokens less likely that were already there, in the prompt too;
+    `presence_penalty` is taken from the logit of each token that was drawn, and `frequency_penalty` once for
+    every time that it was. `top_logprobs` of the likeliest tokens are told with each token, with what they
+    are under the model itself.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] | tuple[tuple[int, float], ...] = ()  # kept as pairs, by token
+    top_logprobs: int = 0
+
+    def __post_init__(self) -> None:
+        for name in _INTEGERS:
+            object.__setattr__(self, name, integer(name, getattr(self, name)))
+        for name in _NUMBERS:
+            object.__setattr__(self, name, number(name, getattr(self, name)))
+        object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+        checks = {
+            "temperature must be 0 or more": self.temperature >= 0,
+            "top_k must not be negative": self.top_k >= 0,
+            "top_p must be above 0 and at most 1": 0 < self.top_p <= 1,
+            "min_p must be from 0 to 1": 0 <= self.min_p <= 1,
+            "repetition_penalty must be above 0": self.repetition_penalty > 0,
+            "seed must be from 0 to 2147483647": 0 <= self.seed < 1 << 31,
+            "presence_penalty must be finite": math.isfinite(self.presence_penalty),
+            "frequency_penalty must be finite": math.isfinite(self.frequency_penalty),
+            f"top_logprobs must be from 0 to {TOPS_MAX}": 0 <= self.top_logprobs <= TOPS_MAX,
+        }
+        for message, holds in checks.items():
+            if not holds:
+                raise InputError(f"{message}: {str(self)[:400]}")  # biases may be many
+
+    @property
+    def biases(self) -> tuple[tuple[int, float], ...]:
+        """What is added to the logits of tokens, by their ids."""
+        assert isinstance(self.logit_bias, tuple)
+        return self.logit_bias
+
+
+def _biases(given: object) -> tuple[tuple[int, float], ...]:
+    """Pairs of a token and what is added to its logit, by token; each token once."""
+    pairs = list(given.items()) if isinstance(given, Mapping) else given
+    if not isinstance(pairs, Iterable) or isinstance(pairs, (str, bytes)):
+        raise InputError(f"logit_bias must be a mapping of tokens to numbers, not {shortened(given)}")
+    found: dict[int, float] = {}
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InputError(f"logit_bias must be pairs of a token and a number, not {shortened(pair)}")
+        token, bias = integer("each token of logit_bias", pair[0]), number("each bias of logit_bias", pair[1])
+        if token < 0 or token in found:
+            what = "is negative" if token < 0 else "stands twice"
+            raise InputError(f"logit_bias: token {token} {what}")
+        if not -BIAS_MAX <= bias <= BIAS_MAX:
+            raise InputError(f"logit_bias: {bias} for token {token} is not from -100 to 100")
+        found[token] = bias
+    return tuple(sorted(found.items()))

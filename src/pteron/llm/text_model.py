@@ -1,0 +1,137 @@
+"""TextModel: a program and its tokenizer, loaded once, and the sequences that all its texts share.
+
+In: a program or a folder, text or messages. Out: token ids that fit the context; what generations run on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, Self, get_args
+
+from pteron.errors import FormatError, InputError
+from pteron.gpu import Device
+from pteron.llm.catalogue import located
+from pteron.llm.chat import Message, render
+from pteron.llm.entered import work_on
+from pteron.llm.model import LanguageModel
+from pteron.llm.pieces import Statistics
+from pteron.llm.pool import Pool
+from pteron.llm.sampling import Sampling
+from pteron.llm.settings import GENERATION, program_file, read_sampling
+from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.vocabularies.load import load_tokenizer
+from pteron.runtime import load
+
+Overflow = Literal["error", "truncate"]
+
+
+class TextModel:
+    """A language model and its tokenizer, on a device: what text is to it, and its sequences."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        tokenizer: str | os.PathLike[str] | Tokenizer | None = None,
+        *,
+        data: Sequence[str | os.PathLike[str]] = (),
+        device: Device | str | None = None,
+        digits: int | None = None,
+    ) -> None:
+        path = located(path)
+        folder = path if path.is_dir() else path.parent
+        file = program_file(folder) if path.is_dir() else path
+        self.tokenizer = (
+            tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer or folder)
+        )
+        self.sampling = _recommended(folder)
+        self.program = load(file, data, device, digits=digits)
+        self.model = LanguageModel(self.program)
+        self.statistics = Statistics()
+        self._pool = Pool(self.model)
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """The tokens that end a text."""
+        return self.tokenizer.eos_ids or self.model.eos_ids
+
+    @property
+    def chat_stops(self) -> tuple[str, ...]:
+        """The strings that end an answer of `encode_chat`'s prompts, beside the tokens that do."""
+        return ("\nUser:",) if self.tokenizer.chat_template is None else ()
+
+    def encode(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
+        """The tokens that a prompt is to the model, with the one that opens a text where it expects that."""
+        if isinstance(prompt, str):
+            prompt = self.tokenizer.encode(prompt, bos=self.tokenizer.adds_bos)
+        ids = self.model.ids(prompt)
+        opening = self.tokenizer.bos_id if self.tokenizer.bos_id is not None else self.model.bos_id
+        if not ids and opening is not None:
+            ids = self.model.ids([opening])
+        if not ids:
+            raise InputError("the prompt is empty, and the model has no token that opens a text")
+        return tuple(ids)
+
+    def encode_chat(
+        self, messages: Sequence[Message], tools: Sequence[object] | None = None, **variables: object
+    ) -> tuple[int, ...]:
+        """The tokens of a conversation, up to where the assistant's answer begins, by the model's template.
+
+        `tools` and all other variables reach the template, as `enable_thinking=False`.
+        """
+        tokenizer = self.tokenizer
+        names = {
+            "bos": "" if tokenizer.bos_id is None else tokenizer.token_text(tokenizer.bos_id),
+            "eos": tokenizer.token_text(tokenizer.eos_ids[0]) if tokenizer.eos_ids else "",
+        }
+        text = render(messages, tokenizer.chat_template, tools=tools, **names, **variables)  # type: ignore[arg-type]  # any name
+        return self.encode(tokenizer.encode(text, bos=tokenizer.adds_bos, special=True))
+
+    def fitted(self, ids: Sequence[int], max_new_tokens: int, overflow: Overflow = "error") -> list[int]:
+        """A prompt that the context holds: refused where it does not, or without its oldest tokens."""
+        ids, context = list(ids), self.model.context
+        if max_new_tokens < 1:
+            raise InputError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
+        if overflow not in get_args(Overflow):
+            raise InputError(f'overflow must be "error" or "truncate", not {overflow!r}')
+        if not context or len(ids) <= context:
+            return ids
+        if overflow == "error":
+            raise InputError(
+                f"the prompt has {len(ids)} tokens, the context holds {context}; shorten it, or drop "
+                'the oldest with overflow="truncate" (--overflow truncate)'
+            )
+        kept = max(1, context - max_new_tokens)
+        opening = ids[:1] if ids[0] == self.tokenizer.bos_id and kept > 1 else []
+        return opening + ids[len(ids) - kept + len(opening) :]
+
+    def alike(self) -> TextModel:
+        """The same model for a thread that serves it: one that kept its owner would go on for ever."""
+        same = object.__new__(TextModel)
+        same.__dict__.update(self.__dict__)
+        return same
+
+    def reset(self) -> None:
+        """Forget what was read; streams that are open go on undisturbed."""
+        self._pool.forget()
+
+    def close(self) -> None:
+        """Free the GPU memory. Streams that are open end with an error."""
+        work_on(self.model.device)  # refused in the midst of it, before anything is freed
+        self._pool.close()
+        self.model.recent.clear()
+        self.program.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _recommended(folder: Path) -> Sampling:
+    try:
+        return Sampling(**read_sampling(folder))
+    except InputError as error:
+        raise FormatError(f"{folder / GENERATION}: {error}") from None

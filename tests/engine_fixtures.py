@@ -1,0 +1,110 @@
+"""A tiny model, what it answers to one request alone, and an engine whose thread can be watched and held."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from byte_tokenizer import ByteTokenizer
+
+from pteron import Device
+from pteron.llm import LLM, LanguageModel, Piece
+from pteron.llm.engine.loop import Loop
+from pteron.llm.text_model import TextModel
+from pteron.serving import Engine, Request
+
+MODEL = Path(__file__).parent / "fixtures" / "models" / "tiny_llama_q4.pte"
+CHUNK = 4  # tokens: a prompt of a few dozen is a long one
+A = (1, *range(40, 60))
+B = (*A[:9], 200, 90, 17, 111, 5)
+SHORT = (7, 9)
+PATIENCE = 60.0  # seconds that nothing takes: who waits longer hangs
+
+
+@pytest.fixture
+def tiny_llm(device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
+    """A model that reads prompts in small chunks."""
+
+    def chunks(_: LanguageModel, ids: Any) -> list[list[int]]:
+        return [list(ids[start : start + CHUNK]) for start in range(0, len(ids), CHUNK)]
+
+    monkeypatch.setattr(LanguageModel, "chunks", chunks)
+    with LLM(MODEL, ByteTokenizer(), device=device) as made:
+        yield made
+
+
+def alone(llm: TextModel, request: Request) -> list[Piece]:
+    """What a request gets on a model that has read nothing else."""
+    assert isinstance(llm, LLM)
+    llm.reset()
+    return list(
+        llm.generate(
+            request.ids,
+            max_new_tokens=request.max_new_tokens,
+            sampling=request.sampling,
+            stop=request.stop,
+            stop_ids=None if request.stop_ids is None else sorted(request.stop_ids),
+        )
+    )
+
+
+def tokens(pieces: list[Piece]) -> list[int]:
+    return [piece.token for piece in pieces]
+
+
+def asked(ids: tuple[int, ...] = A, count: int = 8, **settings: Any) -> Request:
+    """A request that ends after so many tokens, unless its settings end it."""
+    return Request(ids, count, **{"stop_ids": frozenset(), **settings})
+
+
+class Watched:
+    """What an engine's thread did, in order, as (what, job, steps or chunks). It waits at what `hold` was
+    told, until it is let go."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.events: list[tuple[str, int, int]] = []
+        self._hold: Callable[[str, int], bool] | None = None
+        self._reached, self._free = threading.Event(), threading.Event()
+        self._loop: Loop = engine._loop
+        self._loop.log = self._note
+
+    def hold(self, what: str, job: int = 0) -> None:
+        """Have it wait after it has done this for a job."""
+        self._reached.clear()
+        self._free.clear()
+        self._hold = lambda *event: event == (what, job)
+
+    def reached(self) -> None:
+        """Wait until it waits there."""
+        assert self._reached.wait(PATIENCE)
+
+    def go(self) -> None:
+        self._hold = None
+        self._free.set()
+
+    def of(self, what: str) -> list[int]:
+        """The jobs that this was done for, in order."""
+        return [job for name, job, _ in self.events if name == what]
+
+    def _note(self, what: str, job: int, count: int) -> None:
+        self.events.append((what, job, count))
+        if self._hold and self._hold(what, job):
+            self._hold = None
+            self._reached.set()
+            self._free.wait(PATIENCE)
+
+
+@pytest.fixture
+def engine(tiny_llm: LLM) -> Iterator[Engine]:
+    with Engine(tiny_llm) as made:
+        yield made
+
+
+@pytest.fixture
+def watched(engine: Engine) -> Iterator[Watched]:
+    made = Watched(engine)
+    yield made
+    made.go()

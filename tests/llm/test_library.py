@@ -1,0 +1,392 @@
+"""What the library offers around a generation: plain text, settings by name, event loops, batches, names."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import re
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from byte_tokenizer import ByteTokenizer
+
+from pteron import InputError, PteronError
+from pteron.llm import LLM, Piece, Sampling, catalogue
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+MODEL = FIXTURES / "models" / "tiny_llama_q4.pte"
+PROMPTS: list[str | list[int]] = ["hello", "a", "the quick brown fox", [1, 40, 41, 42]]
+MESSAGES = [{"role": "user", "content": "Hi"}]
+WARM = Sampling(temperature=0.9, top_k=17, seed=5)
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    with LLM(MODEL, ByteTokenizer()) as made:
+        yield made
+
+
+def tokens(pieces: Iterator[Piece]) -> list[int]:
+    return [piece.token for piece in pieces]
+
+
+def text(pieces: Iterator[Piece]) -> str:
+    return "".join(piece.text for piece in pieces)
+
+
+async def listed(pieces: AsyncIterator[Piece]) -> list[Piece]:
+    return [piece async for piece in pieces]
+
+
+def in_use(llm: LLM) -> int:
+    return sum(not place.is_free for place in llm._pool._places)
+
+
+def until_idle(llm: LLM) -> None:
+    """What nobody waits for ends by itself, and soon: the test's own time limit is the only one."""
+    while in_use(llm):
+        time.sleep(0.01)
+
+
+class TestPlainText:
+    def test_a_call_is_the_text(self, llm: LLM) -> None:
+        assert llm("hello", max_new_tokens=7) == text(llm.generate("hello", max_new_tokens=7))
+
+    def test_a_call_with_messages_is_the_answer(self, llm: LLM) -> None:
+        assert llm(MESSAGES, max_new_tokens=7) == text(llm.chat(MESSAGES, max_new_tokens=7))
+
+    def test_settings(self, llm: LLM) -> None:
+        warm = llm("hello", max_new_tokens=9, stop_ids=(), temperature=0.9, top_k=17, seed=5)
+        assert warm == text(llm.generate("hello", max_new_tokens=9, stop_ids=(), sampling=WARM))
+
+
+class TestByName:
+    def test_names_stand_for_a_sampling(self, llm: LLM) -> None:
+        asked: dict[str, Any] = {"max_new_tokens": 12, "stop_ids": ()}
+        right = tokens(llm.generate("hello", sampling=WARM, **asked))
+        assert tokens(llm.generate("hello", temperature=0.9, top_k=17, seed=5, **asked)) == right
+        other = Sampling(temperature=0.9, top_k=17, seed=6)
+        assert tokens(llm.generate("hello", sampling=other, **asked)) != right
+        assert tokens(llm.generate("hello", sampling=other, seed=5, **asked)) == right
+
+    def test_of_a_chat(self, llm: LLM) -> None:
+        asked: dict[str, Any] = {"max_new_tokens": 12, "stop_ids": ()}
+        right = tokens(llm.chat(MESSAGES, sampling=WARM, **asked))
+        assert tokens(llm.chat(MESSAGES, temperature=0.9, top_k=17, seed=5, **asked)) == right
+
+    @pytest.mark.parametrize("name", [field.name for field in fields(Sampling)])
+    def test_every_field_is_a_name(self, llm: LLM, name: str) -> None:
+        right: Any = {name: getattr(Sampling(), name)}
+        wrong: Any = {name: object()}
+        assert tokens(llm.generate("hello", max_new_tokens=2, **right))
+        with pytest.raises(InputError, match=name):
+            llm.generate("hello", **wrong)
+        with pytest.raises(InputError, match=name):
+            llm.chat(MESSAGES, **wrong)
+
+    @pytest.mark.parametrize(
+        ("name", "meant"),
+        [
+            ("temprature", "temperature"),
+            ("temp", "temperature"),
+            ("topk", "top_k"),
+            ("max_tokens", "max_new_tokens"),
+            ("stop_id", "stop_ids"),
+            ("repetition_penality", "repetition_penalty"),
+        ],
+    )
+    def test_a_mistyped_name(self, llm: LLM, name: str, meant: str) -> None:
+        given: Any = {name: 1}
+        for call in (llm, llm.generate, llm.chat, llm.stream):
+            prompt: Any = MESSAGES if call == llm.chat else "hello"
+            with pytest.raises(InputError, match=f"{name!r}.*did you mean {meant}"):
+                call(prompt, **given)
+        with pytest.raises(InputError, match=f"{name!r}.*did you mean {meant}"):
+            llm.generate_batch(["hello"], **given)
+
+    def test_a_name_like_none(self, llm: LLM) -> None:
+        with pytest.raises(InputError, match=r"no setting 'enable_thinking': there are .*temperature"):
+            llm.generate("hello", enable_thinking=False)
+        assert tokens(llm.chat(MESSAGES, max_new_tokens=2, enable_thinking=False))
+
+    def test_a_variable_that_the_template_has(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ByteTokenizer, "chat_template", "{{ temp }}|{{ messages[0].content }}")
+        with LLM(MODEL, ByteTokenizer()) as llm:
+            answer = tokens(llm.chat(MESSAGES, max_new_tokens=4, temp="cold"))
+            assert answer == tokens(llm.generate("cold|Hi", max_new_tokens=4))
+            with pytest.raises(InputError, match="'temperatur' is neither a setting nor a variable"):
+                llm.chat(MESSAGES, tempo=1, temperatur=1)
+
+    def test_a_template_that_jinja_does_not_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ByteTokenizer, "chat_template", "{% if %}")
+        with LLM(MODEL, ByteTokenizer()) as llm:
+            with pytest.raises(InputError, match="did you mean temperature"):
+                llm.chat(MESSAGES, temp=1)
+            with pytest.raises(InputError, match="the chat template does not take"):
+                llm.chat(MESSAGES)
+
+
+class TestEncoding:
+    def test_text(self, llm: LLM) -> None:
+        ids = llm.encode("hello")
+        assert ids == (1, *(3 + byte for byte in b"hello"))
+        assert tokens(llm.generate(ids, max_new_tokens=4)) == tokens(llm.generate("hello", max_new_tokens=4))
+        assert llm.encode("") == llm.encode([]) == (1,)
+
+    def test_chat(self, llm: LLM) -> None:
+        ids = llm.encode_chat(MESSAGES)
+        assert ids == llm.encode("User: Hi\nAssistant:")
+        stops = llm.chat_stops
+        answer = tokens(llm.generate(ids, max_new_tokens=6, stop=stops))
+        assert answer == tokens(llm.chat(MESSAGES, max_new_tokens=6))
+
+    def test_tools_reach_the_template(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        template = "{% if tools is not none %}{{ tools | tojson }}{% endif %}{{ messages[0].content }}{{ x }}"
+        monkeypatch.setattr(ByteTokenizer, "chat_template", template)
+        with LLM(MODEL, ByteTokenizer()) as llm:
+            assert llm.encode_chat(MESSAGES) == llm.encode("Hi")
+            assert llm.encode_chat(MESSAGES, [{"name": "f"}], x=3) == llm.encode('[{"name": "f"}]Hi3')
+            answer = tokens(llm.chat(MESSAGES, tools=[{"name": "f"}], x=3, max_new_tokens=4))
+            assert answer == tokens(llm.generate('[{"name": "f"}]Hi3', max_new_tokens=4))
+
+
+class TestStreams:
+    @pytest.mark.parametrize("settings", [{}, {"temperature": 0.9, "top_k": 17, "seed": 5}], ids=str)
+    def test_equals_generate(self, llm: LLM, settings: dict[str, Any]) -> None:
+        llm.reset()
+        right = list(llm.generate("hello", max_new_tokens=9, stop_ids=(), **settings))
+        llm.reset()
+        stream = llm.stream("hello", max_new_tokens=9, stop_ids=(), **settings)
+        assert asyncio.run(listed(stream)) == right
+        assert stream.statistics.finish_reason == "length"
+        assert stream.statistics.new_tokens == 9
+        until_idle(llm)
+
+    def test_messages(self, llm: LLM) -> None:
+        found = asyncio.run(listed(llm.stream(MESSAGES, max_new_tokens=6)))
+        assert tokens(iter(found)) == tokens(llm.chat(MESSAGES, max_new_tokens=6))
+
+    def test_several_at_once(self, llm: LLM) -> None:
+        async def all_of_them() -> list[list[Piece]]:
+            streams = [llm.stream(prompt, max_new_tokens=8) for prompt in PROMPTS]
+            return await asyncio.gather(*(listed(stream) for stream in streams))
+
+        found = asyncio.run(all_of_them())
+        right = [tokens(llm.generate(prompt, max_new_tokens=8)) for prompt in PROMPTS]
+        assert [[piece.token for piece in pieces] for pieces in found] == right
+
+    def test_the_loop_goes_on_between_pieces(self, llm: LLM) -> None:
+        """A task that needs as many turns as there are pieces has had them when the text is over."""
+        turns = 0
+
+        async def both() -> int:
+            async def turn() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            other = asyncio.create_task(turn())
+            pieces = await listed(llm.stream("hello", max_new_tokens=12, stop_ids=()))
+            other.cancel()
+            return len(pieces)
+
+        assert asyncio.run(both()) <= turns
+
+    def test_left_by_break(self, llm: LLM) -> None:
+        async def first() -> int:
+            async for piece in llm.stream("hello", max_new_tokens=50, stop_ids=()):
+                return piece.token
+            raise AssertionError
+
+        right = next(llm.generate("hello", max_new_tokens=50)).token
+        assert asyncio.run(first()) == right
+        gc.collect()
+        until_idle(llm)
+
+    def test_closed(self, llm: LLM) -> None:
+        async def first() -> None:
+            stream = llm.stream("hello", max_new_tokens=50, stop_ids=())
+            async with aclosing(stream):
+                await anext(stream)
+            assert in_use(llm) == 0
+            assert await listed(stream) == []
+            async with llm.stream("hello", max_new_tokens=50, stop_ids=()) as other:
+                await anext(other)
+            assert in_use(llm) == 0
+            await llm.stream("hello").aclose()  # which has not begun
+
+        asyncio.run(first())
+
+    def test_a_task_that_is_cancelled(self, llm: LLM) -> None:
+        async def cancelled() -> None:
+            begun = asyncio.Event()
+
+            async def read() -> None:
+                async for _ in llm.stream("hello", max_new_tokens=50, stop_ids=()):
+                    begun.set()
+
+            task = asyncio.create_task(read())
+            await begun.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(cancelled())
+        gc.collect()
+        until_idle(llm)
+
+    def test_a_loop_that_ends_first(self, llm: LLM) -> None:
+        stream = llm.stream("hello", max_new_tokens=50, stop_ids=())
+
+        async def first() -> Piece:
+            return await anext(stream)
+
+        asyncio.run(first())
+        until_idle(llm)
+
+    def test_wrong_ones_are_refused_at_once(self, llm: LLM) -> None:
+        with pytest.raises(InputError, match="the context holds 64"):
+            llm.stream([5] * 100)
+        with pytest.raises(InputError, match="resident is a setting of generate"):
+            llm.stream("hello", resident=False)
+
+    def test_what_was_dropped_is_told(self, llm: LLM) -> None:
+        stream = llm.stream([5] * 100, max_new_tokens=8, overflow="truncate")
+        asyncio.run(listed(stream))
+        assert stream.statistics.dropped_tokens == 100 - (64 - 8)
+
+    def test_a_model_that_is_closed(self) -> None:
+        with LLM(MODEL, ByteTokenizer()) as closed:
+            streams = [closed.stream("hello", max_new_tokens=50, stop_ids=()) for _ in range(40)]
+            stream = streams.pop()  # whose turn has not come: others are before it
+        with pytest.raises(PteronError, match="closed"):
+            asyncio.run(listed(stream))
+        with pytest.raises(PteronError, match="closed"):
+            closed.stream("hello")
+        with pytest.raises(PteronError, match="closed"):
+            closed.generate_batch(["hello"])
+
+    def test_a_model_that_is_dropped(self) -> None:
+        """Its engine ends with it: nothing that runs on keeps it."""
+        llm = LLM(MODEL, ByteTokenizer())
+        llm.generate_batch(["hello"], max_new_tokens=1)
+        threads = [thread for thread in threading.enumerate() if thread.name == "pteron engine"]
+        known = weakref.ref(llm.model)
+        mine = llm._engine._engine
+        assert mine is not None
+        thread = mine._thread
+        assert thread in threads
+        del llm, mine
+        gc.collect()
+        thread.join(60)
+        del thread, threads
+        gc.collect()
+        assert known() is None
+
+    def test_an_engine_that_ended_is_followed_by_another(self) -> None:
+        with LLM(MODEL, ByteTokenizer()) as llm:
+            right = [each.text for each in llm.generate_batch(["hello"], max_new_tokens=4)]
+            first = llm._engine._engine
+            assert first is not None
+            first.close()
+            assert [each.text for each in llm.generate_batch(["hello"], max_new_tokens=4)] == right
+
+
+class TestBatches:
+    @pytest.mark.parametrize("settings", [{}, {"temperature": 0.9, "top_k": 17, "seed": 5}], ids=str)
+    def test_equals_one_after_the_other(self, llm: LLM, settings: dict[str, Any]) -> None:
+        found = llm.generate_batch(PROMPTS, max_new_tokens=8, **settings)
+        for prompt, completion in zip(PROMPTS, found, strict=True):
+            right = list(llm.generate(prompt, max_new_tokens=8, **settings))
+            assert [piece.token for piece in completion.pieces] == tokens(iter(right))
+            assert str(completion) == completion.text == text(iter(right))
+            assert completion.statistics.prompt_tokens == len(llm.encode(prompt))
+            assert completion.statistics.new_tokens == llm.statistics.new_tokens
+            assert completion.statistics.finish_reason == llm.statistics.finish_reason
+        assert in_use(llm) == 0
+
+    def test_conversations(self, llm: LLM) -> None:
+        other = [{"role": "user", "content": "Who?"}]
+        found = llm.generate_batch([MESSAGES, other], max_new_tokens=6)
+        assert [completion.text for completion in found] == [
+            llm(MESSAGES, max_new_tokens=6),
+            llm(other, max_new_tokens=6),
+        ]
+
+    def test_none(self, llm: LLM) -> None:
+        assert llm.generate_batch([]) == []
+
+    def test_more_than_there_are_sequences(self, llm: LLM) -> None:
+        prompts = [[1, 40 + index] for index in range(100)]
+        found = llm.generate_batch(prompts, max_new_tokens=2, stop_ids=())
+        assert [completion.statistics.new_tokens for completion in found] == [2] * 100
+        assert found[83].pieces[0].token == next(llm.generate(prompts[83])).token
+
+    @pytest.mark.parametrize("prompts", ["hello", b"hello", 5, None, [1, 2]], ids=repr)
+    def test_no_list_of_prompts(self, llm: LLM, prompts: Any) -> None:
+        with pytest.raises(InputError):
+            llm.generate_batch(prompts)
+
+    def test_one_that_is_wrong(self, llm: LLM) -> None:
+        llm.generate_batch(["hello"], max_new_tokens=1)
+        before = llm.statistics
+        with pytest.raises(InputError, match="prompt 1 of 3: the prompt has 100 tokens"):
+            llm.generate_batch(["hello", [5] * 100, "a"])
+        assert llm.statistics is before  # nothing has begun
+
+
+class TestNames:
+    def test_the_one_that_comes_along(self) -> None:
+        with LLM("stories15m") as llm:
+            assert llm.program.file.size > 1 << 20
+            assert llm("Once upon a time", max_new_tokens=4).startswith(", there")
+
+    def test_what_is_there_comes_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "stories15m").mkdir()
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(PteronError, match="tokenizer"):
+            LLM("stories15m")
+
+    def test_one_that_is_fetched(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[str] = []
+
+        def fetch(name: str, progress: Any) -> Path:
+            asked.append(name)
+            return MODEL
+
+        monkeypatch.setattr(catalogue, "fetch", fetch)
+        with LLM("smollm2", ByteTokenizer()) as llm:
+            assert asked == ["smollm2"]
+            assert llm("a", max_new_tokens=1, stop_ids=()) is not None
+
+    def test_unknown_ones(self) -> None:
+        both = r"nowhere does not exist, and no model is called 'nowhere': known are .*smollm2, stories15m"
+        with pytest.raises(InputError, match=both):
+            LLM("nowhere")
+        for path in ("nowhere/at/all", "nowhere.pte", Path("stories15m")):
+            with pytest.raises(InputError, match=f"{path} does not exist") as refused:
+                LLM(path)
+            assert ("no model" in str(refused.value)) == isinstance(path, Path)
+
+
+def test_the_page_is_true(tmp_path: Path) -> None:
+    """The examples of docs/language-models.md run, in their order, as they stand there."""
+    page = (Path(__file__).parents[2] / "docs" / "language-models.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(examples) >= 8
+    script = tmp_path / "examples.py"
+    script.write_text("\n".join(examples), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,253 @@
+"""Many requests at once: every answer is the one that its request gets alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from engine_fixtures import CHUNK, PATIENCE, A, B, alone, asked, tokens
+
+from pteron import InputError, UnsupportedError
+from pteron.llm import LLM, LanguageModel, Piece, Sampling
+from pteron.serving import Answer, Busy, Engine, Load, Request
+
+LENGTHS = (1, 2, 3, 4, 5, 8, 9, 13, 17, 21, 30, 41)
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {},
+    {"sampling": Sampling(temperature=0.8, top_k=20, seed=5)},
+    {"sampling": Sampling(repetition_penalty=1.3)},
+    {"sampling": Sampling(temperature=1.0, top_p=0.9, seed=11), "stop_ids": None},
+)
+
+
+def requests() -> list[Request]:
+    """Twelve, of different lengths and settings."""
+    made = []
+    for index, length in enumerate(LENGTHS):
+        ids = tuple((7 * index + 31 * at) % 509 + 3 for at in range(length))
+        made.append(asked(ids, 3 + 2 * (index % 5), **SETTINGS[index % 4]))
+    return made
+
+
+def same(found: list[Piece], expected: list[Piece]) -> None:
+    assert [(piece.token, piece.text) for piece in found] == [(piece.token, piece.text) for piece in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert one.logprob == pytest.approx(other.logprob, abs=1e-4)
+
+
+@pytest.fixture(params=["resident", "through the host"])
+def served(
+    request: pytest.FixtureRequest, tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Engine]:
+    """Engines over programs whose loop stays on the GPU, and whose does not."""
+    if request.param != "resident":
+        monkeypatch.setattr(LanguageModel, "is_resident", False)
+    with Engine(tiny_llm) as made:
+        yield made
+
+
+@pytest.fixture
+def expected(tiny_llm: LLM) -> list[list[Piece]]:
+    return [alone(tiny_llm, request) for request in requests()]
+
+
+# Right -----------------------------------------------------------------------------------------
+
+
+def test_twelve_at_once(served: Engine, expected: list[list[Piece]]) -> None:
+    served.llm.reset()
+    answers = [served.submit(request) for request in requests()]
+    for answer, right in zip(answers, expected, strict=True):
+        same(answer.pieces(), right)
+        assert answer.text() == "".join(piece.text for piece in right)
+    for answer, request in zip(answers, requests(), strict=True):
+        assert answer.statistics.prompt_tokens == len(request.ids)
+        assert answer.statistics.new_tokens <= request.max_new_tokens
+        assert answer.statistics.prompt_seconds > 0
+        assert answer.finish_reason in ("length", "stop")
+
+
+def test_few_sequences(tiny_llm: LLM, expected: list[list[Piece]]) -> None:
+    """More requests than run at once: they follow one another."""
+    with Engine(tiny_llm, running=3) as few:
+        answers = [few.submit(request) for request in requests()]
+        for answer, right in zip(answers, expected, strict=True):
+            same(answer.pieces(), right)
+    assert len(tiny_llm._pool) <= 3
+
+
+def test_threads(engine: Engine, expected: list[list[Piece]]) -> None:
+    """Many submit and read at once."""
+    wrong: list[object] = []
+
+    def work(offset: int) -> None:
+        try:
+            for index in range(offset, offset + 4):
+                request, right = requests()[index % 12], expected[index % 12]
+                same(engine.submit(request).pieces(), right)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not wrong
+    assert engine.load.requests == 48
+    assert engine.load.running == engine.load.waiting == 0
+
+
+def test_several_in_an_event_loop(engine: Engine, expected: list[list[Piece]]) -> None:
+    before = threading.active_count()
+    most = 0
+
+    async def read(request: Request) -> list[Piece]:
+        nonlocal most
+        found = []
+        async for piece in engine.submit(request):
+            found.append(piece)
+            most = max(most, threading.active_count())
+        return found
+
+    async def read_all() -> list[list[Piece]]:
+        return list(await asyncio.gather(*(read(request) for request in requests())))
+
+    for found, right in zip(asyncio.run(read_all()), expected, strict=True):
+        same(found, right)
+    assert most <= before  # none for a stream
+
+
+def test_beside_streams_of_the_model(engine: Engine, expected: list[list[Piece]]) -> None:
+    """The model's own streams are independent of the engine's, on the same pool."""
+    llm = engine.llm
+    assert isinstance(llm, LLM)
+    stream = llm.generate(B, max_new_tokens=8, stop_ids=())
+    start = [next(stream)]
+    answers = [engine.submit(request) for request in requests()]
+    found = start + list(stream)
+    for answer, right in zip(answers, expected, strict=True):
+        same(answer.pieces(), right)
+    same(found, alone(llm, asked(B)))
+
+
+def test_a_prefix_is_found_again(engine: Engine) -> None:
+    engine.submit(asked(A)).pieces()
+    again = engine.submit(asked(B))
+    again.pieces()
+    assert again.statistics.reused_tokens == 9
+    assert engine.load.reused_tokens == 9
+
+
+# How an answer ends ----------------------------------------------------------------------------
+
+
+def test_length(engine: Engine) -> None:
+    answer = engine.submit(asked(A, 5))
+    assert len(answer.pieces()) == 5
+    assert answer.finish_reason == "length"
+    assert answer.statistics.new_tokens == 5
+
+
+def test_context(engine: Engine) -> None:
+    context = engine.llm.model.context
+    answer = engine.submit(asked(A, 1000))
+    assert tokens(answer.pieces()) == tokens(alone(engine.llm, asked(A, 1000)))
+    assert answer.finish_reason == "context"
+    assert answer.statistics.new_tokens == context - len(A) + 1
+    full = engine.submit(asked(tuple(range(3, 3 + context)), 10))
+    assert len(full.pieces()) == 1
+    assert full.finish_reason == "context"
+
+
+def test_stop_ids(engine: Engine) -> None:
+    right = tokens(alone(engine.llm, asked(A)))
+    answer = engine.submit(asked(A, stop_ids=[right[3], 400]))
+    assert tokens(answer.pieces()) == right[: right.index(right[3])]
+    assert answer.finish_reason == "stop"
+
+
+def test_stop_strings(engine: Engine) -> None:
+    """One that two tokens spell: neither is in the text."""
+    right = alone(engine.llm, asked(A, 20))
+    spelled = [at for at, piece in enumerate(right[:-1]) if piece.text and right[at + 1].text]
+    at = spelled[0]
+    stop = right[at].text + right[at + 1].text
+    request = asked(A, 20, stop=stop)
+    answer = engine.submit(request)
+    same(answer.pieces(), alone(engine.llm, request))
+    assert stop not in answer.text()
+    assert answer.finish_reason == "stop"
+
+
+# What is asked ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"ids": ()}, "at least one token"),
+        ({"ids": "abc"}, "must be a sequence of integers"),
+        ({"ids": (1, 2.5)}, "must be an integer"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be at least 1"),
+        ({"sampling": {"temperature": 1}}, "sampling must be a Sampling"),
+        ({"stop": (1,)}, "stop must be a string"),
+        ({"stop_ids": ("a",)}, "must be an integer"),
+        ({"seconds": 0}, "seconds must be above 0"),
+        ({"seconds": "soon"}, "seconds must be a number"),
+    ],
+)
+def test_what_no_model_takes(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Request(**{"ids": (1, 2), **settings})
+
+
+def test_what_this_model_does_not_take(engine: Engine) -> None:
+    with pytest.raises(InputError, match="token 512 is outside the vocabulary"):
+        engine.submit(asked((1, 512)))
+    with pytest.raises(InputError, match="the prompt has 65 tokens, the context holds 64"):
+        engine.submit(asked((5,) * 65))
+    with pytest.raises(InputError, match="a request must be a Request"):
+        engine.submit((1, 2))  # type: ignore[arg-type]
+    assert engine.load.requests == 0
+
+
+@pytest.mark.parametrize("settings", [{"running": 0}, {"waiting": 0}, {"running": 1.5}, {"waiting": "a"}])
+def test_engines_that_cannot_be(tiny_llm: LLM, settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        Engine(tiny_llm, **settings)
+
+
+def test_programs_of_one_chunk_size(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    def chunks(*_: object) -> None:
+        raise UnsupportedError("one size")
+
+    monkeypatch.setattr(LanguageModel, "chunks", chunks)
+    with pytest.raises(UnsupportedError, match="one size"):
+        Engine(tiny_llm)
+
+
+def test_the_load(engine: Engine) -> None:
+    before = engine.load
+    assert before == Load(0, 0, 1, before.cache_bytes, 0.0, 0, 0, 0, 0, 0, 0)
+    assert before.cache_bytes > 0
+    engine.submit(asked(A, 5)).pieces()
+    engine.submit(asked(A, 4)).pieces()
+    load = engine.load
+    assert (load.requests, load.prompt_tokens, load.new_tokens) == (2, 2 * len(A), 9)
+    assert load.reused_tokens == len(A) - 1
+    assert load.tokens_per_second > 0
+    assert (load.cancelled, load.failed) == (0, 0)
+
+
+def test_what_is_public() -> None:
+    import pteron.serving
+
+    assert sorted(pteron.serving.__all__) == pteron.serving.__all__
+    assert {Answer, Busy, Engine, Load, Request} <= {
+        getattr(pteron.serving, name) for name in pteron.serving.__all__
+    }
+    assert len(A) > 2 * CHUNK

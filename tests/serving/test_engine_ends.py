@@ -1,0 +1,289 @@
+"""Answers that end early: cancelled in every phase, out of time, drained, closed. Nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from engine_fixtures import PATIENCE, A, B, Watched, alone, asked, tokens
+
+from pteron import DeviceError, PteronError
+from pteron.llm import LLM
+from pteron.llm.engine import loop
+from pteron.serving import Answer, Busy, Engine
+
+LONG = tuple(range(300, 340))
+PHASES = pytest.mark.parametrize("phase", ["begin", "read", "step"])
+
+
+@pytest.fixture
+def single(tiny_llm: LLM) -> Iterator[tuple[Engine, Watched]]:
+    """An engine that answers one request at a time, and lets two wait."""
+    with Engine(tiny_llm, running=1, waiting=2) as made:
+        watched = Watched(made)
+        yield made, watched
+        watched.go()
+
+
+def cancel(held: list[Answer]) -> None:
+    held[0].cancel()
+
+
+def drop(held: list[Answer]) -> None:
+    held.clear()
+    gc.collect()
+
+
+def drop_in_a_cycle(held: list[Answer]) -> None:
+    cycle: list[Any] = [held.pop()]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+
+
+def quiet(engine: Engine) -> None:
+    """All that was submitted has ended."""
+    assert engine._loop.quiet.wait(lambda: not engine._waiting.open, PATIENCE)
+
+
+# Cancelled -------------------------------------------------------------------------------------
+
+
+@PHASES
+@pytest.mark.parametrize("leave", [cancel, drop, drop_in_a_cycle])
+def test_left_in_the_midst(
+    engine: Engine, watched: Watched, phase: str, leave: Callable[[list[Answer]], None]
+) -> None:
+    """Within a step it is gone, and its sequence is free; the one beside it goes on."""
+    expected = tokens(alone(engine.llm, asked(A, 20)))
+    engine.llm.reset()
+    watched.hold(phase, 1)
+    beside = engine.submit(asked(A, 20))
+    held = [engine.submit(asked(LONG, 20))]
+    watched.reached()
+    before = len(watched.events)
+    leave(held)
+    watched.go()
+    assert tokens(beside.pieces()) == expected
+    quiet(engine)
+    after = [(what, job) for what, job, _ in watched.events[before:] if job == 1]
+    assert after[-1] == ("cancelled", 1)
+    assert len(after) <= 2
+    load = engine.load
+    assert (load.running, load.waiting, load.cancelled, load.failed) == (0, 0, 1, 0)
+    assert all(place.is_free for place in engine.llm._pool._places)
+    if held:
+        assert held[0].finish_reason == "cancelled"
+        assert tokens(held[0].pieces()) == tokens(alone(engine.llm, asked(LONG, 20)))[: len(held[0].pieces())]
+        held[0].cancel()
+        assert engine.load.cancelled == 1
+
+
+@pytest.mark.parametrize("leave", [cancel, drop, drop_in_a_cycle])
+def test_left_while_it_waits(single: tuple[Engine, Watched], leave: Callable[[list[Answer]], None]) -> None:
+    """It makes room at once, before the engine's thread has noticed."""
+    engine, watched = single
+    watched.hold("read", 0)
+    first = engine.submit(asked(A, 4))
+    watched.reached()
+    held = [engine.submit(asked(B, 4))]
+    third = engine.submit(asked(B, 4))
+    assert engine.load.waiting == 2
+    with pytest.raises(Busy, match="2 requests wait, as many as may") as refused:
+        engine.submit(asked(B, 4))
+    assert refused.value.seconds >= 1
+    assert isinstance(refused.value, PteronError)
+    leave(held)
+    assert engine.load.waiting == 1
+    fourth = engine.submit(asked(B, 4))
+    watched.go()
+    assert [len(answer.pieces()) for answer in (first, third, fourth)] == [4, 4, 4]
+    assert watched.of("begin") == [0, 2, 3]
+    assert [answer.pieces() for answer in held] == [[]] * len(held)
+    assert engine.load.cancelled == 1
+    assert engine.load.requests == 4
+
+
+def test_cancelled_after_its_end(engine: Engine) -> None:
+    answer = engine.submit(asked(A, 3))
+    answer.pieces()
+    answer.cancel()
+    assert answer.finish_reason == "length"
+    assert engine.load.cancelled == 0
+
+
+def test_nobody_reads(engine: Engine) -> None:
+    """A reader that takes its time holds up nobody, and gets everything in the end."""
+    expected = tokens(alone(engine.llm, asked(A, 30)))
+    slow = engine.submit(asked(A, 30))
+    start = next(iter(slow))
+    quiet(engine)
+    assert slow.finish_reason == "length"
+    assert start.token == expected[0]
+    assert tokens(slow.pieces()) == expected
+
+
+# Out of time -----------------------------------------------------------------------------------
+
+
+def test_time_is_up(engine: Engine, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = tokens(alone(engine.llm, asked(A, 30)))
+    engine.llm.reset()
+    watched.hold("step", 0)
+    answer = engine.submit(asked(A, 30, seconds=600))
+    watched.reached()
+    monkeypatch.setattr(loop, "monotonic", lambda: time.monotonic() + 700)
+    watched.go()
+    found = tokens(answer.pieces())
+    assert answer.finish_reason == "time"
+    assert found == expected[: len(found)]
+    assert len(found) < 30
+
+
+def test_time_is_up_before_the_first_token(single: tuple[Engine, Watched]) -> None:
+    engine, watched = single
+    watched.hold("step", 0)
+    first = engine.submit(asked(A, 4))
+    watched.reached()
+    second = engine.submit(asked(B, 4, seconds=0.05))
+    time.sleep(0.06)
+    watched.go()
+    assert second.pieces() == []
+    assert second.finish_reason == "time"
+    assert len(first.pieces()) == 4
+    assert watched.of("begin") == [0]
+
+
+def test_time_enough(engine: Engine) -> None:
+    answer = engine.submit(asked(A, 4, seconds=600))
+    assert len(answer.pieces()) == 4
+    assert answer.finish_reason == "length"
+
+
+# Drained ---------------------------------------------------------------------------------------
+
+
+def test_drained(single: tuple[Engine, Watched]) -> None:
+    """What was taken on is finished, what waits included; nothing else is taken on."""
+    engine, watched = single
+    watched.hold("read", 0)
+    answers = [engine.submit(asked(ids, 4)) for ids in (A, B)]
+    watched.reached()
+    assert engine.drain(0.01) is False
+    with pytest.raises(DeviceError, match="takes no more requests"):
+        engine.submit(asked(A))
+    watched.go()
+    assert engine.drain(PATIENCE) is True
+    assert [answer.finish_reason for answer in answers] == ["length", "length"]
+    assert engine.drain() is True
+
+
+# Closed ----------------------------------------------------------------------------------------
+
+
+@PHASES
+def test_closed_with_open_streams(engine: Engine, watched: Watched, phase: str) -> None:
+    """Readers in threads and in event loops are told; the model stays as it was."""
+    expected = tokens(alone(engine.llm, asked(A, 30)))
+    engine.llm.reset()
+    watched.hold(phase)
+    answers = [engine.submit(asked(ids, 30)) for ids in (A, B)]
+    watched.reached()
+    ended: list[object] = []
+
+    def read(answer: Answer) -> None:
+        try:
+            ended.append(answer.text())
+        except BaseException as error:
+            ended.append(error)
+
+    async def read_in_loop(answer: Answer) -> None:
+        try:
+            ended.append([piece async for piece in answer])
+        except BaseException as error:
+            ended.append(error)
+
+    threads = [threading.Thread(target=read, args=(answer,)) for answer in answers]
+    threads += [
+        threading.Thread(target=lambda answer=answer: asyncio.run(read_in_loop(answer))) for answer in answers
+    ]
+    threads += [threading.Thread(target=engine.close)]
+    for thread in threads:
+        thread.start()
+    threads[-1].join(0.05)
+    watched.go()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads)
+    assert not engine._thread.is_alive()
+    assert [type(each) for each in ended] == [DeviceError] * 4
+    assert [answer.finish_reason for answer in answers] == ["error"] * 2
+    with pytest.raises(DeviceError, match="the engine is closed"):
+        engine.submit(asked(A))
+    engine.close()
+    assert tokens(alone(engine.llm, asked(A, 30))) == expected
+
+
+def test_the_model_closed_under_it(engine: Engine, watched: Watched) -> None:
+    watched.hold("step", 0)
+    answers = [engine.submit(asked(ids, 30)) for ids in (A, B)]
+    watched.reached()
+    closing = threading.Thread(target=engine.llm.close)
+    closing.start()
+    watched.go()
+    closing.join(PATIENCE)
+    for answer in answers:
+        with pytest.raises(DeviceError, match="closed"):
+            answer.pieces()
+    with pytest.raises(DeviceError, match="closed"):
+        engine.submit(asked(A)).pieces()
+
+
+def test_forgotten(tiny_llm: LLM) -> None:
+    """An engine that nobody holds ends; one whose answers are read goes on to their end."""
+    engine = Engine(tiny_llm)
+    thread = engine._thread
+    answer = engine.submit(asked(A, 6))
+    del engine
+    gc.collect()
+    assert len(answer.pieces()) == 6
+    assert answer.finish_reason == "length"
+    assert thread.is_alive()
+    del answer
+    gc.collect()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+# Event loops -----------------------------------------------------------------------------------
+
+
+def test_a_task_that_is_cancelled(engine: Engine, watched: Watched) -> None:
+    """Its answer goes on, for another to read; a loop that is closed meanwhile does no harm."""
+    expected = tokens(alone(engine.llm, asked(A, 6)))
+    engine.llm.reset()
+    watched.hold("read", 0)
+    answer = engine.submit(asked(A, 6))
+    watched.reached()
+
+    async def read() -> None:
+        async for _ in answer:
+            pass
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(read(), 0.01)
+
+    asyncio.run(give_up())
+    events = asyncio.new_event_loop()
+    task = events.create_task(read())
+    events.run_until_complete(asyncio.sleep(0.01))
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # on purpose
+    events.close()
+    watched.go()
+    assert tokens(answer.pieces()) == expected

@@ -1,0 +1,204 @@
+"""What goes wrong for one request ends that one: with its error, and without harm to others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from byte_tokenizer import ByteTokenizer
+from engine_fixtures import MODEL, PATIENCE, A, B, Watched, alone, asked, tokens
+from faulty import CALLS, MESSAGE, Faults
+
+from pteron import Device, DeviceError, DeviceLost, InputError
+from pteron.llm import LLM, LanguageModel, Sampling
+from pteron.llm.pool import SEQUENCES_MAX
+from pteron.serving import Answer, Engine
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def expected(engine: Engine) -> list[list[int]]:
+    return [tokens(alone(engine.llm, asked(ids))) for ids in (A, B)]
+
+
+def ends(answers: list[Answer]) -> Iterator[list[int] | BaseException]:
+    for answer in answers:
+        try:
+            yield tokens(answer.pieces())
+        except BaseException as error:
+            yield error
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("kind", [kind for kind in CALLS if kind != "fill"])
+def test_a_call_that_fails(
+    engine: Engine, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch, kind: str, after: bool
+) -> None:
+    """Whichever it is, one of two requests fails at most, and the next answers are right."""
+    faults, at, failures = Faults(monkeypatch), 0, 0
+    while True:
+        engine.llm.reset()
+        faults.arm(kind, at, after=after)
+        faults._thread = engine._thread
+        found = list(ends([engine.submit(asked(ids)) for ids in (A, B)]))
+        if not faults.disarm():
+            assert found == expected
+            break
+        errors = [each for each in found if isinstance(each, BaseException)]
+        assert len(errors) <= 1
+        assert all(isinstance(error, DeviceError) and MESSAGE in str(error) for error in errors)
+        assert all(each == right or each in errors for each, right in zip(found, expected, strict=True))
+        assert list(ends([engine.submit(asked(ids)) for ids in (A, B)])) == expected, (kind, at)
+        failures += 1
+        at += 1 + at // 2
+    assert failures
+    assert 0 < engine.load.failed <= failures
+    assert engine.load.running == 0
+
+
+def test_a_tokenizer_that_fails(
+    engine: Engine, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def token_bytes(_: object, token: int) -> bytes:
+        if token == expected[0][2]:
+            raise ValueError("no such token")
+        return b"x"
+
+    monkeypatch.setattr(ByteTokenizer, "token_bytes", token_bytes)
+    first, second = ends([engine.submit(asked(ids)) for ids in (A, B)])
+    assert isinstance(first, ValueError)
+    assert (second == expected[1]) is (expected[0][2] not in expected[1])
+
+
+def test_settings_that_cannot_be_compiled(
+    engine: Engine, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = LanguageModel.sampler
+
+    def failing(model: LanguageModel, sampling: Sampling, **options: Any) -> Any:
+        if sampling.top_k == 13:
+            raise DeviceError(MESSAGE)
+        return made(model, sampling, **options)
+
+    monkeypatch.setattr(LanguageModel, "sampler", failing)
+    bad = engine.submit(asked(A, sampling=Sampling(temperature=1.0, top_k=13)))
+    good = engine.submit(asked(B))
+    assert list(ends([good])) == [expected[1]]
+    with pytest.raises(DeviceError, match=MESSAGE):
+        bad.pieces()
+    assert bad.finish_reason == "error"
+    assert len(engine.llm._pool) <= 2
+
+
+def test_a_sequence_that_another_takes_over(
+    engine: Engine, watched: Watched, expected: list[list[int]]
+) -> None:
+    engine.llm.reset()
+    watched.hold("step", 0)
+    answers = [engine.submit(asked(ids)) for ids in (A, B)]
+    watched.reached()
+    engine.llm.model.claim()  # the first sequence of the pool
+    watched.go()
+    first, second = ends(answers)
+    assert isinstance(first, InputError)
+    assert second == expected[1]
+
+
+def test_all_sequences_are_others(engine: Engine, expected: list[list[int]]) -> None:
+    """Requests wait until a stream of the model's own gives one back."""
+    assert isinstance(engine.llm, LLM)
+    streams = [engine.llm.generate(A, max_new_tokens=3, stop_ids=()) for _ in range(SEQUENCES_MAX)]
+    for stream in streams:
+        next(stream)
+    answers = [engine.submit(asked(ids)) for ids in (A, B)]
+    late = engine.submit(asked(A, seconds=0.05))
+    assert late.pieces() == []
+    assert late.finish_reason == "time"
+    assert [answer.finish_reason for answer in answers] == ["", ""]
+    assert engine.load.waiting == 2
+    streams[3].close()
+    assert list(ends(answers)) == expected
+
+
+def test_a_lost_device(device: Device) -> None:
+    """All fail with the device's error, those that come later too, and closing works."""
+    own = Device(device.adapter)
+    llm = LLM(MODEL, ByteTokenizer(), device=own)
+    with Engine(llm) as engine:
+        watched = Watched(engine)
+        watched.hold("step", 1)
+        answers = [engine.submit(asked(ids, 30)) for ids in (A, B)]
+        watched.reached()
+        own.wait()  # it is not truly lost, and would tell of results after the end of Python
+        own.lost("testing")
+        watched.go()
+        for answer in answers:
+            with pytest.raises(DeviceLost):
+                answer.pieces()
+        with pytest.raises(DeviceLost):
+            engine.submit(asked(A)).pieces()
+        assert engine.load.failed == 3
+        assert engine.load.running == 0
+
+
+def test_a_fault_of_the_engine_itself(
+    engine: Engine, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is left waiting, and those who come are told."""
+
+    def parts(_: object) -> Any:
+        raise RuntimeError("unforeseen")
+
+    watched.hold("read", 0)
+    answers = [engine.submit(asked(ids)) for ids in (A, B)]
+    watched.reached()
+    monkeypatch.setattr(engine._loop._stepper, "parts", parts)
+    watched.go()
+    assert [type(end) for end in ends(answers)] == [RuntimeError] * 2
+    engine._thread.join(PATIENCE)
+    with pytest.raises(DeviceError, match="the engine has ended: unforeseen"):
+        engine.submit(asked(A))
+
+
+FORKED = f"""
+import os, sys
+sys.path[:0] = {[str(TESTS / "llm"), str(TESTS)]!r}
+from byte_tokenizer import ByteTokenizer
+from pteron import DeviceError
+from pteron.llm import LLM
+from pteron.serving import Engine, Request
+
+engine = Engine(LLM({str(MODEL)!r}, ByteTokenizer()))
+expected = [piece.token for piece in engine.submit(Request((1, 2, 3), 4))]
+answer = engine.submit(Request((1, 2, 3), 40, stop_ids=()))
+child = os.fork()
+if child == 0:
+    refused = 0
+    submit, start = lambda: engine.submit(Request((1, 2, 3), 4)), lambda: Engine(engine.llm)
+    for call in (submit, start, answer.text, engine.drain):
+        try:
+            call()
+        except DeviceError as error:
+            refused += "spawn" in str(error)
+    engine.close()
+    del answer
+    os._exit(0 if refused == 4 else 1)
+code = os.waitpid(child, 0)[1]
+assert code == 0, code
+answer.text()
+assert answer.finish_reason == "context" or answer.finish_reason == "length"
+assert [piece.token for piece in engine.submit(Request((1, 2, 3), 4))] == expected
+engine.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_forked() -> None:
+    """A child has none of the threads: it is told so, and does not wait."""
+    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=100)

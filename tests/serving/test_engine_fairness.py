@@ -1,0 +1,142 @@
+"""Whose turn it is: what an engine's thread submits, in which order, and what is under way while it waits."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from engine_fixtures import CHUNK, SHORT, A, B, Watched, asked
+
+from pteron.llm.engine.loop import Loop
+from pteron.llm.engine.steps import Submission
+from pteron.llm.generate import SUBMISSIONS
+from pteron.llm.pace import Pace
+from pteron.serving import Engine
+
+LONG = tuple(range(300, 340))
+CHUNKS = len(LONG) // CHUNK
+
+
+@pytest.fixture
+def pace(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Pace:
+    """That of the model, which stays as it is set."""
+    monkeypatch.setattr(Pace, "took", lambda *_: None)
+    pace = engine.llm.model.pace
+    pace.steps = 1
+    return pace
+
+
+def test_a_long_prompt_delays_a_step_by_one_chunk(engine: Engine, watched: Watched, pace: Pace) -> None:
+    """Between two chunks every decoding sequence does a step, and between two steps lies one chunk."""
+    watched.hold("step", 0)  # whose prompt is the longer one
+    answers = [engine.submit(asked(ids, 40)) for ids in (A, B)]
+    watched.reached()
+    answers += [engine.submit(asked(LONG, 2))]
+    watched.go()
+    for answer in answers:
+        answer.pieces()
+    kinds = [(what, job) for what, job, _ in watched.events]
+    reads = [at for at, event in enumerate(kinds) if event == ("read", 2)]
+    assert len(reads) == CHUNKS
+    for start, end in pairwise(reads):
+        assert sorted(kinds[start + 1 : end]) == [("step", 0), ("step", 1)]
+
+
+def test_prompts_are_read_in_turns(engine: Engine, watched: Watched) -> None:
+    watched.hold("read", 0)
+    answers = [engine.submit(asked(LONG, 2)) for _ in range(3)]
+    watched.reached()
+    watched.go()
+    for answer in answers:
+        answer.pieces()
+    reads = watched.of("read")
+    assert len(reads) == 3 * CHUNKS
+    rest = reads[reads.index(2) :]
+    assert [sorted(rest[at : at + 3]) for at in range(0, 9, 3)] == [[0, 1, 2]] * 3
+
+
+def test_a_newcomer_is_read_after_a_chunk(engine: Engine, watched: Watched) -> None:
+    """Or after two, where a prompt is alone and the GPU has one chunk more than it works at."""
+    watched.hold("read", 0)
+    first = engine.submit(asked(LONG, 2))
+    watched.reached()
+    second = engine.submit(asked(SHORT, 2))
+    watched.go()
+    second.pieces()
+    first.pieces()
+    assert watched.of("read").index(1) <= SUBMISSIONS
+
+
+def test_a_long_prompt_comes_on_among_newcomers(engine: Engine, watched: Watched) -> None:
+    watched.hold("read", 0)
+    answers = [engine.submit(asked(LONG, 1)), *(engine.submit(asked((9, 9, at), 1)) for at in range(3, 18))]
+    watched.reached()
+    watched.go()
+    for answer in answers:
+        answer.pieces()
+    reads = watched.of("read")
+    others = [sum(job != 0 for job in reads[: at + 1]) for at, job in enumerate(reads) if job == 0]
+    assert others[-1] <= CHUNKS
+
+
+def test_one_alone_steps_in_bursts(engine: Engine, watched: Watched, pace: Pace) -> None:
+    pace.steps = 6
+    engine.submit(asked(A, 32)).pieces()
+    assert [steps for what, _, steps in watched.events if what == "step"] == [6, 6, 6, 6, 6, 1]
+
+
+def test_many_share_what_a_burst_takes(engine: Engine, watched: Watched, pace: Pace) -> None:
+    pace.steps = 12
+    watched.hold("begin", 0)
+    answers = [engine.submit(asked(ids, 40)) for ids in (A[:6], B[4:10], LONG[:6])]
+    watched.reached()
+    watched.go()
+    for answer in answers:
+        answer.pieces()
+    steps = [count for what, _, count in watched.events if what == "step"]
+    assert steps.count(4) >= 12
+    jobs = watched.of("step")
+    shared = jobs[jobs.index(2) :][:18]
+    assert [sorted(shared[at : at + 3]) for at in range(0, 18, 3)] == [[0, 1, 2]] * 6
+
+
+def test_a_newcomer_waits_for_one_burst(engine: Engine, watched: Watched, pace: Pace) -> None:
+    pace.steps = 4
+    watched.hold("step", 0)
+    first = engine.submit(asked(A, 40))
+    watched.reached()
+    second = engine.submit(asked(B, 4))
+    watched.go()
+    second.pieces()
+    first.pieces()
+    begun = watched.events.index(("begin", 1, len(B) // CHUNK + 1))
+    assert sum(what == "step" for what, *_ in watched.events[:begun]) <= SUBMISSIONS
+
+
+def test_first_come_first_served(engine: Engine, watched: Watched) -> None:
+    answers = [engine.submit(asked(ids, 3)) for ids in (A, B, SHORT) * 8]
+    for answer in answers:
+        answer.pieces()
+    assert watched.of("begin") == list(range(24))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_the_gpu_has_work_while_the_host_waits(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """But for the last steps of all, nobody waits for the only submission that is under way."""
+    waited: list[tuple[int, bool]] = []
+    take_in = Loop._take_in
+
+    def noting(loop: Loop, submission: Submission) -> None:
+        goes_on = any(track.step < track.count for track in loop.tracks)
+        waited.append((len(loop._under_way), goes_on))
+        take_in(loop, submission)
+
+    monkeypatch.setattr(Loop, "_take_in", noting)
+    answers = [engine.submit(asked((30 + number, *A), 20)) for number in range(count)]
+    for answer in answers:
+        answer.pieces()
+    assert len(waited) > 6
+    assert all(others for others, goes_on in waited if goes_on)
+    assert sum(answer.statistics.stalls for answer in answers) <= count

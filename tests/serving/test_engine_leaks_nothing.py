@@ -1,0 +1,96 @@
+"""Hundreds of requests, read, cancelled, dropped or failed: no more memory and no more threads in the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+from engine_fixtures import PATIENCE, SHORT, A, B, asked
+from faulty import Faults
+from test_streams_leak_nothing import GROWTH_MAX, held, host_bytes, needs_proc
+
+from pteron import Device, DeviceError
+from pteron.llm import LLM, Sampling
+from pteron.serving import Engine
+
+ROUNDS = 40  # of eight requests each
+
+
+def engine_threads() -> int:
+    return sum(thread.name == "pteron engine" for thread in threading.enumerate())
+
+
+def rest(engine: Engine) -> None:
+    """Wait until all has ended, what nobody reads included."""
+    until = time.monotonic() + PATIENCE
+    while engine._waiting.open or engine._loop._under_way:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+def one_round(engine: Engine, faults: Faults, number: int) -> None:
+    answers = [
+        engine.submit(asked(ids, 4, sampling=Sampling(temperature=0.5 * (at % 3), seed=number)))
+        for at, ids in enumerate((A, B, SHORT, A, B, SHORT, A, B))
+    ]
+    answers[0].cancel()
+    next(iter(answers[1]), None)
+    answers[1].cancel()
+    del answers[2]
+    if number % 4 == 0:
+        faults.arm("submit", 1, after=True)
+        faults._thread = engine._thread
+    for answer in answers:
+        with suppress(DeviceError):
+            answer.pieces()
+    faults.disarm()
+
+
+@needs_proc
+def test_hundreds_of_requests(tiny_llm: LLM, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = Faults(monkeypatch)
+    threads = engine_threads()
+    with Engine(tiny_llm, running=4) as engine:
+        for number in range(ROUNDS // 2):
+            one_round(engine, faults, number)
+        rest(engine)
+        before, in_use = held(device), host_bytes()
+        for number in range(ROUNDS // 2):
+            one_round(engine, faults, number)
+        rest(engine)
+        assert held(device) == before
+        assert host_bytes() - in_use < GROWTH_MAX
+        assert engine_threads() == threads + 1
+        load = engine.load
+        assert load.requests == 8 * ROUNDS
+        assert load.cancelled > ROUNDS
+        assert load.failed > 0
+    assert engine_threads() == threads
+
+
+def test_many_engines(tiny_llm: LLM, device: Device) -> None:
+    """Closed with answers open, drained, or forgotten."""
+    threads = engine_threads()
+
+    def one(number: int) -> None:
+        engine = Engine(tiny_llm)
+        answers = [engine.submit(asked(ids, 20)) for ids in (A, B)]
+        if number % 3 == 0:
+            engine.close()
+        elif number % 3 == 1:
+            engine.drain()
+            engine.close()
+        thread = engine._thread
+        del engine, answers
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+    for number in range(6):
+        one(number)
+    before = held(device)
+    for number in range(12):
+        one(number)
+    assert held(device) == before
+    assert engine_threads() == threads

@@ -7,14 +7,17 @@ runs; calls follow one another, so all sequences of a session use the same.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Mapping
 from functools import partial
 from weakref import finalize
 
 import numpy as np
+import numpy.typing as npt
 
 from pteron.errors import DeviceError, StateLost
 from pteron.gpu.buffers import Buffer
+from pteron.gpu.commands import Copy
 from pteron.gpu.device import Device, Upload
 from pteron.gpu.working import together
 from pteron.ops.operand import Slot, State, Weight
@@ -152,12 +155,50 @@ class States:
                 "that calls leave behind; reset() brings back their initial values"
             )
 
+    @staticmethod
+    def bytes_of(device: Device, executable: Executable) -> int:
+        """GPU memory that the states of one more sequence would take."""
+        sizes = (spec.bytes for spec in executable.states.values())
+        return sum(device.check_size(size, f"{executable.name}, states") for size in sizes)
+
     @property
     def bytes(self) -> int:
         return sum(
             self._specs[id].bytes if id in self._starts else buffer.size
             for id, buffer in self._buffers.items()
         )
+
+    def copies_of(self, source: States, sizes: Mapping[int, int]) -> list[Copy]:
+        """What copies the first bytes of another sequence's states here, as many of each as `sizes` says."""
+        self.check_open()
+        source.check_open()
+        copies: list[Copy] = []
+        between: Buffer | None = None  # for states that lie side by side: no copy is within one buffer
+        for id, size in sizes.items():
+            (given, first), (taken, start) = source._place(id), self._place(id)
+            if given is taken:
+                between = between or self._device.create_buffer(max(sizes.values()), "states on their way")
+                copies.append(Copy(given, between, size, source_offset=first))
+                given, first = between, 0
+            copies.append(Copy(given, taken, size, target_offset=start, source_offset=first))
+        return copies
+
+    def _place(self, id: int) -> tuple[Buffer, int]:
+        """The buffer of a state, and where it begins there."""
+        return self._buffers[id], self._starts.get(id, 0)
+
+    def read(self, sizes: Mapping[int, int]) -> list[builtins.bytes]:
+        """The first bytes of states, after all that was submitted so far."""
+        self.check_open()
+        places = {id: self._place(id) for id in sizes}
+        return [self._device.read(places[id][0], size, places[id][1]) for id, size in sizes.items()]
+
+    def write(self, contents: Mapping[int, npt.NDArray[np.uint8]]) -> None:
+        """Put bytes at the beginning of states, before anything that is submitted later."""
+        self.check_open()
+        for id, data in contents.items():
+            buffer, start = self._place(id)
+            self._device.write(buffer, data, start)
 
     def reset(self) -> None:
         """Bring every state back to its initial value."""

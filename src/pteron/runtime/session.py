@@ -27,6 +27,7 @@ from pteron.gpu import (
     States,
     Weights,
     check_room,
+    check_room_for_states,
     submit,
     submit_early,
 )
@@ -110,8 +111,10 @@ class Session:
         """The states of a new sequence of calls."""
         with self.device.lock:
             self.check_open()
-            lent = self.slots.take() if self.slots else None
-            return lent or States(self.device, self.executable)
+            if self.slots and (lent := self.slots.take()):
+                return lent
+            check_room_for_states(self.device, self.executable)
+            return States(self.device, self.executable)
 
     def launch(
         self,

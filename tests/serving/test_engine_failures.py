@@ -15,7 +15,7 @@ from engine_fixtures import MODEL, PATIENCE, A, B, Watched, alone, asked, tokens
 from faulty import CALLS, MESSAGE, Faults
 
 from pteron import Device, DeviceError, DeviceLost, InputError
-from pteron.llm import LLM, Sampling
+from pteron.llm import LLM, LanguageModel, Sampling
 from pteron.llm.pool import SEQUENCES_MAX
 from pteron.serving import Answer, Engine
 
@@ -79,16 +79,14 @@ def test_a_tokenizer_that_fails(
 def test_settings_that_cannot_be_compiled(
     engine: Engine, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pteron.llm.sampling import sampler
+    made = LanguageModel.sampler
 
-    made = sampler.sampler_graph
-
-    def failing(vocabulary: int, sampling: Sampling, dtype: Any) -> Any:
+    def failing(model: LanguageModel, sampling: Sampling, **options: Any) -> Any:
         if sampling.top_k == 13:
             raise DeviceError(MESSAGE)
-        return made(vocabulary, sampling, dtype)
+        return made(model, sampling, **options)
 
-    monkeypatch.setattr(sampler, "sampler_graph", failing)
+    monkeypatch.setattr(LanguageModel, "sampler", failing)
     bad = engine.submit(asked(A, sampling=Sampling(temperature=1.0, top_k=13)))
     good = engine.submit(asked(B))
     assert list(ends([good])) == [expected[1]]
@@ -114,6 +112,7 @@ def test_a_sequence_that_another_takes_over(
 
 def test_all_sequences_are_others(engine: Engine, expected: list[list[int]]) -> None:
     """Requests wait until a stream of the model's own gives one back."""
+    assert isinstance(engine.llm, LLM)
     streams = [engine.llm.generate(A, max_new_tokens=3, stop_ids=()) for _ in range(SEQUENCES_MAX)]
     for stream in streams:
         next(stream)
@@ -136,6 +135,7 @@ def test_a_lost_device(device: Device) -> None:
         watched.hold("step", 1)
         answers = [engine.submit(asked(ids, 30)) for ids in (A, B)]
         watched.reached()
+        own.wait()  # it is not truly lost, and would tell of results after the end of Python
         own.lost("testing")
         watched.go()
         for answer in answers:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pteron.dtypes import DType
 from pteron.errors import FormatError, InputError, UnsupportedError
-from pteron.gpu import Buffer, Command, Growing, PassTimer, Replay, submit
+from pteron.gpu import Buffer, Command, Growing, PassTimer, Replay
 from pteron.llm.entered import work_on
 from pteron.llm.given import integers
 from pteron.llm.pace import Pace
@@ -229,8 +229,7 @@ class LanguageModel:
             self.check_user(user)
             kept = list(ids[: source.holds(ids)])
             self._begin_anew()
-            copies = self.delegate.states.copies_of(source.delegate.states, self._sizes(len(kept)))
-            submit(self.device, copies)
+            self.delegate.states.copy(source.delegate.states, self._sizes(len(kept)))
             self._advance(kept)
         return len(kept)
 

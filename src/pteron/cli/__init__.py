@@ -27,6 +27,7 @@ COMMANDS = {
     "compare": "find the node whose output departs from a reference",
     "generate": "continue a text with a language model",
     "chat": "talk with a language model",
+    "serve": "a language model behind HTTP, for OpenAI's clients and browsers",
     "export": "make a program from a checkpoint",
     "demo": "tell a story with a small model that comes with Pteron",
     "completion": "what a shell needs to complete Pteron's arguments",

@@ -99,15 +99,29 @@ def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
 
 def _path(arguments: argparse.Namespace) -> Path:
     from pteron.cli.exporting import fetched
-    from pteron.llm.settings import program_file
 
     if (arguments.path is None) == (arguments.model is None):
         raise InputError("name a program or folder, or a model with --model, and not both")
     if arguments.model is not None:
         return fetched(arguments.model)
-    path = Path(arguments.path)
+    return _there(Path(arguments.path), "models by name: --model")
+
+
+def model_path(given: str) -> Path:
+    """The program or folder of a path, or of a model by its name where no such path is there."""
+    from pteron.cli.exporting import fetched
+
+    if given in names() and not Path(given).exists():
+        return fetched(given)
+    return _there(Path(given), "models by name:")
+
+
+def _there(path: Path, others: str) -> Path:
+    """A path with something to run at it."""
+    from pteron.llm.settings import program_file
+
     if not path.exists():
-        raise InputError(f"there is no file or folder {path}; models by name: --model {' or '.join(names())}")
+        raise InputError(f"there is no file or folder {path}; {others} {' or '.join(names())}")
     if path.is_dir() and _is_checkpoint(path):
         raise InputError(
             f"the folder {path} holds no program {program_file(path).name}; "

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pteron.dtypes import DType
 from pteron.errors import FormatError, InputError, UnsupportedError
-from pteron.gpu import Buffer, Command, Growing, PassTimer, Replay, submit
+from pteron.gpu import Buffer, Command, Growing, PassTimer, Replay
 from pteron.llm.entered import work_on
 from pteron.llm.given import integers
 from pteron.llm.pace import Pace
@@ -74,6 +74,12 @@ class LanguageModel:
         other._rows = (self.row_bytes,)
         return other
 
+    def sampler(self, sampling: Sampling, *, masked: bool = False) -> Sampler:
+        """A sampler for this model's logits. What those of other numbers share with it stays compiled."""
+        return Sampler(
+            self.device, self.vocabulary, sampling, self.logits_dtype, masked=masked, recent=self.recent
+        )
+
     @property
     def sequence_bytes(self) -> int:
         """GPU memory of one more sequence."""
@@ -86,12 +92,6 @@ class LanguageModel:
         if self._rows is None:
             self._rows = (row_bytes(self.program, self.method, self.context),)
         return self._rows[0]
-
-    def sampler(self, sampling: Sampling, *, masked: bool = False) -> Sampler:
-        """A sampler for this model's logits. What those of other numbers share with it stays compiled."""
-        return Sampler(
-            self.device, self.vocabulary, sampling, self.logits_dtype, masked=masked, recent=self.recent
-        )
 
     def claim(self) -> object:
         """Have a new user, who goes on from what the cache holds for certain; the one before is refused from
@@ -229,8 +229,7 @@ class LanguageModel:
             self.check_user(user)
             kept = list(ids[: source.holds(ids)])
             self._begin_anew()
-            copies = self.delegate.states.copies_of(source.delegate.states, self._sizes(len(kept)))
-            submit(self.device, copies)
+            self.delegate.states.copy(source.delegate.states, self._sizes(len(kept)))
             self._advance(kept)
         return len(kept)
 

@@ -1,0 +1,43 @@
+"""What the server says of itself: its model, whether it is well, its metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.responses import Response
+
+from pteron.serving.http.service import service_of
+
+router = APIRouter()
+
+
+@router.get("/v1/models")
+async def models(request: Request) -> dict[str, Any]:
+    service = service_of(request)
+    return {"object": "list", "data": [service.card(name) for name in service.names]}
+
+
+@router.get("/v1/models/{name:path}")
+async def model(request: Request, name: str) -> dict[str, Any]:
+    service = service_of(request)
+    service.check_name(name)
+    return service.card(name)
+
+
+@router.api_route("/health", methods=["GET", "HEAD"])
+async def health(request: Request) -> JSONResponse:
+    """200 while requests are taken, 503 once the server is about to end."""
+    service = service_of(request)
+    content: dict[str, Any] = {"status": "draining" if service.is_draining else "ok"}
+    if service.engine is not None:
+        load = service.engine.load
+        content |= {"running": load.running, "waiting": load.waiting}
+    return JSONResponse(content, 503 if service.is_draining else 200)
+
+
+@router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    return Response(service_of(request).metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,77 @@
+"""POST /v1/embeddings: texts as vectors, where the model is an encoder."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from pteron.errors import InputError
+from pteron.serving.encoder import Encoder, Vector
+from pteron.serving.http.errors import ApiError
+from pteron.serving.http.prompts import several
+from pteron.serving.http.responding import CLIENT_GONE
+from pteron.serving.http.schema import EmbeddingBody
+from pteron.serving.http.service import record_of, service_of
+from pteron.serving.http.sse import Gone, until_gone
+
+router = APIRouter()
+
+
+@router.post("/v1/embeddings")
+async def embed(request: Request, body: EmbeddingBody) -> Response:
+    service, record = service_of(request), record_of(request)
+    service.check_name(body.model)
+    encoder = service.encoder
+    if encoder is None:
+        raise ApiError(400, f"{service.names[0]} makes no embeddings: it is no encoder", param="model")
+    texts = several(body.input, "input")
+    if len(texts) > service.limits.inputs:
+        message = f"{len(texts)} texts; this server takes {service.limits.inputs} at most in one request"
+        raise ApiError(400, message, param="input", code="invalid_value")
+    record.model = service.names[0]
+    if service.logs.with_prompts:
+        record.prompt = body.input
+    vectors: list[Vector] = []
+
+    async def work() -> None:
+        for text in texts:  # one after the other, so that a client that leaves is heeded between two
+            vector, tokens = await run_in_threadpool(_embedded, encoder, text)
+            record.prompt_tokens += tokens
+            vectors.append(vector)
+
+    try:
+        await until_gone(request.receive, work())
+    except Gone:
+        record.is_abandoned = True
+        return Response(status_code=CLIENT_GONE)
+    if body.dimensions not in (None, len(vectors[0])):
+        message = f"this model's vectors have {len(vectors[0])} dimensions, and no others"
+        raise ApiError(400, message, param="dimensions", code="invalid_value")
+    record.choices = len(vectors)
+    is_text = body.encoding_format == "base64"
+    data = [
+        {"object": "embedding", "index": index, "embedding": _text(vector) if is_text else vector.tolist()}
+        for index, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": record.prompt_tokens, "total_tokens": record.prompt_tokens}
+    content: dict[str, Any] = {"object": "list", "data": data, "model": service.names[0], "usage": usage}
+    return JSONResponse(content)
+
+
+def _embedded(encoder: Encoder, text: str | list[int]) -> tuple[Vector, int]:
+    try:
+        ids = encoder.encode(text) if isinstance(text, str) else text
+        return encoder.embed(ids), len(ids)
+    except InputError as error:
+        raise ApiError(400, str(error), param="input", code="invalid_value") from error
+
+
+def _text(vector: Vector) -> str:
+    """Little-endian floats, as clients ask for where they want them quickly."""
+    return base64.b64encode(vector.astype(np.dtype("<f4")).tobytes()).decode("ascii")

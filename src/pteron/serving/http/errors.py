@@ -1,0 +1,109 @@
+"""What goes wrong -> an answer in OpenAI's shape: {"error": {"message", "type", "param", "code"}}.
+
+In: any exception of a request. Out: a status, headers and that body. What is nobody's business, as the text
+of an error that was not foreseen, stays in the log.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException as AnyHTTPException
+
+from pteron.errors import InputError, OutOfMemory, PteronError
+from pteron.llm.engine import Busy
+
+_TYPES = {429: "rate_limit_error", 401: "authentication_error", 403: "permission_error"}
+
+
+class ApiError(HTTPException):
+    """An error that a client is told. It is of FastAPI's kind, which alone gets out of reading a body."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, message, dict(headers or {}))
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+
+    @property
+    def body(self) -> dict[str, Any]:
+        kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> JSONResponse:
+        return JSONResponse(self.body, self.status, self.headers)
+
+
+def api_error(error: BaseException) -> ApiError:
+    """What a client is told of an exception."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, Busy):
+        seconds = str(max(1, math.ceil(error.seconds)))
+        return ApiError(429, str(error), code="rate_limit_exceeded", headers={"Retry-After": seconds})
+    if isinstance(error, InputError):
+        return ApiError(400, str(error))
+    if isinstance(error, OutOfMemory):
+        return ApiError(503, "the device has no room for this now; try again later", code="out_of_memory")
+    if isinstance(error, PteronError):
+        return ApiError(500, f"the model could not go on: {error}")
+    return ApiError(500, "the server met an error that it did not foresee; its log has more")
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Let an application answer every error in this shape."""
+
+    @app.exception_handler(ApiError)
+    @app.exception_handler(PteronError)
+    async def told(_: Request, error: Exception) -> JSONResponse:
+        return api_error(error).response()
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        return _invalid(error.errors()[0]).response()
+
+    @app.exception_handler(AnyHTTPException)
+    async def refused(request: Request, error: AnyHTTPException) -> JSONResponse:
+        return _refused(request, error).response()
+
+
+def _invalid(first: Mapping[str, Any]) -> ApiError:
+    """The first thing that is wrong with a body."""
+    place = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
+    if first["type"] == "json_invalid":
+        return ApiError(400, f"the body is no JSON: {first.get('ctx', {}).get('error', 'it cannot be read')}")
+    if not place:
+        return ApiError(400, "the body must be a JSON object, sent as application/json")
+    param = place[0] if place[0] != "messages" else ".".join(place)
+    if first["type"] == "extra_forbidden":
+        message, code = f"there is no parameter {'.'.join(place)}", "unknown_parameter"
+    elif first["type"] == "missing":
+        message, code = f"{'.'.join(place)} is missing", "missing_required_parameter"
+    else:
+        said = str(first["msg"]).removeprefix("Value error, ")
+        message, code = f"{'.'.join(place)}: {said}", "invalid_value"
+    return ApiError(400, message, param=param, code=code)
+
+
+def _refused(request: Request, error: AnyHTTPException) -> ApiError:
+    headers = error.headers
+    if error.status_code == 404:
+        return ApiError(404, f"there is nothing at {request.url.path}", code="not_found", headers=headers)
+    if error.status_code == 405:
+        message = f"{request.url.path} does not take {request.method}"
+        return ApiError(405, message, code="method_not_allowed", headers=headers)
+    return ApiError(error.status_code, str(error.detail), headers=headers)

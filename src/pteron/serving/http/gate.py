@@ -1,0 +1,117 @@
+"""What a request must be to reach a route: addressed to this server, with a key, not too large, in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, MutableMapping
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pteron.serving.http.errors import ApiError
+from pteron.serving.http.keys import Keys
+from pteron.serving.http.service import Service
+
+_ALWAYS_OPEN = ("/health",)
+_CLOSE = {"Connection": "close"}  # what is left of the request is not read
+
+
+class Gate:
+    """Refuses what may not come in, before anything of it is read.
+
+    `hosts` are the names that the server answers to; none: to any. A server on this machine alone answers to
+    this machine's names, so that no page on the internet reaches it by a name of its own.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        service: Service,
+        keys: Keys,
+        hosts: Collection[str] = (),
+        open_paths: Collection[str] = (),
+    ) -> None:
+        self._app = app
+        self._service = service
+        self._keys = keys
+        self._hosts = {host.lower() for host in hosts}
+        self._open_paths = {*_ALWAYS_OPEN, *open_paths}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        body = _Body(receive, self._service)
+        try:
+            self._check(scope, headers)
+            body.check_length(headers.get(b"content-length"))
+            await self._app(scope, body.receive, send)
+        except ApiError as error:
+            await error.response()(scope, receive, send)
+
+    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        host = _name(headers.get(b"host", b"").decode("latin-1"))
+        if self._hosts and host not in self._hosts:
+            raise ApiError(403, f"this server does not answer to the name {host!r}", code="unknown_host")
+        if not self._is_open(scope["path"]) and not self._keys.allow(headers.get(b"authorization")):
+            message = "an API key is needed: Authorization: Bearer KEY"
+            if b"authorization" in headers:
+                message = "this is not an API key of this server"
+            challenge = {"WWW-Authenticate": "Bearer"}
+            raise ApiError(401, message, code="invalid_api_key", headers=challenge)
+        if self._service.is_draining and scope["path"] not in _ALWAYS_OPEN:
+            message = "the server is shutting down"
+            raise ApiError(503, message, code="shutting_down", headers={"Retry-After": "5"})
+
+    def _is_open(self, path: str) -> bool:
+        return path in self._open_paths or any(
+            path.startswith(opened) for opened in self._open_paths if opened.endswith("/") and opened != "/"
+        )
+
+
+class _Body:
+    """A request's body, as long as it may be and in the time that it may take."""
+
+    def __init__(self, receive: Receive, service: Service) -> None:
+        self._receive = receive
+        self._limits = service.limits
+        self._size = 0
+        self._is_whole = False
+        self._until: float | None = None
+
+    def check_length(self, header: bytes | None) -> None:
+        if header is not None and header.isdigit():
+            self._check(int(header))
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        if self._is_whole:  # then what comes is that the client leaves
+            return await self._receive()
+        clock = asyncio.get_running_loop()
+        if self._until is None:
+            self._until = clock.time() + self._limits.body_seconds
+        try:
+            async with asyncio.timeout_at(self._until):
+                message = await self._receive()
+        except TimeoutError:
+            seconds = self._limits.body_seconds
+            message_text = f"the request did not arrive within {seconds:g} seconds"
+            raise ApiError(408, message_text, code="timeout", headers=_CLOSE) from None
+        self._size += len(message.get("body", b""))
+        self._check(self._size)
+        self._is_whole = not message.get("more_body", False)
+        return message
+
+    def _check(self, size: int) -> None:
+        if size > self._limits.body_bytes:
+            message = f"the request has {size} bytes or more; this server takes {self._limits.body_bytes}"
+            raise ApiError(413, message, code="request_too_large", headers=_CLOSE)
+
+
+def _name(host: str) -> str:
+    """A Host header without its port."""
+    if host.startswith("["):
+        return host.partition("]")[0].lower() + "]"
+    return host.partition(":")[0].lower()

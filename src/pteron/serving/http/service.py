@@ -1,0 +1,72 @@
+"""What an application serves: a model by its names, and the answers that are under way."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakSet
+
+from fastapi import Request
+
+from pteron.llm import LLM
+from pteron.llm.engine import Answer, Engine
+from pteron.serving.encoder import Encoder
+from pteron.serving.http.errors import ApiError
+from pteron.serving.http.limits import Limits
+from pteron.serving.http.logs import Logs
+from pteron.serving.http.metrics import Metrics
+from pteron.serving.http.record import KEY, Record
+
+
+@dataclass(eq=False)
+class Service:
+    """A model with its limits. `names[0]` is what the model is called in answers, the rest are aliases."""
+
+    names: tuple[str, ...]
+    engine: Engine | None
+    encoder: Encoder | None
+    limits: Limits
+    metrics: Metrics
+    logs: Logs
+    created: int = field(default_factory=lambda: int(time.time()))
+    is_draining: bool = False
+    answers: WeakSet[Answer] = field(default_factory=WeakSet)
+
+    @property
+    def llm(self) -> LLM:
+        return self.writer.llm
+
+    @property
+    def writer(self) -> Engine:
+        """The engine; an error where the model writes no text."""
+        if self.engine is None:
+            raise ApiError(400, f"{self.names[0]} makes embeddings; it writes no text", param="model")
+        return self.engine
+
+    def check_name(self, name: str) -> None:
+        if name not in self.names:
+            message = f"there is no model {name!r} here; there is {self.names[0]!r}"
+            raise ApiError(404, message, param="model", code="model_not_found")
+
+    def card(self, name: str) -> dict[str, Any]:
+        """The model by one of its names, as /v1/models lists it."""
+        card: dict[str, Any] = {"id": name, "object": "model", "created": self.created, "owned_by": "pteron"}
+        if self.engine is not None:
+            card["context_length"] = self.engine.llm.model.context
+        return card
+
+    def cancel(self) -> None:
+        """End all answers that are under way."""
+        for answer in list(self.answers):
+            answer.cancel()
+
+
+def service_of(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def record_of(request: Request) -> Record:
+    record: Record = request.scope[KEY]
+    return record

@@ -1,0 +1,114 @@
+"""An engine that says what a test wants said: for what a small model cannot, and for what should go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pteron.llm import LLM, Piece, Statistics
+from pteron.serving import Answer, Engine, Load, Request
+
+
+@dataclass
+class Script:
+    """The answer to a request: texts of its pieces; how it ends, or what it fails with; whether it hangs."""
+
+    texts: Sequence[str]
+    reason: str = "stop"
+    error: Exception | None = None
+    hangs: bool = False
+
+
+class ScriptedAnswer(Answer):
+    def __init__(self, script: Script, request: Request) -> None:
+        self._script = script
+        self._taken = Statistics(prompt_tokens=len(request.ids))
+        self.is_cancelled = False
+        self._reason = ""
+
+    @property
+    def statistics(self) -> Statistics:
+        return self._taken
+
+    @property
+    def finish_reason(self) -> str:
+        return self._reason
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        self._reason = self._reason or "cancelled"
+
+    def __aiter__(self) -> AsyncIterator[Piece]:
+        return self._pieces()
+
+    async def _pieces(self) -> AsyncIterator[Piece]:
+        for token, text in enumerate(self._script.texts):
+            if self.is_cancelled:
+                return
+            self._taken.new_tokens += 1
+            yield Piece(token, text, -0.5)
+            await asyncio.sleep(0)
+        while self._script.hangs and not self.is_cancelled:
+            await asyncio.sleep(0.005)
+        if self._script.error:
+            self._reason = "error"
+            raise self._script.error
+        self._reason = self._reason or self._script.reason
+
+    def __del__(self) -> None:
+        pass
+
+
+@dataclass(eq=False)
+class ScriptedModel:
+    """As much of an LLM as a server looks at."""
+
+    tokenizer: Any
+    model: Any
+    sampling: Any
+    chat_stops: tuple[str, ...] = ()
+    conversations: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def like(cls, llm: LLM, template: str | None) -> ScriptedModel:
+        class Tokenizer:
+            chat_template = template
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(llm.tokenizer, name)
+
+        return cls(Tokenizer(), llm.model, llm.sampling)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer.encode(text))
+
+    def encode_chat(self, messages: Any, tools: Any = None, **variables: Any) -> tuple[int, ...]:
+        self.conversations.append({"messages": messages, "tools": tools, **variables})
+        return (1, 2, 3)
+
+
+class ScriptedEngine(Engine):
+    def __init__(self, llm: Any, play: Callable[[Request], Script]) -> None:
+        self.llm = llm
+        self.play = play
+        self.requests: list[Request] = []
+        self.answers: list[ScriptedAnswer] = []
+
+    def submit(self, request: Request) -> Answer:
+        self.requests.append(request)
+        answer = ScriptedAnswer(self.play(request), request)
+        self.answers.append(answer)
+        return answer
+
+    @property
+    def load(self) -> Load:
+        running = sum(not answer.finish_reason for answer in self.answers)
+        return Load(running, 0, 1, 0, 0.0, len(self.requests), 0, 0, 0, 0, 0)
+
+    def close(self) -> None:
+        pass
+
+    def __del__(self) -> None:
+        pass

@@ -1,0 +1,144 @@
+"""Clients that leave, do not read, or are too many: each frees what it had, and harms no other."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from http_fixtures import NAME, PATIENCE, Running, running, until
+from scripted import Script, ScriptedEngine
+from test_http_errors import error
+
+from pteron.llm import LLM
+from pteron.serving import Engine
+from pteron.serving.http import Limits
+
+# Long enough that it does not end by itself while a test looks.
+LONG: dict[str, Any] = {"model": NAME, "prompt": "Once upon a time", "max_tokens": 240, "temperature": 1.0}
+
+
+def gone_lines(server: Running) -> list[dict[str, Any]]:
+    return [line for line in server.log() if line.get("abandoned")]
+
+
+def test_a_client_that_leaves_a_stream_frees_its_sequence(server: Running) -> None:
+    server.settle()
+    before, known = server.engine.load, len(gone_lines(server))
+    client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+    stream = client.completions.create(**LONG, stream=True, seed=1)
+    next(iter(stream))
+    assert server.engine.load.running == 1
+    stream.close()
+    server.settle()
+    after = server.engine.load
+    assert after.cancelled == before.cancelled + 1
+    assert after.new_tokens - before.new_tokens < 240  # it did not go on to its end
+    until(lambda: len(gone_lines(server)) == known + 1)
+    line = gone_lines(server)[-1]
+    assert (line["status"], line["finish_reasons"]) == (499, ["cancelled"])
+
+
+@pytest.mark.parametrize("choices", [1, 3])
+def test_a_client_that_leaves_before_the_answer_frees_its_sequences(server: Running, choices: int) -> None:
+    server.settle()
+    cancelled = server.engine.load.cancelled
+    with socket.create_connection(server.http.base_url.netloc.split(b":"), PATIENCE) as connection:  # type: ignore[arg-type]
+        body = json.dumps(LONG | {"n": choices}).encode()
+        head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        until(lambda: server.engine.load.running == choices)
+    server.settle()
+    assert server.engine.load.cancelled == cancelled + choices
+
+
+def test_others_go_on_when_one_leaves(server: Running) -> None:
+    asked = {"model": NAME, "prompt": "The little dog", "max_tokens": 40}
+    alone = server.http.post("/v1/completions", json=asked).json()["choices"][0]["text"]
+    client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+    leaving = client.completions.create(**LONG, stream=True, seed=2)
+    next(iter(leaving))
+    staying = client.completions.create(**asked, stream=True)  # type: ignore[call-overload]
+    first = next(iter(staying))
+    leaving.close()
+    rest = "".join(chunk.choices[0].text for chunk in staying)
+    assert first.choices[0].text + rest == alone
+
+
+def test_a_reader_that_does_not_read_is_left_alone(stories: LLM) -> None:
+    """What it does not take stays in the server's memory for a while; then it is cut off."""
+    engine = ScriptedEngine(stories, lambda _: Script(["x" * 1000] * 20_000))
+    with running(engine, limits=Limits(read_seconds=0.3)) as server:
+        host, port = server.address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), PATIENCE) as connection:
+            body = json.dumps({"model": NAME, "prompt": "Hi", "stream": True}).encode()
+            head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            until(lambda: bool(engine.answers))
+            assert server.http.get("/health").status_code == 200  # others are served meanwhile
+            until(lambda: engine.answers[0].is_cancelled)
+            until(lambda: bool(gone_lines(server)))
+
+
+def test_a_slow_reader_gets_all_of_it(server: Running) -> None:
+    asked = {"model": NAME, "prompt": "One day, a girl", "max_tokens": 60, "stream": True}
+    expected = server.http.post("/v1/completions", json=asked | {"stream": False}).json()["choices"][0][
+        "text"
+    ]
+    with httpx.stream("POST", f"{server.address}/v1/completions", json=asked, timeout=PATIENCE) as response:
+        server.settle()  # the engine does not wait for readers
+        text = b"".join(response.iter_raw(7)).decode()
+    chunks = [json.loads(line[6:]) for line in text.split("\n\n") if line.startswith("data: {")]
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == expected
+
+
+def test_too_many_are_told_when_to_come_back(stories: LLM) -> None:
+    with Engine(stories, running=1, waiting=1) as engine, running(engine) as server:
+        client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+        running_one = client.completions.create(**LONG, stream=True, seed=1)
+        next(iter(running_one))
+        waiting_one = client.completions.create(**LONG, stream=True, seed=2)
+        response = server.http.post("/v1/completions", json=LONG)
+        assert error(response, 429)["code"] == "rate_limit_exceeded"
+        assert int(response.headers["retry-after"]) >= 1
+        with pytest.raises(openai.RateLimitError):
+            client.completions.create(**LONG)
+        assert server.http.get("/health").json() == {"status": "ok", "running": 1, "waiting": 1}
+        running_one.close()
+        assert next(iter(waiting_one)).choices  # its turn has come
+        waiting_one.close()
+        server.settle()
+
+
+def test_a_client_that_tries_again_is_served(stories: LLM) -> None:
+    """The official client heeds Retry-After by itself."""
+    with Engine(stories, running=1, waiting=1) as engine, running(engine) as server:
+        client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=9)
+        texts: list[str] = []
+
+        def ask() -> None:
+            found = client.completions.create(model=NAME, prompt="The cat", max_tokens=12)
+            texts.append(found.choices[0].text)
+
+        threads = [threading.Thread(target=ask) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert len(texts) == 5
+        assert len(set(texts)) == 1
+
+
+def test_a_request_ends_when_its_time_is_over(stories_engine: Engine) -> None:
+    with running(stories_engine, limits=Limits(seconds=0.3)) as server:
+        response = server.http.post("/v1/completions", json=LONG | {"logit_bias": None, "seed": 3})
+        if response.status_code == 200:
+            found = response.json()
+            assert found["choices"][0]["finish_reason"] in ("length", "stop")
+            assert found["usage"]["completion_tokens"] < 240
+        else:  # a machine so busy that not one token came
+            assert error(response, 503)["code"] == "timeout"

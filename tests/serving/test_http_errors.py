@@ -1,0 +1,247 @@
+"""Whatever is wrong with a request is told in OpenAI's shape, with the status that clients know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from http_fixtures import NAME, Running, events, running
+from scripted import Script, ScriptedEngine, ScriptedModel
+
+from pteron import OutOfMemory
+from pteron.llm import LLM
+from pteron.serving import Busy
+from pteron.serving.http import Limits
+
+CHAT: dict[str, Any] = {"model": NAME, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
+TEXT: dict[str, Any] = {"model": NAME, "prompt": "Hi", "max_tokens": 2}
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+
+
+def error(response: httpx.Response, status: int) -> dict[str, Any]:
+    """The error that a response tells, in the shape that all have."""
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert body.keys() == {"error"}
+    assert body["error"].keys() == {"message", "type", "param", "code"}
+    found: dict[str, Any] = body["error"]
+    assert found["message"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"prompt": None}, "prompt"),
+        ({"prompt": 5}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [999999]}, "prompt"),
+        ({"prompt": "word " * 300}, "prompt"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": "5"}, "max_tokens"),
+        ({"max_tokens": 1 << 40}, "max_tokens"),
+        ({"temperature": -0.1}, "temperature"),
+        ({"temperature": 2.5}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"n": 0}, "n"),
+        ({"n": 1000}, "n"),
+        ({"prompt": ["a"] * 9}, "prompt"),
+        ({"stop": ["x"] * 99}, "stop"),
+        ({"stop": [""]}, "stop"),
+        ({"stop": "x" * 999}, "stop"),
+        ({"logit_bias": {"abc": 1}}, "logit_bias"),
+        ({"logit_bias": {"99999": 1}}, "logit_bias"),
+        ({"logit_bias": {"5": 101}}, "logit_bias"),
+        ({"presence_penalty": 3}, "presence_penalty"),
+        ({"logprobs": 50}, "logprobs"),
+        ({"echo": True}, "echo"),
+        ({"suffix": "end"}, "suffix"),
+        ({"best_of": 3}, "best_of"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"no_such_thing": 1}, "no_such_thing"),
+    ],
+    ids=str,
+)
+def test_what_a_completion_may_not_be(server: Running, change: dict[str, Any], param: str) -> None:
+    found = error(server.http.post("/v1/completions", json=TEXT | change), 400)
+    assert found["param"] == param
+    assert found["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"messages": []}, "messages"),
+        ({"messages": "Hi"}, "messages"),
+        ({"messages": [{"role": "king", "content": "Hi"}]}, "messages.0.role"),
+        ({"messages": [{"role": "user"}]}, "messages.0.content"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            None,
+        ),
+        ({"max_completion_tokens": 1 << 30}, "max_completion_tokens"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"response_format": {"type": "xml"}}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format"),
+        ({"tools": [TOOL]}, "tools"),  # stories15m has no chat template
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"functions": [{"name": "look"}]}, "functions"),
+        ({"modalities": ["text", "audio"]}, "modalities"),
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+    ],
+    ids=str,
+)
+def test_what_a_chat_may_not_be(server: Running, change: dict[str, Any], param: str | None) -> None:
+    found = error(server.http.post("/v1/chat/completions", json=CHAT | change), 400)
+    assert found["param"] is not None
+    assert found["param"] == param or param is None
+
+
+def test_what_says_nothing_is_taken(server: Running) -> None:
+    neutral = {"echo": False, "suffix": None, "best_of": 1, "user": "me", "metadata": {"a": "b"}}
+    assert server.http.post("/v1/completions", json=TEXT | neutral).status_code == 200
+    neutral = {
+        "n": None,
+        "stop": None,
+        "seed": None,
+        "functions": None,
+        "modalities": ["text"],
+        "tools": None,
+    }
+    assert server.http.post("/v1/chat/completions", json=CHAT | neutral).status_code == 200
+
+
+def test_a_prompt_past_the_context_is_named_so(server: Running) -> None:
+    found = error(server.http.post("/v1/completions", json=TEXT | {"prompt": "word " * 300}), 400)
+    assert found["code"] == "context_length_exceeded"
+    assert "256" in found["message"]
+
+
+@pytest.mark.parametrize("route", ["/v1/completions", "/v1/chat/completions", "/v1/embeddings"])
+def test_a_model_that_is_not_there(server: Running, route: str) -> None:
+    body = {"model": "gpt-none", "prompt": "a", "messages": CHAT["messages"], "input": "a"}
+    fields = {"/v1/completions": "prompt", "/v1/chat/completions": "messages", "/v1/embeddings": "input"}
+    asked = {name: body[name] for name in ("model", fields[route])}
+    found = error(server.http.post(route, json=asked), 404)
+    assert (found["code"], found["param"]) == ("model_not_found", "model")
+
+
+def test_a_language_model_makes_no_embeddings(server: Running) -> None:
+    found = error(server.http.post("/v1/embeddings", json={"model": NAME, "input": "a"}), 400)
+    assert "no embeddings" in found["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"5", b"nul", b"\xff\xfe", b'{"model": "\xff"}', b"[" * 100_000, b'{"a":' * 50_000],
+)
+def test_a_body_that_is_none(server: Running, body: bytes) -> None:
+    headers = {"Content-Type": "application/json"}
+    error(server.http.post("/v1/completions", content=body, headers=headers), 400)
+
+
+def test_json_under_another_name(server: Running) -> None:
+    """As a page of another site might send it, without its browser asking first."""
+    for kind in ("text/plain", "application/x-www-form-urlencoded"):
+        headers = {"Content-Type": kind}
+        response = server.http.post("/v1/completions", content=b'{"model":"x"}', headers=headers)
+        assert "application/json" in error(response, 400)["message"]
+
+
+def test_places_that_are_not_there(server: Running) -> None:
+    assert error(server.http.get("/v1/nothing"), 404)["code"] == "not_found"
+    response = server.http.get("/v1/completions")
+    assert error(response, 405)["code"] == "method_not_allowed"
+    assert response.headers["allow"] == "POST"
+
+
+def test_the_client_raises_what_it_knows(server: Running) -> None:
+    client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+    with pytest.raises(openai.BadRequestError) as bad:
+        client.completions.create(model=NAME, prompt="Hi", temperature=7)
+    assert bad.value.param == "temperature"
+    with pytest.raises(openai.NotFoundError):
+        client.completions.create(model="none", prompt="Hi")
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "code"),
+    [
+        (Busy("64 requests wait", 2.3), 429, "rate_limit_exceeded"),
+        (OutOfMemory("no room"), 503, "out_of_memory"),
+        (RuntimeError("a secret of the server"), 500, None),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_goes_wrong_in_the_engine(
+    stories: LLM, raised: Exception, status: int, code: str | None
+) -> None:
+    def fail(_: object) -> Script:
+        raise raised
+
+    with running(ScriptedEngine(stories, fail)) as server:
+        response = server.http.post("/v1/completions", json=TEXT)
+        found = error(response, status)
+        assert found["code"] == code
+        assert "secret" not in response.text
+        if status == 429:
+            assert response.headers["retry-after"] == "3"
+            assert found["type"] == "rate_limit_error"
+        if status == 500:
+            (failure,) = [line for line in server.log() if line["event"] == "failure"]
+            assert "a secret of the server" in failure["trace"]
+            assert failure["id"] == response.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("raised", [OutOfMemory("no room"), RuntimeError("a secret")], ids=str)
+def test_what_goes_wrong_in_the_middle_of_a_stream(stories: LLM, raised: Exception) -> None:
+    with running(ScriptedEngine(stories, lambda _: Script(["Once", " upon"], error=raised))) as server:
+        told = events(server.http.post("/v1/completions", json=TEXT | {"stream": True}))
+        assert [chunk["choices"][0]["text"] for chunk in told[:-1]] == ["Once", " upon"]
+        assert told[-1]["error"].keys() == {"message", "type", "param", "code"}
+        assert "secret" not in str(told)
+        assert server.http.post("/v1/completions", json=TEXT).status_code in (500, 503)
+        client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+        with pytest.raises(openai.APIError):
+            list(client.completions.create(**TEXT, stream=True))
+
+
+def test_an_answer_that_does_not_begin_in_time(stories: LLM) -> None:
+    with running(ScriptedEngine(stories, lambda _: Script([], reason="time"))) as server:
+        assert error(server.http.post("/v1/completions", json=TEXT), 503)["code"] == "timeout"
+    with running(ScriptedEngine(stories, lambda _: Script(["Once"], reason="time"))) as server:
+        found = server.http.post("/v1/completions", json=TEXT).json()
+        assert found["choices"][0]["finish_reason"] == "length"
+
+
+def test_where_one_of_several_answers_is_refused_so_are_the_others(stories: LLM) -> None:
+    def play(_: object) -> Script:
+        if len(engine.requests) == 3:
+            raise Busy("too many", 1.0)
+        return Script([], hangs=True)
+
+    engine = ScriptedEngine(stories, play)
+    with running(engine) as server:
+        error(server.http.post("/v1/completions", json=TEXT | {"n": 3}), 429)
+        assert [answer.is_cancelled for answer in engine.answers] == [True, True]
+
+
+def test_limits_are_checked() -> None:
+    with pytest.raises(Exception, match="body_bytes must be above 0"):
+        Limits(body_bytes=0)
+
+
+def test_a_template_that_fails_is_told(stories: LLM) -> None:
+    from pteron import InputError
+
+    model = ScriptedModel.like(stories, "{{ x }}")
+
+    def refuse(*_: object, **__: object) -> tuple[int, ...]:
+        raise InputError("the chat template does not take these messages: roles must alternate")
+
+    model.encode_chat = refuse  # type: ignore[method-assign]
+    with running(ScriptedEngine(model, lambda _: Script(["x"]))) as server:
+        assert "alternate" in error(server.http.post("/v1/chat/completions", json=CHAT), 400)["message"]

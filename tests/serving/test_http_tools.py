@@ -1,0 +1,214 @@
+"""Tools: calls read out of a model's text however it is cut, offered and forced in its template's form."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import openai
+import pytest
+from http_fixtures import NAME, running
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted import Script, ScriptedEngine, ScriptedModel
+
+from pteron.llm import LLM
+from pteron.serving.http.tools import BARE, TAGGED, ToolReader, call_schema, form_of
+
+HERMES = "{% if tools %}<tool_call>{{ tools }}</tool_call>{% endif %}{{ messages }}"
+LLAMA = '{% if tools %}Respond in the format {"name": ..., "parameters": ...}{% endif %}'
+WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS: Any = [
+    {"type": "function", "function": {"name": "weather", "description": "of a city", "parameters": WEATHER}},
+    {"type": "function", "function": {"name": "now"}},
+]
+MESSAGES: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
+CALL = '{"name": "weather", "arguments": {"city": "Paris"}}'
+
+
+def read(parts: list[str], reader: ToolReader) -> tuple[str, list[tuple[str, Any]]]:
+    said, calls = "", []
+    for part in parts:
+        text, found = reader.push(part)
+        said += text
+        calls += found
+    text, found = reader.finish()
+    return said + text, [(call.name, json.loads(call.arguments)) for call in calls + found]
+
+
+def cut(text: str, places: list[int]) -> list[str]:
+    edges = sorted({0, len(text), *(place % (len(text) + 1) for place in places)})
+    return [text[start:end] for start, end in pairwise(edges)]
+
+
+PARIS = ("weather", {"city": "Paris"})
+TAGGED_TEXTS = {
+    "Hello, world": ("Hello, world", []),
+    f"<tool_call>\n{CALL}\n</tool_call>": ("", [PARIS]),
+    f'I look.\n<tool_call>{CALL}</tool_call>\n<tool_call>{{"name": "now"}}</tool_call>': (
+        "I look.\n\n",
+        [PARIS, ("now", {})],
+    ),
+    "a < b and <tool> is none": ("a < b and <tool> is none", []),
+    "<tool_call>not JSON</tool_call>!": ("<tool_call>not JSON</tool_call>!", []),
+    '<tool_call>{"name": "unknown", "arguments": {}}</tool_call>': (
+        '<tool_call>{"name": "unknown", "arguments": {}}</tool_call>',
+        [],
+    ),
+    f"<tool_call>{CALL}": ("", [PARIS]),  # the model stopped before the tag
+    "<tool_call>{half": ("<tool_call>{half", []),
+    "<tool_ca": ("<tool_ca", []),
+    '<tool_call>{"name": "weather", "arguments": "{\\"city\\": \\"Paris\\"}"}</tool_call>': ("", [PARIS]),
+    '<tool_call>{"name": "weather", "arguments": 5}</tool_call>': (
+        '<tool_call>{"name": "weather", "arguments": 5}</tool_call>',
+        [],
+    ),
+}
+BARE_TEXTS = {
+    "Hello, {world}": ("Hello, {world}", []),
+    '{"name": "weather", "parameters": {"city": "Paris"}}': ("", [PARIS]),
+    '\n\n<|python_tag|>{"name": "now", "parameters": {}}': ("", [("now", {})]),
+    '{"name": "now", "parameters": {}}; {"name": "weather", "parameters": {"city": "Paris"}}': (
+        "",
+        [("now", {}), PARIS],
+    ),
+    f"[TOOL_CALLS][{CALL}]": ("", [PARIS]),
+    '{"answer": 42}': ('{"answer": 42}', []),
+    "{not JSON": ("{not JSON", []),
+    "<b>bold</b>": ("<b>bold</b>", []),
+    "": ("", []),
+}
+
+
+@given(st.sampled_from(sorted(TAGGED_TEXTS)), st.lists(st.integers(0, 200), max_size=12))
+def test_calls_between_tags(text: str, places: list[int]) -> None:
+    assert read(cut(text, places), ToolReader({"weather", "now"}, TAGGED)) == TAGGED_TEXTS[text]
+
+
+@given(st.sampled_from(sorted(BARE_TEXTS)), st.lists(st.integers(0, 200), max_size=12))
+def test_calls_that_are_all_of_an_answer(text: str, places: list[int]) -> None:
+    assert read(cut(text, places), ToolReader({"weather", "now"}, BARE)) == BARE_TEXTS[text]
+
+
+def test_what_is_certain_is_said_at_once() -> None:
+    reader = ToolReader({"weather"}, TAGGED)
+    assert reader.push("Hello <tool") == ("Hello ", [])
+    assert reader.push("box>") == ("<toolbox>", [])
+    assert ToolReader({"weather"}, BARE).push("Hello") == ("Hello", [])
+
+
+def test_the_template_names_the_form() -> None:
+    assert form_of(None) is None
+    assert form_of("{{ messages }}") is None
+    assert form_of(HERMES) is TAGGED
+    assert form_of(LLAMA) is BARE
+
+
+def test_a_schema_of_calls() -> None:
+    schema = call_schema({"weather": WEATHER}, TAGGED)
+    assert schema["properties"] == {"name": {"const": "weather"}, "arguments": WEATHER}
+    either = call_schema({"weather": WEATHER, "now": None}, BARE)
+    assert [one["properties"]["name"]["const"] for one in either["anyOf"]] == ["weather", "now"]
+    assert either["anyOf"][1]["properties"]["parameters"] == {"type": "object"}
+
+
+class Scene:
+    """A server whose model says a text, and a client of it."""
+
+    def __init__(self, llm: LLM, template: str, text: str) -> None:
+        self.model = ScriptedModel.like(llm, template)
+        parts = [text[start : start + 5] for start in range(0, len(text), 5)]
+        self.engine = ScriptedEngine(self.model, lambda _: Script(parts))
+
+    def ask(self, **asked: Any) -> tuple[Any, list[Any]]:
+        """The message of an answer, and the deltas of the same one streamed."""
+        with running(self.engine) as server:
+            client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+            given: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "tools": TOOLS} | asked
+            whole = client.chat.completions.create(**given).choices[0]
+            deltas = [chunk.choices[0] for chunk in client.chat.completions.create(**given, stream=True)]
+            assert deltas[-1].finish_reason == whole.finish_reason
+            assert whole.finish_reason == ("tool_calls" if whole.message.tool_calls else "stop")
+            return whole.message, [delta.delta for delta in deltas]
+
+
+def together(deltas: list[Any]) -> tuple[str, list[tuple[str, str]]]:
+    """What a client makes of deltas: the text, and the calls with their arguments."""
+    calls: dict[int, list[str]] = {}
+    for delta in deltas:
+        for part in delta.tool_calls or ():
+            name, arguments = calls.setdefault(part.index, ["", ""])
+            calls[part.index] = [name + (part.function.name or ""), arguments + part.function.arguments]
+    text = "".join(delta.content or "" for delta in deltas)
+    return text, [(name, arguments) for name, arguments in calls.values()]
+
+
+def test_calls_of_a_chat(stories: LLM) -> None:
+    scene = Scene(stories, HERMES, f"One moment. <tool_call>{CALL}</tool_call><tool_call>{CALL}</tool_call>")
+    message, deltas = scene.ask()
+    assert message.content == "One moment."
+    assert [call.function.name for call in message.tool_calls] == ["weather", "weather"]
+    assert len({call.id for call in message.tool_calls}) == 2
+    assert json.loads(message.tool_calls[0].function.arguments) == {"city": "Paris"}
+    assert together(deltas) == (
+        "One moment. ",
+        [(call.function.name, call.function.arguments) for call in message.tool_calls],
+    )
+    offered = scene.model.conversations[0]["tools"]
+    assert offered[0]["function"]["parameters"] == WEATHER
+    assert scene.engine.requests[0].grammar is None
+
+
+def test_one_call_at_a_time(stories: LLM) -> None:
+    scene = Scene(stories, HERMES, f"<tool_call>{CALL}</tool_call><tool_call>{CALL}</tool_call>")
+    message, deltas = scene.ask(parallel_tool_calls=False)
+    assert len(message.tool_calls) == len(together(deltas)[1]) == 1
+
+
+def test_no_call_where_none_is_wanted(stories: LLM) -> None:
+    scene = Scene(stories, HERMES, f"<tool_call>{CALL}</tool_call>")
+    message, _ = scene.ask(tool_choice="none")
+    assert message.tool_calls is None
+    assert message.content == f"<tool_call>{CALL}</tool_call>"
+    assert scene.model.conversations[0]["tools"] is None
+
+
+def test_a_turn_with_a_call_and_its_result(stories: LLM) -> None:
+    scene = Scene(stories, HERMES, "It rains.")
+    call = {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "weather", "arguments": '{"city": "Paris"}'},
+    }
+    turns: Any = [
+        *MESSAGES,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "rain"},
+    ]
+    message, _ = scene.ask(messages=turns)
+    assert message.content == "It rains."
+    _, called, result = scene.model.conversations[0]["messages"]
+    assert called["content"] == ""
+    assert called["tool_calls"][0]["function"]["arguments"] == {"city": "Paris"}  # as templates know it
+    assert result == {"role": "tool", "tool_call_id": "call_1", "content": "rain"}
+
+
+@pytest.mark.parametrize("arguments", ["{", "[]", "5", ""])
+def test_arguments_that_are_none(stories: LLM, arguments: str) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+    turns: Any = [*MESSAGES, {"role": "assistant", "tool_calls": [call]}]
+    with pytest.raises(openai.BadRequestError, match="JSON object"):
+        Scene(stories, HERMES, "x").ask(messages=turns)
+
+
+def test_variables_reach_the_template(stories: LLM) -> None:
+    scene = Scene(stories, HERMES, "x")
+    scene.ask(extra_body={"chat_template_kwargs": {"enable_thinking": False}})
+    assert scene.model.conversations[0]["enable_thinking"] is False
+
+
+def test_a_tool_that_nobody_offers_cannot_be_chosen(stories: LLM) -> None:
+    choice: Any = {"type": "function", "function": {"name": "fly"}}
+    with pytest.raises(openai.BadRequestError, match="no tool 'fly'"):
+        Scene(stories, HERMES, "x").ask(tool_choice=choice)

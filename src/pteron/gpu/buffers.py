@@ -127,13 +127,13 @@ class Buffers(OpenDevice):
         if len(self._staging) < 8 and not self.is_closed:
             self._staging.append((staging, size))
 
-    def read(self, buffer: Buffer, size: int) -> bytes:
-        """A buffer's first `size` bytes, after all commands submitted so far."""
+    def read(self, buffer: Buffer, size: int, start: int = 0) -> bytes:
+        """So many bytes of a buffer from `start`, a whole word, on, after all commands submitted so far."""
         if size == 0:
             return b""
         with self.lock:
             readback = self.readback(size)
-            submit(self, [Copy(buffer, readback.staging, size)])
+            submit(self, [Copy(buffer, readback.staging, size, source_offset=start)])
             data = readback.peek(0, size)
             readback.release()
             return data

@@ -120,7 +120,7 @@ def test_what_is_saved(llm: LLM, tmp_path: Path) -> None:
     assert llm.statistics.reused_tokens == 20
     llm.reset()
     text = "abcdefgh"
-    pieces(llm, list(llm.encode(text)))
+    pieces(llm, [*llm.encode(text)])
     assert llm.save(path, text) == 9
 
 

@@ -51,7 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data", metavar="FILE.ptd", action="append", default=[], help="a weight file (repeatable)"
     )
     where = parser.add_argument_group("where it listens")
-    where.add_argument("--host", default="127.0.0.1", help="default: %(default)s, this machine alone")
+    where.add_argument(
+        "--host", default="127.0.0.1", help="who can reach it (default: %(default)s: this machine alone)"
+    )
     where.add_argument("--port", type=_port, default=8000, help="0: one that is free (default: %(default)s)")
     where.add_argument("--certificate", metavar="FILE", help="a TLS certificate (PEM), for https")
     where.add_argument("--private-key", metavar="FILE", help="its private key (PEM)")
@@ -100,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=number(0),
         default=30.0,
-        help="to finish answers at the end (default: 30)",
+        help="to finish answers at the end (default: %(default)s)",
     )
     parser.add_argument("--log", metavar="FILE", help="where JSON lines go (default: standard error)")
     parser.add_argument("--log-prompts", action="store_true", help="log what is asked and answered")

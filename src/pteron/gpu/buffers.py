@@ -72,9 +72,9 @@ class Buffers(OpenDevice):
         self._buffers.discard(buffer)
         super().free(buffer)
 
-    def clear(self, buffer: Buffer) -> None:
-        """Fill a buffer with zeros, before any command submitted later."""
-        clear(self, buffer)
+    def clear(self, buffer: Buffer, start: int = 0, size: int | None = None) -> None:
+        """Fill a buffer, or a part of it, with zeros, before any command submitted later."""
+        clear(self, buffer, start, buffer.size - start if size is None else size)
 
     def write(self, buffer: Buffer, data: npt.NDArray[np.generic] | bytes, offset: int = 0) -> None:
         """Copy host data into a buffer, before any command submitted later."""

@@ -22,7 +22,7 @@ from pteron.gpu.device import Device, Upload
 from pteron.gpu.submit import submit
 from pteron.gpu.working import together
 from pteron.ops.operand import Slot, State, Weight
-from pteron.plan import Executable, Plan
+from pteron.plan import Executable, Plan, StateSpec
 
 UPLOADERS = 8  # threads: a copy into memory that the driver has just mapped waits for its pages
 _STAGING = 1 << 21  # bytes that a thread reads of a file at a time, into memory that it uses again
@@ -115,14 +115,30 @@ class States:
 
     def _make(self) -> None:
         for id, spec in self._specs.items():
-            self._buffers[id] = self._device.create_buffer(spec.bytes, f"{self._name} state %{id}")
-            if spec.initial is not None and spec.initial.constant.bytes().any():
-                self._initial[id] = spec.initial
-                self._device.write(self._buffers[id], spec.initial.pack())
+            self._create(id, spec)
+
+    def _create(self, id: int, spec: StateSpec) -> None:
+        """A buffer of its own for a state."""
+        self._buffers[id] = self._device.create_buffer(spec.bytes, f"{self._name} state %{id}")
+        if spec.initial is not None and spec.initial.constant.bytes().any():
+            self._initial[id] = spec.initial
+            self._device.write(self._buffers[id], spec.initial.pack())
 
     def __getitem__(self, state: State) -> Buffer:
         self.check_open()
         return self._buffers[state.id]
+
+    def has(self, state: State) -> bool:
+        return state.id in self._specs
+
+    def part(self, state: State) -> tuple[int, int] | None:
+        """Where in its buffer a state begins and how many bytes it has; None where it is all of it."""
+        start = self._starts.get(state.id)
+        return None if start is None else (start, self._specs[state.id].bytes)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
 
     def check_open(self) -> None:
         if self._is_closed:
@@ -148,7 +164,10 @@ class States:
 
     @property
     def bytes(self) -> int:
-        return sum(buffer.size for buffer in self._buffers.values())
+        return sum(
+            self._specs[id].bytes if id in self._starts else buffer.size
+            for id, buffer in self._buffers.items()
+        )
 
     def copy(self, source: States, sizes: Mapping[int, int]) -> None:
         """Have the first bytes of another sequence's states in these, as many of each as `sizes` says, before
@@ -197,7 +216,8 @@ class States:
             if id in self._initial:
                 self._device.write(buffer, self._initial[id].pack())
             else:
-                self._device.clear(buffer)
+                start, size = self.part(State(id)) or (0, buffer.size)
+                self._device.clear(buffer, start, size)
         self.is_settled = True
 
     def close(self) -> None:

@@ -74,12 +74,6 @@ class LanguageModel:
         other._rows = (self.row_bytes,)
         return other
 
-    def sampler(self, sampling: Sampling, *, masked: bool = False) -> Sampler:
-        """A sampler for this model's logits. What those of other numbers share with it stays compiled."""
-        return Sampler(
-            self.device, self.vocabulary, sampling, self.logits_dtype, masked=masked, recent=self.recent
-        )
-
     @property
     def sequence_bytes(self) -> int:
         """GPU memory of one more sequence."""
@@ -92,6 +86,12 @@ class LanguageModel:
         if self._rows is None:
             self._rows = (row_bytes(self.program, self.method, self.context),)
         return self._rows[0]
+
+    def sampler(self, sampling: Sampling, *, masked: bool = False) -> Sampler:
+        """A sampler for this model's logits. What those of other numbers share with it stays compiled."""
+        return Sampler(
+            self.device, self.vocabulary, sampling, self.logits_dtype, masked=masked, recent=self.recent
+        )
 
     def claim(self) -> object:
         """Have a new user, who goes on from what the cache holds for certain; the one before is refused from

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pteron.gpu import Command, Copy, Readback
 from pteron.llm.engine.track import Track
 from pteron.llm.entered import work_on
-from pteron.llm.generate import Drawn, drawn_at
+from pteron.llm.generate import Drawn, drawn_from
 from pteron.runtime.outputs import Outputs
 from pteron.runtime.tensors import View
 
@@ -101,7 +101,7 @@ class _Burst(Submission):
         with track.model.device.lock:
             data = self.readback.peek(0, track.sampler.drawn_bytes, self.number)
             self.readback.release()
-        drawn = [drawn_at(track.sampler, data, self.first + index) for index in range(self.count)]
+        drawn = [drawn_from(track.sampler, data, self.first + index) for index in range(self.count)]
         return [(track, drawn)]
 
 
@@ -188,4 +188,4 @@ class ThroughHost(Stepper):
             sampler.draw(logits, step)
             data = device.read(sampler.drawn, sampler.drawn_bytes)
         track.step += 1
-        return drawn_at(sampler, data, step)
+        return drawn_from(sampler, data, step)

@@ -19,7 +19,8 @@ from time import perf_counter
 import numpy as np
 
 import pteron
-from pteron.llm.batched import Batched, Burst, Row
+from pteron.llm.batched import Batched
+from pteron.llm.burst import Burst, Row
 from pteron.llm.catalogue import fetch
 from pteron.llm.generate import generate_step
 from pteron.llm.model import LanguageModel

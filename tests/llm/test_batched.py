@@ -13,7 +13,8 @@ import pteron
 from pteron.errors import DeviceError, InputError
 from pteron.gpu import Device
 from pteron.llm import LanguageModel
-from pteron.llm.batched import STEPS_MAX, Batched, Row
+from pteron.llm.batched import STEPS_MAX, Batched
+from pteron.llm.burst import Row
 from pteron.llm.catalogue import fetch
 from pteron.ops.operand import State
 from pteron.passes.rewrite import REWRITES_VARIABLE
@@ -146,8 +147,8 @@ def test_bursts(named: tuple[str, LanguageModel, Alone]) -> None:
         told: list[list[int]] = [[] for _ in rows]
         for burst in bursts:
             for row, drawn in enumerate(burst.read()):
-                told[row] += [token for token, _ in drawn]
-                assert all(-np.inf < logprob <= 0 for _, logprob in drawn)
+                told[row] += [each.token for each in drawn]
+                assert all(-np.inf < each.logprob <= 0 for each in drawn)
         assert told == [tokens[:STEPS] for tokens in expected.tokens[:5]]
         assert batched.session.counters.plans <= 1
     finally:
@@ -163,7 +164,7 @@ def test_log_probabilities(q4: LanguageModel) -> None:
         for step, each in enumerate(logits):
             wide = each.astype(np.float64)
             right = wide.max() - np.logaddexp.reduce(wide)
-            assert drawn[row][step + 1][1] == pytest.approx(right, abs=1e-4)
+            assert drawn[row][step + 1].logprob == pytest.approx(right, abs=1e-4)
     end(batched, sequences)
 
 
@@ -178,7 +179,7 @@ def test_rows_come_and_go(q4: LanguageModel) -> None:
     def step(given: dict[int, Row], steps: int) -> None:
         drawn = batched.step(list(given.values()), steps).read()
         for row, tokens in zip(given, drawn, strict=True):
-            told[row] += [token for token, _ in tokens]
+            told[row] += [each.token for each in tokens]
 
     step(dict(enumerate(rows)), 5)
     left = batched.slot_of(sequences[1])
@@ -203,7 +204,7 @@ def test_a_sequence_goes_on_alone(q4: LanguageModel) -> None:
     expected = alone(q4, 2)
     batched = Batched(q4, 2)
     sequences, rows = begin(batched, expected.prompts)
-    drawn = [[token for token, _ in each] for each in batched.step(rows, 6).read()]
+    drawn = [[each.token for each in row] for row in batched.step(rows, 6).read()]
     sequence, prompt = sequences[1], expected.prompts[1]
     sequence.tokens = [*prompt, *drawn[1][:-1]]
     sequence.position = len(sequence.tokens)
@@ -213,7 +214,7 @@ def test_a_sequence_goes_on_alone(q4: LanguageModel) -> None:
     assert [*drawn[1][:-1], *more] == expected.tokens[1][:10]
     slot = rows[1].slot
     again = batched.step([Row(slot, len(prompt) + 9, more[-1])], 5).read()[0]
-    assert [token for token, _ in again] == expected.tokens[1][10:15]
+    assert [each.token for each in again] == expected.tokens[1][10:15]
     end(batched, sequences)
 
 
@@ -263,7 +264,7 @@ def test_on_other_routes(
             batched = Batched(model, 10)
             sequences, rows = begin(batched, expected.prompts[:count])
             drawn = batched.step(rows, 12).read()
-            told = [[token for token, _ in each] for each in drawn]
+            told = [[each.token for each in row] for row in drawn]
             assert told == [tokens[:12] for tokens in expected.tokens[:count]]
             end(batched, sequences)
 

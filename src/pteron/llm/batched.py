@@ -8,71 +8,27 @@ on the GPU: from one step to the next the host brings nothing, unless sequences 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import DeviceError, InputError, UnsupportedError
-from pteron.gpu import SLOT_ALIGNMENT, Buffer, Command, Copy, Readback, Replay, Slots, SlotStates, submit
+from pteron.gpu import SLOT_ALIGNMENT, Buffer, Command, Copy, Replay, Slots, SlotStates, submit
+from pteron.llm.burst import Burst, Row
 from pteron.llm.entered import work_on
 from pteron.llm.model import LanguageModel
-from pteron.llm.sampling.greedy_rows import DRAWN, POSITIONS, TOKENS, greedy_graph
+from pteron.llm.row_draws import RowDraws
 from pteron.llm.sampling.operator import RING
 from pteron.ops.operand import State
 from pteron.passes import prepare
 from pteron.passes.batched import BatchedGraph, batch
-from pteron.plan import Compiled, PlanBuffer
+from pteron.plan import Compiled
 from pteron.runtime.session import Counters, Session
 from pteron.runtime.tensors import View
 
 STEPS_MAX = RING  # of a submission: what is drawn is remembered for as many
 ROWS_EXACT = 8  # so many rows or fewer have plans of their own; of more, every second or fourth number has
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A sequence that takes part in a step: its slot, where its next token goes, and the token, unless it was
-    drawn there by the step before."""
-
-    slot: int
-    position: int
-    token: int | None = None
-
-
-class Burst:
-    """Steps that were submitted, and what they draw on its way to the host."""
-
-    def __init__(
-        self, rows: Sequence[Row], count: int, readback: Readback, size: int, submission: int
-    ) -> None:
-        self.rows = tuple(rows)
-        self.count = count
-        self._readback: Readback | None = readback
-        self._size = size
-        self._submission = submission
-        self._drawn: npt.NDArray[np.int32] | None = None
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether reading would wait for nothing."""
-        return self._readback is None or self._readback.is_ready()
-
-    def read(self) -> list[list[tuple[int, float]]]:
-        """For each row the (token, log-probability) of every step."""
-        if self._drawn is None:
-            assert self._readback is not None
-            data = self._readback.peek(0, self._size, self._submission)
-            self._readback.release()
-            self._readback = None
-            self._drawn = np.frombuffer(data, np.int32).reshape(-1, 2)
-        tokens, logprobs = self._drawn[:, 0], self._drawn.view(np.float32)[:, 1]
-        places = [
-            [row.slot * RING + (row.position + step) % RING for step in range(self.count)]
-            for row in self.rows
-        ]
-        return [[(int(tokens[place]), float(logprobs[place])) for place in row] for row in places]
 
 
 class Batched:
@@ -85,24 +41,22 @@ class Batched:
         self.device = model.device
         self.batched = _batched(model, slots)
         assert model.delegate is not None
-        target = model.delegate.executable.target
         self._single = model.delegate.session
         executable = model.delegate.executable
-        for id in self.batched.caches:
-            if executable.states[id].bytes % SLOT_ALIGNMENT:
-                raise UnsupportedError(
-                    f"{executable.name} cannot be batched: {_odd(executable.states[id].bytes)}"
-                )
         if self._single.slots is not None:
             raise InputError(f"{executable.name}: its sequences lie in slots already")
         with self.device.lock, work_on(self.device):
-            compiled = Compiled(prepare(self.batched.graph), target)
+            compiled = Compiled(prepare(self.batched.graph), executable.target)
             self.session = Session(compiled.executable, self.device, Counters(), compiled)
             self.states = self.session.states()
-            self._drawing = Session.of(
-                greedy_graph(slots, model.vocabulary, slots, model.logits_dtype), self.device
+            self._draws = RowDraws(
+                self.device,
+                model.vocabulary,
+                slots,
+                model.logits_dtype,
+                self._words(self.batched.tokens),
+                self._words(self.batched.positions),
             )
-            self._drawing_states = self._drawing.states()
             self._chosen = self.device.create_buffer(4 * slots, "slots of rows")
             self.slots = Slots(self.device, executable, self.states, slots)
             self._single.slots = self.slots
@@ -119,6 +73,13 @@ class Batched:
             return str(error)
         return None
 
+    @staticmethod
+    def slots_max(model: LanguageModel) -> int:
+        """How many slots a device has room for in one buffer of each cache."""
+        assert model.delegate is not None
+        caches = model.delegate.executable.states.values()
+        return model.device.target.binding_bytes_max // max((state.bytes for state in caches), default=1)
+
     @property
     def capacity(self) -> int:
         """Tokens that the cache of a sequence holds."""
@@ -131,41 +92,51 @@ class Batched:
                 raise InputError(f"all {self.slots.count} slots are in use")
             return self.model.sequence()
 
+    def house(self, sequence: LanguageModel) -> int | None:
+        """The slot of a sequence, which moves into one where it has none and there is one; else None."""
+        slot = self.slot_of(sequence)
+        if slot is not None or sequence.delegate is None:
+            return slot
+        with self.device.lock, work_on(self.device):
+            states = self.slots.take()
+            if states is not None:
+                sequence.delegate.move(states)
+        return self.slot_of(sequence)
+
     def slot_of(self, sequence: LanguageModel) -> int | None:
         """The slot that a sequence lies in; None where it has memory of its own."""
         states = sequence.delegate.states if sequence.delegate else None
         return states.slot if isinstance(states, SlotStates) and states.slots is self.slots else None
 
+    def token_of(self, slot: int) -> View:
+        """Where the token lies that was drawn last for a slot."""
+        return View(self._words(self.batched.tokens), 4 * slot, (1, 1), DType.I32, Storage.I32)
+
     def step(self, rows: Sequence[Row], count: int = 1) -> Burst:
-        """Run the next token of every row through the model, then the `count` - 1 likeliest that follow, in
+        """Run the next token of every row through the model, then the `count` - 1 that are drawn after it, in
         one submission. Nothing is waited for."""
         count = min(count, STEPS_MAX)
         with self.device.lock, work_on(self.device):
             self._check(rows, count)
-            self._bring(rows)
-            commands: list[Command] = []
-            for slot in (row.slot for row in rows):
-                self._positions.pop(slot, None)  # should this fail, nobody knows where the GPU stands
+            copies = self._bring(rows)
+            for row in rows:
+                self._positions.pop(row.slot, None)  # should this fail, nobody knows where the GPU stands
             logits, model = self._model(rows, count)
-            drawing = self._drawing.bound(
-                (logits, self._slots_of(len(rows))), self._drawing_states, self._shared
-            )
-            commands = [model, drawing] * count
-            home = self._drawing_states[State(DRAWN)]
-            readback = self.device.readback(home.size)
-            submission = submit(self.device, [*commands, Copy(home, readback.staging, home.size)])
-            readback.begin()
+            drawing = self._draws.commands(logits, self._slots_of(len(rows)), rows)
+            burst, home = self._draws.burst(rows, count)
+            commands: list[Command] = [*copies, *([model, *drawing] * count), *home]
+            burst.begin(submit(self.device, commands))
             self._positions.update({row.slot: row.position + count for row in rows})
             self.session.counters.calls += count
-            return Burst(rows, count, readback, home.size, submission)
+            return burst
 
     def logits(self, rows: Sequence[Row]) -> npt.NDArray[np.float32]:
         """Run the next token of every row through the model; the logits [rows, vocabulary], waited for."""
         with self.device.lock, work_on(self.device):
             self._check(rows, 1)
-            self._bring(rows)
+            copies = self._bring(rows)
             view, model = self._model(rows, 1)
-            submit(self.device, [model])
+            submit(self.device, [*copies, model])
             data = self.device.read(view.buffer, len(rows) * self.model.vocabulary * view.storage.itemsize)
             found = np.frombuffer(data, view.storage.numpy).reshape(len(rows), -1)
             return found.astype(np.float32)
@@ -177,19 +148,14 @@ class Batched:
                 self._is_closed = True
                 self._single.slots = None
                 self.states.close()
-                self._drawing_states.close()
+                self._draws.close()
                 self.session.close()
                 self.device.free(self._chosen)
 
     # What the GPU is told --------------------------------------------------------------------------
 
-    @property
-    def _shared(self) -> dict[PlanBuffer, Buffer]:
-        """Where drawing leaves tokens and positions: where the model finds them."""
-        return {
-            State(TOKENS): self.states[State(self.batched.tokens)],
-            State(POSITIONS): self.states[State(self.batched.positions)],
-        }
+    def _words(self, state: int) -> Buffer:
+        return self.states[State(state)]
 
     def _model(self, rows: Sequence[Row], count: int) -> tuple[View, Replay]:
         """Where the logits of all rows will lie, and what makes them."""
@@ -198,9 +164,8 @@ class Batched:
         recording, numbers = self.session.ready(inputs)
         (logits,) = self.session.outputs(recording, numbers, self.states)
         assert isinstance(logits, View)
-        flat = View(
-            logits.buffer, 0, (self._padded(len(rows)), self.model.vocabulary), logits.dtype, logits.storage
-        )
+        shape = (self._padded(len(rows)), self.model.vocabulary)
+        flat = View(logits.buffer, 0, shape, logits.dtype, logits.storage)
         return flat, self.session.bound(inputs, self.states, {})
 
     def _slots_of(self, count: int) -> View:
@@ -211,21 +176,30 @@ class Batched:
         step = 1 if count <= ROWS_EXACT else 2 if count <= 2 * ROWS_EXACT else 4
         return min(-(-count // step) * step, self.slots.count)
 
-    def _bring(self, rows: Sequence[Row]) -> None:
-        """Write what the GPU does not have: who takes part, tokens and positions of those who come in."""
+    def _bring(self, rows: Sequence[Row]) -> list[Copy]:
+        """Write what the GPU does not have: who takes part, tokens and positions of those who come in. Tokens
+        that it has elsewhere are copied first."""
         chosen = tuple(row.slot for row in rows) + (-1,) * (self._padded(len(rows)) - len(rows))
         if chosen != self._rows:
             self._rows = ()
             self.device.write(self._chosen, np.array(chosen, np.int32))
             self._rows = chosen
+        copies = []
         for row in rows:
-            if row.token is not None:
+            if isinstance(row.token, View):
+                target = self._words(self.batched.tokens)
+                source = row.token.offset
+                copies.append(
+                    Copy(row.token.buffer, target, 4, target_offset=4 * row.slot, source_offset=source)
+                )
+            elif row.token is not None:
                 self._write(self.batched.tokens, row.slot, row.token)
             if self._positions.get(row.slot) != row.position:
                 self._write(self.batched.positions, row.slot, row.position)
+        return copies
 
     def _write(self, state: int, slot: int, word: int) -> None:
-        self.device.write(self.states[State(state)], np.array([word], np.int32), 4 * slot)
+        self.device.write(self._words(state), np.array([word], np.int32), 4 * slot)
 
     def _check(self, rows: Sequence[Row], count: int) -> None:
         if self._is_closed:
@@ -243,7 +217,7 @@ class Batched:
                 raise InputError(f"slot {row.slot}: tokens {row.position} to {end} leave its {self.capacity}")
             if row.token is None and row.slot not in self._positions:
                 raise InputError(f"slot {row.slot}: nothing was drawn there, so its row has to bring a token")
-            if row.token is not None and not 0 <= row.token < self.model.vocabulary:
+            if isinstance(row.token, int) and not 0 <= row.token < self.model.vocabulary:
                 raise InputError(f"token {row.token} is outside the vocabulary of {self.model.vocabulary}")
 
 
@@ -252,8 +226,9 @@ def _batched(model: LanguageModel, slots: int) -> BatchedGraph:
     if model.delegate is None or not model.is_resident:
         raise UnsupportedError(f"{name} cannot be batched: its steps go through the host")
     (graph,) = model.program.graphs(model.method.name)
-    return batch(graph, slots)
-
-
-def _odd(size: int) -> str:
-    return f"a cache of {size:,} bytes, which is no multiple of {SLOT_ALIGNMENT}, cannot lie beside others"
+    made = batch(graph, slots)
+    for size in (model.delegate.executable.states[id].bytes for id in made.caches):
+        if size % SLOT_ALIGNMENT:
+            odd = f"a cache of {size:,} bytes, no multiple of {SLOT_ALIGNMENT}, cannot lie beside others"
+            raise UnsupportedError(f"{name} cannot be batched: {odd}")
+    return made

@@ -301,6 +301,12 @@ class LanguageModel:
         self.position += count
         return submission, count
 
+    def stepped(self, count: int) -> None:
+        """So many steps of this sequence are about to be submitted by a plan over several (llm/batched.py),
+        and so is nothing else before them."""
+        self._overwrite()
+        self.position += count
+
     @property
     def logits_dtype(self) -> DType:
         """The element type of the logits inside the program: f16 where it was exported so."""

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from pteron.errors import DeviceError, InputError, OutOfMemory
 from pteron.gpu.forking import new_lock
+from pteron.llm.batched import Batched
 from pteron.llm.entered import once
 from pteron.llm.given import integer
 from pteron.llm.model import LanguageModel, Read
@@ -62,6 +63,7 @@ class Pool:
         self.bound = bound(model.sequence_bytes, sequences, cache_bytes)
         self._room = self.bound  # fewer once the GPU had no memory for more
         self._places = [_Place(model)]
+        self.batched: Batched | None = None  # what steps all sequences together, once somebody does
         self._lock = new_lock()
         self._closed = False
 
@@ -127,6 +129,8 @@ class Pool:
     def close(self) -> None:
         with once(self._lock):
             self._closed = True
+            if self.batched is not None:
+                self.batched.close()
 
     # Which one ----------------------------------------------------------------------------------
 

@@ -7,12 +7,14 @@ from reprlib import repr as shortened
 
 from pteron.errors import InputError, UnsupportedError
 from pteron.gpu.forking import check_not_forked, in_child
+from pteron.llm.batched import Batched
 from pteron.llm.engine.answer import Answer
 from pteron.llm.engine.job import Job
 from pteron.llm.engine.load import Load
 from pteron.llm.engine.loop import Loop
 from pteron.llm.engine.request import Request
 from pteron.llm.engine.steps import OneByOne, Stepper, ThroughHost
+from pteron.llm.engine.together import together
 from pteron.llm.engine.waiting import Waiting
 from pteron.llm.given import integer
 from pteron.llm.text_model import TextModel
@@ -116,6 +118,10 @@ class Engine:
 
 def _stepper(llm: TextModel, batched: bool | None) -> Stepper:
     llm.model.chunks([0])  # refuses programs that take prompts in one size alone
+    joined = together(llm) if batched or batched is None else None
+    if joined is not None:
+        return joined
     if batched:
-        raise UnsupportedError(f"{llm.program.file.name}: its steps cannot be batched")
+        reason = Batched.reason(llm.model) or "the device has no room for its caches side by side"
+        raise UnsupportedError(f"{llm.program.file.name}: its steps cannot be batched: {reason}")
     return OneByOne() if llm.model.is_resident else ThroughHost()

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from pteron.dtypes import DType, Storage
 from pteron.graph import Constant, Graph, Node, Shape, Tensor
-from pteron.llm.sampling.operator import BLOCK, LANES, LANES_MERGING, LANES_OF_A_CPU, RING
+from pteron.llm.sampling.operator import LANES_MERGING, RING
+from pteron.llm.sampling.row import BLOCK, LANES, LANES_OF_A_CPU
 from pteron.ops import Dispatch, Operand, Scratch, Target, op, require
 from pteron.ops.rows import shared_rows
 from pteron.wgsl import Kernels

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from pteron.format import open_bytes
-from pteron.gpu import Command, Device, PassTimer, Replay, States, submit
+from pteron.gpu import Command, Device, PassTimer, Replay, States
 from pteron.plan import Executable, Plan
 from pteron.plan.archive import read, write
 from pteron.runtime.ahead import Ahead
@@ -100,7 +100,7 @@ class Delegate:
         """Go on in other memory, with what the states hold."""
         with self.device.lock:
             before, sizes = self.states, {id: spec.bytes for id, spec in self.executable.states.items()}
-            submit(self.device, states.copies_of(before, sizes))
+            states.copy(before, sizes)
             states.is_settled = before.is_settled
             self._ahead.drop(is_open=not self._session.is_closed)
             self._ahead = Ahead()

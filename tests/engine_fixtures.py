@@ -97,10 +97,10 @@ class Watched:
             self._free.wait(PATIENCE)
 
 
-@pytest.fixture
+@pytest.fixture(params=["one by one", "together"])
 def engine(request: pytest.FixtureRequest, tiny_llm: LLM) -> Iterator[Engine]:
-    """One that steps its sequences together; `one_by_one` makes it one that does not."""
-    with Engine(tiny_llm, batched=getattr(request, "param", None)) as made:
+    """Engines whose sequences step by themselves, and in one plan."""
+    with Engine(tiny_llm, batched=request.param == "together") as made:
         yield made
 
 

@@ -178,6 +178,10 @@ class Sampler:
             return session.bound((peaks,), states, own | places)
         return self._session.bound((logits, *self._numbers), self._states, places)
 
+    def state(self, id: int) -> Buffer:
+        """Where a state of the sampler's graph lies, by its value id."""
+        return self._states[State(id)]
+
     def took(self, steps: int) -> None:
         """So many tokens were drawn by what was submitted; unless told, a sampler does not know."""
         self._steps = steps

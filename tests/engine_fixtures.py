@@ -98,9 +98,14 @@ class Watched:
 
 
 @pytest.fixture
-def engine(tiny_llm: LLM) -> Iterator[Engine]:
-    with Engine(tiny_llm) as made:
+def engine(request: pytest.FixtureRequest, tiny_llm: LLM) -> Iterator[Engine]:
+    """One that steps its sequences together; `one_by_one` makes it one that does not."""
+    with Engine(tiny_llm, batched=getattr(request, "param", None)) as made:
         yield made
+
+
+one_by_one = pytest.mark.parametrize("engine", [False], indirect=True, ids=["one by one"])
+either_way = pytest.mark.parametrize("engine", [False, True], indirect=True, ids=["one by one", "together"])
 
 
 @pytest.fixture

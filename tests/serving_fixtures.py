@@ -1,4 +1,4 @@
-"""Servers for tests/serving: one of stories15m for all of them. What it takes is imported where it is used."""
+"""Servers for tests/serving: one of stories15m for all. What it takes is imported where it is used."""
 
 from __future__ import annotations
 

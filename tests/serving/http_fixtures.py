@@ -16,6 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from pteron.serving import Engine
+from pteron.serving.encoder import Encoder
 from pteron.serving.http import Limits, Logs, create_app
 
 NAME = "stories15m"
@@ -64,7 +65,7 @@ def until(happened: Callable[[], bool], seconds: float = PATIENCE) -> None:
 
 @contextmanager
 def running(
-    engine: Engine, *, limits: Limits | None = None, prompts: bool = False, **options: Any
+    engine: Engine | Encoder, *, limits: Limits | None = None, prompts: bool = False, **options: Any
 ) -> Iterator[Running]:
     """A server for as long as it is needed."""
     log = StringIO()

@@ -14,6 +14,7 @@ from engine_fixtures import PATIENCE, A, B, Watched, alone, asked, tokens
 
 from pteron import DeviceError, PteronError
 from pteron.llm import LLM
+from pteron.llm.engine import loop
 from pteron.serving import Answer, Busy, Engine
 
 LONG = tuple(range(300, 340))
@@ -130,13 +131,13 @@ def test_nobody_reads(engine: Engine) -> None:
 # Out of time -----------------------------------------------------------------------------------
 
 
-def test_time_is_up(engine: Engine, watched: Watched) -> None:
+def test_time_is_up(engine: Engine, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = tokens(alone(engine.llm, asked(A, 30)))
     engine.llm.reset()
     watched.hold("step", 0)
-    answer = engine.submit(asked(A, 30, seconds=0.05))
+    answer = engine.submit(asked(A, 30, seconds=600))
     watched.reached()
-    time.sleep(0.06)
+    monkeypatch.setattr(loop, "monotonic", lambda: time.monotonic() + 700)
     watched.go()
     found = tokens(answer.pieces())
     assert answer.finish_reason == "time"
@@ -279,10 +280,10 @@ def test_a_task_that_is_cancelled(engine: Engine, watched: Watched) -> None:
             await asyncio.wait_for(read(), 0.01)
 
     asyncio.run(give_up())
-    loop = asyncio.new_event_loop()
-    task = loop.create_task(read())
-    loop.run_until_complete(asyncio.sleep(0.01))
+    events = asyncio.new_event_loop()
+    task = events.create_task(read())
+    events.run_until_complete(asyncio.sleep(0.01))
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # on purpose
-    loop.close()
+    events.close()
     watched.go()
     assert tokens(answer.pieces()) == expected

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 from byte_tokenizer import ByteTokenizer
-from engine_fixtures import MODEL, PATIENCE, A, B, Watched, alone, asked, tokens
+from engine_fixtures import MODEL, PATIENCE, A, B, Watched, alone, asked, either_way, tokens
 from faulty import CALLS, MESSAGE, Faults
 
 from pteron import Device, DeviceError, DeviceLost, InputError
-from pteron.llm import LLM, Sampling
+from pteron.llm import LLM, LanguageModel, Sampling
+from pteron.llm.engine.together import Together
 from pteron.llm.pool import SEQUENCES_MAX
 from pteron.serving import Answer, Engine
 
@@ -35,13 +36,16 @@ def ends(answers: list[Answer]) -> Iterator[list[int] | BaseException]:
             yield error
 
 
+@either_way
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("kind", [kind for kind in CALLS if kind != "fill"])
 def test_a_call_that_fails(
     engine: Engine, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch, kind: str, after: bool
 ) -> None:
-    """Whichever it is, one of two requests fails at most, and the next answers are right."""
+    """Whichever it is, one of two requests fails at most, or both where it was made for both, and the next
+    answers are right."""
     faults, at, failures = Faults(monkeypatch), 0, 0
+    most = 2 if isinstance(engine._loop._stepper, Together) else 1
     while True:
         engine.llm.reset()
         faults.arm(kind, at, after=after)
@@ -51,14 +55,14 @@ def test_a_call_that_fails(
             assert found == expected
             break
         errors = [each for each in found if isinstance(each, BaseException)]
-        assert len(errors) <= 1
+        assert len(errors) <= most
         assert all(isinstance(error, DeviceError) and MESSAGE in str(error) for error in errors)
         assert all(each == right or each in errors for each, right in zip(found, expected, strict=True))
         assert list(ends([engine.submit(asked(ids)) for ids in (A, B)])) == expected, (kind, at)
         failures += 1
         at += 1 + at // 2
     assert failures
-    assert 0 < engine.load.failed <= failures
+    assert 0 < engine.load.failed <= most * failures
     assert engine.load.running == 0
 
 
@@ -79,16 +83,14 @@ def test_a_tokenizer_that_fails(
 def test_settings_that_cannot_be_compiled(
     engine: Engine, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pteron.llm.sampling import sampler
+    made = LanguageModel.sampler
 
-    made = sampler.sampler_graph
-
-    def failing(vocabulary: int, sampling: Sampling, dtype: Any) -> Any:
+    def failing(model: LanguageModel, sampling: Sampling, **options: Any) -> Any:
         if sampling.top_k == 13:
             raise DeviceError(MESSAGE)
-        return made(vocabulary, sampling, dtype)
+        return made(model, sampling, **options)
 
-    monkeypatch.setattr(sampler, "sampler_graph", failing)
+    monkeypatch.setattr(LanguageModel, "sampler", failing)
     bad = engine.submit(asked(A, sampling=Sampling(temperature=1.0, top_k=13)))
     good = engine.submit(asked(B))
     assert list(ends([good])) == [expected[1]]
@@ -114,6 +116,7 @@ def test_a_sequence_that_another_takes_over(
 
 def test_all_sequences_are_others(engine: Engine, expected: list[list[int]]) -> None:
     """Requests wait until a stream of the model's own gives one back."""
+    assert isinstance(engine.llm, LLM)
     streams = [engine.llm.generate(A, max_new_tokens=3, stop_ids=()) for _ in range(SEQUENCES_MAX)]
     for stream in streams:
         next(stream)
@@ -136,6 +139,7 @@ def test_a_lost_device(device: Device) -> None:
         watched.hold("step", 1)
         answers = [engine.submit(asked(ids, 30)) for ids in (A, B)]
         watched.reached()
+        own.wait()  # it is not truly lost, and would tell of results after the end of Python
         own.lost("testing")
         watched.go()
         for answer in answers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from engine_fixtures import CHUNK, SHORT, A, B, Watched, asked
+from engine_fixtures import CHUNK, SHORT, A, B, Watched, asked, one_by_one
 
 from pteron.llm.engine.loop import Loop
 from pteron.llm.engine.steps import Submission
@@ -85,6 +85,7 @@ def test_one_alone_steps_in_bursts(engine: Engine, watched: Watched, pace: Pace)
     assert [steps for what, _, steps in watched.events if what == "step"] == [6, 6, 6, 6, 6, 1]
 
 
+@one_by_one
 def test_many_share_what_a_burst_takes(engine: Engine, watched: Watched, pace: Pace) -> None:
     pace.steps = 12
     watched.hold("begin", 0)

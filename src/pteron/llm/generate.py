@@ -130,7 +130,7 @@ def _stepwise(
         with device.lock, work_on(device):
             sampler.draw(logits, step)
             data = device.read(sampler.drawn, sampler.drawn_bytes)
-        drawn = drawn_at(sampler, data, step)
+        drawn = drawn_from(sampler, data, step)
         if matcher:
             matcher.take(drawn.token)
         yield drawn
@@ -174,7 +174,7 @@ def _constrained(
             data = device.read(sampler.drawn, sampler.drawn_bytes)
         counters.submissions += 2
         counters.stalls += 1
-        drawn = drawn_at(sampler, data, step)
+        drawn = drawn_from(sampler, data, step)
         matcher.take(drawn.token)
         yield drawn
         if matcher.is_finished:
@@ -235,7 +235,7 @@ def _resident(
         before, arrived = arrived, time.perf_counter()
         if before is not None:
             model.pace.took(burst.count, arrived - before)
-        return [drawn_at(sampler, data, burst.first + index) for index in range(burst.count)]
+        return [drawn_from(sampler, data, burst.first + index) for index in range(burst.count)]
 
     try:
         *early, last = model.chunks(ids)
@@ -254,6 +254,6 @@ def _resident(
                 read()
 
 
-def drawn_at(sampler: Sampler, data: bytes, step: int) -> Drawn:
+def drawn_from(sampler: Sampler, data: bytes, step: int) -> Drawn:
     """What a step drew, from the bytes of the sampler's ring."""
     return Drawn(*sampler.read(data, step), sampler.read_top(data, step))

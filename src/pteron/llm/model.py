@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pteron.dtypes import DType
 from pteron.errors import FormatError, InputError, UnsupportedError
-from pteron.gpu import Buffer, Command, Growing, PassTimer, Replay, submit
+from pteron.gpu import Buffer, Command, Growing, PassTimer, Replay
 from pteron.llm.entered import work_on
 from pteron.llm.given import integers
 from pteron.llm.pace import Pace
@@ -28,6 +28,7 @@ from pteron.runtime.session import Then
 from pteron.runtime.tensors import View
 
 Logits = npt.NDArray[np.float32]
+Read: TypeAlias = tuple[list[int], list[bytes]]  # tokens, and what they have left behind in each cache
 # From logits where they lie, to where the next token goes; what else is given grows.
 Draw: TypeAlias = Callable[[View, Buffer, Growing | None], Replay]
 
@@ -73,12 +74,6 @@ class LanguageModel:
         other._rows = (self.row_bytes,)
         return other
 
-    def sampler(self, sampling: Sampling, *, masked: bool = False) -> Sampler:
-        """A sampler for this model's logits. What those of other numbers share with it stays compiled."""
-        return Sampler(
-            self.device, self.vocabulary, sampling, self.logits_dtype, masked=masked, recent=self.recent
-        )
-
     @property
     def sequence_bytes(self) -> int:
         """GPU memory of one more sequence."""
@@ -91,6 +86,12 @@ class LanguageModel:
         if self._rows is None:
             self._rows = (row_bytes(self.program, self.method, self.context),)
         return self._rows[0]
+
+    def sampler(self, sampling: Sampling, *, masked: bool = False) -> Sampler:
+        """A sampler for this model's logits. What those of other numbers share with it stays compiled."""
+        return Sampler(
+            self.device, self.vocabulary, sampling, self.logits_dtype, masked=masked, recent=self.recent
+        )
 
     def claim(self) -> object:
         """Have a new user, who goes on from what the cache holds for certain; the one before is refused from
@@ -106,6 +107,9 @@ class LanguageModel:
             self._is_lost = False
         self.position = min(self.position, len(self.tokens))
         return user
+
+    def is_used_by(self, user: object) -> bool:
+        return self._user is user
 
     def check_user(self, user: object) -> None:
         """Refuse a user who has lost the sequence to another; to be asked while the device's lock is held."""
@@ -210,10 +214,15 @@ class LanguageModel:
             self.tokens.extend(chunk)
         self.position += len(chunk)
 
+    @property
+    def certain(self) -> int:
+        """How many tokens the cache holds for certain: after a call that failed, none."""
+        return 0 if self._is_lost else len(self.tokens)
+
     def holds(self, ids: Sequence[int]) -> int:
-        """How many of a text's tokens the cache holds for certain, from the first on."""
+        """How many of them are a text's, from the first on."""
         with self.device.lock:
-            return 0 if self._is_lost else shared_length(self.tokens, ids)
+            return shared_length(self.tokens[: self.certain], ids)
 
     def copy(self, source: LanguageModel, ids: Sequence[int], user: object) -> int:
         """Have in this cache, in place of all it holds, what another sequence's holds of a text, from its
@@ -228,18 +237,17 @@ class LanguageModel:
             self.check_user(user)
             kept = list(ids[: source.holds(ids)])
             self._begin_anew()
-            copies = self.delegate.states.copies_of(source.delegate.states, self._sizes(len(kept)))
-            submit(self.device, copies)
+            self.delegate.states.copy(source.delegate.states, self._sizes(len(kept)))
             self._advance(kept)
         return len(kept)
 
-    def rows(self, count: int) -> list[bytes]:
-        """What the first tokens that the cache holds for certain have left in it, state by state."""
+    def rows(self, ids: Sequence[int] | None = None) -> Read:
+        """The tokens that the cache holds for certain, or those of a text, from its first on; and what they
+        have left behind, cache by cache."""
         assert self.delegate is not None
         with self.device.lock, work_on(self.device):
-            if self._is_lost or count > len(self.tokens):
-                raise InputError(f"{self.program.file.name}: the cache no longer holds {count} tokens")
-            return self.delegate.states.read(self._sizes(count))
+            kept = self.tokens[: self.certain if ids is None else self.holds(ids)]
+            return kept, self.delegate.states.read(self._sizes(len(kept)))
 
     def put(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]], user: object) -> None:
         """Have in this cache, in place of all it holds, what tokens have left in another (`rows`)."""
@@ -255,14 +263,18 @@ class LanguageModel:
         self.position = 0
         self._overwrite()
 
-    def _sizes(self, count: int) -> dict[int, int]:
-        """Bytes of so many tokens in each cache."""
+    def check_rows(self) -> Mapping[int, int]:
+        """The bytes of rows, of a program that has such."""
         if self.row_bytes is None:
             raise UnsupportedError(
                 f"{self.program.file.name}: what this program leaves between calls is not a cache with one "
                 "row for each token, so it is neither copied nor saved"
             )
-        return {id: count * size for id, size in self.row_bytes.items()}
+        return self.row_bytes
+
+    def _sizes(self, count: int) -> dict[int, int]:
+        """Bytes of so many tokens in each cache."""
+        return {id: count * size for id, size in self.check_rows().items()}
 
     # Without waiting ----------------------------------------------------------------------------
 
@@ -296,6 +308,12 @@ class LanguageModel:
         )
         self.position += count
         return submission, count
+
+    def stepped(self, count: int) -> None:
+        """So many steps of this sequence are about to be submitted by a plan over several (llm/batched.py),
+        and so is nothing else before them."""
+        self._overwrite()
+        self.position += count
 
     @property
     def logits_dtype(self) -> DType:

@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from itertools import count
 from weakref import ReferenceType, ref
 
+import numpy as np
+import numpy.typing as npt
+
 from pteron.errors import DeviceError, InputError, OutOfMemory
 from pteron.gpu.forking import new_lock
+from pteron.llm.batched import Batched
 from pteron.llm.entered import once
 from pteron.llm.given import integer
-from pteron.llm.model import LanguageModel
+from pteron.llm.model import LanguageModel, Read
 
 SEQUENCES_MAX = 16  # unless told otherwise
 COPIED_MIN = 64  # tokens: fewer are read as quickly as a copy is made, and are no loss
@@ -59,6 +63,7 @@ class Pool:
         self.bound = bound(model.sequence_bytes, sequences, cache_bytes)
         self._room = self.bound  # fewer once the GPU had no memory for more
         self._places = [_Place(model)]
+        self.batched: Batched | None = None  # what steps all sequences together, once somebody does
         self._lock = new_lock()
         self._closed = False
 
@@ -90,6 +95,21 @@ class Pool:
                 lease.model.copy(source.model, ids, lease.user)
             return lease
 
+    def rows(self, ids: Sequence[int] | None = None) -> Read:
+        """As much of a text as any sequence has read, and what it left in its caches; of no text in
+        particular, all that the one used last has read."""
+        with once(self._lock):
+            return self._longest(ids).model.rows(ids)
+
+    def put(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]]) -> None:
+        """Let an idle sequence hold tokens, with what they have left in another's caches."""
+        with once(self._lock):
+            place = self._place_of(tokens)
+            if place is not None:
+                lease = _lend(place)
+                lease.model.put(tokens, rows, lease.user)
+                lease.close()
+
     def forget(self) -> None:
         """Drop what idle sequences have read, and all of them but the first; streams that are open go on
         undisturbed."""
@@ -109,13 +129,14 @@ class Pool:
     def close(self) -> None:
         with once(self._lock):
             self._closed = True
+            if self.batched is not None:
+                self.batched.close()
 
     # Which one ----------------------------------------------------------------------------------
 
     def _choose(self, ids: Sequence[int]) -> tuple[_Place, _Place | None]:
         """A free sequence for a text, and the one that the beginning of its cache is to be copied from."""
-        if self._closed:
-            raise DeviceError("the model is closed")
+        self._check_open()
         held = {place: place.model.holds(ids) for place in self._places}
         free = [place for place in self._places if place.is_free]
         source = max(self._places, key=lambda place: held[place])
@@ -129,15 +150,45 @@ class Pool:
         place = self._vacant(free)
         return place, source if can_copy and _is_much_more(source, place, held) else None
 
+    def _longest(self, ids: Sequence[int] | None) -> _Place:
+        """The sequence that holds most of a text, or was used last."""
+        self._check_open()
+        held = {
+            place: place.model.certain if ids is None else place.model.holds(ids) for place in self._places
+        }
+        best = max(
+            self._places, key=lambda place: (held[place] if ids is not None else held[place] > 0, place.used)
+        )
+        if not held[best]:
+            what = "nothing" if ids is None else "nothing of this text"
+            raise InputError(f"the model has read {what}, so there is no cache to save")
+        return best
+
+    def _place_of(self, tokens: Sequence[int]) -> _Place | None:
+        """A free sequence for tokens that were read before; None where one holds them already."""
+        self._check_open()
+        held = {place: place.model.holds(tokens) for place in self._places}
+        there = [place for place in self._places if held[place] == len(tokens)]
+        if there:
+            there[0].used = next(_times)
+            return None
+        free = [place for place in self._places if place.is_free]
+        begun = [place for place in free if held[place] and held[place] == place.model.certain]
+        return begun[0] if begun else self._vacant(free)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DeviceError("the model is closed")
+
     def _is_kept(self, place: _Place, held: int, *, can_copy: bool) -> bool:
         """Whether a text that a sequence holds so much of leaves it alone: it would overwrite far more, and
         can have a copy or does well without."""
-        lost = len(place.model.tokens) - held
+        lost = place.model.certain - held
         return (lost >= COPIED_MIN or lost > 2 * held) and (can_copy or held < COPIED_MIN)
 
     def _vacant(self, free: Sequence[_Place]) -> _Place:
         """A sequence that holds nothing, where there can be one; else the one used least recently."""
-        empty = [place for place in free if not place.model.tokens]
+        empty = [place for place in free if not place.model.certain]
         if empty:
             return empty[0]
         if len(self._places) < (self._room if free else self.bound):

@@ -18,7 +18,7 @@ from pteron.passes import resolve
 from pteron.plan import Executable
 from pteron.runtime import Method, Program
 
-_POSITION = 1  # of a language model's inputs, the one that says where its tokens go
+_INPUTS, _POSITION = 2, 1  # of a language model: its tokens, and where they go
 # Operators over caches, and which of their tensors these are.
 _CACHES = {
     "update_cache.default": ("cache",),
@@ -34,12 +34,15 @@ def row_bytes(program: Program, method: Method, context: int) -> Mapping[int, in
     if delegate is None or not context:
         return None
     (instruction,) = record.instructions
-    own = isinstance(instruction, DelegateCall) and instruction.args == (*record.inputs, *record.outputs)
+    is_whole = isinstance(instruction, DelegateCall) and instruction.args == (*record.inputs, *record.outputs)
     (graph,) = program.graphs(method.name)
-    return _of_graph(graph, delegate.executable, context) if own else None
+    if not is_whole or len(graph.inputs) != _INPUTS:
+        return None
+    return of_graph(graph, delegate.executable, context)
 
 
-def _of_graph(graph: Graph, executable: Executable, context: int) -> dict[int, int] | None:
+def of_graph(graph: Graph, executable: Executable, context: int) -> dict[int, int] | None:
+    """The same for a graph of tokens and a position."""
     calls = [call for call in resolve(graph) if call.operator.kind is not Kind.PREPACK]  # first contents
     position = graph.inputs[_POSITION]
     if isinstance(position, Tensor) and numel(position.shape_max) != 1:

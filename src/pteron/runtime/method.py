@@ -55,8 +55,11 @@ class Method:
             except BaseException:
                 self.close()
                 raise
-        self._states = [delegate.states for delegate in self._delegates]
         self._integers = self._integers_of_delegates()
+
+    @property
+    def _states(self) -> list[States]:
+        return [delegate.states for delegate in self._delegates]
 
     @property
     def name(self) -> str:

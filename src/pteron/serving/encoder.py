@@ -81,18 +81,17 @@ class Encoder:
 
 
 def is_encoder(inputs: Sequence[ValueSpec], outputs: Sequence[ValueSpec]) -> bool:
-    """Whether a method of these inputs and outputs turns tokens into a vector, or into one for each."""
-    if len(inputs) not in (1, 2) or not outputs or outputs[0].dtype is None:
+    """Whether a method of these inputs and outputs turns tokens into a vector, or into one for each.
+    Tokens of a fixed length come with a mask, which says where a text ends."""
+    if len(inputs) not in (1, 2) or not outputs or inputs[0].dtype is None or outputs[0].dtype is None:
         return False
-    shapes = {spec.shape_max for spec in inputs}
-    is_tokens = len(shapes) == 1 and all(
-        spec.dtype is not None and np.issubdtype(spec.dtype.numpy, np.integer) for spec in inputs[:1]
-    )
-    (shape,) = shapes if len(shapes) == 1 else ((),)
+    shape, given = inputs[0].shape_max, outputs[0].shape_max
     is_row = len(shape) in (1, 2) and all(size == 1 for size in shape[:-1])
-    gives = outputs[0].shape_max
-    is_vector = 1 <= len(gives) <= 3 and np.issubdtype(outputs[0].dtype.numpy, np.floating)
-    return is_tokens and is_row and is_vector
+    is_like = all(spec.shape_max == shape and spec.dtype is not None for spec in inputs)
+    has_end = len(inputs) == 2 or (is_row and inputs[0].dynamic[-1])
+    is_whole = np.issubdtype(inputs[0].dtype.numpy, np.integer)
+    is_real = np.issubdtype(outputs[0].dtype.numpy, np.floating)
+    return bool(is_row and is_like and has_end and is_whole and is_real and 1 <= len(given) <= 3)
 
 
 def _encoding(folder: Path) -> Callable[[str], list[int]]:

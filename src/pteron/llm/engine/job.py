@@ -17,7 +17,7 @@ class Job:
     It does not know its Answer, so that nothing but its readers keeps one.
     """
 
-    def __init__(self, request: Request, ring: Callable[[], None]) -> None:
+    def __init__(self, request: Request, tell: Callable[[], None]) -> None:
         self.request = request
         self.number = 0  # among all that an engine has taken on
         self.submitted = monotonic()
@@ -28,13 +28,13 @@ class Job:
         self.news = News()
         self.is_cancelled = False
         self.is_over = False
-        self._ring = ring
+        self._tell = tell  # that it is cancelled
 
     def cancel(self) -> None:
         """Have the engine end it at its next step. A finalizer may call this: no lock is taken."""
         if not (self.is_over or self.is_cancelled):
             self.is_cancelled = True
-            self._ring()
+            self._tell()
 
     def give(self, pieces: Iterable[Piece]) -> None:
         """Tokens that have become text."""

@@ -8,7 +8,7 @@ them lies one chunk of one prompt: nobody waits longer for a long prompt.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -40,20 +40,25 @@ class Loop:
         self.is_stopping = False
         self.quiet = News()  # told whenever no job is open
         self.log: Callable[[str, int, int], None] | None = None  # what, of which job, how much
-        self._llm = llm
-        self._device = llm.model.device
+        # Not the LLM itself: where nobody else holds it, it ends, and this with it.
+        self._model, self._pool = llm.model, llm._pool
+        self._tokenizer, self._eos_ids = llm.tokenizer, frozenset(llm.eos_ids)
         self._stepper = stepper
         self._running = running
-        self._bell: SimpleQueue[None] = SimpleQueue()  # may be rung in a finalizer
+        self._bell: SimpleQueue[bool] = SimpleQueue()  # may be rung in a finalizer; True: one was cancelled
         self._under_way: deque[Submission] = deque()
         self._prompts = Prompts()
-        self._deadline = inf  # of all jobs, the first
+        self._deadline = inf  # of all tracks, the first
         self._full_until = 0.0  # when the pool is asked again
         self._arrived: float | None = None  # when the last submission did, if the GPU has worked since
 
     def ring(self) -> None:
         """Have the loop look at what is new."""
-        self._bell.put(None)
+        self._bell.put(False)
+
+    def cancelled(self) -> None:
+        """Have it end what was cancelled."""
+        self._bell.put(True)
 
     def run(self) -> None:
         """Work until told to stop; no job is open afterwards."""
@@ -77,7 +82,7 @@ class Loop:
         while self._prompts and self._chunks_under_way() < depth:
             self._read_on()
         # All together take as long as one that is alone.
-        most = max(1, self._llm.model.pace.steps // max(1, crowd))
+        most = max(1, self._model.pace.steps // max(1, crowd))
         for _ in range(depth):
             self._step_on(depth, most)
         if self._under_way:
@@ -89,9 +94,9 @@ class Loop:
 
     def _heed(self) -> None:
         """End what nobody wants any more, or whose time is up."""
-        rang = self._hear()
+        is_cancelled = self._hear()
         now = monotonic()
-        if not rang and now < self._deadline:
+        if not is_cancelled and now < min(self._deadline, self.waiting.deadline):
             return
         for track in self.tracks.copy():
             if reason := track.job.reason_to_end(now):
@@ -99,24 +104,20 @@ class Loop:
         for job in self.waiting.leave(now):
             self._end_job(job, job.reason_to_end(now) or "time")
         self._deadline = min((track.job.deadline for track in self.tracks), default=inf)
-        self._deadline = self.waiting.deadline(self._deadline)
 
     def _hear(self) -> bool:
-        """Whether the bell was rung."""
-        rang = False
-        with suppress(Empty):
-            while True:
-                self._bell.get_nowait()
-                rang = True
-        return rang
+        """Whether the bell was rung for one that was cancelled."""
+        is_cancelled = False
+        while not self._bell.empty():
+            is_cancelled |= self._bell.get()
+        return is_cancelled
 
     def _rest(self) -> None:
         """Sleep until the bell is rung, or the pool may have room again."""
         self._arrived = None
         wait = max(0.0, self._full_until - monotonic()) if len(self.waiting) else None
         with suppress(Empty):
-            self._bell.get(timeout=wait)
-            self.ring()  # heard again where it is heeded
+            self._bell.put(self._bell.get(timeout=wait))  # to be heard again where it is heeded
 
     def _admit(self) -> None:
         """Begin as many requests as may run, where the pool has sequences for them."""
@@ -138,7 +139,7 @@ class Loop:
     def _lease(self, job: Job) -> Lease | None:
         """A sequence for a job, which waits on where there is none."""
         try:
-            return self._llm._pool.lease(job.request.ids)
+            return self._pool.lease(job.request.ids)
         except (InputError, OutOfMemory) as error:  # others have them all
             if isinstance(error, OutOfMemory) and not self.tracks:
                 raise
@@ -148,11 +149,12 @@ class Loop:
 
     def _begin(self, job: Job, lease: Lease) -> None:
         try:
-            track = Track(self._llm, job, lease)
+            track = Track(job, lease, self._tokenizer, self._eos_ids)
         except BaseException:
             lease.close()
             raise
         self.tracks.append(track)
+        self._deadline = min(self._deadline, job.deadline)
         self._prompts.add(track)
         self.totals.began(job.statistics)
         if self.log:
@@ -198,9 +200,6 @@ class Loop:
 
     def _take_in(self, submission: Submission) -> None:
         """Wait for the oldest submission, and pass its tokens on."""
-        if submission.steps and not self._under_way and not submission.is_ready():
-            for track in submission.tracks:
-                track.job.statistics.stalls += 1
         try:
             arrived = self._collect(submission)
         except Exception as error:
@@ -210,19 +209,24 @@ class Loop:
             return
         before, self._arrived = self._arrived, perf_counter()
         if submission.steps and before is not None:
-            self._llm.model.pace.took(submission.steps, self._arrived - before)
+            self._model.pace.took(submission.steps, self._arrived - before)
         for track, drawn in arrived:
             if not track.reason:
                 self._deliver(track, drawn)
 
     def _collect(self, submission: Submission) -> list[tuple[Track, list[Drawn]]]:
         try:
+            if submission.steps and not self._under_way and not submission.is_ready():
+                _stall(submission.tracks)
             return submission.wait()
         finally:
-            for track in submission.tracks:
-                track.under_way -= 1
-                if track.reason and not track.under_way:
-                    track.close()
+            self._collected(submission.tracks)
+
+    def _collected(self, tracks: Sequence[Track]) -> None:
+        for track in tracks:
+            track.under_way -= 1
+            if track.reason and not track.under_way:
+                track.close()
 
     def _deliver(self, track: Track, drawn: list[Drawn]) -> None:
         try:
@@ -265,6 +269,12 @@ class Loop:
 
     def _check_device(self, error: BaseException) -> None:
         """Where the device is gone, so is all that was on it."""
-        if not self._device.is_usable:
+        if not self._model.device.is_usable:
             for track in self.tracks.copy():
                 self._end(track, "error", error)
+
+
+def _stall(tracks: Sequence[Track]) -> None:
+    """The GPU has no work while the host waits for what these have drawn."""
+    for track in tracks:
+        track.job.statistics.stalls += 1

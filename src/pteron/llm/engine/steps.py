@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pteron.gpu import Command, Copy, Readback
 from pteron.llm.engine.track import Track
 from pteron.llm.entered import work_on
-from pteron.llm.generate import Drawn, drawn_at
+from pteron.llm.generate import Drawn, drawn_from
 from pteron.runtime.outputs import Outputs
 from pteron.runtime.tensors import View
 
@@ -101,7 +101,7 @@ class _Burst(Submission):
         with track.model.device.lock:
             data = self.readback.peek(0, track.sampler.drawn_bytes, self.number)
             self.readback.release()
-        drawn = [drawn_at(track.sampler, data, self.first + index) for index in range(self.count)]
+        drawn = [drawn_from(track.sampler, data, self.first + index) for index in range(self.count)]
         return [(track, drawn)]
 
 
@@ -120,9 +120,15 @@ class OneByOne(Stepper):
         return [(track,) for track in tracks if track.step < track.count]
 
     def launch(self, part: tuple[Track, ...], most: int) -> Submission:
-        return self._burst(part[0], most=most)
+        return self.go_on(part[0], most)
 
-    def _burst(self, track: Track, tokens: list[int] | None = None, most: int = 1) -> Submission:
+    def go_on(self, track: Track, most: int, token: View | None = None) -> Submission:
+        """Steps of a track from the token on that it has drawn last, or from where that lies instead."""
+        return self._burst(track, most=most, token=token)
+
+    def _burst(
+        self, track: Track, tokens: list[int] | None = None, most: int = 1, token: View | None = None
+    ) -> Submission:
         """Steps from this one on; the first reads `tokens`, or else the one that was drawn last."""
         model, sampler, step = track.model, track.sampler, track.step
         device = model.device
@@ -140,7 +146,7 @@ class OneByOne(Stepper):
                 number, count = model.launch(tokens, draw), 1
             else:
                 number, count = model.launch_steps(
-                    sampler.drawn_at(step - 1),
+                    token or sampler.drawn_at(step - 1),
                     min(most, track.count - step),
                     lambda logits, token, growing: sampler.replay(logits, step, token, growing),
                     [home],
@@ -188,4 +194,4 @@ class ThroughHost(Stepper):
             sampler.draw(logits, step)
             data = device.read(sampler.drawn, sampler.drawn_bytes)
         track.step += 1
-        return drawn_at(sampler, data, step)
+        return drawn_from(sampler, data, step)

@@ -14,7 +14,7 @@ from pteron.llm.generate import Drawn
 from pteron.llm.pieces import Piece
 from pteron.llm.pool import Lease
 from pteron.llm.stopping import StopScanner
-from pteron.llm.text_model import TextModel
+from pteron.llm.tokenizer import Tokenizer
 
 
 class Track:
@@ -24,7 +24,7 @@ class Track:
     those that have arrived, and `under_way` counts the submissions between.
     """
 
-    def __init__(self, llm: TextModel, job: Job, lease: Lease) -> None:
+    def __init__(self, job: Job, lease: Lease, tokenizer: Tokenizer, eos_ids: frozenset[int]) -> None:
         request, self.job, self._lease = job.request, job, lease
         self.model, self.user = model, user = lease.model, lease.user
         ids = request.ids
@@ -38,9 +38,9 @@ class Track:
         self.under_way = 0
         self.drawn: list[int] = []
         self.reason = ""  # why it ended
-        self._stop_ids = frozenset(llm.eos_ids) if request.stop_ids is None else request.stop_ids
+        self._stop_ids = eos_ids if request.stop_ids is None else request.stop_ids
         self._scanner = StopScanner(request.stop)
-        self._stream = llm.tokenizer.stream()
+        self._stream = tokenizer.stream()
         self._started = perf_counter()
         self.sampler = model.sampler(request.sampling)
         self.sampler.remember(ids)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from math import inf
 
 from pteron.errors import DeviceError
 from pteron.gpu.forking import new_lock
@@ -17,6 +19,7 @@ class Waiting:
     def __init__(self, most: int) -> None:
         self.most = most
         self.accepted = 0
+        self.deadline = inf  # of all that wait, the first
         self.open: set[Job] = set()  # those that wait, and those that were taken and have not ended
         self._jobs: deque[Job] = deque()
         self._lock = new_lock()
@@ -25,17 +28,19 @@ class Waiting:
     def __len__(self) -> int:
         return sum(not job.is_cancelled for job in self._jobs.copy())
 
-    def put(self, job: Job, seconds: float) -> None:
-        """Let a job wait, or say to come back after `seconds`."""
+    def put(self, job: Job, patience: Callable[[], float]) -> None:
+        """Let a job wait, or say to come back after as many seconds as `patience` tells."""
         with once(self._lock):
             if self._refusal:
                 raise DeviceError(self._refusal)
             if len(self._jobs) >= self.most and len(self) >= self.most:
+                seconds = patience()
                 raise Busy(
                     f"{self.most} requests wait, as many as may; come back in {seconds:.0f} s", seconds
                 )
             job.number = self.accepted
             self.accepted += 1
+            self.deadline = min(self.deadline, job.deadline)
             self.open.add(job)
             self._jobs.append(job)
 
@@ -59,11 +64,8 @@ class Waiting:
         if leaving:
             gone = set(leaving)
             self._jobs = deque(job for job in self._jobs if job not in gone)
+        self.deadline = min((job.deadline for job in self._jobs), default=inf)
         return leaving
-
-    def deadline(self, default: float) -> float:
-        """When the first of their times is up."""
-        return min((job.deadline for job in self._jobs.copy()), default=default)
 
     def refuse(self, why: str) -> None:
         """Take no more, and say why; the first reason stays."""

@@ -1,0 +1,84 @@
+"""Static files of this package -> routes of an application: the page at `/`, what it loads under `/page/`.
+
+All files are read once, into a table by name: no request's path ever reaches the file system.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from types import MappingProxyType
+
+from fastapi import FastAPI, Request, Response
+
+# The page runs its own scripts and talks to its own server, and nobody else may frame it.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",  # asked for again each time, sent again only if it changed
+}
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+_INDEX = "index.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file of the page."""
+
+    content: bytes
+    media_type: str
+    tag: str  # changes with the content
+
+
+@lru_cache(maxsize=1)
+def parts() -> Mapping[str, Part]:
+    """All files of the page, by their names below its folder: "index.html", "script/main.js", ..."""
+    return MappingProxyType(dict(_read(files("pteron.serving.http.page"))))
+
+
+def mount(app: FastAPI) -> None:
+    """Show the page at `/`. It is for everybody: it asks its user for a key where the API wants one."""
+    table = parts()
+
+    async def index(request: Request) -> Response:
+        return _answer(request, table[_INDEX])
+
+    async def part(request: Request, name: str) -> Response:
+        found = table.get(name)
+        return Response("There is no such file.", 404) if found is None else _answer(request, found)
+
+    app.add_api_route("/", index, methods=["GET", "HEAD"], include_in_schema=False)
+    app.add_api_route("/page/{name:path}", part, methods=["GET", "HEAD"], include_in_schema=False)
+
+
+def _answer(request: Request, part: Part) -> Response:
+    headers = {**_HEADERS, "ETag": part.tag}
+    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("If-None-Match", "").split(",")]
+    if part.tag in known:
+        return Response(status_code=304, headers=headers)
+    return Response(part.content, headers=headers, media_type=part.media_type)
+
+
+def _read(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Part]]:
+    for entry in folder.iterdir():
+        name = prefix + entry.name
+        media_type = _TYPES.get(entry.name.rpartition(".")[2])
+        if entry.is_dir():
+            yield from _read(entry, f"{name}/")
+        elif media_type is not None:
+            content = entry.read_bytes()
+            yield name, Part(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:20]}"')

@@ -1,0 +1,96 @@
+// Where a message is written: the field grows with it, Enter sends, Shift+Enter is a new line, Escape stops.
+
+import { byId, icon } from "./elements.js";
+
+const DRAFT = "pteron.draft."; // of the tab: what was not sent yet outlives a reload
+
+export class Composer {
+  #form = byId("composer");
+  #field = byId("question");
+  #send = byId("send");
+  #deeds;
+  #conversation = null;
+  #isAnswering = false;
+  #isBlocked = false;
+
+  /** `deeds`: send(text), stop(), editLast(). */
+  constructor(deeds) {
+    this.#deeds = deeds;
+    this.#form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      if (this.#isAnswering) deeds.stop();
+      else this.#submit();
+    });
+    this.#field.addEventListener("input", () => {
+      this.#keep();
+      this.#settle();
+    });
+    this.#field.addEventListener("keydown", (event) => this.#press(event));
+    window.addEventListener("resize", () => this.#settle());
+  }
+
+  /** `isAnswering`: this tab writes an answer, which can be stopped; `isBlocked`: another tab does. */
+  show(conversationId, { isAnswering, isBlocked }) {
+    this.#isAnswering = isAnswering;
+    this.#isBlocked = isBlocked;
+    if (this.#conversation !== conversationId) {
+      this.#conversation = conversationId;
+      this.#field.value = read(conversationId);
+    }
+    this.#settle();
+  }
+
+  focus() {
+    this.#field.focus();
+  }
+
+  #submit() {
+    const text = this.#field.value;
+    if (!text.trim() || this.#isBlocked) return;
+    this.#field.value = "";
+    this.#keep();
+    this.#deeds.send(text);
+    this.#settle();
+  }
+
+  #press(event) {
+    if (event.isComposing) return;
+    if (event.key === "Enter" && !event.shiftKey) {
+      event.preventDefault();
+      if (!this.#isAnswering) this.#submit();
+    } else if (event.key === "ArrowUp" && !this.#field.value && !this.#isAnswering && !this.#isBlocked) {
+      event.preventDefault();
+      this.#deeds.editLast();
+    }
+  }
+
+  #settle() {
+    const label = this.#isAnswering ? "Stop" : "Send";
+    if (this.#send.getAttribute("aria-label") !== label || !this.#send.firstChild) {
+      this.#send.replaceChildren(icon(this.#isAnswering ? "stop" : "send"));
+      this.#send.setAttribute("aria-label", label);
+      this.#send.title = this.#isAnswering ? "Stop (Esc)" : "Send (Enter)";
+    }
+    this.#send.disabled = !this.#isAnswering && (this.#isBlocked || !this.#field.value.trim());
+    if (CSS.supports("field-sizing", "content")) return; // then the style sheet does it
+    this.#field.style.height = "auto";
+    this.#field.style.height = `${this.#field.scrollHeight}px`;
+  }
+
+  #keep() {
+    try {
+      if (this.#field.value) sessionStorage.setItem(DRAFT + this.#conversation, this.#field.value);
+      else sessionStorage.removeItem(DRAFT + this.#conversation);
+    } catch {
+      // Then a reload forgets it.
+    }
+  }
+}
+
+function read(conversationId) {
+  try {
+    return sessionStorage.getItem(DRAFT + conversationId) ?? "";
+  } catch {
+    return "";
+  }
+}

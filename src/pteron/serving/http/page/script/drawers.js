@@ -1,0 +1,62 @@
+// What slides in from the sides: the list where there is little room, and the settings. One at a time, closed by
+// Escape or a touch beside it; the rest of the page cannot be reached meanwhile.
+
+import { byId, icon } from "./elements.js";
+
+const NARROW = matchMedia("(max-width: 820px)"); // as in layout.css
+const TIGHT = matchMedia("(max-width: 1180px)");
+
+export class Drawers {
+  #open = null; // "side", "settings" or null
+  #parts = { side: byId("side"), settings: byId("settings") };
+  #buttons = { side: byId("side-open"), settings: byId("settings-open") };
+
+  constructor() {
+    this.#buttons.side.append(icon("menu"));
+    this.#buttons.settings.append(icon("sliders"));
+    byId("side-close").append(icon("close"));
+    byId("side-close").addEventListener("click", () => this.close());
+    for (const [name, button] of Object.entries(this.#buttons)) button.addEventListener("click", () => this.#toggle(name));
+    byId("shade").addEventListener("click", () => this.close());
+    for (const query of [NARROW, TIGHT]) query.addEventListener("change", () => this.#show());
+    this.#show();
+  }
+
+  get isOver() {
+    return this.#open !== null && (this.#open === "side" ? NARROW : TIGHT).matches;
+  }
+
+  close() {
+    const name = this.#open;
+    if (!name) return;
+    const hadFocus = this.#parts[name].contains(document.activeElement);
+    this.#open = null;
+    this.#show();
+    if (hadFocus) this.#buttons[name].focus();
+  }
+
+  /** What was chosen in the list is looked at now. */
+  closeIfOver() {
+    if (this.isOver) this.close();
+  }
+
+  #toggle(name) {
+    if (this.#open === name) return this.close();
+    this.#open = name;
+    this.#show();
+    this.#parts[name].querySelector("button, a, input, textarea")?.focus();
+  }
+
+  #show() {
+    const { isOver } = this;
+    for (const [name, part] of Object.entries(this.#parts)) {
+      const isOpen = this.#open === name;
+      part.classList.toggle("open", isOpen);
+      part.inert = isOver && !isOpen;
+      this.#buttons[name].setAttribute("aria-expanded", String(isOpen));
+    }
+    this.#parts.settings.hidden = this.#open !== "settings";
+    byId("main").inert = isOver;
+    byId("shade").hidden = !isOver;
+  }
+}

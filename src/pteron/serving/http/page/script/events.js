@@ -1,0 +1,25 @@
+// A body of server-sent events -> the data of each, as text; however the network cuts it.
+
+export async function* eventsOf(body) {
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  let rest = "", data = [];
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      rest += done ? decoder.decode() : decoder.decode(value, { stream: true });
+      const lines = rest.split(/\r\n|\n|\r(?!$)/); // a last \r may be half of a \r\n
+      rest = lines.pop();
+      for (const line of lines) {
+        if (line.startsWith("data:")) data.push(line.slice(line[5] === " " ? 6 : 5));
+        else if (line === "" && data.length) {
+          yield data.join("\n");
+          data = [];
+        }
+      }
+      if (done) return; // an event without its empty line is half a one
+    }
+  } finally {
+    reader.cancel().catch(() => {}); // whoever stops reading frees the server
+  }
+}

@@ -1,0 +1,160 @@
+// The page: which conversation is looked at, what is done with it, and when what is drawn.
+
+import { Answers, STALE_AFTER, isElsewhere } from "./answers.js";
+import { Composer } from "./composer.js";
+import { Drawers } from "./drawers.js";
+import { byId, icon, make, newId } from "./elements.js";
+import { askKey } from "./key.js";
+import { Models } from "./models.js";
+import { notice } from "./notices.js";
+import { Settings } from "./settings.js";
+import { Sidebar, titleOf } from "./sidebar.js";
+import { sayProgress } from "./spoken.js";
+import { showContext, showHint } from "./standing.js";
+import { Store, blank, openStorage } from "./store.js";
+import { offerThemes } from "./theme.js";
+import { Thread } from "./thread.js";
+
+const storage = openStorage();
+const store = new Store(storage);
+const models = new Models(askKey);
+const answers = new Answers(store, (conversation) => models.nameOf(conversation), askKey);
+const drawers = new Drawers();
+const thread = new Thread({ edit, regenerate, tryNow: () => answers.of(current)?.tryNow() });
+const sidebar = new Sidebar({ rename, remove });
+const composer = new Composer({ send, stop: () => answers.stop(current), editLast: () => thread.editLast() });
+const settings = new Settings({ change, close: () => drawers.close() });
+
+let draft = blank(); // a conversation is stored once something was said or set in it
+let current = draft.id;
+
+const conversation = () => store.get(current) ?? draft;
+const isAnsweredElsewhere = () => !answers.of(current) && conversation().messages.some(isElsewhere);
+
+/** Look at a conversation; null, or one that is not there, is a new one. */
+function select(id) {
+  if (id && store.get(id)) current = id;
+  else {
+    draft = blank();
+    current = draft.id;
+    if (location.hash) history.replaceState(null, "", location.pathname + location.search);
+  }
+  drawers.closeIfOver();
+  draw();
+}
+
+/** Change the conversation that is looked at; from then on it is in the list. */
+function change(edit) {
+  if (!store.get(current)) {
+    store.put(draft);
+    history.replaceState(null, "", `#${current}`);
+  }
+  store.change(current, (stored) => void edit(stored));
+}
+
+function ask() {
+  thread.toEnd();
+  answers.start(current);
+}
+
+function send(text) {
+  change((stored) => {
+    stored.messages.push({ id: newId(), role: "user", text });
+    stored.changed = Date.now();
+  });
+  ask();
+}
+
+function edit(id, text) {
+  if (answers.of(current)) return;
+  change(({ messages }) => {
+    const index = messages.findIndex((message) => message.id === id);
+    messages.splice(index, messages.length, { id: newId(), role: "user", text });
+  });
+  ask();
+}
+
+function regenerate() {
+  if (answers.of(current)) return;
+  change(({ messages }) => { if (messages.at(-1)?.role === "assistant") messages.pop(); });
+  ask();
+}
+
+function rename(id, title) {
+  if (title !== null) store.change(id, (stored) => { stored.title = title; });
+  draw();
+}
+
+function remove(id) {
+  const removed = store.get(id);
+  answers.stop(id);
+  store.remove(id);
+  if (id === current) select(null);
+  notice(`“${titleOf(removed)}” is deleted.`, ["Undo", () => {
+    const messages = removed.messages.map((message) => (message.state === "streaming" ? { ...message, state: "interrupted" } : message));
+    store.put({ ...removed, messages });
+    location.hash = id;
+  }]);
+}
+
+let isDue = false;
+
+/** Draw all of it, with the next frame. */
+function draw() {
+  if (isDue) return;
+  isDue = true;
+  requestAnimationFrame(() => {
+    isDue = false;
+    show();
+  });
+}
+
+function show() {
+  if (current !== draft.id && !store.get(current)) return select(null); // another tab deleted it
+  const shown = conversation(), answer = answers.of(current), model = models.of(shown);
+  const isBlocked = isAnsweredElsewhere();
+  document.title = `${titleOf(shown)} · Pteron`;
+  byId("title").textContent = titleOf(shown);
+  models.show(shown, (id) => change((stored) => { stored.model = id; }));
+  thread.show(shown, answer, { isBusy: answer !== null || isBlocked, model: model?.id });
+  composer.show(current, { isAnswering: answer !== null, isBlocked });
+  settings.show(shown);
+  sidebar.show(store.all(), current, ({ id, messages }) => answers.of(id) !== null || messages.some(isElsewhere));
+  showHint(models.error, isBlocked, () => models.load());
+  showContext(shown, model);
+  if (isBlocked) setTimeout(draw, STALE_AFTER);
+}
+
+let growing = null;
+
+answers.addEventListener("progress", ({ detail: answer }) => {
+  if (answer.conversationId === current) sayProgress(answer);
+  if (answers.of(current) !== answer) return draw();
+  if (growing) return;
+  growing = requestAnimationFrame(() => {
+    growing = null;
+    if (answers.of(current) === answer) thread.grow(conversation(), answer);
+  });
+});
+store.addEventListener("change", draw);
+store.addEventListener("unsaved", () => notice("The browser's storage is full or closed: this conversation is kept until you leave the page. Deleting others makes room."));
+models.addEventListener("change", draw);
+window.addEventListener("hashchange", () => select(location.hash.slice(1)));
+window.addEventListener("focus", () => { if (models.error) models.load(); });
+window.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || byId("key").open) return;
+  if (drawers.isOver) drawers.close();
+  else answers.stop(current);
+});
+byId("new").prepend(icon("plus"));
+byId("latest").append(icon("down"));
+byId("new").addEventListener("click", () => {
+  if (store.get(current)) history.pushState(null, "", location.pathname + location.search);
+  select(null);
+  composer.focus();
+});
+
+offerThemes(storage);
+select(location.hash.slice(1));
+models.load();
+if (matchMedia("(hover: hover)").matches) composer.focus(); // on a phone that would bring up the keyboard

@@ -1,0 +1,103 @@
+// The server's own interface: models, and answers as they are written. What goes wrong is said in sentences.
+
+import { eventsOf } from "./events.js";
+
+const KEY = "pteron.key"; // of the tab, and gone with it
+const BUSY = new Set([429, 503]);
+const WAIT_MAX = 120;
+
+/** Why there is no answer. `seconds`: when to ask again, where the server says; `needsKey`: it knows no such user. */
+export class Refused extends Error {
+  constructor(message, { status = 0, seconds = null } = {}) {
+    super(message);
+    this.status = status;
+    this.seconds = seconds;
+  }
+
+  get needsKey() { return this.status === 401; }
+  get isBusy() { return BUSY.has(this.status) && (this.status === 429 || this.seconds !== null); }
+}
+
+export function setKey(text) {
+  try {
+    sessionStorage.setItem(KEY, text);
+  } catch {
+    heldKey = text;
+  }
+}
+
+let heldKey = "";
+
+function keyOf() {
+  try {
+    return sessionStorage.getItem(KEY) ?? heldKey;
+  } catch {
+    return heldKey;
+  }
+}
+
+/** [{ id, context }]: the context's length in tokens, or null where the server does not say. */
+export async function listModels() {
+  const answer = await ask("v1/models", {});
+  const { data } = await answer.json().catch(() => ({}));
+  if (!Array.isArray(data) || !data.length) throw new Refused("The server has no model.");
+  return data.map((model) => ({ id: String(model.id), context: Number(model.context_length ?? model.max_model_len) || null }));
+}
+
+/** Chunks of an answer, until the server says that it is whole. */
+export async function* chat(body, signal) {
+  const answer = await ask("v1/chat/completions", { method: "POST", body: JSON.stringify(body), signal });
+  if (!answer.headers.get("Content-Type")?.startsWith("text/event-stream")) {
+    throw new Refused("The server does not stream its answer.", { status: answer.status });
+  }
+  try {
+    for await (const data of eventsOf(answer.body)) {
+      if (data.trim() === "[DONE]") return;
+      const chunk = parsed(data);
+      if (chunk.error) throw new Refused(sentence(chunk.error.message ?? "The server gave up on this answer"));
+      yield chunk;
+    }
+  } catch (error) {
+    if (error instanceof Refused || error.name === "AbortError") throw error;
+    throw new Refused("The connection broke before the answer was whole.");
+  }
+  throw new Refused("The connection ended before the answer was whole.");
+}
+
+async function ask(path, options) {
+  const headers = { Accept: "application/json, text/event-stream" };
+  if (options.body) headers["Content-Type"] = "application/json";
+  const key = keyOf();
+  if (key) headers.Authorization = `Bearer ${key}`;
+  let answer;
+  try {
+    answer = await fetch(path, { ...options, headers, cache: "no-store", credentials: "same-origin" });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused("The server cannot be reached. Is it still running?");
+  }
+  if (answer.ok) return answer;
+  const said = await answer.json().catch(() => null);
+  const message = said?.error?.message ?? `The server answered ${answer.status} ${answer.statusText}`.trim();
+  throw new Refused(sentence(String(message)), { status: answer.status, seconds: secondsUntil(answer.headers.get("Retry-After")) });
+}
+
+function parsed(data) {
+  try {
+    return JSON.parse(data) ?? {};
+  } catch {
+    throw new Refused("The server sent something that is no answer.");
+  }
+}
+
+/** Retry-After holds seconds or a date. */
+function secondsUntil(text) {
+  if (!text) return null;
+  const seconds = /^\d+(\.\d+)?$/.test(text) ? Number(text) : (Date.parse(text) - Date.now()) / 1000;
+  return Number.isFinite(seconds) ? Math.min(WAIT_MAX, Math.max(0, seconds)) : null;
+}
+
+function sentence(text) {
+  const whole = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?…]$/.test(whole) ? whole : `${whole}.`;
+}

@@ -1,0 +1,31 @@
+// Light, dark, or as the system has it; kept for all tabs. (`early.js` sets it before the page is drawn.)
+
+import { byId, make } from "./elements.js";
+
+const KEY = "pteron.theme";
+const CHOICES = { system: "System", light: "Light", dark: "Dark" };
+
+export function offerThemes(storage) {
+  const read = () => {
+    const stored = storage?.getItem(KEY);
+    return stored === "light" || stored === "dark" ? stored : "system";
+  };
+  const inputs = Object.entries(CHOICES).map(([name, label]) => make("label", {},
+    make("input", { type: "radio", name: "theme", value: name, onchange: () => choose(name) }), make("span", {}, label)));
+  byId("theme").replaceChildren(...inputs);
+  const show = (name) => {
+    if (name === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = name;
+    byId("theme").querySelector(`[value="${name}"]`).checked = true;
+  };
+  const choose = (name) => {
+    show(name);
+    try {
+      storage?.setItem(KEY, name);
+    } catch {
+      // Full: then it is for this page only.
+    }
+  };
+  window.addEventListener("storage", (event) => { if (event.key === KEY) show(read()); });
+  show(read());
+}

@@ -1,0 +1,138 @@
+"""A server with the page at `/` and made-up answers behind it: tests say what each request gets, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from pteron.serving.http.page import mount
+
+CONTEXT = 2048
+LOOK_EVERY = 0.01  # seconds
+
+
+@dataclass(eq=False)
+class Reply:
+    """What one request gets: pieces of text, as many as are let go, or an error of some status."""
+
+    pieces: tuple[str, ...] = ()
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    message: str = ""  # of an error, after the pieces where the status is 200
+    is_broken: bool = False  # the stream ends in its middle
+    finish: str = "stop"
+    let_go: int = 1_000_000
+    body: dict[str, Any] = field(default_factory=dict)  # of the request that got it
+    is_asked: threading.Event = field(default_factory=threading.Event)
+    is_left: threading.Event = field(default_factory=threading.Event)  # the client went away
+
+    def release(self, count: int = 1_000_000) -> None:
+        self.let_go += count
+
+
+class Canned:
+    """The application, what it was asked, and what it will say."""
+
+    def __init__(self) -> None:
+        self.app = FastAPI()
+        self.start_over("")
+        mount(self.app)
+        self.app.add_api_route("/v1/models", self._models)
+        self.app.add_api_route("/v1/chat/completions", self._chat, methods=["POST"])
+
+    def start_over(self, address: str) -> None:
+        """As if nothing had been asked or said."""
+        self.address = address
+        self.key: str | None = None
+        self.models = ["canned"]
+        self.bodies: list[dict[str, Any]] = []
+        self._next: list[Reply] = []
+        self._every: list[Reply] = []
+
+    def release_all(self) -> None:
+        for reply in self._every:
+            reply.release()
+
+    def reply(self, *pieces: str, held: bool = False, **wishes: Any) -> Reply:
+        """Say what the next request without a reply of its own gets; `held`: nothing until it is released."""
+        reply = Reply(pieces, let_go=0 if held else 1_000_000, **wishes)
+        self._next.append(reply)
+        self._every.append(reply)
+        return reply
+
+    def _models(self, request: Request) -> Response:
+        if not self._knows(request):
+            return _error(401, "this server wants an API key it knows")
+        return JSONResponse({"data": [{"id": name, "context_length": CONTEXT} for name in self.models]})
+
+    async def _chat(self, request: Request) -> Response:
+        if not self._knows(request):
+            return _error(401, "this server wants an API key it knows")
+        body = await request.json()
+        self.bodies.append(body)
+        said = body["messages"][-1]["content"]
+        reply = self._next.pop(0) if self._next else Reply(("You ", "said: ", said))
+        reply.body = body
+        reply.is_asked.set()
+        if reply.status != 200:
+            return _error(reply.status, reply.message, reply.headers)
+        return StreamingResponse(_events(reply), media_type="text/event-stream")
+
+    def _knows(self, request: Request) -> bool:
+        return self.key is None or request.headers.get("Authorization") == f"Bearer {self.key}"
+
+
+def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    return JSONResponse({"error": {"message": message}}, status, headers)
+
+
+async def _events(reply: Reply) -> AsyncIterator[str]:
+    is_whole = False
+    try:
+        yield _event({"choices": [{"index": 0, "delta": {"role": "assistant"}, "finish_reason": None}]})
+        for index, piece in enumerate(reply.pieces):
+            while index >= reply.let_go:
+                await asyncio.sleep(LOOK_EVERY)
+            yield _event({"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]})
+        while len(reply.pieces) >= reply.let_go:
+            await asyncio.sleep(LOOK_EVERY)
+        is_whole = True
+        if reply.message:
+            yield _event({"error": {"message": reply.message}})
+        elif not reply.is_broken:
+            yield _event({"choices": [{"index": 0, "delta": {}, "finish_reason": reply.finish}]})
+            prompt = sum(len(message["content"].split()) for message in reply.body["messages"])
+            usage = {"prompt_tokens": prompt, "completion_tokens": len(reply.pieces)}
+            yield _event({"choices": [], "usage": usage})
+            yield "data: [DONE]\n\n"
+    finally:
+        if not is_whole:
+            reply.is_left.set()
+
+
+def _event(content: object) -> str:
+    return f"data: {json.dumps(content)}\n\n"
+
+
+@contextmanager
+def served(app: FastAPI) -> Iterator[str]:
+    """An application on a free port of this machine; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        finally:
+            server.should_exit = True
+            thread.join(timeout=30)

@@ -1,0 +1,244 @@
+"""The page of `pteron serve` in a real browser, before a server that says what a test wants when it wants."""
+
+from __future__ import annotations
+
+import pytest
+from chat_fixtures import Chat, Tab
+
+
+def test_an_answer_is_shown_as_it_comes(chat: Chat, tab: Tab) -> None:
+    reply = chat.server.reply("Once ", "upon ", "a time", held=True)
+    tab.ask("Tell me a story")
+    reply.release(1)
+    tab.sees("Once")
+    assert tab.texts() == ["Once"]
+    reply.release(1)
+    tab.sees("Once upon")
+    assert tab.button("Stop").is_visible()
+    reply.release()
+    tab.until_idle()
+    assert tab.texts() == ["Once upon a time"]
+    assert tab.texts("user") == ["Tell me a story"]
+    tab.sees("3 tokens ·")
+    tab.sees("first after")
+    tab.sees("7 of 2,048 tokens of context", within="#context")  # four words asked, three pieces answered
+    assert tab.titles() == ["Tell me a story"]
+    assert reply.body == {
+        "model": "canned",
+        "messages": [{"role": "user", "content": "Tell me a story"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def test_a_conversation_goes_on(chat: Chat, tab: Tab) -> None:
+    chat.server.reply("First.")
+    tab.ask("One")
+    tab.sees("First.")
+    tab.until_idle()
+    chat.server.reply("Second.")
+    tab.ask("Two")
+    tab.sees("Second.")
+    tab.until_idle()
+    turns = [(message["role"], message["content"]) for message in chat.server.bodies[-1]["messages"]]
+    assert turns == [("user", "One"), ("assistant", "First."), ("user", "Two")]
+
+
+def test_stopping_leaves_what_came_and_frees_the_server(chat: Chat, tab: Tab) -> None:
+    reply = chat.server.reply("Some ", "of it", " and more", held=True)
+    tab.ask("Talk")
+    reply.release(2)
+    tab.sees("Some of it")
+    tab.button("Stop").click()
+    tab.until_idle()
+    assert reply.is_left.wait(60)
+    tab.sees("Stopped.")
+    assert tab.texts() == ["Some of it"]
+    chat.server.reply("Fine.")
+    tab.ask("And now?")
+    tab.sees("Fine.")
+
+
+def test_escape_stops_too(chat: Chat, tab: Tab) -> None:
+    reply = chat.server.reply("Endless", held=True)
+    tab.ask("Talk")
+    assert reply.is_asked.wait(60)
+    tab.page.keyboard.press("Escape")
+    tab.sees("Stopped before it began.")
+    assert reply.is_left.wait(60)
+
+
+def test_answering_again(chat: Chat, tab: Tab) -> None:
+    chat.server.reply("A poor answer")
+    tab.ask("Ask")
+    tab.sees("A poor answer")
+    tab.until_idle()
+    chat.server.reply("A better answer")
+    tab.button("Answer again").click()
+    tab.sees("A better answer")
+    tab.until_idle()
+    assert tab.texts() == ["A better answer"]
+    assert [len(body["messages"]) for body in chat.server.bodies] == [1, 1]
+
+
+def test_the_last_question_can_be_put_otherwise(chat: Chat, tab: Tab) -> None:
+    for text in ("One", "Two"):
+        tab.ask(text)
+        tab.sees(f"You said: {text}")
+        tab.until_idle()
+    assert tab.page.get_by_role("button", name="Edit and send again").count() == 1
+    tab.page.locator(".message.user").last.hover()
+    tab.button("Edit and send again").click()
+    field = tab.page.get_by_label("Your message")
+    assert field.input_value() == "Two"
+    field.fill("Three")
+    field.press("Enter")
+    tab.sees("You said: Three")
+    tab.until_idle()
+    assert tab.texts("user") == ["One", "Three"]
+    assert [message["content"] for message in chat.server.bodies[-1]["messages"]] == [
+        "One",
+        "You said: One",
+        "Three",
+    ]
+
+
+def test_an_edit_that_is_left(tab: Tab) -> None:
+    tab.ask("One")
+    tab.sees("You said: One")
+    tab.until_idle()
+    tab.page.press("#question", "ArrowUp")
+    field = tab.page.get_by_label("Your message")
+    field.fill("Other")
+    field.press("Escape")
+    assert tab.texts("user") == ["One"]
+
+
+def test_enter_sends_and_shift_enter_does_not(chat: Chat, tab: Tab) -> None:
+    field = tab.page.locator("#question")
+    height = field.bounding_box()
+    field.press_sequentially("One")
+    for _ in range(4):
+        field.press("Shift+Enter")
+    field.press_sequentially("Two")
+    grown = field.bounding_box()
+    assert height is not None
+    assert grown is not None
+    assert grown["height"] > 2 * height["height"]
+    field.press("Enter")
+    tab.sees("You said:")
+    assert chat.server.bodies[0]["messages"][0]["content"] == "One\n\n\n\nTwo"
+    assert field.input_value() == ""
+
+
+def test_copying_an_answer_and_its_code(chat: Chat, tab: Tab) -> None:
+    chat.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    chat.server.reply("Run **this**:\n\n```sh\necho 1\n```")
+    tab.ask("How?")
+    tab.until_idle()
+    tab.button("Copy this code").click()
+    tab.button("Copied").wait_for()
+    assert tab.run("navigator.clipboard.readText()") == "echo 1"
+    tab.page.locator(".message.assistant .foot").get_by_label("Copy").click()
+    tab.until("navigator.clipboard.readText().then((text) => text.startsWith('Run **this**:'))")
+
+
+def test_settings_reach_the_server(chat: Chat, tab: Tab) -> None:
+    tab.button("Settings").click()
+    tab.page.get_by_label("System prompt").fill("Be brief.")
+    wishes = {
+        "Temperature": "0.7",
+        "Top p": "0.9",
+        "Top k": "40",
+        "Min p": "0.05",
+        "Seed": "7",
+        "Most tokens": "64",
+        "Presence penalty": "-0.5",
+        "Frequency penalty": "0.25",
+        "Repetition penalty": "1.1",
+    }
+    for label, value in wishes.items():
+        tab.page.get_by_label(label, exact=True).fill(value)
+    tab.ask("Hello")
+    tab.sees("You said: Hello")
+    tab.until_idle()
+    body = chat.server.bodies[-1]
+    assert body["messages"][0] == {"role": "system", "content": "Be brief."}
+    sampling = {"temperature": 0.7, "top_p": 0.9, "top_k": 40, "min_p": 0.05, "seed": 7, "max_tokens": 64}
+    penalties = {"presence_penalty": -0.5, "frequency_penalty": 0.25, "repetition_penalty": 1.1}
+    assert {name: body[name] for name in (*sampling, *penalties)} == sampling | penalties
+    # They are that conversation's: another has its own, and it has them again after a reload.
+    tab.button("New conversation").click()
+    assert tab.page.get_by_label("Temperature").input_value() == ""
+    tab.ask("Other")
+    tab.sees("You said: Other")
+    tab.until_idle()
+    assert set(chat.server.bodies[-1]) == {"model", "messages", "stream", "stream_options"}
+    tab.page.get_by_role("link", name="Hello").click()
+    tab.reload()
+    tab.button("Settings").click()
+    tab.until("document.getElementById('field-temperature').value === '0.7'")
+    assert tab.page.get_by_label("System prompt").input_value() == "Be brief."
+
+
+@pytest.mark.parametrize(
+    ("label", "text", "said"),
+    [
+        ("Temperature", "warm", "Temperature is a number."),
+        ("Top k", "2.5", "Top k is a whole number."),
+        ("Top p", "1.5", "Top p is 1 or less."),
+        ("Most tokens", "0", "Most tokens is 1 or more."),
+    ],
+)
+def test_a_setting_that_is_none(chat: Chat, tab: Tab, label: str, text: str, said: str) -> None:
+    tab.button("Settings").click()
+    field = tab.page.get_by_label(label, exact=True)
+    field.fill(text)
+    tab.sees(said, within="#settings")
+    assert field.get_attribute("aria-invalid") == "true"
+    tab.ask("Hello")
+    tab.sees("You said: Hello")
+    assert set(chat.server.bodies[-1]) == {"model", "messages", "stream", "stream_options"}
+
+
+def test_several_models(chat: Chat) -> None:
+    chat.server.models = ["small", "large"]
+    tab = chat.tab(is_ready=False)
+    tab.page.get_by_label("Model").select_option("large")
+    tab.ask("Hello")
+    tab.sees("You said: Hello")
+    assert chat.server.bodies[-1]["model"] == "large"
+
+
+def test_what_screen_readers_hear(chat: Chat, tab: Tab) -> None:
+    reply = chat.server.reply("It is. ", "It was", ". Done", held=True)
+    tab.ask("Ask")
+    reply.release(2)
+    tab.until("document.getElementById('spoken').textContent.trim() === 'It is.'")
+    reply.release()
+    tab.until("document.getElementById('spoken').textContent.trim().endsWith('Done')")
+
+
+def test_the_keyboard_alone(tab: Tab) -> None:
+    """From the field backwards to the list, with a conversation made, renamed and deleted on the way."""
+    page = tab.page
+    page.keyboard.type("Hello")  # the field has the focus from the start
+    page.keyboard.press("Enter")
+    tab.sees("You said: Hello")
+    tab.until_idle()
+    page.get_by_role("link", name="Hello").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.keyboard.type("A name")
+    page.keyboard.press("Enter")
+    tab.sees("A name", within="#conversations")
+    tab.sees("A name", within="h1")
+    tab.until("document.activeElement.textContent === 'A name'")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    tab.sees("“A name” is deleted.", within="#notices")
+    assert tab.titles() == []
+    tab.button("Undo").click()
+    tab.sees("You said: Hello")
+    assert tab.titles() == ["A name"]

@@ -1,0 +1,175 @@
+"""What the chat page keeps: over reloads, in the middle of an answer, and between two tabs of one browser."""
+
+from __future__ import annotations
+
+from chat_fixtures import Chat, Tab
+
+
+def test_a_reload_keeps_the_conversation(tab: Tab) -> None:
+    tab.ask("Hello")
+    tab.sees("You said: Hello")
+    tab.until_idle()
+    tab.page.fill("#question", "Not sent yet")
+    tab.reload()
+    tab.sees("You said: Hello")
+    assert tab.texts("user") == ["Hello"]
+    assert tab.page.input_value("#question") == "Not sent yet"
+    tab.sees("3 tokens ·")
+
+
+def test_a_reload_in_the_middle_keeps_what_came(chat: Chat, tab: Tab) -> None:
+    reply = chat.server.reply("Half ", "of it", " and the rest", held=True)
+    tab.ask("Talk")
+    reply.release(2)
+    tab.sees("Half of it")
+    tab.reload()
+    tab.sees("The page was closed before the answer was whole.")
+    assert tab.texts() == ["Half of it"]
+    assert reply.is_left.wait(60)
+    chat.server.reply("All of it")
+    tab.button("Try again").click()
+    tab.sees("All of it")
+    tab.until_idle()
+    assert tab.texts() == ["All of it"]
+
+
+def test_answers_go_on_while_another_conversation_is_looked_at(chat: Chat, tab: Tab) -> None:
+    first = chat.server.reply("one", " done", held=True)
+    tab.ask("First")
+    first.release(1)
+    tab.sees("one")
+    tab.button("New conversation").click()
+    second = chat.server.reply("two", " done", held=True)
+    tab.ask("Second")
+    second.release(1)
+    tab.sees("two")
+    assert tab.page.locator("#conversations .running").count() == 2
+    first.release()
+    tab.until("document.querySelectorAll('#conversations .running').length === 1")
+    assert tab.texts() == ["two"]
+    tab.page.get_by_role("link", name="First").click()
+    tab.sees("one done")
+    second.release()
+    tab.until("document.querySelectorAll('#conversations .running').length === 0")
+    tab.page.go_back()
+    tab.sees("two done")
+
+
+def test_two_tabs_write_their_own(chat: Chat) -> None:
+    left, right = chat.tab(), chat.tab()
+    here = chat.server.reply("left", " hand", held=True)
+    left.ask("Left")
+    assert here.is_asked.wait(60)
+    there = chat.server.reply("right", " hand", held=True)
+    right.ask("Right")
+    assert there.is_asked.wait(60)
+    for reply in (here, there, here, there):
+        reply.release(1)
+    here.release()
+    there.release()
+    left.sees("left hand")
+    right.sees("right hand")
+    for tab in (left, right):
+        tab.until_idle()
+        tab.until("document.querySelectorAll('#conversations a').length === 2")
+        assert sorted(tab.titles()) == ["Left", "Right"]
+        tab.reload()
+        assert sorted(tab.titles()) == ["Left", "Right"]
+    assert left.texts() == ["left hand"]
+    left.page.get_by_role("link", name="Right").click()
+    left.sees("right hand")
+
+
+def test_two_tabs_at_one_conversation(chat: Chat) -> None:
+    """The other tab sees the answer grow, and waits with its own question."""
+    left = chat.tab()
+    left.ask("Hello")
+    left.sees("You said: Hello")
+    left.until_idle()
+    right = chat.tab(left.page.url.removeprefix(chat.server.address))
+    right.sees("You said: Hello")
+    reply = chat.server.reply("Growing", " up", held=True)
+    left.ask("More")
+    reply.release(1)
+    right.sees("Growing")
+    right.sees("Being written in another tab.")
+    right.page.fill("#question", "Me too")
+    assert right.page.locator("#send").is_disabled()
+    reply.release()
+    right.sees("Growing up")
+    right.until("!document.getElementById('send').disabled")
+    right.page.press("#question", "Enter")
+    left.sees("You said: Me too")
+    assert left.texts("user") == right.texts("user") == ["Hello", "More", "Me too"]
+
+
+def test_a_conversation_that_another_tab_deletes(chat: Chat) -> None:
+    """Its answer is wanted by nobody; what the other tab has besides stays."""
+    left, right = chat.tab(), chat.tab()
+    right.ask("Keep")
+    right.sees("You said: Keep")
+    right.until_idle()
+    reply = chat.server.reply("On", " and on", held=True)
+    left.ask("Drop")
+    reply.release(1)
+    left.sees("On")
+    right.sees("Drop", within="#conversations")
+    right.page.get_by_role("link", name="Drop").hover()
+    right.button("Delete Drop").click()
+    left.sees("New conversation", within="h1")
+    assert left.titles() == ["Keep"]
+    assert reply.is_left.wait(60)
+    right.reload()
+    assert right.titles() == ["Keep"]
+
+
+def test_a_tab_that_died_in_the_middle(chat: Chat) -> None:
+    """No page says goodbye when its process is killed: after a while its answer counts as given up."""
+    tab = chat.tab()
+    tab.ask("Hello")
+    tab.sees("You said: Hello")
+    tab.until_idle()
+    tab.run("""() => {
+        const key = Object.keys(localStorage).find((name) => name.startsWith("pteron.conversation."));
+        const stored = JSON.parse(localStorage.getItem(key));
+        Object.assign(stored.messages.at(-1), { text: "Hal", state: "streaming", beat: Date.now() - 60_000 });
+        localStorage.setItem(key, JSON.stringify(stored));
+    }""")
+    tab.reload()
+    tab.sees("The page was closed before the answer was whole.")
+    tab.button("Try again").click()
+    tab.sees("You said: Hello")
+
+
+def test_storage_that_is_full(chat: Chat, tab: Tab) -> None:
+    tab.run("""() => {
+        let size = 1 << 22;
+        for (let index = 0; size > 8; index++) {
+            try { localStorage.setItem(`filler.${index}`, "x".repeat(size)); } catch { size >>= 1; }
+        }
+    }""")
+    tab.ask("Hello")
+    tab.sees("The browser's storage is full", within="#notices")
+    tab.sees("You said: Hello")
+    tab.until_idle()
+    tab.ask("Still there?")
+    tab.sees("You said: Still there?")
+    assert chat.server.bodies[-1]["messages"][0]["content"] == "Hello"
+
+
+def test_what_is_stored_may_be_anything(chat: Chat) -> None:
+    """Another program of this origin, or an older page: what is no conversation is left alone."""
+    tab = chat.tab()
+    tab.run("""() => {
+        const texts = [
+            "{", "null", "7", '{"version":1}', '{"version":99,"messages":[]}',
+            '{"version":1,"messages":[null,{"text":1}]}',
+        ];
+        texts.forEach((text, index) => localStorage.setItem(`pteron.conversation.odd${index}`, text));
+        localStorage.setItem("pteron.theme", "<b>");
+    }""")
+    tab.reload()
+    assert tab.titles() == ["New conversation"]  # the last: a conversation without a message that is one
+    tab.ask("Hello")
+    tab.sees("You said: Hello")
+    assert tab.run("localStorage.getItem('pteron.conversation.odd0')") == "{"

@@ -1,0 +1,169 @@
+"""What the chat page does when a server refuses, is busy, wants a key, breaks off or is gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from chat_fixtures import Chat, Tab
+
+
+def test_an_error_is_a_sentence_and_can_be_tried_again(chat: Chat, tab: Tab) -> None:
+    chat.server.reply(status=400, message="the prompt has 900 tokens, and the context holds 256")
+    tab.ask("Long")
+    tab.sees("The prompt has 900 tokens, and the context holds 256.")
+    tab.until_idle()
+    chat.server.reply("Shorter.")
+    tab.button("Try again").click()
+    tab.sees("Shorter.")
+    tab.until_idle()
+    assert tab.page.locator(".note.bad:visible").count() == 0
+    assert chat.server.bodies[0] == chat.server.bodies[1]
+
+
+def test_an_error_without_a_word(chat: Chat, tab: Tab) -> None:
+    chat.context.route(
+        "**/v1/chat/completions", lambda route: route.fulfill(status=502, body="<h1>Bad gateway")
+    )
+    tab.ask("Hello")
+    tab.sees("The server answered 502 Bad Gateway.")
+
+
+def test_after_an_error_the_next_question_takes_both(chat: Chat, tab: Tab) -> None:
+    """Templates want questions and answers in turns."""
+    chat.server.reply(status=500, message="no luck")
+    tab.ask("One")
+    tab.sees("No luck.")
+    tab.until_idle()
+    tab.ask("Two")
+    tab.sees("You said:")
+    tab.until_idle()
+    assert chat.server.bodies[-1]["messages"] == [{"role": "user", "content": "One\n\nTwo"}]
+
+
+def test_an_error_in_the_middle(chat: Chat, tab: Tab) -> None:
+    chat.server.reply("As far ", "as here", message="the device was lost")
+    tab.ask("Hello")
+    tab.sees("The device was lost.")
+    tab.until_idle()
+    assert tab.texts() == ["As far as here"]
+    assert tab.button("Try again").is_visible()
+
+
+def test_a_stream_that_breaks_off(chat: Chat, tab: Tab) -> None:
+    chat.server.reply("As far ", "as here", is_broken=True)
+    tab.ask("Hello")
+    tab.sees("The connection ended before the answer was whole.")
+    assert tab.texts() == ["As far as here"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "said"),
+    [
+        ("text/html", "<p>Hello", "The server does not stream its answer."),
+        ("text/event-stream", "data: {oh\n\n", "The server sent something that is no answer."),
+    ],
+)
+def test_something_that_is_no_answer(chat: Chat, tab: Tab, kind: str, body: str, said: str) -> None:
+    chat.context.route("**/v1/chat/completions", lambda route: route.fulfill(content_type=kind, body=body))
+    tab.ask("Hello")
+    tab.sees(said)
+
+
+@pytest.mark.parametrize(
+    ("finish", "said"), [("length", "the most tokens were reached"), ("context", "the context is full")]
+)
+def test_why_an_answer_ends(chat: Chat, tab: Tab, finish: str, said: str) -> None:
+    chat.server.reply("So much", finish=finish)
+    tab.ask("Hello")
+    tab.sees(said)
+
+
+def test_a_busy_server_is_waited_for(chat: Chat, tab: Tab) -> None:
+    chat.server.reply(status=429, message="64 requests wait already", headers={"Retry-After": "1"})
+    chat.server.reply("At last.")
+    tab.ask("Hello")
+    tab.sees("At last.")
+    tab.until_idle()
+    assert len(chat.server.bodies) == 2
+    assert tab.texts() == ["At last."]
+
+
+def test_a_busy_server_need_not_be_waited_for(chat: Chat, tab: Tab) -> None:
+    """Trying now, and giving up."""
+    ending: dict[str, Any] = {
+        "status": 503,
+        "message": "the server is ending",
+        "headers": {"Retry-After": "100"},
+    }
+    chat.server.reply(**ending)
+    again = chat.server.reply(**ending)
+    tab.ask("Hello")
+    tab.sees("The server is busy. Trying again in")
+    tab.button("Try now").click()
+    assert again.is_asked.wait(60)
+    tab.sees("The server is busy. Trying again in")
+    tab.button("Stop").click()
+    tab.sees("Stopped before it began.")
+    assert len(chat.server.bodies) == 2
+
+
+def test_a_server_that_wants_a_key(chat: Chat) -> None:
+    chat.server.key = "sk-right"
+    tab = chat.tab(is_ready=False)
+    key = tab.page.get_by_label("API key", exact=True)
+    key.fill("sk-wrong")
+    tab.button("Use this key").click()
+    tab.until("document.getElementById('key').open && document.getElementById('key-text').value === ''")
+    tab.sees("This server wants an API key it knows.", within="#key")
+    key.fill("sk-right")
+    key.press("Enter")
+    tab.sees("canned", within="#model")
+    tab.ask("Hello")
+    tab.sees("You said: Hello")
+    tab.until_idle()
+    tab.reload()  # the tab keeps it
+    tab.ask("Again")
+    tab.sees("You said: Again")
+    assert "sk-right" not in tab.run("JSON.stringify(localStorage)")
+    other = chat.tab(is_ready=False)  # another tab asks for itself
+    other.page.get_by_label("API key", exact=True).wait_for()
+
+
+def test_a_key_that_is_wanted_in_the_middle(chat: Chat, tab: Tab) -> None:
+    """The question is asked again by itself, once there is a key."""
+    chat.server.key = "sk-new"
+    tab.ask("Hello")
+    tab.page.get_by_label("API key", exact=True).fill("sk-new")
+    tab.button("Use this key").click()
+    tab.sees("You said: Hello")
+    assert tab.texts("user") == ["Hello"]
+
+
+def test_a_key_that_is_not_given(chat: Chat) -> None:
+    chat.server.key = "sk-right"
+    tab = chat.tab(is_ready=False)
+    tab.button("Not now").click()
+    tab.sees("This server wants an API key it knows.", within="#hint")
+    tab.page.locator("#hint").get_by_role("button", name="Try again").click()
+    tab.page.get_by_label("API key", exact=True).fill("sk-right")
+    tab.button("Use this key").click()
+    tab.sees("canned", within="#model")
+    tab.sees("Enter sends", within="#hint")
+
+
+def test_a_server_that_is_gone(chat: Chat, tab: Tab) -> None:
+    chat.context.route("**/v1/*", lambda route: route.abort())
+    chat.context.route("**/v1/chat/*", lambda route: route.abort())
+    tab.ask("Hello")
+    tab.sees("The server cannot be reached. Is it still running?")
+    other = chat.tab(is_ready=False)
+    other.sees("The server cannot be reached.", within="#hint")
+    other.ask("Hello")
+    other.sees("The server cannot be reached. Is it still running?")
+    other.until_idle()
+    chat.context.unroute("**/v1/*")
+    chat.context.unroute("**/v1/chat/*")
+    other.page.locator("#thread").get_by_role("button", name="Try again").click()
+    other.sees("You said: Hello")
+    other.sees("canned", within="#model")

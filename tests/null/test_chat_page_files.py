@@ -1,0 +1,125 @@
+"""The chat page as files: what is served, with which headers, and what the files name."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+pytest.importorskip("fastapi", reason="fastapi is not installed (extra `serve`)")
+pytest.importorskip("httpx", reason="httpx is not installed")
+
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from pteron.serving.http.page import POLICY, mount, parts
+
+
+@pytest.fixture(scope="module")
+def client() -> TestClient:
+    app = FastAPI()
+    mount(app)
+    return TestClient(app)
+
+
+class Named(HTMLParser):
+    """Gathers what a page loads, and what would break its policy."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.inline: list[str] = []
+        self.ids: list[str] = []
+        self._in_script = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in ("src", "href"):
+                self.addresses.append(value or "")
+            elif name == "style" or name.startswith("on"):
+                self.inline.append(name)
+            elif name == "id":
+                self.ids.append(value or "")
+        self.inline += [tag] if tag == "style" else []
+        self._in_script = tag == "script"
+
+    def handle_data(self, data: str) -> None:
+        if self._in_script and data.strip():
+            self.inline.append("script")
+
+
+def text(name: str) -> str:
+    return parts()[name].content.decode()
+
+
+def test_the_page_and_its_parts_are_served(client: TestClient) -> None:
+    page = client.get("/")
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert page.headers["Content-Security-Policy"] == POLICY
+    assert page.headers["X-Content-Type-Options"] == "nosniff"
+    assert page.content == parts()["index.html"].content
+    for name, part in parts().items():
+        answer = client.get(f"/page/{name}")
+        assert (answer.status_code, answer.content) == (200, part.content)
+        assert answer.headers["Content-Type"] == part.media_type
+        assert answer.headers["Content-Security-Policy"] == POLICY
+
+
+def test_what_did_not_change_is_not_sent_again(client: TestClient) -> None:
+    tag = client.get("/page/script/main.js").headers["ETag"]
+    for given in (tag, f'"other", W/{tag}'):
+        again = client.get("/page/script/main.js", headers={"If-None-Match": given})
+        assert (again.status_code, again.content) == (304, b"")
+    assert client.get("/page/script/main.js", headers={"If-None-Match": '"other"'}).status_code == 200
+    head = client.head("/")
+    assert (head.status_code, head.content) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "none.js",
+        "mounting.py",
+        "__init__.py",
+        "../mounting.py",
+        "..%2f..%2f__init__.py",
+        "script",
+        "/etc/passwd",
+    ],
+)
+def test_nothing_else_is_served(client: TestClient, name: str) -> None:
+    assert client.get(f"/page/{name}").status_code == 404
+
+
+def test_the_page_keeps_its_own_policy() -> None:
+    """No script or style in the markup, and no address but the page's own, none of which begins at the root:
+    so it works below a prefix too."""
+    page = Named(text("index.html"))
+    assert page.inline == []
+    assert {address.removeprefix("page/") for address in page.addresses} <= set(parts())
+    for name in parts():
+        if name.endswith(".css"):
+            assert not re.search(r"url\(|@import", text(name))
+        elif name.endswith(".js"):
+            assert not re.search(
+                r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text(name)
+            )
+            fetched = re.findall(r'(?:fetch|ask)\("([^"]+)"', text(name))
+            assert all(re.match(r"v1/", address) for address in fetched)
+
+
+def test_all_that_scripts_name_is_there() -> None:
+    page = Named(text("index.html"))
+    assert len(set(page.ids)) == len(page.ids)
+    loaded = {address.removeprefix("page/script/") for address in page.addresses if address.endswith(".js")}
+    for name in parts():
+        if not name.endswith(".js"):
+            continue
+        imported = re.findall(r'from "\./([\w.]+)"', text(name))
+        assert all(f"script/{each}" in parts() for each in imported)
+        loaded.update(imported)
+        assert set(re.findall(r'byId\("([\w-]+)"\)', text(name))) <= set(page.ids)
+    assert {f"script/{name}" for name in loaded} == {name for name in parts() if name.endswith(".js")}

@@ -1,0 +1,174 @@
+"""Embeddings: an encoder's program behind HTTP, its vectors as PyTorch has them."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+from http_fixtures import NAME, Running, running
+from test_http_errors import error
+
+from pteron import DType, UnsupportedError, ValueSpec
+from pteron.llm.catalogue import BUNDLED
+from pteron.serving.encoder import Encoder, is_encoder
+
+WIDTH, TOKENS_MAX = 24, 37
+
+
+def spec(dtype: DType, *shape: int, free: bool = False) -> ValueSpec:
+    return ValueSpec("tensor", dtype, shape, tuple(free and size > 1 for size in shape))
+
+
+class Letters(Encoder):
+    """An encoder of letters, whose states are rows of a table: on the host."""
+
+    def __init__(self, *inputs: ValueSpec) -> None:
+        self.table = np.random.default_rng(3).standard_normal((128, 5)).astype(np.float32)
+        self.calls: list[tuple[Any, ...]] = []
+        self.program = SimpleNamespace(device=SimpleNamespace(is_open=True))  # type: ignore[assignment]
+        self.method = _Called(self, inputs)  # type: ignore[assignment]
+        self._encode = lambda text: [ord(letter) for letter in text]
+        self._lock = threading.RLock()
+
+    def run(self, *given: Any) -> tuple[Any, ...]:
+        self.calls.append(given)
+        return (self.table[given[0]],)
+
+
+class _Called:
+    def __init__(self, encoder: Letters, inputs: tuple[ValueSpec, ...]) -> None:
+        self._encoder = encoder
+        self.inputs = inputs
+
+    def __call__(self, *given: Any) -> tuple[Any, ...]:
+        return self._encoder.run(*given)
+
+
+@pytest.fixture
+def letters() -> Letters:
+    return Letters(spec(DType.I64, 1, 16, free=True))
+
+
+@pytest.fixture
+def server(letters: Letters) -> Iterator[Running]:
+    with running(letters) as made:
+        yield made
+
+
+def mean(letters: Letters, text: str) -> np.ndarray[Any, Any]:
+    """The vector of a text, in float64."""
+    vector = letters.table[[ord(letter) for letter in text]].astype(np.float64).mean(0)
+    length: np.ndarray[Any, Any] = vector / np.linalg.norm(vector)
+    return length
+
+
+def test_vectors_by_the_official_client(server: Running, letters: Letters) -> None:
+    client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+    texts = ["cat", "dog", "a longer text"]
+    for form in ("float", "base64"):
+        found = client.embeddings.create(model=NAME, input=texts, encoding_format=form)
+        for text, item in zip(texts, found.data, strict=True):
+            vector: Any = item.embedding
+            if form == "base64":
+                vector = np.frombuffer(base64.b64decode(vector), "<f4")
+            np.testing.assert_allclose(vector, mean(letters, text), atol=1e-6)
+        assert [item.index for item in found.data] == [0, 1, 2]
+        assert found.usage.prompt_tokens == found.usage.total_tokens == sum(map(len, texts))
+    one = client.embeddings.create(model=NAME, input="cat").data[0].embedding  # it asks for base64 by itself
+    np.testing.assert_allclose(one, mean(letters, "cat"), atol=1e-6)
+    ids = client.embeddings.create(model=NAME, input=[ord("c"), ord("a"), ord("t")]).data[0].embedding
+    assert ids == one
+
+
+def test_what_embeddings_cannot_be_of(server: Running) -> None:
+    changes: list[dict[str, Any]] = [{"input": wrong} for wrong in ("x" * 17, "", [], ["a"] * 999)]
+    for change in (*changes, {"dimensions": 3}):
+        asked = {"model": NAME, "input": "cat"} | change
+        assert error(server.http.post("/v1/embeddings", json=asked), 400)["param"] in ("input", "dimensions")
+    assert (
+        server.http.post("/v1/embeddings", json={"model": NAME, "input": "a", "dimensions": 5}).status_code
+        == 200
+    )
+
+
+def test_an_encoder_writes_no_text(server: Running) -> None:
+    chat = {"model": NAME, "messages": [{"role": "user", "content": "Hi"}]}
+    assert "no text" in error(server.http.post("/v1/chat/completions", json=chat), 400)["message"]
+    asked = {"model": NAME, "prompt": "Hi"}
+    assert "no text" in error(server.http.post("/v1/completions", json=asked), 400)["message"]
+    assert server.http.get("/health").json() == {"status": "ok"}
+    assert b"pteron_http_requests_total" in server.http.get("/metrics").content
+
+
+def test_a_fixed_length_is_filled_up_and_masked() -> None:
+    letters = Letters(spec(DType.I64, 1, 16), spec(DType.I64, 1, 16))
+    vector = letters.embed(letters.encode("cat"))
+    ((tokens, mask),) = letters.calls
+    assert tokens.shape == mask.shape == (1, 16)
+    assert mask.tolist() == [[1] * 3 + [0] * 13]
+    np.testing.assert_allclose(vector, mean(letters, "cat"), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "expected"),
+    [
+        ([spec(DType.I64, 16, free=True)], [spec(DType.F32, 1, 5)], True),
+        ([spec(DType.I32, 1, 16, free=True)], [spec(DType.F32, 1, 16, 5)], True),
+        ([spec(DType.I64, 1, 16), spec(DType.I64, 1, 16)], [spec(DType.F32, 5)], True),
+        ([spec(DType.I64, 1, 16)], [spec(DType.F32, 1, 5)], False),  # where would a text end?
+        ([spec(DType.F32, 1, 16, free=True)], [spec(DType.F32, 1, 5)], False),
+        ([spec(DType.I64, 3, 16, free=True)], [spec(DType.F32, 3, 5)], False),
+        ([spec(DType.I64, 1, 16, free=True), spec(DType.I64, 1)], [spec(DType.F32, 1, 5)], False),
+        ([spec(DType.I64, 1, 16, free=True)], [spec(DType.I64, 1, 5)], False),
+        ([spec(DType.I64, 1, 16, free=True)], [], False),
+        ([], [spec(DType.F32, 1, 5)], False),
+    ],
+    ids=str,
+)
+def test_what_an_encoder_is(inputs: list[ValueSpec], outputs: list[ValueSpec], expected: bool) -> None:
+    assert is_encoder(inputs, outputs) is expected
+
+
+def test_a_language_model_is_none() -> None:
+    with pytest.raises(UnsupportedError, match="forward is no encoder"):
+        Encoder(BUNDLED["stories15m"])
+
+
+@pytest.mark.export
+def test_a_program_of_minilm(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    tokenizers = pytest.importorskip("tokenizers")
+    from models import minilm
+
+    from pteron.export.lowering import Options, lower
+
+    torch.manual_seed(0)
+    sizes = {"vocabulary": 101, "positions": 64, "width": WIDTH, "heads": 3, "wide": 40, "layers": 2}
+    model = minilm.MiniLM(**sizes).eval()
+    length = torch.export.Dim("length", min=2, max=TOKENS_MAX)
+    example = (torch.zeros(TOKENS_MAX, dtype=torch.long),)
+    exported = torch.export.export(model, example, dynamic_shapes={"tokens": {0: length}}, strict=True)
+    (tmp_path / "model.pte").write_bytes(lower(exported, Options()))
+    words = {
+        word: number for number, word in enumerate(["[CLS]", "[SEP]", "[UNK]", "cat", "dog", "the", "sat"])
+    }
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, "[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 1), ("[CLS]", 0))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    texts = ["the cat sat", "dog", "the dog and the cat sat"]
+    with Encoder(tmp_path) as encoder, running(encoder) as server:
+        assert encoder.encode("the cat sat") == [0, 5, 3, 6, 1]
+        client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+        found = client.embeddings.create(model=NAME, input=texts)
+        for text, item in zip(texts, found.data, strict=True):
+            with torch.no_grad():
+                expected = model(torch.tensor(encoder.encode(text)))[0]
+            np.testing.assert_allclose(item.embedding, expected.numpy(), atol=1e-4)

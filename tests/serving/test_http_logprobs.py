@@ -1,0 +1,107 @@
+"""Log-probabilities in both of OpenAI's shapes, biases and penalties: beside the model's own, drawn alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+from http_fixtures import NAME, Running
+
+from pteron.llm import LLM, Piece, Sampling
+
+PROMPT = "Once upon a time, there was a"
+MESSAGES: Any = [{"role": "user", "content": "Tell me about a cat."}]
+
+
+@pytest.fixture(scope="module")
+def client(server: Running) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+
+
+def alone(llm: LLM, count: int, **settings: Any) -> list[Piece]:
+    return list(llm.generate(PROMPT, max_new_tokens=count, sampling=Sampling(**settings)))
+
+
+def test_a_chat_reports_each_token(client: openai.OpenAI, stories: LLM) -> None:
+    asked: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "max_tokens": 11, "logprobs": True}
+    found = client.chat.completions.create(**asked, top_logprobs=4).choices[0]
+    expected = list(stories.chat(MESSAGES, max_new_tokens=11, sampling=Sampling(top_logprobs=4)))
+    assert found.logprobs is not None
+    entries = found.logprobs.content
+    assert entries is not None
+    assert len(entries) == 11
+    for entry, piece in zip(entries, expected, strict=True):
+        assert entry.logprob == pytest.approx(piece.logprob, abs=1e-4)
+        assert bytes(entry.bytes or []) == stories.tokenizer.token_bytes(piece.token)
+        assert [top.logprob for top in entry.top_logprobs] == pytest.approx(
+            [logprob for _, logprob in piece.top], abs=1e-4
+        )
+        assert entry.top_logprobs[0].token == entry.token  # it is greedy
+        assert len(entry.top_logprobs) == 4
+    assert b"".join(bytes(entry.bytes or []) for entry in entries).decode() == found.message.content
+
+
+def test_streamed_equals_unstreamed(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "max_tokens": 9, "logprobs": True}
+    whole = client.chat.completions.create(**asked, top_logprobs=2).choices[0].logprobs.content
+    chunks = list(client.chat.completions.create(**asked, top_logprobs=2, stream=True))
+    parts = [chunk.choices[0].logprobs for chunk in chunks]
+    streamed = [entry for part in parts if part for entry in part.content]
+    assert [entry.token for entry in streamed] == [entry.token for entry in whole]
+    assert [entry.logprob for entry in streamed] == pytest.approx(
+        [entry.logprob for entry in whole], abs=1e-4
+    )
+
+
+def test_without_alternatives(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "max_tokens": 3}
+    entries = client.chat.completions.create(**asked, logprobs=True).choices[0].logprobs.content
+    assert [entry.top_logprobs for entry in entries] == [[], [], []]
+    assert client.chat.completions.create(**asked).choices[0].logprobs is None
+
+
+def test_a_completion_reports_lists(client: openai.OpenAI, stories: LLM) -> None:
+    found = client.completions.create(model=NAME, prompt=PROMPT, max_tokens=10, logprobs=3).choices[0]
+    expected = alone(stories, 10, top_logprobs=3)
+    assert found.logprobs is not None
+    lists = found.logprobs
+    assert lists.tokens is not None
+    assert "".join(lists.tokens) == found.text
+    assert lists.token_logprobs == pytest.approx([piece.logprob for piece in expected], abs=1e-4)
+    assert lists.text_offset == [sum(map(len, lists.tokens[:place])) for place in range(10)]
+    assert lists.top_logprobs is not None
+    for token, top, logprob in zip(lists.tokens, lists.top_logprobs, lists.token_logprobs or [], strict=True):
+        assert len(top) == 3
+        assert top[token] == pytest.approx(logprob, abs=1e-4)
+    none = client.completions.create(model=NAME, prompt=PROMPT, max_tokens=2, logprobs=0).choices[0].logprobs
+    assert none is not None
+    assert len(none.tokens or []) == 2
+
+
+def test_text_that_was_held_back_is_no_token(client: openai.OpenAI) -> None:
+    """A stop string that never comes holds back what might be its beginning, to the very end."""
+    asked: dict[str, Any] = {"model": NAME, "prompt": PROMPT, "max_tokens": 8}
+    text = client.completions.create(**asked).choices[0].text
+    found = client.completions.create(**asked, stop=text[-3:] + "never", logprobs=1).choices[0]
+    assert found.text == text
+    assert found.logprobs is not None
+    assert len(found.logprobs.tokens or []) == 8
+
+
+def test_biases(client: openai.OpenAI, stories: LLM) -> None:
+    plain = alone(stories, 6)
+    banned, wanted = plain[0].token, stories.tokenizer.encode("dog")[-1]
+    found = client.completions.create(model=NAME, prompt=PROMPT, max_tokens=6, logit_bias={str(banned): -100})
+    expected = alone(stories, 6, logit_bias={banned: -100.0})
+    assert found.choices[0].text == "".join(piece.text for piece in expected)
+    assert banned not in [piece.token for piece in expected]
+    forced = client.completions.create(model=NAME, prompt=PROMPT, max_tokens=4, logit_bias={str(wanted): 100})
+    assert forced.choices[0].text == stories.tokenizer.token_bytes(wanted).decode() * 4
+
+
+@pytest.mark.parametrize("penalties", [{"presence_penalty": 1.5}, {"frequency_penalty": 0.7}])
+def test_penalties(client: openai.OpenAI, stories: LLM, penalties: dict[str, Any]) -> None:
+    found = client.completions.create(model=NAME, prompt=PROMPT, max_tokens=40, **penalties).choices[0].text
+    assert found == "".join(piece.text for piece in alone(stories, 40, **penalties))
+    assert found != "".join(piece.text for piece in alone(stories, 40))

@@ -337,6 +337,7 @@ def test_left_early_frees_the_sequence(replica: Replica) -> None:
         await generator.aclose()
 
     engine = replica._engine
+    assert engine is not None
     before = engine.load.cancelled
     asyncio.run(leave())
     while engine.load.running:

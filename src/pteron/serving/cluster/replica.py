@@ -10,11 +10,13 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from pteron.errors import DeviceError
+from pteron.errors import DeviceError, UnsupportedError
 from pteron.llm import LLM
 from pteron.llm.engine import Engine
+from pteron.llm.pool import SEQUENCES_MAX
 from pteron.serving.cluster.door import Message
 from pteron.serving.cluster.options import Options
+from pteron.serving.encoder import Encoder
 from pteron.serving.http import Logs, create_app
 
 _DRAIN_SECONDS = 20.0  # for answers that are under way when a replica is to end
@@ -24,16 +26,25 @@ class Replica:
     """`adapter` is the GPU that was set aside for it, where one was."""
 
     def __init__(self, options: Options, adapter: str | None = None) -> None:
-        self._llm = LLM(
-            options.model,
-            options.tokenizer,
-            data=options.data,
-            device=options.device or adapter,
-            digits=options.digits,
-        )
-        self._engine = Engine(self._llm, running=options.sequences, waiting=options.queue)
+        device = options.device or adapter
+        self._engine: Engine | None = None
+        self._model: LLM | Encoder
+        try:
+            llm = LLM(
+                options.model,
+                options.tokenizer,
+                data=options.data,
+                device=device,
+                digits=options.digits,
+                **_bounds(options),
+            )
+        except UnsupportedError as error:
+            self._model = _encoder(options, device, error)
+        else:
+            self._model = llm
+            self._engine = Engine(llm, running=options.sequences, waiting=options.queue)
         self._app = create_app(
-            self._engine,
+            self._engine or self._model,
             name=options.name,
             aliases=options.aliases,
             api_keys=options.api_keys,
@@ -48,9 +59,9 @@ class Replica:
 
     def check_health(self) -> None:
         """Raise where it can answer nothing any more: then it is replaced."""
-        if not self._engine.is_alive:
+        if self._engine is not None and not self._engine.is_alive:
             raise DeviceError("the engine has ended")
-        self._llm.model.device.check_open()
+        self._model.program.device.check_open()
 
     async def answer(self, scope: Mapping[str, Any], body: bytes) -> AsyncGenerator[list[Message], None]:
         """What the application says to a request. Left early, it is told that its client has gone."""
@@ -85,6 +96,23 @@ class Replica:
 
     def close(self) -> None:
         """Finish what is under way, and free the GPU."""
-        self._engine.drain(_DRAIN_SECONDS)
-        self._engine.close()
-        self._llm.close()
+        if self._engine is not None:
+            self._engine.drain(_DRAIN_SECONDS)
+            self._engine.close()
+        self._model.close()
+
+
+def _bounds(options: Options) -> dict[str, int]:
+    """Of the model's sequences, where they are not its own."""
+    given = {"cache_bytes": options.cache_bytes}
+    if options.sequences > SEQUENCES_MAX:
+        given["sequences"] = options.sequences
+    return {name: bound for name, bound in given.items() if bound is not None}
+
+
+def _encoder(options: Options, device: str | None, why_not: UnsupportedError) -> Encoder:
+    """What is no language model; where it is no encoder either, why it is no language model."""
+    try:
+        return Encoder(options.model, device=device)
+    except UnsupportedError:
+        raise why_not from None

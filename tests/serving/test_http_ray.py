@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 
-ray: Any = pytest.importorskip(
-    "ray", reason="needs the extra `ray`, whose packages have an environment of their own"
-)
+pytest.importorskip("ray", reason="needs the extra `ray`, best in an environment of its own")
 pytest.importorskip("openai", reason="needs the official client")
 
 import httpx
 import openai
+import ray
 from http_fixtures import NAME
 from test_http_text import (  # noqa: F401  # the same tests, of this module's client
     test_a_chat_is_what_the_model_says_alone,
@@ -43,6 +42,7 @@ pytestmark = [
 
 PATIENCE = 120.0  # seconds that nothing takes: who waits longer hangs
 SEQUENCES = 4
+ANIMALS = ("cat", "dog", "cow", "pig", "hen", "fox", "bear", "wolf", "bird", "frog", "fish", "ant")
 SLOW = {  # a busy machine is no sick one
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
@@ -103,7 +103,7 @@ def until(happened: Any) -> None:
 def said(client: openai.OpenAI, prompt: str, count: int, is_streamed: bool) -> str:
     asked: Any = {"model": NAME, "prompt": prompt, "max_tokens": count}
     if not is_streamed:
-        return client.completions.create(**asked).choices[0].text
+        return str(client.completions.create(**asked).choices[0].text)
     return "".join(chunk.choices[0].text for chunk in client.completions.create(**asked, stream=True))
 
 
@@ -113,9 +113,7 @@ def test_there_is_one_on_each_node(address: str) -> None:
 
 
 def test_many_clients_get_what_they_would_get_alone(client: openai.OpenAI, stories: LLM) -> None:
-    prompts = [
-        f"The {animal} was" for animal in "cat dog cow pig hen fox bear wolf bird frog fish ant".split()
-    ]
+    prompts = [f"The {animal} was" for animal in ANIMALS]
     with ThreadPoolExecutor(len(prompts)) as threads:
         found = list(
             threads.map(lambda pair: said(client, pair[1], 17, pair[0] % 2 == 0), enumerate(prompts))
@@ -124,24 +122,20 @@ def test_many_clients_get_what_they_would_get_alone(client: openai.OpenAI, stori
 
 
 def test_a_conversation_stays_where_it_was_read(client: openai.OpenAI) -> None:
-    """In turns with others, so that chance alone would bring half of them elsewhere."""
-    conversations: list[list[Any]] = [
-        [{"role": "user", "content": f"My name is {name}. Tell me about your day."}]
-        for name in ("Tom", "Lily", "Ben", "Sue", "Max", "Mia")
-    ]
-    read = [0] * len(conversations)
-    for turn in range(3):
-        for index, messages in enumerate(conversations):
+    """Of so many, chance would not bring all second turns there."""
+    for animal in ANIMALS:
+        messages: list[Any] = [{"role": "user", "content": f"I am a {animal}. Tell me about your day."}]
+        read = 0
+        for _ in range(2):
             answer = client.chat.completions.create(model=NAME, messages=messages, max_tokens=9)
             assert answer.usage is not None
             assert answer.usage.prompt_tokens_details is not None
             cached = answer.usage.prompt_tokens_details.cached_tokens
             assert cached is not None
-            if turn:
-                assert cached >= read[index]  # all of the last turn's prompt
-            read[index] = answer.usage.prompt_tokens
-            content = answer.choices[0].message.content
-            messages += [{"role": "assistant", "content": content}, {"role": "user", "content": "Go on."}]
+            assert cached >= read  # all of the last turn's prompt
+            read = answer.usage.prompt_tokens
+            messages.append({"role": "assistant", "content": answer.choices[0].message.content})
+            messages.append({"role": "user", "content": "Go on."})
 
 
 def test_a_client_that_leaves_frees_its_sequence(client: openai.OpenAI, address: str) -> None:

@@ -1,6 +1,6 @@
 """Makes docs/pictures anew, by running the commands that they show: python scripts/pictures.py [NAME ...]
 
-Names are profile, bench and compare; by default all. The page needs playwright and Chromium.
+Names are profile, bench, compare and serve; by default all. Pages need playwright and Chromium.
 """
 
 from __future__ import annotations
@@ -64,6 +64,35 @@ def compare(folder: Path) -> None:
     draw("compare.svg", shown, said(argv, code=BROKEN))
 
 
+def serve(folder: Path) -> None:
+    """The page at `/`, after two questions."""
+    from playwright.sync_api import sync_playwright
+
+    command = [sys.executable, "-m", "pteron", "serve", "stories15m", "--port", "0", "--quiet"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    found = next(path for name in BROWSERS if (path := shutil.which(name)))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
+        assert server.stdout is not None
+        address = server.stdout.readline().split()[-1]
+        with sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+            page = browser.new_page(viewport={"width": 1100, "height": 640})
+            page.goto(address)
+            for question in (
+                "Tell me about a dog.",
+                "Tell me a story about a little bird that learns to fly.",
+            ):
+                page.click("#new")
+                page.fill("#question", question)
+                page.press("#question", "Enter")
+                page.locator(".message.assistant", has_text="first after").wait_for()
+                page.locator("#send[aria-label=Send]").wait_for(timeout=300_000)
+            page.mouse.move(0, 0)
+            page.screenshot(path=PICTURES / "serve.png")
+            browser.close()
+        server.terminate()
+
+
 def said(argv: list[str], code: str | None = None, **variables: str) -> str:
     """What a command writes to a terminal of a hundred and fifty columns, colours and all."""
     paths = [str(ROOT / "src"), str(ROOT / "tests" / "gpu")]
@@ -90,7 +119,7 @@ def draw(name: str, title: str, output: str) -> None:
 
 
 if __name__ == "__main__":
-    makers = {"profile": profile, "bench": bench, "compare": compare}
+    makers = {"profile": profile, "bench": bench, "compare": compare, "serve": serve}
     for name in sys.argv[1:] or makers:
         with tempfile.TemporaryDirectory() as folder:
             makers[name](Path(folder))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 TIMEOUT = 60_000  # milliseconds: many share the machine
-LAPTOP = {"width": 1280, "height": 800}
+LAPTOP: Any = {"width": 1280, "height": 800}
 PHONE = {"width": 360, "height": 640}
 
 
@@ -62,6 +62,12 @@ class Tab:
     def run(self, script: str) -> Any:
         return self.page.evaluate(script)
 
+    def check(self, address: str) -> None:
+        """No script failed, no policy was broken, and nothing was asked of anybody but the server."""
+        # A refused request is no complaint of the page's.
+        assert [text for text in self.complaints if "Failed to load resource" not in text] == []
+        assert [url for url in self.addresses if not url.startswith(address)] == []
+
 
 @dataclass
 class Chat:
@@ -72,24 +78,26 @@ class Chat:
     tabs: list[Tab] = field(default_factory=list)
 
     def tab(self, fragment: str = "", *, is_ready: bool = True) -> Tab:
-        page = self.context.new_page()
-        page.set_default_timeout(TIMEOUT)
-        tab = Tab(page, [], [])
+        tab = opened(self.context, self.server.address + fragment)
         self.tabs.append(tab)
-        page.on("console", lambda message: tab.complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: tab.complaints.append(str(error)))
-        page.on("request", lambda request: tab.addresses.append(request.url))
-        page.goto(self.server.address + fragment)
         if is_ready:
             tab.sees(self.server.models[0], within="#model")
         return tab
 
     def check(self) -> None:
-        """No script failed, no policy was broken, and nothing was asked of anybody else."""
         for tab in self.tabs:
-            # A refused request is no complaint of the page's.
-            assert [text for text in tab.complaints if "Failed to load resource" not in text] == []
-            assert [url for url in tab.addresses if not url.startswith(self.server.address)] == []
+            tab.check(self.server.address)
+
+
+def opened(context: BrowserContext, address: str) -> Tab:
+    page = context.new_page()
+    page.set_default_timeout(TIMEOUT)
+    tab = Tab(page, [], [])
+    page.on("console", lambda message: tab.complaints.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: tab.complaints.append(str(error)))
+    page.on("request", lambda request: tab.addresses.append(request.url))
+    page.goto(address)
+    return tab
 
 
 @pytest.fixture(scope="module")

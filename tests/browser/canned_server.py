@@ -73,7 +73,7 @@ class Canned:
     def _models(self, request: Request) -> Response:
         if not self._knows(request):
             return _error(401, "this server wants an API key it knows")
-        return JSONResponse({"data": [{"id": name, "max_model_len": CONTEXT} for name in self.models]})
+        return JSONResponse({"data": [{"id": name, "context_length": CONTEXT} for name in self.models]})
 
     async def _chat(self, request: Request) -> Response:
         if not self._knows(request):

@@ -116,6 +116,8 @@ QUANTIZED_CASES = [
     product_q4((67, 33), "q4_tiled", "hardware"),
     product_q4((4, 1, 3, 2), "q4_digits", "subgroups"),
     product_q4((2, 1), "q4_digits", "subgroups", 1000, 8193),
+    product_q4((9, 5), "q4_rows", "subgroups"),
+    product_q4((17, 8), "q4_rows q4_merge_quads", "subgroups", 1028, 68),
     fused_case(72, 33, 33, biases=True, gated=True),
     fused_case(1024, 5, 66, 1, biases=False, gated=False),
     peaks_case(72, 1037),

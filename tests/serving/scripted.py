@@ -68,6 +68,7 @@ class ScriptedModel:
     tokenizer: Any
     model: Any
     sampling: Any
+    program: Any
     chat_stops: tuple[str, ...] = ()
     conversations: list[dict[str, Any]] = field(default_factory=list)
 
@@ -79,7 +80,7 @@ class ScriptedModel:
             def __getattr__(self, name: str) -> Any:
                 return getattr(llm.tokenizer, name)
 
-        return cls(Tokenizer(), llm.model, llm.sampling)
+        return cls(Tokenizer(), llm.model, llm.sampling, llm.program)
 
     def encode(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(text))

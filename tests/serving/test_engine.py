@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from engine_fixtures import CHUNK, PATIENCE, A, B, alone, asked, tokens
+from engine_fixtures import CHUNK, PATIENCE, A, B, Watched, alone, asked, tokens
 
 from pteron import InputError, UnsupportedError
 from pteron.llm import LLM, LanguageModel, Piece, Sampling
@@ -73,10 +73,15 @@ def test_twelve_at_once(served: Engine, expected: list[list[Piece]]) -> None:
 def test_few_sequences(tiny_llm: LLM, expected: list[list[Piece]]) -> None:
     """More requests than run at once: they follow one another."""
     with Engine(tiny_llm, running=3) as few:
+        watched = Watched(few)
         answers = [few.submit(request) for request in requests()]
         for answer, right in zip(answers, expected, strict=True):
             same(answer.pieces(), right)
-    assert len(tiny_llm._pool) <= 3
+    running = 0
+    for what, *_ in watched.events:
+        running += (what == "begin") - (what in ("length", "stop"))
+        assert running <= 3
+    assert not running
 
 
 def test_threads(engine: Engine, expected: list[list[Piece]]) -> None:
@@ -135,11 +140,11 @@ def test_beside_streams_of_the_model(engine: Engine, expected: list[list[Piece]]
 
 
 def test_a_prefix_is_found_again(engine: Engine) -> None:
-    engine.submit(asked(A)).pieces()
-    again = engine.submit(asked(B))
+    first = engine.submit(asked(A)).pieces()
+    again = engine.submit(asked((*A, *tokens(first)[:5], 77)))
     again.pieces()
-    assert again.statistics.reused_tokens == 9
-    assert engine.load.reused_tokens == 9
+    assert again.statistics.reused_tokens == len(A) + 5
+    assert engine.load.reused_tokens == len(A) + 5
 
 
 # How an answer ends ----------------------------------------------------------------------------
@@ -208,6 +213,8 @@ def test_what_no_model_takes(settings: dict[str, Any], message: str) -> None:
 def test_what_this_model_does_not_take(engine: Engine) -> None:
     with pytest.raises(InputError, match="token 512 is outside the vocabulary"):
         engine.submit(asked((1, 512)))
+    with pytest.raises(InputError, match="token 512 is outside the vocabulary"):
+        engine.submit(asked(A, sampling=Sampling(logit_bias={512: 1.0})))
     with pytest.raises(InputError, match="the prompt has 65 tokens, the context holds 64"):
         engine.submit(asked((5,) * 65))
     with pytest.raises(InputError, match="a request must be a Request"):

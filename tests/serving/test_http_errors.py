@@ -101,7 +101,13 @@ def test_what_a_chat_may_not_be(server: Running, change: dict[str, Any], param: 
 
 
 def test_what_says_nothing_is_taken(server: Running) -> None:
-    neutral = {"echo": False, "suffix": None, "best_of": 1, "user": "me", "metadata": {"a": "b"}}
+    neutral: dict[str, Any] = {
+        "echo": False,
+        "suffix": None,
+        "best_of": 1,
+        "user": "me",
+        "metadata": {"a": "b"},
+    }
     assert server.http.post("/v1/completions", json=TEXT | neutral).status_code == 200
     neutral = {
         "n": None,
@@ -122,7 +128,7 @@ def test_a_prompt_past_the_context_is_named_so(server: Running) -> None:
 
 @pytest.mark.parametrize("route", ["/v1/completions", "/v1/chat/completions", "/v1/embeddings"])
 def test_a_model_that_is_not_there(server: Running, route: str) -> None:
-    body = {"model": "gpt-none", "prompt": "a", "messages": CHAT["messages"], "input": "a"}
+    body: dict[str, Any] = {"model": "gpt-none", "prompt": "a", "messages": CHAT["messages"], "input": "a"}
     fields = {"/v1/completions": "prompt", "/v1/chat/completions": "messages", "/v1/embeddings": "input"}
     asked = {name: body[name] for name in ("model", fields[route])}
     found = error(server.http.post(route, json=asked), 404)
@@ -141,6 +147,21 @@ def test_a_language_model_makes_no_embeddings(server: Running) -> None:
 def test_a_body_that_is_none(server: Running, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
     error(server.http.post("/v1/completions", content=body, headers=headers), 400)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"model": "\\ud800", "prompt": "a"}', 404),
+        (b'{"\\ud800": 1, "model": "stories15m", "prompt": "a"}', 400),
+        (b'{"model": "stories15m", "prompt": "\\ud800"}', 400),
+    ],
+)
+def test_half_a_character_is_no_harm(server: Running, body: bytes, status: int) -> None:
+    headers = {"Content-Type": "application/json"}
+    response = server.http.post("/v1/completions", content=body, headers=headers)
+    error(response, status)
+    assert server.logged(response)["status"] == status
 
 
 def test_json_under_another_name(server: Running) -> None:

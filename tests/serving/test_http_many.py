@@ -25,7 +25,8 @@ LENGTHS = [9 + number % 7 for number in range(CLIENTS)]
 async def ask(client: openai.AsyncOpenAI, prompt: str, count: int, is_streamed: bool) -> str:
     asked: dict[str, Any] = {"model": NAME, "prompt": prompt, "max_tokens": count, "temperature": 0}
     if not is_streamed:
-        return (await client.completions.create(**asked)).choices[0].text
+        text: str = (await client.completions.create(**asked)).choices[0].text
+        return text
     return "".join(
         [chunk.choices[0].text async for chunk in await client.completions.create(**asked, stream=True)]
     )

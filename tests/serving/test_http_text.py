@@ -155,7 +155,7 @@ def test_several_answers_to_one_prompt(client: openai.OpenAI) -> None:
     assert texts[0] == client.completions.create(**asked).choices[0].text
     assert found.usage is not None
     assert found.usage.completion_tokens == 36
-    assert found.usage.prompt_tokens == client.completions.create(**asked).usage.prompt_tokens  # type: ignore[union-attr]
+    assert found.usage.prompt_tokens == client.completions.create(**asked).usage.prompt_tokens
     streamed = ["", "", ""]
     for chunk in client.completions.create(**asked, n=3, stream=True):
         streamed[chunk.choices[0].index] += chunk.choices[0].text

@@ -51,7 +51,7 @@ def test_prompts_are_not_logged_unless_told(server: Running, stories: LLM) -> No
 
 def test_requests_that_fail_are_lines_too(server: Running) -> None:
     line = server.logged(server.http.post("/v1/completions", json=ASKED | {"temperature": 9}))
-    assert (line["status"], line["route"]) == (400, "/v1/completions")
+    assert (line["status"], line["route"], line["error"]) == (400, "/v1/completions", "invalid_value")
     line = server.logged(server.http.get("/no/such/place"))
     assert (line["status"], line["route"]) == (404, "other")  # whatever a client makes up is no label
 

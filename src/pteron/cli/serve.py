@@ -52,7 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data", metavar="FILE.ptd", action="append", default=[], help="a weight file (repeatable)"
     )
     where = parser.add_argument_group("where it listens")
-    where.add_argument("--host", default="127.0.0.1", help="default: %(default)s, this machine alone")
+    where.add_argument(
+        "--host", default="127.0.0.1", help="who can reach it (default: %(default)s: this machine alone)"
+    )
     where.add_argument("--port", type=_port, default=8000, help="0: one that is free (default: %(default)s)")
     where.add_argument("--certificate", metavar="FILE", help="a TLS certificate (PEM), for https")
     where.add_argument("--private-key", metavar="FILE", help="its private key (PEM)")
@@ -102,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=number(0),
         default=30.0,
-        help="to finish answers at the end (default: 30)",
+        help="to finish answers at the end (default: %(default)s)",
     )
     parser.add_argument("--log", metavar="FILE", help="where JSON lines go (default: standard error)")
     parser.add_argument("--log-prompts", action="store_true", help="log what is asked and answered")
@@ -128,9 +130,10 @@ def command(arguments: argparse.Namespace) -> int:
     if arguments.ray:
         check_installed(("ray",), "serving a model on many machines", "ray")
     from pteron.serving.http import Logs, listening, run
-    from pteron.serving.http.keys import given_keys
+    from pteron.serving.http.keys import Keys, given_keys
 
     keys = given_keys(arguments.api_key, arguments.api_key_file, os.environ)
+    Keys(keys)  # what is wrong with them is said before a model is loaded
     path = model_path(arguments.model)
     name = arguments.name or (path.name if path.is_dir() else path.stem)
     if not keys and not _is_local(arguments.host):
@@ -191,7 +194,6 @@ def _opened(path: Path, arguments: argparse.Namespace) -> Generator[Engine | Enc
     from pteron.llm import LLM
     from pteron.llm.engine import Engine
 
-    bounds = {"sequences": arguments.sequences, "cache_bytes": arguments.cache_bytes}
     with shown(f"loading {path.name}"):
         try:
             llm = LLM(
@@ -200,7 +202,8 @@ def _opened(path: Path, arguments: argparse.Namespace) -> Generator[Engine | Enc
                 data=arguments.data,
                 device=arguments.adapter,
                 digits=arguments.digits,
-                **{name: bound for name, bound in bounds.items() if bound is not None},
+                sequences=arguments.sequences,
+                cache_bytes=arguments.cache_bytes,
             )
         except UnsupportedError as error:
             encoder = _encoder(path, arguments, error)

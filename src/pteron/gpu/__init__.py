@@ -8,11 +8,13 @@ from pteron.gpu.device import Device
 from pteron.gpu.memory import Arena, States, Weights
 from pteron.gpu.readback import Readback
 from pteron.gpu.recording import Recording
-from pteron.gpu.room import check_room
+from pteron.gpu.room import check_room, check_room_for_states
+from pteron.gpu.slots import SLOT_ALIGNMENT, Slots, SlotStates
 from pteron.gpu.submit import Commands, record, submit, submit_early
 from pteron.gpu.timing import PassTimer, StepTimer
 
 __all__ = [
+    "SLOT_ALIGNMENT",
     "AdapterInfo",
     "Arena",
     "Buffer",
@@ -25,11 +27,14 @@ __all__ = [
     "Readback",
     "Recording",
     "Replay",
+    "SlotStates",
+    "Slots",
     "States",
     "StepTimer",
     "Weights",
     "adapters",
     "check_room",
+    "check_room_for_states",
     "record",
     "submit",
     "submit_early",

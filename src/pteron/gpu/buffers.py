@@ -72,9 +72,9 @@ class Buffers(OpenDevice):
         self._buffers.discard(buffer)
         super().free(buffer)
 
-    def clear(self, buffer: Buffer) -> None:
-        """Fill a buffer with zeros, before any command submitted later."""
-        clear(self, buffer)
+    def clear(self, buffer: Buffer, start: int = 0, size: int | None = None) -> None:
+        """Fill a buffer, or a part of it, with zeros, before any command submitted later."""
+        clear(self, buffer, start, buffer.size - start if size is None else size)
 
     def write(self, buffer: Buffer, data: npt.NDArray[np.generic] | bytes, offset: int = 0) -> None:
         """Copy host data into a buffer, before any command submitted later."""
@@ -127,13 +127,13 @@ class Buffers(OpenDevice):
         if len(self._staging) < 8 and not self.is_closed:
             self._staging.append((staging, size))
 
-    def read(self, buffer: Buffer, size: int) -> bytes:
-        """A buffer's first `size` bytes, after all commands submitted so far."""
+    def read(self, buffer: Buffer, size: int, start: int = 0) -> bytes:
+        """So many bytes of a buffer from `start`, a whole word, on, after all commands submitted so far."""
         if size == 0:
             return b""
         with self.lock:
             readback = self.readback(size)
-            submit(self, [Copy(buffer, readback.staging, size)])
+            submit(self, [Copy(buffer, readback.staging, size, source_offset=start)])
             data = readback.peek(0, size)
             readback.release()
             return data

@@ -7,18 +7,22 @@ runs; calls follow one another, so all sequences of a session use the same.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Mapping
 from functools import partial
 from weakref import finalize
 
 import numpy as np
+import numpy.typing as npt
 
 from pteron.errors import DeviceError, StateLost
 from pteron.gpu.buffers import Buffer
+from pteron.gpu.commands import Copy
 from pteron.gpu.device import Device, Upload
+from pteron.gpu.submit import submit
 from pteron.gpu.working import together
 from pteron.ops.operand import Slot, State, Weight
-from pteron.plan import Executable, Plan
+from pteron.plan import Executable, Plan, StateSpec
 
 UPLOADERS = 8  # threads: a copy into memory that the driver has just mapped waits for its pages
 _STAGING = 1 << 21  # bytes that a thread reads of a file at a time, into memory that it uses again
@@ -100,6 +104,7 @@ class States:
         self._specs = executable.states
         self._initial: dict[int, Weight] = {}  # of those that do not begin as zeros
         self._buffers: dict[int, Buffer] = {}
+        self._starts: dict[int, int] = {}  # of those that are a part of their buffer: the first byte
         self._is_closed = False
         self.is_settled = True  # it is certain what they hold
         try:
@@ -110,14 +115,30 @@ class States:
 
     def _make(self) -> None:
         for id, spec in self._specs.items():
-            self._buffers[id] = self._device.create_buffer(spec.bytes, f"{self._name} state %{id}")
-            if spec.initial is not None and spec.initial.constant.bytes().any():
-                self._initial[id] = spec.initial
-                self._device.write(self._buffers[id], spec.initial.pack())
+            self._create(id, spec)
+
+    def _create(self, id: int, spec: StateSpec) -> None:
+        """A buffer of its own for a state."""
+        self._buffers[id] = self._device.create_buffer(spec.bytes, f"{self._name} state %{id}")
+        if spec.initial is not None and spec.initial.constant.bytes().any():
+            self._initial[id] = spec.initial
+            self._device.write(self._buffers[id], spec.initial.pack())
 
     def __getitem__(self, state: State) -> Buffer:
         self.check_open()
         return self._buffers[state.id]
+
+    def has(self, state: State) -> bool:
+        return state.id in self._specs
+
+    def part(self, state: State) -> tuple[int, int] | None:
+        """Where in its buffer a state begins and how many bytes it has; None where it is all of it."""
+        start = self._starts.get(state.id)
+        return None if start is None else (start, self._specs[state.id].bytes)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
 
     def check_open(self) -> None:
         if self._is_closed:
@@ -135,9 +156,57 @@ class States:
                 "that calls leave behind; reset() brings back their initial values"
             )
 
+    @staticmethod
+    def bytes_of(device: Device, executable: Executable) -> int:
+        """GPU memory that the states of one more sequence would take."""
+        sizes = (spec.bytes for spec in executable.states.values())
+        return sum(device.check_size(size, f"{executable.name}, states") for size in sizes)
+
     @property
     def bytes(self) -> int:
-        return sum(buffer.size for buffer in self._buffers.values())
+        return sum(
+            self._specs[id].bytes if id in self._starts else buffer.size
+            for id, buffer in self._buffers.items()
+        )
+
+    def copy(self, source: States, sizes: Mapping[int, int]) -> None:
+        """Have the first bytes of another sequence's states in these, as many of each as `sizes` says, before
+        anything that is submitted later. WebGPU copies from one buffer to another: states that are parts of
+        the same go through memory between them."""
+        self.check_open()
+        source.check_open()
+        shared = [size for id, size in sizes.items() if source._buffers[id] is self._buffers[id]]
+        between = self._device.create_buffer(max(shared), f"{self._name} copied states") if shared else None
+        try:
+            submit(self._device, self._copies(source, sizes, between))
+        finally:
+            if between is not None:
+                self._device.free(between)  # what was submitted still has it
+
+    def _copies(self, source: States, sizes: Mapping[int, int], between: Buffer) -> list[Copy]:
+        copies = []
+        for id, size in sizes.items():
+            taken, start, target = source._buffers[id], source._start(id), self._start(id)
+            if taken is self._buffers[id]:
+                copies.append(Copy(taken, between, size, 0, start))
+                taken, start = between, 0
+            copies.append(Copy(taken, self._buffers[id], size, target, start))
+        return copies
+
+    def read(self, sizes: Mapping[int, int]) -> list[builtins.bytes]:
+        """The first bytes of states, after all that was submitted so far."""
+        self.check_open()
+        return [self._device.read(self._buffers[id], size, self._start(id)) for id, size in sizes.items()]
+
+    def write(self, contents: Mapping[int, npt.NDArray[np.uint8]]) -> None:
+        """Put bytes at the beginning of states, before anything that is submitted later."""
+        self.check_open()
+        for id, data in contents.items():
+            self._device.write(self._buffers[id], data, self._start(id))
+
+    def _start(self, id: int) -> int:
+        """Where in its buffer a state begins."""
+        return self._starts.get(id, 0)
 
     def reset(self) -> None:
         """Bring every state back to its initial value."""
@@ -147,7 +216,8 @@ class States:
             if id in self._initial:
                 self._device.write(buffer, self._initial[id].pack())
             else:
-                self._device.clear(buffer)
+                start, size = self.part(State(id)) or (0, buffer.size)
+                self._device.clear(buffer, start, size)
         self.is_settled = True
 
     def close(self) -> None:

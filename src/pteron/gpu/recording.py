@@ -188,8 +188,13 @@ class Recording:
         entries: list[dict[str, Any]] = []
         for binding, reference in zip(module.bindings, launch.buffers, strict=True):
             resource = {"buffer": self._buffer(reference, states, places)}
+            is_state = isinstance(reference, State) and states is not None and reference not in places
+            part = states.part(reference) if is_state else None  # type: ignore[union-attr, arg-type]
             if binding.bytes:
-                resource |= {"offset": starts.get(binding.name, 0), "size": binding.bytes}
+                start = part[0] if part else 0
+                resource |= {"offset": start + starts.get(binding.name, 0), "size": binding.bytes}
+            elif part:
+                resource |= {"offset": part[0], "size": part[1]}
             entries.append({"binding": binding.index, "resource": resource})
         if launch.block is not None:
             offset = launch.block * BLOCK_STRIDE

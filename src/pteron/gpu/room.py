@@ -40,6 +40,17 @@ def check_room(device: Device, executable: Executable, plan: Plan | None) -> Non
         )
 
 
+def check_room_for_states(device: Device, executable: Executable) -> None:
+    """The same for the states of one more sequence."""
+    left = _bytes_left() if device.target.is_cpu else None
+    needed = sum(state.bytes for state in executable.states.values())
+    if left is not None and needed > left:
+        raise OutOfMemory(
+            f"{executable.name} needs {needed:,} bytes on {device.adapter} for another sequence; "
+            f"this machine has {left:,} left"
+        )
+
+
 def _bytes_left() -> int | None:
     """Memory that this machine can still give to processes; None where it does not say."""
     if not _MEMORY.exists():

@@ -66,19 +66,19 @@ def submit_early(device: OpenDevice, commands: Iterable[Command]) -> int:
 
 
 class _Clearing(CommandBuffer):
-    def __init__(self, device: OpenDevice, buffer: Any) -> None:
+    def __init__(self, device: OpenDevice, buffer: Any, start: int, size: int) -> None:
         super().__init__(device, [Copy(buffer, buffer, 0)])
-        self._buffer = buffer
+        self._buffer, self._start, self._size = buffer, start, size
 
     def encode(self, finished: list[Any]) -> None:
         encoder = begin(self._device.handle._internal)
-        lib.wgpuCommandEncoderClearBuffer(encoder, self._buffer._internal, 0, self._buffer.size)
+        lib.wgpuCommandEncoderClearBuffer(encoder, self._buffer._internal, self._start, self._size)
         finish(encoder, finished)
 
 
-def clear(device: OpenDevice, buffer: Any) -> None:
-    """Fill a buffer with zeros, before any command submitted later."""
-    _Clearing(device, buffer).submit()
+def clear(device: OpenDevice, buffer: Any, start: int, size: int) -> None:
+    """Fill a part of a buffer with zeros, before any command submitted later; words are filled as a whole."""
+    _Clearing(device, buffer, start, size).submit()
 
 
 def _operations(commands: Iterable[Command], timer: Timer | None) -> Iterator[Operation]:

@@ -6,6 +6,7 @@ from pteron.lazy import lazy
 
 if TYPE_CHECKING:
     from pteron.llm.generate import Drawn, LoopCounters, generate_step
+    from pteron.llm.grammar import Grammar, Matcher
     from pteron.llm.llm import LLM
     from pteron.llm.model import LanguageModel
     from pteron.llm.pieces import Completion, Piece, Statistics
@@ -18,8 +19,10 @@ __all__ = [
     "LLM",
     "Completion",
     "Drawn",
+    "Grammar",
     "LanguageModel",
     "LoopCounters",
+    "Matcher",
     "Piece",
     "Sampler",
     "Sampling",
@@ -33,6 +36,7 @@ __all__ = [
 # The modules of these names, imported when they are first asked for.
 _HOMES = {
     **dict.fromkeys(("Drawn", "LoopCounters", "generate_step"), "generate"),
+    **dict.fromkeys(("Grammar", "Matcher"), "grammar"),
     "LLM": "llm",
     "LanguageModel": "model",
     **dict.fromkeys(("Completion", "Piece", "Statistics"), "pieces"),

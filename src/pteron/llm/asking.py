@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from reprlib import repr as shortened
 from typing import Any, TypeAlias
 
 from pteron.errors import InputError
@@ -10,6 +11,7 @@ from pteron.llm.by_name import divided, drawn_by
 from pteron.llm.chat import Message
 from pteron.llm.continuing import Continuation
 from pteron.llm.given import integer, integers, strings
+from pteron.llm.grammar import Grammar
 from pteron.llm.sampling import Sampling
 from pteron.llm.text_model import Overflow, TextModel
 
@@ -26,11 +28,14 @@ def text_asked(
     stop: str | Sequence[str] = (),
     stop_ids: Sequence[int] | None = None,
     overflow: Overflow = "error",
+    grammar: Grammar | None = None,
     resident: bool | None = None,
     **drawing: object,
 ) -> Continuation:
     """A text, or token ids, to be continued."""
     count = integer("max_new_tokens", max_new_tokens)
+    if grammar is not None and not isinstance(grammar, Grammar):
+        raise InputError(f"grammar must be a Grammar, not {shortened(grammar)}")
     drawn = drawn_by(sampling, drawing)
     ids = llm.encode(prompt)
     fitted = llm.fitted(ids, count, overflow)
@@ -41,6 +46,7 @@ def text_asked(
         drawn,
         tuple(strings("stop", stop)),
         frozenset(llm.eos_ids if stop_ids is None else integers("stop_ids", stop_ids)),
+        grammar,
         resident,
     )
 
@@ -54,6 +60,7 @@ def answer_asked(
     stop: str | Sequence[str] = (),
     stop_ids: Sequence[int] | None = None,
     overflow: Overflow = "error",
+    grammar: Grammar | None = None,
     resident: bool | None = None,
     tools: Sequence[object] | None = None,
     **named: object,
@@ -68,6 +75,7 @@ def answer_asked(
         stop=[*strings("stop", stop), *llm.chat_stops],
         stop_ids=stop_ids,
         overflow=overflow,
+        grammar=grammar,
         resident=resident,
         **drawing,
     )

@@ -15,7 +15,15 @@ from pteron.llm.chat import variables_of
 from pteron.llm.sampling import Sampling
 
 DRAWING = frozenset(field.name for field in fields(Sampling))
-_OPTIONS = ("max_new_tokens", "overflow", "resident", "sampling", "stop", "stop_ids")  # of `generate`
+_OPTIONS = (
+    "grammar",
+    "max_new_tokens",
+    "overflow",
+    "resident",
+    "sampling",
+    "stop",
+    "stop_ids",
+)  # of `generate`
 _SETTINGS = sorted({*_OPTIONS, *DRAWING})
 _LIKENESS = 0.75  # of names that mean the same: "top" is "top_k", "enable_thinking" is nothing
 

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from pteron.llm.generate import LoopCounters, generate_step
+from pteron.llm.grammar import Grammar
 from pteron.llm.pieces import Piece, Statistics
 from pteron.llm.sampling import Sampling
 from pteron.llm.stopping import StopScanner
@@ -23,6 +24,7 @@ class Continuation:
     sampling: Sampling
     stop: tuple[str, ...]
     stop_ids: frozenset[int]
+    grammar: Grammar | None = None
     resident: bool | None = None
 
 
@@ -38,7 +40,8 @@ def continued(
     statistics.prompt_tokens, statistics.reused_tokens = len(ids), reused
     statistics.dropped_tokens = asked.dropped
     llm.statistics = statistics
-    sampler = model.sampler(asked.sampling)
+    matcher = asked.grammar.matcher() if asked.grammar else None
+    sampler = model.sampler(asked.sampling, masked=matcher is not None)
     sampler.remember(ids)
     counters = LoopCounters()
     stream, scanner = llm.tokenizer.stream(), StopScanner(asked.stop)
@@ -52,6 +55,7 @@ def continued(
         resident=asked.resident,
         counters=counters,
         user=lease.user,
+        matcher=matcher,
     )
     try:
         for step in steps:
@@ -70,8 +74,11 @@ def continued(
                 statistics.finish_reason = "stop"
                 break
         else:
-            full = len(drawn) < asked.max_new_tokens
-            statistics.finish_reason = "context" if full else "length"
+            if matcher and matcher.is_finished:
+                statistics.finish_reason = "stop"
+            else:
+                full = len(drawn) < asked.max_new_tokens
+                statistics.finish_reason = "context" if full else "length"
         rest = "" if scanner.is_stopped else scanner.push(stream.finish()) + scanner.finish()
         if rest:
             yield Piece(drawn[-1], rest, 0.0)

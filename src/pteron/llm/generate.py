@@ -9,8 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pteron.errors import DeviceError, InputError
-from pteron.gpu import Command, Copy, Readback
+from pteron.gpu import Command, Copy, Readback, submit
 from pteron.llm.entered import work_on
+from pteron.llm.grammar import Matcher
 from pteron.llm.model import LanguageModel
 from pteron.llm.sampling import Sampler
 from pteron.runtime.outputs import Outputs
@@ -58,6 +59,7 @@ def generate_step(
     resident: bool | None = None,
     counters: LoopCounters | None = None,
     user: object = None,
+    matcher: Matcher | None = None,
 ) -> Generator[Drawn, None, None]:
     """Read `ids`, then draw up to `count` tokens, as long as the context has room for them.
 
@@ -68,6 +70,10 @@ def generate_step(
     certain: all but the last one drawn, which has not been read yet. Whatever else begins on the model
     meanwhile takes the sequence over, and this iterator fails at its next token. `user` is who has claimed
     the sequence already, if anybody has.
+
+    With a `matcher` every token is one that its grammar allows, and the last is the one that ends the text;
+    the sampler is one with a mask then. The loop goes step by step: the GPU runs the model while the host
+    finds out what may follow.
     """
     ids = model.ids(ids)
     if not ids:
@@ -82,11 +88,14 @@ def generate_step(
     if resident is None:
         resident = model.is_resident
     counters = counters or LoopCounters()
-    loop = (
-        _resident(model, sampler, ids, count, counters, user)
-        if resident
-        else _stepwise(model, sampler, ids, count, user)
-    )
+    if resident:
+        loop = (
+            _constrained(model, sampler, matcher, ids, count, counters, user)
+            if matcher
+            else _resident(model, sampler, ids, count, counters, user)
+        )
+    else:
+        loop = _stepwise(model, sampler, matcher, ids, count, user)
     drawn: Drawn | None = None
     try:
         for step, result in enumerate(loop):
@@ -105,19 +114,72 @@ def generate_step(
 
 
 def _stepwise(
-    model: LanguageModel, sampler: Sampler, ids: Sequence[int], count: int, user: object
+    model: LanguageModel,
+    sampler: Sampler,
+    matcher: Matcher | None,
+    ids: Sequence[int],
+    count: int,
+    user: object,
 ) -> Generator[Drawn, None, None]:
     """One step at a time, its logits through the host: right for every program."""
     device = model.device
     logits = model.read(ids, user)
     for step in range(count):
+        if matcher:
+            sampler.allow(matcher.mask())
         with device.lock, work_on(device):
             sampler.draw(logits, step)
             data = device.read(sampler.drawn, sampler.drawn_bytes)
         drawn = drawn_from(sampler, data, step)
+        if matcher:
+            matcher.take(drawn.token)
         yield drawn
+        if matcher and matcher.is_finished:
+            break
         if step + 1 < count:
             logits = model.read([drawn.token], user)
+
+
+def _constrained(
+    model: LanguageModel,
+    sampler: Sampler,
+    matcher: Matcher,
+    ids: Sequence[int],
+    count: int,
+    counters: LoopCounters,
+    user: object,
+) -> Generator[Drawn, None, None]:
+    """One step at a time on the GPU. What may follow a token is found out while the model reads it, so that
+    another stream may come between the model and the draw: the sampler keeps the logits for itself."""
+    device = model.device
+
+    def keep(outputs: Outputs) -> list[Command]:
+        logits = outputs[0]
+        assert isinstance(logits, View)
+        return [sampler.keep(logits.last_row())]
+
+    *early, tokens = model.chunks(ids)
+    for chunk in early:
+        with device.lock, work_on(device):
+            model.check_user(user)
+            model.launch(chunk)
+    for step in range(count):
+        with device.lock, work_on(device):
+            model.check_user(user)
+            model.launch(tokens, keep)
+        sampler.allow(matcher.mask())
+        with device.lock, work_on(device):
+            submit(device, sampler.commands(sampler.kept, step))
+            sampler.took(step + 1)
+            data = device.read(sampler.drawn, sampler.drawn_bytes)
+        counters.submissions += 2
+        counters.stalls += 1
+        drawn = drawn_from(sampler, data, step)
+        matcher.take(drawn.token)
+        yield drawn
+        if matcher.is_finished:
+            break
+        tokens = [drawn.token]
 
 
 def _resident(

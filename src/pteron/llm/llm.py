@@ -13,6 +13,7 @@ from typing import Any
 from pteron.llm.asking import Conversation, Prompt, all_asked, answer_asked, asked, text_asked
 from pteron.llm.continuing import continued
 from pteron.llm.entered import work_on
+from pteron.llm.grammar import Grammar
 from pteron.llm.pieces import Completion, Piece
 from pteron.llm.sampling import Sampling
 from pteron.llm.side_by_side import SideBySide
@@ -32,7 +33,10 @@ class LLM(TextModel):
     say nothing: `llm.generate(prompt, sampling=llm.sampling)`.
 
     Streams are independent of each other, in one thread or several: each has a sequence with a cache of its
-    own while it is open, 16 at most.
+    own while it is open. There are at most `sequences` of them, 16 unless told otherwise, and no more than
+    `cache_bytes` of GPU memory are enough for; each takes `sequence_bytes`. Those that no stream uses keep
+    what they have read until their memory is needed, the one used last the longest. A beginning of 64 tokens
+    or more that any of them has read, such as a system prompt, is copied on the GPU and not read again.
     """
 
     def __call__(self, prompt: Prompt | Conversation, **settings: Any) -> str:
@@ -49,6 +53,7 @@ class LLM(TextModel):
         stop: str | Sequence[str] = (),
         stop_ids: Sequence[int] | None = None,
         overflow: Overflow = "error",
+        grammar: Grammar | None = None,
         resident: bool | None = None,
         **drawing: Any,
     ) -> Generator[Piece, None, None]:
@@ -57,7 +62,8 @@ class LLM(TextModel):
         Stop ids (by default the model's own) and a stop string, or several, end the generation and are not
         part of its text. A prompt that leaves no room in the context is an error, or with
         `overflow="truncate"` loses its oldest tokens. The fields of `Sampling` can be given by name, with or
-        without `sampling`: `temperature=0.7, top_p=0.9, seed=1`.
+        without `sampling`: `temperature=0.7, top_p=0.9, seed=1`. With a `grammar` the text is one that it
+        allows, and ends where that does; one that `max_new_tokens` cuts off is the beginning of one.
 
         Equal prompts and settings give the same log-probabilities to the last bit, on one adapter, where the
         cache holds as much of the prompt: after `reset`, nothing. What is left to read is read by kernels for
@@ -73,6 +79,7 @@ class LLM(TextModel):
                 stop=stop,
                 stop_ids=stop_ids,
                 overflow=overflow,
+                grammar=grammar,
                 resident=resident,
                 **drawing,
             ),
@@ -87,6 +94,7 @@ class LLM(TextModel):
         stop: str | Sequence[str] = (),
         stop_ids: Sequence[int] | None = None,
         overflow: Overflow = "error",
+        grammar: Grammar | None = None,
         tools: Sequence[object] | None = None,
         **settings: Any,
     ) -> Generator[Piece, None, None]:
@@ -105,6 +113,7 @@ class LLM(TextModel):
                 stop=stop,
                 stop_ids=stop_ids,
                 overflow=overflow,
+                grammar=grammar,
                 tools=tools,
                 **settings,
             ),

@@ -6,7 +6,7 @@ the cache holds for certain, whatever failed or was interrupted on the way: wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ from pteron.gpu import Buffer, Command, Growing, PassTimer, Replay
 from pteron.llm.entered import work_on
 from pteron.llm.given import integers
 from pteron.llm.pace import Pace
+from pteron.llm.rows import row_bytes
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.sampling.recent import Recent
 from pteron.plan import TensorPort
@@ -27,6 +28,7 @@ from pteron.runtime.session import Then
 from pteron.runtime.tensors import View
 
 Logits = npt.NDArray[np.float32]
+Read: TypeAlias = tuple[list[int], list[bytes]]  # tokens, and what they have left behind in each cache
 # From logits where they lie, to where the next token goes; what else is given grows.
 Draw: TypeAlias = Callable[[View, Buffer, Growing | None], Replay]
 
@@ -63,12 +65,27 @@ class LanguageModel:
         self.recent = Recent()
         self._user = object()
         self._is_lost = False  # a call failed, and nobody knows what it left in the cache
+        self._rows: tuple[Mapping[int, int] | None] | None = None  # once it was asked for
 
     def sequence(self) -> LanguageModel:
         """The same model over another sequence of tokens, with a cache of its own."""
         other = LanguageModel(self.program, self._method_name, own_sequence=True)
         other.pace, other.recent = self.pace, self.recent
+        other._rows = (self.row_bytes,)
         return other
+
+    @property
+    def sequence_bytes(self) -> int:
+        """GPU memory of one more sequence."""
+        return self.method.state_bytes
+
+    @property
+    def row_bytes(self) -> Mapping[int, int] | None:
+        """What a token takes in each of the caches, by the state's id, where all that a sequence leaves
+        behind are rows (`llm/rows.py`): these can be copied, written to a file and brought back."""
+        if self._rows is None:
+            self._rows = (row_bytes(self.program, self.method, self.context),)
+        return self._rows[0]
 
     def sampler(self, sampling: Sampling, *, masked: bool = False) -> Sampler:
         """A sampler for this model's logits. What those of other numbers share with it stays compiled."""
@@ -194,6 +211,68 @@ class LanguageModel:
             self.tokens.extend(chunk)
         self.position += len(chunk)
 
+    @property
+    def certain(self) -> int:
+        """How many tokens the cache holds for certain: after a call that failed, none."""
+        return 0 if self._is_lost else len(self.tokens)
+
+    def holds(self, ids: Sequence[int]) -> int:
+        """How many of them are a text's, from the first on."""
+        with self.device.lock:
+            return shared_length(self.tokens[: self.certain], ids)
+
+    def copy(self, source: LanguageModel, ids: Sequence[int], user: object) -> int:
+        """Have in this cache, in place of all it holds, what another sequence's holds of a text, from its
+        first token on; how many tokens that are. Nothing is waited for.
+
+        The other may be in use: what it has submitted comes before the copy, what it will submit after it,
+        and it writes behind the tokens that it holds for certain, or gives them up before it does.
+        """
+        assert self.delegate is not None
+        assert source.delegate is not None
+        with self.device.lock, work_on(self.device):
+            self.check_user(user)
+            kept = list(ids[: source.holds(ids)])
+            self._begin_anew()
+            self.delegate.states.copy(source.delegate.states, self._sizes(len(kept)))
+            self._advance(kept)
+        return len(kept)
+
+    def rows(self, ids: Sequence[int] | None = None) -> Read:
+        """The tokens that the cache holds for certain, or those of a text, from its first on; and what they
+        have left behind, cache by cache."""
+        assert self.delegate is not None
+        with self.device.lock, work_on(self.device):
+            kept = self.tokens[: self.certain if ids is None else self.holds(ids)]
+            return kept, self.delegate.states.read(self._sizes(len(kept)))
+
+    def put(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]], user: object) -> None:
+        """Have in this cache, in place of all it holds, what tokens have left in another (`rows`)."""
+        assert self.delegate is not None
+        with self.device.lock, work_on(self.device):
+            self.check_user(user)
+            self._begin_anew()
+            self.delegate.states.write(dict(zip(self._sizes(len(tokens)), rows, strict=True)))
+            self._advance(tokens)
+
+    def _begin_anew(self) -> None:
+        """Before the cache is written from its first row on."""
+        self.position = 0
+        self._overwrite()
+
+    def check_rows(self) -> Mapping[int, int]:
+        """The bytes of rows, of a program that has such."""
+        if self.row_bytes is None:
+            raise UnsupportedError(
+                f"{self.program.file.name}: what this program leaves between calls is not a cache with one "
+                "row for each token, so it is neither copied nor saved"
+            )
+        return self.row_bytes
+
+    def _sizes(self, count: int) -> dict[int, int]:
+        """Bytes of so many tokens in each cache."""
+        return {id: count * size for id, size in self.check_rows().items()}
+
     # Without waiting ----------------------------------------------------------------------------
 
     def launch(self, tokens: list[int], then: Then | None = None) -> int:
@@ -226,6 +305,12 @@ class LanguageModel:
         )
         self.position += count
         return submission, count
+
+    def stepped(self, count: int) -> None:
+        """So many steps of this sequence are about to be submitted by a plan over several (llm/batched.py),
+        and so is nothing else before them."""
+        self._overwrite()
+        self.position += count
 
     @property
     def logits_dtype(self) -> DType:
@@ -263,7 +348,13 @@ class LanguageModel:
 
 def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
     """How many tokens two texts begin with alike."""
-    for index, (x, y) in enumerate(zip(a, b, strict=False)):
-        if x != y:
-            return index
-    return min(len(a), len(b))
+    a, b = list(a), list(b)  # alike in type, so that Python compares them by itself
+    same, unlike = 0, min(len(a), len(b)) + 1  # so many are alike, so many are not
+    middle = unlike - 1  # first: most texts that are looked for are there, or share nothing
+    while unlike - same > 1:
+        if a[same:middle] == b[same:middle]:
+            same = middle
+        else:
+            unlike = middle
+        middle = (same + unlike) // 2
+    return same

@@ -26,7 +26,12 @@ class SideBySide:
         if asked.resident is not None:
             raise InputError("resident is a setting of generate: what is made side by side is made one way")
         request = Request(
-            asked.ids, asked.max_new_tokens, asked.sampling, asked.stop, stop_ids=asked.stop_ids
+            asked.ids,
+            asked.max_new_tokens,
+            asked.sampling,
+            asked.stop,
+            stop_ids=asked.stop_ids,
+            grammar=asked.grammar,
         )
         with once(self._lock):
             if self._is_closed:

@@ -15,10 +15,12 @@ from pteron.gpu import Device
 from pteron.llm.catalogue import located
 from pteron.llm.chat import Message, render
 from pteron.llm.entered import work_on
+from pteron.llm.given import path_of
 from pteron.llm.model import LanguageModel
 from pteron.llm.pieces import Statistics
 from pteron.llm.pool import Pool
 from pteron.llm.sampling import Sampling
+from pteron.llm.saved import layout_of, read_saved, write_saved
 from pteron.llm.settings import GENERATION, program_file, read_sampling
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.vocabularies.load import load_tokenizer
@@ -38,6 +40,8 @@ class TextModel:
         data: Sequence[str | os.PathLike[str]] = (),
         device: Device | str | None = None,
         digits: int | None = None,
+        sequences: int | None = None,
+        cache_bytes: int | None = None,
     ) -> None:
         path = located(path)
         folder = path if path.is_dir() else path.parent
@@ -49,7 +53,12 @@ class TextModel:
         self.program = load(file, data, device, digits=digits)
         self.model = LanguageModel(self.program)
         self.statistics = Statistics()
-        self._pool = Pool(self.model)
+        self._pool = Pool(self.model, sequences, cache_bytes)
+
+    @property
+    def sequence_bytes(self) -> int:
+        """GPU memory that one more sequence takes, known before there is one."""
+        return self.model.sequence_bytes
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
@@ -111,6 +120,25 @@ class TextModel:
         same = object.__new__(TextModel)
         same.__dict__.update(self.__dict__)
         return same
+
+    def save(self, path: str | os.PathLike[str], prompt: str | Sequence[int] | None = None) -> int:
+        """Write to a file what the model has read: of a text, or of token ids, as much as it holds of their
+        beginning; of no text in particular, all of what it worked on last. How many tokens that are.
+
+        The file is put in place at once, or not at all. Another process with the same program goes on from
+        there after `restore`.
+        """
+        layout = layout_of(self.model)
+        tokens, rows = self._pool.rows(None if prompt is None else self.encode(prompt))
+        write_saved(path_of(path), layout, tokens, rows)
+        return len(tokens)
+
+    def restore(self, path: str | os.PathLike[str]) -> int:
+        """Hold what `save` has written: a prompt that begins with these tokens is read from behind them. How
+        many they are. Refused with a FormatError: a file of another program, or one that is damaged."""
+        tokens, rows = read_saved(path_of(path), layout_of(self.model))
+        self._pool.put(tokens, rows)
+        return len(tokens)
 
     def reset(self) -> None:
         """Forget what was read; streams that are open go on undisturbed."""

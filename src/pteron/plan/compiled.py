@@ -111,5 +111,6 @@ class Compiled:
 
 
 def _state(state: StateBuffer) -> StateSpec:
-    initial = plain_weight(state.initial, state.storage) if state.initial else None
+    is_given = state.initial is not None and len(state.initial.data) > 0  # Pteron's own begin as zeros
+    initial = plain_weight(state.initial, state.storage) if state.initial and is_given else None
     return StateSpec(state.bytes, initial)

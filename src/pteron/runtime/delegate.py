@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from pteron.format import open_bytes
-from pteron.gpu import Command, Device, PassTimer, Replay
+from pteron.gpu import Command, Device, PassTimer, Replay, States
 from pteron.plan import Executable, Plan
 from pteron.plan.archive import read, write
 from pteron.runtime.ahead import Ahead
@@ -21,7 +21,7 @@ class Delegate:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.states = session.states()  # what its calls leave behind
+        self.states: States = session.states()  # what its calls leave behind
         self._ahead = Ahead()
         # Told of every call that a method makes: what it brings, and what becomes of the outputs.
         self.observer: Callable[[Sequence[Input], Sequence[Wanted | None]], None] | None = None
@@ -95,6 +95,17 @@ class Delegate:
         with self.device.lock:
             self._session.check_open()
             self.states.reset()
+
+    def move(self, states: States) -> None:
+        """Go on in other memory, with what the states hold."""
+        with self.device.lock:
+            before, sizes = self.states, {id: spec.bytes for id, spec in self.executable.states.items()}
+            states.copy(before, sizes)
+            states.is_settled = before.is_settled
+            self._ahead.drop(is_open=not self._session.is_closed)
+            self._ahead = Ahead()
+            self.states = states
+            before.close()
 
     def close(self) -> None:
         """Free the states."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from pteron.errors import DeviceError, DtypeError, InputError, ShapeError
 from pteron.format import DelegateCall, MethodRecord, TensorRecord
-from pteron.gpu import Device
+from pteron.gpu import Device, States
 from pteron.plan import SymbolPort
 from pteron.runtime.checks import read_by
 from pteron.runtime.code import Code
@@ -55,8 +55,11 @@ class Method:
             except BaseException:
                 self.close()
                 raise
-        self._states = [delegate.states for delegate in self._delegates]
         self._integers = self._integers_of_delegates()
+
+    @property
+    def _states(self) -> list[States]:
+        return [delegate.states for delegate in self._delegates]
 
     @property
     def name(self) -> str:
@@ -115,6 +118,12 @@ class Method:
             for kind, size in session.bytes_by_kind.items():
                 total[kind] += size
         return total
+
+    @property
+    def state_bytes(self) -> int:
+        """GPU memory of the states that another sequence of calls to it would have."""
+        sessions = self._code.sessions
+        return sum(States.bytes_of(session.device, session.executable) for session in sessions)
 
     def __call__(self, /, *inputs: object, on_gpu: bool = False, **named: object) -> tuple[Any, ...]:
         """Run the method; the outputs are a tuple, whatever their number. Inputs are given by position, by

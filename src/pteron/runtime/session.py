@@ -23,9 +23,11 @@ from pteron.gpu import (
     PassTimer,
     Recording,
     Replay,
+    Slots,
     States,
     Weights,
     check_room,
+    check_room_for_states,
     submit,
     submit_early,
 )
@@ -76,6 +78,7 @@ class Session:
         self.device = device
         self.counters = counters
         self.is_closed = False
+        self.slots: Slots | None = None  # that sequences have their states in, as long as there are any
         executable.target.check_runs_on(device.target)
         at_most = compiled.plan_at_maximum() if compiled else None
         if compiled is None:  # its plans are of whoever wrote them
@@ -108,6 +111,9 @@ class Session:
         """The states of a new sequence of calls."""
         with self.device.lock:
             self.check_open()
+            if self.slots and (lent := self.slots.take()):
+                return lent
+            check_room_for_states(self.device, self.executable)
             return States(self.device, self.executable)
 
     def launch(

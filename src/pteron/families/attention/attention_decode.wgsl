@@ -2,10 +2,12 @@
 //! use nan
 //! use butterfly
 //! use leave
+//! use contexts
 //! loops: ceil(ceil(context, splits), KEYS * UNROLL) * (1 + QUADS + UNROLL * (6 + 3 * QUADS)) + 5 * QUADS + 10 + SUBGROUPS + 10 * QUADS + ceil(WIDTH, WORKGROUP) * (1 + SUBGROUPS)
 //! extent q: (ceil(first + groups[1], chunks * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
-//! extent k: (ceil(first + groups[1], chunks * key_heads) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + WIDTH
-//! extent v: (ceil(first + groups[1], chunks * key_heads) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + WIDTH
+//! extent k: (max(CACHES, ceil(first + groups[1], chunks * key_heads)) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + WIDTH
+//! extent v: (max(CACHES, ceil(first + groups[1], chunks * key_heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + WIDTH
+//! extent places: 2 * ceil(first + groups[1], chunks * key_heads)
 //! extent mask: (ceil(first + groups[1], chunks * key_heads) - 1) * mask_strides[0] + (key_heads * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 // Part of softmax(scale · q·kᵀ + bias) · v for few queries: one workgroup takes up to four queries that share
 // a key head, and one of `splits` near-equal parts of the context. LANES invocations, neighbours in a
@@ -66,7 +68,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let key_head = (params.first + group.y) / params.chunks % params.key_heads;
   let batch = (params.first + group.y) / params.chunks / params.key_heads;
   let row = 4u * ((params.first + group.y) % params.chunks); // of the first query
-  let context = u32(params.context);
+  let context = keys_of(batch);
   let length = (context + params.splits - 1u) / params.splits;
   let first = min(split * length, context);
   let end = min(first + length, context);
@@ -89,8 +91,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
   }
 
-  let k_base = dot(vec3(batch, 0u, key_head), params.k_strides) / 4u;
-  let v_base = dot(vec3(batch, 0u, key_head), params.v_strides) / 4u;
+  let k_base = dot(vec3(cache_of(batch), 0u, key_head), params.k_strides) / 4u;
+  let v_base = dot(vec3(cache_of(batch), 0u, key_head), params.v_strides) / 4u;
   var most = LOWEST;
   var total = 0.0;
   var gathered: array<mat4x4<f32>, QUADS>; // a column for each query

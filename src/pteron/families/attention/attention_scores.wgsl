@@ -1,8 +1,10 @@
 //! use index
 //! use nan
+//! use contexts
 //! loops: WIDTH
 //! extent q: (ceil(first + slots, pitch * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
-//! extent k: (ceil(first + slots, pitch * key_heads) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + WIDTH
+//! extent k: (max(CACHES, ceil(first + slots, pitch * key_heads)) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + WIDTH
+//! extent places: 2 * ceil(first + slots, pitch * key_heads)
 //! extent mask: (ceil(first + slots, pitch * key_heads) - 1) * mask_strides[0] + (key_heads * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 //! extent scores: slots * keys
 // scores = scale · q·kᵀ + bias, -∞ where a query does not see a key. One invocation takes four queries that
@@ -46,20 +48,22 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let i = flat_index(id, groups);
   let key = 4u * (i % (params.keys / 4u));
   let slot = 4u * (i / (params.keys / 4u));
-  if (slot >= params.slots || key >= u32(params.context)) { return; }
+  if (slot >= params.slots) { return; }
   let key_head = (params.first + slot) / params.pitch % params.key_heads;
   let batch = (params.first + slot) / params.pitch / params.key_heads;
+  let context = keys_of(batch);
+  if (key >= context) { return; }
   let last = params.heads_per_key * params.steps - 1u;
   let order = min((params.first + slot) % params.pitch + vec4(0u, 1u, 2u, 3u), vec4(last));
   let steps = order / params.heads_per_key;
   let heads = key_head * params.heads_per_key + order % params.heads_per_key;
-  var seen = vec4(params.context); // where the keys of each query end
+  var seen = vec4(i32(context)); // where the keys of each query end
   if (CAUSAL) { seen = min(seen, params.start + vec4<i32>(steps) + 1); }
   if (key >= u32(seen.w)) { return; } // the last of them sees the most
 
   let q_base = batch * params.q_strides.x + steps * params.q_strides.y + heads * params.q_strides.z;
-  let keys = min(key + vec4(0u, 1u, 2u, 3u), vec4(u32(params.context) - 1u));
-  let k_base = dot(vec3(batch, 0u, key_head), params.k_strides) + keys * params.k_strides.y;
+  let keys = min(key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u));
+  let k_base = dot(vec3(cache_of(batch), 0u, key_head), params.k_strides) + keys * params.k_strides.y;
   var sums = mat4x4<f32>(); // a column for each query
   for (var d = 0u; d < WIDTH; d++) {
     let at = k_base + d;

@@ -1,10 +1,12 @@
 //! use hidden
 //! use nan
 //! use rows
+//! use contexts
 //! loops: ceil(WIDTH, 4 * LANES) + WIDTH // 4 + ceil(WIDTH, LANES) * (LANES + 1) + 2 * LANES
 //! extent q: (ceil(first + groups[1], steps * heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (heads - 1) * q_strides[2] + WIDTH
-//! extent k: (ceil(first + groups[1], steps * heads) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (heads - 1) // heads_per_key * k_strides[2] + WIDTH
-//! extent v: (ceil(first + groups[1], steps * heads) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (heads - 1) // heads_per_key * v_strides[2] + WIDTH
+//! extent k: (max(CACHES, ceil(first + groups[1], steps * heads)) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (heads - 1) // heads_per_key * k_strides[2] + WIDTH
+//! extent v: (max(CACHES, ceil(first + groups[1], steps * heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (heads - 1) // heads_per_key * v_strides[2] + WIDTH
+//! extent places: 2 * ceil(first + groups[1], steps * heads)
 //! extent mask: (ceil(first + groups[1], steps * heads) - 1) * mask_strides[0] + (heads - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 //! extent parts: ((groups[1] - 1) * splits + groups[0]) * (WIDTH + 4)
 // Part of softmax(scale · q·kᵀ + bias) · v: one workgroup takes one query of one head and LANES keys of
@@ -47,14 +49,15 @@ fn bias(place: vec4<u32>) -> f32 { return f32(mask[dot(place, params.mask_stride
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let split = group.x;
   let i = params.first + group.y;
-  if (i32(split * LANES) >= params.context) { return; }
   let step = i % params.steps;
   let head = i / params.steps % params.heads;
   let batch = i / params.steps / params.heads;
+  let context = keys_of(batch);
+  if (split * LANES >= context) { return; }
   let q_base = dot(vec3(batch, step, head), params.q_strides);
-  let k_base = dot(vec3(batch, 0u, head / params.heads_per_key), params.k_strides);
-  let v_base = dot(vec3(batch, 0u, head / params.heads_per_key), params.v_strides);
-  var seen = params.context;
+  let k_base = dot(vec3(cache_of(batch), 0u, head / params.heads_per_key), params.k_strides);
+  let v_base = dot(vec3(cache_of(batch), 0u, head / params.heads_per_key), params.v_strides);
+  var seen = i32(context);
   if (CAUSAL) { seen = min(seen, params.start + i32(step) + 1); }
   let first = split * LANES;
   let count = u32(clamp(seen - i32(first), 0, i32(LANES)));
@@ -84,7 +87,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // loads need not wait for one another.
     var sum = 0.0;
     for (var c = 0u; c < LANES; c++) {
-      let row = min(first + c, u32(params.context) - 1u);
+      let row = min(first + c, context - 1u);
       sum += shares[c] * f32(v[v_base + row * params.v_strides.y + d]);
     }
     parts[base + d] = sum;

@@ -1,9 +1,11 @@
 //! use index
 //! use hidden
 //! use nan
+//! use contexts
 //! loops: ceil(keys, 4) + 4 * 5
 //! extent scores: slots * keys
-//! extent v: (ceil(first + slots, pitch * key_heads) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + WIDTH
+//! extent v: (max(CACHES, ceil(first + slots, pitch * key_heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + WIDTH
+//! extent places: 2 * ceil(first + slots, pitch * key_heads)
 //! extent out: (ceil(first + slots, pitch * key_heads) - 1) * out_strides[0] + (steps - 1) * out_strides[1] + (key_heads * heads_per_key - 1) * out_strides[2] + WIDTH
 // out = softmax(scores) · v, NaN where a query sees no key. One invocation takes four queries that share a
 // key head, and four of their elements. It walks the keys once, four at a time, keeping the running maxima
@@ -44,10 +46,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let batch = (params.first + slot) / params.pitch / params.key_heads;
   let order = (params.first + slot) % params.pitch;
   let last = params.heads_per_key * params.steps - 1u;
-  var end = min(params.context, i32(params.keys)); // of the keys that the last of the queries sees
+  let context = keys_of(batch);
+  var end = i32(min(context, params.keys)); // of the keys that the last of the queries sees
   if (CAUSAL) { end = min(end, params.start + i32(min(order + 3u, last) / params.heads_per_key) + 1); }
 
-  let v_base = dot(vec3(batch, 0u, key_head), params.v_strides) + min(columns, vec4(WIDTH - 1u));
+  let v_base = dot(vec3(cache_of(batch), 0u, key_head), params.v_strides) + min(columns, vec4(WIDTH - 1u));
   var most = vec4(LOWEST);
   var total = vec4(0.0);
   var gathered = mat4x4<f32>(); // a column for each query
@@ -64,7 +67,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
       share(c, raised.z),
       share(d, raised.w),
     );
-    let rows = min(key + vec4(0u, 1u, 2u, 3u), vec4(u32(params.context) - 1u)) * params.v_strides.y;
+    let rows = min(key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u)) * params.v_strides.y;
     // A column for each key.
     let values = mat4x4(
       values_at(v_base + rows.x),

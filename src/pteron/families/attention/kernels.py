@@ -125,6 +125,7 @@ class Attention:
         yield Dispatch(
             by if parts else by.specialise(use_leave="leave_whole"),
             **self._queries(),
+            **self._places(),
             **self._scored(),
             **self._valued(),
             **arguments,
@@ -149,6 +150,7 @@ class Attention:
             yield Dispatch(
                 kernel("attention_split", **declarations),
                 **self._queries(),
+                **self._places(),
                 **self._scored(),
                 **self._valued(),
                 parts=parts,
@@ -163,8 +165,9 @@ class Attention:
     def _merge(self, parts: Scratch, first: int, queries: int, splits: int, split: int) -> Dispatch:
         """The splits of some queries brought together, each of at least `split` keys."""
         return Dispatch(
-            kernel("attention_merge", WIDTH=self._width),
+            kernel("attention_merge", WIDTH=self._width, **self._contexts()),
             **self._result(),
+            **self._places(),
             parts=parts,
             count=queries * self._width,
             first=first,
@@ -186,6 +189,7 @@ class Attention:
         for first, count in _chunks(slots, keys, target):
             common: dict[str, Any] = {
                 **self._queries(),
+                **self._places(),
                 "scores": Scratch(count * keys),
                 "first": first,
                 "slots": count,
@@ -201,7 +205,13 @@ class Attention:
                 threads=count // 4 * (keys // 4),
             )
             yield Dispatch(
-                kernel("attention_values", WIDTH=self._width, CAUSAL=self.causal, WORKGROUP=size),
+                kernel(
+                    "attention_values",
+                    WIDTH=self._width,
+                    CAUSAL=self.causal,
+                    WORKGROUP=size,
+                    **self._contexts(),
+                ),
                 **common,
                 **self._valued(),
                 **self._result(),
@@ -211,7 +221,7 @@ class Attention:
     # What the kernels take --------------------------------------------------------------------------
 
     def _declarations(self) -> dict[str, Any]:
-        declarations: dict[str, Any] = {"WIDTH": self._width, "CAUSAL": self.causal}
+        declarations: dict[str, Any] = {"WIDTH": self._width, "CAUSAL": self.causal, **self._contexts()}
         if self.mask is None:
             declarations["bias"] = "0.0"
         elif self.mask.dtype is DType.BOOL:
@@ -219,6 +229,14 @@ class Attention:
                 "select(minus_infinity(), 0.0, mask[dot(place, params.mask_strides)] != M())"
             )
         return declarations
+
+    def _contexts(self) -> dict[str, Any]:
+        """Declarations of who attends to which cache, and how far."""
+        return {}
+
+    def _places(self) -> dict[str, Any]:
+        """What those look at."""
+        return {}
 
     def _queries(self) -> dict[str, Any]:
         """Which queries there are, and what they may see."""

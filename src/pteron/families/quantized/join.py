@@ -18,6 +18,7 @@ _ROWS = {"rms_norm_held": "row_normed", "quantize_rows": "row_int8"}
 _UNWRITTEN = {"put_quad": "return;", "store_gated_pair": "return;"}
 # Outputs of the product that makes queries, keys and values, and what a rotation calls them.
 _MADE = {"out": "q", "out_b": "k", "out_c": "v"}
+_TILES = ("q4_tiled", "q4_int8", "q4_rows")  # kernels that end with fours of neighbouring columns
 _OF_OUTPUTS = ("OTHERS", "WIDTH_B", "store_other")  # declarations of products with several outputs
 
 
@@ -52,7 +53,7 @@ def merge_rope(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch |
 @join("tile_rope")
 def tile_rope(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch | None:
     """The same of tiles that are not split, where neighbours turn one another: an invocation has both."""
-    if first.kernel.name not in ("q4_tiled", "q4_int8") or not _turns(first, second, is_read, 4):
+    if first.kernel.name not in _TILES or not _turns(first, second, is_read, 4):
         return None
     declarations, arguments = _turned(first, second)
     if declarations.get("use_q4_result") != "q4_quads" or "HALVED" in declarations:

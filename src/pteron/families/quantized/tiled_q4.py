@@ -1,5 +1,6 @@
 """Products with weights of few bits for many rows by tiles: of floats (q4_tiled.wgsl), or of int8 with 4-bit
-weights (q4_int8.wgsl), in parts that are merged where k is deep."""
+weights (q4_int8.wgsl); for some rows of floats by strips (q4_rows.wgsl). In parts that are merged where k is
+deep."""
 
 from __future__ import annotations
 
@@ -8,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pteron.dtypes import Storage
+from pteron.families.quantized import strips
 from pteron.families.quantized.digits import INT8_LESS_ZERO
 from pteron.families.quantized.ends import Ends
 from pteron.families.quantized.packing import Words
-from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, choose
+from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, Tile, choose
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
 from pteron.ops.rows import folded
 from pteron.wgsl import Kernels
@@ -64,9 +66,15 @@ def product(
     columns, words = packed.columns, -(-packed.depth // 8)
     rows = ends.count // (columns // 2 if is_gated else columns)
     is_packed = int8 is not None and int8.is_packed(packed)
-    tiles = INT8_TILES if is_packed else FLOAT_TILES
-    tile, parts = choose(tiles, target, rows, columns, 8 * words, 8 * packed.group, is_gated)
-    unit = packed.group if is_packed else tile.step // 8  # words that stay in one part
+    strip = strips.choose(target, rows, packed) if int8 is None else None
+    tile: strips.Strip | Tile
+    if strip:
+        kind, (tile, parts) = "q4_rows", strip
+        unit = tile.step_words  # that stay in one part
+    else:
+        kind, tiles = ("q4_int8", INT8_TILES) if is_packed else ("q4_tiled", FLOAT_TILES)
+        tile, parts = choose(tiles, target, rows, columns, 8 * words, 8 * packed.group, is_gated)
+        unit = packed.group if is_packed else tile.step // 8
     part = max(1, -(-words // (unit * parts))) * unit
     parts = -(-words // part)
     shape = {"WORDS": words, "PITCH": packed.pitch, "GROUP": packed.group, "PARTS": parts, "PART": part}
@@ -85,7 +93,6 @@ def product(
         factors["x_zeros"] = int8.zeros
     if not is_packed:
         declarations["QUADS"] = packed.depth // 4
-    kind = "q4_int8" if is_packed else "q4_tiled"
     groups = folded(target, parts * tile.count(rows, columns))
     factors |= {"rows": rows, "columns": columns}
     x_scales = int8.scales if int8 else None

@@ -7,15 +7,16 @@ from reprlib import repr as shortened
 
 from pteron.errors import InputError, UnsupportedError
 from pteron.gpu.forking import check_not_forked, in_child
+from pteron.llm.batched import Batched
 from pteron.llm.engine.answer import Answer
 from pteron.llm.engine.job import Job
 from pteron.llm.engine.load import Load
 from pteron.llm.engine.loop import Loop
 from pteron.llm.engine.request import Request
 from pteron.llm.engine.steps import OneByOne, Stepper, ThroughHost
+from pteron.llm.engine.together import together
 from pteron.llm.engine.waiting import Waiting
 from pteron.llm.given import integer
-from pteron.llm.pool import SEQUENCES_MAX
 from pteron.llm.text_model import TextModel
 
 
@@ -35,7 +36,7 @@ class Engine:
         self, llm: TextModel, *, running: int | None = None, waiting: int = 64, batched: bool | None = None
     ) -> None:
         check_not_forked()
-        most = SEQUENCES_MAX if running is None else integer("running", running)
+        most = llm._pool.bound if running is None else integer("running", running)
         for name, value in (("running", most), ("waiting", integer("waiting", waiting))):
             if value < 1:
                 raise InputError(f"{name} must be at least 1, not {value}")
@@ -54,6 +55,7 @@ class Engine:
             raise InputError(f"a request must be a Request, not {shortened(request)}")
         model, ids = self.llm.model, request.ids
         model.ids(ids)
+        model.ids(token for token, _ in request.sampling.biases)
         if model.context and len(ids) > model.context:
             raise InputError(f"the prompt has {len(ids)} tokens, the context holds {model.context}")
         job = Job(request, self._loop.cancelled)
@@ -68,12 +70,11 @@ class Engine:
     def load(self) -> Load:
         """What there is to do, and what was done."""
         totals, pool = self._loop.totals, self.llm._pool
-        delegate = self.llm.model.delegate
         return Load(
             running=len(self._loop.tracks),
             waiting=len(self._waiting),
-            sequences=len(pool),
-            cache_bytes=len(pool) * delegate.state_bytes if delegate else 0,
+            sequences=pool.live,
+            cache_bytes=pool.bytes,
             tokens_per_second=totals.rate(),
             requests=self._waiting.accepted,
             prompt_tokens=totals.prompt_tokens,
@@ -117,6 +118,10 @@ class Engine:
 
 def _stepper(llm: TextModel, batched: bool | None) -> Stepper:
     llm.model.chunks([0])  # refuses programs that take prompts in one size alone
+    joined = together(llm) if batched or batched is None else None
+    if joined is not None:
+        return joined
     if batched:
-        raise UnsupportedError(f"{llm.program.file.name}: its steps cannot be batched")
+        reason = Batched.reason(llm.model) or "the device has no room for its caches side by side"
+        raise UnsupportedError(f"{llm.program.file.name}: its steps cannot be batched: {reason}")
     return OneByOne() if llm.model.is_resident else ThroughHost()

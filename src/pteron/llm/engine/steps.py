@@ -120,9 +120,15 @@ class OneByOne(Stepper):
         return [(track,) for track in tracks if track.step < track.count]
 
     def launch(self, part: tuple[Track, ...], most: int) -> Submission:
-        return self._burst(part[0], most=most)
+        return self.go_on(part[0], most)
 
-    def _burst(self, track: Track, tokens: list[int] | None = None, most: int = 1) -> Submission:
+    def go_on(self, track: Track, most: int, token: View | None = None) -> Submission:
+        """Steps of a track from the token on that it has drawn last, or from where that lies instead."""
+        return self._burst(track, most=most, token=token)
+
+    def _burst(
+        self, track: Track, tokens: list[int] | None = None, most: int = 1, token: View | None = None
+    ) -> Submission:
         """Steps from this one on; the first reads `tokens`, or else the one that was drawn last."""
         model, sampler, step = track.model, track.sampler, track.step
         device = model.device
@@ -140,7 +146,7 @@ class OneByOne(Stepper):
                 number, count = model.launch(tokens, draw), 1
             else:
                 number, count = model.launch_steps(
-                    sampler.drawn_at(step - 1),
+                    token or sampler.drawn_at(step - 1),
                     min(most, track.count - step),
                     lambda logits, token, growing: sampler.replay(logits, step, token, growing),
                     [home],

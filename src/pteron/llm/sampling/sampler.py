@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import InputError
-from pteron.gpu import Buffer, Command, Device, Growing, Replay, States
+from pteron.gpu import Buffer, Command, Copy, Device, Growing, Replay, States
 from pteron.graph import Graph
 from pteron.llm.entered import work_on
 from pteron.llm.sampling.form import Form, numbers
@@ -78,6 +78,7 @@ class Sampler:
             self._states = session.states()
             if biases is not None:
                 device.write(self._states[State(BIAS)], biases)
+        self._kept: View | None = None
         self._steps: int | None = 0  # as the GPU counts them; None: not known
         self._of_peaks: dict[int, tuple[Session, States]] = {}  # by how many blocks there are
 
@@ -135,6 +136,22 @@ class Sampler:
         words[: given.size] = given
         self._write(MASK, words)
 
+    def keep(self, logits: View) -> Copy:
+        """What brings a row of logits to where `kept` lies, for a draw in a later submission."""
+        device = self._session.device
+        if self._kept is None:
+            size = -(-logits.nbytes // 4) * 4
+            buffer = device.create_buffer(size, "logits of a sampler")
+            self._kept = View(buffer, 0, logits.shape, logits.dtype, logits.storage)
+        return Copy(logits.buffer, self._kept.buffer, logits.nbytes, source_offset=logits.offset)
+
+    @property
+    def kept(self) -> View:
+        """The row of logits that was kept."""
+        if self._kept is None:
+            raise InputError("this sampler has kept no logits")
+        return self._kept
+
     def commands(self, logits: View, step: int) -> list[Command]:
         """What draws the token of a step from a row of logits, to be submitted next."""
         self._count(step)
@@ -160,6 +177,12 @@ class Sampler:
             own: dict[PlanBuffer, Buffer] = {State(id): self._states[State(id)] for id in (STEPS, DRAWN)}
             return session.bound((peaks,), states, own | places)
         return self._session.bound((logits, *self._numbers), self._states, places)
+
+    def replay_by(self, session: Session, logits: View, step: int) -> Replay:
+        """The same into `token`, by another session of its form, that nobody else submits anything of
+        meanwhile: so several samplers draw in one submission."""
+        self._count(step)
+        return session.bound((logits, *self._numbers), self._states, {})
 
     def took(self, steps: int) -> None:
         """So many tokens were drawn by what was submitted; unless told, a sampler does not know."""
@@ -203,6 +226,9 @@ class Sampler:
         """Free what is this sampler's own."""
         with self._session.device.lock:
             self._states.close()
+            if self._kept:
+                self._session.device.free(self._kept.buffer)
+                self._kept = None
             for _, states in self._of_peaks.values():
                 states.close()
 

@@ -29,13 +29,14 @@ async def model(request: Request, name: str) -> dict[str, Any]:
 
 @router.api_route("/health", methods=["GET", "HEAD"])
 async def health(request: Request) -> JSONResponse:
-    """200 while requests are taken, 503 once the server is about to end."""
+    """200 while requests are taken, 503 once the server is about to end, or has lost its device."""
     service = service_of(request)
-    content: dict[str, Any] = {"status": "draining" if service.is_draining else "ok"}
+    status = "draining" if service.is_draining else "ok" if service.is_well else "lost"
+    content: dict[str, Any] = {"status": status}
     if service.engine is not None:
         load = service.engine.load
         content |= {"running": load.running, "waiting": load.waiting}
-    return JSONResponse(content, 503 if service.is_draining else 200)
+    return JSONResponse(content, 200 if status == "ok" else 503)
 
 
 @router.get("/metrics")

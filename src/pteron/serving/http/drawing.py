@@ -11,7 +11,8 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from pteron.llm import LLM, Sampling
+from pteron.llm import Sampling
+from pteron.llm.text_model import TextModel
 from pteron.serving.http.errors import ApiError
 from pteron.serving.http.limits import Limits
 from pteron.serving.http.schema import Generation, ResponseFormat
@@ -21,7 +22,7 @@ _SEEDS = 1 << 31
 _BIASES_MAX = 1024
 
 
-def sampling_of(body: Generation, llm: LLM, top_logprobs: int) -> Sampling:
+def sampling_of(body: Generation, llm: TextModel, top_logprobs: int) -> Sampling:
     """How the tokens of an answer are drawn. A seed is any integer; without one, each answer has its own."""
     given: dict[str, Any] = {name: getattr(body, name) for name in _NAMES if getattr(body, name) is not None}
     if body.top_k is not None:
@@ -66,7 +67,7 @@ def choices_of(count: int | None, prompts: int, limits: Limits) -> int:
     return count or 1
 
 
-def grammar_of(wanted: ResponseFormat | None, llm: LLM, limits: Limits) -> Any:
+def grammar_of(wanted: ResponseFormat | None, llm: TextModel, limits: Limits) -> Any:
     """What binds an answer to a form, or None."""
     if wanted is None or wanted.type == "text":
         return None
@@ -79,7 +80,7 @@ def grammar_of(wanted: ResponseFormat | None, llm: LLM, limits: Limits) -> Any:
     return schema_grammar(wanted.json_schema.schema_ or {"type": "object"}, llm, "response_format", limits)
 
 
-def schema_grammar(schema: dict[str, Any], llm: LLM, param: str, limits: Limits) -> Any:
+def schema_grammar(schema: dict[str, Any], llm: TextModel, param: str, limits: Limits) -> Any:
     """A grammar of the JSON that fits a schema."""
     from pteron.errors import InputError
     from pteron.llm.grammar import Grammar

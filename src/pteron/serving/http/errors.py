@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 
 from pteron.errors import InputError, OutOfMemory, PteronError
 from pteron.llm.engine import Busy
+from pteron.serving.http.record import KEY, Record
 
 _TYPES = {429: "rate_limit_error", 401: "authentication_error", 403: "permission_error"}
 
@@ -35,8 +36,8 @@ class ApiError(HTTPException):
     ) -> None:
         super().__init__(status, message, dict(headers or {}))
         self.status = status
-        self.message = message
-        self.param = param
+        self.message = _whole(message)
+        self.param = None if param is None else _whole(param)
         self.code = code
 
     @property
@@ -64,21 +65,33 @@ def api_error(error: BaseException) -> ApiError:
     return ApiError(500, "the server met an error that it did not foresee; its log has more")
 
 
+def _whole(text: str) -> str:
+    """Text that can be sent: half a character, which JSON may spell, is shown by its number."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def add_handlers(app: FastAPI) -> None:
     """Let an application answer every error in this shape."""
 
     @app.exception_handler(ApiError)
     @app.exception_handler(PteronError)
-    async def told(_: Request, error: Exception) -> JSONResponse:
-        return api_error(error).response()
+    async def told(request: Request, error: Exception) -> JSONResponse:
+        return _noted(request, api_error(error))
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        return _invalid(error.errors()[0]).response()
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        return _noted(request, _invalid(error.errors()[0]))
 
     @app.exception_handler(AnyHTTPException)
     async def refused(request: Request, error: AnyHTTPException) -> JSONResponse:
-        return _refused(request, error).response()
+        return _noted(request, _refused(request, error))
+
+
+def _noted(request: Request, error: ApiError) -> JSONResponse:
+    """The response of an error, whose code the log gets: its message may hold what a user wrote."""
+    record: Record = request.scope[KEY]
+    record.error = error.code
+    return error.response()
 
 
 def _invalid(first: Mapping[str, Any]) -> ApiError:

@@ -53,16 +53,17 @@ class Gate:
             await error.response()(scope, receive, send)
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
         host = _name(headers.get(b"host", b"").decode("latin-1"))
         if self._hosts and host not in self._hosts:
             raise ApiError(403, f"this server does not answer to the name {host!r}", code="unknown_host")
-        if not self._is_open(scope["path"]) and not self._keys.allow(headers.get(b"authorization")):
+        if not self._is_open(path) and not self._keys.allow(headers.get(b"authorization")):
             message = "an API key is needed: Authorization: Bearer KEY"
             if b"authorization" in headers:
                 message = "this is not an API key of this server"
             challenge = {"WWW-Authenticate": "Bearer"}
             raise ApiError(401, message, code="invalid_api_key", headers=challenge)
-        if self._service.is_draining and scope["path"] not in _ALWAYS_OPEN:
+        if self._service.is_draining and path not in _ALWAYS_OPEN:
             message = "the server is shutting down"
             raise ApiError(503, message, code="shutting_down", headers={"Retry-After": "5"})
 

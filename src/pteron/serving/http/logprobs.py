@@ -6,6 +6,8 @@ from typing import Any
 
 from pteron.llm import Piece, Tokenizer
 
+_LEAST = -9999.0  # as OpenAI writes the log-probability of what cannot be
+
 
 def is_token(piece: Piece) -> bool:
     """Whether a piece is a token with its alternatives, rather than text that was held back to the end."""
@@ -35,10 +37,10 @@ class CompletionLogprobs:
         if is_token(piece):
             token = token_text(self._tokenizer, piece.token)
             top = {
-                token_text(self._tokenizer, other): logprob
+                token_text(self._tokenizer, other): _finite(logprob)
                 for other, logprob in piece.top[: self._alternatives]
             }
-            values = (token, piece.logprob, top if self._alternatives else None, self._offset)
+            values = (token, _finite(piece.logprob), top if self._alternatives else None, self._offset)
             for name, value in zip(added, values, strict=True):
                 added[name].append(value)
                 self.all[name].append(value)
@@ -59,6 +61,11 @@ def _one(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:
     data = tokenizer.token_bytes(token)
     return {
         "token": token_text(tokenizer, token),
-        "logprob": max(logprob, -9999.0),  # JSON has no infinity
+        "logprob": _finite(logprob),
         "bytes": list(data) if data else None,
     }
+
+
+def _finite(logprob: float) -> float:
+    """What JSON can say: it has no infinity."""
+    return logprob if logprob > _LEAST else _LEAST

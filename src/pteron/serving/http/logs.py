@@ -26,7 +26,7 @@ class Logs:
     def write(self, event: str, **fields: Any) -> None:
         if self._stream is None:
             return
-        line = json.dumps({"time": _now(), "event": event, **fields}, ensure_ascii=False, default=str)
+        line = json.dumps({"time": _now(), "event": event, **fields}, default=str)
         with self._lock:
             try:
                 self._stream.write(line + "\n")

@@ -10,14 +10,14 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from pteron.llm import LLM
+from pteron.llm.text_model import TextModel
 from pteron.serving.http.errors import ApiError
 from pteron.serving.http.limits import Limits
 from pteron.serving.http.schema import Message, Tool
 
 
 def chat_ids(
-    llm: LLM,
+    llm: TextModel,
     messages: Sequence[Message],
     tools: Sequence[Tool],
     variables: dict[str, Any],
@@ -38,7 +38,7 @@ def chat_ids(
     return fitting(llm, ids, "messages", limits)
 
 
-def prompt_ids(llm: LLM, prompt: object, limits: Limits) -> list[tuple[int, ...]]:
+def prompt_ids(llm: TextModel, prompt: object, limits: Limits) -> list[tuple[int, ...]]:
     """The tokens of each prompt of a completion."""
     return [
         fitting(llm, llm.encode(one) if isinstance(one, str) else _known(llm, one), "prompt", limits)
@@ -56,7 +56,7 @@ def several(given: object, param: str) -> list[str | list[int]]:
     return [given] if isinstance(given[0], int) else given
 
 
-def fitting(llm: LLM, ids: Sequence[int], param: str, limits: Limits) -> tuple[int, ...]:
+def fitting(llm: TextModel, ids: Sequence[int], param: str, limits: Limits) -> tuple[int, ...]:
     """Tokens that are not too many for the model, or for the server."""
     context = llm.model.context
     most = min(context or limits.prompt_tokens, limits.prompt_tokens)
@@ -67,7 +67,7 @@ def fitting(llm: LLM, ids: Sequence[int], param: str, limits: Limits) -> tuple[i
     return tuple(ids)
 
 
-def _known(llm: LLM, ids: list[int]) -> list[int]:
+def _known(llm: TextModel, ids: list[int]) -> list[int]:
     if not ids or not 0 <= min(ids) <= max(ids) < llm.model.vocabulary:
         message = f"tokens of a prompt are numbers from 0 to {llm.model.vocabulary - 1}, at least one"
         raise ApiError(400, message, param="prompt", code="invalid_value")

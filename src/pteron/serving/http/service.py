@@ -9,8 +9,8 @@ from weakref import WeakSet
 
 from fastapi import Request
 
-from pteron.llm import LLM
 from pteron.llm.engine import Answer, Engine
+from pteron.llm.text_model import TextModel
 from pteron.serving.encoder import Encoder
 from pteron.serving.http.errors import ApiError
 from pteron.serving.http.limits import Limits
@@ -34,7 +34,7 @@ class Service:
     answers: WeakSet[Answer] = field(default_factory=WeakSet)
 
     @property
-    def llm(self) -> LLM:
+    def llm(self) -> TextModel:
         return self.writer.llm
 
     @property
@@ -43,6 +43,12 @@ class Service:
         if self.engine is None:
             raise ApiError(400, f"{self.names[0]} makes embeddings; it writes no text", param="model")
         return self.engine
+
+    @property
+    def is_well(self) -> bool:
+        """Whether the model still has its device."""
+        program = self.engine.llm.program if self.engine else self.encoder.program if self.encoder else None
+        return program is None or program.device.is_open
 
     def check_name(self, name: str) -> None:
         if name not in self.names:

@@ -139,7 +139,7 @@ class ToolReader:
         name = item.get("name") if isinstance(item, dict) else None
         if not isinstance(name, str) or name not in self._names:
             return None
-        arguments = next((item[key] for key in _ARGUMENTS if key in item), {})
+        arguments: Any = next((item[key] for key in _ARGUMENTS if key in item), {})
         if isinstance(arguments, str):
             arguments = next(iter(_objects(arguments)), None)
         if not isinstance(arguments, dict):

@@ -91,7 +91,8 @@ function remove(id) {
   store.remove(id);
   if (id === current) select(null);
   notice(`“${titleOf(removed)}” is deleted.`, ["Undo", () => {
-    store.put(removed);
+    const messages = removed.messages.map((message) => (message.state === "streaming" ? { ...message, state: "interrupted" } : message));
+    store.put({ ...removed, messages });
     location.hash = id;
   }]);
 }

@@ -45,7 +45,7 @@ export class MessageView {
   #showText(answer) {
     if (this.role === "user") return setText(this.#body, this.#text);
     renderMarkdown(this.#body, this.#text);
-    this.#body.classList.toggle("growing", answer !== null);
+    this.#body.classList.toggle("growing", answer !== null && !answer.waitsUntil);
     this.#body.setAttribute("aria-busy", String(answer !== null));
   }
 
@@ -81,7 +81,8 @@ export class MessageView {
 
   /** The text becomes a field, until it is sent or left as it was. */
   edit() {
-    const field = make("textarea", { rows: "1", "aria-label": "Your message" });
+    const lines = Math.min(12, this.#text.split("\n").length); // where the style sheet cannot fit it to its text
+    const field = make("textarea", { rows: lines, "aria-label": "Your message" });
     field.value = this.#text;
     const leave = () => {
       form.replaceWith(this.#body);

@@ -1,5 +1,7 @@
 // When tokens of an answer come -> how long the first took, how many come in a second, how much context is used.
 
+const SECONDS_MIN = 0.02; // what comes in less came at once: no rate can be told from it
+
 export class Pace {
   #asked = performance.now();
   #first = null;
@@ -22,7 +24,7 @@ export class Pace {
     const seconds = (this.#last - this.#first) / 1000;
     return {
       first: this.#first === null ? null : (this.#first - this.#asked) / 1000,
-      rate: tokens > 1 && seconds > 0 ? (tokens - 1) / seconds : null,
+      rate: tokens > 1 && seconds > SECONDS_MIN ? (tokens - 1) / seconds : null,
       tokens,
       prompt: this.#usage?.prompt_tokens ?? null,
       kept: this.#usage?.prompt_tokens_details?.cached_tokens ?? null,

@@ -41,7 +41,7 @@ export async function listModels() {
   const answer = await ask("v1/models", {});
   const { data } = await answer.json().catch(() => ({}));
   if (!Array.isArray(data) || !data.length) throw new Refused("The server has no model.");
-  return data.map((model) => ({ id: String(model.id), context: Number(model.max_model_len) || null }));
+  return data.map((model) => ({ id: String(model.id), context: Number(model.context_length ?? model.max_model_len) || null }));
 }
 
 /** Chunks of an answer, until the server says that it is whole. */

@@ -28,7 +28,7 @@ export class Sidebar {
     this.#drawn = drawn;
     const focused = this.#list.contains(document.activeElement) ? document.activeElement.closest("li").dataset.id : null;
     this.#list.replaceChildren(...rows.map((row) => this.#row(row, current)));
-    if (focused) this.#list.querySelector(`[data-id="${CSS.escape(focused)}"] a`)?.focus();
+    if (focused) (this.#list.querySelector(`[data-id="${CSS.escape(focused)}"] a`) ?? byId("new")).focus();
   }
 
   #row([id, title, isRunning], current) {

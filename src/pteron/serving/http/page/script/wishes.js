@@ -2,8 +2,8 @@
 
 /** Empty ones are the server's to choose. */
 export const FIELDS = [
-  { name: "temperature", label: "Temperature", min: 0, max: 5, step: 0.1, hint: "0 takes the likeliest token each time" },
-  { name: "top_p", label: "Top p", min: 0, max: 1, step: 0.05, hint: "of the likeliest tokens, as many as make up this share" },
+  { name: "temperature", label: "Temperature", min: 0, max: 2, step: 0.1, hint: "0 takes the likeliest token each time" },
+  { name: "top_p", label: "Top p", min: 0.01, max: 1, step: 0.05, hint: "of the likeliest tokens, as many as make up this share" },
   { name: "top_k", label: "Top k", min: 0, step: 1, hint: "of so many of the likeliest tokens" },
   { name: "min_p", label: "Min p", min: 0, max: 1, step: 0.01, hint: "none less likely than this part of the likeliest" },
   { name: "max_tokens", label: "Most tokens", min: 1, step: 1, hint: "where an answer ends at the latest" },

@@ -1,0 +1,127 @@
+"""Tokens a second of a language model that decodes many sequences at once, beside one sequence alone.
+
+    python benchmarks/batched.py [PROGRAM.pte | FOLDER] [--rows 1 2 4 8 16 32] [--tokens 96] [--context 128]
+
+Without a program it takes that of PTERON_BENCH_PROGRAM, or stories15m. Greedy, sequences of different lengths
+around --context, two submissions under way. A row tells: sequences, ms of a step, tokens/s, how many times
+those of one sequence alone that is, launches of a step, and the floor of a step: weights read once at
+--bandwidth, or two operations of f32 for each of them at --tflops, whichever takes longer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import deque
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+import pteron
+from pteron.llm.batched import Batched
+from pteron.llm.burst import Burst, Row
+from pteron.llm.catalogue import fetch
+from pteron.llm.generate import generate_step
+from pteron.llm.model import LanguageModel
+from pteron.llm.sampling import Sampler, Sampling
+
+STEPS = 12  # of a submission
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("program", nargs="?", default=os.environ.get("PTERON_BENCH_PROGRAM"))
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
+    parser.add_argument("--tokens", type=int, default=96, help="of every sequence")
+    parser.add_argument("--context", type=int, default=128, help="tokens of the longest prompt")
+    parser.add_argument("--bandwidth", type=float, default=4.8, help="TB/s")
+    parser.add_argument("--tflops", type=float, default=67.0, help="of f32 arithmetic")
+    arguments = parser.parse_args()
+    path = Path(arguments.program or fetch("stories15m"))
+    with pteron.load(path / "model.pte" if path.is_dir() else path) as program:
+        model = LanguageModel(program)
+        print(f"{path}: {program.device.adapter}, context {model.context}")
+        if reason := Batched.reason(model):
+            raise SystemExit(reason)
+        alone = time_alone(model, arguments.tokens, arguments.context)
+        print(f"alone: {1e3 / alone:.3f} ms a token, {alone:.1f} tokens/s")
+        batched = Batched(model, max(arguments.rows))
+        sequences = begin(batched, max(arguments.rows), arguments.context)
+        print("rows  ms/step  tokens/s  ratio  launches  floor ms  of floor")
+        for rows in arguments.rows:
+            seconds = time_together(batched, sequences[:rows], arguments.tokens)
+            weights = batched.session.bytes_by_kind["weights"]
+            floor = max(weights / arguments.bandwidth / 1e12, 4 * weights * rows / arguments.tflops / 1e12)
+            launches = launches_of(batched, rows)
+            rate = rows / seconds
+            print(
+                f"{rows:4}  {1e3 * seconds:7.3f}  {rate:8.1f}  {rate / alone:5.2f}  {launches:8}  "
+                f"{1e3 * floor:8.3f}  {seconds / floor:8.2f}"
+            )
+        batched.close()
+
+
+def time_alone(model: LanguageModel, count: int, context: int) -> float:
+    """Tokens a second of one sequence, as `generate_step` has them."""
+    best = 0.0
+    for _ in range(3):
+        model.reset()
+        sampler = Sampler(model.device, model.vocabulary, Sampling(), model.logits_dtype)
+        loop = generate_step(model, sampler, prompt(model, context), count)
+        next(loop)
+        start = perf_counter()
+        told = sum(1 for _ in loop)
+        best = max(best, told / (perf_counter() - start))
+        sampler.close()
+    return best
+
+
+def begin(batched: Batched, count: int, context: int) -> list[tuple[LanguageModel, Row]]:
+    """Sequences that have read prompts of different lengths."""
+    begun = []
+    for index in range(count):
+        sequence = batched.sequence()
+        ids = prompt(sequence, max(1, context - 3 * index))
+        slot = batched.slot_of(sequence)
+        assert slot is not None
+        begun.append((sequence, Row(slot, len(ids), int(sequence.prefill(ids).argmax()))))
+    return begun
+
+
+def time_together(batched: Batched, begun: list[tuple[LanguageModel, Row]], count: int) -> float:
+    """Seconds of a step of all rows, the best of three."""
+    rows = [row for _, row in begun]
+    return min(_time_together(batched, rows, count) for _ in range(3))
+
+
+def _time_together(batched: Batched, rows: list[Row], count: int) -> float:
+    under_way: deque[Burst] = deque()
+    batched.step(rows, 1).read()  # plans, kernels
+    start, done = perf_counter(), 1
+    while done <= count:
+        steps = min(STEPS, count + 1 - done)
+        later = [Row(row.slot, row.position + done) for row in rows]
+        under_way.append(batched.step(later, steps))
+        done += steps
+        if len(under_way) == 2:
+            under_way.popleft().read()
+    while under_way:
+        under_way.popleft().read()
+    return (perf_counter() - start) / count
+
+
+def launches_of(batched: Batched, rows: int) -> int:
+    """Launches of a step's plan, without those that draw."""
+    plans = batched.session.snapshot().plans
+    return max(len(plan.launches) for (shape, _), kept in plans.items() for plan in kept if shape == (rows,))
+
+
+def prompt(model: LanguageModel, length: int) -> list[int]:
+    return np.random.default_rng(length).integers(0, model.vocabulary, length).tolist()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+// The same for rows of different sequences: the GPU knows where each of them is. Of what it has there, the
+// kernel uses no more than `params.context` keys and the last of the caches.
+const CACHES = 1u;
+@group(0) @binding(9) var<storage, read> places: array<vec2<i32>>; // (position, slot) of a row
+
+fn keys_of(batch: u32) -> u32 { return u32(clamp(places[batch].x, 0, params.context - 1)) + 1u; }
+fn cache_of(batch: u32) -> u32 { return u32(clamp(places[batch].y, 0, i32(CACHES) - 1)); }

@@ -1,0 +1,177 @@
+//! use q4_sizes
+//! use q4_result
+//! use words_four
+//! loops: STEPS
+//! extent x: 4 * rows * QUADS
+//! extent scales: columns * GROUPS
+// A product with 4-bit weights for some rows: out[m, n] = Σ x[m, k] · w[n, k] · scale[n, k / group], over PART words of
+// eight weights, a multiple of a step's. All that a workgroup has of x, up to TALL rows, meets every weight that it
+// unpacks. What becomes of sums is lib/q4_result.wgsl's.
+//
+// LANES neighbours share a quad of columns and take other words of it, LOAD each a step (lib/words_four.wgsl): they
+// unpack them into registers and multiply them with their own k of every row. These come through workgroup memory,
+// as vec4s of four k, those of all lanes side by side; meanwhile the next step is on the way from global memory into
+// registers. In the end the lanes add up, and each has TALL / LANES of the rows. Workgroups are numbered along the
+// columns, then along the rows, then by part, in a grid that may be folded.
+//
+// Where it is gated, the first half of the columns is a gate for the second, OTHERS: a quad is two of either.
+const WORDS = 32u; // that cover a row of x,
+const PITCH = 32u; // from one row of weights to the next: whole loads,
+const GROUP = 4u; // that share a scale: whole loads
+const GROUPS = (WORDS + GROUP - 1u) / GROUP;
+const PART = 32u;
+const QUADS = 64u; // vec4s of a row of x
+const TALL = 8u; // a multiple of LANES
+const LANES = 8u;
+const ACROSS = 16u; // quads of columns of a workgroup
+const WORKGROUP = LANES * ACROSS;
+const IS_GATED = false;
+const STEP_WORDS = LANES * LOAD;
+const STEP_QUADS = 2u * STEP_WORDS;
+const LANE_QUADS = 2u * LOAD; // of x, that a lane takes of a row
+const STEPS = PART / STEP_WORDS;
+const IS_WHOLE = PARTS * PART == WORDS; // no part reaches beyond a row's end
+const HAS_ALL_X = IS_WHOLE && QUADS == 2u * WORDS;
+const X_PITCH = LANES + 1u; // from one vec4 of a lane to its next: odd, so that stores of neighbours do not collide
+const X_ROW = LANE_QUADS * X_PITCH;
+const X_COUNT = TALL * STEP_QUADS;
+const X_LOADS = (X_COUNT + WORKGROUP - 1u) / WORKGROUP; // vec4s of x that an invocation brings
+const SIXTEEN = 0x41800000u; // 16.0: the highest four bits behind its exponent count by one
+
+@group(0) @binding(0) var<storage, read> x: array<vec4<X>>;
+@group(0) @binding(2) var<storage, read> scales: array<f32>;
+
+var<workgroup> x_tile: array<vec4<f32>, 2u * TALL * X_ROW>;
+
+// The row of weights of an element of a quad: the last one past the end.
+fn weights_row(quad: u32, element: u32) -> u32 {
+  if (!IS_GATED) { return min(4u * quad + element, params.columns - 1u); }
+  return min(2u * quad + element % 2u, OTHERS - 1u) + element / 2u * OTHERS;
+}
+
+// What a lane needs of a step: words of its four columns with their scales, and its share of x.
+struct Share {
+  words: array<Load, 4>,
+  scales: vec4<f32>,
+  x: array<vec4<f32>, X_LOADS>,
+}
+
+// The share of the step that begins at a word. Past the last word, weights are scaled by zero and x is zero.
+fn fetch(rows: vec4<u32>, m_first: u32, base: u32, local: u32) -> Share {
+  var share: Share;
+  let word = base + local % LANES * LOAD;
+  let inside = select(min(word, WORDS - 1u) / LOAD * LOAD, word, IS_WHOLE);
+  //! unroll
+  for (var e = 0u; e < 4u; e++) {
+    share.words[e] = load_words(rows[e], inside);
+    share.scales[e] = scales[rows[e] * GROUPS + inside / GROUP];
+  }
+  share.scales = select(vec4(0.0), share.scales, IS_WHOLE || word < WORDS);
+  //! unroll
+  for (var i = 0u; i < X_LOADS; i++) {
+    let at = local + i * WORKGROUP;
+    let quad = 2u * base + at % STEP_QUADS;
+    let m = min(m_first + at / STEP_QUADS, params.rows - 1u);
+    let value = vec4<f32>(x[m * QUADS + select(min(quad, QUADS - 1u), quad, HAS_ALL_X)]);
+    share.x[i] = select(vec4(0.0), value, HAS_ALL_X || quad < QUADS);
+  }
+  return share;
+}
+
+// The share of x into a buffer of workgroup memory.
+fn put_x(share: Share, buffer: u32, local: u32) {
+  //! unroll
+  for (var i = 0u; i < X_LOADS; i++) {
+    let at = local + i * WORKGROUP;
+    if (X_COUNT % WORKGROUP == 0u || at < X_COUNT) {
+      let quad = at % STEP_QUADS;
+      let place = quad % LANE_QUADS * X_PITCH + quad / LANE_QUADS;
+      x_tile[(buffer * TALL + at / STEP_QUADS) * X_ROW + place] = share.x[i];
+    }
+  }
+}
+
+// The weight at `nibble` of four words, scaled. Stored is its value plus 8, and 24 more than it is what a float has
+// that takes these bits.
+fn unpack_quad(words: vec4<u32>, nibble: u32, scale: vec4<f32>, offset: vec4<f32>) -> vec4<f32> {
+  let shift = nibble % 4u * 4u;
+  let half = select(words, words >> vec4(16u), nibble >= 4u);
+  let bits = ((half & vec4(15u << shift)) << vec4(19u - shift)) + vec4(SIXTEEN);
+  return fma(bitcast<vec4<f32>>(bits), scale, offset);
+}
+
+// Two sums over two lanes: the one with `bit` goes on with b, the other with a.
+fn either(a: vec4<f32>, b: vec4<f32>, bit: u32, local: u32) -> vec4<f32> {
+  let is_b = (local & bit) != 0u;
+  return select(a, b, is_b) + subgroupShuffleXor(select(b, a, is_b), bit);
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) local: u32,
+) {
+  let index = group.x + group.y * groups.x;
+  let across = (params.columns + 4u * ACROSS - 1u) / (4u * ACROSS);
+  let down = (params.rows + TALL - 1u) / TALL;
+  let part = index / across / down;
+  if (part >= PARTS) { return; }
+  let m_first = index / across % down * TALL;
+  let quad = index % across * ACROSS + local / LANES;
+  let lane = local % LANES;
+  let rows = vec4(weights_row(quad, 0u), weights_row(quad, 1u), weights_row(quad, 2u), weights_row(quad, 3u));
+  let first = part * PART;
+  var share = fetch(rows, m_first, first, local);
+  put_x(share, 0u, local);
+  workgroupBarrier();
+  //! spread
+  var sums: array<vec4<f32>, TALL>;
+  for (var step = 0u; step < STEPS; step++) {
+    let held = share.words;
+    let scale = share.scales;
+    let offset = -24.0 * scale;
+    // The last step is brought twice, so that every turn does the same.
+    share = fetch(rows, m_first, first + min(step + 1u, STEPS - 1u) * STEP_WORDS, local);
+    let place = step % 2u * TALL * X_ROW + lane;
+    //! unroll
+    for (var i = 0u; i < LANE_QUADS; i++) {
+      let words = vec4(
+        word_of(held[0], i / 2u), word_of(held[1], i / 2u), word_of(held[2], i / 2u), word_of(held[3], i / 2u),
+      );
+      let a = unpack_quad(words, i % 2u * 4u, scale, offset);
+      let b = unpack_quad(words, i % 2u * 4u + 1u, scale, offset);
+      let c = unpack_quad(words, i % 2u * 4u + 2u, scale, offset);
+      let d = unpack_quad(words, i % 2u * 4u + 3u, scale, offset);
+      //! unroll
+      for (var m = 0u; m < TALL; m++) {
+        let value = x_tile[place + m * X_ROW + i * X_PITCH];
+        sums[m] = fma(vec4(value.x), a, sums[m]);
+        sums[m] = fma(vec4(value.y), b, sums[m]);
+        sums[m] = fma(vec4(value.z), c, sums[m]);
+        sums[m] = fma(vec4(value.w), d, sums[m]);
+      }
+    }
+    put_x(share, (step + 1u) % 2u, local);
+    workgroupBarrier();
+  }
+  // Half the rows each time.
+  //! unroll
+  for (var m = 0u; m < TALL / 2u; m++) { sums[m] = either(sums[m], sums[m + TALL / 2u], 1u, local); }
+  //! unroll
+  for (var m = 0u; m < TALL / 4u; m++) { sums[m] = either(sums[m], sums[m + TALL / 4u], 2u, local); }
+  //! unroll
+  for (var m = 0u; m < TALL / 8u; m++) { sums[m] = either(sums[m], sums[m + TALL / 8u], 4u, local); }
+  let own = lane % 2u * (TALL / 2u) + lane / 2u % 2u * (TALL / 4u) + lane / 4u * (TALL / 8u);
+  //! unroll
+  for (var t = 0u; t < TALL / LANES; t++) {
+    let m = m_first + own + t;
+    if (m < params.rows) {
+      if (IS_GATED) {
+        if (2u * quad < OTHERS) { store_gated_pair(m, 2u * quad, sums[t].xy, sums[t].zw); }
+      } else if (4u * quad < params.columns) {
+        store_quad(part, m, 4u * quad, sums[t]);
+      }
+    }
+  }
+}

@@ -1,0 +1,5 @@
+"""Rows of different sequences in one tensor: where each belongs, and what of a model looks at that."""
+
+from pteron.families.rows import attend, place, turn
+
+__all__ = ["attend", "place", "turn"]

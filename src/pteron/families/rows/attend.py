@@ -1,0 +1,100 @@
+"""Rows of queries, keys and values: the latter into the caches of their sequences, and attention there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pteron.families.attention.rows import RowAttention, check_rows
+from pteron.families.rows.turn import turn
+from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op, require, same_shape
+from pteron.ops.rewrite import Flow, Replacement, rewrite
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+
+@op(
+    "pteron.attend_rows",
+    "query key value key_cache! value_cache! places context:int scale:float? -> out",
+    shape=same_shape,
+)
+def attend_rows(
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    key_cache: Operand,
+    value_cache: Operand,
+    places: Operand,
+    context: AnyInt,
+    scale: float | None,
+    out: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    _check_keys(key, value, key_cache, value_cache, places)
+    slots, capacity, heads, width = key_cache.shape
+    yield Dispatch(
+        kernel("write_rows"),
+        k=key,
+        v=value,
+        places=places,
+        k_out=key_cache,
+        v_out=value_cache,
+        count=key.numel,
+        row=heads * width,
+        slots=slots,
+        capacity=capacity,
+        threads=key.numel,
+    )
+    attention = RowAttention.of(query, key_cache, value_cache, places, context, scale, out)
+    yield from attention.dispatches(target)
+
+
+@op(
+    "pteron.turn_attend_rows",
+    "query key value angles form:str key_cache! value_cache! places context:int scale:float? -> out",
+    shape=same_shape,
+)
+def turn_attend_rows(
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    angles: Operand,
+    form: str,
+    key_cache: Operand,
+    value_cache: Operand,
+    places: Operand,
+    context: AnyInt,
+    scale: float | None,
+    out: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    """The same, with queries and keys turned on their way."""
+    _check_keys(key, value, key_cache, value_cache, places)
+    turned = query.scratch()
+    yield turn(query, key, value, angles, form, places, turned, key_cache, value_cache)
+    attention = RowAttention.of(turned, key_cache, value_cache, places, context, scale, out)
+    yield from attention.dispatches(target)
+
+
+def _check_keys(
+    key: Operand, value: Operand, key_cache: Operand, value_cache: Operand, places: Operand
+) -> None:
+    check_rows(key, key_cache, value_cache, places)
+    fits = key.shape == value.shape and key.shape[-2:] == key_cache.shape[2:]
+    require(fits, "keys and values have the heads of their caches", key, value, key_cache)
+
+
+@rewrite("turn_attend_rows")
+def fuse_turn(flow: Flow) -> Iterator[Replacement]:
+    """Attention of rows whose queries and keys come straight from their rotation."""
+    for attention in flow.of("pteron.attend_rows"):
+        query, key, *rest = attention.inputs
+        turning = flow.maker(query, "pteron.turn_rows")
+        if turning and turning.outputs == (query, key):
+            xq, xk, angles, form = turning.inputs
+            value, *rest = rest
+            inputs = (xq, xk, value, angles, form, *rest)
+            new = Call(attention.node, OPERATORS["pteron.turn_attend_rows"], inputs, attention.outputs)
+            yield Replacement((turning, attention), new)

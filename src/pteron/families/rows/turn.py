@@ -1,0 +1,82 @@
+"""Rows of queries and keys turned by angles of their own, with the values that go along into caches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pteron.graph import Shape
+from pteron.ops import Dispatch, Operand, op, require
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+FORMS = ("neighbours", "halves")  # as in families/rope/turn.py
+_FIRST = "vec2(f32(angles[base + pair]), f32(angles[base + params.columns + pair]))"
+_SECOND = "first_angle(base + params.rotary / 2u, pair)"
+
+
+def _both_shapes(xq: Operand, xk: Operand, *_: object) -> tuple[Shape, Shape]:
+    return xq.shape, xk.shape
+
+
+@op("pteron.turn_rows", "xq xk angles form:str -> xq_out xk_out", shape=_both_shapes)
+def turn_rows(
+    xq: Operand, xk: Operand, angles: Operand, form: str, xq_out: Operand, xk_out: Operand
+) -> Iterator[Dispatch]:
+    yield turn(xq, xk, None, angles, form, None, xq_out, xk_out, None)
+
+
+def turn(
+    q: Operand,
+    k: Operand,
+    v: Operand | None,
+    angles: Operand,
+    form: str,
+    places: Operand | None,
+    q_out: Operand,
+    k_out: Operand,
+    v_out: Operand | None,
+) -> Dispatch:
+    """q and k turned, a row of angles for each row of theirs; with places and values, keys and values go to
+    the caches at these places."""
+    require(form in FORMS, f"the form is one of {FORMS}, not {form!r}", angles)
+    rows, (heads, width), key_heads = angles.shape[0], q.shape[-2:], k.shape[-2]
+    counts = q.numel == rows * heads * width and k.numel == rows * key_heads * width
+    require(
+        counts and k.shape[-1] == width, "queries and keys have a row for each row of angles", q, k, angles
+    )
+    columns = angles.shape[1] // 2
+    rotary = columns if form == "halves" else 2 * columns
+    require(rotary % 2 == 0 and rotary <= width, "the angles must not be wider than a head", q, angles)
+    require(form == "halves" or rotary == width, "there is an angle for each pair of a head", q, angles)
+    every = heads + key_heads * (2 if v is not None else 1)
+    work = width - rotary // 2
+    count = rows * every * work
+    declarations: dict[str, Any] = {"first_angle": _FIRST}
+    if form == "halves":
+        declarations |= {"HALVED": True, "second_angle": _SECOND}
+    if v is None:
+        declarations |= {"copy_value": "return;", "row_of": "i32(row)"}
+    return Dispatch(
+        kernel("turn_rows", **declarations),
+        q=q,
+        k=k,
+        v=v,
+        angles=angles,
+        places=places,
+        q_out=q_out,
+        k_out=k_out,
+        v_out=v_out,
+        count=count,
+        work=work,
+        all=every,
+        heads=heads,
+        key_heads=key_heads,
+        width=width,
+        rotary=rotary,
+        columns=columns,
+        slots=k_out.shape[0] if v is not None else 1,
+        capacity=k_out.shape[1] if v is not None else rows,
+        threads=count,
+    )

@@ -1,0 +1,39 @@
+//! use index
+//! extent k: count
+//! extent v: count
+//! extent places: 2 * (count // row)
+//! extent k_out: slots * capacity * row
+//! extent v_out: slots * capacity * row
+// Rows of keys and of values into caches, each to its place, (position, slot); those of a row that has none are
+// written nowhere. One invocation moves one element of both.
+alias K = f32;
+alias V = f32;
+alias KeyOut = f32;
+alias ValueOut = f32;
+const WORKGROUP = 64u;
+
+struct Params {
+  count: u32,
+  row: u32, // elements of a row
+  slots: u32,
+  capacity: u32, // rows of a slot
+}
+
+@group(0) @binding(0) var<storage, read> k: array<K>;
+@group(0) @binding(1) var<storage, read> v: array<V>;
+@group(0) @binding(2) var<storage, read> places: array<vec2<i32>>;
+@group(0) @binding(3) var<storage, read_write> k_out: array<KeyOut>;
+@group(0) @binding(4) var<storage, read_write> v_out: array<ValueOut>;
+@group(0) @binding(5) var<uniform> params: Params;
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let i = flat_index(id, groups);
+  if (i >= params.count) { return; }
+  let place = places[i / params.row];
+  let is_there = all(place >= vec2(0)) && all(place < vec2(i32(params.capacity), i32(params.slots)));
+  if (!is_there) { return; }
+  let to = (u32(place.y) * params.capacity + u32(place.x)) * params.row + i % params.row;
+  k_out[to] = KeyOut(k[i]);
+  v_out[to] = ValueOut(v[i]);
+}

@@ -1,0 +1,77 @@
+"""States of several sequences side by side: one buffer for each state, a slot of it for each sequence.
+
+So a plan over one sequence, bound to its slot, and a plan over the rows of all of them work on the same
+memory.
+"""
+
+from __future__ import annotations
+
+from weakref import finalize
+
+from pteron.gpu.device import Device
+from pteron.gpu.memory import States
+from pteron.ops.operand import State
+from pteron.plan import Executable
+
+SLOT_ALIGNMENT = 256  # bytes: what every adapter lets bindings begin at
+
+
+class Slots:
+    """Slots to be lent. They hold those states of `executable` that `shared` has too, under the same ids, for
+    so many sequences."""
+
+    def __init__(self, device: Device, executable: Executable, shared: States, count: int) -> None:
+        self.device = device
+        self.executable = executable
+        self.shared = shared
+        self.count = count
+        self._free = list(range(count))[::-1]
+        self._used: set[int] = set()  # those that were ever lent: the others are zeros
+        self.ids = frozenset(id for id in executable.states if shared.has(State(id)))
+
+    def take(self) -> SlotStates | None:
+        """The states of a new sequence, in a slot of its own; None where all are lent."""
+        return SlotStates(self, self._free.pop()) if self._free and not self.shared.is_closed else None
+
+    @property
+    def free(self) -> int:
+        """How many are not lent."""
+        return len(self._free)
+
+    def begin(self, slot: int) -> None:
+        """Before a slot is lent: what the last one left there is gone."""
+        for id in self.ids if slot in self._used else ():
+            size = self.executable.states[id].bytes
+            self.device.clear(self.shared[State(id)], slot * size, size)
+        self._used.add(slot)
+
+    def give_back(self, slot: int) -> None:
+        if slot not in self._free:
+            self._free.append(slot)
+
+
+class SlotStates(States):
+    """The states of one sequence in its slot; those that are nobody else's lie in buffers of their own."""
+
+    def __init__(self, slots: Slots, slot: int) -> None:
+        self.slot = slot
+        self.slots = slots
+        self._release = finalize(self, slots.give_back, slot)
+        self._release.atexit = False
+        slots.begin(slot)
+        super().__init__(slots.device, slots.executable)
+
+    def _make(self) -> None:
+        own = {id: spec for id, spec in self._specs.items() if id not in self.slots.ids}
+        for id, spec in own.items():
+            self._create(id, spec)
+        for id in self.slots.ids:
+            self._buffers[id] = self.slots.shared[State(id)]
+            self._starts[id] = self.slot * self._specs[id].bytes
+
+    def close(self) -> None:
+        self._is_closed = True
+        for id in self.slots.ids:
+            self._buffers.pop(id, None)
+        super().close()
+        self._release()

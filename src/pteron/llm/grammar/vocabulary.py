@@ -1,0 +1,116 @@
+"""A tokenizer -> llguidance's view of it: the bytes of every token, and which of them are control tokens.
+
+One is made of each tokenizer and kept as long as that lives, with the grammars compiled for it last.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+from pteron.errors import FormatError, PteronError
+from pteron.extras import need
+from pteron.gpu.forking import new_lock
+from pteron.llm.entered import once
+from pteron.llm.foreign import naming
+from pteron.llm.tokenizer import Tokenizer
+
+GRAMMARS_MAX = 64  # that are kept compiled, of each tokenizer
+FORCED_MAX = 128  # characters that follow for certain, of which more tokens need not be known
+_LONGEST = 64  # bytes of a token that is looked for
+
+
+class Vocabulary:
+    """What a tokenizer is to llguidance."""
+
+    def __init__(self, tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> None:
+        library = need("llguidance", "a grammar", "serve")
+        self.eos_ids = eos_ids
+        self._compiled: OrderedDict[str, Any] = OrderedDict()
+        self._lock = new_lock()
+        with naming(f"{tokenizer.name} cannot be used with a grammar"):
+            tokens = _Tokens(tokenizer, eos_ids)
+            self.tokens = library.LLTokenizer(tokens, n_vocab=len(tokens.tokens), eos_token=list(tokens.ends))
+
+    def compiled(self, text: str, compile: Callable[[], Any]) -> Any:
+        """What was compiled from a text, or is now."""
+        with once(self._lock):
+            found = self._compiled.get(text)
+            if found is not None:
+                self._compiled.move_to_end(text)
+                return found
+        made = compile()  # without the lock: others compile meanwhile
+        with once(self._lock):
+            self._compiled[text] = made
+            while len(self._compiled) > GRAMMARS_MAX:
+                self._compiled.popitem(last=False)
+        return made
+
+
+_vocabularies: WeakKeyDictionary[Tokenizer, Vocabulary] = WeakKeyDictionary()
+
+
+def vocabulary_of(tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> Vocabulary:
+    """The vocabulary of a tokenizer, with the tokens that end a text."""
+    found = _vocabularies.get(tokenizer)
+    if found is None or found.eos_ids != eos_ids:
+        found = _vocabularies[tokenizer] = Vocabulary(tokenizer, eos_ids)
+    return found
+
+
+class _Tokens:
+    """The attributes that llguidance reads from a tokenizer. It keeps no tokenizer alive."""
+
+    is_tokenizer_wrapper = True
+
+    def __init__(self, tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> None:
+        count = tokenizer.vocab_size
+        outside = [token for token in eos_ids if not 0 <= token < count]
+        if outside:
+            raise FormatError(f"token {outside[0]}, which ends a text, is none of {count}")
+        plain = [tokenizer.token_bytes(token) for token in range(count)]
+        # Whoever ends no text has a token for it all the same, behind all others: it is never drawn.
+        self.ends = eos_ids or (count,)
+        self.special_token_ids = [token for token in range(count) if not plain[token]]
+        self.special_token_ids += [token for token in self.ends if token not in set(self.special_token_ids)]
+        self.tokens = [data or _name(tokenizer, token) for token, data in enumerate(plain)]
+        self.tokens += [] if eos_ids else [b"<end>"]
+        self.eos_token_id, self.bos_token_id = self.ends[0], tokenizer.bos_id
+        special = set(self.special_token_ids)
+        self._ids = {data: token for token, data in enumerate(plain) if token not in special}
+        self._tokenizer = ref(tokenizer)
+
+    def __call__(self, text: str) -> list[int]:
+        """The first tokens of a text that is certain to follow: their bytes are the text's, cut as the model
+        knows them where that is known."""
+        text = text[:FORCED_MAX]
+        wanted = text.encode()
+        tokenizer = self._tokenizer()
+        try:
+            ids = tokenizer.encode(text) if tokenizer else []
+        except PteronError:
+            ids = []
+        parts = [tokenizer.token_bytes(token) for token in ids] if tokenizer else []
+        if (
+            ids and b"".join(parts) == b" " + wanted and parts[0].startswith(b" ")
+        ):  # which encoding puts there
+            return [*self._greedy(parts[0][1:]), *ids[1:]]
+        return ids if ids and b"".join(parts) == wanted else self._greedy(wanted)
+
+    def _greedy(self, data: bytes) -> list[int]:
+        """The longest token that fits, again and again, as far as there is any."""
+        found: list[int] = []
+        while data:
+            sizes = range(min(len(data), _LONGEST), 0, -1)
+            size = next((size for size in sizes if data[:size] in self._ids), 0)
+            if not size:
+                break
+            found.append(self._ids[data[:size]])
+            data = data[size:]
+        return found
+
+
+def _name(tokenizer: Tokenizer, token: int) -> bytes:
+    return (tokenizer.token_text(token) or f"<{token}>").encode()

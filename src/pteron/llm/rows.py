@@ -1,0 +1,80 @@
+"""A method's graph -> the bytes that a token has in each of its caches, where its states are nothing else.
+
+Such a cache is [1, context, heads, width], and the tokens from position p on write its rows from p on, and
+read none behind their own. So the rows before a position are all that a text up to there has left behind:
+they can be copied to another sequence, or written to a file. Rings, windows and whatever else a program keeps
+between its calls are none of this, and nothing is known of what a part of them means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pteron.format import DelegateCall
+from pteron.graph import Graph, SymInt, Tensor
+from pteron.graph.values import numel
+from pteron.ops import Call, Kind
+from pteron.passes import resolve
+from pteron.plan import Executable
+from pteron.runtime import Method, Program
+
+_INPUTS, _POSITION = 2, 1  # of a language model: its tokens, and where they go
+# Operators over caches, and which of their tensors these are.
+_CACHES = {
+    "update_cache.default": ("cache",),
+    "sdpa_with_kv_cache.default": ("key_cache", "value_cache"),
+    "custom_sdpa.default": ("key", "value"),
+}
+
+
+def row_bytes(program: Program, method: Method, context: int) -> Mapping[int, int] | None:
+    """Bytes of a row by the state's id. None where rows are not all that a sequence leaves behind, or where
+    the context is not known."""
+    delegate, record = method.sole_delegate, method.record
+    if delegate is None or not context:
+        return None
+    (instruction,) = record.instructions
+    is_whole = isinstance(instruction, DelegateCall) and instruction.args == (*record.inputs, *record.outputs)
+    (graph,) = program.graphs(method.name)
+    if not is_whole or len(graph.inputs) != _INPUTS:
+        return None
+    return of_graph(graph, delegate.executable, context)
+
+
+def of_graph(graph: Graph, executable: Executable, context: int) -> dict[int, int] | None:
+    """The same for a graph of tokens and a position."""
+    calls = [call for call in resolve(graph) if call.operator.kind is not Kind.PREPACK]  # first contents
+    position = graph.inputs[_POSITION]
+    if isinstance(position, Tensor) and numel(position.shape_max) != 1:
+        return None
+    positions = {source.symbol for source in executable.sources if source.input == _POSITION}
+    of_file = {tensor.id: tensor for call in calls for tensor in (*call.reads, *call.writes)}
+    # A state that the file does not have is a rewrite's: the peaks of logits, of the step that wrote them.
+    states = {id: spec for id, spec in executable.states.items() if id in of_file}
+    shapes = {id: of_file[id].shape_max for id in states}
+    shaped = all(len(shape) == 4 and shape[0] == 1 and shape[1] >= context for shape in shapes.values())
+    read = {tensor.id for tensor in graph.outputs if isinstance(tensor, Tensor)}
+    used = all(_is_by_rows(call, id, positions) for call in calls for id in _touched(call, states))
+    if not shaped or not used or read & states.keys():
+        return None
+    return {id: spec.bytes // shapes[id][1] for id, spec in states.items()}
+
+
+def _touched(call: Call, states: Mapping[int, object]) -> Iterator[int]:
+    return (tensor.id for tensor in (*call.reads, *call.writes) if tensor.id in states)
+
+
+def _is_by_rows(call: Call, state: int, positions: set[int]) -> bool:
+    """Whether a call takes a state as a cache, from the position on and no further than its tokens."""
+    names = [argument.name for argument in call.operator.signature.inputs]
+    given = dict(zip(names, call.inputs, strict=True))
+    start = given.get("start_pos")
+    caches = [name for name, value in given.items() if isinstance(value, Tensor) and value.id == state]
+    return (
+        bool(caches)
+        and all(name in _CACHES.get(call.operator.name, ()) for name in caches)
+        and all(not isinstance(value, Tensor) or value.id != state for value in call.outputs)
+        and isinstance(start, SymInt)
+        and start.id in positions
+        and given.get("attn_mask") is None  # one that is not causal may look at any row
+    )

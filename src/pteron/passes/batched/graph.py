@@ -1,0 +1,130 @@
+"""Graph of a language model over one sequence -> graph over rows, each the next token of its own sequence.
+
+Enters: a graph of (tokens [1, steps], position [1]) -> logits that keeps keys and values in caches. Leaves: a
+graph of (slots [rows], context) -> logits [rows, vocabulary], with states for all sequences: the caches
+[slots, ...] under the ids that they had, the next token and the position of every slot. So weights are read
+once for all rows. It plans by the number of rows; `context` is how many keys the furthest of them sees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pteron.passes.batched.positions
+import pteron.passes.batched.row_wise  # noqa: F401  # they register the rules
+from pteron.dtypes import DType
+from pteron.errors import UnsupportedError
+from pteron.graph import Graph, Node, Shape, SymInt, Tensor, Value, ValueList
+from pteron.graph.values import numel
+from pteron.passes.batched.rule import RULES
+from pteron.passes.batched.walk import NotInRowsError, Walk
+
+_ATTENTION, _PREPACK = "sdpa_with_kv_cache.default", "et_vk.prepack.default"
+_CACHES = (3, 4)  # among the arguments of attention
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchedGraph:
+    """The graph over rows, and where what all sequences share lies among its states, by id."""
+
+    graph: Graph
+    slots: int
+    caches: tuple[int, ...]  # [slots, ...]
+    tokens: int  # [slots]: the next token of each
+    positions: int  # [slots]: where it goes
+    capacity: int  # tokens that every cache holds
+
+
+def batch(graph: Graph, slots: int) -> BatchedGraph:
+    """The graph over up to `slots` rows. Raises an UnsupportedError that says why there is none."""
+    try:
+        return _batched(graph, slots)
+    except NotInRowsError as error:
+        raise UnsupportedError(f"{graph.name} cannot be batched: {error}") from None
+
+
+def _batched(graph: Graph, slots: int) -> BatchedGraph:
+    ids, _ = _inputs(graph)
+    walk = Walk(graph, slots)
+    sources = _cache_sources(graph)
+    for cache, (tensor, shape) in sources.items():
+        walk.caches[cache] = walk.zeros(cache, tensor.dtype, (slots, *shape[1:]))
+    tokens, positions = (walk.zeros(walk.new_id(), DType.I32, (slots,)) for _ in range(2))
+    chosen = walk.new(DType.I32, (slots,))
+    walk.context, walk.places = SymInt(walk.new_id()), walk.new(DType.I32, (slots, 2))
+    results = ValueList(walk.new_id(), (walk.give_rows(ids, 1), walk.places))
+    walk.emit("pteron.place_rows", chosen, tokens, positions, results)
+    for node in graph.nodes:
+        _take(walk, node)
+    logits = graph.outputs[0] if graph.outputs else None
+    if not isinstance(logits, Tensor) or not walk.has_rows(logits):
+        raise NotInRowsError("its first output has no rows")
+    output = walk.now(logits)
+    assert isinstance(output, Tensor)
+    made = Graph(f"{graph.name} in rows", tuple(walk.nodes), (chosen, walk.context), (output,), True)
+    capacity = min(shape[1] for _, shape in sources.values())
+    return BatchedGraph(made, slots, tuple(walk.caches), tokens.id, positions.id, capacity)
+
+
+def _take(walk: Walk, node: Node) -> None:
+    """Add what stands for a node."""
+    if _is_cache(walk, node):
+        return
+    rule = RULES.get(node.name)
+    is_scalar = isinstance(node.args[-1], SymInt)
+    if not is_scalar and node.name != _ATTENTION and all(map(walk.is_fixed, node.args[:-1])):
+        walk.keep(node)  # the same for all rows
+        return
+    try:
+        if rule is None:
+            raise NotInRowsError("nothing is known of what it does to rows")
+        rule(walk, node)
+    except NotInRowsError as error:
+        raise NotInRowsError(f"node {node.index} {node.name}: {error}") from None
+
+
+def _is_cache(walk: Walk, node: Node) -> bool:
+    """Whether a node gives a cache its first content: it begins as zeros."""
+    output = node.args[-1]
+    return node.name == _PREPACK and isinstance(output, Tensor) and output.id in walk.caches
+
+
+def _inputs(graph: Graph) -> tuple[Tensor, Tensor]:
+    """The tokens and the position."""
+    if len(graph.inputs) == 2:
+        ids, position = graph.inputs
+        if (
+            isinstance(ids, Tensor)
+            and isinstance(position, Tensor)
+            and len(ids.shape_max) == 2
+            and ids.shape_max[0] == 1
+            and numel(position.shape_max) == 1
+        ):
+            return ids, position
+    shown = ", ".join(map(str, graph.inputs))
+    raise NotInRowsError(f"it takes ({shown}), not (tokens [1, steps], position [1])")
+
+
+def _cache_sources(graph: Graph) -> dict[int, tuple[Tensor, Shape]]:
+    """The caches by id, all of which begin as zeros and have room for one sequence."""
+    packed: dict[int, Value] = {
+        node.args[-1].id: node.args[0]
+        for node in graph.nodes
+        if node.name == _PREPACK and isinstance(node.args[-1], Tensor)
+    }
+    found: dict[int, tuple[Tensor, Shape]] = {}
+    for node in graph.nodes:
+        for cache in (node.args[place] for place in _CACHES if node.name == _ATTENTION):
+            assert isinstance(cache, Tensor)
+            if cache.id in found:
+                raise NotInRowsError(f"{cache} is the cache of several attentions")
+            source = packed.get(cache.id, cache)
+            constant = source.constant if isinstance(source, Tensor) else None
+            if constant is None or len(cache.shape_max) != 4 or cache.shape_max[0] != 1:
+                raise NotInRowsError(f"{cache} is no cache of one sequence that the graph keeps")
+            if constant.bytes().any():
+                raise NotInRowsError(f"the cache {cache} does not begin as zeros")
+            found[cache.id] = cache, cache.shape_max
+    if not found:
+        raise NotInRowsError("it keeps no cache")
+    return found

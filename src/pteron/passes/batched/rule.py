@@ -1,0 +1,56 @@
+"""What rules of rows have in common: their table, and what they ask of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pteron.families  # noqa: F401  # registers the operators
+from pteron.graph import Node, Shape, Tensor, Value
+from pteron.graph.values import tensors
+from pteron.ops import OPERATORS
+from pteron.passes.batched.walk import NotInRowsError, Walk
+
+Rule: TypeAlias = Callable[[Walk, Node], None]
+RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    def register(function: Rule) -> Rule:
+        for name in names:
+            assert name in OPERATORS or name.startswith("et_vk."), name
+            RULES[name] = function
+        return function
+
+    return register
+
+
+def refuse_unless(holds: bool, reason: str) -> None:
+    if not holds:
+        raise NotInRowsError(reason)
+
+
+def shape_of(value: Value) -> Shape:
+    assert isinstance(value, Tensor)
+    return value.shape_max
+
+
+def leads(walk: Walk, value: Value) -> int:
+    """The dim of rows of a tensor whose dims before it are all 1: its rows lie one behind the other."""
+    dim = walk.row_dim(value)
+    refuse_unless(all(size == 1 for size in shape_of(value)[:dim]), f"{value} does not keep rows together")
+    return dim
+
+
+def dim_of(value: Value, rank: int) -> int:
+    refuse_unless(isinstance(value, int), "a dim is not a number")
+    assert isinstance(value, int)
+    return value % rank if rank else 0
+
+
+def along(walk: Walk, node: Node) -> None:
+    """Every output has its rows where the first input has them."""
+    dim = walk.row_dim(node.args[0])
+    for output in tensors(node.args[-1]):
+        walk.give_rows(output, dim)
+    walk.keep(node)

@@ -1,0 +1,143 @@
+"""The chat page before the real server and a small model: what it shows is what the model says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from chat_fixtures import LAPTOP, Tab, opened
+
+pytest.importorskip("fastapi", reason="fastapi is not installed (extra `serve`)")
+pytest.importorskip("uvicorn", reason="uvicorn is not installed (extra `serve`)")
+pytest.importorskip("prometheus_client", reason="prometheus_client is not installed (extra `serve`)")
+
+from canned_server import served
+
+from pteron.llm import LLM, Sampling
+from pteron.serving import Engine
+from pteron.serving.http import create_app
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext
+
+NAME = "stories15m"
+QUESTION = "Tell me about a dog."
+TOKENS = 24
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(viewport=LAPTOP)
+    yield context
+    context.close()
+
+
+@contextmanager
+def chatting(context: BrowserContext, engine: Engine, count: int = 1, **options: Any) -> Iterator[list[Tab]]:
+    """Tabs before a server; none of them may complain."""
+    with served(create_app(engine, name=NAME, **options)) as address:
+        tabs = [opened(context, address) for _ in range(count)]
+        yield tabs
+        for tab in tabs:
+            tab.check(address)
+
+
+def wish(tab: Tab, **wishes: object) -> None:
+    tab.button("Settings").click()
+    for name, value in wishes.items():
+        tab.page.fill(f"#field-{name}", str(value))
+    tab.button("Close settings").click()
+
+
+def answer(llm: LLM, question: str, **wishes: Any) -> str:
+    """What the model says by itself."""
+    pieces = llm.chat(
+        [{"role": "user", "content": question}], sampling=Sampling(**wishes), max_new_tokens=TOKENS
+    )
+    return "".join(piece.text for piece in pieces).strip()
+
+
+def test_the_page_shows_what_the_model_says(
+    context: BrowserContext, stories: LLM, stories_engine: Engine
+) -> None:
+    with chatting(context, stories_engine) as [tab]:
+        tab.sees(NAME, within="#model")
+        wish(tab, temperature=0, max_tokens=TOKENS)
+        tab.ask(QUESTION)
+        tab.sees("first after")
+        tab.until_idle()
+        assert tab.texts() == [answer(stories, QUESTION, temperature=0.0)]
+        tab.sees(f"{TOKENS} tokens ·")
+        tab.sees("the most tokens were reached")
+        tab.sees("of 256 tokens of context", within="#context")
+
+
+def test_a_seed_draws_the_same_again(context: BrowserContext, stories_engine: Engine) -> None:
+    with chatting(context, stories_engine) as [tab]:
+        tab.sees(NAME, within="#model")
+        wish(
+            tab,
+            temperature=1,
+            seed=7,
+            top_k=50,
+            top_p=0.95,
+            min_p=0.01,
+            presence_penalty=0.5,
+            max_tokens=TOKENS,
+        )
+        tab.ask(QUESTION)
+        tab.sees("first after")
+        tab.until_idle()
+        first = tab.texts()
+        tab.button("Answer again").click()
+        tab.sees("first after")
+        tab.until_idle()
+        assert tab.texts() == first
+        wish(tab, seed=8)
+        tab.button("Answer again").click()
+        tab.until_idle()
+        tab.sees("first after")
+        assert tab.texts() != first
+
+
+def test_two_tabs_at_once_and_stopping(context: BrowserContext, stories: LLM, stories_engine: Engine) -> None:
+    with chatting(context, stories_engine, 2) as tabs:
+        for tab in tabs:
+            tab.sees(NAME, within="#model")
+            wish(tab, temperature=0, max_tokens=TOKENS)
+        for tab, word in zip(tabs, ("dog", "cat"), strict=True):
+            tab.ask(f"Tell me about a {word}.")
+        for tab, word in zip(tabs, ("dog", "cat"), strict=True):
+            tab.sees("first after")
+            tab.until_idle()
+            assert tab.texts() == [answer(stories, f"Tell me about a {word}.", temperature=0.0)]
+        tabs[0].button("New conversation").click()
+        tabs[0].ask("Go on and on.")
+        tabs[0].page.keyboard.press("Escape")
+        tabs[0].until_idle()
+        deadline = time.monotonic() + 60
+        while stories_engine.load.running or stories_engine.load.waiting:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert len(tabs[1].titles()) == 3
+
+
+def test_what_the_server_refuses_is_said(context: BrowserContext, stories_engine: Engine) -> None:
+    with chatting(context, stories_engine) as [tab]:
+        tab.sees(NAME, within="#model")
+        tab.ask("word " * 400)
+        tab.page.locator(".note.bad").wait_for()
+        assert "256" in tab.page.locator(".note.bad").inner_text()  # the context's length
+
+
+def test_a_key(context: BrowserContext, stories_engine: Engine) -> None:
+    with chatting(context, stories_engine, api_keys=["sk-story"]) as [tab]:
+        tab.page.get_by_label("API key", exact=True).fill("sk-story")
+        tab.button("Use this key").click()
+        tab.sees(NAME, within="#model")
+        wish(tab, max_tokens=4)
+        tab.ask("Hello")
+        tab.sees("first after")

@@ -1,0 +1,181 @@
+"""Rows of different sequences: where each belongs, its rotation, its cache, its attention."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from arguments import Symbol, tensor, weight
+from check import check_op, floats, refuse_op
+from test_attention import attend
+from test_rope import rope, rope_hf
+
+from pteron import Device
+from pteron.ops import Target
+
+PLACE, ANGLES, TURN = "pteron.place_rows", "pteron.row_angles", "pteron.turn_rows"
+ATTEND, TURNED = "pteron.attend_rows", "pteron.turn_attend_rows"
+CAPACITY, SLOTS = 23, 7
+# (position, slot) of rows: the first and the last position, slots in any order, a row that is nobody's.
+PLACES = np.array([[4, 3], [0, 0], [22, 6], [-1, -1], [11, 2], [1, 5]], np.int32)
+HALF = {"f16": 8e-3}  # keys are rounded before they are multiplied
+HEADS = [(4, 2, 8), (3, 3, 16), (8, 2, 64), (5, 1, 6)]
+
+
+@pytest.fixture(params=["software", "hardware", "subgroups"])
+def anywhere(request: pytest.FixtureRequest, device: Device) -> Target:
+    """Every kind of device, with the buffers that each has."""
+    if request.param == "subgroups":
+        by_subgroups: Target = request.getfixturevalue("own_subgroups")
+        return replace(by_subgroups, buffers_max=Target().buffers_max)
+    is_cpu = request.param == "software"
+    return replace(device.target, is_cpu=is_cpu, subgroup_size=0, buffers_max=Target().buffers_max)
+
+
+class RowAttention:
+    """The oracle: attention of each row alone, over caches that it keeps from call to call. What rows of
+    nobody's give is anything."""
+
+    def __init__(self) -> None:
+        self.caches: list[Any] = []
+
+    def __call__(
+        self, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, places: Any, context: int, scale: Any
+    ) -> Any:
+        self.caches = self.caches or [k_cache.clone(), v_cache.clone()]
+        result = torch.empty_like(q)
+        for row, (position, slot) in enumerate(places.tolist()):
+            if slot < 0:  # what a kernel does with such a row: the first cache's first key
+                keys, values = (cache[:1, :1] for cache in self.caches)
+                result[:, row : row + 1] = attend(q[:, row : row + 1], keys, values, None, False, scale)
+                continue
+            for cache, fresh in zip(self.caches, (k, v), strict=True):
+                cache[slot, position] = fresh[0, row]
+            keys, values = (cache[slot : slot + 1, : position + 1] for cache in self.caches)
+            result[:, row : row + 1] = attend(q[:, row : row + 1], keys, values, None, False, scale)
+        return result
+
+
+class TurnedAttention:
+    def __init__(self) -> None:
+        self.attention = RowAttention()
+
+    def __call__(self, q: Any, k: Any, v: Any, angles: Any, form: str, *rest: Any) -> Any:
+        turned_q, turned_k = turned(q, k, angles, form)
+        return self.attention(turned_q, turned_k, v, *rest)
+
+
+def turned(q: Any, k: Any, angles: Any, form: str) -> Any:
+    cosines, sines = angles.chunk(2, -1)
+    return rope(q, k, cosines, sines) if form == "neighbours" else rope_hf(q, k, cosines, sines, 0)
+
+
+def heads_of(rows: int, heads: int, key_heads: int, width: int) -> tuple[Any, ...]:
+    return tuple(tensor(1, rows, count, width) for count in (heads, key_heads, key_heads))
+
+
+def caches(key_heads: int, width: int, slots: int = SLOTS, capacity: int = CAPACITY) -> tuple[Any, ...]:
+    return tuple(weight(slots, capacity, key_heads, width) for _ in range(2))
+
+
+def test_places_of_rows() -> None:
+    slots = tensor(values=np.array([3, 0, -1, 4, 1, 99]), dtype="i32")
+    tokens = weight(values=np.array([11, 12, 13, 14, 15]), dtype="i32")
+    positions = weight(values=np.array([0, 5, 9, 22, 7]), dtype="i32")
+
+    def oracle(slots: Any, tokens: Any, positions: Any) -> Any:
+        known = [slot if 0 <= slot < 5 else -1 for slot in slots.tolist()]
+        ids = [int(tokens[slot]) if slot >= 0 else 0 for slot in known]
+        places = [[int(positions[slot]), slot] if slot >= 0 else [-1, -1] for slot in known]
+        return torch.tensor([ids]), torch.tensor(places)
+
+    check_op(PLACE, slots, tokens, positions, oracle=oracle, dtype="i32", live={})
+
+
+@floats
+def test_angles_of_rows(dtype: str) -> None:
+    tables = weight(31, 6), weight(31, 6)
+
+    def oracle(cosines: Any, sines: Any, places: Any) -> Any:
+        at = places[:, 0].clamp(0, 30)
+        return torch.cat([cosines[at], sines[at]], -1)
+
+    check_op(ANGLES, *tables, tensor(values=PLACES, dtype="i32"), oracle=oracle, dtype=dtype, live={})
+
+
+@floats
+@pytest.mark.parametrize(("form", "columns"), [("neighbours", 4), ("halves", 8), ("halves", 6)])
+def test_rows_are_turned(form: str, columns: int, dtype: str) -> None:
+    q, k, _ = heads_of(6, 4, 2, 8)
+    angles = tensor(6, 2 * columns, low=-1, high=1)
+    check_op(TURN, q, k, angles, form, oracle=turned, dtype=dtype, live={})
+
+
+@pytest.mark.parametrize(("heads", "key_heads", "head_width"), HEADS)
+@pytest.mark.parametrize("scale", [None, 0.31])
+def test_attention_of_rows(
+    heads: int, key_heads: int, head_width: int, scale: float | None, anywhere: Target
+) -> None:
+    given = (*heads_of(len(PLACES), heads, key_heads, head_width), *caches(key_heads, head_width))
+    places = tensor(values=PLACES, dtype="i32")
+    live = {"c": (23, 23)}
+    oracle = RowAttention()
+    check_op(
+        ATTEND, *given, places, Symbol("c"), scale, oracle=oracle, live=live, target=anywhere, tolerance=2e-5
+    )
+
+
+@floats
+@pytest.mark.parametrize(("form", "columns"), [("neighbours", 4), ("halves", 8), ("halves", 6)])
+def test_attention_of_turned_rows(form: str, columns: int, dtype: str, anywhere: Target) -> None:
+    given = heads_of(len(PLACES), 4, 2, 8)
+    angles = tensor(len(PLACES), 2 * columns, low=-1, high=1)
+    rest = (*caches(2, 8), tensor(values=PLACES, dtype="i32"), Symbol("c"), None)
+    check_op(
+        TURNED,
+        *given,
+        angles,
+        form,
+        *rest,
+        oracle=TurnedAttention(),
+        live={"c": (23, 23)},
+        dtype=dtype,
+        target=anywhere,
+        tolerance=HALF.get(dtype, 2e-5),
+    )
+
+
+def test_long_contexts_are_split(anywhere: Target) -> None:
+    """Rows that see one key and rows that see a thousand, in one launch; one plan serves a bucket."""
+    places = np.array([[1021, 1], [0, 2], [129, 0], [512, 3]], np.int32)
+    given = (*heads_of(4, 4, 2, 16), *caches(2, 16, 4, 1024))
+    rows = tensor(values=places, dtype="i32")
+    check_op(
+        ATTEND,
+        *given,
+        rows,
+        Symbol("c"),
+        None,
+        oracle=RowAttention(),
+        live={"c": (1022, 1024, 1023)},
+        target=anywhere,
+        tolerance=2e-5,
+        plans=1,
+    )
+
+
+def test_more_rows_than_slots_are_refused() -> None:
+    given = (*heads_of(3, 2, 2, 8), *caches(2, 8, 2))
+    places = tensor(values=PLACES[:3], dtype="i32")
+    refuse_op(ATTEND, *given, places, 5, None, match="no more rows than slots", out=[(1, 3, 2, 8)])
+
+
+def test_more_keys_than_a_cache_has_are_refused() -> None:
+    given = (*heads_of(3, 2, 2, 8), *caches(2, 8))
+    places = tensor(values=PLACES[:3], dtype="i32")
+    refuse_op(
+        ATTEND, *given, places, CAPACITY + 1, None, match="24 keys, the caches hold 23", out=[(1, 3, 2, 8)]
+    )

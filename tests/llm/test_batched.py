@@ -1,0 +1,325 @@
+"""Many sequences in one plan: every one of them gets what it gets alone, whoever comes and goes beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pteron
+from pteron.errors import DeviceError, InputError
+from pteron.gpu import Device
+from pteron.llm import LanguageModel
+from pteron.llm.batched import STEPS_MAX, Batched
+from pteron.llm.burst import Row
+from pteron.llm.catalogue import fetch
+from pteron.ops.operand import State
+from pteron.passes.rewrite import REWRITES_VARIABLE
+
+TINY = ["llama_q4", "llama_8da4w", "llama_fp32", "llama_q4_fp16", "llama_q4_emb4", "llama_q4_static"]
+MODELS = [*(f"tiny_{name}" for name in TINY), "tiny_qwen3_fp32", "stories15m"]
+STEPS, STEPS_FEW = 40, 12  # of the first sequences, and of the others
+FIRST = 5
+LENGTHS = (1, 7, 3, 12, 20, 2, 5, 17, 1, 9, 23, 4, 11)  # of prompts
+# Logits differ from those of a sequence alone by sums in another order. Where activations are int8, a last
+# bit may become a whole step of one.
+TOLERANCE = {"tiny_llama_8da4w": 5e-2, "tiny_llama_q4_fp16": 2e-3}
+
+
+@dataclass
+class Alone:
+    """What sequences say one at a time: the prompts, the tokens that follow, the logits of each."""
+
+    prompts: list[list[int]]
+    tokens: list[list[int]]
+    logits: list[list[np.ndarray]]
+
+
+def path_of(name: str, models: Path) -> Path:
+    return fetch(name) / "model.pte" if name == "stories15m" else models / f"{name}.pte"
+
+
+def alone(model: LanguageModel, count: int = len(LENGTHS), steps: int | None = None) -> Alone:
+    random = np.random.default_rng(3)
+    prompts = [random.integers(0, model.vocabulary, length).tolist() for length in LENGTHS[:count]]
+    found = Alone(prompts, [], [])
+    for row, prompt in enumerate(prompts):
+        model.reset()
+        logits = [model.prefill(prompt)]
+        tokens = [int(logits[0].argmax())]
+        for _ in range(steps or (STEPS if row < FIRST else STEPS_FEW)):
+            logits.append(model.decode_one_token(tokens[-1]))
+            tokens.append(int(logits[-1].argmax()))
+        found.tokens.append(tokens)
+        found.logits.append(logits[1:])
+    return found
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def named(request: pytest.FixtureRequest, models: Path) -> Iterator[tuple[str, LanguageModel, Alone]]:
+    program = pteron.load(path_of(request.param, models))
+    model = LanguageModel(program)
+    yield request.param, model, alone(model)
+    program.close()
+
+
+@pytest.fixture
+def q4(models: Path) -> Iterator[LanguageModel]:
+    with pteron.load(models / "tiny_llama_q4.pte") as program:
+        yield LanguageModel(program)
+
+
+def begin(batched: Batched, prompts: list[list[int]]) -> tuple[list[LanguageModel], list[Row]]:
+    """Sequences that have read their prompts but for the last token, which their rows bring."""
+    sequences = [batched.sequence() for _ in prompts]
+    rows = []
+    for sequence, prompt in zip(sequences, prompts, strict=True):
+        if prompt[:-1]:
+            sequence.prefill(prompt[:-1])
+        slot = batched.slot_of(sequence)
+        assert slot is not None
+        rows.append(Row(slot, len(prompt) - 1, prompt[-1]))
+    return sequences, rows
+
+
+def end(batched: Batched, sequences: list[LanguageModel]) -> None:
+    for sequence in sequences:
+        sequence.close()
+    batched.close()
+
+
+def after(rows: list[Row], steps: int) -> list[Row]:
+    """The rows some steps later, their tokens drawn on the GPU."""
+    return [Row(row.slot, row.position + steps, None if steps else row.token) for row in rows]
+
+
+def poison(batched: Batched) -> None:
+    """Have NaNs in every cache."""
+    for id in batched.batched.caches:
+        buffer = batched.states[State(id)]
+        batched.device.write(buffer, b"\xff" * buffer.size)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 13])
+def test_logits_and_tokens(count: int, named: tuple[str, LanguageModel, Alone]) -> None:
+    name, model, expected = named
+    if count in (2, 3, 8) and name != "tiny_llama_q4":
+        pytest.skip("other models take fewer numbers of rows")
+    batched = Batched(model, len(LENGTHS))
+    sequences: list[LanguageModel] = []
+    poison(batched)
+    try:
+        sequences, rows = begin(batched, expected.prompts[:count])
+        worst = 0.0
+        tokens: list[list[int]] = [[] for _ in rows]
+        steps = STEPS if count == FIRST else STEPS_FEW
+        for step in range(steps + 1):
+            now = [
+                replace(row, token=told[-1]) if told else row for row, told in zip(rows, tokens, strict=True)
+            ]
+            logits = batched.logits([replace(row, position=row.position + step) for row in now])
+            for row, told in enumerate(tokens):
+                told.append(int(logits[row].argmax()))
+                if step:
+                    reference = expected.logits[row][step - 1]
+                    worst = max(worst, float(abs(logits[row] - reference).max() / abs(reference).max()))
+        assert worst < TOLERANCE.get(name, 1e-5)
+        assert tokens == [told[: steps + 1] for told in expected.tokens[:count]]
+    finally:
+        end(batched, sequences)
+
+
+def test_bursts(named: tuple[str, LanguageModel, Alone]) -> None:
+    """Several steps in one submission, the next submitted before the last was read."""
+    _, model, expected = named
+    batched = Batched(model, 5)
+    sequences: list[LanguageModel] = []
+    try:
+        sequences, rows = begin(batched, expected.prompts[:5])
+        bursts, done = [], 0
+        for steps in (1, 7, STEPS_MAX, 3, 13):
+            bursts.append(batched.step(after(rows, done), steps))
+            done += steps
+            assert bursts[-1].count == steps
+        told: list[list[int]] = [[] for _ in rows]
+        for burst in bursts:
+            for row, drawn in enumerate(burst.read()):
+                told[row] += [each.token for each in drawn]
+                assert all(-np.inf < each.logprob <= 0 for each in drawn)
+        assert told == [tokens[:STEPS] for tokens in expected.tokens[:5]]
+        assert batched.session.counters.plans <= 1
+    finally:
+        end(batched, sequences)
+
+
+def test_log_probabilities(q4: LanguageModel) -> None:
+    expected = alone(q4, 3, 5)
+    batched = Batched(q4, 3)
+    sequences, rows = begin(batched, expected.prompts)
+    drawn = batched.step(rows, 6).read()
+    for row, logits in enumerate(expected.logits):
+        for step, each in enumerate(logits):
+            wide = each.astype(np.float64)
+            right = wide.max() - np.logaddexp.reduce(wide)
+            assert drawn[row][step + 1].logprob == pytest.approx(right, abs=1e-4)
+    end(batched, sequences)
+
+
+def test_rows_come_and_go(q4: LanguageModel) -> None:
+    """One leaves and another takes its slot while the others go on, in another order; then all but one go."""
+    expected = alone(q4, 6, STEPS)
+    batched = Batched(q4, 4)
+    poison(batched)
+    sequences, rows = begin(batched, expected.prompts[:4])
+    told: list[list[int]] = [[] for _ in range(6)]
+
+    def step(given: dict[int, Row], steps: int) -> None:
+        drawn = batched.step(list(given.values()), steps).read()
+        for row, tokens in zip(given, drawn, strict=True):
+            told[row] += [each.token for each in tokens]
+
+    step(dict(enumerate(rows)), 5)
+    left = batched.slot_of(sequences[1])
+    sequences[1].close()
+    (new,), (joined,) = begin(batched, [expected.prompts[4]])
+    assert joined.slot == left
+    one, *_, last = after(rows, 5)
+    step({3: last, 4: joined, 0: one}, 3)
+    moved = Row(joined.slot, joined.position + 3)
+    step({4: moved}, 9)
+    sequences[2].close()
+    (newest,), (fresh,) = begin(batched, [expected.prompts[5]])
+    step({0: Row(one.slot, one.position + 3), 5: fresh, 4: Row(moved.slot, moved.position + 9)}, 4)
+    for row, tokens in enumerate(told):
+        assert tokens == expected.tokens[row][: len(tokens)], row
+    assert [len(tokens) for tokens in told] == [12, 5, 5, 8, 16, 4]
+    end(batched, [sequences[0], sequences[3], new, newest])
+
+
+def test_a_sequence_goes_on_alone(q4: LanguageModel) -> None:
+    """What was decoded together is in the sequence's own cache, and the other way round."""
+    expected = alone(q4, 2)
+    batched = Batched(q4, 2)
+    sequences, rows = begin(batched, expected.prompts)
+    drawn = [[each.token for each in row] for row in batched.step(rows, 6).read()]
+    sequence, prompt = sequences[1], expected.prompts[1]
+    sequence.tokens = [*prompt, *drawn[1][:-1]]
+    sequence.position = len(sequence.tokens)
+    more = [drawn[1][-1]]
+    for _ in range(4):
+        more.append(int(sequence.decode_one_token(more[-1]).argmax()))
+    assert [*drawn[1][:-1], *more] == expected.tokens[1][:10]
+    slot = rows[1].slot
+    again = batched.step([Row(slot, len(prompt) + 9, more[-1])], 5).read()[0]
+    assert [each.token for each in again] == expected.tokens[1][10:15]
+    end(batched, sequences)
+
+
+def test_from_the_first_position_to_the_last(q4: LanguageModel) -> None:
+    """A row that begins at position 0 beside one that fills its cache."""
+    context = q4.context
+    random = np.random.default_rng(5)
+    full = random.integers(0, q4.vocabulary, context).tolist()
+    q4.reset()
+    last = q4.prefill(full)
+    q4.reset()
+    first = q4.prefill(full[:1])
+    batched = Batched(q4, 3)
+    poison(batched)
+    (sequence, other), _ = begin(batched, [full[:-1], full[:1]])
+    sequence.reset()
+    sequence.prefill(full[:-1])
+    slots = [batched.slot_of(each) for each in (sequence, other)]
+    logits = batched.logits([Row(slots[0] or 0, context - 1, full[-1]), Row(slots[1] or 0, 0, full[0])])
+    np.testing.assert_allclose(logits[0], last, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(logits[1], first, rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match="leave its 64"):
+        batched.step([Row(slots[0] or 0, context - 1, 1)], 2)
+    end(batched, [sequence, other])
+
+
+@pytest.mark.parametrize("name", ["tiny_llama_q4", "tiny_llama_8da4w", "tiny_qwen3_fp32"])
+@pytest.mark.parametrize("route", ["no rewrites", "by workgroups", "by subgroups"])
+def test_on_other_routes(
+    name: str,
+    route: str,
+    models: Path,
+    device: Device,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if route == "no rewrites":
+        monkeypatch.setenv(REWRITES_VARIABLE, "none")
+    else:
+        is_wide = route == "by subgroups"
+        target = request.getfixturevalue("own_subgroups") if is_wide else device.target
+        monkeypatch.setattr(device, "target", replace(target, is_cpu=False))
+    with pteron.load(models / f"{name}.pte") as program:
+        model = LanguageModel(program)
+        expected = alone(model, 10, 12)
+        for count in (3, 10):
+            batched = Batched(model, 10)
+            sequences, rows = begin(batched, expected.prompts[:count])
+            drawn = batched.step(rows, 12).read()
+            told = [[each.token for each in row] for row in drawn]
+            assert told == [tokens[:12] for tokens in expected.tokens[:count]]
+            end(batched, sequences)
+
+
+def test_slots(q4: LanguageModel) -> None:
+    batched = Batched(q4, 2)
+    first, second = batched.sequence(), batched.sequence()
+    assert {batched.slot_of(first), batched.slot_of(second)} == {0, 1}
+    assert batched.slot_of(q4) is None
+    with pytest.raises(InputError, match="all 2 slots are in use"):
+        batched.sequence()
+    third = q4.sequence()  # of memory of its own
+    assert batched.slot_of(third) is None
+    slot = batched.slot_of(second)
+    second.close()
+    again = batched.sequence()
+    assert batched.slot_of(again) == slot
+    with pytest.raises(InputError, match="in slots already"):
+        Batched(q4, 2)
+    end(batched, [first, third, again])
+    assert q4.sequence().delegate is not None
+
+
+def test_a_slot_begins_as_zeros(q4: LanguageModel) -> None:
+    batched = Batched(q4, 2)
+    sequence = batched.sequence()
+    sequence.prefill([1, 2, 3])
+    slot = batched.slot_of(sequence)
+    sequence.close()
+    again = batched.sequence()
+    assert batched.slot_of(again) == slot
+    for id in batched.batched.caches:
+        buffer = batched.states[State(id)]
+        whole = np.frombuffer(batched.device.read(buffer, buffer.size), np.float32)
+        assert not whole.reshape(2, -1)[slot].any()
+    end(batched, [again])
+
+
+def test_what_is_refused(q4: LanguageModel) -> None:
+    with pytest.raises(InputError, match="0 slots"):
+        Batched(q4, 0)
+    batched = Batched(q4, 2)
+    cases = [
+        ([], 1, "1 steps of 0 rows"),
+        ([Row(0, 0, 1), Row(0, 0, 1)], 1, "each is taken once"),
+        ([Row(2, 0, 1)], 1, "0 to 1"),
+        ([Row(0, -1, 1)], 1, "leave its 64"),
+        ([Row(0, 0)], 1, "has to bring a token"),
+        ([Row(0, 0, q4.vocabulary)], 1, "outside the vocabulary"),
+        ([Row(0, 0, 1)], 0, "0 steps"),
+    ]
+    for rows, count, message in cases:
+        with pytest.raises(InputError, match=message):
+            batched.step(rows, count)
+    batched.close()
+    with pytest.raises(DeviceError, match="is closed"):
+        batched.step([Row(0, 0, 1)])
+    assert Batched.reason(q4) is None

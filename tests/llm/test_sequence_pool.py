@@ -1,0 +1,243 @@
+"""The pool of sequences: its bounds, who is given away first, and what is not read again."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from byte_tokenizer import ByteTokenizer
+
+import pteron
+from pteron import Device, InputError
+from pteron.errors import OutOfMemory
+from pteron.gpu import room
+from pteron.llm import LLM, LanguageModel
+from pteron.llm.pool import SEQUENCES_MAX
+
+MODELS = Path(__file__).parents[1] / "fixtures" / "models"
+A, B, C, D = ([first, *range(first + 20, first + 60)] for first in (1, 101, 201, 301))  # nothing in common
+
+
+def load(device: Device, name: str = "tiny_llama_q4", **options: Any) -> LLM:
+    return LLM(MODELS / f"{name}.pte", ByteTokenizer(), device=device, **options)
+
+
+@pytest.fixture
+def llm(device: Device) -> Iterator[LLM]:
+    with load(device, sequences=3) as made:
+        yield made
+
+
+def tokens(llm: LLM, ids: list[int], count: int = 4, **options: Any) -> list[int]:
+    return [piece.token for piece in llm.generate(ids, max_new_tokens=count, stop_ids=(), **options)]
+
+
+def reused(llm: LLM, ids: list[int]) -> int:
+    tokens(llm, ids)
+    return llm.statistics.reused_tokens
+
+
+# Bytes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_8da4w", "tiny_llama_q4_static", "tiny_qwen3_fp32"],
+)
+def test_bytes_are_known_before(device: Device, name: str) -> None:
+    with load(device, name) as llm:
+        expected = llm.sequence_bytes
+        assert expected > 0
+        before = device.buffer_bytes
+        made = [llm.model.sequence() for _ in range(3)]
+        assert device.buffer_bytes - before == 3 * expected
+        assert made[0].sequence_bytes == expected
+        for model in made:
+            model.close()
+        assert device.buffer_bytes == before
+
+
+def test_what_the_pool_says_of_itself(llm: LLM, device: Device) -> None:
+    pool, before = llm._pool, device.buffer_bytes
+    assert (pool.bound, pool.live, pool.idle, pool.bytes) == (3, 1, 1, llm.sequence_bytes)
+    stream = llm.generate(A, max_new_tokens=4, stop_ids=())
+    next(stream)
+    assert (pool.live, pool.idle) == (1, 0)
+    beside = llm.generate(B, max_new_tokens=4, stop_ids=())
+    next(beside)
+    assert (pool.live, pool.idle, pool.bytes) == (2, 0, 2 * llm.sequence_bytes)
+    stream.close()
+    assert (pool.live, pool.idle) == (2, 1)
+    beside.close()
+    assert (pool.live, pool.idle) == (2, 2)
+    llm.reset()
+    assert (pool.live, pool.idle, pool.bytes) == (1, 1, llm.sequence_bytes)
+    del stream, beside
+    gc.collect()
+    assert device.buffer_bytes >= before
+
+
+# Bounds -----------------------------------------------------------------------------------------
+
+
+def test_no_more_than_there_may_be(llm: LLM) -> None:
+    for ids in (A, B, C, D, A, B):
+        tokens(llm, ids)
+        assert llm._pool.live <= 3
+    assert llm._pool.live == 3
+    streams = [llm.generate(ids, max_new_tokens=4, stop_ids=()) for ids in (A, B, C, D)]
+    for stream in streams[:3]:
+        next(stream)
+    with pytest.raises(InputError, match=r"^3 streams are open; read one to its end, or close it$"):
+        next(streams[3])
+    streams[1].close()
+    assert tokens(llm, D)
+
+
+@pytest.mark.parametrize(
+    ("options", "bound"),
+    [
+        ({}, SEQUENCES_MAX),
+        ({"sequences": 40}, 40),
+        ({"cache_bytes": 32768}, 1),
+        ({"cache_bytes": 5 * 32768 - 1}, 4),
+        ({"cache_bytes": 5 * 32768, "sequences": 2}, 2),
+        ({"cache_bytes": 5 * 32768, "sequences": 9}, 5),
+    ],
+)
+def test_bounds(device: Device, options: dict[str, Any], bound: int) -> None:
+    with load(device, **options) as llm:
+        assert llm.sequence_bytes == 32768
+        assert llm._pool.bound == bound
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sequences": 0}, "sequences must be at least 1, not 0"),
+        ({"sequences": 1.5}, "sequences must be an integer"),
+        ({"sequences": True}, "sequences must be an integer"),
+        ({"cache_bytes": 32767}, "cache_bytes=32,767 is too little: a sequence's cache takes 32,768 bytes"),
+        ({"cache_bytes": "1 GB"}, "cache_bytes must be an integer"),
+    ],
+)
+def test_refused_bounds(device: Device, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load(device, **options)
+
+
+# Who is given away ------------------------------------------------------------------------------
+
+
+def test_a_conversation_that_comes_back(llm: LLM) -> None:
+    """With others between, it is read from where it was left."""
+    answers = {index: tokens(llm, ids) for index, ids in enumerate((A, B, C))}
+    for index, ids in enumerate((A, B, C)):
+        again = [*ids, *answers[index], 77]
+        tokens(llm, again)
+        assert llm.statistics.reused_tokens == len(ids) + 3  # all but the last that was drawn
+
+
+def test_the_least_recently_used_goes_first(llm: LLM) -> None:
+    for ids in (A, B, C):
+        assert reused(llm, ids) == 0
+    assert reused(llm, A) == len(A) - 1  # now B is the oldest
+    assert reused(llm, D) == 0
+    assert reused(llm, C) == len(C) - 1
+    assert reused(llm, A) == len(A) - 1
+    assert reused(llm, B) == 0  # in the place of D
+    assert reused(llm, C) == len(C) - 1
+
+
+def test_use_ends_when_the_stream_does(llm: LLM) -> None:
+    """Not when it was begun: A is closed last."""
+    stream = llm.generate(A, max_new_tokens=4, stop_ids=())
+    next(stream)
+    tokens(llm, B)
+    tokens(llm, C)
+    stream.close()
+    tokens(llm, D)
+    assert reused(llm, A) == len(A) - 1
+    assert reused(llm, B) == 0
+
+
+def test_one_in_use_is_never_given_away(llm: LLM) -> None:
+    right = tokens(llm, A, 12)
+    stream = llm.generate(A, max_new_tokens=12, stop_ids=())
+    found = [piece.token for piece in islice(stream, 2)]
+    for ids in (B, C, D, B, C, D):
+        tokens(llm, ids)
+    assert found + [piece.token for piece in stream] == right
+
+
+def test_answers_are_right_at_any_bound(device: Device) -> None:
+    texts = (A, B, [*A[:30], 9, 9], C, A, [*B, 400], D, C)
+    found = []
+    for sequences in (1, 2, 16):
+        with load(device, sequences=sequences) as llm:
+            found.append([tokens(llm, ids) for ids in texts])
+    assert found[0] == found[1] == found[2]
+
+
+# No memory for another --------------------------------------------------------------------------
+
+
+def test_no_room_for_another(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle one is taken; where there is none, the error says what is missing, and nothing is harmed."""
+    right = {first: tokens(llm, ids) for first, ids in ((1, A), (101, B))}
+    assert llm._pool.live == 2
+    monkeypatch.setattr(LanguageModel, "sequence", refuse)
+    assert tokens(llm, C)
+    assert llm._pool.live == 2
+    assert reused(llm, B) == len(B) - 1  # A went, the oldest
+    streams = [llm.generate(ids, max_new_tokens=4, stop_ids=()) for ids in (A, B)]
+    found = [[next(stream).token] for stream in streams]
+    with pytest.raises(
+        OutOfMemory, match=r"^2 streams are open, and the device has no room for the 32,768 by"
+    ):
+        tokens(llm, C)
+    for stream, column in zip(streams, found, strict=True):
+        column += [piece.token for piece in stream]
+    assert found == [right[1], right[101]]
+    monkeypatch.undo()
+    streams = [llm.generate(ids, max_new_tokens=4, stop_ids=()) for ids in (A, B, C)]
+    assert len([next(stream) for stream in streams]) == 3
+    assert llm._pool.live == 3
+
+
+def refuse(model: LanguageModel) -> LanguageModel:
+    raise OutOfMemory("allocating 8,192 bytes: not enough memory left")
+
+
+def test_a_machine_that_has_no_memory_left(
+    llm: LLM, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the adapter's memory is the machine's, that is known before any of it is taken."""
+    if not device.target.is_cpu:
+        pytest.skip("WebGPU does not tell what a GPU has left")
+    tokens(llm, A)
+    memory = tmp_path / "meminfo"
+    memory.write_text("MemAvailable: 31 kB\n")
+    monkeypatch.setattr(room, "_MEMORY", memory)
+    before = device.buffer_bytes
+    with pytest.raises(
+        OutOfMemory, match=r"needs 32,768 bytes on .* for another sequence; this machine has 31,744"
+    ):
+        llm.model.sequence()
+    assert device.buffer_bytes == before
+    assert tokens(llm, B)
+    assert llm._pool.live == 1
+
+
+# Other ways to end ------------------------------------------------------------------------------
+
+
+def test_closed(llm: LLM) -> None:
+    tokens(llm, A)
+    llm.close()
+    with pytest.raises(pteron.DeviceError, match="the model is closed"):
+        llm._pool.lease(B)

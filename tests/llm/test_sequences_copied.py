@@ -1,0 +1,379 @@
+"""A beginning that another sequence has read is copied on the GPU: the same bits as if it had been read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from byte_tokenizer import ByteTokenizer
+from interruption import InterruptedAt
+
+import pteron
+from pteron import Device
+from pteron.llm import LLM, LanguageModel, Piece, Sampling, pool
+from pteron.llm.rows import row_bytes
+from pteron.ops.operand import State
+
+MODELS = Path(__file__).parents[1] / "fixtures" / "models"
+STORIES = Path(pteron.__file__).parent / "models" / "stories15m"
+SOURCES = str(Path(pteron.__file__).parent)
+NAMES = ["tiny_llama_fp32", "tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_8da4w", "tiny_llama_q4_static"]
+COPIED_MIN = 16  # in these tests: the tiny models' contexts are 64 tokens long
+SYSTEM = [1, *(300 + 7 * index % 101 for index in range(22))]
+QUESTIONS = [[100 + 31 * index, 200 + index, 400, 17 * index + 5] for index in range(8)]
+LONG = [*SYSTEM, *range(60, 60 + COPIED_MIN + 3)]
+SAMPLING = Sampling(temperature=0.9, top_k=40, seed=3)
+
+
+@pytest.fixture(params=["software", "hardware"])
+def llm(request: pytest.FixtureRequest, device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
+    """A model whose kernels are those for CPUs, and one whose kernels are those for GPUs."""
+    monkeypatch.setattr(device, "target", replace(device.target, is_cpu=request.param == "software"))
+    monkeypatch.setattr(pool, "COPIED_MIN", COPIED_MIN)
+    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def stories(device: Device) -> Iterator[LLM]:
+    with LLM(STORIES, device=device) as made:
+        yield made
+
+
+def pieces(llm: LLM, ids: list[int], count: int = 6, **options: Any) -> list[Piece]:
+    return list(llm.generate(ids, max_new_tokens=count, stop_ids=(), **options))
+
+
+def alone(llm: LLM, question: list[int], **options: Any) -> list[Piece]:
+    """The answer of a model that has read the system prompt and nothing else."""
+    llm.reset()
+    pieces(llm, SYSTEM, 1)
+    found = pieces(llm, SYSTEM + question, **options)
+    assert llm.statistics.reused_tokens == len(SYSTEM)
+    llm.reset()
+    return found
+
+
+def poison(model: LanguageModel) -> None:
+    """Fill the caches behind what they hold with NaN."""
+    assert model.delegate is not None
+    assert model.row_bytes is not None
+    for id, size in model.row_bytes.items():
+        buffer = model.delegate.states[State(id)]
+        start = len(model.tokens) * size
+        model.device.write(buffer, np.full(buffer.size - start, 0xFF, np.uint8), start)
+
+
+# A system prompt --------------------------------------------------------------------------------
+
+
+def test_a_system_prompt_is_read_once(llm: LLM) -> None:
+    """Eight streams that part after it, at once, each as it would be alone, to the last bit."""
+    right = [alone(llm, question, sampling=SAMPLING) for question in QUESTIONS]
+    pieces(llm, SYSTEM, 1)
+    found: list[list[Piece]] = []
+    streams = [
+        llm.generate(SYSTEM + question, max_new_tokens=6, stop_ids=(), sampling=SAMPLING)
+        for question in QUESTIONS
+    ]
+    for stream in streams:
+        found.append([next(stream)])
+        assert llm.statistics.reused_tokens == len(SYSTEM)
+    for column in zip_longest(*streams):
+        for index, piece in enumerate(column):
+            found[index] += [piece] if piece else []
+    assert found == right
+    assert llm._pool.live == 8
+
+
+def test_in_threads(llm: LLM) -> None:
+    right = [alone(llm, question) for question in QUESTIONS]
+    pieces(llm, SYSTEM, 1)
+    wrong: list[object] = []
+
+    def work(index: int) -> None:
+        try:
+            found = pieces(llm, SYSTEM + QUESTIONS[index])
+            if found != right[index]:
+                wrong.append((index, found))
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(240)
+    assert not wrong
+    assert llm._pool.live <= 9
+
+
+def test_the_source_keeps_its_own(llm: LLM) -> None:
+    """A stream under way goes on as it would alone while copies of its beginning part from it and from it
+    only what is certain is taken."""
+    right = pieces(llm, SYSTEM, 35)
+    llm.reset()
+    stream = llm.generate(SYSTEM, max_new_tokens=35, stop_ids=())
+    found = list(islice(stream, 1))
+    for index, question in enumerate(QUESTIONS[:3]):
+        ahead = [piece.token for piece in found]
+        text = SYSTEM + ahead + question
+        pieces(llm, text)
+        reused = llm.statistics.reused_tokens
+        assert len(SYSTEM) <= reused < len(SYSTEM) + len(ahead), index
+        found += list(islice(stream, 5))
+    found += list(stream)
+    assert found == right
+
+
+def test_an_idle_conversation_is_not_destroyed(llm: LLM) -> None:
+    """Another one with the same system prompt gets a copy; the first comes back to all that it had read."""
+    pieces(llm, LONG, 1)
+    pieces(llm, SYSTEM + QUESTIONS[0])
+    assert llm.statistics.reused_tokens == len(SYSTEM)
+    assert llm._pool.live == 2
+    pieces(llm, [*LONG, 5])
+    assert llm.statistics.reused_tokens == len(LONG)
+
+
+def test_a_short_beginning_is_read(stories: LLM) -> None:
+    """63 tokens that a stream in use holds are read again, and 64 copied."""
+    text = [1, *range(1000, 1063)]
+    for count, expected in ((63, 0), (64, 64)):
+        stories.reset()
+        held = text[:count]
+        stream = stories.generate([*held, 7, 8, 9], max_new_tokens=8, stop_ids=())
+        next(stream)
+        pieces(stories, [*held, 2000, 2001])
+        assert stories.statistics.reused_tokens == expected
+        stream.close()
+
+
+def test_a_model_that_was_trained(stories: LLM) -> None:
+    """Its answer to a text of which another stream has read more than half, told of it while that goes on."""
+    text = list(stories.encode("Once upon a time, there was a little girl named Lily. " * 6))
+    stories.reset()
+    pieces(stories, text[:-5], 1)
+    right = pieces(stories, text, 8)
+    assert stories.statistics.reused_tokens == len(text) - 5
+    stories.reset()
+    stream = stories.generate(text[:-5], max_new_tokens=30, stop_ids=())
+    next(stream)
+    assert pieces(stories, text, 8) == right
+    assert stories.statistics.reused_tokens == len(text) - 5
+    assert len(list(stream)) >= 29
+
+
+def test_the_bound_holds_for_copies(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the bound the least recently used is overwritten by the copy."""
+    monkeypatch.setattr(pool, "COPIED_MIN", COPIED_MIN)
+    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device, sequences=2) as llm:
+        right = pieces(llm, SYSTEM + QUESTIONS[0])
+        llm.reset()
+        pieces(llm, [1, *range(400, 440)], 1)  # the oldest
+        pieces(llm, LONG, 1)
+        assert pieces(llm, SYSTEM + QUESTIONS[0])[0].token == right[0].token
+        assert llm.statistics.reused_tokens == len(SYSTEM)
+        assert llm._pool.live == 2
+        pieces(llm, [*LONG, 5])
+        assert llm.statistics.reused_tokens == len(LONG)
+
+
+def test_what_is_overwritten_anyway_is_not_copied(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least recently used has the beginning itself."""
+    monkeypatch.setattr(pool, "COPIED_MIN", COPIED_MIN)
+    monkeypatch.setattr(LanguageModel, "copy", None)
+    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device, sequences=1) as llm:
+        pieces(llm, LONG, 1)
+        pieces(llm, SYSTEM + QUESTIONS[0])
+        assert llm.statistics.reused_tokens == len(SYSTEM)
+
+
+# What is copied ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("count", [1, 17, 40])
+def test_rows(device: Device, name: str, count: int) -> None:
+    """Of caches of every element type, just the rows before the place where texts part; those behind are
+    never read: they are NaN in both sequences."""
+    with pteron.load(MODELS / f"{name}.pte", device=device) as program:
+        first = LanguageModel(program)
+        text = [1, *range(40, 80)]
+        expected = first.prefill(text[:count])
+        expected = first.prefill([9, 8, 7])
+        first.reset()
+        first.prefill(text[:count])
+        first.prefill(text[count:])
+        second = first.sequence()
+        poison(second)
+        assert second.copy(first, [*text[:count], 9, 8, 7], second.claim()) == count
+        assert (second.position, second.tokens) == (count, text[:count])
+        poison(second)
+        found = second.prefill([9, 8, 7])
+        assert found.tobytes() == expected.tobytes()
+        first.reset()
+        poison(first)
+        whole = first.prefill(text)
+        assert np.isfinite(whole).all()
+        second.close()
+
+
+def test_rows_of_the_first_prompt_read_nothing_behind(device: Device) -> None:
+    """Chunks, steps through the host and steps that stay on the GPU, over caches that are NaN from the
+    start."""
+    for name in NAMES:
+        with LLM(MODELS / f"{name}.pte", ByteTokenizer(), device=device) as llm:
+            for resident in (None, False) if llm.model.is_resident else (False,):
+                right = pieces(llm, [1, *range(40, 80)], 12, resident=resident)
+                llm.reset()
+                poison(llm.model)
+                assert pieces(llm, [1, *range(40, 80)], 12, resident=resident) == right
+                llm.reset()
+
+
+@pytest.mark.parametrize("name", [*NAMES, "tiny_qwen3_fp32"])
+def test_which_states_are_rows(device: Device, name: str) -> None:
+    with pteron.load(MODELS / f"{name}.pte", device=device) as program:
+        model = LanguageModel(program)
+        assert model.delegate is not None
+        found = model.row_bytes
+        assert found is not None
+        assert {id: size * 64 for id, size in found.items()} == {
+            id: spec.bytes for id, spec in model.delegate.executable.states.items()
+        }
+        assert row_bytes(program, model.method, 0) is None
+        assert row_bytes(program, model.method, 65) is None  # more than the cache has rows
+
+
+def test_peaks_stay_behind(stories: LLM) -> None:
+    """What a rewrite keeps between launches of one step is no row."""
+    assert stories.model.delegate is not None
+    states = stories.model.delegate.executable.states
+    assert stories.model.row_bytes is not None
+    assert len(stories.model.row_bytes) == 12
+    assert set(stories.model.row_bytes) <= set(states)
+
+
+def test_other_states_are_not_copied(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program whose states are anything else: nothing is copied, and answers are right."""
+    right = [alone(llm, question) for question in QUESTIONS[:2]]
+    monkeypatch.setattr(LanguageModel, "row_bytes", None)
+    pieces(llm, SYSTEM, 1)
+    stream = llm.generate(SYSTEM + QUESTIONS[0], max_new_tokens=6, stop_ids=())
+    found = [next(stream)]
+    assert llm.statistics.reused_tokens == len(SYSTEM)  # the idle one itself
+    tokens = [piece.token for piece in pieces(llm, SYSTEM + QUESTIONS[1])]
+    assert llm.statistics.reused_tokens == 0
+    assert tokens == [piece.token for piece in right[1]]
+    assert found + list(stream) == right[0]
+    with pytest.raises(pteron.UnsupportedError, match="is not a cache with one row for each token"):
+        llm.model.rows()
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+def test_states_in_one_buffer(device: Device, models: Path, shared: bool) -> None:
+    """A state that is a part of a buffer is copied, read and written there, and nothing beside it."""
+    with pteron.load(models / "tiny_llama_q4.pte", device=device) as program:
+        model = LanguageModel(program)
+        first, second = (model.sequence().delegate for _ in range(2))
+        assert first is not None
+        assert second is not None
+        sizes = dict.fromkeys(first.executable.states, 100)
+        many = [device.create_buffer(3 * 8192, "states of many") for _ in range(4)]
+        others = many if shared else [device.create_buffer(3 * 8192, "others") for _ in range(4)]
+        data = np.arange(3 * 8192 // 2, dtype=np.uint16)
+        for states, buffers, slot in ((first.states, many, 0), (second.states, others, 2)):
+            for id, buffer in zip(sizes, buffers, strict=True):
+                device.free(states._buffers[id])
+                states._buffers[id], states._starts[id] = buffer, slot * 8192
+                device.write(buffer, data)
+        expected = data.tobytes()
+        assert second.states.read(sizes) == [expected[2 * 8192 :][:100]] * 4
+        in_use = device.buffer_bytes
+        second.states.copy(first.states, sizes)
+        assert device.buffer_bytes == in_use
+        copied = expected[: 2 * 8192] + expected[:100] + expected[2 * 8192 + 100 :]
+        assert [device.read(buffer, len(copied)) for buffer in others] == [copied] * 4
+        second.states.write({id: np.full(8, 7, np.uint8) for id in sizes})
+        assert second.states.read(sizes) == [b"\7" * 8 + expected[8:100]] * 4
+        for buffer in {*many, *others}:
+            device.free(buffer)
+
+
+# Interrupted ------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_while_copying(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever Python heeds it: the next answers are right, and the source's too."""
+    monkeypatch.setattr(pool, "COPIED_MIN", 8)
+    text, other = [1, *range(40, 80)], [1, *range(40, 60), 9, 9]
+    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as llm:
+        right = [[piece.token for piece in pieces(llm, ids)] for ids in (text, other)]
+        point, wrong = 1, []
+        while True:
+            llm.reset()
+            pieces(llm, text)
+            try:
+                with (interrupted := InterruptedAt(point, SOURCES)):
+                    lease = llm._pool.lease(other)
+                assert lease.model.tokens == other[:21]
+                break
+            except KeyboardInterrupt:
+                pass
+            lease = None  # type: ignore[assignment]
+            found = [[piece.token for piece in pieces(llm, ids)] for ids in (text, other)]
+            if found != right:
+                wrong.append(interrupted.where)
+            point += 41
+        assert interrupted.passed > 50
+        assert not wrong
+
+
+def test_a_copy_that_fails(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream gets the device's error, and whoever comes next the right answer."""
+    monkeypatch.setattr(pool, "COPIED_MIN", 8)
+    text, other = [1, *range(40, 80)], [1, *range(40, 60), 9, 9]
+    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as llm:
+        right = [[piece.token for piece in pieces(llm, ids)] for ids in (text, other)]
+        llm.reset()
+        pieces(llm, text)
+        with monkeypatch.context() as patch:
+
+            def fail(*_: object) -> int:
+                raise pteron.DeviceError("injected")
+
+            patch.setattr("pteron.gpu.memory.submit", fail)
+            with pytest.raises(pteron.DeviceError, match="injected"):
+                pieces(llm, other)
+        assert [[piece.token for piece in pieces(llm, ids)] for ids in (text, other)] == right
+
+
+def test_a_source_whose_call_failed(device: Device) -> None:
+    """Nobody knows what it holds, so nothing is taken from it."""
+    with pteron.load(MODELS / "tiny_llama_q4.pte", device=device) as program:
+        first = LanguageModel(program)
+        first.prefill([1, 2, 3])
+        first._is_lost = True
+        assert first.holds([1, 2, 3]) == 0
+        second = first.sequence()
+        assert second.copy(first, [1, 2, 3], second.claim()) == 0
+        assert first.rows() == ([], [b""] * 4)
+
+
+def test_only_the_user_copies(device: Device) -> None:
+    with pteron.load(MODELS / "tiny_llama_q4.pte", device=device) as program:
+        first = LanguageModel(program)
+        first.prefill([1, 2, 3])
+        second = first.sequence()
+        old = second.claim()
+        second.prefill([4, 5])
+        with pytest.raises(pteron.InputError, match="something else was begun"):
+            second.copy(first, [1, 2, 3], old)
+        assert second.tokens == [4, 5]

@@ -1,0 +1,475 @@
+"""A sequence's cache in a file: a round trip gives the same bits, and no other file is taken for one."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from struct import pack, unpack_from
+from typing import Any
+
+import pytest
+from byte_tokenizer import ByteTokenizer
+from interruption import InterruptedAt
+
+import pteron
+from pteron import Device, FormatError, InputError
+from pteron.llm import LLM, LanguageModel, Piece
+
+MODELS = Path(__file__).parents[1] / "fixtures" / "models"
+SOURCES = str(Path(pteron.__file__).parent)
+NAMES = ["tiny_llama_fp32", "tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_8da4w", "tiny_llama_q4_static"]
+TEXT = [1, *range(40, 77)]
+START = 16  # bytes before the header
+
+
+def load(name: str, device: Device | None = None, **options: Any) -> LLM:
+    return LLM(MODELS / f"{name}.pte", ByteTokenizer(), device=device, **options)
+
+
+@pytest.fixture
+def llm(device: Device) -> Iterator[LLM]:
+    with load("tiny_llama_q4", device) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def data(device: Device, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A file of 38 tokens and three more that were drawn."""
+    path = tmp_path_factory.mktemp("saved") / "cache"
+    with load("tiny_llama_q4", device) as llm:
+        pieces(llm, TEXT)
+        assert llm.save(path) == len(TEXT) + 3
+    return path.read_bytes()
+
+
+def pieces(llm: LLM, ids: list[int], count: int = 4) -> list[Piece]:
+    return list(llm.generate(ids, max_new_tokens=count, stop_ids=()))
+
+
+# There and back ---------------------------------------------------------------------------------
+
+
+CHILD = """
+import json, sys
+sys.path[:0] = [sys.argv[4]]
+from byte_tokenizer import ByteTokenizer
+from pteron.llm import LLM
+with LLM(sys.argv[1], ByteTokenizer()) as llm:
+    count = llm.restore(sys.argv[2])
+    text = json.loads(sys.argv[3])
+    pieces = llm.generate(text, max_new_tokens=4, stop_ids=())
+    found = [[piece.token, piece.logprob.hex()] for piece in pieces]
+    reused = llm.statistics.reused_tokens
+    llm.reset()
+    llm.restore(sys.argv[2])
+    bits = llm.model.prefill([9, 8, 7]).tobytes().hex()
+print(json.dumps([count, reused, found, bits]))
+"""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_another_process_goes_on(device: Device, tmp_path: Path, name: str) -> None:
+    """With the same logits, to the last bit, and without reading what was read."""
+    path = tmp_path / "cache"
+    with load(name, device) as llm:
+        drawn = [piece.token for piece in pieces(llm, TEXT)]
+        held = [*TEXT, *drawn[:3]]
+        assert llm.save(path) == len(held)
+        right = pieces(llm, [*held, 5])
+        assert llm.statistics.reused_tokens == len(held)
+        llm.reset()
+        pieces(llm, TEXT)
+        bits = llm.model.prefill([9, 8, 7]).tobytes().hex()
+    program = str(MODELS / f"{name}.pte")
+    command = [
+        sys.executable,
+        "-c",
+        CHILD,
+        program,
+        str(path),
+        json.dumps([*held, 5]),
+        str(Path(__file__).parent),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    expected = [[piece.token, piece.logprob.hex()] for piece in right]
+    assert json.loads(done.stdout) == [len(held), len(held), expected, bits]
+
+
+def test_what_is_saved(llm: LLM, tmp_path: Path) -> None:
+    """All that was worked on last, or the beginning of a text."""
+    path, other = tmp_path / "cache", [200, *range(300, 320)]
+    pieces(llm, TEXT)
+    pieces(llm, other)
+    assert llm._pool.live == 2
+    assert llm.save(path) == len(other) + 3
+    assert llm.save(path, TEXT) == len(TEXT)
+    assert llm.save(path, [*TEXT[:20], 7, 7]) == 20
+    llm.reset()
+    assert llm.restore(path) == 20
+    assert llm.model.tokens == TEXT[:20]
+    pieces(llm, TEXT)
+    assert llm.statistics.reused_tokens == 20
+    llm.reset()
+    text = "abcdefgh"
+    pieces(llm, [*llm.encode(text)])
+    assert llm.save(path, text) == 9
+
+
+def test_a_stream_under_way(llm: LLM, tmp_path: Path) -> None:
+    """Only what is certain is saved, and the stream goes on undisturbed."""
+    right = pieces(llm, TEXT, 16)
+    llm.reset()
+    stream = llm.generate(TEXT, max_new_tokens=16, stop_ids=())
+    found = list(islice(stream, 6))
+    assert llm.save(tmp_path / "cache") == len(TEXT) + 5
+    assert found + list(stream) == right
+    llm.reset()
+    llm.restore(tmp_path / "cache")
+    again = [*TEXT, *(piece.token for piece in right[:6])]
+    tokens = [piece.token for piece in pieces(llm, again, 10)]
+    assert llm.statistics.reused_tokens == len(TEXT) + 5
+    assert tokens == [piece.token for piece in right[6:]]
+
+
+def test_restored_where_it_is_already(llm: LLM, tmp_path: Path) -> None:
+    path = tmp_path / "cache"
+    pieces(llm, TEXT)
+    llm.save(path, TEXT[:30])
+    for _ in range(3):
+        assert llm.restore(path) == 30
+    assert llm._pool.live == 1
+    assert len(llm.model.tokens) == len(TEXT) + 3
+
+
+def test_restored_beside_others(device: Device, tmp_path: Path) -> None:
+    """Into an idle sequence, the least recently used where there can be no more; open streams go on."""
+    path, other = tmp_path / "cache", [200, *range(300, 320)]
+    with load("tiny_llama_q4", device, sequences=2) as llm:
+        right = pieces(llm, other, 8)
+        llm.reset()
+        pieces(llm, TEXT)
+        llm.save(path)
+        llm.reset()
+        stream = llm.generate(other, max_new_tokens=8, stop_ids=())
+        found = [next(stream)]
+        assert llm.restore(path) == len(TEXT) + 3
+        assert found + list(stream) == right
+        pieces(llm, TEXT)
+        assert llm.statistics.reused_tokens == len(TEXT) - 1
+        streams = [llm.generate([first, 5, 6], max_new_tokens=4, stop_ids=()) for first in (400, 401)]
+        for stream in streams:
+            next(stream)
+        with pytest.raises(InputError, match="2 streams are open"):
+            llm.restore(path)
+
+
+def test_other_digits_and_other_adapters_share(device: Device, tmp_path: Path) -> None:
+    """How exactly products are made is no part of what a file must agree with."""
+    path = tmp_path / "cache"
+    with load("tiny_llama_q4", device, digits=2) as llm:
+        pieces(llm, TEXT)
+        count = llm.save(path)
+    with load("tiny_llama_q4", device, digits=3) as llm:
+        assert llm.restore(path) == count
+
+
+def test_threads_that_save_and_restore(llm: LLM, tmp_path: Path) -> None:
+    right = [piece.token for piece in pieces(llm, TEXT)]
+    llm.save(tmp_path / "cache")
+    wrong: list[object] = []
+
+    def work(number: int) -> None:
+        try:
+            for _ in range(4):
+                match number % 3:
+                    case 0:
+                        llm.save(tmp_path / "cache", TEXT)
+                    case 1:
+                        assert llm.restore(tmp_path / "cache") >= len(TEXT)
+                    case 2:
+                        assert [piece.token for piece in pieces(llm, TEXT)] == right
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not wrong
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+
+
+# Writing ----------------------------------------------------------------------------------------
+
+
+def test_nothing_to_save(llm: LLM, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the model has read nothing, so there is no cache to save"):
+        llm.save(tmp_path / "cache")
+    pieces(llm, TEXT)
+    with pytest.raises(InputError, match="has read nothing of this text"):
+        llm.save(tmp_path / "cache", [7, 8])
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("name", ["missing/cache", "."])
+def test_where_no_file_can_be(llm: LLM, tmp_path: Path, name: str) -> None:
+    pieces(llm, TEXT)
+    with pytest.raises(InputError, match="the cache cannot be written"):
+        llm.save(f"{tmp_path}/{name}")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_full_disk_leaves_what_was_there(llm: LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "cache"
+    pieces(llm, TEXT)
+    llm.save(path, TEXT[:9])
+    before = path.read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match=r"cannot be written .No space left on device"):
+        llm.save(path)
+    assert path.read_bytes() == before
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_ctrl_c(llm: LLM, tmp_path: Path, data: bytes) -> None:
+    """Wherever Python heeds it while a cache is saved and restored: whole files, right answers."""
+    path, kept = tmp_path / "cache", tmp_path / "kept"
+    kept.write_bytes(data)
+    right = [piece.token for piece in pieces(llm, TEXT)]
+    point, wrong = 1, []
+    while True:
+        llm.reset()
+        pieces(llm, TEXT)
+        path.unlink(missing_ok=True)
+        try:
+            with (interrupted := InterruptedAt(point, SOURCES)):
+                llm.save(path)
+                llm.reset()
+                llm.restore(kept)
+            break
+        except KeyboardInterrupt:
+            pass
+        found = [piece.token for piece in pieces(llm, TEXT)]
+        if found != right or (path.exists() and path.read_bytes() != data):
+            wrong.append(interrupted.where)
+        point += 29
+    assert interrupted.passed > 100
+    assert not wrong
+    assert sorted(tmp_path.iterdir()) == [path, kept]
+
+
+def test_states_that_are_no_rows(llm: LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces(llm, TEXT)
+    monkeypatch.setattr(LanguageModel, "row_bytes", None)
+    with pytest.raises(pteron.UnsupportedError, match="neither copied nor saved"):
+        llm.save(tmp_path / "cache")
+    with pytest.raises(pteron.UnsupportedError, match="neither copied nor saved"):
+        llm.restore(tmp_path / "cache")
+
+
+# Files of any other content ---------------------------------------------------------------------
+
+
+def signed(data: bytes) -> bytes:
+    """With a digest that is right: whoever wants to deceive can write that."""
+    return data[:-32] + sha256(data[:-32]).digest()
+
+
+def with_header(data: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
+    (length,) = unpack_from("<I", data, 12)
+    header = json.loads(data[START : START + length])
+    result = change(header)
+    text = result if isinstance(result, bytes) else json.dumps(header, separators=(",", ":")).encode()
+    return signed(data[:12] + pack("<I", len(text)) + text + data[START + length :])
+
+
+DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "empty": (lambda data: b"", "0 bytes are too few"),
+    "short": (lambda data: data[:47], "47 bytes are too few"),
+    "another kind": (lambda data: b"ET12" * 100, "this is not a sequence's cache"),
+    "another version": (lambda data: signed(data[:8] + pack("<I", 2) + data[12:]), "version 2"),
+    "cut in the header": (lambda data: data[:100], "a header of"),
+    "cut in the rows": (lambda data: data[:-5000], "41 tokens of this program take"),
+    "cut at the end": (lambda data: data[:-1], "41 tokens of this program take"),
+    "longer": (lambda data: data + b"x", "41 tokens of this program take"),
+    "huge header": (lambda data: data[:12] + pack("<I", 2**32 - 1) + data[16:], "a header of 4,294,967,295"),
+    "no header": (lambda data: signed(data[:12] + pack("<I", 0) + data[16:]), "its header is no JSON"),
+    "a bit of a row": (lambda data: flipped(data, len(data) - 2000), "the file is damaged"),
+    "a bit of the digest": (lambda data: flipped(data, len(data) - 1), "the file is damaged"),
+    "a token": (lambda data: data.replace(b",40,41,", b",40,42,"), "the file is damaged"),
+    "no JSON": (lambda data: with_header(data, lambda header: b"{"), "no JSON"),
+    "no UTF-8": (lambda data: with_header(data, lambda header: b'{"program":"\xff\xfe"}'), "no JSON"),
+    "deep": (lambda data: with_header(data, lambda header: b"[" * 3000), "no JSON"),
+    "long number": (lambda data: with_header(data, lambda header: b"9" * 4500), "no JSON"),
+    "a list": (lambda data: with_header(data, lambda header: b"[]"), "does not name a program"),
+    "a name more": (lambda data: with_header(data, lambda header: header.update(x=1)), "does not name"),
+    "a name less": (lambda data: with_header(data, lambda header: header.pop("tokens")), "does not name"),
+    "another program": (
+        lambda data: with_header(data, lambda header: header.update(program="0" * 64)),
+        "the cache of another program, or of other weights",
+    ),
+    "program of another type": (
+        lambda data: with_header(data, lambda header: header.update(program=[1])),
+        "of another program",
+    ),
+    "other caches": (
+        lambda data: with_header(data, lambda header: header["caches"][0].__setitem__(1, 1 << 40)),
+        "laid out in another way",
+    ),
+    "caches of another type": (
+        lambda data: with_header(data, lambda header: header.update(caches=None)),
+        "laid out in another way",
+    ),
+    "no tokens": (
+        lambda data: with_header(data, lambda header: header.update(tokens=[])),
+        "not 1 to 64 numbers below 512",
+    ),
+    "too many tokens": (
+        lambda data: with_header(data, lambda header: header.update(tokens=[1] * 65)),
+        "not 1 to 64 numbers below 512",
+    ),
+    "tokens outside": (
+        lambda data: with_header(data, lambda header: header["tokens"].__setitem__(3, 512)),
+        "numbers below 512",
+    ),
+    "negative tokens": (
+        lambda data: with_header(data, lambda header: header["tokens"].__setitem__(3, -1)),
+        "numbers below 512",
+    ),
+    "truths": (
+        lambda data: with_header(data, lambda header: header["tokens"].__setitem__(3, True)),
+        "numbers below 512",
+    ),
+    "fractions": (
+        lambda data: with_header(data, lambda header: header["tokens"].__setitem__(3, 2.0)),
+        "numbers below 512",
+    ),
+    "tokens that are a text": (
+        lambda data: with_header(data, lambda header: header.update(tokens="abc")),
+        "numbers below 512",
+    ),
+    "fewer tokens": (
+        lambda data: with_header(data, lambda header: header["tokens"].pop()),
+        "40 tokens of this program take",
+    ),
+}
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :]
+
+
+@pytest.fixture(scope="module")
+def reader(device: Device) -> Iterator[LLM]:
+    """A model that holds something of its own, which no bad file changes."""
+    with load("tiny_llama_q4", device) as made:
+        pieces(made, [7, 8, 9])
+        yield made
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_damaged(reader: LLM, tmp_path: Path, data: bytes, how: str) -> None:
+    change, message = DAMAGE[how]
+    path = tmp_path / "cache"
+    path.write_bytes(change(data))
+    held = list(reader.model.tokens)
+    with pytest.raises(FormatError, match=message) as raised:
+        reader.restore(path)
+    assert str(raised.value).startswith(f"{path}: ")
+    assert "\n" not in str(raised.value)
+    assert (reader._pool.live, reader.model.tokens) == (1, held)
+
+
+def test_other_programs(data: bytes, device: Device, tmp_path: Path) -> None:
+    """The same architecture and sizes with other weights or shapes of calls; and one byte of one weight."""
+    path = tmp_path / "cache"
+    path.write_bytes(data)
+    for name in ("tiny_llama_fp32", "tiny_llama_q4_static", "tiny_llama_q4_emb4", "tiny_llama_8da4w"):
+        with load(name, device) as llm, pytest.raises(FormatError, match="of another program, or of other w"):
+            llm.restore(path)
+    program = bytearray((MODELS / "tiny_llama_q4.pte").read_bytes())
+    program[-700] ^= 1  # in the last of the weights
+    changed = tmp_path / "model.pte"
+    changed.write_bytes(program)
+    with (
+        LLM(changed, ByteTokenizer(), device=device) as llm,
+        pytest.raises(FormatError, match="of another program, or of other weights"),
+    ):
+        llm.restore(path)
+    changed.write_bytes((MODELS / "tiny_llama_q4.pte").read_bytes())  # wherever it lies
+    with LLM(changed, ByteTokenizer(), device=device) as llm:
+        assert llm.restore(path) == len(TEXT) + 3
+
+
+def test_no_file(reader: LLM, tmp_path: Path) -> None:
+    with pytest.raises(pteron.errors.MissingFileError, match="there is no such file"):
+        reader.restore(tmp_path / "cache")
+    with pytest.raises(FormatError, match="this is a directory"):
+        reader.restore(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FormatError, match="this is a pipe"):
+        reader.restore(tmp_path / "pipe")
+    with pytest.raises(InputError, match="a path must be a string"):
+        reader.restore(7)  # type: ignore[arg-type]
+
+
+def test_a_file_that_shrinks_meanwhile(
+    reader: LLM, tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cache"
+    path.write_bytes(data[:-3000])
+    size = os.stat_result((0o100600, 0, 0, 1, 0, 0, len(data), 0, 0, 0))
+    monkeypatch.setattr(os, "fstat", lambda _: size)
+    with pytest.raises(FormatError, match=r"the file ends .* bytes too early"):
+        reader.restore(path)
+
+
+def test_a_file_as_large_as_it_claims_is_not_read(reader: LLM, tmp_path: Path, data: bytes) -> None:
+    """A terabyte of nothing: no byte of it beyond the header."""
+    path = tmp_path / "cache"
+    path.write_bytes(data)
+    os.truncate(path, 1 << 40)
+    with pytest.raises(FormatError, match="1,099,511,627,776 bytes; 41 tokens of this program take"):
+        reader.restore(path)
+
+
+def test_random_damage(reader: LLM, tmp_path: Path, data: bytes) -> None:
+    """Bytes changed, cut out, doubled, with the digest made right again or not: refused, or the file of a
+    cache after all, and never another error."""
+    path, choices, refused = tmp_path / "cache", random.Random(11), 0
+    (length,) = unpack_from("<I", data, 12)
+    for _ in range(300):
+        changed = bytearray(data)
+        for _ in range(choices.randrange(1, 4)):
+            end = START + length if choices.random() < 0.8 else len(changed)
+            at = choices.randrange(end)
+            match choices.randrange(4):
+                case 0:
+                    changed[at] = choices.randrange(256)
+                case 1:
+                    changed[at] ^= 1 << choices.randrange(8)
+                case 2:
+                    del changed[at : at + choices.randrange(1, 50)]
+                case 3:
+                    changed[at:at] = changed[at : at + choices.randrange(1, 50)]
+        path.write_bytes(signed(bytes(changed)) if choices.random() < 0.7 else bytes(changed))
+        try:
+            reader.restore(path)
+        except FormatError:
+            refused += 1
+    assert refused > 200
+    assert pieces(reader, TEXT)

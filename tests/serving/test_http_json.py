@@ -1,0 +1,146 @@
+"""Answers held to a form while they are drawn: any JSON, a schema, a call of a tool. The model knows none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from http_fixtures import NAME, Running, running
+from test_http_errors import CHAT, error
+from test_http_tools import HERMES, LLAMA, MESSAGES, TOOLS, together
+
+from pteron.llm import LLM
+from pteron.llm.catalogue import BUNDLED
+from pteron.serving import Engine
+
+pytest.importorskip("llguidance")
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "kind": {"enum": ["cat", "dog"]},
+        "age": {"type": "integer", "minimum": 0, "maximum": 30},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 5}, "maxItems": 2},
+    },
+    "required": ["name", "kind", "age", "tags"],
+    "additionalProperties": False,
+}
+FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "animal", "schema": SCHEMA, "strict": True}}
+
+
+def fits(text: str) -> None:
+    """Looks at what the schema says, by hand."""
+    found = json.loads(text)
+    assert found.keys() == {"name", "kind", "age", "tags"}
+    assert isinstance(found["name"], str)
+    assert len(found["name"]) <= 12
+    assert found["kind"] in ("cat", "dog")
+    assert type(found["age"]) is int
+    assert 0 <= found["age"] <= 30
+    assert len(found["tags"]) <= 2
+    assert all(isinstance(tag, str) and len(tag) <= 5 for tag in found["tags"])
+
+
+@pytest.fixture(scope="module")
+def client(server: Running) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+
+
+@pytest.mark.parametrize(
+    "drawing", [{}, {"temperature": 1.5, "seed": 1}, {"temperature": 1.5, "seed": 2}], ids=str
+)
+def test_a_schema(client: openai.OpenAI, drawing: dict[str, Any]) -> None:
+    asked: dict[str, Any] = {
+        "model": NAME,
+        "messages": MESSAGES,
+        "max_tokens": 120,
+        "response_format": FORMAT,
+    }
+    whole = client.chat.completions.create(**asked, **drawing).choices[0]
+    assert whole.finish_reason == "stop"
+    fits(whole.message.content or "")
+    stream = client.chat.completions.create(**asked, **drawing, stream=True)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == whole.message.content
+
+
+def test_several_answers_each_fit(client: openai.OpenAI) -> None:
+    found = client.chat.completions.create(
+        model=NAME, messages=MESSAGES, max_tokens=120, response_format=FORMAT, n=3, temperature=2.0, seed=3
+    )
+    for choice in found.choices:
+        fits(choice.message.content or "")
+
+
+def test_any_object(client: openai.OpenAI) -> None:
+    found = client.chat.completions.create(
+        model=NAME, messages=MESSAGES, max_tokens=60, response_format={"type": "json_object"}
+    ).choices[0]
+    assert (found.message.content or "").lstrip().startswith("{")
+    if found.finish_reason == "stop":
+        assert isinstance(json.loads(found.message.content or ""), dict)
+
+
+def test_a_schema_beside_one_without(client: openai.OpenAI, server: Running) -> None:
+    """Others are not held to it."""
+    asked: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "max_tokens": 30}
+    alone = client.chat.completions.create(**asked).choices[0].message.content
+    held = client.chat.completions.create(**asked | {"max_tokens": 120}, response_format=FORMAT, stream=True)
+    beginning = next(iter(held)).choices[0].delta.content or ""
+    assert client.chat.completions.create(**asked).choices[0].message.content == alone
+    fits(beginning + "".join(chunk.choices[0].delta.content or "" for chunk in held))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"type": "nonsense"}, {"$ref": "https://evil.example/schema"}, {"type": "string", "pattern": "(("}],
+)
+def test_a_schema_that_cannot_be_held_to(server: Running, schema: dict[str, Any]) -> None:
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    found = error(server.http.post("/v1/chat/completions", json=CHAT | {"response_format": wanted}), 400)
+    assert (found["param"], found["code"]) == ("response_format", "invalid_json_schema")
+
+
+def test_a_schema_that_is_too_large(server: Running) -> None:
+    schema = {"type": "object", "properties": {f"key {number}": {"type": "string"} for number in range(9000)}}
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    error(server.http.post("/v1/chat/completions", json=CHAT | {"response_format": wanted}), 400)
+
+
+@pytest.fixture(scope="module")
+def templated() -> Iterator[tuple[LLM, Running]]:
+    """A model whose template a test may replace."""
+    with LLM(BUNDLED["stories15m"]) as llm, Engine(llm) as engine, running(engine) as server:
+        yield llm, server
+
+
+@pytest.mark.parametrize("template", [HERMES, LLAMA], ids=["tags", "bare"])
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [("required", {"weather", "now"}), ({"type": "function", "function": {"name": "weather"}}, {"weather"})],
+    ids=["required", "named"],
+)
+def test_a_call_that_must_be(
+    templated: tuple[LLM, Running], template: str, choice: Any, names: set[str]
+) -> None:
+    llm, server = templated
+    llm.tokenizer.chat_template = template
+    client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+    tools: Any = json.loads(json.dumps(TOOLS))
+    tools[0]["function"]["parameters"]["properties"]["city"]["maxLength"] = 8
+    tools[0]["function"]["parameters"]["additionalProperties"] = False
+    tools[1]["function"]["parameters"] = {"type": "object", "properties": {}, "additionalProperties": False}
+    asked: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "tools": tools, "max_tokens": 90}
+    asked |= {"tool_choice": choice, "temperature": 1.0, "seed": 5}
+    whole = client.chat.completions.create(**asked).choices[0]
+    assert whole.message.tool_calls is not None
+    (call,) = whole.message.tool_calls
+    assert call.function.name in names
+    arguments = json.loads(call.function.arguments)
+    assert arguments.keys() == ({"city"} if call.function.name == "weather" else set())
+    assert (whole.finish_reason, whole.message.content) == ("tool_calls", None)
+    deltas = [chunk.choices[0].delta for chunk in client.chat.completions.create(**asked, stream=True)]
+    assert together(deltas) == ("", [(call.function.name, call.function.arguments)])

@@ -17,8 +17,12 @@ pytest.importorskip("tokenizers", reason="comes with the extra `llm`")
 import ray_batch  # noqa: E402  # imports what the extras bring
 
 import pteron  # noqa: E402
+from pteron.extras import has_torch  # noqa: E402
 
-VISION = Path(__file__).parents[1] / "fixtures" / "programs" / "vision.pte"  # takes 17 rows of 16 pixels
+# Takes 17 rows of 16 pixels, and needs PyTorch for an operator on the host.
+VISION = Path(__file__).parents[1] / "fixtures" / "programs" / "vision.pte"
+
+needs_torch = pytest.mark.skipif(not has_torch(), reason="needs PyTorch")
 
 
 @pytest.fixture
@@ -46,6 +50,7 @@ def expected(path: Path) -> Any:
         return program["forward"](image)[0].astype(np.float64)[0]
 
 
+@needs_torch
 @pytest.mark.usefixtures("without_ray")
 def test_a_worker_classifies(photographs: list[Path]) -> None:
     found = ray_batch.Classifier(str(VISION))({"path": np.array([str(path) for path in photographs])})
@@ -57,8 +62,8 @@ def test_a_worker_classifies(photographs: list[Path]) -> None:
         np.testing.assert_allclose(probability, powers.max() / powers.sum(), rtol=1e-6)
 
 
+@needs_torch
 def test_a_photograph_is_read_as_the_other_example_reads_it(photographs: list[Path]) -> None:
-    pytest.importorskip("torch", reason="the other example needs it")
     from classify_image import read_photograph
 
     for path in photographs[:3]:
@@ -92,11 +97,14 @@ def test_a_worker_embeds(tmp_path: Path) -> None:
             np.testing.assert_allclose(vector, model(torch.tensor(ids))[0], atol=1e-4)
 
 
+@needs_torch
 @pytest.mark.heavy
 def test_by_two_workers_of_ray(photographs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     ray = pytest.importorskip("ray", reason="needs the extra `ray`")
     pytest.importorskip("pyarrow", reason="needs ray[data]")
-    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
+    path = os.pathsep.join([str(Path(ray_batch.__file__).parent), os.environ.get("PYTHONPATH", "")])
+    workers = {"env_vars": {"PYTHONPATH": path}}  # which find the example, as they do where it is a script
+    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, runtime_env=workers)
     try:
         rows = ray.data.from_items([{"path": str(path)} for path in photographs], override_num_blocks=4)
         done, shares = ray_batch.run(ray_batch.Classifier, str(VISION), rows, workers=2, batch=3, gpus=0)

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra `serve`")
 
 from pteron import DeviceError, InputError
+from pteron.cli import main
 from pteron.llm import LLM
 from pteron.serving.cluster import Options
 from pteron.serving.cluster.conversation import favourite, key_of
@@ -278,6 +279,28 @@ class TestConversations:
 def test_options_that_are_none(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         Options(**{"model": "m", "name": "n", **wrong})
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["--replicas", "2"], "--replicas is for --ray"),
+        (["--doors", "2"], "--doors is for --ray"),
+        (["--ray-address", "host:1"], "--ray-address is for --ray"),
+        (["--ray", "--log", "file"], "--log is not for --ray"),
+        (["--ray", "--certificate", "file"], "--certificate is not for --ray"),
+        (["--ray", "--replicas", "0"], "expected a number or a range, as 2 or 1-4, not '0'"),
+        (["--ray", "--replicas", "4-1"], "expected a number or a range, as 2 or 1-4, not '4-1'"),
+    ],
+    ids=str,
+)
+def test_options_of_the_command(given: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main(["serve", "stories15m", *given])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    assert code
+    assert why in capsys.readouterr().err
 
 
 class Direct:

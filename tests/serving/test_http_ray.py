@@ -6,7 +6,10 @@ scripts/test --heavy tests/serving/test_http_ray.py
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -188,3 +191,20 @@ def test_one_is_killed_under_load(client: openai.OpenAI, stories: LLM) -> None:
     assert max(tries) <= 2
     until(lambda: len(replicas()) == 2 and victim.replica_id not in {each.replica_id for each in replicas()})
     assert said(client, prompts[0], 5, True) == stories(prompts[0], max_new_tokens=5)
+
+
+def test_the_command(stories: LLM) -> None:
+    """A cluster of its own, which ends with it."""
+    command = [sys.executable, "-m", "pteron", "serve", NAME, "--ray", "--port", "0", "--quiet"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **SLOW})
+    try:
+        assert process.stdout is not None
+        said_at = next(line for line in process.stdout if "is served at" in line)
+        address = said_at.split()[-1]
+        with openai.OpenAI(base_url=f"{address}/v1", api_key="none", timeout=PATIENCE) as client:
+            assert said(client, "The cat", 7, True) == stories("The cat", max_new_tokens=7)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.wait()

@@ -97,10 +97,15 @@ class Watched:
             self._free.wait(PATIENCE)
 
 
-@pytest.fixture
-def engine(tiny_llm: LLM) -> Iterator[Engine]:
-    with Engine(tiny_llm) as made:
+@pytest.fixture(params=["one by one", "together"])
+def engine(request: pytest.FixtureRequest, tiny_llm: LLM) -> Iterator[Engine]:
+    """Engines whose sequences step by themselves, and in one plan."""
+    with Engine(tiny_llm, batched=request.param == "together") as made:
         yield made
+
+
+one_by_one = pytest.mark.parametrize("engine", [False], indirect=True, ids=["one by one"])
+either_way = pytest.mark.parametrize("engine", [False, True], indirect=True, ids=["one by one", "together"])
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from weakref import finalize
 
 from pteron.gpu.device import Device
@@ -17,17 +18,19 @@ SLOT_ALIGNMENT = 256  # bytes: what every adapter lets bindings begin at
 
 
 class Slots:
-    """Slots to be lent. They hold those states of `executable` that `shared` has too, under the same ids, for
-    so many sequences."""
+    """Slots to be lent. They hold the states of `executable` that `ids` names, which `shared` has under the
+    same ids for so many sequences."""
 
-    def __init__(self, device: Device, executable: Executable, shared: States, count: int) -> None:
+    def __init__(
+        self, device: Device, executable: Executable, shared: States, count: int, ids: Iterable[int]
+    ) -> None:
         self.device = device
         self.executable = executable
         self.shared = shared
         self.count = count
         self._free = list(range(count))[::-1]
         self._used: set[int] = set()  # those that were ever lent: the others are zeros
-        self.ids = frozenset(id for id in executable.states if shared.has(State(id)))
+        self.ids = frozenset(ids)  # not all that both have: numbers of what rewrites add may be the same
 
     def take(self) -> SlotStates | None:
         """The states of a new sequence, in a slot of its own; None where all are lent."""

@@ -58,7 +58,7 @@ class Batched:
                 self._words(self.batched.positions),
             )
             self._chosen = self.device.create_buffer(4 * slots, "slots of rows")
-            self.slots = Slots(self.device, executable, self.states, slots)
+            self.slots = Slots(self.device, executable, self.states, slots, self.batched.caches)
             self._single.slots = self.slots
         self._rows: tuple[int, ...] = ()  # the slots that `_chosen` has
         self._positions: dict[int, int] = {}  # as the GPU counts them, of slots whose token it has too

@@ -50,7 +50,7 @@ class Together(Stepper):
         return self._alone.read(track)
 
     def parts(self, tracks: Sequence[Track]) -> list[tuple[Track, ...]]:
-        able = [track for track in tracks if track.step < track.count]
+        able = [track for track in tracks if track.can_step]
         joined = tuple(track for track in able if self._can_join(track))
         if len(joined) < 2:
             return [(track,) for track in able]
@@ -82,7 +82,8 @@ class Together(Stepper):
         return submission
 
     def _can_join(self, track: Track) -> bool:
-        return self._batched.slot_of(track.model) is not None and not track.sampler.form.masks
+        is_own = track.model.is_used_by(track.user)  # one that was taken over fails alone
+        return is_own and self._batched.slot_of(track.model) is not None and not track.sampler.form.masks
 
     def _row(self, track: Track) -> Row:
         slot = self._batched.slot_of(track.model)

@@ -75,7 +75,7 @@ def main() -> int:
         return report(measured, arguments, "a server")
     path = BUNDLED.get(arguments.model, arguments.model)
     most = arguments.sequences or max(arguments.clients)
-    with LLM(path, **bounds(most)) as llm:
+    with LLM(path, sequences=most) as llm:
         device = str(llm.model.device.adapter)
         print(f"{llm.program.file.name} on {device}")
         waiting = max(64, 2 * max(arguments.clients))
@@ -86,11 +86,6 @@ def main() -> int:
             before = living(engine)
             measured = asyncio.run(measure_all(ask, vocabulary, arguments))
             return report(measured, arguments, device) | leaked(engine, before)
-
-
-def bounds(sequences: int) -> dict[str, int]:
-    """What an LLM is told of sequences, where there are more than it has by default."""
-    return {"sequences": sequences} if sequences > 16 else {}
 
 
 # What is asked.

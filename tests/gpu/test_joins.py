@@ -19,7 +19,8 @@ from test_quantized import matrix, packed
 
 from pteron import Device
 from pteron.dtypes import DType
-from pteron.families.quantized import tiled_q4
+from pteron.families.quantized import strips, tiled_q4
+from pteron.families.quantized.strips import Strip
 from pteron.families.quantized.tiles import Tile
 from pteron.graph import Graph, Tensor
 from pteron.ops import Target
@@ -54,8 +55,9 @@ def same_numbers() -> None:
 
 @pytest.fixture(autouse=True)
 def two_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products are split, however small."""
+    """Products are split, however small, and by tiles, however few their rows."""
     split_into(monkeypatch, 2)
+    monkeypatch.setattr(strips, "choose", lambda *_: None)
 
 
 def split_into(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
@@ -340,6 +342,18 @@ def test_rotations_of_tiles(
     check_attention(replace(gpu, buffers_max=9), turned_block(form, *sizes), live=PREFILL)
     assert ("rope" in names(launches)) == (form == "halves")
     assert any("q_out" in each for each in bound(launches, "q4_tiled")) == (form != "halves")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rotations_of_strips(
+    form: str, own_subgroups: Target, launches: list[Launch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same of strips."""
+    monkeypatch.setattr(strips, "choose", lambda *_: (Strip(8, 1), 1))
+    target = replace(own_subgroups, buffers_max=9)
+    check_attention(target, turned_block(form, 4, 2, 32, 2, 32), live=PREFILL)
+    assert ("rope" in names(launches)) == (form == "halves")
+    assert any("q_out" in each for each in bound(launches, "q4_rows")) == (form != "halves")
 
 
 @pytest.mark.parametrize("parts", [1, 2])

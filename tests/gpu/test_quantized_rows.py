@@ -15,8 +15,9 @@ from test_fused_q4 import check as check_fused
 from test_quantized import LINEAR, linear, packed
 
 from pteron.families.quantized import strips
+from pteron.families.quantized.packing import Words
 from pteron.families.quantized.strips import Strip
-from pteron.ops import Target
+from pteron.ops import Target, Weight
 from pteron.plan import collect
 from pteron.wgsl import Kernel, Module, compose
 
@@ -97,3 +98,37 @@ def test_rows_with_infinities_and_nans(some: Target) -> None:
 def test_what_surrounds_them(sizes: tuple[int, ...], options: dict[str, Any], some: Target) -> None:
     """Norms before, several outputs, gates, biases and residuals behind, whole or split."""
     check_fused(some, *sizes, **options, live={"M": (17, 5)})
+
+
+def words(columns: int, depth: int, group: int = 64, library: str = "words") -> Words:
+    weights, scales = (Weight.__new__(Weight) for _ in range(2))  # which nobody looks at
+    return Words(weights, scales, columns, depth, depth // 8, group // 8, library)
+
+
+GPU = Target(is_cpu=False, subgroup_size=32, workgroup_bytes_max=49152, invocations_max=1024)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "depth", "found"),
+    [
+        (5, 16384, 2048, (Strip(8, 4), 1)),
+        (8, 2048, 2048, (Strip(8, 4), 8)),
+        (9, 3072, 2048, (Strip(16, 2), 8)),
+        (24, 2048, 8192, (Strip(24, 1), 8)),
+        (32, 3072, 2048, (Strip(32, 2, 32, 96), 4)),
+        (8, 64, 32, (Strip(8, 4), 1)),
+        (8, 64, 1 << 20, (Strip(8, 4), 32)),
+    ],
+)
+def test_choice(rows: int, columns: int, depth: int, found: tuple[Strip, int]) -> None:
+    assert strips.choose(GPU, rows, words(columns, depth)) == found
+
+
+def test_what_is_left_to_others() -> None:
+    few = words(64, 64)
+    assert strips.choose(GPU, 33, few) is None
+    assert strips.choose(GPU, 8, words(64, 64, library="words8")) is None
+    for changed in ({"is_cpu": True}, {"subgroup_size": 4}, {"workgroup_bytes_max": 16384}):
+        assert strips.choose(replace(GPU, **changed), 8, few) is None
+    assert strips.choose(replace(GPU, invocations_max=128), 32, few) is None
+    assert strips.choose(GPU, 8, words(64, 64, group=16)) == (Strip(8, 2), 1)

@@ -82,8 +82,11 @@ class Open:
 class RandomUse:
     """Does one thing after the other, as a seed says, and fails where anything comes out wrong."""
 
-    def __init__(self, seed: int, right: dict[Asked, list[int]], faults: Faults, device: Device) -> None:
+    def __init__(
+        self, seed: int, right: dict[Asked, list[int]], faults: Faults, device: Device, folder: Path
+    ) -> None:
         self._choices = random.Random(seed)
+        self._saved = folder / "cache"
         self._right = right
         self._faults = faults
         self._device = device
@@ -102,6 +105,7 @@ class RandomUse:
             self._abandon: 2,
             self._forget_in_a_cycle: 1,
             self._reset: 2,
+            self._save_or_restore: 3,
             self._threads: 1,
             self._fail: 3,
             self._interrupt: 3,
@@ -176,6 +180,16 @@ class RandomUse:
             each.is_closed_below = True
         self._llm = self._load()
 
+    def _save_or_restore(self) -> None:
+        try:
+            if self._choices.random() < 0.5:
+                self._llm.save(self._saved, self._choices.choice((*PROMPTS, None)))
+            elif self._saved.exists():
+                assert self._llm.restore(self._saved) > 0
+        except InputError as error:
+            if "has read nothing" not in str(error):
+                self._expect(error)
+
     def _threads(self) -> None:
         wrong: list[object] = []
 
@@ -204,7 +218,9 @@ class RandomUse:
         at = self._choices.randrange(6)
         self._faults.arm(self._choices.choice([*CALLS]), at, after=self._choices.random() < 0.5)
         try:
-            self._choices.choice((self._next, self._drain, self._close_one, self._answer))()
+            self._choices.choice(
+                (self._next, self._drain, self._close_one, self._answer, self._save_or_restore)
+            )()
         except DeviceError as error:  # of a stream of its own; those that are open are looked at in _read
             self._expect(error)
         finally:
@@ -213,7 +229,14 @@ class RandomUse:
     def _interrupt(self) -> None:
         """Ctrl-C somewhere in what follows."""
         operation = self._choices.choice(
-            (self._next, self._drain, self._close_one, self._reset, self._answer)
+            (
+                self._next,
+                self._drain,
+                self._close_one,
+                self._reset,
+                self._answer,
+                self._save_or_restore,
+            )
         )
         try:
             with InterruptedAt(int(self._choices.expovariate(1 / 400)), SOURCES):

@@ -20,7 +20,7 @@ import pytest
 from byte_tokenizer import ByteTokenizer
 
 from pteron import InputError, PteronError
-from pteron.llm import LLM, Piece, Sampling, catalogue
+from pteron.llm import LLM, Piece, Sampling, located
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL = FIXTURES / "models" / "tiny_llama_q4.pte"
@@ -364,7 +364,7 @@ class TestNames:
             asked.append(name)
             return MODEL
 
-        monkeypatch.setattr(catalogue, "fetch", fetch)
+        monkeypatch.setattr(located, "fetch", fetch)
         with LLM("smollm2", ByteTokenizer()) as llm:
             assert asked == ["smollm2"]
             assert llm("a", max_new_tokens=1, stop_ids=()) is not None

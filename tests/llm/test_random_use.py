@@ -4,12 +4,14 @@ left behind."""
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 
 import pytest
 from faulty import Faults
 from random_use import Asked, RandomUse, right_answers
 
 from pteron import Device
+from pteron.llm import pool
 
 
 @pytest.fixture(scope="module")
@@ -19,12 +21,18 @@ def right(device: Device) -> dict[Asked, list[int]]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_use(
-    seed: int, right: dict[Asked, list[int]], device: Device, monkeypatch: pytest.MonkeyPatch
+    seed: int,
+    right: dict[Asked, list[int]],
+    device: Device,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
+    if seed % 2:
+        monkeypatch.setattr(pool, "COPIED_MIN", 8)  # so that these short prompts are copied
     gc.collect()
     before = device.buffer_bytes
-    use = RandomUse(seed, right, Faults(monkeypatch), device)
-    use.run(120)
+    use = RandomUse(seed, right, Faults(monkeypatch), device, tmp_path)
+    use.run(150)
     assert use.answers > 5
     assert use.errors > 2
     del use

@@ -215,7 +215,7 @@ def test_a_decode_step_of_a_model(models: Path) -> None:
     assert launched.count("q4_digits") == 2 * 4 + 1
     assert not {"rms_norm", "binary", "q4_matvec"} & {*launched}
     many = [launch.module.kernel.name for launch in compiled.plan(((1, 31), (1,)), symbols).launches]
-    assert many.count("q4_tiled") == 2 * 4
+    assert many.count("q4_rows") == 2 * 4
     assert many.count("rms_norm") == 2 * 2
 
 

@@ -38,14 +38,14 @@ def same(found: list[Piece], expected: list[Piece]) -> None:
         assert one.logprob == pytest.approx(other.logprob, abs=1e-4)
 
 
-@pytest.fixture(params=["resident", "through the host"])
+@pytest.fixture(params=["together", "one by one", "through the host"])
 def served(
     request: pytest.FixtureRequest, tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Engine]:
-    """Engines over programs whose loop stays on the GPU, and whose does not."""
-    if request.param != "resident":
+    """Engines in each way that sequences go on, the last for programs whose loop cannot stay on the GPU."""
+    if request.param == "through the host":
         monkeypatch.setattr(LanguageModel, "is_resident", False)
-    with Engine(tiny_llm) as made:
+    with Engine(tiny_llm, batched=request.param == "together") as made:
         yield made
 
 

@@ -124,9 +124,10 @@ def command(arguments: argparse.Namespace) -> int:
 
     check_installed(_PACKAGES, "serving a model", "serve")
     from pteron.serving.http import Logs, listening, run
-    from pteron.serving.http.keys import given_keys
+    from pteron.serving.http.keys import Keys, given_keys
 
     keys = given_keys(arguments.api_key, arguments.api_key_file, os.environ)
+    Keys(keys)  # what is wrong with them is said before a model is loaded
     path = model_path(arguments.model)
     name = arguments.name or (path.name if path.is_dir() else path.stem)
     if not keys and not _is_local(arguments.host):
@@ -177,7 +178,6 @@ def _opened(path: Path, arguments: argparse.Namespace) -> Generator[Engine | Enc
     from pteron.llm import LLM
     from pteron.llm.engine import Engine
 
-    bounds = {"sequences": arguments.sequences, "cache_bytes": arguments.cache_bytes}
     with shown(f"loading {path.name}"):
         try:
             llm = LLM(
@@ -186,7 +186,8 @@ def _opened(path: Path, arguments: argparse.Namespace) -> Generator[Engine | Enc
                 data=arguments.data,
                 device=arguments.adapter,
                 digits=arguments.digits,
-                **{name: bound for name, bound in bounds.items() if bound is not None},
+                sequences=arguments.sequences,
+                cache_bytes=arguments.cache_bytes,
             )
         except UnsupportedError as error:
             encoder = _encoder(path, arguments, error)

@@ -131,6 +131,10 @@ class States:
     def has(self, state: State) -> bool:
         return state.id in self._specs
 
+    def size_of(self, state: State) -> int:
+        """How many bytes a state has."""
+        return self._specs[state.id].bytes
+
     def part(self, state: State) -> tuple[int, int] | None:
         """Where in its buffer a state begins and how many bytes it has; None where it is all of it."""
         start = self._starts.get(state.id)

@@ -17,8 +17,8 @@ SLOT_ALIGNMENT = 256  # bytes: what every adapter lets bindings begin at
 
 
 class Slots:
-    """Slots to be lent. They hold those states of `executable` that `shared` has too, under the same ids, for
-    so many sequences."""
+    """Slots to be lent. They hold those states of `executable` that `shared` has too, under the same ids and
+    in the size of so many sequences."""
 
     def __init__(self, device: Device, executable: Executable, shared: States, count: int) -> None:
         self.device = device
@@ -27,7 +27,12 @@ class Slots:
         self.count = count
         self._free = list(range(count))[::-1]
         self._used: set[int] = set()  # those that were ever lent: the others are zeros
-        self.ids = frozenset(id for id in executable.states if shared.has(State(id)))
+        # Rewrites give ids to what they make: one that is in both need not be the same state.
+        self.ids = frozenset(
+            id
+            for id, spec in executable.states.items()
+            if shared.has(State(id)) and shared.size_of(State(id)) == count * spec.bytes
+        )
 
     def take(self) -> SlotStates | None:
         """The states of a new sequence, in a slot of its own; None where all are lent."""

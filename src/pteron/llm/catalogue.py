@@ -8,8 +8,6 @@ Out: a folder as `pteron export llm` makes it. The cache is ~/.cache/pteron, or 
 from __future__ import annotations
 
 import json
-import logging
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -19,8 +17,6 @@ from pathlib import Path
 from pteron.carrier import Carrier, carried
 from pteron.errors import InputError
 from pteron.folders import cache_folder, writing_to
-from pteron.llm.given import existing, path_of
-from pteron.llm.settings import is_there
 
 
 @dataclass(frozen=True)
@@ -85,21 +81,6 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
                 shutil.rmtree(folder, ignore_errors=True)
                 made.rename(folder)
     return folder
-
-
-def located(given: str | os.PathLike[str]) -> Path:
-    """What is at a path, or the folder of the model that has such a name; what is there comes first."""
-    path = path_of(given)
-    if isinstance(given, str) and given in names() and not is_there(path):
-        return fetch(given, logging.getLogger(__name__).info)
-    try:
-        return existing(path)
-    except InputError as error:
-        if len(path.parts) > 1 or path.suffix:  # nobody's name
-            raise
-        raise InputError(
-            f"{error}, and no model is called {str(path)!r}: known are {', '.join(names())}"
-        ) from error
 
 
 def export(source: Source, checkpoint: Path, folder: Path, progress: Callable[[str], None]) -> None:

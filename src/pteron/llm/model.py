@@ -214,10 +214,15 @@ class LanguageModel:
             self.tokens.extend(chunk)
         self.position += len(chunk)
 
+    @property
+    def certain(self) -> int:
+        """How many tokens the cache holds for certain: after a call that failed, none."""
+        return 0 if self._is_lost else len(self.tokens)
+
     def holds(self, ids: Sequence[int]) -> int:
-        """How many of a text's tokens the cache holds for certain, from the first on."""
+        """How many of them are a text's, from the first on."""
         with self.device.lock:
-            return 0 if self._is_lost else shared_length(self.tokens, ids)
+            return shared_length(self.tokens[: self.certain], ids)
 
     def copy(self, source: LanguageModel, ids: Sequence[int], user: object) -> int:
         """Have in this cache, in place of all it holds, what another sequence's holds of a text, from its
@@ -241,7 +246,7 @@ class LanguageModel:
         have left behind, cache by cache."""
         assert self.delegate is not None
         with self.device.lock, work_on(self.device):
-            kept = self.tokens[: self.holds(self.tokens if ids is None else ids)]
+            kept = self.tokens[: self.certain if ids is None else self.holds(ids)]
             return kept, self.delegate.states.read(self._sizes(len(kept)))
 
     def put(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]], user: object) -> None:

@@ -154,7 +154,7 @@ class Pool:
         """The sequence that holds most of a text, or was used last."""
         self._check_open()
         held = {
-            place: place.model.holds(place.model.tokens if ids is None else ids) for place in self._places
+            place: place.model.certain if ids is None else place.model.holds(ids) for place in self._places
         }
         best = max(
             self._places, key=lambda place: (held[place] if ids is not None else held[place] > 0, place.used)
@@ -173,7 +173,7 @@ class Pool:
             there[0].used = next(_times)
             return None
         free = [place for place in self._places if place.is_free]
-        begun = [place for place in free if held[place] and held[place] == len(place.model.tokens)]
+        begun = [place for place in free if held[place] and held[place] == place.model.certain]
         return begun[0] if begun else self._vacant(free)
 
     def _check_open(self) -> None:
@@ -183,12 +183,12 @@ class Pool:
     def _is_kept(self, place: _Place, held: int, *, can_copy: bool) -> bool:
         """Whether a text that a sequence holds so much of leaves it alone: it would overwrite far more, and
         can have a copy or does well without."""
-        lost = len(place.model.tokens) - held
+        lost = place.model.certain - held
         return (lost >= COPIED_MIN or lost > 2 * held) and (can_copy or held < COPIED_MIN)
 
     def _vacant(self, free: Sequence[_Place]) -> _Place:
         """A sequence that holds nothing, where there can be one; else the one used least recently."""
-        empty = [place for place in free if not place.model.tokens]
+        empty = [place for place in free if not place.model.certain]
         if empty:
             return empty[0]
         if len(self._places) < (self._room if free else self.bound):

@@ -12,10 +12,10 @@ from typing import Literal, Self, get_args
 
 from pteron.errors import FormatError, InputError
 from pteron.gpu import Device
-from pteron.llm.catalogue import located
 from pteron.llm.chat import Message, render
 from pteron.llm.entered import work_on
 from pteron.llm.given import path_of
+from pteron.llm.located import located
 from pteron.llm.model import LanguageModel
 from pteron.llm.pieces import Statistics
 from pteron.llm.pool import Pool

@@ -208,7 +208,8 @@ class Loop:
             self._check_device(error)
             return
         before, self._arrived = self._arrived, perf_counter()
-        if submission.steps and before is not None:
+        is_paced = submission.steps and not any(track.matcher for track in submission.tracks)
+        if is_paced and before is not None:
             self._model.pace.took(submission.steps, self._arrived - before)
         for track, drawn in arrived:
             if not track.reason:

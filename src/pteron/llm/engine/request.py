@@ -8,6 +8,7 @@ from reprlib import repr as shortened
 
 from pteron.errors import InputError, PteronError
 from pteron.llm.given import integer, integers, number, strings
+from pteron.llm.grammar import Grammar
 from pteron.llm.sampling import Sampling
 
 
@@ -23,8 +24,9 @@ class Busy(PteronError):  # noqa: N818  # as servers say it
 class Request:
     """A prompt's tokens, and how they are to be continued.
 
-    `stop` strings and `stop_ids` (None: the model's own) end the answer and are no part of its text. After
-    `seconds`, from when it was submitted, the answer ends with what it has.
+    `stop` strings and `stop_ids` (None: the model's own) end the answer and are no part of its text. With a
+    `grammar` its text is one that this allows. After `seconds`, from when it was submitted, the answer ends
+    with what it has.
     """
 
     ids: tuple[int, ...]
@@ -32,7 +34,7 @@ class Request:
     sampling: Sampling = Sampling()  # noqa: RUF009  # frozen
     stop: tuple[str, ...] = ()
     stop_ids: frozenset[int] | None = None
-    grammar: object | None = None
+    grammar: Grammar | None = None
     seconds: float | None = None
 
     def __post_init__(self) -> None:
@@ -44,6 +46,8 @@ class Request:
             raise InputError("a request needs at least one token to go on from")
         if not isinstance(self.sampling, Sampling):
             raise InputError(f"sampling must be a Sampling, not {shortened(self.sampling)}")
+        if self.grammar is not None and not isinstance(self.grammar, Grammar):
+            raise InputError(f"grammar must be a Grammar, not {shortened(self.grammar)}")
         given = self.stop_ids
         if given is not None:
             listed = integers("stop_ids", list(given) if isinstance(given, Set) else given)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pteron.gpu import Command, Copy, Readback
+from pteron.gpu import Command, Copy, Readback, submit
 from pteron.llm.engine.track import Track
 from pteron.llm.entered import work_on
 from pteron.llm.generate import Drawn, drawn_from
@@ -45,8 +45,8 @@ class Stepper(ABC):
     - `read` submits the next of a track's `chunks` and takes it off there; with the last one the first token
       is drawn, and `step` is 1.
     - `parts` says which of the tracks that were read may step now, and which of them together, by one
-      submission; one that has all its tokens under way (`step == count`) may not. Tracks join and leave
-      from one call to the next, also while submissions for them are under way.
+      submission; those that cannot step are in none. Tracks join and leave from one call to the next,
+      also while submissions for them are under way.
     - `launch` submits up to `most` steps of a part, at least one, and adds them to each track's `step`.
 
     None of them waits. What they raise ends the tracks that were given, and no others.
@@ -111,19 +111,21 @@ class OneByOne(Stepper):
     def read(self, track: Track) -> Submission:
         model, chunk = track.model, track.chunks.popleft()
         if not track.chunks:
-            return self._burst(track, chunk)
+            return self._masked(track, chunk) if track.matcher else self._burst(track, chunk)
         with model.device.lock, work_on(model.device):
             model.check_user(track.user)
             return _Chunk((track,), model.launch(chunk))
 
     def parts(self, tracks: Sequence[Track]) -> list[tuple[Track, ...]]:
-        return [(track,) for track in tracks if track.step < track.count]
+        return [(track,) for track in tracks if track.can_step]
 
     def launch(self, part: tuple[Track, ...], most: int) -> Submission:
         return self.go_on(part[0], most)
 
     def go_on(self, track: Track, most: int, token: View | None = None) -> Submission:
         """Steps of a track from the token on that it has drawn last, or from where that lies instead."""
+        if track.matcher:
+            return self._masked(track, [track.drawn[-1]])
         return self._burst(track, most=most, token=token)
 
     def _burst(
@@ -156,6 +158,31 @@ class OneByOne(Stepper):
         track.step += count
         return _Burst((track,), 0 if tokens else count, step, count, readback, number)
 
+    def _masked(self, track: Track, tokens: list[int]) -> Submission:
+        """One step that reads these tokens. What may follow them is found out while the GPU does, and others
+        may come between model and draw: the sampler keeps the logits for itself."""
+        model, sampler, step = track.model, track.sampler, track.step
+        device, matcher = model.device, track.matcher
+        assert matcher is not None
+
+        def keep(outputs: Outputs) -> list[Command]:
+            logits = outputs[0]
+            assert isinstance(logits, View)
+            return [sampler.keep(logits.last_row())]
+
+        with device.lock, work_on(device):
+            model.check_user(track.user)
+            model.launch(tokens, keep)
+        sampler.allow(matcher.mask())
+        with device.lock, work_on(device):
+            readback = device.readback(sampler.drawn_bytes)
+            home = Copy(sampler.drawn, readback.staging, sampler.drawn_bytes)
+            number = submit(device, [*sampler.commands(sampler.kept, step), home])
+            sampler.took(step + 1)
+            readback.begin()
+        track.step += 1
+        return _Burst((track,), 1 if step else 0, step, 1, readback, number)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Done(Submission):
@@ -181,7 +208,7 @@ class ThroughHost(Stepper):
         return _Done((track,), 0, [] if track.chunks else [(track, [self._draw(track, logits)])])
 
     def parts(self, tracks: Sequence[Track]) -> list[tuple[Track, ...]]:
-        return [(track,) for track in tracks if track.step < track.count and track.step == len(track.drawn)]
+        return [(track,) for track in tracks if track.can_step and track.step == len(track.drawn)]
 
     def launch(self, part: tuple[Track, ...], most: int) -> Submission:
         (track,) = part
@@ -190,6 +217,8 @@ class ThroughHost(Stepper):
 
     def _draw(self, track: Track, logits: npt.NDArray[np.float32]) -> Drawn:
         device, sampler, step = track.model.device, track.sampler, track.step
+        if track.matcher:
+            sampler.allow(track.matcher.mask())
         with device.lock, work_on(device):
             sampler.draw(logits, step)
             data = device.read(sampler.drawn, sampler.drawn_bytes)

@@ -50,7 +50,7 @@ class Together(Stepper):
         return self._alone.read(track)
 
     def parts(self, tracks: Sequence[Track]) -> list[tuple[Track, ...]]:
-        able = [track for track in tracks if track.step < track.count]
+        able = [track for track in tracks if track.can_step]
         joined = tuple(track for track in able if self._can_join(track))
         if len(joined) < 2:
             return [(track,) for track in able]

@@ -42,13 +42,20 @@ class Track:
         self._scanner = StopScanner(request.stop)
         self._stream = tokenizer.stream()
         self._started = perf_counter()
-        self.sampler = model.sampler(request.sampling)
+        self.matcher = request.grammar.matcher() if request.grammar else None
+        self.sampler = model.sampler(request.sampling, masked=self.matcher is not None)
         self.sampler.remember(ids)
 
     @property
     def is_read(self) -> bool:
         """Whether all of the prompt was submitted."""
         return not self.chunks
+
+    @property
+    def can_step(self) -> bool:
+        """Whether another token can be asked for. What may follow a token by a grammar is known once that
+        token has arrived."""
+        return self.step < self.count and (self.matcher is None or self.step == len(self.drawn))
 
     def take(self, drawn: Sequence[Drawn]) -> int:
         """Tokens have arrived: make text of them, up to where it ends; how many that are."""
@@ -69,12 +76,14 @@ class Track:
 
     def _draw(self, drawn: Drawn, pieces: list[Piece]) -> None:
         self.drawn.append(drawn.token)
+        if self.matcher:
+            self.matcher.take(drawn.token)
         if drawn.token in self._stop_ids:
             self.reason = "stop"
         else:
             text = self._scanner.push(self._stream.push(drawn.token))
             pieces.append(Piece(drawn.token, text, drawn.logprob, drawn.top))
-            if self._scanner.is_stopped:
+            if self._scanner.is_stopped or (self.matcher and self.matcher.is_finished):
                 self.reason = "stop"
             elif len(self.drawn) == self.count:
                 self.reason = "context" if self.count < self.job.request.max_new_tokens else "length"

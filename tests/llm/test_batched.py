@@ -12,7 +12,7 @@ import pytest
 import pteron
 from pteron.errors import DeviceError, InputError
 from pteron.gpu import Device
-from pteron.llm import LanguageModel
+from pteron.llm import Drawn, LanguageModel, Sampling, generate_step
 from pteron.llm.batched import STEPS_MAX, Batched
 from pteron.llm.burst import Row
 from pteron.llm.catalogue import fetch
@@ -323,3 +323,74 @@ def test_what_is_refused(q4: LanguageModel) -> None:
     with pytest.raises(DeviceError, match="is closed"):
         batched.step([Row(0, 0, 1)])
     assert Batched.reason(q4) is None
+
+
+def test_a_prefix_is_copied_from_slot_to_slot(q4: LanguageModel) -> None:
+    """Both lie in one buffer, which no copy is within."""
+    expected = alone(q4, 5)
+    batched = Batched(q4, 3)
+    prompt = expected.prompts[4]
+    (source,), _ = begin(batched, [prompt])
+    other = batched.sequence()
+    assert other.copy(source, prompt, other.claim()) == len(prompt) - 1
+    slot = batched.slot_of(other)
+    assert slot is not None
+    drawn = batched.step([Row(slot, len(prompt) - 1, prompt[-1])], 12).read()[0]
+    assert [each.token for each in drawn] == expected.tokens[4][:12]
+    tokens, rows = source.rows(prompt)
+    third = batched.sequence()
+    third.put(tokens, [np.frombuffer(row, np.uint8) for row in rows], third.claim())
+    assert third.rows(prompt) == (tokens, rows)
+    end(batched, [source, other, third])
+
+
+def test_a_sequence_moves_into_a_slot(q4: LanguageModel) -> None:
+    """With what its cache holds."""
+    expected = alone(q4, 2)
+    prompt = expected.prompts[1]
+    other = q4.sequence()
+    other.prefill(prompt[:-1])
+    batched = Batched(q4, 1)
+    assert batched.slot_of(other) is None
+    assert batched.house(other) == batched.house(other) == 0
+    assert batched.house(q4) is None  # there is no other slot
+    drawn = batched.step([Row(0, len(prompt) - 1, prompt[-1])], 8).read()[0]
+    assert [each.token for each in drawn] == expected.tokens[1][:8]
+    end(batched, [other])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_samplers_of_their_own(q4: LanguageModel, seed: int) -> None:
+    """Rows that draw by chance, of equal settings but for the seed, beside one that takes the likeliest."""
+    plain = Sampling()
+    drawing = [replace(Sampling(temperature=0.9, top_p=0.9), seed=seed + each) for each in range(2)]
+    listing = Sampling(repetition_penalty=1.2, top_logprobs=3)
+    settings = [plain, *drawing, listing]
+    expected, prompts = [], alone(q4, 4, 1).prompts
+    for prompt, sampling in zip(prompts, settings, strict=True):
+        q4.reset()
+        sampler = q4.sampler(sampling)
+        sampler.remember(prompt)
+        expected.append(list(generate_step(q4, sampler, prompt, 10)))
+        sampler.close()
+    batched = Batched(q4, 4)
+    sequences, rows = begin(batched, prompts)
+    samplers = [q4.sampler(sampling) for sampling in settings]
+    for sampler, prompt in zip(samplers, prompts, strict=True):
+        sampler.remember(prompt)
+    told: list[list[Drawn]] = [[] for _ in rows]
+    for first, steps in ((0, 1), (1, 4), (5, 5)):
+        now = [
+            replace(row, sampler=None if sampler.form.is_plain else sampler, step=first)
+            for row, sampler in zip(after(rows, first), samplers, strict=True)
+        ]
+        for all_told, drawn in zip(told, batched.step(now, steps).read(), strict=True):
+            all_told += drawn
+    for found, right in zip(told, expected, strict=True):
+        assert [each.token for each in found] == [each.token for each in right]
+        assert [each.logprob for each in found] == pytest.approx([each.logprob for each in right], abs=1e-4)
+        tops = [[token for token, _ in each.top] for each in found]
+        assert tops == [[token for token, _ in each.top] for each in right]
+    for sampler in samplers:
+        sampler.close()
+    end(batched, sequences)

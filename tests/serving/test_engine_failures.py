@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from byte_tokenizer import ByteTokenizer
-from engine_fixtures import MODEL, PATIENCE, A, B, Watched, alone, asked, tokens
+from engine_fixtures import MODEL, PATIENCE, A, B, Watched, alone, asked, either_way, tokens
 from faulty import CALLS, MESSAGE, Faults
 
 from pteron import Device, DeviceError, DeviceLost, InputError
@@ -36,13 +36,14 @@ def ends(answers: list[Answer]) -> Iterator[list[int] | BaseException]:
             yield error
 
 
+@either_way
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("kind", [kind for kind in CALLS if kind != "fill"])
 def test_a_call_that_fails(
     engine: Engine, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch, kind: str, after: bool
 ) -> None:
-    """Whichever it is, it fails the one request that it is for, or both of a step that they make together;
-    and the next answers are right."""
+    """Whichever it is, one of two requests fails at most, or both where it was made for both, and the next
+    answers are right."""
     most = 2 if isinstance(engine._loop._stepper, Together) else 1
     faults, at, failures = Faults(monkeypatch), 0, 0
     while True:

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
+from pteron.cli import serve_ray
 from pteron.cli.arguments import add_adapter, examples, number, positive
 from pteron.cli.language import model_path
 from pteron.cli.progress import shown
@@ -97,6 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for name, (unit, kind, purpose) in _LIMITS.items():
         what.add_argument(f"--max-{name.replace('_', '-')}", metavar=unit, type=kind, help=purpose)
+    serve_ray.add_arguments(parser)
     parser.add_argument(
         "--grace",
         metavar="S",
@@ -114,6 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "pteron serve stories15m                    # then http://127.0.0.1:8000 in a browser",
         "pteron serve folder --port 0 --name my-model",
         "PTERON_API_KEYS=secret pteron serve folder --host 0.0.0.0",
+        "pteron serve folder --ray --replicas 1-4 --replica-gpus 1",
         "",
         "The first Ctrl-C or SIGTERM lets answers finish, the second does not. docs/serve.md has more.",
     )
@@ -122,7 +125,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(arguments: argparse.Namespace) -> int:
     from pteron.extras import check_installed
 
+    serve_ray.check(arguments)
     check_installed(_PACKAGES, "serving a model", "serve")
+    if arguments.ray:
+        check_installed(("ray",), "serving a model on many machines", "ray")
     from pteron.serving.http import Logs, listening, run
     from pteron.serving.http.keys import Keys, given_keys
 
@@ -132,6 +138,11 @@ def command(arguments: argparse.Namespace) -> int:
     name = arguments.name or (path.name if path.is_dir() else path.stem)
     if not keys and not _is_local(arguments.host):
         note(f"anybody who reaches {arguments.host} may use the model: there is no --api-key")
+    if arguments.ray:
+        is_name = not Path(arguments.model).exists()  # other machines have it elsewhere
+        model = arguments.model if is_name else str(path.resolve())
+        serve_ray.serve(arguments, model, name, _common(keys, arguments))
+        return 0
     with (
         _log(arguments) as stream,
         listening(arguments.host, arguments.port) as place,
@@ -153,22 +164,27 @@ def command(arguments: argparse.Namespace) -> int:
 def _app(
     model: Engine | Encoder, name: str, keys: tuple[str, ...], logs: Logs, arguments: argparse.Namespace
 ) -> FastAPI:
-    from pteron.serving.http import Limits, create_app
+    from pteron.serving.http import create_app
+
+    return create_app(model, name=name, logs=logs, **_common(keys, arguments))
+
+
+def _common(keys: tuple[str, ...], arguments: argparse.Namespace) -> dict[str, Any]:
+    """What an application is made with, wherever it runs."""
+    from pteron.serving.http import Limits
 
     given = {limit: getattr(arguments, f"max_{limit}") for limit in _LIMITS}
-    return create_app(
-        model,
-        name=name,
-        aliases=arguments.alias,
-        api_keys=keys,
-        limits=Limits(**{limit: value for limit, value in given.items() if value is not None}),
-        logs=logs,
-        page=not arguments.no_page,
-        open_page=not arguments.closed_page,
-        open_metrics=arguments.open_metrics,
-        hosts=[*_LOCAL, *arguments.allow_host] if _is_local(arguments.host) else arguments.allow_host,
-        origins=arguments.cors,
-    )
+    hosts = [*_LOCAL, *arguments.allow_host] if _is_local(arguments.host) else arguments.allow_host
+    return {
+        "aliases": tuple(arguments.alias),
+        "api_keys": keys,
+        "limits": Limits(**{limit: value for limit, value in given.items() if value is not None}),
+        "page": not arguments.no_page,
+        "open_page": not arguments.closed_page,
+        "open_metrics": arguments.open_metrics,
+        "hosts": tuple(hosts),
+        "origins": tuple(arguments.cors),
+    }
 
 
 @contextmanager

@@ -108,6 +108,9 @@ class LanguageModel:
         self.position = min(self.position, len(self.tokens))
         return user
 
+    def is_used_by(self, user: object) -> bool:
+        return self._user is user
+
     def check_user(self, user: object) -> None:
         """Refuse a user who has lost the sequence to another; to be asked while the device's lock is held."""
         if self._user is not user:

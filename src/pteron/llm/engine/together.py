@@ -82,7 +82,8 @@ class Together(Stepper):
         return submission
 
     def _can_join(self, track: Track) -> bool:
-        return self._batched.slot_of(track.model) is not None and not track.sampler.form.masks
+        is_own = track.model.is_used_by(track.user)  # one that was taken over fails alone
+        return is_own and self._batched.slot_of(track.model) is not None and not track.sampler.form.masks
 
     def _row(self, track: Track) -> Row:
         slot = self._batched.slot_of(track.model)

@@ -1,0 +1,15 @@
+"""One model on many machines: replicas of it behind one address, by Ray Serve."""
+
+from typing import TYPE_CHECKING
+
+from pteron.lazy import lazy
+
+if TYPE_CHECKING:
+    from pteron.serving.cluster.building import build
+    from pteron.serving.cluster.options import Options
+
+__all__ = ["Options", "build"]
+
+# The modules of these names, imported when they are first asked for: one of them needs Ray.
+_HOMES = {"Options": "options", "build": "building"}
+__getattr__, __dir__ = lazy(__name__, _HOMES)

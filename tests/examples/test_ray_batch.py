@@ -1,0 +1,116 @@
+"""examples/ray_batch.py: what its workers say is what the program says; with Ray, by two of them.
+
+scripts/test --heavy tests/examples
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+Image = pytest.importorskip("PIL.Image", reason="Pillow comes with the extra `examples`")
+pytest.importorskip("tokenizers", reason="comes with the extra `llm`")
+import ray_batch  # noqa: E402  # imports what the extras bring
+
+import pteron  # noqa: E402
+from pteron.extras import has_torch  # noqa: E402
+
+# Takes 17 rows of 16 pixels, and needs PyTorch for an operator on the host.
+VISION = Path(__file__).parents[1] / "fixtures" / "programs" / "vision.pte"
+
+needs_torch = pytest.mark.skipif(not has_torch(), reason="needs PyTorch")
+
+
+@pytest.fixture
+def photographs(tmp_path: Path) -> list[Path]:
+    generator = np.random.default_rng(7)
+    paths = []
+    for index in range(11):
+        pixels = generator.integers(0, 256, (23 + index, 40, 3), np.uint8)
+        path = tmp_path / f"{index}.png"
+        Image.fromarray(pixels).save(path)
+        paths.append(path)
+    return paths
+
+
+@pytest.fixture
+def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_batch, "own_adapter", lambda: None)
+
+
+def expected(path: Path) -> Any:
+    """The scores of a photograph, by the program alone."""
+    image = ray_batch.read_photograph(path, 17, 16)
+    assert image.shape == (1, 3, 17, 16)
+    with pteron.load(VISION) as program:
+        return program["forward"](image)[0].astype(np.float64)[0]
+
+
+@needs_torch
+@pytest.mark.usefixtures("without_ray")
+def test_a_worker_classifies(photographs: list[Path]) -> None:
+    found = ray_batch.Classifier(str(VISION))({"path": np.array([str(path) for path in photographs])})
+    assert found["worker"].tolist() == [str(os.getpid())] * 11
+    for path, best, probability in zip(photographs, found["class"], found["probability"], strict=True):
+        scores = expected(path)
+        assert best == scores.argmax()
+        powers = np.exp(scores)
+        np.testing.assert_allclose(probability, powers.max() / powers.sum(), rtol=1e-6)
+
+
+@needs_torch
+def test_a_photograph_is_read_as_the_other_example_reads_it(photographs: list[Path]) -> None:
+    from classify_image import read_photograph
+
+    for path in photographs[:3]:
+        np.testing.assert_array_equal(
+            ray_batch.read_photograph(path, 224, 224), read_photograph(path).numpy()
+        )
+
+
+@pytest.mark.export
+@pytest.mark.usefixtures("without_ray")
+def test_a_worker_embeds(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    import rank_sentences
+    from models import minilm
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    torch.manual_seed(0)
+    words = {f"w{index}": index for index in range(100)} | {"?": 100}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    model = minilm.MiniLM(vocabulary=101, positions=64, width=24, heads=3, wide=40, layers=2).eval()
+    with rank_sentences.compile_for_any_length(model, tokens_max=37) as compiled:
+        compiled.save(tmp_path / "model.pte")
+    texts = [" ".join(f"w{(index * 7 + at) % 100}" for at in range(index)) for index in (2, 5, 37, 60)]
+    found = ray_batch.Embedder(str(tmp_path))({"text": np.array(texts)})
+    for text, vector in zip(texts, found["vector"], strict=True):
+        ids = tokenizer.encode(text).ids
+        ids = ids if len(ids) <= 37 else [*ids[:36], ids[-1]]
+        with torch.no_grad():
+            np.testing.assert_allclose(vector, model(torch.tensor(ids))[0], atol=1e-4)
+
+
+@needs_torch
+@pytest.mark.heavy
+def test_by_two_workers_of_ray(photographs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    ray = pytest.importorskip("ray", reason="needs the extra `ray`")
+    pytest.importorskip("pyarrow", reason="needs ray[data]")
+    path = os.pathsep.join([str(Path(ray_batch.__file__).parent), os.environ.get("PYTHONPATH", "")])
+    workers = {"env_vars": {"PYTHONPATH": path}}  # which find the example, as they do where it is a script
+    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, runtime_env=workers)
+    try:
+        rows = ray.data.from_items([{"path": str(path)} for path in photographs], override_num_blocks=4)
+        done, shares = ray_batch.run(ray_batch.Classifier, str(VISION), rows, workers=2, batch=3, gpus=0)
+        found = {row["path"]: row["class"] for row in done.take_all()}
+        assert found == {str(path): expected(path).argmax() for path in photographs}
+        assert sum(share.rows for share in shares) == len(photographs)
+        assert all(share.rate > 0 for share in shares)
+    finally:
+        ray.shutdown()

@@ -16,6 +16,7 @@ from pteron.format import load_weights, open_bytes, read_program
 from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import Form
 from pteron.llm.sampling.graphs import graph_of_peaks, sampler_graph
+from pteron.llm.sampling.rows import rows_graph
 from pteron.ops.rows import shared_rows
 from pteron.runtime.program import read_graphs
 from pteron.wgsl import Kernel, Module, compose
@@ -66,6 +67,14 @@ def test_a_program(dawn: DawnCompiler, path: Path) -> None:
     for record in file.methods:
         for graph in read_graphs(file, record, weights):
             compile_all(dawn, modules_of(graph))
+
+
+@pytest.mark.parametrize(
+    "words", ["", "draws", "draws narrows shares", "draws narrows shares penalises counts biases masks lists"]
+)
+def test_rows_of_several_texts(dawn: DawnCompiler, words: str) -> None:
+    for dtype in (DType.F32, DType.F16):
+        compile_all(dawn, modules_of(rows_graph(5003, 7, Form.read(words), dtype)))
 
 
 CHANGING = {"presence_penalty": 0.5, "logit_bias": {3: 1.0}, "top_logprobs": 20}

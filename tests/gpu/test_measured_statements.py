@@ -6,7 +6,7 @@ too small would be a memory fault on a GPU.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from instrument import instrument
 from kernel_files import FILES, kernel
 from measure import Measuring
 from measured_case import LIVE, Case
-from measured_cases import CALLS, CASES, MODELS, SAMPLERS
+from measured_cases import CALLS, CASES, MODELS, ROWS, SAMPLERS
 
 from pteron import Device
 from pteron.dtypes import DType
@@ -25,7 +25,9 @@ from pteron.format import open_bytes, read_program
 from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import Form, numbers
 from pteron.llm.sampling.graphs import sampler_graph
+from pteron.llm.sampling.rows import MASK, NUMBERS, rows_graph
 from pteron.ops import Target
+from pteron.ops.operand import State
 from pteron.plan import collect
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.program import read_graphs
@@ -86,7 +88,9 @@ def test_a_language_model(
 def test_the_sampler(sampling: Sampling, target: Target, device: Device, measuring: Measuring) -> None:
     logits = np.random.default_rng(0).normal(size=(1, 5003)).astype(np.float32)
     session = Session.of(
-        sampler_graph(logits.size, Form.of(sampling, logits.size), DType.F32), device, target=target
+        sampler_graph(logits.size, Form.of(sampling, logits.size, masks=bool(sampling.biases)), DType.F32),
+        device,
+        target=target,
     )
     states = session.states()
     session.run([logits, *numbers(sampling)], [None, None], states)
@@ -95,8 +99,25 @@ def test_the_sampler(sampling: Sampling, target: Target, device: Device, measuri
     assert measuring.kernels >= set(SAMPLERS[sampling].split())
 
 
+def test_rows_of_several_texts(target: Target, device: Device, measuring: Measuring) -> None:
+    """The last of the slots, and one of nobody's, drawn by all that there is."""
+    logits = np.random.default_rng(0).normal(size=(3, 5003)).astype(np.float32)
+    form = Form(**dict.fromkeys((field.name for field in fields(Form)), True))
+    session = Session.of(rows_graph(5003, 5, form, DType.F32), device, target=target)
+    states = session.states()
+    sampling = Sampling(0.7, 5, 0.9, 0.1, 1.3, 1, 0.5, 0.5, {5002: 3.0}, 20)
+    settings = np.tile(np.array([*numbers(sampling), 0, 1, 0], np.int32), (5, 1))
+    device.write(states[State(NUMBERS)], settings)
+    device.write(states[State(MASK)], np.full(5 * 157, 0xFFFFFFFF, np.uint32))
+    for slots in ([4, -1, 0], [4, 1, 2]):
+        session.run([logits, np.array(slots)], [None], states)
+    states.close()
+    session.close()
+    assert measuring.kernels >= set(ROWS.split())
+
+
 def test_every_kernel_is_measured() -> None:
-    named = [*(case.kernels for case in CASES), *MODELS.values(), *SAMPLERS.values()]
+    named = [*(case.kernels for case in CASES), *MODELS.values(), *SAMPLERS.values(), ROWS]
     assert set(" ".join(named).split()) == set(FILES) - {SILENT}
     assert compose(kernel(SILENT)).bounds_checks
 

@@ -100,7 +100,7 @@ class RandomUse:
         operations: dict[Callable[[], object], int] = {
             self._begin: 6,
             self._next: 12,
-            self._drain: 4,
+            self._drain: 6,
             self._close_one: 2,
             self._abandon: 2,
             self._forget_in_a_cycle: 1,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from engine_fixtures import PATIENCE, A, B, Watched, alone, asked, tokens
+from engine_fixtures import PATIENCE, A, B, Watched, alone, asked, either_way, tokens
 
 from pteron import DeviceError, PteronError
 from pteron.llm import LLM
@@ -54,6 +54,7 @@ def quiet(engine: Engine) -> None:
 # Cancelled -------------------------------------------------------------------------------------
 
 
+@either_way
 @PHASES
 @pytest.mark.parametrize("leave", [cancel, drop, drop_in_a_cycle])
 def test_left_in_the_midst(
@@ -186,6 +187,7 @@ def test_drained(single: tuple[Engine, Watched]) -> None:
 # Closed ----------------------------------------------------------------------------------------
 
 
+@either_way
 @PHASES
 def test_closed_with_open_streams(engine: Engine, watched: Watched, phase: str) -> None:
     """Readers in threads and in event loops are told; the model stays as it was."""

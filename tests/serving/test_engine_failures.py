@@ -42,8 +42,8 @@ def ends(answers: list[Answer]) -> Iterator[list[int] | BaseException]:
 def test_a_call_that_fails(
     engine: Engine, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch, kind: str, after: bool
 ) -> None:
-    """Whichever it is, it fails the one request that it is for, or both of a step that they make together;
-    and the next answers are right."""
+    """Whichever it is, one of two requests fails at most, or both where it was made for both, and the next
+    answers are right."""
     most = 2 if isinstance(engine._loop._stepper, Together) else 1
     faults, at, failures = Faults(monkeypatch), 0, 0
     while True:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 from engine_fixtures import CHUNK, SHORT, A, B, Watched, asked, one_by_one
 
-from pteron.llm import LLM
 from pteron.llm.engine.loop import Loop
 from pteron.llm.engine.steps import Submission
 from pteron.llm.generate import SUBMISSIONS
@@ -17,13 +15,6 @@ from pteron.serving import Engine
 
 LONG = tuple(range(300, 340))
 CHUNKS = len(LONG) // CHUNK
-
-
-@pytest.fixture
-def engine(tiny_llm: LLM) -> Iterator[Engine]:
-    """One whose sequences step by themselves, so that each has a turn of its own."""
-    with Engine(tiny_llm, batched=False) as made:
-        yield made
 
 
 @pytest.fixture

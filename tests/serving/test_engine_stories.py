@@ -1,14 +1,24 @@
-"""The engine on a model whose states are more than caches: rewrites add some, numbered as they come."""
+"""A model whose plan has states beside its caches: many sequences of it, each as if it were alone."""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
 
 from pteron.llm import LLM
 from pteron.serving import Engine, Request
 
+STORIES = Path(__file__).parents[2] / "src" / "pteron" / "models" / "stories15m"
+TEXTS = ("Once upon a time", "The dog", "Lily and Tom went to the park. They saw a big")
 
-def test_side_by_side_as_alone(stories: LLM, stories_engine: Engine) -> None:
-    prompts = [stories.encode(text) for text in ("Once upon a time", "The dog", "Once upon a time there")]
-    alone = ["".join(piece.text for piece in stories.generate(ids, max_new_tokens=12)) for ids in prompts]
-    for _ in range(2):  # the second time in slots that others had
-        answers = [stories_engine.submit(Request(ids, 12)) for ids in prompts]
-        assert [answer.text() for answer in answers] == alone
+
+@pytest.mark.parametrize("batched", [True, False], ids=["together", "one by one"])
+def test_stories(batched: bool) -> None:
+    with LLM(STORIES) as llm:
+        prompts = [llm.encode(text) for text in TEXTS]
+        expected = [[piece.token for piece in llm.generate(ids, max_new_tokens=12)] for ids in prompts]
+        llm.reset()
+        with Engine(llm, batched=batched) as engine:
+            answers = [engine.submit(Request(ids, 12)) for ids in prompts]
+            assert [[piece.token for piece in answer] for answer in answers] == expected

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 from pteron.cli import INTERRUPTED
 from pteron.cli.arguments import add_json, examples
-from pteron.cli.language import add_language_arguments, is_typed, note_unheeded, open_model, sampling
+from pteron.cli.language import (
+    add_grammar,
+    add_language_arguments,
+    grammar,
+    is_typed,
+    note_unheeded,
+    open_model,
+    sampling,
+)
 from pteron.cli.telling import note_end, note_figures, tell
 from pteron.errors import InputError
 
@@ -38,12 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for a prompt past the context: refuse it, or drop its oldest tokens (default: %(default)s)",
     )
     add_language_arguments(parser, max_new_tokens=200)
+    add_grammar(parser)
     add_json(parser)
     examples(
         parser,
         'pteron generate --model stories15m --prompt "Once upon a time"',
         'pteron generate folder --prompt "The cat" --temperature 0.8 --top-p 0.9 --seed 1',
         "pteron generate folder --json < prompt.txt",
+        'pteron generate folder --prompt "The capital of France is " --regex "[A-Z][a-z]+"',
     )
 
 
@@ -62,6 +72,7 @@ def command(arguments: argparse.Namespace) -> int:
             sampling=chosen,
             stop=arguments.stop,
             overflow=arguments.overflow,
+            grammar=grammar(arguments, llm),
         )
         if arguments.json:
             from pteron.tools.text import json_text

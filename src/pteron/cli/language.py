@@ -19,10 +19,18 @@ from pteron.errors import InputError
 from pteron.llm.catalogue import names
 
 if TYPE_CHECKING:
-    from pteron.llm import LLM, Sampling
+    from pteron.llm import LLM, Grammar, Sampling
 
 _DRAWING = ("top_k", "top_p", "min_p", "seed")  # what says nothing where the likeliest token is always taken
-_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+_SAMPLING = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
 
 
 def add_language_arguments(parser: argparse.ArgumentParser, max_new_tokens: int) -> None:
@@ -79,8 +87,34 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
         help=f"above 1: what was there becomes less likely ({own} 1)",
     )
     parser.add_argument(
+        "--presence-penalty", metavar="A", type=number(-2, 2), help="off the logits of all that was drawn"
+    )
+    parser.add_argument(
+        "--frequency-penalty", metavar="A", type=number(-2, 2), help="the same, once for each time"
+    )
+    parser.add_argument(
         "--seed", metavar="N", type=seed_type, help="of the draws (default: another each time)"
     )
+
+
+def add_grammar(parser: argparse.ArgumentParser) -> None:
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--json-schema", metavar="FILE", help="the text is JSON that this schema describes")
+    forms.add_argument("--regex", metavar="PATTERN", help="the text is one that this expression matches")
+
+
+def grammar(arguments: argparse.Namespace, llm: LLM) -> Grammar | None:
+    """What the arguments say of the form of a text."""
+    from pteron.llm import Grammar
+    from pteron.llm.given import existing
+    from pteron.llm.settings import read_utf8
+
+    if arguments.json_schema is not None:
+        schema = read_utf8(existing(arguments.json_schema))
+        return Grammar.json_schema(llm.tokenizer, schema, eos_ids=llm.eos_ids)
+    if arguments.regex is not None:
+        return Grammar.regex(llm.tokenizer, arguments.regex, eos_ids=llm.eos_ids)
+    return None
 
 
 @contextmanager

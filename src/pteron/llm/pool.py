@@ -82,8 +82,9 @@ class Pool:
 
     @property
     def bytes(self) -> int:
-        """GPU memory of all their caches."""
-        return self.live * self._places[0].model.sequence_bytes
+        """GPU memory of all their caches, and of those that slots are kept ready for."""
+        ready = self.batched.slots.count if self.batched else 0
+        return max(self.live, ready) * self._places[0].model.sequence_bytes
 
     def lease(self, ids: Sequence[int]) -> Lease:
         """A sequence for a stream that starts from these tokens; its cache holds what any other's does of

@@ -80,7 +80,7 @@ def sample(
         limit = yield from filtered(row, parts, temperature, top_k, top_p)
         yield pick(row, temperature, log_min_p, seed, steps, limit, picks)
     else:
-        yield row.look("sample_scan", picks=picks)
+        yield scan_and_pick(row, picks)
     if parts.lists:
         yield from listed(row, tops, steps, drawn)
     remembers = {} if parts.penalises or parts.counts else {"remember": ";"}
@@ -140,6 +140,11 @@ def scan(row: Row) -> Dispatch:
     return row.look("sample_scan", declares={"greatest": "row_max(score, local)"})
 
 
+def scan_and_pick(row: Row, picks: Scratch) -> Dispatch:
+    """Look at all logits, and pick the greatest of each block."""
+    return row.look("sample_scan", picks=picks)
+
+
 def filtered(
     row: Row, form: Form, temperature: AnyInt, top_k: AnyInt, top_p: AnyInt
 ) -> Generator[Dispatch, None, Scratch | None]:
@@ -147,7 +152,7 @@ def filtered(
     limit: Scratch | None = None
     for is_wanted, counts in ((form.narrows, True), (form.shares, False)):
         if is_wanted:
-            search = Scratch(2, Storage.U32)
+            search = Scratch(2 * row.count, Storage.U32)
             k, p = (top_k, 0) if counts else (0, top_p)
             yield from searched(row, temperature, k, p, limit, search, counts=counts)
             limit = search
@@ -166,12 +171,17 @@ def searched(
 ) -> Iterator[Dispatch]:
     """Write to `search` the last place whose tokens are among the `top_k`, where it counts, or else in the
     share `top_p`."""
-    tallies = Scratch(BINS * row.block_count)
+    slots, settings = row.binds("sample_narrow")
+    before = limit if row.texts else None  # one text is left alone by no search that it has
+    narrow = row.declares("sample_narrow", counts)
+    if before is None:
+        narrow["limit_before"] = "0xffffffffu"
+    tallies = Scratch(BINS * row.block_count * row.count)
     for shift in SHIFTS:
         yield row.look(
             "sample_tally",
             limit,
-            declares={"COUNTS": counts},
+            declares={"COUNTS": counts, **row.declares("sample_tally", counts)},
             search=search,
             tallies=tallies,
             block_count=row.block_count,
@@ -179,14 +189,19 @@ def searched(
             temperature=temperature,
         )
         yield Dispatch(
-            kernel("sample_narrow"),
+            kernel("sample_narrow", **narrow),
             tallies=tallies,
             search=search,
+            limit=before,
             block_count=row.block_count,
             shift=shift,
             top_k=top_k,
             top_p=top_p,
-            groups=(1, 1, 1),
+            base=row.base,
+            vocabulary=row.vocabulary,
+            groups=(1, row.count, 1),
+            slots=slots,
+            settings=settings,
         )
 
 
@@ -214,24 +229,30 @@ def pick(
 
 def listed(row: Row, tops: AnyInt, steps: Operand, drawn: Operand) -> Iterator[Dispatch]:
     """Write to `drawn` the likeliest tokens of a step that is not counted yet."""
-    lists = Scratch(2 * TOPS_MAX * row.block_count, Storage.U32)
+    lists = Scratch(2 * TOPS_MAX * row.block_count * row.count, Storage.U32)
     yield Dispatch(
-        kernel("sample_list", **row.lanes(LANES), LISTED=TOPS_MAX),
+        kernel("sample_list", **row.lanes(LANES), LISTED=TOPS_MAX, **row.declares("sample_list")),
         logits=row.logits,
         listed=lists,
         vocabulary=row.vocabulary,
         base=row.base,
         block=row.block,
         count=tops,
-        groups=(row.block_count, 1, 1),
+        groups=(row.block_count, row.count, 1),
     )
+    slots, settings = row.binds("sample_tell")
+    told = {"LISTED": TOPS_MAX, "RING": RING, **row.declares("sample_tell")}
     yield Dispatch(
-        kernel("sample_tell", **row.lanes(LANES_MERGING), LISTED=TOPS_MAX, RING=RING),
+        kernel("sample_tell", **row.lanes(LANES_MERGING), **told),
         blocks=row.blocks,
         listed=lists,
         steps=steps,
         drawn=drawn,
         block_count=row.block_count,
         count=tops,
-        groups=(1, 1, 1),
+        base=row.base,
+        vocabulary=row.vocabulary,
+        groups=(1, row.count, 1),
+        slots=slots,
+        settings=settings,
     )

@@ -1,4 +1,5 @@
-"""The last row of logits, as the sampler's kernels look at it: its blocks, and what changes its logits."""
+"""The last row of logits, or those of several texts, as the sampler's kernels look at them: their blocks, and
+what changes their logits."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pteron.llm.sampling.form import Form
+from pteron.llm.sampling.texts import Texts
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target
 from pteron.ops.dispatch import Bound
 from pteron.ops.rows import shared_rows
@@ -21,7 +23,7 @@ BLOCK = 2048  # tokens per workgroup
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """The last row of logits, with what draws see in place of them."""
+    """The last row of logits, or one for each of several texts, with what draws see in place of them."""
 
     logits: Operand
     seen: Operand | None  # None: nothing is penalised by the kernels that look at it
@@ -29,11 +31,18 @@ class Row:
     anew: Scratch | None  # logits as they were written anew, penalties and all
     blocks: Scratch
     target: Target
+    texts: Texts | None = None  # None: there is one
 
     @classmethod
     def of(cls, logits: Operand, target: Target, *, seen: Operand | None = None, penalty: AnyInt = 0) -> Row:
         blocks = Scratch(4 * -(-logits.shape[-1] // BLOCK))
         return cls(logits, seen, penalty if seen else 0, None, blocks, target)
+
+    @classmethod
+    def of_texts(cls, logits: Operand, texts: Texts, target: Target) -> Row:
+        """A row for each of several texts."""
+        blocks = Scratch(4 * -(-logits.shape[-1] // BLOCK) * texts.rows)
+        return cls(logits, None, 0, None, blocks, target, texts)
 
     def lanes(self, most: int) -> dict[str, Any]:
         """Declarations of a kernel whose workgroups have so many lanes, fewer on a CPU."""
@@ -45,8 +54,13 @@ class Row:
         return self.logits.shape[-1]
 
     @property
+    def count(self) -> int:
+        """How many texts there are."""
+        return self.texts.rows if self.texts else 1
+
+    @property
     def base(self) -> int:
-        return self.logits.numel - self.vocabulary
+        return 0 if self.texts else self.logits.numel - self.vocabulary
 
     @property
     def block(self) -> int:
@@ -55,6 +69,14 @@ class Row:
     @property
     def block_count(self) -> int:
         return -(-self.vocabulary // BLOCK)
+
+    def declares(self, name: str, counts: bool | None = None) -> dict[str, object]:
+        """Declarations of a kernel by how many texts there are."""
+        return self.texts.declares(name, self.block_count, counts) if self.texts else {}
+
+    def binds(self, name: str) -> tuple[Operand | None, Operand | None]:
+        """The slots and the settings that a kernel looks at, where there are several texts."""
+        return self.texts.binds(name) if self.texts else (None, None)
 
     def changed(
         self,
@@ -87,7 +109,11 @@ class Row:
             frequency=frequency if form.counts else 0,
             threads=self.vocabulary,
         )
-        return replace(self, seen=None, penalty=0, anew=anew), change
+        return self.written(anew), change
+
+    def written(self, anew: Scratch) -> Row:
+        """The same, whose logits were written anew."""
+        return replace(self, seen=None, penalty=0, anew=anew)
 
     def look(
         self,
@@ -98,16 +124,17 @@ class Row:
         **arguments: Bound | AnyInt | float,
     ) -> Dispatch:
         """A kernel over all blocks that sees logits up to the place in `limit`, where there is one."""
+        slots, settings = self.binds(name)
         is_scan, is_pick = name == "sample_scan", name == "sample_pick"
-        constants = dict(declares)
+        constants = {**self.declares(name), **declares}
         if self.seen is None:
             constants["was_seen"] = "false"
         if is_scan and self.anew:
-            constants["drawn_from"] = "anew[params.base + min(token, params.vocabulary - 1u)]"
+            constants["drawn_from"] = "anew[base + min(token, params.vocabulary - 1u)]"
         elif is_scan and self.seen is None:
             constants |= {"greatest_logit": "most_penalised", "logit_of": "bitcast<f32>(best.x)"}
         if is_pick and not self.anew:
-            constants["logit_of"] = "finite(f32(logits[params.base + token]))"
+            constants["logit_of"] = "finite(f32(logits[base + token]))"
         if limit is None and not is_scan:
             constants["last_place"] = "0xffffffffu"
         changed = {"anew": self.anew} if is_scan else {"raw": self.logits} if is_pick else {}
@@ -122,7 +149,9 @@ class Row:
             base=self.base,
             block=BLOCK,
             penalty=self.penalty,
-            groups=(self.block_count, 1, 1),
+            groups=(self.block_count, self.count, 1),
+            slots=slots,
+            settings=settings,
             # Operands and parameters, by the kernel's own names.
             **{**others, **arguments},  # type: ignore[arg-type]
         )

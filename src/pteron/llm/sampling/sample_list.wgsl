@@ -1,9 +1,10 @@
 //! use rows
 //! use sample
 //! use best
+//! use texts
 //! loops: LISTED * (ceil(block, LANES) + 9)
-//! extent logits: base + vocabulary
-//! extent listed: 2 * LISTED * groups[0]
+//! extent logits: base + vocabulary * groups[1]
+//! extent listed: 2 * LISTED * groups[0] * groups[1]
 // Per block, its likeliest tokens in order: the greater logit first, of equal ones the lesser token. Those whose
 // logit is NaN or -inf are left out. One workgroup takes one block, and looks at all of it for every rank.
 alias X = f32;
@@ -24,6 +25,7 @@ const NONE = 0xffffffffu;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+  let base = base_of(group);
   let first = group.x * params.block;
   let end = min(first + params.block, params.vocabulary);
   var last = -LOWEST; // the logit and the token of the rank before
@@ -32,7 +34,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var best = LOWEST;
     var best_token = NONE;
     for (var token = first + local; token < end; token += LANES) {
-      let value = finite(f32(logits[params.base + token]));
+      let value = finite(f32(logits[base + token]));
       let is_next = rank == 0u || value < last || (value == last && token > last_token);
       if (is_next && value > best) {
         best = value;
@@ -43,6 +45,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     workgroupBarrier(); // all have read it before the next rank is written
     last = bitcast<f32>(found.x);
     last_token = found.y;
-    if (local == 0u) { listed[group.x * LISTED + rank] = found; }
+    if (local == 0u) { listed[(first_block(group) + group.x) * LISTED + rank] = found; }
   }
 }

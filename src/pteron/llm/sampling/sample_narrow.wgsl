@@ -1,9 +1,13 @@
+//! use texts
+//! use slots
 //! loops: block_count + 8
-//! extent tallies: block_count * BINS
-//! extent search: 2
+//! extent tallies: block_count * groups[1] * BINS
+//! extent search: 2 * groups[1]
+//! extent limit: 2 * groups[1] - 1
 // One step of a search for the last place that is kept, best first: of 256 bins, the first with which the
 // weight reaches the goal, or else the last with any. The goal is `top_k` tokens or `top_p` of the weight.
-// One workgroup, one invocation per bin.
+// One workgroup, one invocation per bin. A row that is left alone keeps what it
+// had.
 const BINS = 256u;
 
 struct Params {
@@ -11,21 +15,36 @@ struct Params {
   shift: u32, // which bits of the place the bins are: 24 at first, 0 at last
   top_k: i32, // 0: the goal is a share
   top_p: i32, // the bits of an f32
+  base: u32, // as in the kernels beside it,
+  vocabulary: u32, // which this one does not look at
 }
 
 @group(0) @binding(0) var<storage, read> tallies: array<f32>;
 @group(0) @binding(1) var<storage, read_write> search: array<u32>; // the place so far, the goal left (f32)
-@group(0) @binding(2) var<uniform> params: Params;
+@group(0) @binding(2) var<storage, read> limit: array<u32>;
+@group(0) @binding(3) var<uniform> params: Params;
 
 var<workgroup> reached: array<f32, BINS>; // the weight of a bin and of those before it
 var<workgroup> goal: f32;
 var<workgroup> first_enough: atomic<u32>;
 var<workgroup> last_filled: atomic<u32>;
 
+fn top_k_of(group: vec3<u32>) -> i32 { return params.top_k; }
+fn top_p_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.top_p); }
+// The last place that an earlier search has left.
+fn limit_before(row: u32) -> u32 { return limit[2u * row]; }
+fn is_left_alone(group: vec3<u32>) -> bool { return false; }
+
 @compute @workgroup_size(BINS)
-fn main(@builtin(local_invocation_index) bin: u32) {
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) bin: u32) {
+  let place = 2u * row_of(group);
+  if (is_left_alone(group)) {
+    if (bin == 0u) { search[place] = limit_before(row_of(group)); }
+    return;
+  }
+  let first = first_block(group);
   var weight = 0.0;
-  for (var block = 0u; block < params.block_count; block++) { weight += tallies[block * BINS + bin]; }
+  for (var block = first; block < first + params.block_count; block++) { weight += tallies[block * BINS + bin]; }
   reached[bin] = weight;
   for (var step = 1u; step < BINS; step *= 2u) {
     workgroupBarrier();
@@ -38,9 +57,10 @@ fn main(@builtin(local_invocation_index) bin: u32) {
   if (bin == 0u) {
     atomicStore(&first_enough, BINS);
     atomicStore(&last_filled, 0u);
-    goal = bitcast<f32>(search[1]);
+    goal = bitcast<f32>(search[place + 1u]);
     if (params.shift == 24u) {
-      goal = select(bitcast<f32>(params.top_p) * reached[BINS - 1u], f32(params.top_k), params.top_k > 0);
+      let top_k = top_k_of(group);
+      goal = select(top_p_of(group) * reached[BINS - 1u], f32(top_k), top_k > 0);
     }
   }
   workgroupBarrier();
@@ -51,8 +71,8 @@ fn main(@builtin(local_invocation_index) bin: u32) {
   workgroupBarrier();
   if (bin == 0u) {
     let chosen = min(atomicLoad(&first_enough), atomicLoad(&last_filled));
-    search[0] = select(search[0], 0u, params.shift == 24u) | (chosen << params.shift);
+    search[place] = select(search[place], 0u, params.shift == 24u) | (chosen << params.shift);
     if (chosen > 0u) { goal -= reached[chosen - 1u]; }
-    search[1] = bitcast<u32>(goal);
+    search[place + 1u] = bitcast<u32>(goal);
   }
 }

@@ -1,14 +1,15 @@
 //! use likeliest
 //! use noise
 //! use best
+//! use slots
 //! loops: ceil(block, LANES)
-//! extent logits: base + vocabulary
+//! extent logits: base + vocabulary * groups[1]
 //! extent seen: vocabulary
-//! extent blocks: 4 * block_count
-//! extent limit: 1
-//! extent steps: 1
-//! extent picks: 4 * groups[0]
-//! extent raw: base + vocabulary
+//! extent blocks: 4 * block_count * groups[1]
+//! extent limit: 2 * groups[1] - 1
+//! extent steps: SLOTS
+//! extent picks: 4 * groups[0] * groups[1]
+//! extent raw: base + vocabulary * groups[1]
 // Per block, the token whose log-probability + Gumbel noise is the greatest: the greatest of all blocks is a
 // draw from the softmax of logits / temperature. One workgroup takes one block.
 alias X = f32;
@@ -35,23 +36,33 @@ struct Params {
 @group(0) @binding(7) var<uniform> params: Params;
 
 fn was_seen(token: u32) -> bool { return seen[token] != 0u; }
-fn last_place() -> u32 { return limit[0]; }
-fn logit_of(token: u32) -> f32 { return finite(f32(raw[params.base + token])); }
+fn last_place(row: u32) -> u32 { return limit[2u * row]; }
+fn logit_of(base: u32, token: u32) -> f32 { return finite(f32(raw[base + token])); }
+fn temperature_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.temperature); }
+fn log_min_p_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.log_min_p); }
+fn seed_of(group: vec3<u32>) -> u32 { return u32(params.seed); }
+fn step_of(group: vec3<u32>) -> u32 { return u32(steps[0]); }
+// Whether its token is picked already.
+fn is_left_alone(group: vec3<u32>) -> bool { return false; }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  let most = likeliest(local);
-  let temperature = bitcast<f32>(params.temperature);
-  let least = temperature * bitcast<f32>(params.log_min_p); // below `most`: quotients stay within reach
-  let last = last_place();
+  if (is_left_alone(group)) { return; }
+  let most = likeliest(group, local);
+  let base = base_of(group);
+  let temperature = temperature_of(group);
+  let least = temperature * log_min_p_of(group); // below `most`: quotients stay within reach
+  let last = last_place(row_of(group));
+  let seed = seed_of(group);
+  let step = step_of(group);
   let first = group.x * params.block;
   let end = min(first + params.block, params.vocabulary);
   var best = LOWEST;
   var best_token = first;
   for (var token = first + local; token < end; token += LANES) {
-    let value = penalised(f32(logits[params.base + token]), was_seen(token), bitcast<f32>(params.penalty));
+    let value = penalised(f32(logits[base + token]), was_seen(token), bitcast<f32>(params.penalty));
     if (value - most < least || place(value) > last) { continue; }
-    let score = (value - most) / temperature + gumbel(u32(params.seed), u32(steps[0]), token);
+    let score = (value - most) / temperature + gumbel(seed, step, token);
     if (score > best) {
       best = score;
       best_token = token;
@@ -59,6 +70,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   }
   let picked = best_of_lanes(best, best_token, local);
   if (local == 0u) {
-    picks[group.x] = vec4(picked, bitcast<u32>(logit_of(picked.y)), 0u);
+    picks[first_block(group) + group.x] = vec4(picked, bitcast<u32>(logit_of(base, picked.y)), 0u);
   }
 }

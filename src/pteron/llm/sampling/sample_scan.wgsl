@@ -1,12 +1,13 @@
 //! use rows
 //! use sample
 //! use best
+//! use texts
 //! loops: ceil(block, LANES) + 24
-//! extent logits: base + vocabulary
+//! extent logits: base + vocabulary * groups[1]
 //! extent seen: vocabulary
-//! extent blocks: 4 * groups[0]
-//! extent picks: 4 * groups[0]
-//! extent anew: base + vocabulary
+//! extent blocks: 4 * groups[0] * groups[1]
+//! extent picks: 4 * groups[0] * groups[1]
+//! extent anew: base + vocabulary * groups[1]
 // First look at the logits: per block, the greatest logit, the sum of exp(logit - greatest), a NaN where one is,
 // and the greatest after the repetition penalty. Greedy drawing picks the first token that has it.
 // One workgroup takes one block of neighbouring tokens.
@@ -30,17 +31,17 @@ struct Params {
 fn was_seen(token: u32) -> bool { return seen[token] != 0u; }
 
 // What a token is drawn by, where it is one.
-fn drawn_from(value: f32, token: u32, is_here: bool) -> f32 {
+fn drawn_from(base: u32, value: f32, token: u32, is_here: bool) -> f32 {
   return penalised(value, is_here && was_seen(token), bitcast<f32>(params.penalty));
 }
 
 // The logit of (a score, its token): without a penalty they are the same.
-fn logit_of(best: vec2<u32>) -> f32 { return finite(f32(logits[params.base + best.y])); }
+fn logit_of(base: u32, best: vec2<u32>) -> f32 { return finite(f32(logits[base + best.y])); }
 
 // The greatest of the lanes' scores, given to all of them; lane 0 writes the pick.
-fn greatest(score: f32, token: u32, block: u32, local: u32) -> f32 {
+fn greatest(base: u32, score: f32, token: u32, block: u32, local: u32) -> f32 {
   let best = best_of_lanes(score, token, local);
-  if (local == 0u) { picks[block] = vec4(best, bitcast<u32>(logit_of(best)), 0u); }
+  if (local == 0u) { picks[block] = vec4(best, bitcast<u32>(logit_of(base, best)), 0u); }
   return bitcast<f32>(best.x);
 }
 
@@ -49,6 +50,8 @@ fn greatest_logit(most: f32, most_penalised: f32, local: u32) -> f32 { return ro
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+  let base = base_of(group);
+  let block = first_block(group) + group.x;
   let first = group.x * params.block;
   let end = min(first + params.block, params.vocabulary);
   var lane_most = LOWEST;
@@ -59,7 +62,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var values: array<f32, AHEAD>;
     //! unroll
     for (var i = 0u; i < AHEAD; i++) {
-      values[i] = f32(logits[params.base + min(start + i * LANES, end - 1u)]);
+      values[i] = f32(logits[base + min(start + i * LANES, end - 1u)]);
     }
     let before = lane_most;
     //! unroll
@@ -67,7 +70,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       let token = start + i * LANES;
       let is_here = token < end;
       lane_most = max(lane_most, select(LOWEST, finite(values[i]), is_here));
-      let offered = drawn_from(values[i], token, is_here);
+      let offered = drawn_from(base, values[i], token, is_here);
       let is_more = is_here && offered > most_penalised;
       most_penalised = select(most_penalised, offered, is_more);
       likeliest = select(likeliest, token, is_more);
@@ -79,8 +82,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       sum += select(0.0, weight, start + i * LANES < end);
     }
   }
-  most_penalised = greatest(most_penalised, likeliest, group.x, local);
+  most_penalised = greatest(base, most_penalised, likeliest, block, local);
   let most = greatest_logit(lane_most, most_penalised, local);
   sum = row_sum(sum * exp(lane_most - most), local);
-  if (local == 0u) { blocks[group.x] = vec4(most, sum, most_penalised, 0.0); }
+  if (local == 0u) { blocks[block] = vec4(most, sum, most_penalised, 0.0); }
 }

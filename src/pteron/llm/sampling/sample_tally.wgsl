@@ -1,11 +1,12 @@
 //! use likeliest
+//! use slots
 //! loops: ceil(block, LANES) + 2 * ceil(BINS, LANES)
-//! extent logits: base + vocabulary
+//! extent logits: base + vocabulary * groups[1]
 //! extent seen: vocabulary
-//! extent blocks: 4 * block_count
-//! extent limit: 1
-//! extent search: 1
-//! extent tallies: groups[0] * BINS
+//! extent blocks: 4 * block_count * groups[1]
+//! extent limit: 2 * groups[1] - 1
+//! extent search: 2 * groups[1] - 1
+//! extent tallies: groups[0] * groups[1] * BINS
 // What the tokens of a block weigh, by eight bits of their place in the order of logits: those from `shift` on,
 // of the tokens whose higher bits are the ones that the search has found. A token weighs 1 or
 // exp((logit - likeliest) / temperature). One workgroup takes one block, in numbers of 2^-40 that add up to the
@@ -36,7 +37,10 @@ var<workgroup> whole: array<atomic<u32>, BINS>; // in 2^-20
 var<workgroup> rest: array<atomic<u32>, BINS>; // in 2^-40
 
 fn was_seen(token: u32) -> bool { return seen[token] != 0u; }
-fn last_place() -> u32 { return limit[0]; }
+fn last_place(row: u32) -> u32 { return limit[2u * row]; }
+fn temperature_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.temperature); }
+// Whether nothing is searched for.
+fn is_left_alone(group: vec3<u32>) -> bool { return false; }
 
 fn add(bin: u32, weight: f32) {
   let scaled = weight * 0x1p20;
@@ -47,27 +51,30 @@ fn add(bin: u32, weight: f32) {
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+  if (is_left_alone(group)) { return; }
   for (var bin = local; bin < BINS; bin += LANES) {
     atomicStore(&whole[bin], 0u);
     atomicStore(&rest[bin], 0u);
   }
-  let most = likeliest(local); // its barriers part the zeros from the sums
-  let temperature = bitcast<f32>(params.temperature);
+  let most = likeliest(group, local); // its barriers part the zeros from the sums
+  let base = base_of(group);
+  let temperature = temperature_of(group);
   let known = (0xffffffffu << params.shift) << 8u;
-  let last = last_place();
+  let last = last_place(row_of(group));
+  let found = search[2u * row_of(group)];
   let first = group.x * params.block;
   let end = min(first + params.block, params.vocabulary);
   for (var token = first + local; token < end; token += LANES) {
-    let value = penalised(f32(logits[params.base + token]), was_seen(token), bitcast<f32>(params.penalty));
+    let value = penalised(f32(logits[base + token]), was_seen(token), bitcast<f32>(params.penalty));
     let here = place(value);
     if (value - most < -REACH * temperature || here > last) { continue; }
-    if (((here ^ search[0]) & known) != 0u) { continue; }
+    if (((here ^ found) & known) != 0u) { continue; }
     let weight = select(min(exp((value - most) / temperature), 1.0), 1.0, COUNTS);
     add((here >> params.shift) & 255u, weight);
   }
   workgroupBarrier();
   for (var bin = local; bin < BINS; bin += LANES) {
     let total = f32(atomicLoad(&whole[bin])) * 0x1p-20 + f32(atomicLoad(&rest[bin])) * 0x1p-40;
-    tallies[group.x * BINS + bin] = total;
+    tallies[(first_block(group) + group.x) * BINS + bin] = total;
   }
 }

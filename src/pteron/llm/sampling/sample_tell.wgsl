@@ -1,11 +1,13 @@
 //! use rows
 //! use sample
 //! use best
+//! use texts
+//! use slots
 //! loops: ceil(block_count, LANES) + 16 + LISTED * (ceil(block_count * LISTED, LANES) + 9)
-//! extent blocks: 4 * block_count
-//! extent listed: 2 * LISTED * block_count
-//! extent steps: 1
-//! extent drawn: 2 * RING * (1 + LISTED)
+//! extent blocks: 4 * block_count * groups[1]
+//! extent listed: 2 * LISTED * block_count * groups[1]
+//! extent steps: SLOTS
+//! extent drawn: 2 * RING * (1 + LISTED) * SLOTS
 // The likeliest tokens of all blocks in order, with their log-probabilities under the logits as they came: a NaN
 // where one of them is. One workgroup does it all, before the token of the step is drawn.
 const RING = 16u; // draws that are remembered
@@ -15,6 +17,8 @@ const NONE = 0xffffffffu;
 struct Params {
   block_count: u32,
   count: i32, // ranks that are wanted
+  base: u32, // as in the kernels beside it,
+  vocabulary: u32, // which this one does not look at
 }
 
 @group(0) @binding(0) var<storage, read> blocks: array<vec4<f32>>; // as sample_scan writes them
@@ -24,18 +28,20 @@ struct Params {
 @group(0) @binding(4) var<uniform> params: Params;
 
 @compute @workgroup_size(WORKGROUP)
-fn main(@builtin(local_invocation_index) local: u32) {
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+  let first = first_block(group);
   var lane_most = LOWEST;
   var sum = 0.0; // of exp(logit - lane_most), so far
   for (var block = local; block < params.block_count; block += LANES) {
-    let looked = blocks[block].xy;
+    let looked = blocks[first + block].xy;
     let before = lane_most;
     lane_most = max(lane_most, looked.x);
     sum = sum * exp(before - lane_most) + looked.y * exp(looked.x - lane_most);
   }
   let most = row_max(lane_most, local);
   sum = row_sum(sum * exp(lane_most - most), local);
-  let start = RING + (u32(steps[0]) % RING) * LISTED;
+  let slot = slot_of(group);
+  let start = slot * RING * (1u + LISTED) + RING + (u32(steps[slot]) % RING) * LISTED;
   let count = min(u32(params.count), LISTED);
   var last = -LOWEST; // the logit and the token of the rank before
   var last_token = NONE;
@@ -43,7 +49,7 @@ fn main(@builtin(local_invocation_index) local: u32) {
     var best = LOWEST;
     var best_token = NONE;
     for (var place = local; place < params.block_count * LISTED; place += LANES) {
-      let offered = listed[place];
+      let offered = listed[first * LISTED + place];
       let value = bitcast<f32>(offered.x);
       let is_next = rank == 0u || value < last || (value == last && offered.y > last_token);
       let is_there = place % LISTED < count && offered.y != NONE;
@@ -57,7 +63,7 @@ fn main(@builtin(local_invocation_index) local: u32) {
     workgroupBarrier(); // all have read it before the next rank is written
     last = bitcast<f32>(found.x);
     last_token = found.y;
-    if (local == 0u) {
+    if (local == 0u && is_used(group)) {
       let logprob = select(last - most - log(sum), nan(), is_nan(sum));
       drawn[start + rank] = vec2(i32(last_token), bitcast<i32>(logprob));
     }

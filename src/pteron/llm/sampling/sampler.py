@@ -178,6 +178,10 @@ class Sampler:
             return session.bound((peaks,), states, own | places)
         return self._session.bound((logits, *self._numbers), self._states, places)
 
+    def state(self, id: int) -> Buffer:
+        """Where a state of the sampler's graph lies, by its value id."""
+        return self._states[State(id)]
+
     def replay_by(self, session: Session, logits: View, step: int) -> Replay:
         """The same into `token`, by another session of its form, that nobody else submits anything of
         meanwhile: so several samplers draw in one submission."""

@@ -1,10 +1,14 @@
 //! use rows
 //! use sample
+//! use texts
 //! loops: ceil(block_count, LANES) + 8
 // The greatest of all logits after the repetition penalty, from what sample_scan wrote of each block; given to
 // all invocations of a workgroup of LANES.
-fn likeliest(local: u32) -> f32 {
+fn likeliest(group: vec3<u32>, local: u32) -> f32 {
   var most = LOWEST;
-  for (var block = local; block < params.block_count; block += LANES) { most = max(most, blocks[block].z); }
+  let first = first_block(group);
+  for (var block = local; block < params.block_count; block += LANES) {
+    most = max(most, blocks[first + block].z);
+  }
   return row_max(most, local);
 }

@@ -1,0 +1,8 @@
+//! extent slots: groups[1]
+// As slots.wgsl: row y of the grid is of the text in slot slots[y]; where that is none, it is nobody's.
+const SLOTS = 1u; // that there are
+
+@group(0) @binding(20) var<storage, read> slots: array<i32>;
+
+fn slot_of(group: vec3<u32>) -> u32 { return u32(clamp(slots[group.y], 0, i32(SLOTS) - 1)); }
+fn is_used(group: vec3<u32>) -> bool { return slots[group.y] >= 0 && slots[group.y] < i32(SLOTS); }

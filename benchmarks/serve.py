@@ -37,6 +37,9 @@ from pteron.serving import Busy, Engine, Request
 # Token ids and how many are to follow -> one event for each that does.
 Ask = Callable[[list[int], int], AsyncGenerator[None, None]]
 SETTLE_SECONDS = 10.0  # for what was left to end
+# What plans for lengths that come up late may take, some kilobytes each; a sampler that a third of a thousand
+# requests left behind would take more.
+KEPT = {"device bytes": 256 << 10}
 
 
 @dataclass
@@ -81,8 +84,7 @@ def main() -> int:
         waiting = max(64, 2 * max(arguments.clients))
         with Engine(llm, running=most, waiting=waiting) as engine, reached(engine, arguments) as ask:
             vocabulary = min(llm.model.vocabulary, llm.tokenizer.vocab_size)
-            warm = max(arguments.clients)  # compiles, and makes as many sequences as there will be
-            asyncio.run(measure(ask, vocabulary, arguments, warm, 2 * warm))
+            asyncio.run(warm_up(ask, vocabulary, arguments))
             before = living(engine)
             measured = asyncio.run(measure_all(ask, vocabulary, arguments))
             return report(measured, arguments, device) | leaked(engine, before)
@@ -186,6 +188,18 @@ async def measure_all(
         (clients, *await measure(ask, vocabulary, arguments, clients, arguments.requests or 8 * clients))
         for clients in arguments.clients
     ]
+
+
+async def warm_up(ask: Ask, vocabulary: int, arguments: argparse.Namespace) -> None:
+    """Compile, make as many sequences as there will be, and a plan for every number of them: answers whose
+    lengths differ end one after the other."""
+    most = max(arguments.clients)
+    await measure(ask, vocabulary, arguments, most, 2 * most)
+    lengths = [2 * number for number in range(1, most + 1)]
+    prompts = [[3 + number] * arguments.prompt_tokens for number in range(most)]
+    for _ in range(2):
+        answers = map(once, [ask] * most, prompts, lengths, [None] * most, [Samples()] * most)
+        await asyncio.gather(*answers)
 
 
 async def measure(
@@ -298,11 +312,12 @@ def living(engine: Engine) -> dict[str, int]:
 def leaked(engine: Engine, before: dict[str, int]) -> int:
     """Whether more is there than before, once what ends has had time to; it is printed."""
     until = time.monotonic() + SETTLE_SECONDS
-    while any((after := living(engine))[name] > before[name] for name in before):
+    most = {name: count + KEPT.get(name, 0) for name, count in before.items()}
+    while any((after := living(engine))[name] > most[name] for name in before):
         if time.monotonic() > until:
             break
         time.sleep(0.1)
-    grown = [name for name in before if after[name] > before[name]]
+    grown = [name for name in before if after[name] > most[name]]
     print("before -> after: " + ", ".join(f"{name} {before[name]:,} -> {after[name]:,}" for name in before))
     print(f"cancelled in all: {engine.load.cancelled}, failed: {engine.load.failed}")
     print(f"leaked: {', '.join(grown) or 'nothing'}")

@@ -7,6 +7,7 @@ from measured_case import DEEP, LONG, Case, case
 from measured_joins import JOINED_CASES
 from measured_planes import PLANE_CASES
 from measured_quantized import QUANTIZED_CASES
+from measured_rows import ROW_CASES
 from measured_training import TRAINING_CASES
 from test_attention import CACHED, CHUNKS, CachedAttention, cached
 from test_attention_q4 import BLOCK, Oracle, block
@@ -31,6 +32,7 @@ CASES = [
     *JOINED_CASES,
     *PLANE_CASES,
     *QUANTIZED_CASES,
+    *ROW_CASES,
     *TRAINING_CASES,
     case("aten.add.Tensor", tensor(3, "S", 5), tensor("S", 1), 2, kernels="binary"),
     case("aten.add.Tensor", tensor(3, "S", 5), tensor(3, "S", 5), 2, kernels="binary_alike"),

@@ -81,29 +81,29 @@ def caches(key_heads: int, width: int, slots: int = SLOTS, capacity: int = CAPAC
     return tuple(weight(slots, capacity, key_heads, width) for _ in range(2))
 
 
+def places_of(slots: Any, tokens: Any, positions: Any) -> Any:
+    known = [slot if 0 <= slot < 5 else -1 for slot in slots.tolist()]
+    ids = [int(tokens[slot]) if slot >= 0 else 0 for slot in known]
+    places = [[int(positions[slot]), slot] if slot >= 0 else [-1, -1] for slot in known]
+    return torch.tensor([ids]), torch.tensor(places)
+
+
+def angles_of(cosines: Any, sines: Any, places: Any) -> Any:
+    at = places[:, 0].clamp(0, 30)
+    return torch.cat([cosines[at], sines[at]], -1)
+
+
 def test_places_of_rows() -> None:
     slots = tensor(values=np.array([3, 0, -1, 4, 1, 99]), dtype="i32")
     tokens = weight(values=np.array([11, 12, 13, 14, 15]), dtype="i32")
     positions = weight(values=np.array([0, 5, 9, 22, 7]), dtype="i32")
-
-    def oracle(slots: Any, tokens: Any, positions: Any) -> Any:
-        known = [slot if 0 <= slot < 5 else -1 for slot in slots.tolist()]
-        ids = [int(tokens[slot]) if slot >= 0 else 0 for slot in known]
-        places = [[int(positions[slot]), slot] if slot >= 0 else [-1, -1] for slot in known]
-        return torch.tensor([ids]), torch.tensor(places)
-
-    check_op(PLACE, slots, tokens, positions, oracle=oracle, dtype="i32", live={})
+    check_op(PLACE, slots, tokens, positions, oracle=places_of, dtype="i32", live={})
 
 
 @floats
 def test_angles_of_rows(dtype: str) -> None:
     tables = weight(31, 6), weight(31, 6)
-
-    def oracle(cosines: Any, sines: Any, places: Any) -> Any:
-        at = places[:, 0].clamp(0, 30)
-        return torch.cat([cosines[at], sines[at]], -1)
-
-    check_op(ANGLES, *tables, tensor(values=PLACES, dtype="i32"), oracle=oracle, dtype=dtype, live={})
+    check_op(ANGLES, *tables, tensor(values=PLACES, dtype="i32"), oracle=angles_of, dtype=dtype, live={})
 
 
 @floats

@@ -108,6 +108,8 @@ class ScriptedEngine(Engine):
         running = sum(not answer.finish_reason for answer in self.answers)
         return Load(running, 0, 1, 0, 0.0, len(self.requests), 0, 0, 0, 0, 0)
 
+    is_alive = True
+
     def close(self) -> None:
         pass
 

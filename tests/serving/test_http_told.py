@@ -90,6 +90,14 @@ def test_names_and_aliases(stories: LLM) -> None:
         assert found["model"] == NAME
 
 
+def test_an_engine_that_ended_is_told(stories: LLM) -> None:
+    engine = ScriptedEngine(stories, lambda _: Script(["Once"]))
+    with running(engine) as server:
+        engine.is_alive = False
+        response = server.http.get("/health")
+        assert (response.status_code, response.json()["status"]) == (503, "lost")
+
+
 def test_a_server_that_ends_says_so(stories: LLM) -> None:
     with running(ScriptedEngine(stories, lambda _: Script(["Once"]))) as server:
         assert server.http.get("/health").json()["status"] == "ok"

@@ -12,7 +12,6 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 FORMS = ("neighbours", "halves")  # as in families/rope/turn.py
-_FIRST = "vec2(f32(angles[base + pair]), f32(angles[base + params.columns + pair]))"
 _SECOND = "first_angle(base + params.rotary / 2u, pair)"
 
 
@@ -53,7 +52,7 @@ def turn(
     every = heads + key_heads * (2 if v is not None else 1)
     work = width - rotary // 2
     count = rows * every * work
-    declarations: dict[str, Any] = {"first_angle": _FIRST}
+    declarations: dict[str, Any] = {}
     if form == "halves":
         declarations |= {"HALVED": True, "second_angle": _SECOND}
     if v is None:

@@ -1,5 +1,4 @@
 //! use index
-//! use angles
 //! extent q: count // (work * all) * heads * width
 //! extent q_out: count // (work * all) * heads * width
 //! extent k: count // (work * all) * key_heads * width
@@ -19,6 +18,7 @@ alias KeyOut = f32;
 alias ValueOut = f32;
 alias C = f32;
 const WORKGROUP = 64u;
+const HALVED = false; // pairs are (j, j + rotary/2) where true, (2j, 2j + 1) where not
 
 struct Params {
   count: u32,
@@ -98,6 +98,12 @@ fn places_of(pair: u32) -> vec2<u32> {
   if (pair >= pairs) { return vec2(pair + pairs); }
   return select(vec2(2u * pair, 2u * pair + 1u), vec2(pair, pair + pairs), HALVED);
 }
+
+// Cosine and sine of a pair, for its first and for its second element, in the angles from `base` on.
+fn first_angle(base: u32, pair: u32) -> vec2<f32> {
+  return vec2(f32(angles[base + pair]), f32(angles[base + params.columns + pair]));
+}
+fn second_angle(base: u32, pair: u32) -> vec2<f32> { return first_angle(base, pair); }
 
 // Rounded as in families/rope/lib/turning.wgsl, so that no last bit depends on who turns.
 fn turn(x: vec2<f32>, row: u32, pair: u32) -> vec2<f32> {

@@ -71,17 +71,14 @@ def told(error: BaseException) -> ApiError | None:
         return ApiError(429, message, code="rate_limit_exceeded", headers={"Retry-After": "1"})
     if isinstance(error, RayActorError | DeploymentUnavailableError):
         return None
-    return (
-        ApiError(500, "the replica met an error that it did not foresee; its log has more")
-        if isinstance(error, RayError)
-        else api_error(error)
-    )
+    if not isinstance(error, RayError):
+        return api_error(error)
+    return ApiError(500, "the replica met an error that it did not foresee; its log has more")
 
 
 def build(options: Options) -> serve.Application:
     """An application that serves a model."""
     least, most = options.range
-    most_requests = options.sequences + _AHEAD
     scaling: dict[str, Any] = (
         {"num_replicas": least}
         if least == most
@@ -93,19 +90,17 @@ def build(options: Options) -> serve.Application:
             }
         }
     )
+    variables = dict(options.environment)
+    environment = {"runtime_env": {"env_vars": variables}} if variables else {}
     replicas = serve.deployment(
         OneReplica,
         name="replica",
-        max_ongoing_requests=most_requests,
+        max_ongoing_requests=options.sequences + _AHEAD,
         max_queued_requests=options.queue,
         health_check_period_s=_HEALTH_SECONDS,
         health_check_timeout_s=4 * _HEALTH_SECONDS,
         graceful_shutdown_timeout_s=_SHUTDOWN_SECONDS,
-        ray_actor_options={
-            "num_cpus": options.cpus,
-            "num_gpus": options.gpus,
-            "runtime_env": {"env_vars": dict(options.environment)},
-        },
+        ray_actor_options={"num_cpus": options.cpus, "num_gpus": options.gpus, **environment},
         request_router_config=RequestRouterConfig(
             request_router_class=Sticky, request_router_kwargs={"busy": options.sequences}
         ),

@@ -13,7 +13,6 @@ from typing import Any
 from pteron.errors import DeviceError, UnsupportedError
 from pteron.llm import LLM
 from pteron.llm.engine import Engine
-from pteron.llm.pool import SEQUENCES_MAX
 from pteron.serving.cluster.door import Message
 from pteron.serving.cluster.options import Options
 from pteron.serving.encoder import Encoder
@@ -36,7 +35,8 @@ class Replica:
                 data=options.data,
                 device=device,
                 digits=options.digits,
-                **_bounds(options),
+                sequences=options.sequences,
+                cache_bytes=options.cache_bytes,
             )
         except UnsupportedError as error:
             self._model = _encoder(options, device, error)
@@ -100,14 +100,6 @@ class Replica:
             self._engine.drain(_DRAIN_SECONDS)
             self._engine.close()
         self._model.close()
-
-
-def _bounds(options: Options) -> dict[str, int]:
-    """Of the model's sequences, where they are not its own."""
-    given = {"cache_bytes": options.cache_bytes}
-    if options.sequences > SEQUENCES_MAX:
-        given["sequences"] = options.sequences
-    return {name: bound for name, bound in given.items() if bound is not None}
 
 
 def _encoder(options: Options, device: str | None, why_not: UnsupportedError) -> Encoder:

@@ -34,7 +34,8 @@ def run(
     alone is made, and ends with this. Every machine of a cluster listens at `host` and `port`.
     """
     port = port or _free_port(host)
-    with _signals() as ended, _connected(address, options.is_quiet):
+    # In this order: Ray's own handlers, where they stay, end a process three seconds after a signal.
+    with _connected(address, options.is_quiet), _signals() as ended:
         try:
             serve.start(proxy_location="EveryNode", http_options={"host": host, "port": port})
             serve.run(build(options), name=_APPLICATION, route_prefix="/")

@@ -46,9 +46,10 @@ class Service:
 
     @property
     def is_well(self) -> bool:
-        """Whether the model still has its device."""
-        program = self.engine.llm.program if self.engine else self.encoder.program if self.encoder else None
-        return program is None or program.device.is_open
+        """Whether the engine runs, and the model still has its device."""
+        if self.engine is not None:
+            return self.engine.is_alive and self.engine.llm.program.device.is_open
+        return self.encoder is None or self.encoder.program.device.is_open
 
     def check_name(self, name: str) -> None:
         if name not in self.names:

@@ -1,0 +1,68 @@
+"""Measured cases of rows that belong to different sequences."""
+
+from __future__ import annotations
+
+import numpy as np
+from arguments import Symbol, tensor, weight
+from measured_case import Case, case
+from test_batched_rows import (
+    ANGLES,
+    ATTEND,
+    PLACE,
+    PLACES,
+    TURNED,
+    RowAttention,
+    TurnedAttention,
+    angles_of,
+    caches,
+    heads_of,
+    places_of,
+)
+
+DRAWING = "greedy_rows_scan greedy_rows_draw"  # which no operator of a file launches
+
+
+def attention(width: int, kernels: str, on: str, heads: int = 4) -> Case:
+    given = (*heads_of(len(PLACES), heads, 2, width), *caches(2, width, 7, 300))
+    rest = tensor(values=PLACES * [13, 1], dtype="i32"), Symbol("c"), None
+    live = {"c": (300, 287)}
+    return case(
+        ATTEND, *given, *rest, kernels=f"write_rows {kernels}", on=(on,), oracle=RowAttention, live=live
+    )
+
+
+ROW_CASES = [
+    case(
+        PLACE,
+        tensor(values=np.array([3, 0, -1, 4, 1, 99]), dtype="i32"),
+        weight(values=np.array([11, 12, 13, 14, 15]), dtype="i32"),
+        weight(values=np.array([0, 5, 9, 22, 7]), dtype="i32"),
+        kernels="place_rows",
+        oracle=places_of,
+        dtype="i32",
+    ),
+    case(
+        ANGLES,
+        weight(31, 6),
+        weight(31, 6),
+        tensor(values=PLACES, dtype="i32"),
+        kernels="row_angles",
+        oracle=angles_of,
+    ),
+    case(
+        TURNED,
+        *heads_of(len(PLACES), 4, 2, 8),
+        tensor(len(PLACES), 12, low=-1, high=1),
+        "halves",
+        *caches(2, 8),
+        tensor(values=PLACES, dtype="i32"),
+        Symbol("c"),
+        None,
+        kernels="turn_rows",
+        oracle=TurnedAttention,
+        live={"c": (23,)},
+    ),
+    attention(6, "attention_scores attention_values", "software"),
+    attention(20, "attention_split attention_merge", "hardware"),
+    attention(64, "attention_decode attention_merge", "subgroups", heads=10),
+]

@@ -1,0 +1,78 @@
+"""Sequences that step together: in one submission for all, and each as if it were alone."""
+
+from __future__ import annotations
+
+import pytest
+from engine_fixtures import A, B, Watched, alone, asked, one_by_one, tokens
+
+from pteron.llm import LLM, LanguageModel, Sampling
+from pteron.llm.batched import Batched
+from pteron.llm.burst import Burst, Row
+from pteron.llm.engine.steps import OneByOne
+from pteron.llm.engine.together import Together
+from pteron.serving import Engine
+
+PROMPTS = (A[:5], B[3:9], (7, 9), A[2:13])
+SETTINGS = (Sampling(), Sampling(temperature=0.9, seed=4), Sampling(temperature=0.9, seed=5), Sampling())
+
+
+@pytest.fixture
+def bursts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """(rows, steps) of every submission for several."""
+    made: list[tuple[int, int]] = []
+    step = Batched.step
+
+    def counting(batched: Batched, rows: list[Row], count: int = 1) -> Burst:
+        burst = step(batched, rows, count)
+        made.append((len(rows), burst.count))
+        return burst
+
+    monkeypatch.setattr(Batched, "step", counting)
+    return made
+
+
+def test_one_submission_for_all(engine: Engine, watched: Watched, bursts: list[tuple[int, int]]) -> None:
+    """Those who come join, those who go leave, and the last goes on alone: nobody's tokens change."""
+    requests = [
+        asked(ids, 12 + 9 * index, sampling=sampling)
+        for index, (ids, sampling) in enumerate(zip(PROMPTS, SETTINGS, strict=True))
+    ]
+    expected = [tokens(alone(engine.llm, request)) for request in requests]
+    engine.llm.reset()
+    watched.hold("begin", 0)
+    answers = [engine.submit(request) for request in requests]
+    watched.reached()
+    watched.go()
+    assert [tokens(answer.pieces()) for answer in answers] == expected
+    assert {rows for rows, _ in bursts} >= {2, 3, 4}
+    together = sum(rows * steps for rows, steps in bursts)
+    assert together < sum(len(said) for said in expected)  # first tokens, and the last one's end
+    before = len(bursts)
+    assert tokens(engine.submit(requests[0]).pieces()) == expected[0]
+    assert len(bursts) == before  # one alone has a plan of its own
+
+
+@one_by_one
+def test_one_by_one_where_told(engine: Engine, bursts: list[tuple[int, int]]) -> None:
+    answers = [engine.submit(asked(ids)) for ids in (A, B)]
+    assert [len(answer.pieces()) for answer in answers] == [8, 8]
+    assert not bursts
+    assert isinstance(engine._loop._stepper, OneByOne)
+
+
+def test_engines_of_one_model_share_its_slots(tiny_llm: LLM) -> None:
+    expected = [tokens(alone(tiny_llm, asked(ids))) for ids in (A, B)]
+    for _ in range(2):
+        with Engine(tiny_llm) as engine:
+            assert isinstance(engine._loop._stepper, Together)
+            answers = [engine.submit(asked(ids)) for ids in (A, B)]
+            assert [tokens(answer.pieces()) for answer in answers] == expected
+    assert [tokens(alone(tiny_llm, asked(ids))) for ids in (A, B)] == expected
+
+
+def test_a_device_without_room(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Batched, "slots_max", lambda _: 1)
+    with Engine(tiny_llm) as engine:
+        assert isinstance(engine._loop._stepper, OneByOne)
+    monkeypatch.setattr(LanguageModel, "is_resident", False)
+    assert "through the host" in (Batched.reason(tiny_llm.model) or "")

@@ -52,16 +52,20 @@ def run(
 def _connected(address: str | None, is_quiet: bool) -> Iterator[None]:
     """A cluster to work on; what is made for this is ended with it."""
     is_mine = address is None and not os.environ.get("RAY_ADDRESS")
-    ray.init(
-        address="local" if is_mine else address,
-        include_dashboard=False if is_mine else None,
-        log_to_driver=not is_quiet,
-        namespace=_APPLICATION,
-    )
     try:
+        try:
+            ray.init(
+                address="local" if is_mine else address,
+                include_dashboard=False if is_mine else None,
+                log_to_driver=not is_quiet,
+                namespace=_APPLICATION,
+            )
+        except Exception as error:  # Ray raises plain ones where a node does not start
+            where = "on this machine" if is_mine else f"at {address or os.environ['RAY_ADDRESS']}"
+            raise PteronError(f"there is no cluster of Ray {where}: {error}") from error
         yield
     finally:
-        if is_mine:
+        if is_mine and ray.is_initialized():
             serve.shutdown()
         ray.shutdown()
 

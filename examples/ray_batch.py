@@ -105,10 +105,12 @@ def run(
     work: type, folder: str, rows: Any, *, workers: int, batch: int, gpus: float
 ) -> tuple[Any, list[Share]]:
     """The data set with what the program says of each row, and what each worker did."""
+    from ray.data import ActorPoolStrategy
+
     done = rows.map_batches(
         work,
         fn_constructor_args=(folder,),
-        concurrency=workers,
+        compute=ActorPoolStrategy(size=workers),
         batch_size=batch,
         num_gpus=gpus or None,
     ).materialize()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra `serve`")
+
+from http_fixtures import until
 
 from pteron import DeviceError, InputError
 from pteron.cli import main
@@ -363,6 +364,4 @@ def test_left_early_frees_the_sequence(replica: Replica) -> None:
     assert engine is not None
     before = engine.load.cancelled
     asyncio.run(leave())
-    while engine.load.running:
-        time.sleep(0.01)
-    assert engine.load.cancelled == before + 1
+    until(lambda: engine.load.cancelled == before + 1 and not engine.load.running)

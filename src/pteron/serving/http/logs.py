@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import traceback
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from pteron.gpu.forking import new_lock
 from pteron.serving.http.record import Record
 
 
@@ -20,7 +20,7 @@ class Logs:
 
     def __init__(self, stream: TextIO | None = None, *, with_prompts: bool = False) -> None:
         self._stream = stream
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self.with_prompts = with_prompts
 
     def write(self, event: str, **fields: Any) -> None:

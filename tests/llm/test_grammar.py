@@ -20,7 +20,7 @@ from pteron.errors import InputError, PteronError
 from pteron.llm import Grammar, Matcher, Tokenizer, load_tokenizer
 from pteron.llm.grammar.vocabulary import GRAMMARS_MAX, vocabulary_of
 
-pytest.importorskip("llguidance")
+pytest.importorskip("llguidance", reason="needs the extra `serve`")
 STORIES = Path(__file__).parents[2] / "src" / "pteron" / "models" / "stories15m"
 EOS = 2
 

@@ -17,7 +17,7 @@ import pteron
 from pteron.errors import InputError
 from pteron.llm import LLM, Grammar, LanguageModel, Matcher, Sampler, Sampling, generate, generate_step
 
-pytest.importorskip("llguidance")
+pytest.importorskip("llguidance", reason="needs the extra `serve`")
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 STORIES = Path(__file__).parents[2] / "src" / "pteron" / "models" / "stories15m"
 PROMPT = "Once upon a time"

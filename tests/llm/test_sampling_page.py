@@ -14,7 +14,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_page() -> None:
-    pytest.importorskip("llguidance")
+    pytest.importorskip("llguidance", reason="needs the extra `serve`")
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / "sampling.md").read_text("utf-8"), re.DOTALL)
     assert len(blocks) == 5
     names: dict[str, Any] = {}
@@ -24,7 +24,7 @@ def test_the_page() -> None:
 
 @pytest.mark.parametrize("form", ["json", "regex"])
 def test_the_command(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("llguidance")
+    pytest.importorskip("llguidance", reason="needs the extra `serve`")
     schema = tmp_path / "schema.json"
     schema.write_text('{"enum": ["cat", "dog"]}', "utf-8")
     given = ["--json-schema", str(schema)] if form == "json" else ["--regex", '"(cat|dog)"']

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from engine_fixtures import CHUNK, PATIENCE, A, B, Watched, alone, asked, tokens
+from byte_tokenizer import ByteTokenizer
+from engine_fixtures import CHUNK, MODEL, PATIENCE, A, B, Watched, alone, asked, tokens
 
-from pteron import InputError, UnsupportedError
+from pteron import Device, InputError, UnsupportedError
 from pteron.llm import LLM, LanguageModel, Piece, Sampling
 from pteron.serving import Answer, Busy, Engine, Load, Request
 
@@ -226,6 +227,14 @@ def test_what_this_model_does_not_take(engine: Engine) -> None:
 def test_engines_that_cannot_be(tiny_llm: LLM, settings: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         Engine(tiny_llm, **settings)
+
+
+def test_what_cannot_be_batched(device: Device) -> None:
+    with (
+        LLM(MODEL, ByteTokenizer(), device=device, sequences=1) as llm,
+        pytest.raises(UnsupportedError, match=r"^\S+ cannot be batched: no two of its caches have room"),
+    ):
+        Engine(llm, batched=True)
 
 
 def test_programs_of_one_chunk_size(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:

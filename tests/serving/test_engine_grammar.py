@@ -11,7 +11,7 @@ from pteron import DeviceError, InputError
 from pteron.llm import LLM, Grammar, LanguageModel, Matcher, Piece, Sampling
 from pteron.serving import Engine, Request
 
-pytest.importorskip("llguidance")
+pytest.importorskip("llguidance", reason="needs the extra `serve`")
 PATTERN = "[a-f]{3,9} (one|two)!"
 DRAWN = Sampling(temperature=1.5, seed=3, top_logprobs=2)
 

@@ -16,7 +16,7 @@ from pteron.llm import LLM
 from pteron.llm.catalogue import BUNDLED
 from pteron.serving import Engine
 
-pytest.importorskip("llguidance")
+pytest.importorskip("llguidance", reason="needs the extra `serve`")
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

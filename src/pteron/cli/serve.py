@@ -20,7 +20,6 @@ from pteron.llm.catalogue import names
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from pteron.errors import UnsupportedError
     from pteron.llm.engine import Engine
     from pteron.serving.encoder import Encoder
     from pteron.serving.http import Logs
@@ -94,7 +93,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cache-bytes", metavar="BYTES", type=positive, help="GPU memory of all their caches at most"
     )
     what.add_argument(
-        "--queue", metavar="N", type=positive, default=64, help="that wait before 429 (default: %(default)s)"
+        "--queue",
+        metavar="N",
+        type=positive,
+        default=64,
+        help="answers that wait, before 429 (default: %(default)s)",
     )
     for name, (unit, kind, purpose) in _LIMITS.items():
         what.add_argument(f"--max-{name.replace('_', '-')}", metavar=unit, type=kind, help=purpose)
@@ -104,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=number(0),
         default=30.0,
-        help="to finish answers at the end (default: %(default)s)",
+        help="seconds for answers to finish at the end (default: %(default)s)",
     )
     parser.add_argument("--log", metavar="FILE", help="where JSON lines go (default: standard error)")
     parser.add_argument("--log-prompts", action="store_true", help="log what is asked and answered")
@@ -190,41 +193,26 @@ def _common(keys: tuple[str, ...], arguments: argparse.Namespace) -> dict[str, A
 @contextmanager
 def _opened(path: Path, arguments: argparse.Namespace) -> Generator[Engine | Encoder, None, None]:
     """The model at a path: a language model in its engine, or an encoder."""
-    from pteron.errors import UnsupportedError
     from pteron.llm import LLM
     from pteron.llm.engine import Engine
+    from pteron.serving.opening import opened
 
     with shown(f"loading {path.name}"):
-        try:
-            llm = LLM(
-                path,
-                arguments.tokenizer,
-                data=arguments.data,
-                device=arguments.adapter,
-                digits=arguments.digits,
-                sequences=arguments.sequences,
-                cache_bytes=arguments.cache_bytes,
-            )
-        except UnsupportedError as error:
-            encoder = _encoder(path, arguments, error)
-            llm = None
-    if llm is None:
-        with encoder:
-            yield encoder
-    else:
-        with llm, Engine(llm, waiting=arguments.queue) as engine:
+        model = opened(
+            path,
+            arguments.tokenizer,
+            data=arguments.data,
+            device=arguments.adapter,
+            digits=arguments.digits,
+            sequences=arguments.sequences,
+            cache_bytes=arguments.cache_bytes,
+        )
+    if isinstance(model, LLM):
+        with model, Engine(model, waiting=arguments.queue) as engine:
             yield engine
-
-
-def _encoder(path: Path, arguments: argparse.Namespace, why_not: UnsupportedError) -> Encoder:
-    """What is no language model, as an encoder; where it is none either, why it is no language model."""
-    from pteron.errors import UnsupportedError
-    from pteron.serving.encoder import Encoder
-
-    try:
-        return Encoder(path, device=arguments.adapter)
-    except UnsupportedError:
-        raise why_not from None
+    else:
+        with model:
+            yield model
 
 
 @contextmanager

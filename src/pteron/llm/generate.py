@@ -154,9 +154,7 @@ def _constrained(
     device = model.device
 
     def keep(outputs: Outputs) -> list[Command]:
-        logits = outputs[0]
-        assert isinstance(logits, View)
-        return [sampler.keep(logits.last_row())]
+        return [sampler.keep(last_row(outputs))]
 
     *early, tokens = model.chunks(ids)
     for chunk in early:
@@ -203,9 +201,7 @@ def _resident(
             home = Copy(sampler.drawn, readback.staging, sampler.drawn_bytes)
 
             def draw(outputs: Outputs) -> list[Command]:
-                logits = outputs[0]
-                assert isinstance(logits, View)
-                return [*sampler.commands(logits.last_row(), step), home]
+                return [*sampler.commands(last_row(outputs), step), home]
 
             if tokens is not None:
                 submission, steps = model.launch(tokens, draw), 1
@@ -252,6 +248,13 @@ def _resident(
         while under_way:
             with suppress(DeviceError):  # nobody waits for these
                 read()
+
+
+def last_row(outputs: Outputs) -> View:
+    """Where the logits after the last token of a call lie."""
+    logits = outputs[0]
+    assert isinstance(logits, View)
+    return logits.last_row()
 
 
 def drawn_from(sampler: Sampler, data: bytes, step: int) -> Drawn:

@@ -122,6 +122,6 @@ def _stepper(llm: TextModel, batched: bool | None) -> Stepper:
     if joined is not None:
         return joined
     if batched:
-        reason = Batched.reason(llm.model) or "the device has no room for its caches side by side"
-        raise UnsupportedError(f"{llm.program.file.name}: its steps cannot be batched: {reason}")
+        no_room = f"{llm.program.file.name} cannot be batched: no two of its caches have room side by side"
+        raise UnsupportedError(Batched.reason(llm.model) or no_room)
     return OneByOne() if llm.model.is_resident else ThroughHost()

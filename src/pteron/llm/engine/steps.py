@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pteron.gpu import Command, Copy, Readback, submit
 from pteron.llm.engine.track import Track
 from pteron.llm.entered import work_on
-from pteron.llm.generate import Drawn, drawn_from
+from pteron.llm.generate import Drawn, drawn_from, last_row
 from pteron.runtime.outputs import Outputs
 from pteron.runtime.tensors import View
 
@@ -140,9 +140,7 @@ class OneByOne(Stepper):
             home = Copy(sampler.drawn, readback.staging, sampler.drawn_bytes)
 
             def draw(outputs: Outputs) -> list[Command]:
-                logits = outputs[0]
-                assert isinstance(logits, View)
-                return [*sampler.commands(logits.last_row(), step), home]
+                return [*sampler.commands(last_row(outputs), step), home]
 
             if tokens is not None:
                 number, count = model.launch(tokens, draw), 1
@@ -166,9 +164,7 @@ class OneByOne(Stepper):
         assert matcher is not None
 
         def keep(outputs: Outputs) -> list[Command]:
-            logits = outputs[0]
-            assert isinstance(logits, View)
-            return [sampler.keep(logits.last_row())]
+            return [sampler.keep(last_row(outputs))]
 
         with device.lock, work_on(device):
             model.check_user(track.user)

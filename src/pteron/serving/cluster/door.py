@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from pteron.serving.cluster.conversation import key_of
 from pteron.serving.http.errors import ApiError
 from pteron.serving.http.limits import Limits
-from pteron.serving.http.sse import event
+from pteron.serving.http.sse import Gone, event, until_gone
 
 Message: TypeAlias = MutableMapping[str, Any]
 # Of a request, what a replica's application looks at; the rest is the web server's own.
@@ -64,16 +64,8 @@ class Door:
             return
         if body is None:
             return
-        answering = asyncio.create_task(self._answer(scope, body, send))
-        leaving = asyncio.create_task(_left(receive))
-        try:
-            await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            leaving.cancel()
-            if not answering.done():
-                answering.cancel()
-        with suppress(asyncio.CancelledError):
-            await answering
+        with suppress(Gone):
+            await until_gone(receive, self._answer(scope, body, send))
 
     async def _body(self, receive: Receive) -> bytes | None:
         """All of a request's body; None where its client left before."""
@@ -154,12 +146,6 @@ class _Said:
             await self._send({"type": "http.response.body", "body": event(error.body), "more_body": False})
         else:
             raise error
-
-
-async def _left(receive: Receive) -> None:
-    """Wait until a client leaves."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _nothing() -> Message:

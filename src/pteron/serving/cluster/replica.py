@@ -10,13 +10,13 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from pteron.errors import DeviceError, UnsupportedError
+from pteron.errors import DeviceError
 from pteron.llm import LLM
 from pteron.llm.engine import Engine
 from pteron.serving.cluster.door import Message
 from pteron.serving.cluster.options import Options
-from pteron.serving.encoder import Encoder
 from pteron.serving.http import Logs, create_app
+from pteron.serving.opening import opened
 
 _DRAIN_SECONDS = 20.0  # for answers that are under way when a replica is to end
 
@@ -25,24 +25,18 @@ class Replica:
     """`adapter` is the GPU that was set aside for it, where one was."""
 
     def __init__(self, options: Options, adapter: str | None = None) -> None:
-        device = options.device or adapter
         self._engine: Engine | None = None
-        self._model: LLM | Encoder
-        try:
-            llm = LLM(
-                options.model,
-                options.tokenizer,
-                data=options.data,
-                device=device,
-                digits=options.digits,
-                sequences=options.sequences,
-                cache_bytes=options.cache_bytes,
-            )
-        except UnsupportedError as error:
-            self._model = _encoder(options, device, error)
-        else:
-            self._model = llm
-            self._engine = Engine(llm, running=options.sequences, waiting=options.queue)
+        self._model = opened(
+            options.model,
+            options.tokenizer,
+            data=options.data,
+            device=options.device or adapter,
+            digits=options.digits,
+            sequences=options.sequences,
+            cache_bytes=options.cache_bytes,
+        )
+        if isinstance(self._model, LLM):
+            self._engine = Engine(self._model, running=options.sequences, waiting=options.queue)
         self._app = create_app(
             self._engine or self._model,
             name=options.name,
@@ -100,11 +94,3 @@ class Replica:
             self._engine.drain(_DRAIN_SECONDS)
             self._engine.close()
         self._model.close()
-
-
-def _encoder(options: Options, device: str | None, why_not: UnsupportedError) -> Encoder:
-    """What is no language model; where it is no encoder either, why it is no language model."""
-    try:
-        return Encoder(options.model, device=device)
-    except UnsupportedError:
-        raise why_not from None

@@ -335,6 +335,20 @@ def test_what_is_refused(q4: LanguageModel) -> None:
     assert Batched.reason(q4) is None
 
 
+def test_a_sequence_in_a_slot_of_closed_memory_is_refused(q4: LanguageModel) -> None:
+    """Whatever it has bound before: to submit that would end the process."""
+    batched = Batched(q4, 2)
+    sequence, other = batched.sequence(), q4.sequence()
+    sequence.prefill([1, 2, 3])
+    sequence.decode_one_token(4)
+    batched.close()
+    for call in (lambda: sequence.decode_one_token(5), lambda: sequence.launch([5]), sequence.reset):
+        with pytest.raises(DeviceError, match="slot of is closed"):
+            call()
+    sequence.close()
+    other.close()
+
+
 def test_a_prefix_is_copied_from_slot_to_slot(q4: LanguageModel) -> None:
     """Both lie in one buffer, which no copy is within."""
     expected = alone(q4, 5)

@@ -1,6 +1,7 @@
 """Two replicas on two nodes of a cluster of Ray, all of them on this machine, and one of them killed.
 
-scripts/test --heavy tests/serving/test_http_ray.py
+pip install -e '.[dev,ray]', in an environment of its own: scripts/test installs no Ray, and skips this;
+python -m pytest tests/serving/test_http_ray.py
 """
 
 from __future__ import annotations

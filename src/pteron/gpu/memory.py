@@ -128,9 +128,6 @@ class States:
         self.check_open()
         return self._buffers[state.id]
 
-    def has(self, state: State) -> bool:
-        return state.id in self._specs
-
     def part(self, state: State) -> tuple[int, int] | None:
         """Where in its buffer a state begins and how many bytes it has; None where it is all of it."""
         start = self._starts.get(state.id)

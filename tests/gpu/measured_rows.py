@@ -19,8 +19,6 @@ from test_batched_rows import (
     places_of,
 )
 
-DRAWING = "greedy_rows_scan greedy_rows_draw"  # which no operator of a file launches
-
 
 def attention(width: int, kernels: str, on: str, heads: int = 4) -> Case:
     given = (*heads_of(len(PLACES), heads, 2, width), *caches(2, width, 7, 300))

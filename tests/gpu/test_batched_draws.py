@@ -9,8 +9,9 @@ import pytest
 
 from pteron.dtypes import DType
 from pteron.gpu import Device
-from pteron.llm.sampling.greedy_rows import DRAWN, POSITIONS, TOKENS, greedy_graph
+from pteron.llm.sampling.form import Form
 from pteron.llm.sampling.operator import RING
+from pteron.llm.sampling.rows import DRAWN, POSITIONS, TOKENS, rows_graph
 from pteron.ops import Target
 from pteron.ops.operand import State
 from pteron.runtime.session import Session
@@ -44,7 +45,7 @@ def logits_of(vocabulary: int, dtype: str) -> np.ndarray:
 @pytest.mark.parametrize("vocabulary", [3, 512, 2049, 5003])
 def test_by_slot(vocabulary: int, dtype: str, anywhere: Target, device: Device) -> None:
     logits = logits_of(vocabulary, {"f32": "float32", "f16": "float16"}[dtype])
-    session = Session.of(greedy_graph(len(CHOSEN), vocabulary, SLOTS, DType(dtype)), device, target=anywhere)
+    session = Session.of(rows_graph(vocabulary, SLOTS, Form(), DType(dtype)), device, target=anywhere)
     states = session.states()
     device.write(states[State(POSITIONS)], BEFORE)
     device.write(states[State(TOKENS)], np.full(SLOTS, -7, np.int32))

@@ -18,7 +18,6 @@ from kernel_files import FILES, kernel
 from measure import Measuring
 from measured_case import LIVE, Case
 from measured_cases import CALLS, CASES, MODELS, ROWS, SAMPLERS
-from measured_rows import DRAWING
 
 from pteron import Device
 from pteron.dtypes import DType
@@ -26,7 +25,6 @@ from pteron.format import open_bytes, read_program
 from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import Form, numbers
 from pteron.llm.sampling.graphs import sampler_graph
-from pteron.llm.sampling.greedy_rows import greedy_graph
 from pteron.llm.sampling.rows import MASK, NUMBERS, rows_graph
 from pteron.ops import Target
 from pteron.ops.operand import State
@@ -118,18 +116,8 @@ def test_rows_of_several_texts(target: Target, device: Device, measuring: Measur
     assert measuring.kernels >= set(ROWS.split())
 
 
-def test_the_likeliest_of_rows(target: Target, device: Device, measuring: Measuring) -> None:
-    logits = np.random.default_rng(0).normal(size=(6, 5003)).astype(np.float32)
-    session = Session.of(greedy_graph(6, 5003, 7, DType.F32), device, target=target)
-    states = session.states()
-    session.run([logits, np.array([3, 0, -1, 6, 1, 9], np.int32)], [None], states)
-    states.close()
-    session.close()
-    assert measuring.kernels >= set(DRAWING.split())
-
-
 def test_every_kernel_is_measured() -> None:
-    drawing = *SAMPLERS.values(), ROWS, DRAWING
+    drawing = *SAMPLERS.values(), ROWS
     named = [*(case.kernels for case in CASES), *MODELS.values(), *drawing]
     assert set(" ".join(named).split()) == set(FILES) - {SILENT}
     assert compose(kernel(SILENT)).bounds_checks

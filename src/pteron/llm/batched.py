@@ -19,6 +19,7 @@ from pteron.llm.burst import Burst, Row
 from pteron.llm.entered import work_on
 from pteron.llm.model import LanguageModel
 from pteron.llm.row_draws import RowDraws
+from pteron.llm.sampling import Sampler
 from pteron.llm.sampling.operator import RING
 from pteron.ops.operand import State
 from pteron.passes import prepare
@@ -75,10 +76,12 @@ class Batched:
 
     @staticmethod
     def slots_max(model: LanguageModel) -> int:
-        """How many slots a device has room for in one buffer of each cache."""
+        """How many slots a device has room for in one buffer of each cache, and of what is counted for each
+        token of the vocabulary."""
         assert model.delegate is not None
         caches = model.delegate.executable.states.values()
-        return model.device.target.binding_bytes_max // max((state.bytes for state in caches), default=1)
+        largest = max(4 * model.vocabulary, *(state.bytes for state in caches), 1)
+        return model.device.target.binding_bytes_max // largest
 
     @property
     def capacity(self) -> int:
@@ -122,13 +125,23 @@ class Batched:
             for row in rows:
                 self._positions.pop(row.slot, None)  # should this fail, nobody knows where the GPU stands
             logits, model = self._model(rows, count)
-            drawing = self._draws.commands(logits, self._slots_of(len(rows)), rows)
-            burst, home = self._draws.burst(rows, count)
-            commands: list[Command] = [*copies, *([model, *drawing] * count), *home]
+            joining = self._draws.begin(rows)
+            drawing = self._draws.drawing(logits, self._slots_of(len(rows)), rows)
+            burst, home = self._draws.burst(rows, count, drawing)
+            commands: list[Command] = [*copies, *joining, *([model, drawing.replay] * count), home]
             burst.begin(submit(self.device, commands))
+            self._draws.took(rows, count)
             self._positions.update({row.slot: row.position + count for row in rows})
             self.session.counters.calls += count
             return burst
+
+    def leave(self, slot: int, sampler: Sampler) -> None:
+        """Before the sequence of a slot goes on alone: let its sampler have what the steps here have drawn
+        for it."""
+        with self.device.lock, work_on(self.device):
+            commands = self._draws.leave(slot, sampler)
+            if commands:
+                submit(self.device, commands)
 
     def logits(self, rows: Sequence[Row]) -> npt.NDArray[np.float32]:
         """Run the next token of every row through the model; the logits [rows, vocabulary], waited for."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from pteron.gpu import Readback
-from pteron.llm.generate import Drawn, drawn_from
+from pteron.llm.generate import Drawn
 from pteron.llm.sampling import Sampler
-from pteron.llm.sampling.operator import RING
+from pteron.llm.sampling.rows import RowsDrawing
 from pteron.runtime.tensors import View
 
 
@@ -18,7 +16,7 @@ from pteron.runtime.tensors import View
 class Row:
     """A sequence that takes part in a step: its slot, where its next token goes, and the token, on the host
     or on the GPU, unless it was drawn there by the step before. Without a sampler the likeliest token is
-    taken; one of its own draws from its `step` on."""
+    taken; with one, it is drawn as that would draw it from its `step` on."""
 
     slot: int
     position: int
@@ -28,17 +26,14 @@ class Row:
 
 
 class Burst:
-    """Steps that were submitted, and what they draw on its way to the host: the rings of all slots, then
-    those of rows with a sampler of their own, at the places given."""
+    """Steps that were submitted, and what they draw on its way to the host: the rings of all slots, as
+    `drawing` reads them."""
 
-    def __init__(
-        self, rows: Sequence[Row], count: int, readback: Readback, size: int, places: Sequence[int]
-    ) -> None:
+    def __init__(self, rows: Sequence[Row], count: int, readback: Readback, drawing: RowsDrawing) -> None:
         self.rows = tuple(rows)
         self.count = count
         self._readback = readback
-        self._size = size
-        self._places = tuple(places)
+        self._drawing = drawing
         self._submission = 0
         self._drawn: list[list[Drawn]] | None = None
 
@@ -55,22 +50,17 @@ class Burst:
     def read(self) -> list[list[Drawn]]:
         """What every step drew, for each row."""
         if self._drawn is None:
-            data = self._readback.peek(0, self._size, self._submission)
+            data = self._readback.peek(0, self._drawing.size, self._submission)
             self._readback.release()
-            own = iter(self._places)
-            self._drawn = [
-                self._own(row, data, next(own)) if row.sampler else self._likeliest(row, data)
-                for row in self.rows
-            ]
+            self._drawn = [self._of(row, data) for row in self.rows]
         return self._drawn
 
-    def _likeliest(self, row: Row, data: bytes) -> list[Drawn]:
-        ring = np.frombuffer(data, np.int32, 2 * RING, 8 * RING * row.slot).reshape(RING, 2)
-        places = [(row.position + step) % RING for step in range(self.count)]
-        logprobs = ring.view(np.float32)
-        return [Drawn(int(ring[place, 0]), float(logprobs[place, 1])) for place in places]
-
-    def _own(self, row: Row, data: bytes, place: int) -> list[Drawn]:
-        assert row.sampler is not None
-        ring = data[place : place + row.sampler.drawn_bytes]
-        return [drawn_from(row.sampler, ring, row.step + step) for step in range(self.count)]
+    def _of(self, row: Row, data: bytes) -> list[Drawn]:
+        tops = row.sampler.sampling.top_logprobs if row.sampler else 0
+        return [
+            Drawn(
+                *self._drawing.read(data, row.slot, position),
+                self._drawing.read_top(data, row.slot, position, tops),
+            )
+            for position in range(row.position, row.position + self.count)
+        ]

@@ -1,27 +1,36 @@
-"""What draws the next tokens of rows of logits: the likeliest of all rows at once, then those of samplers.
+"""What draws the next tokens of rows of logits, and whose text each slot stands at.
 
-A row with a sampler of its own has its logits copied to where that looks, and what it draws copied to where
-the model looks. Samplers of one form share a session elsewhere; here each slot has its own, since the numbers
-of several are to be in one submission.
+What a text has seen lies in its slot while it steps with others, and with its own sampler while it goes on
+alone: it is brought from one to the other, on the GPU, when a text comes or goes.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from weakref import ReferenceType, ref
 
 from pteron.dtypes import DType
 from pteron.gpu import Buffer, Command, Copy, Device
 from pteron.llm.burst import Burst, Row
-from pteron.llm.sampling.form import Form
-from pteron.llm.sampling.graphs import sampler_graph
-from pteron.llm.sampling.greedy_rows import DRAWN, POSITIONS, TOKENS, greedy_graph
-from pteron.ops.operand import State
-from pteron.plan import PlanBuffer
-from pteron.runtime.session import Session
+from pteron.llm.sampling import Sampler
+from pteron.llm.sampling.rows import RowSampler, RowsDrawing
 from pteron.runtime.tensors import View
 
-SESSIONS = 2  # of samplers, that are kept for each slot on average
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """Whom a slot draws for, and the step and position that come next there."""
+
+    sampler: ReferenceType[Sampler] | None  # None: it takes the likeliest
+    step: int
+    position: int
+
+    def goes_on(self, row: Row) -> bool:
+        """Whether a row is the next of it. Of the likeliest, every one is."""
+        if self.sampler is None or row.sampler is None:
+            return self.sampler is row.sampler
+        return self.sampler() is row.sampler and (self.step, self.position) == (row.step, row.position)
 
 
 class RowDraws:
@@ -31,77 +40,45 @@ class RowDraws:
         self, device: Device, vocabulary: int, slots: int, dtype: DType, tokens: Buffer, positions: Buffer
     ) -> None:
         self._device = device
-        self._vocabulary = vocabulary
-        self._dtype = dtype
-        self._kept = SESSIONS * slots
-        self._tokens = tokens
-        self._places: dict[PlanBuffer, Buffer] = {State(TOKENS): tokens, State(POSITIONS): positions}
-        self._likeliest = Session.of(greedy_graph(slots, vocabulary, slots, dtype), device)
-        self._states = self._likeliest.states()
-        self._logits: dict[int, Buffer] = {}  # by slot, of those that had a sampler
-        self._sessions: OrderedDict[tuple[int, Form], Session] = OrderedDict()
+        self._tokens, self._positions = tokens, positions
+        self._sampler = RowSampler(device, vocabulary, slots, dtype)
+        self._texts: dict[int, _Text] = {}  # by slot
 
-    def commands(self, logits: View, slots: View, rows: Sequence[Row]) -> list[Command]:
-        """What draws a token for each row of logits, to be submitted next, any number of times."""
-        commands: list[Command] = [self._likeliest.bound((logits, slots), self._states, self._places)]
-        brought: list[Command] = []
-        drawn: list[Command] = []
-        homes: list[Command] = []
-        width = self._vocabulary * logits.storage.itemsize
-        for index, row in enumerate(rows):
-            if row.sampler is None:
-                continue
-            own = View(logits.buffer, index * width, (1, self._vocabulary), logits.dtype, logits.storage)
-            kept = self._logits_of(row.slot, own)
-            brought.append(Copy(own.buffer, kept.buffer, own.nbytes, source_offset=own.offset))
-            drawn.append(row.sampler.replay_by(self._session(row.slot, row.sampler.form), kept, row.step))
-            homes.append(Copy(row.sampler.token.buffer, self._tokens, 4, target_offset=4 * row.slot))
-        return [*commands, *brought, *drawn, *homes]
-
-    def burst(self, rows: Sequence[Row], count: int) -> tuple[Burst, list[Copy]]:
-        """Steps that are about to be submitted, and the copies that bring home what they draw."""
-        ring = self._states[State(DRAWN)]
-        sources = [
-            (ring, ring.size),
-            *((row.sampler.drawn, row.sampler.drawn_bytes) for row in rows if row.sampler),
-        ]
-        places, size = [], 0
-        for _, length in sources:
-            places.append(size)
-            size += -(-length // 16) * 16
-        readback = self._device.readback(size)
-        copies = [
-            Copy(source, readback.staging, length, target_offset=place)
-            for (source, length), place in zip(sources, places, strict=True)
-        ]
+    def begin(self, rows: Sequence[Row]) -> list[Command]:
+        """What brings over the texts that join, before the next draw."""
+        commands: list[Command] = []
         for row in rows:
-            if row.sampler:
-                row.sampler.took(row.step + count)
-        return Burst(rows, count, readback, size, places[1:]), copies
+            text = self._texts.get(row.slot)
+            if text is None or not text.goes_on(row):
+                self._texts.pop(row.slot, None)  # should this fail, the slot is nobody's
+                prompt_tokens = row.position - row.step + 1
+                commands += self._sampler.begin(row.slot, row.sampler, prompt_tokens)
+        return commands
 
-    def _logits_of(self, slot: int, like: View) -> View:
-        """Where a slot's sampler finds logits."""
-        if slot not in self._logits:
-            self._logits[slot] = self._device.create_buffer(like.nbytes, f"logits of slot {slot}")
-        return View(self._logits[slot], 0, like.shape, like.dtype, like.storage)
+    def drawing(self, logits: View, slots: View, rows: Sequence[Row]) -> RowsDrawing:
+        """What draws a token for each row of logits, to be submitted next, any number of times."""
+        chosen = [row.slot for row in rows]
+        return self._sampler.drawing(logits, slots, chosen, self._tokens, self._positions)
+
+    def burst(self, rows: Sequence[Row], count: int, drawing: RowsDrawing) -> tuple[Burst, Copy]:
+        """Steps that are about to be submitted, and the copy that brings home what they draw."""
+        readback = self._device.readback(drawing.size)
+        return Burst(rows, count, readback, drawing), Copy(drawing.drawn, readback.staging, drawing.size)
+
+    def took(self, rows: Sequence[Row], count: int) -> None:
+        """So many steps of these rows were submitted."""
+        for row in rows:
+            sampler = None if row.sampler is None else ref(row.sampler)
+            self._texts[row.slot] = _Text(sampler, row.step + count, row.position + count)
+
+    def leave(self, slot: int, sampler: Sampler) -> list[Command]:
+        """What brings back to a sampler what its text has seen in a slot, before it draws alone."""
+        text = self._texts.get(slot)
+        if text is None or text.sampler is None or text.sampler() is not sampler:
+            return []
+        del self._texts[slot]
+        return self._sampler.leave(slot, sampler)
 
     def close(self) -> None:
-        for buffer in self._logits.values():
-            self._device.free(buffer)
-        self._logits.clear()
-        self._states.close()
-        self._likeliest.close()
-        for session in self._sessions.values():
-            session.close()
-        self._sessions.clear()
-
-    def _session(self, slot: int, form: Form) -> Session:
-        """A session for samplers of a form that is nobody's but the slot's."""
-        key = slot, form
-        if key not in self._sessions:
-            graph = sampler_graph(self._vocabulary, form, self._dtype)
-            self._sessions[key] = Session.of(graph, self._device)
-            while len(self._sessions) > self._kept:
-                self._sessions.popitem(last=False)  # freed with its last user
-        self._sessions.move_to_end(key)
-        return self._sessions[key]
+        self._texts.clear()
+        self._sampler.close()

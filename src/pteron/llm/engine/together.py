@@ -76,7 +76,10 @@ class Together(Stepper):
 
     def _launch_alone(self, track: Track, most: int) -> Submission:
         slot = self._batched.slot_of(track.model)
-        token = self._batched.token_of(slot) if slot is not None and track in self._by_slot else None
+        token = None
+        if slot is not None and track in self._by_slot:
+            token = self._batched.token_of(slot)
+            self._batched.leave(slot, track.sampler)
         submission = self._alone.go_on(track, most, token)
         self._by_slot.discard(track)
         return submission

@@ -54,6 +54,11 @@ class Form:
         return " ".join(field.name for field in fields(self) if getattr(self, field.name))
 
     @property
+    def remembers(self) -> bool:
+        """Whether it has to know what was seen."""
+        return self.penalises or self.counts
+
+    @property
     def changes(self) -> bool:
         """Whether logits are changed by more than what was seen."""
         return self.counts or self.biases or self.masks

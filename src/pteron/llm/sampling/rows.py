@@ -26,7 +26,7 @@ from pteron.llm.sampling.graphs import mask_words
 from pteron.llm.sampling.operator import RING, pairs_of
 from pteron.llm.sampling.rows_operator import SAMPLE_ROWS
 from pteron.llm.sampling.sampler import Sampler
-from pteron.llm.sampling.settings import TOPS_MAX
+from pteron.llm.sampling.settings import TOPS_MAX, Sampling
 from pteron.llm.sampling.texts import DRAWS, FIRST, SETTINGS
 from pteron.ops.operand import State
 from pteron.plan import PlanBuffer
@@ -69,6 +69,14 @@ class RowsDrawing:
         return 8 * pairs_of(self.form) * slot
 
 
+class _Elsewhere(States):
+    """The states of a session that other memory stands in for, all that any launch looks at: forms have no
+    memory of their own for them."""
+
+    def _make(self) -> None:
+        pass
+
+
 class RowSampler:
     """Draws the next tokens of the texts in `slots` slots, and leaves them on the GPU."""
 
@@ -80,31 +88,40 @@ class RowSampler:
         self._buffer(NUMBERS)
         self._buffer(DRAWN)
 
-    def begin(self, slot: int, sampler: Sampler, prompt_tokens: int) -> list[Command]:
+    def begin(self, slot: int, sampler: Sampler | None, prompt_tokens: int) -> list[Command]:
         """Draw for a slot as a sampler of one text does, from where it stands on the GPU: the commands that
-        bring over what it has seen come before the next draw. The prompt has so many tokens."""
+        bring over what it has seen come before the next draw. The prompt has so many tokens. Without a
+        sampler the likeliest are taken."""
         if not 0 <= slot < self._slots:
             raise InputError(f"slot {slot} is none of {self._slots}")
-        form, sampling = sampler.form, sampler.sampling
+        form = sampler.form if sampler else Form()
+        given = numbers(sampler.sampling if sampler else Sampling())
         words = np.zeros(SETTINGS, np.int32)
-        given = numbers(sampling)
         words[: len(given)] = given
         words[FIRST], words[DRAWS] = prompt_tokens - 1, form.draws
         width, commands = 4 * self._vocabulary, list[Command]()
-        with self._device.lock, work_on(self._device):
+        with self._device.lock:
+            before = self._forms.get(slot, Form())
             self._device.write(self._buffer(NUMBERS), words, 4 * SETTINGS * slot)
-            self._forms[slot] = form
-            for id, one, is_used in (
-                (SEEN, ONE_SEEN, form.penalises or form.counts),
-                (BIAS, ONE_BIAS, form.biases),
-            ):
-                if is_used:
-                    commands.append(Copy(sampler.state(one), self._buffer(id), width, slot * width))
-                elif id in self._buffers:  # what the slot's last text has left there
-                    self._device.write(self._buffers[id], np.zeros(self._vocabulary, np.uint32), slot * width)
-            if not form.masks and MASK in self._buffers:
+            # What is left of counts changes nothing where penalties are none; biases are added anyway.
+            if before.biases and not form.biases:
+                self._device.clear(self._buffer(BIAS), slot * width, width)
+            if before.masks and not form.masks:
                 self._write_mask(slot, np.full(mask_words(self._vocabulary), 0xFFFFFFFF, np.uint32))
+            if sampler:
+                copied = (SEEN, ONE_SEEN, form.remembers), (BIAS, ONE_BIAS, form.biases)
+                for id, one, is_used in copied:
+                    if is_used:
+                        commands.append(Copy(sampler.state(one), self._buffer(id), width, slot * width))
+            self._forms[slot] = form
         return commands
+
+    def leave(self, slot: int, sampler: Sampler) -> list[Command]:
+        """What brings back to a sampler what its text has seen meanwhile, before its next draw alone."""
+        if not sampler.form.remembers:
+            return []
+        width = 4 * self._vocabulary
+        return [Copy(self._buffer(SEEN), sampler.state(ONE_SEEN), width, source_offset=slot * width)]
 
     def allow(self, slot: int, mask: npt.NDArray[np.uint32]) -> None:
         """Tokens that the next draw of a slot may take, as Sampler.allow has them."""
@@ -156,7 +173,7 @@ class RowSampler:
         if found is None:
             graph = rows_graph(self._vocabulary, self._slots, form, self._dtype)
             session = Session.of(graph, self._device)
-            found = self._sessions[form] = session, session.states()
+            found = self._sessions[form] = session, _Elsewhere(self._device, session.executable)
         self._sessions.move_to_end(form)
         while len(self._sessions) > FORMS_MAX:
             _, (session, states) = self._sessions.popitem(last=False)
@@ -185,7 +202,7 @@ class RowSampler:
 
 def _changing(form: Form) -> list[int]:
     """The states that a form changes logits by."""
-    used = {SEEN: form.penalises or form.counts, BIAS: form.biases, MASK: form.masks}
+    used = {SEEN: form.remembers, BIAS: form.biases, MASK: form.masks}
     return [id for id, is_used in used.items() if is_used]
 
 

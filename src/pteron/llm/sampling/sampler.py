@@ -182,12 +182,6 @@ class Sampler:
         """Where a state of the sampler's graph lies, by its value id."""
         return self._states[State(id)]
 
-    def replay_by(self, session: Session, logits: View, step: int) -> Replay:
-        """The same into `token`, by another session of its form, that nobody else submits anything of
-        meanwhile: so several samplers draw in one submission."""
-        self._count(step)
-        return session.bound((logits, *self._numbers), self._states, {})
-
     def took(self, steps: int) -> None:
         """So many tokens were drawn by what was submitted; unless told, a sampler does not know."""
         self._steps = steps

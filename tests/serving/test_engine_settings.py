@@ -1,0 +1,147 @@
+"""Requests of all kinds of settings that step together: each as if it were alone, at the cost of one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from engine_fixtures import SHORT, A, B, Watched, alone, asked
+
+from pteron.gpu import Command, Copy, Device
+from pteron.llm import LLM, Drawn, Piece, Sampling, batched
+from pteron.llm.batched import Batched
+from pteron.llm.burst import Row
+from pteron.llm.engine.job import Job
+from pteron.llm.engine.together import together
+from pteron.llm.engine.track import Track
+from pteron.llm.row_draws import RowDraws
+from pteron.llm.sampling.rows import RowsDrawing
+from pteron.serving import Engine, Request
+
+# Each setting alone or in company; penalties so great that a count too few or too many is seen at once.
+SETTINGS = (
+    Sampling(),
+    Sampling(temperature=0.9, top_k=9, seed=4),
+    Sampling(temperature=1.3, top_p=0.8, seed=5),
+    Sampling(temperature=1.1, min_p=0.02, repetition_penalty=1.7, seed=6, top_logprobs=2),
+    Sampling(repetition_penalty=2.5),
+    Sampling(presence_penalty=1.5, frequency_penalty=0.7, top_logprobs=5),
+    Sampling(logit_bias={3: 4.0, 40: -100, 41: 2.5}, frequency_penalty=1.9),
+    Sampling(1.4, 30, 0.95, 0.01, 1.3, 7, 0.5, 0.25, {5: 1.5, 200: -100}, 3),
+)
+PROMPTS = (A[:5], B[3:9], SHORT, A[2:13], A[:9], B[:2], (9, 7), B[5:])
+
+
+def same(found: Sequence[Piece | Drawn], expected: Sequence[Piece]) -> None:
+    assert [each.token for each in found] == [each.token for each in expected]
+    assert [each.logprob for each in found] == pytest.approx([each.logprob for each in expected], abs=1e-4)
+    for one, other in zip(found, expected, strict=True):
+        assert [token for token, _ in one.top] == [token for token, _ in other.top]
+        assert [value for _, value in one.top] == pytest.approx([value for _, value in other.top], abs=1e-4)
+
+
+def test_eight_settings_at_once(engine: Engine, watched: Watched) -> None:
+    requests = [
+        asked(ids, 8 + 2 * index, sampling=sampling)
+        for index, (ids, sampling) in enumerate(zip(PROMPTS, SETTINGS, strict=True))
+    ]
+    expected = [alone(engine.llm, request) for request in requests]
+    engine.llm.reset()
+    watched.hold("begin", 0)
+    answers = [engine.submit(request) for request in requests]
+    watched.reached()
+    watched.go()
+    for answer, right, sampling in zip(answers, expected, SETTINGS, strict=True):
+        pieces = answer.pieces()
+        same(pieces, right)
+        assert len(pieces[0].top) == sampling.top_logprobs
+
+
+def test_alone_and_together_in_turns(tiny_llm: LLM) -> None:
+    """What a text has seen goes with it, from its own sampler to its slot and back, and again."""
+    chosen = (3, 4, 5, 6)
+    requests = [asked(PROMPTS[index], 24, sampling=SETTINGS[index]) for index in chosen]
+    expected = [alone(tiny_llm, request) for request in requests]
+    tiny_llm.reset()
+    stepper = together(tiny_llm)
+    assert stepper is not None
+    tracks = [begun(tiny_llm, request) for request in requests]
+    found: dict[Track, list[Drawn]] = {track: [] for track in tracks}
+    under_way = []
+    for track in tracks:
+        while track.chunks:
+            under_way.append(stepper.read(track))
+    one, two, three, four = tracks
+    turns = [((one, two), 3), ((one,), 2), ((two,), 1), ((one, two, three), 2), ((three,), 4), ((two,), 3)]
+    turns += [((two, three, four, one), 5), ((four,), 1), ((four, three), 2), ((one, four), 4), ((one,), 3)]
+    for part, most in turns:
+        under_way.append(stepper.launch(part, most))
+    for submission in under_way:  # nothing was waited for in between
+        for track, drawn in submission.wait():
+            found[track] += drawn
+    for track, right in zip(tracks, expected, strict=True):
+        assert len(found[track]) == track.step >= 12
+        same(found[track], right[: track.step])
+        track.release()
+        track.close()
+
+
+def begun(llm: LLM, request: Request) -> Track:
+    job = Job(request, lambda: None)
+    return Track(job, llm._pool.lease(request.ids), llm.tokenizer, frozenset())
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many launches draw the tokens of a step, of every step of several."""
+    made: list[int] = []
+    drawing = RowDraws.drawing
+
+    def counting(draws: RowDraws, *given: Any) -> RowsDrawing:
+        found = drawing(draws, *given)
+        made.append(len(found.replay.steps))
+        return found
+
+    monkeypatch.setattr(RowDraws, "drawing", counting)
+    return made
+
+
+def test_launches_do_not_grow_with_rows(
+    tiny_llm: LLM, launches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[Command]] = []
+    submit = batched.submit  # type: ignore[attr-defined]  # as that module knows it
+
+    def counting(device: Device, given: list[Command]) -> int:
+        commands.append(given)
+        return submit(device, given)
+
+    monkeypatch.setattr(batched, "submit", counting)
+    model = tiny_llm.model
+    made = Batched(model, 9)
+    sequences = [made.sequence() for _ in range(9)]
+    last = model.sampler(SETTINGS[-1])
+    samplers = [model.sampler(sampling) for sampling in SETTINGS]
+    slots = [made.slot_of(sequence) or 0 for sequence in sequences]
+
+    def step(rows: list[Row]) -> None:
+        made.step(rows, 2).read()
+
+    plain = [Row(slot, 0, 1) for slot in slots]
+    step(plain)
+    assert launches.pop() == 2
+    for count in (1, 3, 8):  # the last has all there is, so the others cost nothing more
+        rows = [Row(slots[8], 0, 1, last)]
+        rows += [Row(slot, 0, 1, sampler) for slot, sampler in zip(slots[:count], samplers, strict=False)]
+        step(rows)
+        step([Row(row.slot, 2, None, row.sampler, 2) for row in rows])
+        model_and_draw, home = commands[-1][:-1], commands[-1][-1]
+        assert len(model_and_draw) == 4  # of two steps: nobody joined, so nothing was brought
+        assert isinstance(home, Copy)
+    assert len(set(launches)) == 1
+    for sampler in (last, *samplers):
+        sampler.close()
+    for sequence in sequences:
+        sequence.close()
+    made.close()

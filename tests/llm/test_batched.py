@@ -37,6 +37,13 @@ class Alone:
     tokens: list[list[int]]
     logits: list[list[np.ndarray]]
 
+    def agrees(self, row: int, told: list[int], tolerance: float) -> bool:
+        """Whether a row says the same, up to where two tokens are as likely but for the tolerance."""
+        for logits, token, right in zip(self.logits[row], told, self.tokens[row], strict=False):
+            if token != right:
+                return bool(logits[right] - logits[token] <= 2 * tolerance * abs(logits).max())
+        return True
+
 
 def path_of(name: str, models: Path) -> Path:
     return fetch(name) / "model.pte" if name == "stories15m" else models / f"{name}.pte"
@@ -54,7 +61,7 @@ def alone(model: LanguageModel, count: int = len(LENGTHS), steps: int | None = N
             logits.append(model.decode_one_token(tokens[-1]))
             tokens.append(int(logits[-1].argmax()))
         found.tokens.append(tokens)
-        found.logits.append(logits[1:])
+        found.logits.append(logits)
     return found
 
 
@@ -113,28 +120,27 @@ def test_logits_and_tokens(count: int, named: tuple[str, LanguageModel, Alone]) 
     poison(batched)
     try:
         sequences, rows = begin(batched, expected.prompts[:count])
-        worst = 0.0
-        tokens: list[list[int]] = [[] for _ in rows]
+        worst, tolerance = 0.0, TOLERANCE.get(name, 1e-5)
         steps = STEPS if count == FIRST else STEPS_FEW
         for step in range(steps + 1):
             now = [
-                replace(row, token=told[-1]) if told else row for row, told in zip(rows, tokens, strict=True)
+                Row(row.slot, row.position + step, told[step - 1] if step else row.token)
+                for row, told in zip(rows, expected.tokens, strict=False)
             ]
-            logits = batched.logits([replace(row, position=row.position + step) for row in now])
-            for row, told in enumerate(tokens):
-                told.append(int(logits[row].argmax()))
-                if step:
-                    reference = expected.logits[row][step - 1]
-                    worst = max(worst, float(abs(logits[row] - reference).max() / abs(reference).max()))
-        assert worst < TOLERANCE.get(name, 1e-5)
-        assert tokens == [told[: steps + 1] for told in expected.tokens[:count]]
+            logits = batched.logits(now)
+            for row, found in enumerate(logits):
+                reference = expected.logits[row][step]
+                worst = max(worst, float(abs(found - reference).max() / abs(reference).max()))
+                likeliest = int(found.argmax())
+                assert reference[likeliest] >= reference.max() - 2 * tolerance * abs(reference).max()
+        assert worst < tolerance
     finally:
         end(batched, sequences)
 
 
 def test_bursts(named: tuple[str, LanguageModel, Alone]) -> None:
     """Several steps in one submission, the next submitted before the last was read."""
-    _, model, expected = named
+    name, model, expected = named
     batched = Batched(model, 5)
     sequences: list[LanguageModel] = []
     try:
@@ -149,7 +155,11 @@ def test_bursts(named: tuple[str, LanguageModel, Alone]) -> None:
             for row, drawn in enumerate(burst.read()):
                 told[row] += [each.token for each in drawn]
                 assert all(-np.inf < each.logprob <= 0 for each in drawn)
-        assert told == [tokens[:STEPS] for tokens in expected.tokens[:5]]
+        assert all(len(tokens) == STEPS for tokens in told)
+        if name in TOLERANCE:
+            assert all(expected.agrees(row, tokens, TOLERANCE[name]) for row, tokens in enumerate(told))
+        else:
+            assert told == [tokens[:STEPS] for tokens in expected.tokens[:5]]
         assert batched.session.counters.plans <= 1
     finally:
         end(batched, sequences)
@@ -164,7 +174,7 @@ def test_log_probabilities(q4: LanguageModel) -> None:
         for step, each in enumerate(logits):
             wide = each.astype(np.float64)
             right = wide.max() - np.logaddexp.reduce(wide)
-            assert drawn[row][step + 1].logprob == pytest.approx(right, abs=1e-4)
+            assert drawn[row][step].logprob == pytest.approx(right, abs=1e-4)
     end(batched, sequences)
 
 
@@ -323,6 +333,20 @@ def test_what_is_refused(q4: LanguageModel) -> None:
     with pytest.raises(DeviceError, match="is closed"):
         batched.step([Row(0, 0, 1)])
     assert Batched.reason(q4) is None
+
+
+def test_a_sequence_in_a_slot_of_closed_memory_is_refused(q4: LanguageModel) -> None:
+    """Whatever it has bound before: to submit that would end the process."""
+    batched = Batched(q4, 2)
+    sequence, other = batched.sequence(), q4.sequence()
+    sequence.prefill([1, 2, 3])
+    sequence.decode_one_token(4)
+    batched.close()
+    for call in (lambda: sequence.decode_one_token(5), lambda: sequence.launch([5]), sequence.reset):
+        with pytest.raises(DeviceError, match="slot of is closed"):
+            call()
+    sequence.close()
+    other.close()
 
 
 def test_a_prefix_is_copied_from_slot_to_slot(q4: LanguageModel) -> None:

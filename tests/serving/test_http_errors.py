@@ -53,6 +53,7 @@ def error(response: httpx.Response, status: int) -> dict[str, Any]:
         ({"stop": "x" * 999}, "stop"),
         ({"logit_bias": {"abc": 1}}, "logit_bias"),
         ({"logit_bias": {"99999": 1}}, "logit_bias"),
+        ({"logit_bias": {"9" * 5000: 1}}, "logit_bias"),
         ({"logit_bias": {"5": 101}}, "logit_bias"),
         ({"presence_penalty": 3}, "presence_penalty"),
         ({"logprobs": 50}, "logprobs"),
@@ -91,6 +92,7 @@ def test_what_a_completion_may_not_be(server: Running, change: dict[str, Any], p
         ({"functions": [{"name": "look"}]}, "functions"),
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"self": 1}}, "chat_template_kwargs"),
     ],
     ids=str,
 )

@@ -6,9 +6,11 @@ from typing import Any
 
 import openai
 import pytest
+from byte_tokenizer import ByteTokenizer
 from http_fixtures import NAME, Running
 
 from pteron.llm import LLM, Piece, Sampling
+from pteron.serving.http.logprobs import CompletionLogprobs
 
 PROMPT = "Once upon a time, there was a"
 MESSAGES: Any = [{"role": "user", "content": "Tell me about a cat."}]
@@ -105,3 +107,11 @@ def test_penalties(client: openai.OpenAI, stories: LLM, penalties: dict[str, Any
     found = client.completions.create(model=NAME, prompt=PROMPT, max_tokens=40, **penalties).choices[0].text
     assert found == "".join(piece.text for piece in alone(stories, 40, **penalties))
     assert found != "".join(piece.text for piece in alone(stories, 40))
+
+
+def test_of_tokens_that_read_alike_the_likeliest_is_told() -> None:
+    """A byte that is no text by itself reads as any other such."""
+    high, low, letter = 3 + 0xE6, 3 + 0xE7, 3 + ord("x")
+    top = ((high, -0.5), (letter, -1.0), (low, -2.0))
+    told = CompletionLogprobs(ByteTokenizer(), 3).take(Piece(high, "", -0.5, top))
+    assert told["top_logprobs"] == [{"\ufffd": -0.5, "x": -1.0}]

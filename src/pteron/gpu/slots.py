@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from weakref import finalize
 
+from pteron.errors import DeviceError
 from pteron.gpu.device import Device
 from pteron.gpu.memory import States
 from pteron.ops.operand import State
@@ -63,6 +64,15 @@ class SlotStates(States):
         self._release.atexit = False
         slots.begin(slot)
         super().__init__(slots.device, slots.executable)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed or self.slots.shared.is_closed
+
+    def check_open(self) -> None:
+        super().check_open()
+        if self.slots.shared.is_closed:  # to submit what has its buffers would end the process
+            raise DeviceError(f"{self._name}: the memory that this sequence has a slot of is closed")
 
     def _make(self) -> None:
         own = {id: spec for id, spec in self._specs.items() if id not in self.slots.ids}

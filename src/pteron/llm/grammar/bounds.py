@@ -80,8 +80,8 @@ def _check_schema(schema: dict[Any, Any]) -> None:
     for item in _objects(schema):
         references += "$ref" in item
         step = item.get("multipleOf")
-        if isinstance(step, (int, float)) and not isinstance(step, bool) and math.isfinite(step) and step > 0:
-            multiples.append(Decimal(str(step)))
+        if isinstance(step, (int, float)) and not isinstance(step, bool) and step > 0:  # which NaN is not
+            multiples.append(Decimal(str(min(step, MULTIPLE_MAX + 1))))  # floats do not hold every integer
     if references > REFERENCES_MAX:
         raise InputError(f"the JSON schema has {references} references, at most {REFERENCES_MAX} are taken")
     if multiples and _common_multiple(multiples) > MULTIPLE_MAX:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from pteron.serving.http.schema import Generation, ResponseFormat
 _NAMES = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 _SEEDS = 1 << 31
 _BIASES_MAX = 1024
+_TOKEN = re.compile(r"[0-9]{1,10}")  # no vocabulary has more, and Python makes no number of thousands
 
 
 def sampling_of(body: Generation, llm: TextModel, top_logprobs: int) -> Sampling:
@@ -102,7 +104,7 @@ def check_size(schema: object, param: str, limits: Limits) -> None:
 
 
 def _biases(given: dict[str, float], vocabulary: int) -> dict[int, float]:
-    tokens = {int(token): bias for token, bias in given.items() if token.isascii() and token.isdigit()}
+    tokens = {int(token): bias for token, bias in given.items() if _TOKEN.fullmatch(token)}
     if len(tokens) < len(given) or len(given) > _BIASES_MAX or max(tokens) >= vocabulary:
         message = f"logit_bias names tokens by number, from 0 to {vocabulary - 1}, {_BIASES_MAX} at most"
         raise ApiError(400, message, param="logit_bias", code="invalid_value")

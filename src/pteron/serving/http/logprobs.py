@@ -36,10 +36,9 @@ class CompletionLogprobs:
         added = self._empty()
         if is_token(piece):
             token = token_text(self._tokenizer, piece.token)
-            top = {
-                token_text(self._tokenizer, other): _finite(logprob)
-                for other, logprob in piece.top[: self._alternatives]
-            }
+            top: dict[str, float] = {}
+            for other, logprob in piece.top[: self._alternatives]:  # of those that read alike, the likeliest
+                top.setdefault(token_text(self._tokenizer, other), _finite(logprob))
             values = (token, _finite(piece.logprob), top if self._alternatives else None, self._offset)
             for name, value in zip(added, values, strict=True):
                 added[name].append(value)

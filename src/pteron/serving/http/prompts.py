@@ -15,6 +15,8 @@ from pteron.serving.http.errors import ApiError
 from pteron.serving.http.limits import Limits
 from pteron.serving.http.schema import Message, Tool
 
+_RESERVED = {"messages", "tools", "bos_token", "eos_token", "bos", "eos", "template", "self"}
+
 
 def chat_ids(
     llm: TextModel,
@@ -26,7 +28,7 @@ def chat_ids(
 ) -> tuple[int, ...]:
     """The tokens of a conversation, up to where the assistant's answer begins; `opening` is what the answer
     is made to begin with."""
-    reserved = {"messages", "tools", "bos_token", "eos_token", "bos", "eos", "template"} & variables.keys()
+    reserved = _RESERVED & variables.keys()
     if reserved:
         message = f"chat_template_kwargs: {', '.join(sorted(reserved))} is not the request's to set"
         raise ApiError(400, message, param="chat_template_kwargs")

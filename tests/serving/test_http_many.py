@@ -127,8 +127,8 @@ class TestLiteLLM:
 
     def test_a_schema(self, complete: Any) -> None:
         pytest.importorskip("llguidance", reason="needs the extra `serve`")
-        schema = {"type": "object", "properties": {"kind": {"enum": ["cat", "dog"]}}, "required": ["kind"]}
-        schema["additionalProperties"] = False
+        kinds = {"kind": {"enum": ["cat", "dog"]}}
+        schema = {"type": "object", "properties": kinds, "required": ["kind"], "additionalProperties": False}
         held = {"type": "json_schema", "json_schema": {"name": "pet", "schema": schema, "strict": True}}
         answer = complete(max_tokens=100, response_format=held).choices[0]
         assert answer.finish_reason == "stop"

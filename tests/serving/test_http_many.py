@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import openai
@@ -76,7 +77,7 @@ class TestLiteLLM:
     @pytest.fixture
     def complete(self, server: Running, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # it would ask the internet for one
-        litellm = pytest.importorskip("litellm")
+        litellm = pytest.importorskip("litellm", reason="needs the extra `dev`")
         litellm.telemetry = False
 
         def complete(**asked: Any) -> Any:
@@ -115,3 +116,37 @@ class TestLiteLLM:
     def test_errors(self, complete: Any) -> None:
         with pytest.raises(complete.errors.BadRequestError, match="temperature"):
             complete(temperature=9)
+
+    def test_logprobs(self, complete: Any) -> None:
+        tokens = complete(max_tokens=5, logprobs=True, top_logprobs=2).choices[0].logprobs.content
+        assert len(tokens) == 5
+        for token in tokens:
+            likeliest, second = token.top_logprobs
+            assert (token.token, token.logprob) == (likeliest.token, likeliest.logprob)
+            assert second.logprob <= likeliest.logprob
+
+    def test_a_schema(self, complete: Any) -> None:
+        pytest.importorskip("llguidance", reason="needs the extra `serve`")
+        kinds = {"kind": {"enum": ["cat", "dog"]}}
+        schema = {"type": "object", "properties": kinds, "required": ["kind"], "additionalProperties": False}
+        held = {"type": "json_schema", "json_schema": {"name": "pet", "schema": schema, "strict": True}}
+        answer = complete(max_tokens=100, response_format=held).choices[0]
+        assert answer.finish_reason == "stop"
+        assert json.loads(answer.message.content)["kind"] in ("cat", "dog")
+
+    def test_leaving(self, complete: Any, server: Running) -> None:
+        before = server.engine.load.cancelled
+
+        async def leave() -> None:
+            asked = {"model": f"hosted_vllm/{NAME}", "api_base": f"{server.address}/v1", "api_key": "x"}
+            words = [{"role": "user", "content": "Tell me about a cat."}]
+            # Tokens that end a story are banned.
+            stream = await complete.errors.acompletion(
+                **asked, messages=words, max_tokens=200, stream=True, logit_bias={"1": -100, "2": -100}
+            )
+            await anext(aiter(stream))
+            await stream.aclose()
+
+        asyncio.run(leave())
+        server.settle()
+        assert server.engine.load.cancelled == before + 1

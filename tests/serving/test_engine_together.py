@@ -34,7 +34,7 @@ def bursts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 def test_one_submission_for_all(engine: Engine, watched: Watched, bursts: list[tuple[int, int]]) -> None:
     """Those who come join, those who go leave, and the last goes on alone: nobody's tokens change."""
     requests = [
-        asked(ids, 12 + 9 * index, sampling=sampling)
+        asked(ids, 34 + 4 * index, sampling=sampling)
         for index, (ids, sampling) in enumerate(zip(PROMPTS, SETTINGS, strict=True))
     ]
     expected = [tokens(alone(engine.llm, request)) for request in requests]

@@ -29,7 +29,7 @@ class _Text:
     def goes_on(self, row: Row) -> bool:
         """Whether a row is the next of it. Of the likeliest, every one is."""
         if self.sampler is None or row.sampler is None:
-            return self.sampler is row.sampler
+            return self.sampler is None and row.sampler is None
         return self.sampler() is row.sampler and (self.step, self.position) == (row.step, row.position)
 
 

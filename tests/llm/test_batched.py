@@ -26,7 +26,7 @@ FIRST = 5
 LENGTHS = (1, 7, 3, 12, 20, 2, 5, 17, 1, 9, 23, 4, 11)  # of prompts
 # Logits differ from those of a sequence alone by sums in another order. Where activations are int8, a last
 # bit may become a whole step of one.
-TOLERANCE = {"tiny_llama_8da4w": 5e-2, "tiny_llama_q4_fp16": 2e-3}
+TOLERANCE = {"tiny_llama_8da4w": 5e-2, "tiny_llama_q4_fp16": 5e-3}
 
 
 @dataclass

@@ -112,6 +112,10 @@ def test_settings_of_a_model_are_its_defaults(folder: Path, generate: Callable[.
         "min_p": 0.0,
         "repetition_penalty": 1.1,
         "seed": 7,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "logit_bias": [],
+        "top_logprobs": 0,
     }
     assert chosen == given
 

@@ -156,7 +156,7 @@ def test_bursts(named: tuple[str, LanguageModel, Alone]) -> None:
                 told[row] += [each.token for each in drawn]
                 assert all(-np.inf < each.logprob <= 0 for each in drawn)
         assert all(len(tokens) == STEPS for tokens in told)
-        if name in TOLERANCE:
+        if name == "tiny_llama_q4_fp16":  # a tie is a last bit there, and adapters round it either way
             assert all(expected.agrees(row, tokens, TOLERANCE[name]) for row, tokens in enumerate(told))
         else:
             assert told == [tokens[:STEPS] for tokens in expected.tokens[:5]]

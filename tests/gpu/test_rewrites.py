@@ -14,9 +14,13 @@ import pteron
 from pteron.dtypes import DType
 from pteron.families.quantized import peaks
 from pteron.gpu import Device
+from pteron.llm import LanguageModel
+from pteron.llm.batched import Batched
+from pteron.llm.burst import Row
 from pteron.ops import Target
 from pteron.ops.rewrite import REWRITES
 from pteron.passes import prepare
+from pteron.passes.rewrite import REWRITES_VARIABLE
 from pteron.plan import Compiled
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
@@ -42,6 +46,8 @@ PROGRAMS = {
     "convolution_bounds": "programs/vision",
     "convolution_hardswish": "programs/vision",
 }
+# And one over rows of many sequences, which a program of one has by `passes.batched`.
+IN_ROWS = {"turn_attend_rows": "models/tiny_llama_q4"}
 # Those whose parts are launched as before where there are no subgroups, and one that saves others a launch.
 BY_SUBGROUPS = {"gated_linear", "norm_linear", "linear_rope_sdpa", "attention_linear", "linear_peaks"}
 
@@ -74,8 +80,21 @@ def run(names: list[str], path: Path, device: Device, target: Target) -> tuple[l
     return found, counters.dispatches - before
 
 
+def run_in_rows(off: str, path: Path, device: Device) -> tuple[np.ndarray, int]:
+    """The logits of three sequences at their third token without some rewrites, and the launches of it."""
+    with pytest.MonkeyPatch.context() as patch, pteron.load(path, device=device) as program:
+        patch.setenv(REWRITES_VARIABLE, off)
+        batched = Batched(LanguageModel(program), 3)
+        tokens = np.array([[5, 9, 200], [31, 7, 11], [400, 2, 3]])
+        for position, step in enumerate(tokens.T):
+            logits = batched.logits([Row(slot, position, int(token)) for slot, token in enumerate(step)])
+        plans = [plan for kept in batched.session.snapshot().plans.values() for plan in kept]
+        batched.close()
+        return logits, len(plans[-1].launches)
+
+
 def test_every_rewrite_has_a_program() -> None:
-    assert PROGRAMS.keys() == REWRITES.keys()
+    assert PROGRAMS.keys() | IN_ROWS.keys() == REWRITES.keys()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -86,6 +105,15 @@ def test_with_and_without(name: str, models: Path, device: Device, target: Targe
     assert fewer < more or (fewer == more and name in BY_SUBGROUPS)
     for a, b in zip(with_it, without, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", IN_ROWS)
+def test_with_and_without_in_rows(name: str, models: Path, device: Device) -> None:
+    path = models.parent / f"{IN_ROWS[name]}.pte"
+    with_it, fewer = run_in_rows("", path, device)
+    without, more = run_in_rows(f"-{name}", path, device)
+    assert fewer < more
+    np.testing.assert_allclose(with_it, without, atol=1e-5)
 
 
 def test_int8_is_made_of_the_same_bits(models: Path, device: Device, target: Target) -> None:

@@ -85,6 +85,13 @@ class Watched:
         self._hold = None
         self._free.set()
 
+    def go_to(self, what: str, job: int) -> None:
+        """From where it waits, have it go on until it has done this."""
+        waited_for, self._free = self._free, threading.Event()
+        self.hold(what, job)
+        waited_for.set()
+        self.reached()
+
     def of(self, what: str) -> list[int]:
         """The jobs that this was done for, in order."""
         return [job for name, job, _ in self.events if name == what]

@@ -96,6 +96,18 @@ class Pool:
                 lease.model.copy(source.model, ids, lease.user)
             return lease
 
+    def awaited(self, ids: Sequence[int], coming: Mapping[LanguageModel, int]) -> LanguageModel | None:
+        """Of sequences in use, of which each will hold so much of a text before long, the one whose part is
+        worth waiting for: no other holds nearly as much, and not all of it is there."""
+        best = max(coming, key=lambda model: coming[model], default=None)
+        if best is None or coming[best] < COPIED_MIN or best.row_bytes is None:
+            return None
+        with once(self._lock):
+            held = {place.model: place.model.holds(ids) for place in self._places}
+        settled = max((count for model, count in held.items() if model not in coming), default=0)
+        is_worth_it = coming[best] - settled >= COPIED_MIN and coming[best] > max(held.values())
+        return best if is_worth_it else None
+
     def rows(self, ids: Sequence[int] | None = None) -> Read:
         """As much of a text as any sequence has read, and what it left in its caches; of no text in
         particular, all that the one used last has read."""

@@ -72,7 +72,7 @@ class Engine:
         totals, pool = self._loop.totals, self.llm._pool
         return Load(
             running=len(self._loop.tracks),
-            waiting=len(self._waiting),
+            waiting=len(self._waiting) + len(self._loop.held),
             sequences=pool.live,
             cache_bytes=pool.bytes,
             tokens_per_second=totals.rate(),

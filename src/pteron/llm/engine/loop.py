@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic, perf_counter
 
 from pteron.errors import DeviceError, InputError, OutOfMemory, PteronError
+from pteron.llm.engine.held import Held
 from pteron.llm.engine.job import Job
 from pteron.llm.engine.load import Totals
 from pteron.llm.engine.news import News
@@ -43,12 +44,13 @@ class Loop:
         # Not the LLM itself: where nobody else holds it, it ends, and this with it.
         self._model, self._pool = llm.model, llm._pool
         self._tokenizer, self._eos_ids = llm.tokenizer, frozenset(llm.eos_ids)
+        self.held = Held(self._pool)
         self._stepper = stepper
-        self._running = running
+        self._running = min(running, self._pool.bound)
         self._bell: SimpleQueue[bool] = SimpleQueue()  # may be rung in a finalizer; True: one was cancelled
         self._under_way: deque[Submission] = deque()
         self._prompts = Prompts()
-        self._deadline = inf  # of all tracks, the first
+        self._deadline = inf  # of all that were taken from the queue, the first
         self._full_until = 0.0  # when the pool is asked again
         self._arrived: float | None = None  # when the last submission did, if the GPU has worked since
 
@@ -101,9 +103,11 @@ class Loop:
         for track in self.tracks.copy():
             if reason := track.job.reason_to_end(now):
                 self._end(track, reason)
-        for job in self.waiting.leave(now):
+        held = [job for job in self.held.jobs if job.reason_to_end(now)]
+        for job in (*held, *self.waiting.leave(now)):
             self._end_job(job, job.reason_to_end(now) or "time")
-        self._deadline = min((track.job.deadline for track in self.tracks), default=inf)
+        taken = (*(track.job for track in self.tracks), *self.held.jobs)
+        self._deadline = min((job.deadline for job in taken), default=inf)
 
     def _hear(self) -> bool:
         """Whether the bell was rung for one that was cancelled."""
@@ -115,36 +119,53 @@ class Loop:
     def _rest(self) -> None:
         """Sleep until the bell is rung, or the pool may have room again."""
         self._arrived = None
-        wait = max(0.0, self._full_until - monotonic()) if len(self.waiting) else None
+        is_awaited = len(self.waiting) or len(self.held)
+        wait = max(0.0, self._full_until - monotonic()) if is_awaited else None
         with suppress(Empty):
             self._bell.put(self._bell.get(timeout=wait))  # to be heard again where it is heeded
 
     def _admit(self) -> None:
-        """Begin as many requests as may run, where the pool has sequences for them."""
-        while len(self.tracks) < self._running and monotonic() >= self._full_until:
+        """Begin as many requests as may run, where the pool has sequences for them. Those that begin with
+        what another is reading are held back, and nobody for them."""
+        for held in self.held.jobs:
+            if monotonic() < self._full_until:
+                return
+            self._admit_one(held)
+        while len(self.tracks) + len(self.held) < self._running and monotonic() >= self._full_until:
             job = self.waiting.take()
             if job is None:
                 return
+            self._deadline = min(self._deadline, job.deadline)
             if reason := job.reason_to_end(monotonic()):
                 self._end_job(job, reason)
-                continue
-            try:
-                lease = self._lease(job)
-                if lease is not None:
-                    self._begin(job, lease)
-            except Exception as error:
-                self._end_job(job, "error", error)
-                self._check_device(error)
+            else:
+                self._admit_one(job)
+
+    def _admit_one(self, job: Job) -> None:
+        """Begin a job, or hold it."""
+        is_new = job not in self.held
+        if count := self.held.awaits(job, self.tracks):
+            if is_new and self.log:
+                self.log("hold", job.number, count)
+            return
+        try:
+            lease = self._lease(job)
+            if lease is not None:
+                self.held.drop(job)
+                self._begin(job, lease)
+        except Exception as error:
+            self._end_job(job, "error", error)
+            self._check_device(error)
 
     def _lease(self, job: Job) -> Lease | None:
-        """A sequence for a job, which waits on where there is none."""
+        """A sequence for a job, which is held where there is none."""
         try:
             return self._pool.lease(job.request.ids)
         except (InputError, OutOfMemory) as error:  # others have them all
             if isinstance(error, OutOfMemory) and not self.tracks:
                 raise
             self._full_until = monotonic() + _AGAIN
-            self.waiting.put_back(job)
+            self.held.keep(job)
             return None
 
     def _begin(self, job: Job, lease: Lease) -> None:
@@ -154,7 +175,6 @@ class Loop:
             lease.close()
             raise
         self.tracks.append(track)
-        self._deadline = min(self._deadline, job.deadline)
         self._prompts.add(track)
         self.totals.began(job.statistics)
         if self.log:
@@ -257,6 +277,7 @@ class Loop:
         if self.log:
             self.log(reason, job.number, 0)
         self.totals.ended(reason, monotonic() - job.submitted)
+        self.held.drop(job)
         self.waiting.open.discard(job)
         job.end(reason, error)
         if not self.waiting.open:
@@ -265,7 +286,7 @@ class Loop:
     def _end_all(self, error: BaseException) -> None:
         for track in self.tracks.copy():
             self._end(track, "error", error)
-        for job in self.waiting.empty():
+        for job in (*self.held.jobs, *self.waiting.empty()):
             self._end_job(job, "error", error)
 
     def _check_device(self, error: BaseException) -> None:

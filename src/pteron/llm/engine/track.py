@@ -52,6 +52,11 @@ class Track:
         return not self.chunks
 
     @property
+    def submitted(self) -> int:
+        """How many tokens of the prompt were: all that is submitted later finds them in the cache."""
+        return self.start - sum(map(len, self.chunks))
+
+    @property
     def can_step(self) -> bool:
         """Whether another token can be asked for. What may follow a token by a grammar is known once that
         token has arrived."""

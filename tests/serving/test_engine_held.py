@@ -1,0 +1,262 @@
+"""Requests that begin alike and come in the same moment: one reads the beginning, the others wait for it and
+get a copy; nobody else waits, and none waits for a reader that has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import sleep
+from typing import Any
+
+import pytest
+from byte_tokenizer import ByteTokenizer
+from engine_fixtures import CHUNK, MODEL, Watched, alone, asked, either_way, tokens
+
+from pteron import Device, DeviceError
+from pteron.llm import LLM, LanguageModel, Sampling, pool
+from pteron.serving import Answer, Engine, Request
+
+COPIED_MIN = 16
+SYSTEM = (1, *(300 + 7 * index % 101 for index in range(22)))  # its end lies inside a chunk
+OTHER = (7, 9, 11)
+
+
+@pytest.fixture(autouse=True)
+def _copied_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "COPIED_MIN", COPIED_MIN)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The tokens of all prompts that a model was given, chunk by chunk."""
+    made: list[int] = []
+    launch = LanguageModel.launch
+
+    def counting(model: LanguageModel, ids: list[int], *arguments: Any) -> int:
+        made.extend(ids)
+        return launch(model, ids, *arguments)
+
+    monkeypatch.setattr(LanguageModel, "launch", counting)
+    return made
+
+
+@pytest.fixture
+def few(request: pytest.FixtureRequest, tiny_llm: LLM, device: Device) -> Iterator[Engine]:
+    """An engine of so many sequences that step so."""
+    sequences, batched = request.param
+    with (
+        LLM(MODEL, ByteTokenizer(), device=device, sequences=sequences) as llm,
+        Engine(llm, batched=batched) as engine,
+    ):
+        yield engine
+
+
+def of(*tail: int, count: int = 7, **settings: Any) -> Request:
+    return asked((*SYSTEM, *tail), count, **settings)
+
+
+def asked_at_once(
+    engine: Engine, watched: Watched, requests: list[Request], until: tuple[str, int] | None = None
+) -> list[Answer]:
+    """Have requests wait before the engine looks at any of them; then it goes on, as far as it is told."""
+    watched.hold("length", engine.load.requests)
+    first = engine.submit(asked((3,), 1))
+    watched.reached()
+    answers = [engine.submit(request) for request in requests]
+    if until:
+        watched.go_to(*until)
+    else:
+        watched.go()
+    assert len(first.pieces()) == 1
+    return answers
+
+
+def rightly(engine: Engine, requests: list[Request]) -> list[list[int]]:
+    """What they get alone, on a model that forgets them then."""
+    right = [tokens(alone(engine.llm, request)) for request in requests]
+    engine.llm.reset()
+    return right
+
+
+def found(answers: list[Answer]) -> list[list[int]]:
+    return [tokens(answer.pieces()) for answer in answers]
+
+
+def reused(answers: list[Answer]) -> list[int]:
+    return [answer.statistics.reused_tokens for answer in answers]
+
+
+@pytest.mark.parametrize("few", [(2, False), (3, True), (16, False), (16, True)], indirect=True)
+def test_a_beginning_is_read_once(few: Engine, read: list[int]) -> None:
+    """Twelve at once, in fewer sequences than they are or in as many."""
+    watched = Watched(few)
+    tails = [(100 + 31 * index, 200 + index, 17 * index + 5)[: 1 + index % 3] for index in range(12)]
+    drawn = [Sampling(), Sampling(temperature=0.9, seed=4)]
+    requests = [of(*tail, sampling=drawn[index % 2]) for index, tail in enumerate(tails)]
+    right = rightly(few, requests)
+    read.clear()
+    answers = asked_at_once(few, watched, requests)
+    assert found(answers) == right
+    assert reused(answers) == [0, *[len(SYSTEM)] * 11]
+    assert len(read) == 1 + len(SYSTEM) + sum(map(len, tails))
+    assert few.load.reused_tokens == 11 * len(SYSTEM)
+
+
+@either_way
+def test_the_same_several_times(engine: Engine, watched: Watched, read: list[int]) -> None:
+    """The last token is read by each: its logits are needed."""
+    requests = [of(5, sampling=Sampling(temperature=1.0, seed=seed)) for seed in range(4)]
+    right = rightly(engine, requests)
+    read.clear()
+    answers = asked_at_once(engine, watched, requests)
+    assert found(answers) == right
+    assert reused(answers) == [0, *[len(SYSTEM)] * 3]
+    assert len(read) == 1 + len(SYSTEM) + 4
+
+
+@either_way
+def test_beginnings_inside_beginnings(engine: Engine, watched: Watched, read: list[int]) -> None:
+    """Each part that several have in common is read once, whoever comes first."""
+    first, second = (1, *range(40, 57)), tuple(range(100, 117))
+    third = tuple(range(200, 216))
+    prompts = [
+        (*first, *second, *third, 9),
+        (*first, 7),
+        (*first, *second, 11, 13),
+        (*first, *second, *third, 17),
+        (*first, 19, 23),
+    ]
+    for order in (prompts, prompts[::-1]):
+        requests = [asked(ids, 6) for ids in order]
+        right = rightly(engine, requests)
+        read.clear()
+        answers = asked_at_once(engine, watched, requests)
+        assert found(answers) == right
+        different = {ids[:length] for ids in order for length in range(1, len(ids) + 1)}
+        assert len(read) == 1 + len(different)
+
+
+def test_it_begins_where_the_beginning_was_submitted(engine: Engine, watched: Watched) -> None:
+    """With the chunk that has the beginning's end, and not with the end of the reader's prompt."""
+    tail = tuple(range(60, 90))
+    answers = asked_at_once(engine, watched, [of(*tail, count=2), of(5, count=2)])
+    found(answers)
+    events = [(what, job) for what, job, _ in watched.events]
+    before = events[: events.index(("begin", 2))].count(("read", 1))
+    assert before * CHUNK >= len(SYSTEM)
+    assert events.count(("read", 1)) > before  # there was more to read
+    assert ("hold", 2, len(SYSTEM)) in watched.events
+
+
+def test_nobody_else_waits(engine: Engine, watched: Watched) -> None:
+    """Whoever stands behind those that are held goes on before them."""
+    requests = [of(5, count=2), of(6, count=2), asked(OTHER, 2), of(8, count=2)]
+    right = rightly(engine, requests)
+    assert found(asked_at_once(engine, watched, requests)) == right
+    assert watched.of("begin")[1:] == [1, 3, 2, 4]
+    assert watched.of("hold") == [2, 4]
+
+
+def test_nobody_takes_their_place(tiny_llm: LLM) -> None:
+    """Where two may run, the one that is held is one of them."""
+    with Engine(tiny_llm, running=2) as engine:
+        watched = Watched(engine)
+        requests = [of(5, count=2), of(6, count=2), asked(OTHER, 2)]
+        right = rightly(engine, requests)
+        answers = asked_at_once(engine, watched, requests)
+        assert found(answers) == right
+        assert watched.of("begin")[1:] == [1, 2, 3]
+
+
+def test_what_is_there_already_is_not_waited_for(engine: Engine, watched: Watched) -> None:
+    """Nor is a beginning that is too short, or hardly longer than what another holds."""
+    right = rightly(engine, [of(5), of(6)])
+    found([engine.submit(of(4))])
+    assert found(asked_at_once(engine, watched, [of(5), of(6)])) == right
+    assert not watched.of("hold")
+    engine.llm.reset()
+    short = SYSTEM[: COPIED_MIN - 1]
+    found([engine.submit(asked((*short, tail), 2)) for tail in (5, 6)])
+    assert not watched.of("hold")
+
+
+def test_a_program_that_cannot_copy(
+    engine: Engine, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [of(5), of(6)]
+    right = rightly(engine, requests)
+    monkeypatch.setattr(LanguageModel, "row_bytes", None)
+    answers = asked_at_once(engine, watched, requests)
+    assert found(answers) == right
+    assert reused(answers) == [0, 0]
+    assert not watched.of("hold")
+
+
+# A reader that ends -----------------------------------------------------------------------------
+
+
+@either_way
+def test_a_reader_that_is_cancelled(engine: Engine, watched: Watched, read: list[int]) -> None:
+    """The next reads on from where it was, and the others wait for that one."""
+    requests = [of(5), of(6), of(7), of(8)]
+    right = rightly(engine, requests)
+    read.clear()
+    answers = asked_at_once(engine, watched, requests, ("hold", 4))
+    answers[0].cancel()
+    watched.go()
+    assert found(answers[1:]) == right[1:]
+    assert answers[0].finish_reason == "cancelled"
+    assert reused(answers)[2:] == [len(SYSTEM)] * 2
+    assert len(read) == 1 + len(SYSTEM) + 3
+
+
+@either_way
+def test_a_reader_that_fails(engine: Engine, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = [of(5), of(6), of(7)]
+    right = rightly(engine, requests)
+    launch = LanguageModel.launch
+    failed: list[LanguageModel] = []
+
+    def failing(model: LanguageModel, ids: list[int], *arguments: Any) -> int:
+        if not failed and model.position == 2 * CHUNK:
+            failed.append(model)
+            raise DeviceError("injected")
+        return launch(model, ids, *arguments)
+
+    monkeypatch.setattr(LanguageModel, "launch", failing)
+    answers = asked_at_once(engine, watched, requests)
+    with pytest.raises(DeviceError, match="injected"):
+        answers[0].pieces()
+    assert found(answers[1:]) == right[1:]
+    assert reused(answers)[2] == len(SYSTEM)
+
+
+# Those that wait --------------------------------------------------------------------------------
+
+
+def test_those_that_are_held_can_leave(engine: Engine, watched: Watched) -> None:
+    """Cancelled, or their time is up: they end before they began, and the others are not harmed."""
+    requests = [of(5), of(6), of(7, seconds=0.05), of(8)]
+    right = rightly(engine, [requests[0], requests[3]])
+    answers = asked_at_once(engine, watched, requests, ("hold", 4))
+    assert (engine.load.running, engine.load.waiting) == (1, 3)
+    answers[1].cancel()
+    sleep(0.06)
+    watched.go()
+    assert found([answers[0], answers[3]]) == right
+    assert found(answers[1:3]) == [[], []]
+    assert [answer.finish_reason for answer in answers[1:3]] == ["cancelled", "time"]
+    assert not {2, 3} & set(watched.of("begin"))
+    assert engine.drain(60)
+
+
+def test_an_engine_that_is_closed(tiny_llm: LLM) -> None:
+    engine = Engine(tiny_llm)
+    watched = Watched(engine)
+    answers = asked_at_once(engine, watched, [of(5), of(6), of(7)], ("hold", 3))
+    engine._stop()
+    watched.go()
+    engine.close()
+    for answer in answers:
+        with pytest.raises(DeviceError, match="closed before the answer was complete"):
+            answer.pieces()
+    assert engine.drain(0)

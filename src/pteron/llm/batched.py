@@ -8,12 +8,13 @@ on the GPU: from one step to the next the host brings nothing, unless sequences 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 
 import numpy as np
 import numpy.typing as npt
 
 from pteron.dtypes import DType, Storage
-from pteron.errors import DeviceError, InputError, UnsupportedError
+from pteron.errors import DeviceError, InputError, OutOfMemory, UnsupportedError
 from pteron.gpu import SLOT_ALIGNMENT, Buffer, Command, Copy, Replay, Slots, SlotStates, submit
 from pteron.llm.burst import Burst, Row
 from pteron.llm.entered import work_on
@@ -46,10 +47,12 @@ class Batched:
         executable = model.delegate.executable
         if self._single.slots is not None:
             raise InputError(f"{executable.name}: its sequences lie in slots already")
-        with self.device.lock, work_on(self.device):
+        with self.device.lock, work_on(self.device), ExitStack() as made:  # all of it, or nothing is kept
             compiled = Compiled(prepare(self.batched.graph), executable.target)
             self.session = Session(compiled.executable, self.device, Counters(), compiled)
+            made.callback(self.session.close)
             self.states = self.session.states()
+            made.callback(self.states.close)
             self._draws = RowDraws(
                 self.device,
                 model.vocabulary,
@@ -58,9 +61,12 @@ class Batched:
                 self._words(self.batched.tokens),
                 self._words(self.batched.positions),
             )
+            made.callback(self._draws.close)
             self._chosen = self.device.create_buffer(4 * slots, "slots of rows")
+            made.callback(self.device.free, self._chosen)
             self.slots = Slots(self.device, executable, self.states, slots, self.batched.caches)
             self._single.slots = self.slots
+            self._made = made.pop_all()
         self._rows: tuple[int, ...] = ()  # the slots that `_chosen` has
         self._positions: dict[int, int] = {}  # as the GPU counts them, of slots whose token it has too
         self._is_closed = False
@@ -96,14 +102,19 @@ class Batched:
             return self.model.sequence()
 
     def house(self, sequence: LanguageModel) -> int | None:
-        """The slot of a sequence, which moves into one where it has none and there is one; else None."""
+        """The slot of a sequence, which moves into one where it has none and there is one; else None, as
+        where the device has no room for what goes with a slot."""
         slot = self.slot_of(sequence)
         if slot is not None or sequence.delegate is None:
             return slot
-        with self.device.lock, work_on(self.device):
+        with self.device.lock, work_on(self.device), suppress(OutOfMemory):
             states = self.slots.take()
             if states is not None:
-                sequence.delegate.move(states)
+                try:
+                    sequence.delegate.move(states)
+                finally:
+                    if sequence.delegate.states is not states:
+                        states.close()
         return self.slot_of(sequence)
 
     def slot_of(self, sequence: LanguageModel) -> int | None:
@@ -160,10 +171,7 @@ class Batched:
             if not self._is_closed:
                 self._is_closed = True
                 self._single.slots = None
-                self.states.close()
-                self._draws.close()
-                self.session.close()
-                self.device.free(self._chosen)
+                self._made.close()
 
     # What the GPU is told --------------------------------------------------------------------------
 

@@ -85,8 +85,12 @@ class RowSampler:
         self._forms: dict[int, Form] = {}  # of the texts that have begun
         self._sessions: OrderedDict[Form, tuple[Session, States]] = OrderedDict()
         self._buffers: dict[int, Buffer] = {}  # by value id, made when the first text needs them
-        self._buffer(NUMBERS)
-        self._buffer(DRAWN)
+        try:
+            self._buffer(NUMBERS)
+            self._buffer(DRAWN)
+        except BaseException:
+            self.close()
+            raise
 
     def begin(self, slot: int, sampler: Sampler | None, prompt_tokens: int) -> list[Command]:
         """Draw for a slot as a sampler of one text does, from where it stands on the GPU: the commands that

@@ -1,0 +1,83 @@
+"""Slots for many sequences on a device that fails: they are made whole or not at all, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from faulty import Faults
+
+import pteron
+from pteron import Device, DeviceError, OutOfMemory
+from pteron.gpu import States
+from pteron.llm import LanguageModel
+from pteron.llm.batched import Batched
+
+
+@pytest.fixture
+def q4(models: Path) -> Iterator[LanguageModel]:
+    with pteron.load(models / "tiny_llama_q4.pte") as program:
+        yield LanguageModel(program)
+
+
+def in_use(device: Device) -> tuple[int, int]:
+    """Bytes of all buffers, and how many weights there are."""
+    return device.buffer_bytes, len(device.uploads)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_what_fails_midway_leaves_nothing(
+    q4: LanguageModel, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    """Whichever buffer it is: what was made before it is freed, and slots can be made then."""
+    q4.prefill([1, 2, 3])
+    before = in_use(q4.device)
+    faults, at = Faults(monkeypatch), 0
+    while True:
+        faults.arm("create", at, after=after)
+        try:
+            batched = Batched(q4, 5)
+        except DeviceError:  # which knows all that was made: it is freed now, and not with the error
+            assert faults.disarm()
+            assert in_use(q4.device) == before, at
+            assert q4.delegate is not None
+            assert q4.delegate.session.slots is None
+            at += 1
+        else:
+            break
+    assert not faults.disarm()
+    assert at >= 10
+    assert in_use(q4.device) > before
+    batched.close()
+    assert in_use(q4.device) == before
+
+
+@pytest.mark.parametrize("error", [OutOfMemory("no room"), DeviceError("no copy")])
+def test_a_sequence_that_cannot_move_stays(
+    q4: LanguageModel, monkeypatch: pytest.MonkeyPatch, error: DeviceError
+) -> None:
+    """It goes on where it is, and the slot is free. That there is no room is no error."""
+
+    def refused(*_: object) -> None:
+        raise error
+
+    right = q4.prefill([5, 6, 7]), q4.decode_one_token(8)
+    q4.reset()
+    q4.prefill([5, 6])
+    batched = Batched(q4, 2)
+    before = in_use(q4.device)
+    with monkeypatch.context() as patched:
+        patched.setattr(States, "copy", refused)
+        if isinstance(error, OutOfMemory):
+            assert batched.house(q4) is None
+        else:
+            with pytest.raises(DeviceError, match="no copy"):
+                batched.house(q4)
+    assert batched.slots.free == 2
+    assert in_use(q4.device) == before
+    np.testing.assert_array_equal(q4.decode_one_token(7), right[0])
+    assert batched.house(q4) is not None
+    np.testing.assert_array_equal(q4.decode_one_token(8), right[1])
+    batched.close()

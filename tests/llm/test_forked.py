@@ -27,7 +27,7 @@ expected = [piece.token for piece in llm.generate([1, 2, 3], max_new_tokens=4)]
 held, done = threading.Event(), threading.Event()
 
 def hold():  # as a thread does that starts a stream
-    with llm._pool._lock:
+    with llm.pool._lock:
         held.set()
         done.wait(60)
 

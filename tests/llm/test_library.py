@@ -48,7 +48,7 @@ async def listed(pieces: AsyncIterator[Piece]) -> list[Piece]:
 
 
 def in_use(llm: LLM) -> int:
-    return sum(not place.is_free for place in llm._pool._places)
+    return sum(not place.is_free for place in llm.pool._places)
 
 
 def until_idle(llm: LLM) -> None:

@@ -16,7 +16,8 @@ from pteron import Device, InputError
 from pteron.errors import OutOfMemory
 from pteron.gpu import room
 from pteron.llm import LLM, LanguageModel
-from pteron.llm.pool import SEQUENCES_MAX
+from pteron.llm.bounds import SEQUENCES_MAX
+from pteron.llm.pool import COPIED_MIN
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 A, B, C, D = ([first, *range(first + 20, first + 60)] for first in (1, 101, 201, 301))  # nothing in common
@@ -62,7 +63,7 @@ def test_bytes_are_known_before(device: Device, name: str) -> None:
 
 
 def test_what_the_pool_says_of_itself(llm: LLM, device: Device) -> None:
-    pool, before = llm._pool, device.buffer_bytes
+    pool, before = llm.pool, device.buffer_bytes
     assert (pool.bound, pool.live, pool.idle, pool.bytes) == (3, 1, 1, llm.sequence_bytes)
     stream = llm.generate(A, max_new_tokens=4, stop_ids=())
     next(stream)
@@ -87,8 +88,8 @@ def test_what_the_pool_says_of_itself(llm: LLM, device: Device) -> None:
 def test_no_more_than_there_may_be(llm: LLM) -> None:
     for ids in (A, B, C, D, A, B):
         tokens(llm, ids)
-        assert llm._pool.live <= 3
-    assert llm._pool.live == 3
+        assert llm.pool.live <= 3
+    assert llm.pool.live == 3
     streams = [llm.generate(ids, max_new_tokens=4, stop_ids=()) for ids in (A, B, C, D)]
     for stream in streams[:3]:
         next(stream)
@@ -112,7 +113,7 @@ def test_no_more_than_there_may_be(llm: LLM) -> None:
 def test_bounds(device: Device, options: dict[str, Any], bound: int) -> None:
     with load(device, **options) as llm:
         assert llm.sequence_bytes == 32768
-        assert llm._pool.bound == bound
+        assert llm.pool.bound == bound
 
 
 @pytest.mark.parametrize(
@@ -189,10 +190,10 @@ def test_answers_are_right_at_any_bound(device: Device) -> None:
 def test_no_room_for_another(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle one is taken; where there is none, the error says what is missing, and nothing is harmed."""
     right = {first: tokens(llm, ids) for first, ids in ((1, A), (101, B))}
-    assert llm._pool.live == 2
+    assert llm.pool.live == 2
     monkeypatch.setattr(LanguageModel, "sequence", refuse)
     assert tokens(llm, C)
-    assert llm._pool.live == 2
+    assert llm.pool.live == 2
     assert reused(llm, B) == len(B) - 1  # A went, the oldest
     streams = [llm.generate(ids, max_new_tokens=4, stop_ids=()) for ids in (A, B)]
     found = [[next(stream).token] for stream in streams]
@@ -206,7 +207,7 @@ def test_no_room_for_another(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     streams = [llm.generate(ids, max_new_tokens=4, stop_ids=()) for ids in (A, B, C)]
     assert len([next(stream) for stream in streams]) == 3
-    assert llm._pool.live == 3
+    assert llm.pool.live == 3
 
 
 def refuse(model: LanguageModel) -> LanguageModel:
@@ -230,7 +231,7 @@ def test_a_machine_that_has_no_memory_left(
         llm.model.sequence()
     assert device.buffer_bytes == before
     assert tokens(llm, B)
-    assert llm._pool.live == 1
+    assert llm.pool.live == 1
 
 
 # Other ways to end ------------------------------------------------------------------------------
@@ -240,4 +241,18 @@ def test_closed(llm: LLM) -> None:
     tokens(llm, A)
     llm.close()
     with pytest.raises(pteron.DeviceError, match="the model is closed"):
-        llm._pool.lease(B)
+        llm.pool.lease(B)
+
+
+def test_words_say_what_the_bounds_are() -> None:
+    """In texts that cannot derive them."""
+    root = Path(__file__).parents[2]
+    said = {
+        LLM.__doc__ or "": f"of them, {SEQUENCES_MAX} unless told otherwise",
+        (root / "README.md").read_text("utf-8"): f"while it is open, {SEQUENCES_MAX} unless `sequences=`",
+        (root / "docs/language-models.md").read_text("utf-8"): f"There are {SEQUENCES_MAX} of them at most",
+        (root / "docs/reliability.md").read_text("utf-8"): f"{SEQUENCES_MAX} at most or as many as",
+    }
+    for text, words in said.items():
+        assert words in " ".join(text.split())
+    assert f"A beginning of {COPIED_MIN} tokens" in " ".join((LLM.__doc__ or "").split())

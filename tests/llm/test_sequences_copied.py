@@ -89,7 +89,7 @@ def test_a_system_prompt_is_read_once(llm: LLM) -> None:
         for index, piece in enumerate(column):
             found[index] += [piece] if piece else []
     assert found == right
-    assert llm._pool.live == 8
+    assert llm.pool.live == 8
 
 
 def test_in_threads(llm: LLM) -> None:
@@ -111,7 +111,7 @@ def test_in_threads(llm: LLM) -> None:
     for thread in threads:
         thread.join(240)
     assert not wrong
-    assert llm._pool.live <= 9
+    assert llm.pool.live <= 9
 
 
 def test_the_source_keeps_its_own(llm: LLM) -> None:
@@ -137,7 +137,7 @@ def test_an_idle_conversation_is_not_destroyed(llm: LLM) -> None:
     pieces(llm, LONG, 1)
     pieces(llm, SYSTEM + QUESTIONS[0])
     assert llm.statistics.reused_tokens == len(SYSTEM)
-    assert llm._pool.live == 2
+    assert llm.pool.live == 2
     pieces(llm, [*LONG, 5])
     assert llm.statistics.reused_tokens == len(LONG)
 
@@ -180,7 +180,7 @@ def test_the_bound_holds_for_copies(device: Device, monkeypatch: pytest.MonkeyPa
         pieces(llm, LONG, 1)
         assert pieces(llm, SYSTEM + QUESTIONS[0])[0].token == right[0].token
         assert llm.statistics.reused_tokens == len(SYSTEM)
-        assert llm._pool.live == 2
+        assert llm.pool.live == 2
         pieces(llm, [*LONG, 5])
         assert llm.statistics.reused_tokens == len(LONG)
 
@@ -322,7 +322,7 @@ def test_ctrl_c_while_copying(device: Device, monkeypatch: pytest.MonkeyPatch) -
             pieces(llm, text)
             try:
                 with (interrupted := InterruptedAt(point, SOURCES)):
-                    lease = llm._pool.lease(other)
+                    lease = llm.pool.lease(other)
                 assert lease.model.tokens == other[:21]
                 break
             except KeyboardInterrupt:

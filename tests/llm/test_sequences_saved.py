@@ -109,7 +109,7 @@ def test_what_is_saved(llm: LLM, tmp_path: Path) -> None:
     path, other = tmp_path / "cache", [200, *range(300, 320)]
     pieces(llm, TEXT)
     pieces(llm, other)
-    assert llm._pool.live == 2
+    assert llm.pool.live == 2
     assert llm.save(path) == len(other) + 3
     assert llm.save(path, TEXT) == len(TEXT)
     assert llm.save(path, [*TEXT[:20], 7, 7]) == 20
@@ -146,7 +146,7 @@ def test_restored_where_it_is_already(llm: LLM, tmp_path: Path) -> None:
     llm.save(path, TEXT[:30])
     for _ in range(3):
         assert llm.restore(path) == 30
-    assert llm._pool.live == 1
+    assert llm.pool.live == 1
     assert len(llm.model.tokens) == len(TEXT) + 3
 
 
@@ -391,7 +391,7 @@ def test_damaged(reader: LLM, tmp_path: Path, data: bytes, how: str) -> None:
         reader.restore(path)
     assert str(raised.value).startswith(f"{path}: ")
     assert "\n" not in str(raised.value)
-    assert (reader._pool.live, reader.model.tokens) == (1, held)
+    assert (reader.pool.live, reader.model.tokens) == (1, held)
 
 
 def test_other_programs(data: bytes, device: Device, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from interruption import InterruptedAt
 import pteron
 from pteron import Device
 from pteron.llm import LLM, Sampling
-from pteron.llm.pool import SEQUENCES_MAX
+from pteron.llm.bounds import SEQUENCES_MAX
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 SOURCES = str(Path(pteron.__file__).parent)
@@ -142,7 +142,7 @@ def test_an_old_stream_closed_late(llm: LLM, right: dict[str, list[int]]) -> Non
 def test_an_abandoned_stream_gives_its_sequence_back(llm: LLM) -> None:
     for _ in range(SEQUENCES_MAX + 2):
         next(llm.generate(A, max_new_tokens=8, stop_ids=()))
-    assert len(llm._pool) <= 2
+    assert llm.pool.live <= 2
 
 
 @RESIDENT
@@ -166,7 +166,7 @@ def test_a_stream_that_ends_late(llm: LLM, right: dict[str, list[int]]) -> None:
     """The collector frees a lease before it ends the stream: by then the sequence may be another's."""
     old = llm.generate(A, max_new_tokens=8, stop_ids=())
     next(old)
-    lease = llm._pool._places[0].lease
+    lease = llm.pool._places[0].lease
     assert lease is not None
     held = lease()
     assert held is not None

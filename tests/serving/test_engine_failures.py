@@ -16,8 +16,8 @@ from faulty import CALLS, MESSAGE, Faults
 
 from pteron import Device, DeviceError, DeviceLost, InputError
 from pteron.llm import LLM, LanguageModel, Sampling
+from pteron.llm.bounds import SEQUENCES_MAX
 from pteron.llm.engine.together import Together
-from pteron.llm.pool import SEQUENCES_MAX
 from pteron.serving import Answer, Engine
 
 TESTS = Path(__file__).parents[1]
@@ -97,7 +97,7 @@ def test_settings_that_cannot_be_compiled(
     with pytest.raises(DeviceError, match=MESSAGE):
         bad.pieces()
     assert bad.finish_reason == "error"
-    assert len(engine.llm._pool) <= 2
+    assert engine.llm.pool.live <= 2
 
 
 def test_a_sequence_that_another_takes_over(

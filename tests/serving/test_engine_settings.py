@@ -89,7 +89,7 @@ def test_alone_and_together_in_turns(tiny_llm: LLM) -> None:
 
 def begun(llm: LLM, request: Request) -> Track:
     job = Job(request, lambda: None)
-    return Track(job, llm._pool.lease(request.ids), llm.tokenizer, frozenset())
+    return Track(job, llm.pool.lease(request.ids), llm.tokenizer, frozenset())
 
 
 @pytest.fixture

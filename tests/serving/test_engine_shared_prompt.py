@@ -37,8 +37,8 @@ def test_a_shared_beginning(
             assert [answer.statistics.reused_tokens for answer in answers] == [len(SYSTEM)] * 6
             again = [engine.submit(request) for request in (*ASKED, FIRST)]
             assert [tokens(answer.pieces()) for answer in again] == [*right[1:], right[0]]
-            assert llm._pool.live <= sequences
-            assert llm._pool.bytes == (sequences if batched else llm._pool.live) * llm.sequence_bytes
+            assert llm.pool.live <= sequences
+            assert llm.pool.bytes == (sequences if batched else llm.pool.live) * llm.sequence_bytes
 
 
 def begun(answer: Answer) -> None:

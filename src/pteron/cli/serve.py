@@ -15,6 +15,7 @@ from pteron.cli.arguments import add_adapter, examples, number, positive
 from pteron.cli.language import model_path
 from pteron.cli.progress import shown
 from pteron.cli.screen import note
+from pteron.llm.bounds import SEQUENCES_MAX, WAITING_MAX
 from pteron.llm.catalogue import names
 
 if TYPE_CHECKING:
@@ -88,7 +89,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--alias", metavar="NAME", action="append", default=[], help="another name (repeatable)"
     )
-    what.add_argument("--sequences", metavar="N", type=positive, help="answers side by side (default: 16)")
+    what.add_argument(
+        "--sequences",
+        metavar="N",
+        type=positive,
+        help=f"answers side by side (default: {SEQUENCES_MAX})",
+    )
     what.add_argument(
         "--cache-bytes", metavar="BYTES", type=positive, help="GPU memory of all their caches at most"
     )
@@ -96,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--queue",
         metavar="N",
         type=positive,
-        default=64,
+        default=WAITING_MAX,
         help="answers that wait, before 429 (default: %(default)s)",
     )
     for name, (unit, kind, purpose) in _LIMITS.items():

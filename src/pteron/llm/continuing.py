@@ -33,7 +33,7 @@ def continued(
 ) -> Generator[Piece, None, None]:
     """The pieces of a text as they become known; `statistics`, by default new ones, tell what it took."""
     ids = asked.ids
-    lease = llm._pool.lease(ids)
+    lease = llm.pool.lease(ids)
     model = lease.model
     reused = model.resume(ids, lease.user)
     statistics = Statistics() if statistics is None else statistics

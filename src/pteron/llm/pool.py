@@ -18,11 +18,11 @@ import numpy.typing as npt
 from pteron.errors import DeviceError, InputError, OutOfMemory
 from pteron.gpu.forking import new_lock
 from pteron.llm.batched import Batched
+from pteron.llm.bounds import SEQUENCES_MAX
 from pteron.llm.entered import once
 from pteron.llm.given import integer
 from pteron.llm.model import LanguageModel, Read
 
-SEQUENCES_MAX = 16  # unless told otherwise
 COPIED_MIN = 64  # tokens: fewer are read as quickly as a copy is made, and are no loss
 _times = count(1)  # orders what happens; asking for the next is one step, whichever thread does
 
@@ -66,9 +66,6 @@ class Pool:
         self.batched: Batched | None = None  # what steps all sequences together, once somebody does
         self._lock = new_lock()
         self._closed = False
-
-    def __len__(self) -> int:
-        return len(self._places)
 
     @property
     def live(self) -> int:
@@ -229,7 +226,8 @@ class Pool:
 
 
 def bound(sequence_bytes: int, sequences: int | None, cache_bytes: int | None) -> int:
-    """How many sequences there may be; by default 16, or as many as `cache_bytes` are enough for."""
+    """How many sequences there may be; by default SEQUENCES_MAX, or as many as `cache_bytes` are enough
+    for."""
     if sequences is not None and (sequences := integer("sequences", sequences)) < 1:
         raise InputError(f"sequences must be at least 1, not {sequences}")
     if cache_bytes is None:

@@ -53,7 +53,7 @@ class TextModel:
         self.program = load(file, data, device, digits=digits)
         self.model = LanguageModel(self.program)
         self.statistics = Statistics()
-        self._pool = Pool(self.model, sequences, cache_bytes)
+        self.pool = Pool(self.model, sequences, cache_bytes)
 
     @property
     def sequence_bytes(self) -> int:
@@ -129,7 +129,7 @@ class TextModel:
         there after `restore`.
         """
         layout = layout_of(self.model)
-        tokens, rows = self._pool.rows(None if prompt is None else self.encode(prompt))
+        tokens, rows = self.pool.rows(None if prompt is None else self.encode(prompt))
         write_saved(path_of(path), layout, tokens, rows)
         return len(tokens)
 
@@ -137,17 +137,17 @@ class TextModel:
         """Hold what `save` has written: a prompt that begins with these tokens is read from behind them. How
         many they are. Refused with a FormatError: a file of another program, or one that is damaged."""
         tokens, rows = read_saved(path_of(path), layout_of(self.model))
-        self._pool.put(tokens, rows)
+        self.pool.put(tokens, rows)
         return len(tokens)
 
     def reset(self) -> None:
         """Forget what was read; streams that are open go on undisturbed."""
-        self._pool.forget()
+        self.pool.forget()
 
     def close(self) -> None:
         """Free the GPU memory. Streams that are open end with an error."""
         work_on(self.model.device)  # refused in the midst of it, before anything is freed
-        self._pool.close()
+        self.pool.close()
         self.model.recent.clear()
         self.program.close()
 

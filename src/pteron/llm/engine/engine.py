@@ -8,6 +8,7 @@ from reprlib import repr as shortened
 from pteron.errors import InputError, UnsupportedError
 from pteron.gpu.forking import check_not_forked, in_child
 from pteron.llm.batched import Batched
+from pteron.llm.bounds import WAITING_MAX
 from pteron.llm.engine.answer import Answer
 from pteron.llm.engine.job import Job
 from pteron.llm.engine.load import Load
@@ -33,10 +34,15 @@ class Engine:
     """
 
     def __init__(
-        self, llm: TextModel, *, running: int | None = None, waiting: int = 64, batched: bool | None = None
+        self,
+        llm: TextModel,
+        *,
+        running: int | None = None,
+        waiting: int = WAITING_MAX,
+        batched: bool | None = None,
     ) -> None:
         check_not_forked()
-        most = llm._pool.bound if running is None else integer("running", running)
+        most = llm.pool.bound if running is None else integer("running", running)
         for name, value in (("running", most), ("waiting", integer("waiting", waiting))):
             if value < 1:
                 raise InputError(f"{name} must be at least 1, not {value}")
@@ -69,7 +75,7 @@ class Engine:
     @property
     def load(self) -> Load:
         """What there is to do, and what was done."""
-        totals, pool = self._loop.totals, self.llm._pool
+        totals, pool = self._loop.totals, self.llm.pool
         return Load(
             running=len(self._loop.tracks),
             waiting=len(self._waiting) + len(self._loop.held),

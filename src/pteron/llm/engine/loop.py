@@ -42,7 +42,7 @@ class Loop:
         self.quiet = News()  # told whenever no job is open
         self.log: Callable[[str, int, int], None] | None = None  # what, of which job, how much
         # Not the LLM itself: where nobody else holds it, it ends, and this with it.
-        self._model, self._pool = llm.model, llm._pool
+        self._model, self._pool = llm.model, llm.pool
         self._tokenizer, self._eos_ids = llm.tokenizer, frozenset(llm.eos_ids)
         self.held = Held(self._pool)
         self._stepper = stepper

@@ -98,7 +98,7 @@ class Together(Stepper):
 
 def together(llm: TextModel) -> Together | None:
     """Steps of all sequences of a model together; None where it, or the device, cannot."""
-    pool = llm._pool
+    pool = llm.pool
     if pool.batched is None:
         if Batched.reason(llm.model) is not None:
             return None

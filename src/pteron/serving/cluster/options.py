@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pteron.errors import InputError
+from pteron.llm.bounds import SEQUENCES_MAX, WAITING_MAX
 from pteron.serving.http.limits import Limits
 
 
@@ -24,9 +25,9 @@ class Options:
     data: tuple[str, ...] = ()
     device: str | None = None
     digits: int | None = None
-    sequences: int = 16
+    sequences: int = SEQUENCES_MAX
     cache_bytes: int | None = None
-    queue: int = 64  # requests that wait for a replica before others are told to come back
+    queue: int = WAITING_MAX  # requests that wait for a replica before others are told to come back
     replicas: int | tuple[int, int] = 1
     doors: int = 1
     gpus: float = 0

@@ -14,7 +14,7 @@ from pteron import Device
 from pteron.llm import LLM, LanguageModel, Piece
 from pteron.llm.engine.loop import Loop
 from pteron.llm.text_model import TextModel
-from pteron.serving import Engine, Request
+from pteron.serving import Answer, Engine, Request
 
 MODEL = Path(__file__).parent / "fixtures" / "models" / "tiny_llama_q4.pte"
 CHUNK = 4  # tokens: a prompt of a few dozen is a long one
@@ -102,6 +102,17 @@ class Watched:
             self._hold = None
             self._reached.set()
             self._free.wait(PATIENCE)
+
+
+def at_once(engine: Engine, requests: list[Request]) -> list[Answer]:
+    """Submit requests while the first is kept from going on: all of them are under way together."""
+    watched = Watched(engine)
+    watched.hold("begin", engine.load.requests)
+    first = engine.submit(requests[0])
+    watched.reached()
+    answers = [first, *(engine.submit(request) for request in requests[1:])]
+    watched.go()
+    return answers
 
 
 @pytest.fixture

@@ -106,9 +106,12 @@ class ScriptedEngine(Engine):
     @property
     def load(self) -> Load:
         running = sum(not answer.finish_reason for answer in self.answers)
-        return Load(running, 0, 1, 0, 0.0, len(self.requests), 0, 0, 0, 0, 0)
+        return Load(running, 0, 1, 0, 0, 0.0, len(self.requests), 0, 0, 0, 0, 0)
 
     is_alive = True
+
+    def tell_stepping(self, listener: Callable[[str], None]) -> None:
+        listener("each says what it is told")
 
     def close(self) -> None:
         pass

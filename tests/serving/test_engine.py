@@ -248,7 +248,7 @@ def test_programs_of_one_chunk_size(tiny_llm: LLM, monkeypatch: pytest.MonkeyPat
 
 def test_the_load(engine: Engine) -> None:
     before = engine.load
-    assert before == Load(0, 0, 1, before.cache_bytes, 0.0, 0, 0, 0, 0, 0, 0)
+    assert before == Load(0, 0, 1, before.cache_bytes, 0, 0.0, 0, 0, 0, 0, 0, 0)
     assert before.cache_bytes > 0
     engine.submit(asked(A, 5)).pieces()
     engine.submit(asked(A, 4)).pieces()

@@ -17,7 +17,6 @@ from faulty import CALLS, MESSAGE, Faults
 from pteron import Device, DeviceError, DeviceLost, InputError
 from pteron.llm import LLM, LanguageModel, Sampling
 from pteron.llm.bounds import SEQUENCES_MAX
-from pteron.llm.engine.together import Together
 from pteron.serving import Answer, Engine
 
 TESTS = Path(__file__).parents[1]
@@ -44,7 +43,7 @@ def test_a_call_that_fails(
 ) -> None:
     """Whichever it is, one of two requests fails at most, or both where it was made for both, and the next
     answers are right."""
-    most = 2 if isinstance(engine._loop._stepper, Together) else 1
+    most = 2 if engine.slots else 1
     faults, at, failures = Faults(monkeypatch), 0, 0
     while True:
         engine.llm.reset()
@@ -162,7 +161,7 @@ def test_a_fault_of_the_engine_itself(
     watched.hold("read", 0)
     answers = [engine.submit(asked(ids)) for ids in (A, B)]
     watched.reached()
-    monkeypatch.setattr(engine._loop._stepper, "parts", parts)
+    monkeypatch.setattr(engine._loop.stepping.stepper, "parts", parts)
     watched.go()
     assert [type(end) for end in ends(answers)] == [RuntimeError] * 2
     engine._thread.join(PATIENCE)

@@ -13,6 +13,7 @@ from pteron.llm import LLM, Drawn, Piece, Sampling, batched
 from pteron.llm.batched import Batched
 from pteron.llm.burst import Row
 from pteron.llm.engine.job import Job
+from pteron.llm.engine.steps import OneByOne
 from pteron.llm.engine.together import together
 from pteron.llm.engine.track import Track
 from pteron.llm.row_draws import RowDraws
@@ -64,8 +65,7 @@ def test_alone_and_together_in_turns(tiny_llm: LLM) -> None:
     requests = [asked(PROMPTS[index], 24, sampling=SETTINGS[index]) for index in chosen]
     expected = [alone(tiny_llm, request) for request in requests]
     tiny_llm.reset()
-    stepper = together(tiny_llm)
-    assert stepper is not None
+    stepper = together(tiny_llm.pool.gather(()), OneByOne())
     tracks = [begun(tiny_llm, request) for request in requests]
     found: dict[Track, list[Drawn]] = {track: [] for track in tracks}
     under_way = []

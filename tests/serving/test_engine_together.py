@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from engine_fixtures import A, B, Watched, alone, asked, one_by_one, tokens
+from engine_fixtures import A, B, Watched, alone, asked, at_once, one_by_one, tokens
 
 from pteron.llm import LLM, LanguageModel, Sampling
 from pteron.llm.batched import Batched
+from pteron.llm.bounds import SEQUENCES_MAX
 from pteron.llm.burst import Burst, Row
-from pteron.llm.engine.steps import OneByOne
-from pteron.llm.engine.together import Together
 from pteron.serving import Engine
 
 PROMPTS = (A[:5], B[3:9], (7, 9), A[2:13])
@@ -54,18 +53,19 @@ def test_one_submission_for_all(engine: Engine, watched: Watched, bursts: list[t
 
 @one_by_one
 def test_one_by_one_where_told(engine: Engine, bursts: list[tuple[int, int]]) -> None:
-    answers = [engine.submit(asked(ids)) for ids in (A, B)]
+    answers = at_once(engine, [asked(A), asked(B)])
     assert [len(answer.pieces()) for answer in answers] == [8, 8]
     assert not bursts
-    assert isinstance(engine._loop._stepper, OneByOne)
+    assert engine.slots == 0
+    assert engine.stepping == "each sequence steps by itself: the engine was told so"
 
 
 def test_engines_of_one_model_share_its_slots(tiny_llm: LLM) -> None:
     expected = [tokens(alone(tiny_llm, asked(ids))) for ids in (A, B)]
-    for _ in range(2):
+    for turn in range(2):
         with Engine(tiny_llm) as engine:
-            assert isinstance(engine._loop._stepper, Together)
-            answers = [engine.submit(asked(ids)) for ids in (A, B)]
+            assert engine.slots == (SEQUENCES_MAX if turn else 0)  # those that are there are used
+            answers = at_once(engine, [asked(A), asked(B)])
             assert [tokens(answer.pieces()) for answer in answers] == expected
     assert [tokens(alone(tiny_llm, asked(ids))) for ids in (A, B)] == expected
 
@@ -73,6 +73,9 @@ def test_engines_of_one_model_share_its_slots(tiny_llm: LLM) -> None:
 def test_a_device_without_room(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Batched, "slots_max", lambda _: 1)
     with Engine(tiny_llm) as engine:
-        assert isinstance(engine._loop._stepper, OneByOne)
+        answers = at_once(engine, [asked(A), asked(B)])
+        assert [len(answer.pieces()) for answer in answers] == [8, 8]
+        assert engine.slots == 0
+        assert engine.stepping.endswith("cannot be batched: no two of its caches have room side by side")
     monkeypatch.setattr(LanguageModel, "is_resident", False)
     assert "through the host" in (Batched.reason(tiny_llm.model) or "")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from engine_fixtures import A, B, asked, at_once
 from http_fixtures import NAME, Running, running, until
 from prometheus_client.parser import text_string_to_metric_families
 from scripted import Script, ScriptedEngine
 
 from pteron.llm import LLM
+from pteron.serving import Engine
 
 SECRET = "a prompt that is nobody's business"
 ASKED: dict[str, Any] = {"model": NAME, "prompt": SECRET, "max_tokens": 4}
@@ -38,6 +40,20 @@ def test_a_request_is_one_line(server: Running) -> None:
     assert 0 < line["first_token_seconds"] <= line["seconds"]
 
 
+def test_how_answers_are_made_side_by_side(tiny_llm: LLM) -> None:
+    """One line of the log, and a number of the metrics."""
+    with Engine(tiny_llm) as engine, running(engine) as server:
+        assert samples(server)["pteron_slots{}"] == 0
+        for answer in at_once(engine, [asked(A), asked(B)]):
+            answer.pieces()
+        assert samples(server)["pteron_slots{}"] == engine.slots > 1
+        (line,) = [line for line in server.log() if line["event"] == "engine"]
+        assert (line["model"], line["message"]) == (NAME, f"up to {engine.slots} sequences step together")
+    with Engine(tiny_llm, batched=False) as engine, running(engine) as server:
+        (line,) = [line for line in server.log() if line["event"] == "engine"]
+        assert line["message"] == "each sequence steps by itself: the engine was told so"
+
+
 def test_prompts_are_not_logged_unless_told(server: Running, stories: LLM) -> None:
     server.logged(server.http.post("/v1/completions", json=ASKED))
     assert SECRET not in str(server.log())
@@ -59,8 +75,8 @@ def test_requests_that_fail_are_lines_too(server: Running) -> None:
 def test_metrics_count(server: Running) -> None:
     server.settle()
     before = samples(server)
-    for asked in (ASKED, ASKED | {"stream": True}, ASKED | {"n": 2}, ASKED | {"top_p": 5}):
-        server.http.post("/v1/completions", json=asked)
+    for body in (ASKED, ASKED | {"stream": True}, ASKED | {"n": 2}, ASKED | {"top_p": 5}):
+        server.http.post("/v1/completions", json=body)
     server.http.get("/no/such/place")
     until(lambda: samples(server)["pteron_http_requests_total{route=other,status=404}"] >= 1)
     after = samples(server)

@@ -71,6 +71,21 @@ class Batched:
         self._positions: dict[int, int] = {}  # as the GPU counts them, of slots whose token it has too
         self._is_closed = False
 
+    @classmethod
+    def fitting(cls, model: LanguageModel, slots: int) -> Batched:
+        """One of so many slots, or of half as many and so on where the device has no room; two at least."""
+        slots = min(slots, cls.slots_max(model))
+        if slots < 2:
+            no_room = "no two of its caches have room side by side"
+            raise UnsupportedError(f"{model.program.file.name} cannot be batched: {no_room}")
+        while True:
+            try:
+                return cls(model, slots)
+            except OutOfMemory:
+                if slots == 2:
+                    raise
+            slots = max(2, slots // 2)
+
     @staticmethod
     def reason(model: LanguageModel) -> str | None:
         """Why a model cannot be batched; None where it can."""

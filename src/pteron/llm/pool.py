@@ -80,8 +80,11 @@ class Pool:
     @property
     def bytes(self) -> int:
         """GPU memory of all their caches, and of those that slots are kept ready for."""
-        ready = self.batched.slots.count if self.batched else 0
-        return max(self.live, ready) * self._places[0].model.sequence_bytes
+        places, batched = self._places, self.batched
+        count = len(places)
+        if batched is not None:
+            count = batched.slots.count + sum(batched.slot_of(place.model) is None for place in places)
+        return count * places[0].model.sequence_bytes
 
     def lease(self, ids: Sequence[int]) -> Lease:
         """A sequence for a stream that starts from these tokens; its cache holds what any other's does of
@@ -119,6 +122,18 @@ class Pool:
                 lease = _lend(place)
                 lease.model.put(tokens, rows, lease.user)
                 lease.close()
+
+    def gather(self, models: Sequence[LanguageModel]) -> Batched:
+        """Have sequences lie in slots, where they can step together: those that are given, which are in use,
+        and where there are slots for all also those that nobody uses."""
+        with once(self._lock):
+            self._check_open()
+            if self.batched is None:
+                self.batched = Batched.fitting(self._places[0].model, self.bound)
+            idle = [place.model for place in self._places if place.is_free]
+            for model in (*models, *(idle if self.batched.slots.count >= self.bound else ())):
+                self.batched.house(model)
+            return self.batched
 
     def forget(self) -> None:
         """Drop what idle sequences have read, and all of them but the first; streams that are open go on

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from reprlib import repr as shortened
 
-from pteron.errors import InputError, UnsupportedError
+from pteron.errors import InputError
 from pteron.gpu.forking import check_not_forked, in_child
-from pteron.llm.batched import Batched
 from pteron.llm.bounds import WAITING_MAX
 from pteron.llm.engine.answer import Answer
 from pteron.llm.engine.job import Job
 from pteron.llm.engine.load import Load
 from pteron.llm.engine.loop import Loop
 from pteron.llm.engine.request import Request
-from pteron.llm.engine.steps import OneByOne, Stepper, ThroughHost
-from pteron.llm.engine.together import together
+from pteron.llm.engine.stepping import Stepping
 from pteron.llm.engine.waiting import Waiting
 from pteron.llm.given import integer
 from pteron.llm.text_model import TextModel
@@ -30,6 +29,8 @@ class Engine:
 
     Up to `running` answers (by default as many as the model has sequences) are made side by side, each the
     same as if it were alone; up to `waiting` more wait their turn, and what comes then is refused as Busy.
+    Several step together where the program allows it and the device has room for their caches side by side
+    (`slots`, `stepping`); with `batched=True` that is made sure of at once, with False it is not done.
     A request that fails, is cancelled or whose reader is slow harms no other.
     """
 
@@ -48,7 +49,7 @@ class Engine:
                 raise InputError(f"{name} must be at least 1, not {value}")
         self.llm = llm
         self._waiting = Waiting(waiting)
-        self._loop = Loop(llm, _stepper(llm, batched), most, self._waiting)
+        self._loop = Loop(llm, Stepping(llm, batched), most, self._waiting)
         self._running = most
         self._thread = threading.Thread(target=self._loop.run, name="pteron engine", daemon=True)
         self._thread.start()
@@ -81,6 +82,7 @@ class Engine:
             waiting=len(self._waiting) + len(self._loop.held),
             sequences=pool.live,
             cache_bytes=pool.bytes,
+            slots=self._loop.stepping.slots,
             tokens_per_second=totals.rate(),
             requests=self._waiting.accepted,
             prompt_tokens=totals.prompt_tokens,
@@ -89,6 +91,21 @@ class Engine:
             cancelled=totals.cancelled,
             failed=totals.failed,
         )
+
+    @property
+    def slots(self) -> int:
+        """How many sequences may step together, weights read once for all. 0 where each steps by itself, as
+        all do before two requests are under way at once: memory for it is taken then."""
+        return self._loop.stepping.slots
+
+    @property
+    def stepping(self) -> str:
+        """How its sequences step, and why, in words."""
+        return str(self._loop.stepping)
+
+    def tell_stepping(self, listener: Callable[[str], None]) -> None:
+        """Have somebody told these words once it is decided: now, or later in the engine's thread."""
+        self._loop.stepping.tell(listener)
 
     @property
     def is_alive(self) -> bool:
@@ -120,14 +137,3 @@ class Engine:
     def __del__(self) -> None:
         if hasattr(self, "_loop") and not in_child():
             self._stop()  # waiting for the thread is not for a finalizer
-
-
-def _stepper(llm: TextModel, batched: bool | None) -> Stepper:
-    llm.model.chunks([0])  # refuses programs that take prompts in one size alone
-    joined = together(llm) if batched or batched is None else None
-    if joined is not None:
-        return joined
-    if batched:
-        no_room = f"{llm.program.file.name} cannot be batched: no two of its caches have room side by side"
-        raise UnsupportedError(Batched.reason(llm.model) or no_room)
-    return OneByOne() if llm.model.is_resident else ThroughHost()

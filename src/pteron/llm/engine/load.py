@@ -19,6 +19,7 @@ class Load:
     waiting: int
     sequences: int  # that have memory on the GPU, idle ones included
     cache_bytes: int  # of all of them
+    slots: int  # of sequences that step together; 0: each by itself, or no two were under way at once
     tokens_per_second: float  # of all answers together, over the last seconds
     requests: int  # that were taken on
     prompt_tokens: int

@@ -21,7 +21,8 @@ from pteron.llm.engine.job import Job
 from pteron.llm.engine.load import Totals
 from pteron.llm.engine.news import News
 from pteron.llm.engine.prompts import Prompts
-from pteron.llm.engine.steps import Stepper, Submission
+from pteron.llm.engine.stepping import Stepping
+from pteron.llm.engine.steps import Submission
 from pteron.llm.engine.track import Track
 from pteron.llm.engine.waiting import Waiting
 from pteron.llm.generate import SUBMISSIONS, Drawn
@@ -34,7 +35,7 @@ _AGAIN = 0.02  # seconds until the pool is asked again for what others have not 
 class Loop:
     """Runs in one thread until it is told to stop. Others put jobs into `waiting` and ring the bell."""
 
-    def __init__(self, llm: TextModel, stepper: Stepper, running: int, waiting: Waiting) -> None:
+    def __init__(self, llm: TextModel, stepping: Stepping, running: int, waiting: Waiting) -> None:
         self.waiting = waiting
         self.totals = Totals()
         self.tracks: list[Track] = []
@@ -45,7 +46,7 @@ class Loop:
         self._model, self._pool = llm.model, llm.pool
         self._tokenizer, self._eos_ids = llm.tokenizer, frozenset(llm.eos_ids)
         self.held = Held(self._pool)
-        self._stepper = stepper
+        self.stepping = stepping
         self._running = min(running, self._pool.bound)
         self._bell: SimpleQueue[bool] = SimpleQueue()  # may be rung in a finalizer; True: one was cancelled
         self._under_way: deque[Submission] = deque()
@@ -170,6 +171,8 @@ class Loop:
 
     def _begin(self, job: Job, lease: Lease) -> None:
         try:
+            if self.tracks:
+                self.stepping.gather([*(track.model for track in self.tracks), lease.model])
             track = Track(job, lease, self._tokenizer, self._eos_ids)
         except BaseException:
             lease.close()
@@ -184,7 +187,7 @@ class Loop:
 
     def _parts(self) -> list[tuple[Track, ...]]:
         """What may step, as the stepper has it."""
-        return self._stepper.parts([track for track in self.tracks if track.is_read])
+        return self.stepping.stepper.parts([track for track in self.tracks if track.is_read])
 
     def _chunks_under_way(self) -> int:
         return sum(not each.steps for each in self._under_way)
@@ -192,14 +195,14 @@ class Loop:
     def _read_on(self) -> None:
         """The next chunk of the prompt whose turn it is."""
         track = self._prompts.take()
-        if self._submit("read", partial(self._stepper.read, track), track) and not track.is_read:
+        if self._submit("read", partial(self.stepping.stepper.read, track), track) and not track.is_read:
             self._prompts.go_on(track)
 
     def _step_on(self, depth: int, most: int) -> None:
         """Steps of every part that has less than so much under way."""
         for part in self._parts():
             if min(track.under_way for track in part) < depth:
-                self._submit("step", partial(self._stepper.launch, part, most), *part)
+                self._submit("step", partial(self.stepping.stepper.launch, part, most), *part)
 
     def _submit(self, what: str, launch: Callable[[], Submission], *tracks: Track) -> bool:
         try:

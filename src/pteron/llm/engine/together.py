@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakSet
 
-from pteron.errors import DeviceError
 from pteron.llm.batched import STEPS_MAX, Batched
 from pteron.llm.burst import Burst, Row
 from pteron.llm.engine.steps import Arrived, OneByOne, Stepper, Submission
 from pteron.llm.engine.track import Track
 from pteron.llm.entered import work_on
-from pteron.llm.text_model import TextModel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,17 +94,8 @@ class Together(Stepper):
         return Row(slot, track.model.position, token, sampler, track.step)
 
 
-def together(llm: TextModel) -> Together | None:
-    """Steps of all sequences of a model together; None where it, or the device, cannot."""
-    pool = llm.pool
-    if pool.batched is None:
-        if Batched.reason(llm.model) is not None:
-            return None
-        slots = min(pool.bound, Batched.slots_max(llm.model))
-        if slots < 2:
-            return None
-        try:
-            pool.batched = Batched(llm.model, slots)
-        except DeviceError:  # no room for the caches of so many side by side
-            return None
-    return Together(pool.batched)
+def together(batched: Batched, alone: OneByOne) -> Together:
+    """Steps of all sequences that lie in slots together, from where those are that have stepped alone."""
+    made = Together(batched)
+    made._alone = alone
+    return made

@@ -62,6 +62,9 @@ def create_app(
     names = tuple(dict.fromkeys((name, *aliases)))
     service = Service(names, engine, encoder, limits or Limits(), Metrics(engine), logs or Logs())
 
+    if engine is not None:
+        engine.tell_stepping(lambda words: service.logs.write("engine", model=name, message=words))
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield

@@ -19,6 +19,7 @@ _NOW = {
     "waiting": ("requests_waiting", "Answers that wait for their turn"),
     "sequences": ("sequences", "Sequences that live on the device"),
     "cache_bytes": ("cache_bytes", "Bytes of the device that their caches take"),
+    "slots": ("slots", "Sequences that can step together, 0 where each steps by itself"),
     "tokens_per_second": ("tokens_per_second", "Tokens that were lately drawn in a second"),
 }
 _TOTALS = {

@@ -1,0 +1,205 @@
+"""Memory for sequences that step together: taken when there are two, as much of it as there is, or none; and
+an engine says which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from byte_tokenizer import ByteTokenizer
+from engine_fixtures import MODEL, A, B, Watched, alone, asked, at_once, tokens
+
+from pteron import Device, DeviceError, OutOfMemory
+from pteron.llm import LLM, Grammar, Sampling
+from pteron.llm.batched import Batched
+from pteron.llm.bounds import SEQUENCES_MAX
+from pteron.serving import Engine, Request
+
+PROMPTS = [(3 + index, *range(60 + 9 * index, 64 + 10 * index)) for index in range(7)]
+Shrink = Callable[[int], None]
+
+
+@pytest.fixture
+def rooms(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> Shrink:
+    """Has the device refuse buffers that hold more than so many caches."""
+    assert tiny_llm.model.delegate is not None
+    largest = max(state.bytes for state in tiny_llm.model.delegate.executable.states.values())
+    made = Device.create_buffer
+
+    def shrink(caches: int) -> None:
+        def refusing(device: Device, size: int, label: str, **options: Any) -> Any:
+            if "state" in label and size > caches * largest:
+                raise OutOfMemory(f"no room for {size} bytes")
+            return made(device, size, label, **options)
+
+        monkeypatch.setattr(Device, "create_buffer", refusing)
+
+    return shrink
+
+
+def rightly(llm: LLM, requests: list[Request]) -> list[list[int]]:
+    right = [tokens(alone(llm, request)) for request in requests]
+    llm.reset()
+    return right
+
+
+def test_one_alone_takes_one_cache(tiny_llm: LLM) -> None:
+    device, pool = tiny_llm.model.device, tiny_llm.pool
+    (right,) = rightly(tiny_llm, [asked(A)])
+    before = device.buffer_bytes
+    with Engine(tiny_llm) as engine:
+        for _ in range(2):
+            assert tokens(engine.submit(asked(A)).pieces()) == right
+        assert (engine.slots, engine.load.slots, pool.batched) == (0, 0, None)
+        assert engine.load.cache_bytes == tiny_llm.sequence_bytes
+        assert device.buffer_bytes - before < tiny_llm.sequence_bytes
+        assert engine.stepping == "each sequence steps by itself: no two have been under way at once"
+        answers = at_once(engine, [asked(A), asked(B)])
+        assert tokens(answers[0].pieces()) == right
+        assert len(answers[1].pieces()) == 8
+        assert engine.slots == engine.load.slots == SEQUENCES_MAX
+        assert engine.load.cache_bytes == SEQUENCES_MAX * tiny_llm.sequence_bytes
+        assert device.buffer_bytes - before >= (SEQUENCES_MAX - 1) * tiny_llm.sequence_bytes
+        assert engine.stepping == f"up to {SEQUENCES_MAX} sequences step together"
+
+
+@pytest.mark.parametrize("at", ["begin", "read", "step"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"sampling": Sampling(temperature=0.9, repetition_penalty=1.2, seed=3)},
+        {"sampling": Sampling(logit_bias={5: 2.0}, frequency_penalty=0.5)},
+    ],
+    ids=["likeliest", "drawn", "biased"],
+)
+def test_one_is_under_way_when_another_comes(
+    engine: Engine, watched: Watched, at: str, settings: dict[str, Any]
+) -> None:
+    """It moves into a slot in the midst of its prompt or its text, and says what it says alone."""
+    llm = engine.llm
+    assert isinstance(llm, LLM)
+    requests = [asked(A, 20, **settings), asked(B, 12, **settings), asked(PROMPTS[0], 9)]
+    right = rightly(llm, requests)
+    found = tokens(engine.submit(requests[2]).pieces())  # its sequence is idle then
+    watched.hold(at, 1)
+    first = engine.submit(requests[0])
+    watched.reached()
+    assert engine.slots == 0
+    second = engine.submit(requests[1])
+    watched.go()
+    assert [tokens(first.pieces()), tokens(second.pieces()), found] == right
+    assert engine.slots == SEQUENCES_MAX
+    assert engine.load.cache_bytes == SEQUENCES_MAX * llm.sequence_bytes  # the idle one moved too
+    again = engine.submit(asked((*PROMPTS[0], *found[:3], 7), 2))
+    again.pieces()
+    assert again.statistics.reused_tokens == len(PROMPTS[0]) + 3
+
+
+def test_a_grammar_is_under_way_when_another_comes(engine: Engine, watched: Watched) -> None:
+    llm = engine.llm
+    assert isinstance(llm, LLM)
+    grammar = Grammar.regex(ByteTokenizer(), "[a-f]{9}", eos_ids=(2,))
+    held = list(llm.generate(A, max_new_tokens=9, grammar=grammar, stop_ids=()))
+    (right,) = rightly(llm, [asked(B)])
+    watched.hold("step", 0)
+    first = engine.submit(asked(A, 9, grammar=grammar))
+    watched.reached()
+    second = engine.submit(asked(B))
+    watched.go()
+    assert tokens(first.pieces()) == tokens(held)
+    assert tokens(second.pieces()) == right
+    assert engine.slots
+
+
+@pytest.mark.parametrize(("room", "slots"), [(15, 8), (7, 4), (3, 2)])
+def test_as_many_as_there_is_room_for(tiny_llm: LLM, rooms: Shrink, room: int, slots: int) -> None:
+    """The others have memory of their own, and step by themselves."""
+    requests = [asked(ids, 9 + index) for index, ids in enumerate(PROMPTS)]
+    right = rightly(tiny_llm, requests)
+    rooms(room)
+    with Engine(tiny_llm) as engine:
+        answers = at_once(engine, requests)
+        assert [tokens(answer.pieces()) for answer in answers] == right
+        batched, live = tiny_llm.pool.batched, tiny_llm.pool.live
+        assert batched is not None
+        assert engine.slots == batched.slots.count == slots
+        housed = slots - batched.slots.free
+        assert housed == min(slots, live)
+        assert engine.load.cache_bytes == (slots + live - housed) * tiny_llm.sequence_bytes
+        assert [tokens(engine.submit(request).pieces()) for request in requests] == right
+    assert live >= 5
+
+
+def test_no_room_for_two(tiny_llm: LLM, rooms: Shrink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They go on one by one, and it is not tried again and again."""
+    requests = [asked(ids, 9) for ids in (A, B, *PROMPTS)]
+    right = rightly(tiny_llm, requests)
+    tried: list[int] = []
+    make = Batched.__init__
+
+    def trying(batched: Batched, model: Any, slots: int) -> None:
+        tried.append(slots)
+        make(batched, model, slots)
+
+    monkeypatch.setattr(Batched, "__init__", trying)
+    rooms(1)
+    before = tiny_llm.model.device.buffer_bytes
+    with pytest.raises(OutOfMemory, match="no room for"):
+        Engine(tiny_llm, batched=True)
+    assert tiny_llm.model.device.buffer_bytes == before
+    tried.clear()
+    with Engine(tiny_llm) as engine:
+        answers = at_once(engine, requests)
+        assert [tokens(answer.pieces()) for answer in answers] == right
+        assert engine.slots == 0
+        assert "each sequence steps by itself: no room for" in engine.stepping
+        assert tiny_llm.pool.bytes == tiny_llm.pool.live * tiny_llm.sequence_bytes
+    assert tried == [16, 8, 4, 2]
+
+
+def test_what_is_told(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, when it is decided, whoever asks when."""
+    told: list[str] = []
+    with Engine(tiny_llm, batched=False) as engine:
+        engine.tell_stepping(told.append)
+    assert told == ["each sequence steps by itself: the engine was told so"]
+    told.clear()
+    with Engine(tiny_llm) as engine:
+        engine.tell_stepping(told.append)
+        engine.submit(asked(A)).pieces()
+        assert not told
+        answers = at_once(engine, [asked(A), asked(B), asked(A)])
+        assert all(len(answer.pieces()) == 8 for answer in answers)
+        engine.tell_stepping(told.append)
+    assert told == ["up to 16 sequences step together"] * 2
+
+
+def test_what_goes_wrong_otherwise(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody's answer suffers from it."""
+    requests = [asked(A), asked(B)]
+    right = rightly(tiny_llm, requests)
+
+    def failing(*_: object) -> None:
+        raise DeviceError("unforeseen")
+
+    monkeypatch.setattr(Batched, "fitting", failing)
+    with Engine(tiny_llm) as engine:
+        answers = at_once(engine, requests)
+        assert [tokens(answer.pieces()) for answer in answers] == right
+        assert engine.stepping == "each sequence steps by itself: unforeseen"
+
+
+def test_a_stream_of_ones_own_beside_it(device: Device) -> None:
+    """What no engine reads stays where it is until one does."""
+    with LLM(MODEL, ByteTokenizer(), device=device, sequences=4) as llm:
+        right = rightly(llm, [asked(ids, 12) for ids in (A, B, PROMPTS[0])])
+        stream = llm.generate(A, max_new_tokens=12, stop_ids=())
+        found = [next(stream).token]
+        with Engine(llm) as engine:
+            answers = at_once(engine, [asked(B, 12), asked(PROMPTS[0], 12)])
+            assert [tokens(answer.pieces()) for answer in answers] == right[1:]
+            assert engine.slots == 4
+            assert engine.load.cache_bytes == 5 * llm.sequence_bytes
+            assert found + [piece.token for piece in stream] == right[0]

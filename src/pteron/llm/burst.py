@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pteron.gpu import Readback
-from pteron.llm.generate import Drawn
+from pteron.llm.launching import Drawn
 from pteron.llm.sampling import Sampler
 from pteron.llm.sampling.rows import RowsDrawing
 from pteron.runtime.tensors import View

@@ -23,7 +23,8 @@ from pteron.llm.engine.prompts import Prompts
 from pteron.llm.engine.steps import Stepper, Submission
 from pteron.llm.engine.track import Track
 from pteron.llm.engine.waiting import Waiting
-from pteron.llm.generate import SUBMISSIONS, Drawn
+from pteron.llm.generate import SUBMISSIONS
+from pteron.llm.launching import Drawn
 from pteron.llm.pool import Lease
 from pteron.llm.text_model import TextModel
 

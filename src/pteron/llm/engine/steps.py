@@ -10,11 +10,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pteron.gpu import Command, Copy, Readback, submit
 from pteron.llm.engine.track import Track
-from pteron.llm.entered import work_on
-from pteron.llm.generate import Drawn, drawn_from, last_row
-from pteron.runtime.outputs import Outputs
+from pteron.llm.launching import Drawn, Launched, Launcher
 from pteron.runtime.tensors import View
 
 Arrived: TypeAlias = list[tuple[Track, list[Drawn]]]
@@ -81,40 +78,31 @@ class _Chunk(Submission):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Burst(Submission):
-    """Steps that follow one another on the GPU, or a prompt's last chunk, and the tokens drawn after each on
-    their way to the host."""
+class _Steps(Submission):
+    """Steps of one track, or its prompt's last chunk, and the tokens that are drawn."""
 
     tracks: tuple[Track]
     steps: int
-    first: int
-    count: int
-    readback: Readback
-    number: int
+    launched: Launched
 
     def is_ready(self) -> bool:
         with self.tracks[0].model.device.lock:
-            return self.readback.is_ready()
+            return self.launched.is_ready
 
     def wait(self) -> Arrived:
         (track,) = self.tracks
         with track.model.device.lock:
-            data = self.readback.peek(0, track.sampler.drawn_bytes, self.number)
-            self.readback.release()
-        drawn = [drawn_from(track.sampler, data, self.first + index) for index in range(self.count)]
-        return [(track, drawn)]
+            return [(track, self.launched.read())]
 
 
 class OneByOne(Stepper):
     """Each sequence steps by itself, and stays on the GPU from step to step."""
 
     def read(self, track: Track) -> Submission:
-        model, chunk = track.model, track.chunks.popleft()
-        if not track.chunks:
-            return self._masked(track, chunk) if track.matcher else self._burst(track, chunk)
-        with model.device.lock, work_on(model.device):
-            model.check_user(track.user)
-            return _Chunk((track,), model.launch(chunk))
+        chunk = track.chunks.popleft()
+        if track.chunks:
+            return _Chunk((track,), _launcher(track).read(chunk))
+        return self._masked(track, chunk) if track.matcher else self._first(track, chunk)
 
     def parts(self, tracks: Sequence[Track]) -> list[tuple[Track, ...]]:
         return [(track,) for track in tracks if track.can_step]
@@ -126,58 +114,24 @@ class OneByOne(Stepper):
         """Steps of a track from the token on that it has drawn last, or from where that lies instead."""
         if track.matcher:
             return self._masked(track, [track.drawn[-1]])
-        return self._burst(track, most=most, token=token)
+        launched = _launcher(track).go_on(track.step, min(most, track.count - track.step), token)
+        track.step += launched.count
+        return _Steps((track,), launched.count, launched)
 
-    def _burst(
-        self, track: Track, tokens: list[int] | None = None, most: int = 1, token: View | None = None
-    ) -> Submission:
-        """Steps from this one on; the first reads `tokens`, or else the one that was drawn last."""
-        model, sampler, step = track.model, track.sampler, track.step
-        device = model.device
-        with device.lock, work_on(device):
-            model.check_user(track.user)
-            readback = device.readback(sampler.drawn_bytes)
-            home = Copy(sampler.drawn, readback.staging, sampler.drawn_bytes)
-
-            def draw(outputs: Outputs) -> list[Command]:
-                return [*sampler.commands(last_row(outputs), step), home]
-
-            if tokens is not None:
-                number, count = model.launch(tokens, draw), 1
-            else:
-                number, count = model.launch_steps(
-                    token or sampler.drawn_at(step - 1),
-                    min(most, track.count - step),
-                    lambda logits, token, growing: sampler.replay(logits, step, token, growing),
-                    [home],
-                )
-            sampler.took(step + count)
-            readback.begin()
-        track.step += count
-        return _Burst((track,), 0 if tokens else count, step, count, readback, number)
+    def _first(self, track: Track, chunk: list[int]) -> Submission:
+        launched = _launcher(track).read_and_draw(chunk, track.step)
+        track.step += 1
+        return _Steps((track,), 0, launched)
 
     def _masked(self, track: Track, tokens: list[int]) -> Submission:
-        """One step that reads these tokens. What may follow them is found out while the GPU does, and others
-        may come between model and draw: the sampler keeps the logits for itself."""
-        model, sampler, step = track.model, track.sampler, track.step
-        device, matcher = model.device, track.matcher
-        assert matcher is not None
-
-        def keep(outputs: Outputs) -> list[Command]:
-            return [sampler.keep(last_row(outputs))]
-
-        with device.lock, work_on(device):
-            model.check_user(track.user)
-            model.launch(tokens, keep)
-        sampler.allow(matcher.mask())
-        with device.lock, work_on(device):
-            readback = device.readback(sampler.drawn_bytes)
-            home = Copy(sampler.drawn, readback.staging, sampler.drawn_bytes)
-            number = submit(device, [*sampler.commands(sampler.kept, step), home])
-            sampler.took(step + 1)
-            readback.begin()
+        """One step that reads these tokens. What may follow them is found out while the GPU does."""
+        launcher, step = _launcher(track), track.step
+        assert track.matcher is not None
+        launcher.read_and_keep(tokens)
+        track.sampler.allow(track.matcher.mask())
+        launched = launcher.draw_kept(step)
         track.step += 1
-        return _Burst((track,), 1 if step else 0, step, 1, readback, number)
+        return _Steps((track,), 1 if step else 0, launched)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,11 +166,12 @@ class ThroughHost(Stepper):
         return _Done((track,), 1, [(track, [self._draw(track, logits)])])
 
     def _draw(self, track: Track, logits: npt.NDArray[np.float32]) -> Drawn:
-        device, sampler, step = track.model.device, track.sampler, track.step
         if track.matcher:
-            sampler.allow(track.matcher.mask())
-        with device.lock, work_on(device):
-            sampler.draw(logits, step)
-            data = device.read(sampler.drawn, sampler.drawn_bytes)
+            track.sampler.allow(track.matcher.mask())
+        drawn = _launcher(track).draw(logits, track.step)
         track.step += 1
-        return drawn_from(sampler, data, step)
+        return drawn
+
+
+def _launcher(track: Track) -> Launcher:
+    return Launcher(track.model, track.sampler, track.user)

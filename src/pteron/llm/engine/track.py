@@ -10,7 +10,7 @@ from time import perf_counter
 from pteron.errors import PteronError
 from pteron.llm.engine.job import Job
 from pteron.llm.entered import work_on
-from pteron.llm.generate import Drawn
+from pteron.llm.launching import Drawn
 from pteron.llm.pieces import Piece
 from pteron.llm.pool import Lease
 from pteron.llm.stopping import StopScanner

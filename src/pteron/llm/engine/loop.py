@@ -18,6 +18,7 @@ from time import monotonic, perf_counter
 from pteron.errors import DeviceError, InputError, OutOfMemory, PteronError
 from pteron.llm.engine.job import Job
 from pteron.llm.engine.load import Totals
+from pteron.llm.engine.masks import Masks
 from pteron.llm.engine.news import News
 from pteron.llm.engine.prompts import Prompts
 from pteron.llm.engine.steps import Stepper, Submission
@@ -29,6 +30,7 @@ from pteron.llm.pool import Lease
 from pteron.llm.text_model import TextModel
 
 _AGAIN = 0.02  # seconds until the pool is asked again for what others have not given back
+_LONG = 3600.0  # seconds: no rest is longer
 
 
 class Loop:
@@ -47,6 +49,7 @@ class Loop:
         self._stepper = stepper
         self._running = running
         self._bell: SimpleQueue[bool] = SimpleQueue()  # may be rung in a finalizer; True: one was cancelled
+        self._masks = Masks(partial(self._bell.put, False))
         self._under_way: deque[Submission] = deque()
         self._prompts = Prompts()
         self._deadline = inf  # of all tracks, the first
@@ -69,6 +72,7 @@ class Loop:
                 self._turn()
         except BaseException as unforeseen:  # told to all who wait, instead of leaving them waiting
             error = unforeseen
+        self._masks.close()
         self.waiting.refuse(f"the engine has ended: {error}")
         self._end_all(error)
         while self._under_way:
@@ -78,7 +82,8 @@ class Loop:
     def _turn(self) -> None:
         self._heed()
         self._admit()
-        crowd = len(self._parts()) + bool(self._prompts)
+        is_pending = any(track.is_pending for track in self.tracks)  # they are to find their turn soon
+        crowd = len(self._parts()) + bool(self._prompts) + is_pending
         depth = SUBMISSIONS if crowd == 1 else 1
         while self._prompts and self._chunks_under_way() < depth:
             self._read_on()
@@ -88,7 +93,7 @@ class Loop:
             self._step_on(depth, most)
         if self._under_way:
             self._take_in(self._under_way.popleft())
-        elif not self.tracks:
+        elif not self.tracks or is_pending:
             self._rest()
 
     # What comes in -----------------------------------------------------------------------------
@@ -114,9 +119,12 @@ class Loop:
         return is_cancelled
 
     def _rest(self) -> None:
-        """Sleep until the bell is rung, or the pool may have room again."""
+        """Sleep until the bell is rung, somebody's time is up, or the pool may have room again."""
         self._arrived = None
-        wait = max(0.0, self._full_until - monotonic()) if len(self.waiting) else None
+        until = min(self._deadline, self.waiting.deadline)
+        if len(self.waiting) and len(self.tracks) < self._running:
+            until = min(until, self._full_until)
+        wait = min(max(0.0, until - monotonic()), _LONG)
         with suppress(Empty):
             self._bell.put(self._bell.get(timeout=wait))  # to be heard again where it is heeded
 
@@ -173,8 +181,13 @@ class Loop:
     def _read_on(self) -> None:
         """The next chunk of the prompt whose turn it is."""
         track = self._prompts.take()
-        if self._submit("read", partial(self._stepper.read, track), track) and not track.is_read:
+        if self._submit("read", partial(self._read, track), track) and not track.is_read:
             self._prompts.go_on(track)
+
+    def _read(self, track: Track) -> Submission:
+        if track.matcher and not track.mask:
+            track.mask = self._masks.find(track.matcher)
+        return self._stepper.read(track)
 
     def _step_on(self, depth: int, most: int) -> None:
         """Steps of every part that has less than so much under way."""
@@ -233,6 +246,9 @@ class Loop:
     def _deliver(self, track: Track, drawn: list[Drawn]) -> None:
         try:
             self.totals.drew(track.take(drawn))
+            if track.matcher and not track.reason:
+                track.mask = self._masks.find(track.matcher)
+                self._stepper.ahead(track)
         except Exception as error:
             self._end(track, "error", error)
             return

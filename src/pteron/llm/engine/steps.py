@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -40,11 +41,12 @@ class Stepper(ABC):
     reads, and each part has its turn. What a stepper does:
 
     - `read` submits the next of a track's `chunks` and takes it off there; with the last one the first token
-      is drawn, and `step` is 1.
+      is drawn, and `step` is 1, unless a grammar is to tell first what it may be.
     - `parts` says which of the tracks that were read may step now, and which of them together, by one
       submission; those that cannot step are in none. Tracks join and leave from one call to the next,
       also while submissions for them are under way.
     - `launch` submits up to `most` steps of a part, at least one, and adds them to each track's `step`.
+    - `ahead` submits what a track can do while it is found out what may follow its last token by a grammar.
 
     None of them waits. What they raise ends the tracks that were given, and no others.
     """
@@ -57,6 +59,9 @@ class Stepper(ABC):
 
     @abstractmethod
     def launch(self, part: tuple[Track, ...], most: int) -> Submission: ...
+
+    @abstractmethod
+    def ahead(self, track: Track) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,11 +103,18 @@ class _Steps(Submission):
 class OneByOne(Stepper):
     """Each sequence steps by itself, and stays on the GPU from step to step."""
 
+    def __init__(self) -> None:
+        self._kept: WeakSet[Track] = WeakSet()  # the model has read their last token, none was drawn since
+
     def read(self, track: Track) -> Submission:
-        chunk = track.chunks.popleft()
+        launcher, chunk = _launcher(track), track.chunks.popleft()
         if track.chunks:
-            return _Chunk((track,), _launcher(track).read(chunk))
-        return self._masked(track, chunk) if track.matcher else self._first(track, chunk)
+            return _Chunk((track,), launcher.read(chunk))
+        if track.matcher:
+            return _Chunk((track,), self._keep(track, chunk))
+        launched = launcher.read_and_draw(chunk, track.step)
+        track.step += 1
+        return _Steps((track,), 0, launched)
 
     def parts(self, tracks: Sequence[Track]) -> list[tuple[Track, ...]]:
         return [(track,) for track in tracks if track.can_step]
@@ -112,26 +124,27 @@ class OneByOne(Stepper):
 
     def go_on(self, track: Track, most: int, token: View | None = None) -> Submission:
         """Steps of a track from the token on that it has drawn last, or from where that lies instead."""
+        launcher, step = _launcher(track), track.step
+        most = min(most, track.count - step)
         if track.matcher:
-            return self._masked(track, [track.drawn[-1]])
-        launched = _launcher(track).go_on(track.step, min(most, track.count - track.step), token)
+            track.sampler.allow(track.take_mask())
+            most = 1
+        if track in self._kept:
+            self._kept.discard(track)
+            launched = launcher.draw_kept(step)
+        else:
+            launched = launcher.go_on(step, most, token)
         track.step += launched.count
         return _Steps((track,), launched.count, launched)
 
-    def _first(self, track: Track, chunk: list[int]) -> Submission:
-        launched = _launcher(track).read_and_draw(chunk, track.step)
-        track.step += 1
-        return _Steps((track,), 0, launched)
+    def ahead(self, track: Track) -> None:
+        self._keep(track, track.drawn[-1:])
 
-    def _masked(self, track: Track, tokens: list[int]) -> Submission:
-        """One step that reads these tokens. What may follow them is found out while the GPU does."""
-        launcher, step = _launcher(track), track.step
-        assert track.matcher is not None
-        launcher.read_and_keep(tokens)
-        track.sampler.allow(track.matcher.mask())
-        launched = launcher.draw_kept(step)
-        track.step += 1
-        return _Steps((track,), 1 if step else 0, launched)
+    def _keep(self, track: Track, tokens: list[int]) -> int:
+        """Have tokens read; the next is drawn later. The submission's number."""
+        number = _launcher(track).read_and_keep(tokens)
+        self._kept.add(track)
+        return number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,21 +166,33 @@ class ThroughHost(Stepper):
     """Each sequence steps by itself, its logits through the host: right for every program. The exception from
     not waiting: its programs leave no choice."""
 
+    def __init__(self) -> None:
+        self._logits: WeakKeyDictionary[Track, npt.NDArray[np.float32]] = WeakKeyDictionary()  # to draw from
+
     def read(self, track: Track) -> Submission:
         logits = track.model.read(track.chunks.popleft(), track.user)
-        return _Done((track,), 0, [] if track.chunks else [(track, [self._draw(track, logits)])])
+        if track.matcher and not track.chunks:
+            self._logits[track] = logits
+        if track.matcher or track.chunks:
+            return _Done((track,), 0, [])
+        return _Done((track,), 0, [(track, [self._draw(track, logits)])])
 
     def parts(self, tracks: Sequence[Track]) -> list[tuple[Track, ...]]:
         return [(track,) for track in tracks if track.can_step and track.step == len(track.drawn)]
 
     def launch(self, part: tuple[Track, ...], most: int) -> Submission:
         (track,) = part
-        logits = track.model.read([track.drawn[-1]], track.user)
+        logits = self._logits.pop(track, None)
+        if logits is None:
+            logits = track.model.read(track.drawn[-1:], track.user)
         return _Done((track,), 1, [(track, [self._draw(track, logits)])])
+
+    def ahead(self, track: Track) -> None:
+        pass
 
     def _draw(self, track: Track, logits: npt.NDArray[np.float32]) -> Drawn:
         if track.matcher:
-            track.sampler.allow(track.matcher.mask())
+            track.sampler.allow(track.take_mask())
         drawn = _launcher(track).draw(logits, track.step)
         track.step += 1
         return drawn

@@ -74,6 +74,9 @@ class Together(Stepper):
             self._by_slot.add(track)
         return _Steps(part, count, burst)
 
+    def ahead(self, track: Track) -> None:
+        self._alone.ahead(track)
+
     def _launch_alone(self, track: Track, most: int) -> Submission:
         slot = self._batched.slot_of(track.model)
         token = None

@@ -30,6 +30,7 @@ from pteron.llm.pool import Lease
 from pteron.llm.text_model import TextModel
 
 _AGAIN = 0.02  # seconds until the pool is asked again for what others have not given back
+_HELD = 0.002  # seconds until a stepper is asked again that holds back what could step
 _LONG = 3600.0  # seconds: no rest is longer
 
 
@@ -82,8 +83,9 @@ class Loop:
     def _turn(self) -> None:
         self._heed()
         self._admit()
-        is_pending = any(track.is_pending for track in self.tracks)  # they are to find their turn soon
-        crowd = len(self._parts()) + bool(self._prompts) + is_pending
+        # Those whose next step is not known yet are to find their turn soon.
+        is_unknown = any(track.matcher and track.is_read and not track.can_step for track in self.tracks)
+        crowd = len(self._parts()) + bool(self._prompts) + is_unknown
         depth = SUBMISSIONS if crowd == 1 else 1
         while self._prompts and self._chunks_under_way() < depth:
             self._read_on()
@@ -93,7 +95,7 @@ class Loop:
             self._step_on(depth, most)
         if self._under_way:
             self._take_in(self._under_way.popleft())
-        elif not self.tracks or is_pending:
+        elif is_unknown or not self.tracks:
             self._rest()
 
     # What comes in -----------------------------------------------------------------------------
@@ -124,6 +126,8 @@ class Loop:
         until = min(self._deadline, self.waiting.deadline)
         if len(self.waiting) and len(self.tracks) < self._running:
             until = min(until, self._full_until)
+        if any(track.can_step for track in self.tracks):
+            until = min(until, monotonic() + _HELD)
         wait = min(max(0.0, until - monotonic()), _LONG)
         with suppress(Empty):
             self._bell.put(self._bell.get(timeout=wait))  # to be heard again where it is heeded

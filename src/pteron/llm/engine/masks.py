@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
+from time import monotonic
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ class Finding:
     def __init__(self, matcher: Matcher) -> None:
         self.is_done = False
         self.is_wanted = True
+        self.asked = monotonic()
         self.error: BaseException | None = None
         self._matcher = matcher
         self._mask: npt.NDArray[np.uint32] | None = None

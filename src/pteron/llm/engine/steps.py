@@ -140,6 +140,10 @@ class OneByOne(Stepper):
     def ahead(self, track: Track) -> None:
         self._keep(track, track.drawn[-1:])
 
+    def has_kept(self, track: Track) -> bool:
+        """Whether a track's next token is drawn from logits that are there already."""
+        return track in self._kept
+
     def _keep(self, track: Track, tokens: list[int]) -> int:
         """Have tokens read; the next is drawn later. The submission's number."""
         number = _launcher(track).read_and_keep(tokens)

@@ -63,7 +63,7 @@ class Track:
 
     @property
     def is_pending(self) -> bool:
-        """Whether it waits to know what may follow."""
+        """Whether it is being found out what may follow."""
         return self.mask is not None and not self.mask.is_done
 
     def take_mask(self) -> npt.NDArray[np.uint32]:

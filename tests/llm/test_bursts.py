@@ -15,7 +15,7 @@ from pteron import Device
 from pteron.families.attention import kernels as attention
 from pteron.gpu import Copy, Recording, Replay, submit
 from pteron.llm import LanguageModel, LoopCounters, Sampler, Sampling, generate, generate_step, pace
-from pteron.llm.generate import Drawn
+from pteron.llm.launching import Drawn
 from pteron.llm.sampling import RING
 from pteron.runtime import repeat as repeating  # where `submit` is looked up
 

@@ -11,8 +11,9 @@ import pytest
 from byte_tokenizer import ByteTokenizer
 from engine_fixtures import CHUNK, MODEL, PATIENCE, A, B, Watched, alone, asked, tokens
 
-from pteron import Device, InputError, UnsupportedError
-from pteron.llm import LLM, LanguageModel, Piece, Sampling
+from pteron import Device, DeviceError, InputError, UnsupportedError
+from pteron.llm import LLM, LanguageModel, Piece, Sampling, Stream
+from pteron.llm.engine.job import Job
 from pteron.serving import Answer, Busy, Engine, Load, Request
 
 LENGTHS = (1, 2, 3, 4, 5, 8, 9, 13, 17, 21, 30, 41)
@@ -125,6 +126,51 @@ def test_several_in_an_event_loop(engine: Engine, expected: list[list[Piece]]) -
     for found, right in zip(asyncio.run(read_all()), expected, strict=True):
         same(found, right)
     assert most <= before  # none for a stream
+
+
+def test_tasks_that_share_a_reader() -> None:
+    """Each piece goes to one of them, and what ends the answer to all. Who comes as a piece does may have it
+    before those who have waited."""
+    job = Job(asked(), lambda: None)
+    pieces = [Piece(token, "", 0.0) for token in range(3)]
+    fault = DeviceError("gone")
+
+    async def share() -> None:
+        reader = aiter(Answer(job, None))
+        waiting = [asyncio.ensure_future(anext(reader)) for _ in range(2)]
+        await _all_run()
+        job.give(pieces[:1])
+        await _all_run()
+        (early,), (late,) = ([task for task in waiting if task.done() is done] for done in (True, False))
+        assert early.result() is pieces[0]
+        job.give(pieces[1:2])
+        assert await anext(reader) is pieces[1]
+        await _all_run()
+        assert not late.done()
+        job.give(pieces[2:])
+        assert await late is pieces[2]
+        waiting = [asyncio.ensure_future(anext(reader)) for _ in range(2)]
+        await _all_run()
+        job.end("error", fault)
+        assert await asyncio.gather(*waiting, return_exceptions=True) == [fault, fault]
+
+    asyncio.run(share())
+
+
+async def _all_run() -> None:
+    """Let every task go on until it waits for what is not there."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_tasks_that_share_a_stream(engine: Engine) -> None:
+    right = tokens(engine.submit(asked(count=6)).pieces())
+
+    async def read() -> list[int]:
+        stream = Stream(engine.submit(asked(count=6)))
+        return [piece.token for piece in await asyncio.gather(*(anext(stream) for _ in range(6)))]
+
+    assert sorted(asyncio.run(read())) == sorted(right)
 
 
 def test_beside_streams_of_the_model(engine: Engine, expected: list[list[Piece]]) -> None:

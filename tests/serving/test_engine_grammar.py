@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import threading
+import time
+from collections.abc import Iterator
 
+import numpy as np
+import numpy.typing as npt
 import pytest
-from engine_fixtures import A, B, Watched, asked
+from engine_fixtures import PATIENCE, A, B, Watched, asked, either_way, tokens
 
 from pteron import DeviceError, InputError
 from pteron.llm import LLM, Grammar, LanguageModel, Matcher, Piece, Sampling
@@ -89,6 +95,156 @@ def test_a_grammar_that_fails(
         answers[0].pieces()
     assert [piece.token for piece in answers[1]] == [piece.token for piece in expected[1]]
     assert masks == 1
+
+
+class Held:
+    """Masks that are not found before they are let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.threads: list[str] = []  # that were to find one
+        self._reached, self._free = threading.Semaphore(0), threading.Event()
+        mask = Matcher.mask
+
+        def holding(matcher: Matcher) -> npt.NDArray[np.uint32]:
+            self.threads.append(threading.current_thread().name)
+            self._reached.release()
+            assert self._free.wait(PATIENCE)
+            return mask(matcher)
+
+        monkeypatch.setattr(Matcher, "mask", holding)
+
+    def reached(self) -> None:
+        assert self._reached.acquire(timeout=PATIENCE)
+
+    def go(self) -> None:
+        self._free.set()
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    made = Held(monkeypatch)
+    yield made
+    made.go()
+
+
+def mask_threads() -> int:
+    return sum(thread.name == "pteron masks" for thread in threading.enumerate())
+
+
+def wait_for_no_threads() -> None:
+    until = time.monotonic() + PATIENCE
+    while mask_threads() and time.monotonic() < until:
+        time.sleep(0.001)
+    assert not mask_threads()
+
+
+@either_way
+def test_others_go_on_while_a_mask_is_found(
+    expected: list[list[Piece]], engine: Engine, requests: list[Request], held: Held
+) -> None:
+    answer = engine.submit(requests[0])
+    held.reached()
+    for request, right in ((requests[1], expected[1]), (requests[3], expected[3])):
+        assert tokens(engine.submit(request).pieces()) == tokens(right)
+    assert held.threads == ["pteron masks"]
+    assert not answer.finish_reason
+    held.go()
+    assert tokens(answer.pieces()) == tokens(expected[0])
+
+
+@either_way
+def test_ends_while_its_mask_is_found(engine: Engine, requests: list[Request], held: Held) -> None:
+    """Cancelled, or its time is up: at once, and the next has its sequence. A third is found by nobody."""
+    answers = [
+        engine.submit(requests[0]),
+        engine.submit(asked(B, 30, grammar=requests[0].grammar, seconds=0.2)),
+        engine.submit(requests[2]),
+    ]
+    held.reached()
+    held.reached()
+    answers[0].cancel()
+    assert [answer.pieces() for answer in answers[:2]] == [[], []]
+    assert [answer.finish_reason for answer in answers] == ["cancelled", "time", ""]
+    answers[2].cancel()
+    assert answers[2].pieces() == []
+    assert len(engine.submit(requests[1]).pieces()) == 20
+    assert engine.load.running == 0
+    held.go()
+    text = engine.submit(requests[0]).text()
+    assert re.fullmatch(PATTERN, text)
+    assert len(held.threads) < len(text) + 4  # the third's was not
+
+
+def test_sleeps_while_a_mask_is_found(
+    engine: Engine, requests: list[Request], held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = 0
+    parts = engine._loop._stepper.parts
+
+    def counting(tracks: list[object]) -> object:
+        nonlocal turns
+        turns += 1
+        return parts(tracks)  # type: ignore[arg-type]  # as they come
+
+    monkeypatch.setattr(engine._loop._stepper, "parts", counting)
+    answer = engine.submit(requests[4])
+    held.reached()
+    time.sleep(0.3)
+    assert turns < 100  # thousands, were it not asleep
+    held.go()
+    assert len(answer.pieces()) == 5
+
+
+@pytest.mark.parametrize("way", ["closed", "dropped"])
+def test_an_engine_ends_while_masks_are_found(
+    tiny_llm: LLM, requests: list[Request], held: Held, way: str
+) -> None:
+    engine = Engine(tiny_llm)
+    assert len(engine.submit(requests[1]).pieces()) == 20
+    assert not mask_threads()  # for what has no grammar
+    answers = [engine.submit(request) for request in (requests[0], requests[2])]
+    held.reached()
+    held.reached()
+    if way == "closed":
+        engine.close()
+        for answer in answers:
+            with pytest.raises(DeviceError, match="closed"):
+                answer.pieces()
+    del engine, answers
+    gc.collect()
+    held.go()
+    wait_for_no_threads()
+    with Engine(tiny_llm) as other:
+        assert re.fullmatch(PATTERN, other.submit(requests[0]).text())
+    wait_for_no_threads()
+
+
+@either_way
+def test_a_mask_that_fails_amid_others(
+    expected: list[list[Piece]], engine: Engine, requests: list[Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the midst of its text; those with the same grammar go on."""
+    mask, masks = Matcher.mask, 0
+    failed: list[Matcher] = []
+
+    def failing(matcher: Matcher) -> npt.NDArray[np.uint32]:
+        nonlocal masks
+        masks += 1
+        if masks == 7:
+            failed.append(matcher)
+            raise MemoryError("no room for a mask")
+        assert matcher not in failed
+        return mask(matcher)
+
+    monkeypatch.setattr(Matcher, "mask", failing)
+    answers = [engine.submit(requests[index]) for index in (0, 1, 2, 0)]
+    errors = 0
+    for answer, index in zip(answers, (0, 1, 2, 0), strict=True):
+        try:
+            assert tokens(answer.pieces()) == tokens(expected[index])
+        except MemoryError:
+            errors += 1
+    assert errors == len(failed) == 1
 
 
 def test_cancelled(engine: Engine, watched: Watched, requests: list[Request]) -> None:

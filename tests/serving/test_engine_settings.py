@@ -14,7 +14,7 @@ from pteron.llm.batched import Batched
 from pteron.llm.burst import Row
 from pteron.llm.engine.job import Job
 from pteron.llm.engine.steps import OneByOne
-from pteron.llm.engine.together import together
+from pteron.llm.engine.together import Together
 from pteron.llm.engine.track import Track
 from pteron.llm.row_draws import RowDraws
 from pteron.llm.sampling.rows import RowsDrawing
@@ -65,7 +65,7 @@ def test_alone_and_together_in_turns(tiny_llm: LLM) -> None:
     requests = [asked(PROMPTS[index], 24, sampling=SETTINGS[index]) for index in chosen]
     expected = [alone(tiny_llm, request) for request in requests]
     tiny_llm.reset()
-    stepper = together(tiny_llm.pool.gather(()), OneByOne())
+    stepper = Together(tiny_llm.pool.gather(()), OneByOne())
     tracks = [begun(tiny_llm, request) for request in requests]
     found: dict[Track, list[Drawn]] = {track: [] for track in tracks}
     under_way = []

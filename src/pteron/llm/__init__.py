@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from pteron.lazy import lazy
 
 if TYPE_CHECKING:
-    from pteron.llm.generate import Drawn, LoopCounters, generate_step
+    from pteron.llm.generate import LoopCounters, generate_step
     from pteron.llm.grammar import Grammar, Matcher
+    from pteron.llm.launching import Drawn
     from pteron.llm.llm import LLM
     from pteron.llm.model import LanguageModel
     from pteron.llm.pieces import Completion, Piece, Statistics
@@ -35,7 +36,8 @@ __all__ = [
 
 # The modules of these names, imported when they are first asked for.
 _HOMES = {
-    **dict.fromkeys(("Drawn", "LoopCounters", "generate_step"), "generate"),
+    **dict.fromkeys(("LoopCounters", "generate_step"), "generate"),
+    "Drawn": "launching",
     **dict.fromkeys(("Grammar", "Matcher"), "grammar"),
     "LLM": "llm",
     "LanguageModel": "model",

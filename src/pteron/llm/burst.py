@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
 
 from pteron.gpu import Readback
-from pteron.llm.generate import Drawn
+from pteron.llm.launching import Drawn
 from pteron.llm.sampling import Sampler
 from pteron.llm.sampling.rows import RowsDrawing
 from pteron.runtime.tensors import View
@@ -16,13 +19,15 @@ from pteron.runtime.tensors import View
 class Row:
     """A sequence that takes part in a step: its slot, where its next token goes, and the token, on the host
     or on the GPU, unless it was drawn there by the step before. Without a sampler the likeliest token is
-    taken; with one, it is drawn as that would draw it from its `step` on."""
+    taken; with one, it is drawn as that would draw it from its `step` on. Where that masks, `mask` says what
+    may be drawn, in one step."""
 
     slot: int
     position: int
     token: int | View | None = None
     sampler: Sampler | None = None
     step: int = 0
+    mask: npt.NDArray[np.uint32] | None = field(default=None, compare=False)
 
 
 class Burst:

@@ -9,25 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pteron.errors import DeviceError, InputError
-from pteron.gpu import Command, Copy, Readback, submit
 from pteron.llm.entered import work_on
 from pteron.llm.grammar import Matcher
+from pteron.llm.launching import Drawn, Launched, Launcher
 from pteron.llm.model import LanguageModel
 from pteron.llm.sampling import Sampler
-from pteron.runtime.outputs import Outputs
-from pteron.runtime.tensors import View
 
 SUBMISSIONS = 2  # under way at once: while the host reads one, the GPU has the other
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A token that was drawn, and its log-probability under the model; `top` are the likeliest tokens with
-    theirs, as many as the sampling asks for, the likeliest first."""
-
-    token: int
-    logprob: float
-    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(slots=True)
@@ -38,16 +26,6 @@ class LoopCounters:
     stalls: int = 0
     throttles: int = 0  # reads that waited while further steps were queued: the GPU is the slower side
     submissions: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Burst:
-    """Steps that follow one another on the GPU, and the tokens they draw on their way to the host."""
-
-    first: int
-    count: int
-    readback: Readback
-    submission: int
 
 
 def generate_step(
@@ -88,14 +66,13 @@ def generate_step(
     if resident is None:
         resident = model.is_resident
     counters = counters or LoopCounters()
-    if resident:
-        loop = (
-            _constrained(model, sampler, matcher, ids, count, counters, user)
-            if matcher
-            else _resident(model, sampler, ids, count, counters, user)
-        )
+    launcher = Launcher(model, sampler, user)
+    if not resident:
+        loop = _stepwise(launcher, matcher, ids, count)
+    elif matcher:
+        loop = _constrained(launcher, matcher, ids, count, counters)
     else:
-        loop = _stepwise(model, sampler, matcher, ids, count, user)
+        loop = _resident(launcher, ids, count, counters)
     drawn: Drawn | None = None
     try:
         for step, result in enumerate(loop):
@@ -114,65 +91,37 @@ def generate_step(
 
 
 def _stepwise(
-    model: LanguageModel,
-    sampler: Sampler,
-    matcher: Matcher | None,
-    ids: Sequence[int],
-    count: int,
-    user: object,
+    launcher: Launcher, matcher: Matcher | None, ids: Sequence[int], count: int
 ) -> Generator[Drawn, None, None]:
     """One step at a time, its logits through the host: right for every program."""
-    device = model.device
-    logits = model.read(ids, user)
     for step in range(count):
+        logits = launcher.model.read(ids, launcher.user)
         if matcher:
-            sampler.allow(matcher.mask())
-        with device.lock, work_on(device):
-            sampler.draw(logits, step)
-            data = device.read(sampler.drawn, sampler.drawn_bytes)
-        drawn = drawn_from(sampler, data, step)
+            launcher.sampler.allow(matcher.mask())
+        drawn = launcher.draw(logits, step)
         if matcher:
             matcher.take(drawn.token)
         yield drawn
         if matcher and matcher.is_finished:
             break
-        if step + 1 < count:
-            logits = model.read([drawn.token], user)
+        ids = [drawn.token]
 
 
 def _constrained(
-    model: LanguageModel,
-    sampler: Sampler,
-    matcher: Matcher,
-    ids: Sequence[int],
-    count: int,
-    counters: LoopCounters,
-    user: object,
+    launcher: Launcher, matcher: Matcher, ids: Sequence[int], count: int, counters: LoopCounters
 ) -> Generator[Drawn, None, None]:
-    """One step at a time on the GPU. What may follow a token is found out while the model reads it, so that
-    another stream may come between the model and the draw: the sampler keeps the logits for itself."""
-    device = model.device
-
-    def keep(outputs: Outputs) -> list[Command]:
-        return [sampler.keep(last_row(outputs))]
-
-    *early, tokens = model.chunks(ids)
+    """One step at a time on the GPU. What may follow a token is found out while the model reads it."""
+    *early, tokens = launcher.model.chunks(ids)
     for chunk in early:
-        with device.lock, work_on(device):
-            model.check_user(user)
-            model.launch(chunk)
+        launcher.read(chunk)
     for step in range(count):
-        with device.lock, work_on(device):
-            model.check_user(user)
-            model.launch(tokens, keep)
-        sampler.allow(matcher.mask())
-        with device.lock, work_on(device):
-            submit(device, sampler.commands(sampler.kept, step))
-            sampler.took(step + 1)
-            data = device.read(sampler.drawn, sampler.drawn_bytes)
+        launcher.read_and_keep(tokens)
+        launcher.sampler.allow(matcher.mask())
+        launched = launcher.draw_kept(step)
+        with launcher.model.device.lock:
+            (drawn,) = launched.read()
         counters.submissions += 2
         counters.stalls += 1
-        drawn = drawn_from(sampler, data, step)
         matcher.take(drawn.token)
         yield drawn
         if matcher.is_finished:
@@ -181,82 +130,40 @@ def _constrained(
 
 
 def _resident(
-    model: LanguageModel,
-    sampler: Sampler,
-    ids: Sequence[int],
-    count: int,
-    counters: LoopCounters,
-    user: object,
+    launcher: Launcher, ids: Sequence[int], count: int, counters: LoopCounters
 ) -> Generator[Drawn, None, None]:
     """Steps follow one another on the GPU, some of them under way while the host reads the oldest."""
-    device = model.device
-    under_way: deque[_Burst] = deque()
+    device, pace = launcher.model.device, launcher.model.pace
+    under_way: deque[Launched] = deque()
     arrived: float | None = None  # when the last tokens did
-
-    def launch(step: int, tokens: list[int] | None = None) -> int:
-        """Submit steps from this one on, the first of which reads `tokens`; how many."""
-        with device.lock, work_on(device):
-            model.check_user(user)
-            readback = device.readback(sampler.drawn_bytes)
-            home = Copy(sampler.drawn, readback.staging, sampler.drawn_bytes)
-
-            def draw(outputs: Outputs) -> list[Command]:
-                return [*sampler.commands(last_row(outputs), step), home]
-
-            if tokens is not None:
-                submission, steps = model.launch(tokens, draw), 1
-            else:
-                most = min(model.pace.steps, count - step)
-                submission, steps = model.launch_steps(
-                    sampler.drawn_at(step - 1),
-                    most,
-                    lambda logits, token, growing: sampler.replay(logits, step, token, growing),
-                    [home],
-                )
-            sampler.took(step + steps)
-            readback.begin()
-            under_way.append(_Burst(step, steps, readback, submission))
-            counters.submissions += 1
-            return steps
 
     def read() -> list[Drawn]:
         nonlocal arrived
-        burst = under_way.popleft()
+        launched = under_way.popleft()
         with device.lock:
-            if not burst.readback.is_ready():
+            if not launched.is_ready:
                 counters.throttles += bool(under_way)
                 counters.stalls += not under_way
-            data = burst.readback.peek(0, sampler.drawn_bytes, burst.submission)
-            burst.readback.release()
+            drawn = launched.read()
         before, arrived = arrived, time.perf_counter()
         if before is not None:
-            model.pace.took(burst.count, arrived - before)
-        return [drawn_from(sampler, data, burst.first + index) for index in range(burst.count)]
+            pace.took(launched.count, arrived - before)
+        return drawn
 
     try:
-        *early, last = model.chunks(ids)
+        *early, last = launcher.model.chunks(ids)
         for chunk in early:
-            with device.lock, work_on(device):
-                model.check_user(user)
-                model.launch(chunk)
-        step = launch(0, last)
+            launcher.read(chunk)
+        under_way.append(launcher.read_and_draw(last, 0))
+        step = 1
+        counters.submissions += 1
         while under_way or step < count:
             while step < count and len(under_way) < SUBMISSIONS:
-                step += launch(step)
+                under_way.append(launcher.go_on(step, min(pace.steps, count - step)))
+                step += under_way[-1].count
+                counters.submissions += 1
             yield from read()
     finally:
         while under_way:
             with suppress(DeviceError):  # nobody waits for these
                 read()
-
-
-def last_row(outputs: Outputs) -> View:
-    """Where the logits after the last token of a call lie."""
-    logits = outputs[0]
-    assert isinstance(logits, View)
-    return logits.last_row()
-
-
-def drawn_from(sampler: Sampler, data: bytes, step: int) -> Drawn:
-    """What a step drew, from the bytes of the sampler's ring."""
-    return Drawn(*sampler.read(data, step), sampler.read_top(data, step))

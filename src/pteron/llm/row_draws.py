@@ -45,7 +45,7 @@ class RowDraws:
         self._texts: dict[int, _Text] = {}  # by slot
 
     def begin(self, rows: Sequence[Row]) -> list[Command]:
-        """What brings over the texts that join, before the next draw."""
+        """What brings over the texts that join, before the next draw. Masks are written at once."""
         commands: list[Command] = []
         for row in rows:
             text = self._texts.get(row.slot)
@@ -53,6 +53,8 @@ class RowDraws:
                 self._texts.pop(row.slot, None)  # should this fail, the slot is nobody's
                 prompt_tokens = row.position - row.step + 1
                 commands += self._sampler.begin(row.slot, row.sampler, prompt_tokens)
+            if row.mask is not None:
+                self._sampler.allow(row.slot, row.mask)
         return commands
 
     def drawing(self, logits: View, slots: View, rows: Sequence[Row]) -> RowsDrawing:
@@ -62,6 +64,7 @@ class RowDraws:
 
     def burst(self, rows: Sequence[Row], count: int, drawing: RowsDrawing) -> tuple[Burst, Copy]:
         """Steps that are about to be submitted, and the copy that brings home what they draw."""
+        assert count == 1 or all(row.mask is None for row in rows)
         readback = self._device.readback(drawing.size)
         return Burst(rows, count, readback, drawing), Copy(drawing.drawn, readback.staging, drawing.size)
 

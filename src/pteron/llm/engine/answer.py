@@ -64,7 +64,8 @@ class Answer:
 
 
 class _Reader:
-    """An answer read by `async for`."""
+    """An answer read by `async for`. Tasks that share one get different pieces; those who wait for one may be
+    overtaken by one who comes as it does."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -76,7 +77,7 @@ class _Reader:
 
     async def __anext__(self) -> Piece:
         job = self._job
-        if not job.has(self._count):
+        while not job.has(self._count):  # what it waited for may have gone to another task
             await job.news.wait_in_loop(partial(job.has, self._count))
         if self._count < len(job.pieces):
             self._count += 1

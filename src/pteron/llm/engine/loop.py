@@ -19,17 +19,21 @@ from pteron.errors import DeviceError, InputError, OutOfMemory, PteronError
 from pteron.llm.engine.held import Held
 from pteron.llm.engine.job import Job
 from pteron.llm.engine.load import Totals
+from pteron.llm.engine.masks import Masks
 from pteron.llm.engine.news import News
 from pteron.llm.engine.prompts import Prompts
 from pteron.llm.engine.stepping import Stepping
 from pteron.llm.engine.steps import Submission
 from pteron.llm.engine.track import Track
 from pteron.llm.engine.waiting import Waiting
-from pteron.llm.generate import SUBMISSIONS, Drawn
+from pteron.llm.generate import SUBMISSIONS
+from pteron.llm.launching import Drawn
 from pteron.llm.pool import Lease
 from pteron.llm.text_model import TextModel
 
 _AGAIN = 0.02  # seconds until the pool is asked again for what others have not given back
+_HELD = 0.002  # seconds until a stepper is asked again that holds back what could step
+_LONG = 3600.0  # seconds: no rest is longer
 
 
 class Loop:
@@ -49,6 +53,7 @@ class Loop:
         self.stepping = stepping
         self._running = min(running, self._pool.bound)
         self._bell: SimpleQueue[bool] = SimpleQueue()  # may be rung in a finalizer; True: one was cancelled
+        self._masks = Masks(partial(self._bell.put, False))
         self._under_way: deque[Submission] = deque()
         self._prompts = Prompts()
         self._deadline = inf  # of all that were taken from the queue, the first
@@ -71,6 +76,7 @@ class Loop:
                 self._turn()
         except BaseException as unforeseen:  # told to all who wait, instead of leaving them waiting
             error = unforeseen
+        self._masks.close()
         self.waiting.refuse(f"the engine has ended: {error}")
         self._end_all(error)
         while self._under_way:
@@ -80,7 +86,9 @@ class Loop:
     def _turn(self) -> None:
         self._heed()
         self._admit()
-        crowd = len(self._parts()) + bool(self._prompts)
+        # Those whose next step is not known yet are to find their turn soon.
+        is_unknown = any(track.matcher and track.is_read and not track.can_step for track in self.tracks)
+        crowd = len(self._parts()) + bool(self._prompts) + is_unknown
         depth = SUBMISSIONS if crowd == 1 else 1
         while self._prompts and self._chunks_under_way() < depth:
             self._read_on()
@@ -90,7 +98,7 @@ class Loop:
             self._step_on(depth, most)
         if self._under_way:
             self._take_in(self._under_way.popleft())
-        elif not self.tracks:
+        elif is_unknown or not self.tracks:
             self._rest()
 
     # What comes in -----------------------------------------------------------------------------
@@ -118,10 +126,15 @@ class Loop:
         return is_cancelled
 
     def _rest(self) -> None:
-        """Sleep until the bell is rung, or the pool may have room again."""
+        """Sleep until the bell is rung, somebody's time is up, or the pool may have room again."""
         self._arrived = None
-        is_awaited = len(self.waiting) or len(self.held)
-        wait = max(0.0, self._full_until - monotonic()) if is_awaited else None
+        until = min(self._deadline, self.waiting.deadline)
+        has_place = len(self.tracks) + len(self.held) < self._running
+        if len(self.held) or (len(self.waiting) and has_place):
+            until = min(until, self._full_until)
+        if any(track.can_step for track in self.tracks):
+            until = min(until, monotonic() + _HELD)
+        wait = min(max(0.0, until - monotonic()), _LONG)
         with suppress(Empty):
             self._bell.put(self._bell.get(timeout=wait))  # to be heard again where it is heeded
 
@@ -195,8 +208,13 @@ class Loop:
     def _read_on(self) -> None:
         """The next chunk of the prompt whose turn it is."""
         track = self._prompts.take()
-        if self._submit("read", partial(self.stepping.stepper.read, track), track) and not track.is_read:
+        if self._submit("read", partial(self._read, track), track) and not track.is_read:
             self._prompts.go_on(track)
+
+    def _read(self, track: Track) -> Submission:
+        if track.matcher and not track.mask:
+            track.mask = self._masks.find(track.matcher)
+        return self.stepping.stepper.read(track)
 
     def _step_on(self, depth: int, most: int) -> None:
         """Steps of every part that has less than so much under way."""
@@ -255,6 +273,9 @@ class Loop:
     def _deliver(self, track: Track, drawn: list[Drawn]) -> None:
         try:
             self.totals.drew(track.take(drawn))
+            if track.matcher and not track.reason:
+                track.mask = self._masks.find(track.matcher)
+                self.stepping.stepper.ahead(track)
         except Exception as error:
             self._end(track, "error", error)
             return

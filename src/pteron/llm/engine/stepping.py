@@ -9,7 +9,7 @@ from pteron.errors import UnsupportedError
 from pteron.gpu.forking import new_lock
 from pteron.llm.batched import Batched
 from pteron.llm.engine.steps import OneByOne, Stepper, ThroughHost
-from pteron.llm.engine.together import together
+from pteron.llm.engine.together import Together
 from pteron.llm.entered import once
 from pteron.llm.model import LanguageModel
 from pteron.llm.text_model import TextModel
@@ -64,7 +64,7 @@ class Stepping:
 
     def _join(self, models: Sequence[LanguageModel]) -> None:
         batched = self._pool.gather(models)
-        self.stepper = together(batched, self._alone)
+        self.stepper = Together(batched, self._alone)
         self.slots = batched.slots.count
 
     def _decide(self, reason: str = "") -> None:

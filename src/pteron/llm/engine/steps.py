@@ -6,15 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import numpy.typing as npt
 
-from pteron.gpu import Command, Copy, Readback, submit
 from pteron.llm.engine.track import Track
-from pteron.llm.entered import work_on
-from pteron.llm.generate import Drawn, drawn_from, last_row
-from pteron.runtime.outputs import Outputs
+from pteron.llm.launching import Drawn, Launched, Launcher
 from pteron.runtime.tensors import View
 
 Arrived: TypeAlias = list[tuple[Track, list[Drawn]]]
@@ -43,11 +41,12 @@ class Stepper(ABC):
     reads, and each part has its turn. What a stepper does:
 
     - `read` submits the next of a track's `chunks` and takes it off there; with the last one the first token
-      is drawn, and `step` is 1.
+      is drawn, and `step` is 1, unless a grammar is to tell first what it may be.
     - `parts` says which of the tracks that were read may step now, and which of them together, by one
       submission; those that cannot step are in none. Tracks join and leave from one call to the next,
       also while submissions for them are under way.
     - `launch` submits up to `most` steps of a part, at least one, and adds them to each track's `step`.
+    - `ahead` submits what a track can do while it is found out what may follow its last token by a grammar.
 
     None of them waits. What they raise ends the tracks that were given, and no others.
     """
@@ -60,6 +59,9 @@ class Stepper(ABC):
 
     @abstractmethod
     def launch(self, part: tuple[Track, ...], most: int) -> Submission: ...
+
+    @abstractmethod
+    def ahead(self, track: Track) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,40 +83,38 @@ class _Chunk(Submission):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Burst(Submission):
-    """Steps that follow one another on the GPU, or a prompt's last chunk, and the tokens drawn after each on
-    their way to the host."""
+class _Steps(Submission):
+    """Steps of one track, or its prompt's last chunk, and the tokens that are drawn."""
 
     tracks: tuple[Track]
     steps: int
-    first: int
-    count: int
-    readback: Readback
-    number: int
+    launched: Launched
 
     def is_ready(self) -> bool:
         with self.tracks[0].model.device.lock:
-            return self.readback.is_ready()
+            return self.launched.is_ready
 
     def wait(self) -> Arrived:
         (track,) = self.tracks
         with track.model.device.lock:
-            data = self.readback.peek(0, track.sampler.drawn_bytes, self.number)
-            self.readback.release()
-        drawn = [drawn_from(track.sampler, data, self.first + index) for index in range(self.count)]
-        return [(track, drawn)]
+            return [(track, self.launched.read())]
 
 
 class OneByOne(Stepper):
     """Each sequence steps by itself, and stays on the GPU from step to step."""
 
+    def __init__(self) -> None:
+        self._kept: WeakSet[Track] = WeakSet()  # the model has read their last token, none was drawn since
+
     def read(self, track: Track) -> Submission:
-        model, chunk = track.model, track.chunks.popleft()
-        if not track.chunks:
-            return self._masked(track, chunk) if track.matcher else self._burst(track, chunk)
-        with model.device.lock, work_on(model.device):
-            model.check_user(track.user)
-            return _Chunk((track,), model.launch(chunk))
+        launcher, chunk = _launcher(track), track.chunks.popleft()
+        if track.chunks:
+            return _Chunk((track,), launcher.read(chunk))
+        if track.matcher:
+            return _Chunk((track,), self._keep(track, chunk))
+        launched = launcher.read_and_draw(chunk, track.step)
+        track.step += 1
+        return _Steps((track,), 0, launched)
 
     def parts(self, tracks: Sequence[Track]) -> list[tuple[Track, ...]]:
         return [(track,) for track in tracks if track.can_step]
@@ -124,60 +124,31 @@ class OneByOne(Stepper):
 
     def go_on(self, track: Track, most: int, token: View | None = None) -> Submission:
         """Steps of a track from the token on that it has drawn last, or from where that lies instead."""
+        launcher, step = _launcher(track), track.step
+        most = min(most, track.count - step)
         if track.matcher:
-            return self._masked(track, [track.drawn[-1]])
-        return self._burst(track, most=most, token=token)
+            track.sampler.allow(track.take_mask())
+            most = 1
+        if track in self._kept:
+            self._kept.discard(track)
+            launched = launcher.draw_kept(step)
+        else:
+            launched = launcher.go_on(step, most, token)
+        track.step += launched.count
+        return _Steps((track,), launched.count, launched)
 
-    def _burst(
-        self, track: Track, tokens: list[int] | None = None, most: int = 1, token: View | None = None
-    ) -> Submission:
-        """Steps from this one on; the first reads `tokens`, or else the one that was drawn last."""
-        model, sampler, step = track.model, track.sampler, track.step
-        device = model.device
-        with device.lock, work_on(device):
-            model.check_user(track.user)
-            readback = device.readback(sampler.drawn_bytes)
-            home = Copy(sampler.drawn, readback.staging, sampler.drawn_bytes)
+    def ahead(self, track: Track) -> None:
+        self._keep(track, track.drawn[-1:])
 
-            def draw(outputs: Outputs) -> list[Command]:
-                return [*sampler.commands(last_row(outputs), step), home]
+    def has_kept(self, track: Track) -> bool:
+        """Whether a track's next token is drawn from logits that are there already."""
+        return track in self._kept
 
-            if tokens is not None:
-                number, count = model.launch(tokens, draw), 1
-            else:
-                number, count = model.launch_steps(
-                    token or sampler.drawn_at(step - 1),
-                    min(most, track.count - step),
-                    lambda logits, token, growing: sampler.replay(logits, step, token, growing),
-                    [home],
-                )
-            sampler.took(step + count)
-            readback.begin()
-        track.step += count
-        return _Burst((track,), 0 if tokens else count, step, count, readback, number)
-
-    def _masked(self, track: Track, tokens: list[int]) -> Submission:
-        """One step that reads these tokens. What may follow them is found out while the GPU does, and others
-        may come between model and draw: the sampler keeps the logits for itself."""
-        model, sampler, step = track.model, track.sampler, track.step
-        device, matcher = model.device, track.matcher
-        assert matcher is not None
-
-        def keep(outputs: Outputs) -> list[Command]:
-            return [sampler.keep(last_row(outputs))]
-
-        with device.lock, work_on(device):
-            model.check_user(track.user)
-            model.launch(tokens, keep)
-        sampler.allow(matcher.mask())
-        with device.lock, work_on(device):
-            readback = device.readback(sampler.drawn_bytes)
-            home = Copy(sampler.drawn, readback.staging, sampler.drawn_bytes)
-            number = submit(device, [*sampler.commands(sampler.kept, step), home])
-            sampler.took(step + 1)
-            readback.begin()
-        track.step += 1
-        return _Burst((track,), 1 if step else 0, step, 1, readback, number)
+    def _keep(self, track: Track, tokens: list[int]) -> int:
+        """Have tokens read; the next is drawn later. The submission's number."""
+        number = _launcher(track).read_and_keep(tokens)
+        self._kept.add(track)
+        return number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,24 +170,37 @@ class ThroughHost(Stepper):
     """Each sequence steps by itself, its logits through the host: right for every program. The exception from
     not waiting: its programs leave no choice."""
 
+    def __init__(self) -> None:
+        self._logits: WeakKeyDictionary[Track, npt.NDArray[np.float32]] = WeakKeyDictionary()  # to draw from
+
     def read(self, track: Track) -> Submission:
         logits = track.model.read(track.chunks.popleft(), track.user)
-        return _Done((track,), 0, [] if track.chunks else [(track, [self._draw(track, logits)])])
+        if track.matcher and not track.chunks:
+            self._logits[track] = logits
+        if track.matcher or track.chunks:
+            return _Done((track,), 0, [])
+        return _Done((track,), 0, [(track, [self._draw(track, logits)])])
 
     def parts(self, tracks: Sequence[Track]) -> list[tuple[Track, ...]]:
         return [(track,) for track in tracks if track.can_step and track.step == len(track.drawn)]
 
     def launch(self, part: tuple[Track, ...], most: int) -> Submission:
         (track,) = part
-        logits = track.model.read([track.drawn[-1]], track.user)
+        logits = self._logits.pop(track, None)
+        if logits is None:
+            logits = track.model.read(track.drawn[-1:], track.user)
         return _Done((track,), 1, [(track, [self._draw(track, logits)])])
 
+    def ahead(self, track: Track) -> None:
+        pass
+
     def _draw(self, track: Track, logits: npt.NDArray[np.float32]) -> Drawn:
-        device, sampler, step = track.model.device, track.sampler, track.step
         if track.matcher:
-            sampler.allow(track.matcher.mask())
-        with device.lock, work_on(device):
-            sampler.draw(logits, step)
-            data = device.read(sampler.drawn, sampler.drawn_bytes)
+            track.sampler.allow(track.take_mask())
+        drawn = _launcher(track).draw(logits, track.step)
         track.step += 1
-        return drawn_from(sampler, data, step)
+        return drawn
+
+
+def _launcher(track: Track) -> Launcher:
+    return Launcher(track.model, track.sampler, track.user)

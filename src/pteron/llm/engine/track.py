@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from time import perf_counter
 
+import numpy as np
+import numpy.typing as npt
+
 from pteron.errors import PteronError
 from pteron.llm.engine.job import Job
+from pteron.llm.engine.masks import Finding
 from pteron.llm.entered import work_on
-from pteron.llm.generate import Drawn
+from pteron.llm.launching import Drawn
 from pteron.llm.pieces import Piece
 from pteron.llm.pool import Lease
 from pteron.llm.stopping import StopScanner
@@ -43,6 +47,7 @@ class Track:
         self._stream = tokenizer.stream()
         self._started = perf_counter()
         self.matcher = request.grammar.matcher() if request.grammar else None
+        self.mask: Finding | None = None  # of what may follow, from when it is asked for until it is used
         self.sampler = model.sampler(request.sampling, masked=self.matcher is not None)
         self.sampler.remember(ids)
 
@@ -58,9 +63,19 @@ class Track:
 
     @property
     def can_step(self) -> bool:
-        """Whether another token can be asked for. What may follow a token by a grammar is known once that
-        token has arrived."""
-        return self.step < self.count and (self.matcher is None or self.step == len(self.drawn))
+        """Whether another token can be asked for: by a grammar, once it is known what may follow."""
+        return self.step < self.count and (self.matcher is None or bool(self.mask and self.mask.is_done))
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it is being found out what may follow."""
+        return self.mask is not None and not self.mask.is_done
+
+    def take_mask(self) -> npt.NDArray[np.uint32]:
+        """What may follow, for the next draw; raises what went wrong where that was found out."""
+        assert self.mask is not None
+        mask, self.mask = self.mask, None
+        return mask.get()
 
     def take(self, drawn: Sequence[Drawn]) -> int:
         """Tokens have arrived: make text of them, up to where it ends; how many that are."""
@@ -110,6 +125,8 @@ class Track:
 
     def release(self) -> None:
         """Give the sequence back: what is under way for it comes before all that its next user submits."""
+        if self.mask:
+            self.mask.is_wanted = False
         with suppress(PteronError):  # the device may be gone
             self.model.settle(self.user)
         self._lease.close()

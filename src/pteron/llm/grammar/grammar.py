@@ -12,6 +12,7 @@ from typing import Any
 
 from pteron.errors import InputError
 from pteron.extras import need
+from pteron.gpu.forking import when_forked
 from pteron.llm.given import integers
 from pteron.llm.grammar.bounds import lark_text, pattern_text, schema_text
 from pteron.llm.grammar.matcher import Matcher, first_line, refusing
@@ -26,6 +27,15 @@ GRAMMAR_MAX = 100_000  # symbols
 # for pages where any blanks are allowed.
 WHITESPACE = r"( |\n {0,16}|\n\t{0,8})"
 _places = threading.BoundedSemaphore(COMPILERS)
+
+
+def _open_places() -> None:
+    """In a forked child, which has none of the threads that held places."""
+    global _places
+    _places = threading.BoundedSemaphore(COMPILERS)
+
+
+when_forked(_open_places)
 
 
 class Grammar:

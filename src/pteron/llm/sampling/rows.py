@@ -18,7 +18,6 @@ from pteron.dtypes import DType
 from pteron.errors import InputError
 from pteron.gpu import Buffer, Command, Copy, Device, Replay, States
 from pteron.graph import Constant, Graph, Node, Tensor
-from pteron.llm.entered import work_on
 from pteron.llm.sampling.form import Form, numbers
 from pteron.llm.sampling.graphs import BIAS as ONE_BIAS
 from pteron.llm.sampling.graphs import SEEN as ONE_SEEN
@@ -132,7 +131,7 @@ class RowSampler:
         words = np.zeros(mask_words(self._vocabulary), np.uint32)
         given = mask[: words.size]
         words[: given.size] = given
-        with self._device.lock, work_on(self._device):
+        with self._device.lock:
             self._write_mask(slot, words)
 
     def drawing(

@@ -1,0 +1,191 @@
+"""Answers that follow grammars step together, beside others that are free: each as if it were alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from engine_fixtures import PATIENCE, A, B, Watched, asked
+
+from pteron.llm import LLM, Drawn, Grammar, Matcher, Piece, Sampling, pace
+from pteron.llm.batched import Batched
+from pteron.llm.burst import Burst, Row
+from pteron.llm.engine import together
+from pteron.llm.engine.job import Job
+from pteron.llm.engine.masks import Finding
+from pteron.llm.engine.steps import OneByOne, Submission
+from pteron.llm.engine.track import Track
+from pteron.serving import Engine, Request
+
+pytest.importorskip("llguidance", reason="needs the extra `serve`")
+PATTERN = "[a-f]{3,9} (one|two)!"
+SCHEMA = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["cat", "dog"]}, "age": {"type": "integer", "maximum": 99}},
+    "required": ["kind", "age"],
+    "additionalProperties": False,
+}
+SETTINGS = (
+    Sampling(),
+    Sampling(temperature=1.2, seed=4),
+    Sampling(temperature=1.5, seed=5, repetition_penalty=1.7, frequency_penalty=0.5, top_logprobs=2),
+    Sampling(presence_penalty=1.5, logit_bias={100: 3.0, 98: -100}),
+)
+
+
+@pytest.fixture
+def mixed(tiny_llm: LLM) -> list[Request]:
+    """Constrained and free, of all kinds of settings."""
+    schema = Grammar.json_schema(tiny_llm.tokenizer, SCHEMA)
+    pattern = Grammar.regex(tiny_llm.tokenizer, PATTERN)
+    made = []
+    for index, sampling in enumerate(SETTINGS):
+        made.append(asked(A[: 5 + index], 30, sampling=sampling, grammar=pattern))
+        made.append(asked(B[index : 7 + index], 40 + 3 * index, sampling=sampling))
+        made.append(asked(B[: 3 + index], 33, sampling=sampling, grammar=schema))
+    return made
+
+
+@pytest.fixture
+def bursts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
+    """(rows, those with masks, steps) of every submission for several."""
+    made: list[tuple[int, int, int]] = []
+    step = Batched.step
+
+    def counting(batched: Batched, rows: list[Row], count: int = 1) -> Burst:
+        burst = step(batched, rows, count)
+        made.append((len(rows), sum(row.mask is not None for row in rows), burst.count))
+        return burst
+
+    monkeypatch.setattr(Batched, "step", counting)
+    return made
+
+
+def same(found: Sequence[Piece | Drawn], right: Sequence[Piece]) -> None:
+    assert [each.token for each in found] == [each.token for each in right]
+    assert [each.logprob for each in found] == pytest.approx([each.logprob for each in right], abs=1e-4)
+    for one, other in zip(found, right, strict=True):
+        assert [token for token, _ in one.top] == [token for token, _ in other.top]
+
+
+def alone(llm: LLM, request: Request) -> list[Piece]:
+    """What a request gets on a model that has read nothing else."""
+    llm.reset()
+    return list(
+        llm.generate(
+            request.ids,
+            max_new_tokens=request.max_new_tokens,
+            sampling=request.sampling,
+            grammar=request.grammar,
+            stop_ids=[],
+        )
+    )
+
+
+def test_constrained_step_together(
+    tiny_llm: LLM,
+    mixed: list[Request],
+    bursts: list[tuple[int, int, int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All at once, then as they come and go: in rows of their own, while the free go on by several steps."""
+    monkeypatch.setattr(together, "GATHERED", PATIENCE)  # however slow the machine is
+    monkeypatch.setattr(pace, "SECONDS_MAX", 1e6)
+    right = [alone(tiny_llm, request) for request in mixed]
+    tiny_llm.reset()
+    with Engine(tiny_llm, running=12) as engine:
+        watched = Watched(engine)
+        watched.hold("begin", 0)
+        answers = [engine.submit(request) for request in mixed]
+        watched.reached()
+        watched.go()
+        for answer, pieces in zip(answers, right, strict=True):
+            same(answer.pieces(), pieces)
+        assert {masked for rows, masked, _ in bursts} >= {0, 8}
+        assert all(masked in (0, rows) for rows, masked, _ in bursts)
+        assert {steps for _, masked, steps in bursts if masked} == {1}
+        assert max(steps for _, masked, steps in bursts if not masked) > 1
+        constrained = [len(pieces) for pieces, request in zip(right, mixed, strict=True) if request.grammar]
+        # One submission for all of a step, but for the first draws, which follow prompts, and the last one.
+        assert sum(1 for _, masked, _ in bursts if masked) <= max(constrained) + len(constrained)
+    with Engine(tiny_llm, running=3) as engine:
+        answers = [engine.submit(request) for request in (*mixed, *mixed[::-1])]
+        for answer, pieces in zip(answers, (*right, *right[::-1]), strict=True):
+            same(answer.pieces(), pieces)
+
+
+def test_alone_and_together_in_turns(tiny_llm: LLM, mixed: list[Request]) -> None:
+    """What a text has seen and may draw goes with it, from its own sampler to its slot and back, and again;
+    a slot that was masked is not for the next who is free."""
+    chosen = [mixed[index] for index in (2, 6, 9, 7)]
+    right = [alone(tiny_llm, request) for request in chosen]
+    tiny_llm.reset()
+    stepper = together.Together(tiny_llm.pool.gather(()), OneByOne())
+    tracks = [
+        Track(Job(request, lambda: None), tiny_llm.pool.lease(request.ids), tiny_llm.tokenizer, frozenset())
+        for request in chosen
+    ]
+    found: dict[Track, list[Drawn]] = {track: [] for track in tracks}
+
+    def take(submission: Submission) -> None:
+        for track, drawn in submission.wait():
+            found[track] += drawn
+            track.take(drawn)
+            if track.matcher:
+                track.mask = None
+
+    def know(track: Track) -> None:
+        if track.matcher:
+            track.mask = Finding(track.matcher)
+            track.mask.find()
+
+    for track in tracks:
+        while track.chunks:
+            take(stepper.read(track))
+    one, two, three, free = tracks
+    turns = [(one,), (two,), (three,), (one, two), (one,), (two, three), (three,), (one, two, three), (free,)]
+    turns += [(two,), (one, three), (two, one), (free,), (one,), (three, two, one), (two, three)]
+    for part in turns:
+        for track in part:
+            know(track)
+            if len(part) == 1 and track.matcher and track.drawn and len(track.drawn) % 2:
+                stepper._alone.ahead(track)  # as one that is alone
+        take(stepper.launch(part, 1))
+    for track, pieces in zip(tracks, right, strict=True):
+        assert len(found[track]) == track.step >= 3
+        same(found[track], pieces[: track.step])
+        track.release()
+        track.close()
+    with Engine(tiny_llm) as engine:  # in slots that had masks
+        answers = [engine.submit(mixed[index]) for index in (1, 4, 7, 10)]
+        rights = [alone(tiny_llm, mixed[index]) for index in (1, 4, 7, 10)]
+        for answer, pieces in zip(answers, rights, strict=True):
+            same(answer.pieces(), pieces)
+
+
+def test_one_whose_masks_take_long(
+    tiny_llm: LLM, mixed: list[Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others that follow grammars step without it, and it steps with them again."""
+    constrained = [request for request in mixed if request.grammar][:4]
+    right = [alone(tiny_llm, request) for request in constrained]
+    free, mask, slow = threading.Event(), Matcher.mask, list[Matcher]()
+
+    def holding(matcher: Matcher) -> npt.NDArray[np.uint32]:
+        if not slow:
+            slow.append(matcher)
+        if slow[0] is matcher:
+            assert free.wait(PATIENCE)
+        return mask(matcher)
+
+    monkeypatch.setattr(Matcher, "mask", holding)
+    with Engine(tiny_llm) as engine:
+        answers = [engine.submit(request) for request in constrained]
+        for answer, pieces in zip(answers[1:], right[1:], strict=True):
+            same(answer.pieces(), pieces)
+        assert not answers[0].finish_reason
+        free.set()
+        same(answers[0].pieces(), right[0])

@@ -18,9 +18,10 @@ import numpy.typing as npt
 from pteron.errors import DeviceError, InputError, OutOfMemory
 from pteron.gpu.forking import new_lock
 from pteron.llm.batched import Batched
+from pteron.llm.cached_sequence import Read
 from pteron.llm.entered import once
 from pteron.llm.given import integer
-from pteron.llm.model import LanguageModel, Read
+from pteron.llm.model import LanguageModel
 
 SEQUENCES_MAX = 16  # unless told otherwise
 COPIED_MIN = 64  # tokens: fewer are read as quickly as a copy is made, and are no loss

@@ -14,13 +14,13 @@ import pteron.passes.batched.positions
 import pteron.passes.batched.row_wise  # noqa: F401  # they register the rules
 from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
+from pteron.families.attention.caches import caches_of
 from pteron.graph import Graph, Node, Shape, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import numel
 from pteron.passes.batched.rule import RULES
 from pteron.passes.batched.walk import NotInRowsError, Walk
 
 _ATTENTION, _PREPACK = "sdpa_with_kv_cache.default", "et_vk.prepack.default"
-_CACHES = (3, 4)  # among the arguments of attention
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +114,7 @@ def _cache_sources(graph: Graph) -> dict[int, tuple[Tensor, Shape]]:
     }
     found: dict[int, tuple[Tensor, Shape]] = {}
     for node in graph.nodes:
-        for cache in (node.args[place] for place in _CACHES if node.name == _ATTENTION):
+        for cache in caches_of(node) if node.name == _ATTENTION else ():
             assert isinstance(cache, Tensor)
             if cache.id in found:
                 raise NotInRowsError(f"{cache} is the cache of several attentions")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pteron.families.rope.turn import HALVES
 from pteron.graph import Shape
 from pteron.ops import Dispatch, Operand, op, require
 from pteron.wgsl import Kernels
@@ -12,7 +13,6 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 FORMS = ("neighbours", "halves")  # as in families/rope/turn.py
-_SECOND = "first_angle(base + params.rotary / 2u, pair)"
 
 
 def _both_shapes(xq: Operand, xk: Operand, *_: object) -> tuple[Shape, Shape]:
@@ -52,9 +52,7 @@ def turn(
     every = heads + key_heads * (2 if v is not None else 1)
     work = width - rotary // 2
     count = rows * every * work
-    declarations: dict[str, Any] = {}
-    if form == "halves":
-        declarations |= {"HALVED": True, "second_angle": _SECOND}
+    declarations: dict[str, Any] = dict(HALVES) if form == "halves" else {}
     if v is None:
         declarations |= {"copy_value": "return;", "row_of": "i32(row)"}
     return Dispatch(
@@ -74,7 +72,10 @@ def turn(
         key_heads=key_heads,
         width=width,
         rotary=rotary,
-        columns=columns,
+        columns=angles.shape[1],
+        steps=rows,
+        start=0,
+        angle_strides=(angles.shape[1], 0),
         slots=k_out.shape[0] if v is not None else 1,
         capacity=k_out.shape[1] if v is not None else rows,
         threads=count,

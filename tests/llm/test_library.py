@@ -13,14 +13,17 @@ import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from dataclasses import fields
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from byte_tokenizer import ByteTokenizer
 
 from pteron import InputError, PteronError
 from pteron.llm import LLM, Piece, Sampling, located
+from pteron.llm.asking import answer_asked, text_asked
+from pteron.llm.by_name import Drawing, Settings
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL = FIXTURES / "models" / "tiny_llama_q4.pte"
@@ -115,8 +118,20 @@ class TestByName:
 
     def test_a_name_like_none(self, llm: LLM) -> None:
         with pytest.raises(InputError, match=r"no setting 'enable_thinking': there are .*temperature"):
-            llm.generate("hello", enable_thinking=False)
+            llm.generate("hello", enable_thinking=False)  # type: ignore[call-arg]  # as mypy says too
         assert tokens(llm.chat(MESSAGES, max_new_tokens=2, enable_thinking=False))
+
+    def test_all_are_told_and_typed(self) -> None:
+        """`help` has every setting with its default; type checkers have the names and types of drawing."""
+        given = signature(text_asked).parameters.values()
+        defaults = {each.name: each.default for each in given if each.kind is each.KEYWORD_ONLY}
+        told = LLM.generate.__doc__ or ""
+        assert all(f" {name}={default!r} " in told for name, default in defaults.items())
+        assert f"max_new_tokens={signature(answer_asked).parameters['max_new_tokens'].default}" in (
+            LLM.chat.__doc__ or ""
+        )
+        assert Settings.__optional_keys__ == defaults.keys() | Drawing.__optional_keys__
+        assert get_type_hints(Drawing) == get_type_hints(Sampling)
 
     def test_a_variable_that_the_template_has(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ByteTokenizer, "chat_template", "{{ temp }}|{{ messages[0].content }}")

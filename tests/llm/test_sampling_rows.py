@@ -14,9 +14,11 @@ from pteron.dtypes import DType, Storage
 from pteron.errors import InputError
 from pteron.gpu import Device, submit
 from pteron.llm import Drawn, Sampler, Sampling
-from pteron.llm.sampling.form import Form
+from pteron.llm.sampling.form import Form, bits, numbers
 from pteron.llm.sampling.rows import FORMS_MAX, RowSampler
+from pteron.llm.sampling.texts import DRAWS, FIRST, SETTINGS
 from pteron.runtime.tensors import View
+from pteron.wgsl import Kernel, compose
 
 Array = npt.NDArray[Any]
 SLOTS = 7
@@ -247,3 +249,23 @@ def test_what_is_refused(device: Device) -> None:
     with pytest.raises(InputError, match="slot 3: no text has begun there"):
         bench.rows._form([3])
     bench.close()
+
+
+def test_words_of_a_slot_have_one_order() -> None:
+    """Kernels find each number where `numbers` puts it."""
+    constants = compose(Kernel("pteron.llm.sampling", "rows_change")).constants
+    given = numbers(Sampling(0.9, 40, 0.8, 1.0, 1.3, 6, 0.5, 0.25, top_logprobs=4))
+    expected = {
+        "SEED": 6,
+        "TEMPERATURE": bits(0.9),
+        "TOP_K": 40,
+        "TOP_P": bits(0.8),
+        "LOG_MIN_P": bits(0.0),
+        "PENALTY": bits(1.3),
+        "PRESENCE": bits(0.5),
+        "FREQUENCY": bits(0.25),
+        "TOPS": 4,
+    }
+    assert {name: given[constants[name]] for name in expected} == expected
+    assert len(given) == len(expected)
+    assert [constants[name] for name in ("FIRST", "DRAWS", "SETTINGS")] == [FIRST, DRAWS, SETTINGS]

@@ -11,8 +11,9 @@ import pytest
 import pteron
 from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
+from pteron.families.attention.caches import CACHES, caches_of
 from pteron.graph import Constant, Graph, Node, Tensor, Value
-from pteron.ops import Target
+from pteron.ops import OPERATORS, Target
 from pteron.passes import prepare
 from pteron.passes.batched import batch
 from pteron.plan import Compiled
@@ -65,6 +66,17 @@ def _heads(graph: Graph) -> tuple[int, ...]:
     cache = next(node for node in graph.nodes if node.name == ATTENTION).args[3]
     assert isinstance(cache, Tensor)
     return cache.shape_max[2:]
+
+
+def test_caches_are_known_by_name(graph: Graph) -> None:
+    """All that an operator over caches writes to is one; a node gives them where its signature says."""
+    for name, caches in CACHES.items():
+        arguments = OPERATORS[name].signature.arguments
+        assert {argument.name for argument in arguments if argument.mutated} <= {*caches}
+        assert {*caches} <= {argument.name for argument in arguments if argument.kind == "tensor"}
+    attention = next(node for node in graph.nodes if node.name == ATTENTION)
+    assert caches_of(attention) == [*attention.args[3:5]]
+    assert caches_of(next(node for node in graph.nodes if node.name == NORM)) == []
 
 
 def test_a_mask_is_of_one_sequence(graph: Graph) -> None:

@@ -138,24 +138,24 @@ def _path(arguments: argparse.Namespace) -> Path:
         raise InputError("name a program or folder, or a model with --model, and not both")
     if arguments.model is not None:
         return fetched(arguments.model)
-    return _there(Path(arguments.path), "models by name: --model")
+    path = Path(arguments.path)
+    if not path.exists():
+        raise InputError(f"there is no file or folder {path}; models by name: --model {' or '.join(names())}")
+    return _runnable(path)
 
 
 def model_path(given: str) -> Path:
     """The program or folder of a path, or of a model by its name where no such path is there."""
     from pteron.cli.exporting import fetched
+    from pteron.llm.located import located
 
-    if given in names() and not Path(given).exists():
-        return fetched(given)
-    return _there(Path(given), "models by name:")
+    return _runnable(located(given, fetched))
 
 
-def _there(path: Path, others: str) -> Path:
-    """A path with something to run at it."""
+def _runnable(path: Path) -> Path:
+    """A path that is there, with something to run at it."""
     from pteron.llm.settings import program_file
 
-    if not path.exists():
-        raise InputError(f"there is no file or folder {path}; {others} {' or '.join(names())}")
     if path.is_dir() and _is_checkpoint(path):
         raise InputError(
             f"the folder {path} holds no program {program_file(path).name}; "

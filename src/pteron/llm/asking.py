@@ -32,7 +32,7 @@ def text_asked(
     resident: bool | None = None,
     **drawing: object,
 ) -> Continuation:
-    """A text, or token ids, to be continued."""
+    """A text, or token ids, to be continued; what else is given by name is how tokens are drawn."""
     count = integer("max_new_tokens", max_new_tokens)
     if grammar is not None and not isinstance(grammar, Grammar):
         raise InputError(f"grammar must be a Grammar, not {shortened(grammar)}")
@@ -55,29 +55,19 @@ def answer_asked(
     llm: TextModel,
     messages: Conversation,
     *,
-    max_new_tokens: int = 512,
-    sampling: Sampling | None = None,
-    stop: str | Sequence[str] = (),
-    stop_ids: Sequence[int] | None = None,
-    overflow: Overflow = "error",
-    grammar: Grammar | None = None,
-    resident: bool | None = None,
     tools: Sequence[object] | None = None,
-    **named: object,
+    max_new_tokens: int = 512,
+    stop: str | Sequence[str] = (),
+    **named: Any,
 ) -> Continuation:
     """A conversation to be answered. Names that are no settings are the chat template's."""
-    drawing, variables = divided(named, llm.tokenizer.chat_template)
+    settings, variables = divided(named, llm.tokenizer.chat_template)
     return text_asked(
         llm,
         llm.encode_chat(messages, tools, **variables),
         max_new_tokens=max_new_tokens,
-        sampling=sampling,
         stop=[*strings("stop", stop), *llm.chat_stops],
-        stop_ids=stop_ids,
-        overflow=overflow,
-        grammar=grammar,
-        resident=resident,
-        **drawing,
+        **settings,
     )
 
 

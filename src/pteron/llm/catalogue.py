@@ -62,10 +62,12 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
         return BUNDLED[name]
     if name not in SOURCES:
         raise InputError(f"no model is called {name!r}; known are {', '.join(names())}")
+    from pteron.llm.settings import MANIFEST
+
     source = SOURCES[name]
     folder = cache_folder() / f"{name}-{source.quantize}"
     with writing_to(folder):
-        if (folder / "pteron.json").exists():
+        if (folder / MANIFEST).exists():
             return folder
         from pteron.llm.export import check_exporter
 
@@ -77,7 +79,7 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
             made = Path(temporary) / name
             (member,) = source.carrier.files
             export(source, fetched / Path(member).name, made, progress)
-            if not (folder / "pteron.json").exists():  # nobody else was quicker, and may have it open
+            if not (folder / MANIFEST).exists():  # nobody else was quicker, and may have it open
                 shutil.rmtree(folder, ignore_errors=True)
                 made.rename(folder)
     return folder

@@ -28,21 +28,15 @@ class Continuation:
     resident: bool | None = None
 
 
-def continued(
-    llm: TextModel, asked: Continuation, statistics: Statistics | None = None
-) -> Generator[Piece, None, None]:
-    """The pieces of a text as they become known; `statistics`, by default new ones, tell what it took."""
-    ids = asked.ids
-    lease = llm.pool.lease(ids)
+def continued(llm: TextModel, asked: Continuation) -> Generator[Piece, None, None]:
+    """The pieces of a text as they become known; the model's `statistics` tell what it took."""
+    lease = llm.pool.lease(asked.ids)
     model = lease.model
-    reused = model.resume(ids, lease.user)
-    statistics = Statistics() if statistics is None else statistics
-    statistics.prompt_tokens, statistics.reused_tokens = len(ids), reused
-    statistics.dropped_tokens = asked.dropped
-    llm.statistics = statistics
+    reused = model.resume(asked.ids, lease.user)
+    llm.statistics = statistics = Statistics(len(asked.ids), reused, asked.dropped)
     matcher = asked.grammar.matcher() if asked.grammar else None
     sampler = model.sampler(asked.sampling, masked=matcher is not None)
-    sampler.remember(ids)
+    sampler.remember(asked.ids)
     counters = LoopCounters()
     stream, scanner = llm.tokenizer.stream(), StopScanner(asked.stop)
     drawn: list[int] = []
@@ -50,7 +44,7 @@ def continued(
     steps = generate_step(
         model,
         sampler,
-        ids[reused:],
+        asked.ids[reused:],
         asked.max_new_tokens,
         resident=asked.resident,
         counters=counters,
@@ -74,11 +68,9 @@ def continued(
                 statistics.finish_reason = "stop"
                 break
         else:
-            if matcher and matcher.is_finished:
-                statistics.finish_reason = "stop"
-            else:
-                full = len(drawn) < asked.max_new_tokens
-                statistics.finish_reason = "context" if full else "length"
+            is_whole = matcher is not None and matcher.is_finished
+            is_full = len(drawn) < asked.max_new_tokens
+            statistics.finish_reason = "stop" if is_whole else "context" if is_full else "length"
         rest = "" if scanner.is_stopped else scanner.push(stream.finish()) + scanner.finish()
         if rest:
             yield Piece(drawn[-1], rest, 0.0)

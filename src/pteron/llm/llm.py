@@ -8,17 +8,16 @@ for piece in llm.generate("Once upon a time"):
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, Unpack, overload
 
 from pteron.llm.asking import Conversation, Prompt, all_asked, answer_asked, asked, text_asked
+from pteron.llm.by_name import Settings
 from pteron.llm.continuing import continued
 from pteron.llm.entered import work_on
-from pteron.llm.grammar import Grammar
 from pteron.llm.pieces import Completion, Piece
-from pteron.llm.sampling import Sampling
 from pteron.llm.side_by_side import SideBySide
 from pteron.llm.streaming import Stream
-from pteron.llm.text_model import Overflow, TextModel
+from pteron.llm.text_model import TextModel
 
 
 class LLM(TextModel):
@@ -44,80 +43,49 @@ class LLM(TextModel):
         `generate` or of `chat`."""
         return "".join(piece.text for piece in continued(self, asked(self, prompt, settings)))
 
-    def generate(
-        self,
-        prompt: Prompt,
-        *,
-        max_new_tokens: int = 256,
-        sampling: Sampling | None = None,
-        stop: str | Sequence[str] = (),
-        stop_ids: Sequence[int] | None = None,
-        overflow: Overflow = "error",
-        grammar: Grammar | None = None,
-        resident: bool | None = None,
-        **drawing: Any,
-    ) -> Generator[Piece, None, None]:
+    def generate(self, prompt: Prompt, **settings: Unpack[Settings]) -> Generator[Piece, None, None]:
         """Continue a text, or token ids, piece by piece. `statistics` tells what it took.
 
-        Stop ids (by default the model's own) and a stop string, or several, end the generation and are not
-        part of its text. A prompt that leaves no room in the context is an error, or with
-        `overflow="truncate"` loses its oldest tokens. The fields of `Sampling` can be given by name, with or
-        without `sampling`: `temperature=0.7, top_p=0.9, seed=1`. With a `grammar` the text is one that it
-        allows, and ends where that does; one that `max_new_tokens` cuts off is the beginning of one.
+        Settings are given by name. These hold unless others are given:
+
+            max_new_tokens=256  as many at most
+            stop=()             a string, or several, that ends the text and is not part of it
+            stop_ids=None       tokens that do; the model's own, unless there are others
+            overflow='error'    where the prompt leaves no room in the context; with 'truncate' it loses its
+                                oldest tokens
+            sampling=None       a `Sampling`, how tokens are drawn: greedily, unless there is one
+            grammar=None        a `Grammar`: the text is one that it allows, and ends where that does; one
+                                that `max_new_tokens` cuts off is the beginning of one
+            resident=None       whether steps follow one another on the GPU without the host: where they can
+
+        The fields of `Sampling` can be given too, with or without one, and count instead of its own:
+        `temperature=0.7, top_p=0.9, seed=1`.
 
         Equal prompts and settings give the same log-probabilities to the last bit, on one adapter, where the
         cache holds as much of the prompt: after `reset`, nothing. What is left to read is read by kernels for
         as many tokens, and these round differently.
         """
-        return continued(
-            self,
-            text_asked(
-                self,
-                prompt,
-                max_new_tokens=max_new_tokens,
-                sampling=sampling,
-                stop=stop,
-                stop_ids=stop_ids,
-                overflow=overflow,
-                grammar=grammar,
-                resident=resident,
-                **drawing,
-            ),
-        )
+        return continued(self, text_asked(self, prompt, **settings))
+
+    @overload
+    def chat(
+        self, messages: Conversation, *, tools: Sequence[object] | None = None, **settings: Unpack[Settings]
+    ) -> Generator[Piece, None, None]: ...
+
+    @overload
+    def chat(
+        self, messages: Conversation, *, tools: Sequence[object] | None = None, **settings: Any
+    ) -> Generator[Piece, None, None]: ...
 
     def chat(
-        self,
-        messages: Conversation,
-        *,
-        max_new_tokens: int = 512,
-        sampling: Sampling | None = None,
-        stop: str | Sequence[str] = (),
-        stop_ids: Sequence[int] | None = None,
-        overflow: Overflow = "error",
-        grammar: Grammar | None = None,
-        tools: Sequence[object] | None = None,
-        **settings: Any,
+        self, messages: Conversation, *, tools: Sequence[object] | None = None, **settings: Any
     ) -> Generator[Piece, None, None]:
         """The assistant's answer to a conversation, rendered by the model's chat template.
 
-        Settings are those of `generate`; `tools` and all other names are variables of the template, as
-        `enable_thinking=False`.
+        Settings are those of `generate`, but for `max_new_tokens=512`; `tools` and all other names are
+        variables of the template, as `enable_thinking=False`.
         """
-        return continued(
-            self,
-            answer_asked(
-                self,
-                messages,
-                max_new_tokens=max_new_tokens,
-                sampling=sampling,
-                stop=stop,
-                stop_ids=stop_ids,
-                overflow=overflow,
-                grammar=grammar,
-                tools=tools,
-                **settings,
-            ),
-        )
+        return continued(self, answer_asked(self, messages, tools=tools, **settings))
 
     def stream(self, prompt: Prompt | Conversation, **settings: Any) -> Stream:
         """The same pieces in an event loop, which goes on between them:

@@ -28,7 +28,9 @@ class Statistics:
     prompt_seconds: float = 0.0
     decode_seconds: float = 0.0
     stalls: int = 0
-    finish_reason: str = ""  # "stop": a stop id or string; "length": max_new_tokens; "context": no room left
+    # "stop": a stop id or string, or a grammar's end; "length": max_new_tokens; "context": no room left. An
+    # engine's answers have more: `Answer.finish_reason`.
+    finish_reason: str = ""
 
     @property
     def prompt_rate(self) -> float:

@@ -19,9 +19,10 @@ from pteron.errors import DeviceError, InputError, OutOfMemory
 from pteron.gpu.forking import new_lock
 from pteron.llm.batched import Batched
 from pteron.llm.bounds import SEQUENCES_MAX
+from pteron.llm.cached_sequence import Read
 from pteron.llm.entered import once
 from pteron.llm.given import integer
-from pteron.llm.model import LanguageModel, Read
+from pteron.llm.model import LanguageModel
 
 COPIED_MIN = 64  # tokens: fewer are read as quickly as a copy is made, and are no loss
 _times = count(1)  # orders what happens; asking for the next is one step, whichever thread does

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from pteron.families.attention.caches import CACHES
 from pteron.format import DelegateCall
 from pteron.graph import Graph, SymInt, Tensor
 from pteron.graph.values import numel
@@ -19,12 +20,6 @@ from pteron.plan import Executable
 from pteron.runtime import Method, Program
 
 _INPUTS, _POSITION = 2, 1  # of a language model: its tokens, and where they go
-# Operators over caches, and which of their tensors these are.
-_CACHES = {
-    "update_cache.default": ("cache",),
-    "sdpa_with_kv_cache.default": ("key_cache", "value_cache"),
-    "custom_sdpa.default": ("key", "value"),
-}
 
 
 def row_bytes(program: Program, method: Method, context: int) -> Mapping[int, int] | None:
@@ -72,7 +67,7 @@ def _is_by_rows(call: Call, state: int, positions: set[int]) -> bool:
     caches = [name for name, value in given.items() if isinstance(value, Tensor) and value.id == state]
     return (
         bool(caches)
-        and all(name in _CACHES.get(call.operator.name, ()) for name in caches)
+        and all(name in CACHES.get(call.operator.name, ()) for name in caches)
         and all(not isinstance(value, Tensor) or value.id != state for value in call.outputs)
         and isinstance(start, SymInt)
         and start.id in positions

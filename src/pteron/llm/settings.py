@@ -18,7 +18,7 @@ from pteron.format.source import read_file
 Token: TypeAlias = int | str  # by id or by text
 
 COMPANION_BYTES_MAX = 1 << 28  # of a file beside a program: the largest vocabularies take an eighth
-MANIFEST = "pteron.json"
+MANIFEST, TEMPLATE = "pteron.json", "chat_template.jinja"
 GENERATION = "generation_config.json"
 CONFIGURATIONS = (
     MANIFEST,
@@ -52,7 +52,7 @@ def read_settings(folder: Path) -> Settings:
         if settings.chat_template is None:
             settings.chat_template = _template(content.get("chat_template"), name)
     settings.tokenizer = _file_name(read_json(folder / MANIFEST), "tokenizer")
-    template = folder / "chat_template.jinja"
+    template = folder / TEMPLATE
     if is_there(template):
         settings.chat_template = read_utf8(template)
     return settings

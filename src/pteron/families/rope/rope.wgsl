@@ -1,5 +1,7 @@
 //! use index
-//! use turning
+//! use angles
+//! use turning_heads
+//! use out_base
 //! extent q: count // (work * all) * heads * width
 //! extent q_out: count // (work * all) * heads * width
 //! extent k: count // (work * all) * key_heads * width
@@ -63,26 +65,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   } else {
     turn_query(row, head, pair);
   }
-}
-
-fn turn_query(row: u32, head: u32, pair: u32) {
-  let at = (row * params.heads + head) * params.width + places(pair);
-  let turned = turn(vec2(f32(q[at.x]), f32(q[at.y])), row, head, pair);
-  q_out[at.x] = Q(turned.x);
-  q_out[at.y] = Q(turned.y);
-}
-
-fn turn_key(row: u32, head: u32, pair: u32) {
-  let at = (row * params.key_heads + head) * params.width + places(pair);
-  let to = out_base(row, head) + places(pair);
-  let turned = turn(vec2(f32(k[at.x]), f32(k[at.y])), row, head, pair);
-  k_out[to.x] = KeyOut(turned.x);
-  k_out[to.y] = KeyOut(turned.y);
-}
-
-fn copy_value(row: u32, head: u32, pair: u32) {
-  let at = (row * params.key_heads + head) * params.width + places(pair);
-  let to = out_base(row, head) + places(pair);
-  v_out[to.x] = ValueOut(v[at.x]);
-  v_out[to.y] = ValueOut(v[at.y]);
 }

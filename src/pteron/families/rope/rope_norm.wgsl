@@ -1,6 +1,8 @@
 //! use rows
 //! use sums
+//! use angles
 //! use turning
+//! use out_base
 //! loops: ceil(width, LANES) + ceil(width, BLOCK * LANES) + ceil(work, LANES) + 8
 //! extent q: count // all * heads * width
 //! extent q_out: count // all * heads * width
@@ -72,7 +74,7 @@ fn main(
   let eps = select(params.query_eps, params.key_eps, is_key);
   let scale = inverseSqrt(row_sum(squares.x + squares.y, local) / f32(params.width) + eps);
   for (var pair = lane; pair < select(0u, params.work, width > 0u); pair += LANES) {
-    let at = places(pair);
+    let at = places_of(pair);
     let x = vec2(element(base + at.x, is_key), element(base + at.y, is_key));
     let normed = x * scale * vec2(weight(at.x, is_key), weight(at.y, is_key));
     let turned = turn(normed, row, head, pair);

@@ -17,7 +17,7 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 _NEIGHBOURS: dict[str, Any] = {}
-_HALVES: dict[str, Any] = {
+HALVES: dict[str, Any] = {
     "HALVED": True,
     "second_angle": "first_angle(base + params.rotary / 2u, pair)",
 }
@@ -62,7 +62,7 @@ def angles(
         require(rotary % 2 == 0 and rotary <= width, "the tables must not be wider than a head", x, cosines)
         inside = start >= 0 and start + steps <= rows
         require(inside, f"positions {start} to {start + steps} leave the table", x, cosines)
-        return Angles(_HALVES, cosines, sines, start, rotary, rotary, (rotary, 0))
+        return Angles(HALVES, cosines, sines, start, rotary, rotary, (rotary, 0))
     require(width % 2 == 0, "heads must have an even width", x)
     if form == "neighbours":
         assert sines is not None

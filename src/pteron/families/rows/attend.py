@@ -73,7 +73,7 @@ def turn_attend_rows(
     """The same, with queries and keys turned on their way."""
     _check_keys(key, value, key_cache, value_cache, places)
     turned = query.scratch()
-    yield turn(query, key, value, angles, form, places, turned, key_cache, value_cache)
+    yield turn(angles, form, query, turned, key, key_cache, value, value_cache, places)
     attention = RowAttention.of(turned, key_cache, value_cache, places, context, scale, out)
     yield from attention.dispatches(target)
 

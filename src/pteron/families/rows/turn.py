@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pteron.families.rope.turn import HALVES
 from pteron.graph import Shape
 from pteron.ops import Dispatch, Operand, op, require
 from pteron.wgsl import Kernels
@@ -12,7 +13,6 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 FORMS = ("neighbours", "halves")  # as in families/rope/turn.py
-_SECOND = "first_angle(base + params.rotary / 2u, pair)"
 
 
 def _both_shapes(xq: Operand, xk: Operand, *_: object) -> tuple[Shape, Shape]:
@@ -23,38 +23,28 @@ def _both_shapes(xq: Operand, xk: Operand, *_: object) -> tuple[Shape, Shape]:
 def turn_rows(
     xq: Operand, xk: Operand, angles: Operand, form: str, xq_out: Operand, xk_out: Operand
 ) -> Iterator[Dispatch]:
-    yield turn(xq, xk, None, angles, form, None, xq_out, xk_out, None)
+    yield turn(angles, form, xq, xq_out, xk, xk_out)
 
 
 def turn(
-    q: Operand,
-    k: Operand,
-    v: Operand | None,
     angles: Operand,
     form: str,
-    places: Operand | None,
+    q: Operand,
     q_out: Operand,
+    k: Operand,
     k_out: Operand,
-    v_out: Operand | None,
+    v: Operand | None = None,
+    v_out: Operand | None = None,
+    places: Operand | None = None,
 ) -> Dispatch:
-    """q and k turned, a row of angles for each row of theirs; with places and values, keys and values go to
-    the caches at these places."""
-    require(form in FORMS, f"the form is one of {FORMS}, not {form!r}", angles)
+    """q and k turned, a row of angles for each row of theirs; with values and places, keys and values go into
+    caches, to these places."""
+    rotary = _rotary(q, k, angles, form)
     rows, (heads, width), key_heads = angles.shape[0], q.shape[-2:], k.shape[-2]
-    counts = q.numel == rows * heads * width and k.numel == rows * key_heads * width
-    require(
-        counts and k.shape[-1] == width, "queries and keys have a row for each row of angles", q, k, angles
-    )
-    columns = angles.shape[1] // 2
-    rotary = columns if form == "halves" else 2 * columns
-    require(rotary % 2 == 0 and rotary <= width, "the angles must not be wider than a head", q, angles)
-    require(form == "halves" or rotary == width, "there is an angle for each pair of a head", q, angles)
     every = heads + key_heads * (2 if v is not None else 1)
     work = width - rotary // 2
     count = rows * every * work
-    declarations: dict[str, Any] = {}
-    if form == "halves":
-        declarations |= {"HALVED": True, "second_angle": _SECOND}
+    declarations: dict[str, Any] = dict(HALVES) if form == "halves" else {}
     if v is None:
         declarations |= {"copy_value": "return;", "row_of": "i32(row)"}
     return Dispatch(
@@ -74,8 +64,26 @@ def turn(
         key_heads=key_heads,
         width=width,
         rotary=rotary,
-        columns=columns,
+        columns=angles.shape[1],
+        steps=rows,
+        start=0,
+        angle_strides=(angles.shape[1], 0),
         slots=k_out.shape[0] if v is not None else 1,
         capacity=k_out.shape[1] if v is not None else rows,
         threads=count,
     )
+
+
+def _rotary(q: Operand, k: Operand, angles: Operand, form: str) -> int:
+    """How many elements of a head are turned, of heads that such angles can turn."""
+    require(form in FORMS, f"the form is one of {FORMS}, not {form!r}", angles)
+    rows, width = angles.shape[0], q.shape[-1]
+    counts = all(x.numel == rows * x.shape[-2] * width for x in (q, k))
+    require(
+        counts and k.shape[-1] == width, "queries and keys have a row for each row of angles", q, k, angles
+    )
+    columns = angles.shape[1] // 2
+    rotary = columns if form == "halves" else 2 * columns
+    require(rotary % 2 == 0 and rotary <= width, "the angles must not be wider than a head", q, angles)
+    require(form == "halves" or rotary == width, "there is an angle for each pair of a head", q, angles)
+    return rotary

@@ -1,16 +1,18 @@
 //! use index
+//! use turning_heads
+//! use row_of
 //! extent q: count // (work * all) * heads * width
 //! extent q_out: count // (work * all) * heads * width
 //! extent k: count // (work * all) * key_heads * width
 //! extent v: count // (work * all) * key_heads * width
 //! extent places: 2 * (count // (work * all))
-//! extent angles: count // (work * all) * 2 * columns
+//! extent angles: (start + steps - 1) * angle_strides[0] + columns
 //! extent k_out: slots * capacity * key_heads * width
 //! extent v_out: slots * capacity * key_heads * width
-// Turns queries and keys as families/rope/rope.wgsl does, each row by angles of its own, and brings values along.
-// Keys and values are written to the row's place, (position, slot), of caches [slots, capacity, heads, width];
-// those of a row that has none are written nowhere. One invocation moves one pair, or one of the rest, of a head of
-// q, of k or of v.
+// Turns queries and keys as families/rope/rope.wgsl does, each row by angles of its own, and brings values along. A row
+// is a step, whose row of the table has cosines, then sines. Keys and values are written to the row's place, (position,
+// slot), of caches [slots, capacity, heads, width]; those of a row that has none are written nowhere. One invocation
+// moves one pair, or one of the rest, of a head of q, of k or of v.
 alias Q = f32;
 alias K = f32;
 alias V = f32;
@@ -24,13 +26,16 @@ struct Params {
   count: u32,
   work: u32, // pairs, and elements that are copied, of a head
   all: u32, // heads of a row: of q, of k, of v
+  steps: u32, // as many as rows
   heads: u32,
   key_heads: u32,
   width: u32,
   rotary: u32,
-  columns: u32, // of cosines, then as many of sines
+  columns: u32, // of the table: cosines, and as many sines
+  start: i32, // the table's row of the first step
   slots: u32,
   capacity: u32, // rows of a slot
+  angle_strides: vec2<u32>, // of (row, head), in elements of the table
 }
 
 @group(0) @binding(0) var<storage, read> q: array<Q>;
@@ -50,6 +55,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let pair = i % params.work;
   let head = i / params.work % params.all;
   let row = i / params.work / params.all;
+  if (head >= params.heads && row_of(row) < 0) { return; }
   if (head >= params.heads + params.key_heads) {
     copy_value(row, head - params.heads - params.key_heads, pair);
   } else if (head >= params.heads) {
@@ -59,57 +65,12 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   }
 }
 
-// Where a row of keys and values is written, among all rows of the caches; none where that is negative.
-fn row_of(row: u32) -> i32 {
-  let place = places[row];
-  let is_there = all(place >= vec2(0)) && all(place < vec2(i32(params.capacity), i32(params.slots)));
-  return select(-1, place.y * i32(params.capacity) + place.x, is_there);
+fn out_base(row: u32, head: u32) -> u32 {
+  return (u32(row_of(row)) * params.key_heads + head) * params.width;
 }
 
-fn turn_query(row: u32, head: u32, pair: u32) {
-  let at = (row * params.heads + head) * params.width + places_of(pair);
-  let turned = turn(vec2(f32(q[at.x]), f32(q[at.y])), row, pair);
-  q_out[at.x] = Q(turned.x);
-  q_out[at.y] = Q(turned.y);
-}
-
-fn turn_key(row: u32, head: u32, pair: u32) {
-  let to_row = row_of(row);
-  if (to_row < 0) { return; }
-  let at = (row * params.key_heads + head) * params.width + places_of(pair);
-  let to = (u32(to_row) * params.key_heads + head) * params.width + places_of(pair);
-  let turned = turn(vec2(f32(k[at.x]), f32(k[at.y])), row, pair);
-  k_out[to.x] = KeyOut(turned.x);
-  k_out[to.y] = KeyOut(turned.y);
-}
-
-fn copy_value(row: u32, head: u32, pair: u32) {
-  let to_row = row_of(row);
-  if (to_row < 0) { return; }
-  let at = (row * params.key_heads + head) * params.width + places_of(pair);
-  let to = (u32(to_row) * params.key_heads + head) * params.width + places_of(pair);
-  v_out[to.x] = ValueOut(v[at.x]);
-  v_out[to.y] = ValueOut(v[at.y]);
-}
-
-// The elements of a head that an invocation moves: a pair, or twice the same one of the rest.
-fn places_of(pair: u32) -> vec2<u32> {
-  let pairs = params.rotary / 2u;
-  if (pair >= pairs) { return vec2(pair + pairs); }
-  return select(vec2(2u * pair, 2u * pair + 1u), vec2(pair, pair + pairs), HALVED);
-}
-
-// Cosine and sine of a pair, for its first and for its second element, in the angles from `base` on.
+// Cosine and sine of a pair, for its first and for its second element, in the table from `base` on.
 fn first_angle(base: u32, pair: u32) -> vec2<f32> {
-  return vec2(f32(angles[base + pair]), f32(angles[base + params.columns + pair]));
+  return vec2(f32(angles[base + pair]), f32(angles[base + params.columns / 2u + pair]));
 }
 fn second_angle(base: u32, pair: u32) -> vec2<f32> { return first_angle(base, pair); }
-
-// Rounded as in families/rope/lib/turning.wgsl, so that no last bit depends on who turns.
-fn turn(x: vec2<f32>, row: u32, pair: u32) -> vec2<f32> {
-  if (pair >= params.rotary / 2u) { return x; }
-  let base = row * 2u * params.columns;
-  let a = first_angle(base, pair);
-  let b = second_angle(base, pair);
-  return vec2(fma(x.x, a.x, -(x.y * a.y)), fma(x.y, b.x, x.x * b.y));
-}

@@ -1,4 +1,5 @@
 //! use index
+//! use row_of
 //! extent k: count
 //! extent v: count
 //! extent places: 2 * (count // row)
@@ -30,10 +31,9 @@ struct Params {
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
   let i = flat_index(id, groups);
   if (i >= params.count) { return; }
-  let place = places[i / params.row];
-  let is_there = all(place >= vec2(0)) && all(place < vec2(i32(params.capacity), i32(params.slots)));
-  if (!is_there) { return; }
-  let to = (u32(place.y) * params.capacity + u32(place.x)) * params.row + i % params.row;
+  let to_row = row_of(i / params.row);
+  if (to_row < 0) { return; }
+  let to = u32(to_row) * params.row + i % params.row;
   k_out[to] = KeyOut(k[i]);
   v_out[to] = ValueOut(v[i]);
 }

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.lowering import FOUR_BITS, PROGRAM, Options
-
-MANIFEST, TEMPLATE = "pteron.json", "chat_template.jinja"
+from pteron.llm.settings import MANIFEST, TEMPLATE
 
 
 def put_in_place(made: Path, folder: Path) -> None:

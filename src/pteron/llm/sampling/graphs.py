@@ -26,7 +26,7 @@ def sampler_graph(vocabulary: int, form: Form, dtype: DType) -> Graph:
     without is one word."""
     logits = Tensor(LOGITS, dtype, (1, vocabulary))
     seed, *others = (SymInt(id) for id in NUMBERS)
-    tokens_seen = vocabulary if form.penalises or form.counts else 1
+    tokens_seen = vocabulary if form.remembers else 1
     token, drawn = _state(TOKEN, DType.I32, (1, 1)), _state(DRAWN, DType.I32, (pairs_of(form), 2))
     arguments: tuple[Value, ...] = (
         logits,

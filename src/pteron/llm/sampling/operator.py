@@ -83,7 +83,7 @@ def sample(
         yield scan_and_pick(row, picks)
     if parts.lists:
         yield from listed(row, tops, steps, drawn)
-    remembers = {} if parts.penalises or parts.counts else {"remember": ";"}
+    remembers = {} if parts.remembers else {"remember": ";"}
     yield Dispatch(
         kernel("sample_merge", **row.lanes(LANES_MERGING), RING=RING, GROWTHS=GROWTHS, **remembers),
         blocks=row.blocks,

@@ -98,7 +98,7 @@ class Row:
         change = Dispatch(
             kernel("sample_change", **{name: text for name, text in absent.items() if text}),
             logits=self.logits,
-            seen=seen if form.penalises or form.counts else None,
+            seen=seen if form.remembers else None,
             bias=bias if form.biases else None,
             mask=mask if form.masks else None,
             anew=anew,

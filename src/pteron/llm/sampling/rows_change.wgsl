@@ -38,9 +38,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let added = bias_of(slot, token);
   let before = seen_of(slot, token);
   let times = f32(before & 0x7fffffffu);
-  let value = penalised(logit + added, before != 0u, bitcast<f32>(setting(group, 5u)));
-  let presence = bitcast<f32>(setting(group, 6u));
-  let amount = min(times, 1.0) * presence + times * bitcast<f32>(setting(group, 7u));
+  let value = penalised(logit + added, before != 0u, fraction(group, PENALTY));
+  let amount = min(times, 1.0) * fraction(group, PRESENCE) + times * fraction(group, FREQUENCY);
   let is_allowed = ((word_of(slot, token) >> (token % 32u)) & 1u) != 0u;
   let is_left = is_allowed && added > LOWEST && logit > LOWEST;
   anew[place] = select(LOWEST, finite(value - amount), is_left);

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pteron.dtypes import Storage
 from pteron.graph import Shape
 from pteron.llm.sampling.form import Form
+from pteron.llm.sampling.graphs import mask_words
 from pteron.llm.sampling.operator import (
     LANES_MERGING,
     RING,
@@ -71,7 +72,7 @@ def sample_rows(
     if parts.lists:
         yield from listed(row, TOPS_MAX, positions, drawn)
     chosen, _ = row.binds("rows_merge")
-    remembers = {} if parts.penalises or parts.counts else {"remember": ";"}
+    remembers = {} if parts.remembers else {"remember": ";"}
     declares = {"RING": RING, "RINGED": pairs_of(parts), **row.declares("rows_merge"), **remembers}
     yield Dispatch(
         kernel("rows_merge", **row.lanes(LANES_MERGING), **declares),
@@ -93,7 +94,7 @@ def _changed(row: Row, form: Form, seen: Operand, bias: Operand, mask: Operand) 
     """The rows as their logits are written anew, and what does that."""
     anew = Scratch(row.logits.numel)
     absent = {
-        "seen_of": None if form.penalises or form.counts else "0u",
+        "seen_of": None if form.remembers else "0u",
         "bias_of": None if form.biases else "0.0",
         "word_of": None if form.masks else "0xffffffffu",
     }
@@ -108,7 +109,7 @@ def _changed(row: Row, form: Form, seen: Operand, bias: Operand, mask: Operand) 
         anew=anew,
         vocabulary=row.vocabulary,
         base=0,
-        mask_words=-(-row.vocabulary // 32),
+        mask_words=mask_words(row.vocabulary),
         groups=(-(-row.vocabulary // _WORKGROUP), row.count, 1),
         slots=slots,
         settings=settings,

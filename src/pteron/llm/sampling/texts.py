@@ -6,24 +6,25 @@ from dataclasses import dataclass
 
 from pteron.ops import Operand
 
-# Words of a slot's settings: the numbers of form.py in their order, then these.
+# Words of a slot's settings, as lib/settings_of_rows.wgsl names them: the numbers of form.py in their order,
+# the position of the token whose logits make the first draw, and whether it draws by chance.
 SETTINGS = 12
-FIRST, DRAWS = 9, 10  # the position of the token whose logits make the first draw; whether it draws by chance
+FIRST, DRAWS = 9, 10
 
 _SKIPPED = {  # where a kernel leaves a text alone, by what it searches for
     "pick": "!is_drawing(group)",
-    "counts": "!is_drawing(group) || setting(group, 2u) <= 0",
-    "share": "!is_drawing(group) || bitcast<f32>(setting(group, 3u)) >= 1.0",
+    "counts": "!is_drawing(group) || setting(group, TOP_K) <= 0",
+    "share": "!is_drawing(group) || fraction(group, TOP_P) >= 1.0",
 }
-_TEMPERATURE = {"temperature_of": "bitcast<f32>(setting(group, 1u))"}
+_TEMPERATURE = {"temperature_of": "fraction(group, TEMPERATURE)"}
 _NUMBERS: dict[str, dict[str, str]] = {
     "sample_tally": _TEMPERATURE,
-    "sample_narrow": {"top_p_of": "bitcast<f32>(setting(group, 3u))"},
+    "sample_narrow": {"top_p_of": "fraction(group, TOP_P)"},
     "sample_pick": {
         **_TEMPERATURE,
-        "log_min_p_of": "bitcast<f32>(setting(group, 4u))",
-        "seed_of": "u32(setting(group, 0u))",
-        "step_of": f"u32(steps[slot_of(group)] - setting(group, {FIRST}u))",
+        "log_min_p_of": "fraction(group, LOG_MIN_P)",
+        "seed_of": "u32(setting(group, SEED))",
+        "step_of": "u32(steps[slot_of(group)] - setting(group, FIRST))",
         "is_left_alone": _SKIPPED["pick"],
     },
 }
@@ -63,5 +64,5 @@ class Texts:
         if counts is not None:
             found["is_left_alone"] = _SKIPPED["counts" if counts else "share"]
         if name == "sample_narrow":
-            found["top_k_of"] = "setting(group, 2u)" if counts else "0"
+            found["top_k_of"] = "setting(group, TOP_K)" if counts else "0"
         return found

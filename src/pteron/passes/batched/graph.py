@@ -14,13 +14,13 @@ import pteron.passes.batched.positions
 import pteron.passes.batched.row_wise  # noqa: F401  # they register the rules
 from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
-from pteron.graph import Graph, Node, Shape, SymInt, Tensor, Value, ValueList
+from pteron.families.attention.caches import caches_of
+from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import numel
 from pteron.passes.batched.rule import RULES
 from pteron.passes.batched.walk import NotInRowsError, Walk
 
 _ATTENTION, _PREPACK = "sdpa_with_kv_cache.default", "et_vk.prepack.default"
-_CACHES = (3, 4)  # among the arguments of attention
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,11 +44,11 @@ def batch(graph: Graph, slots: int) -> BatchedGraph:
 
 
 def _batched(graph: Graph, slots: int) -> BatchedGraph:
-    ids, _ = _inputs(graph)
+    ids = _tokens(graph)
     walk = Walk(graph, slots)
-    sources = _cache_sources(graph)
-    for cache, (tensor, shape) in sources.items():
-        walk.caches[cache] = walk.zeros(cache, tensor.dtype, (slots, *shape[1:]))
+    caches = _caches(graph)
+    for id, cache in caches.items():
+        walk.caches[id] = walk.zeros(id, cache.dtype, (slots, *cache.shape_max[1:]))
     tokens, positions = (walk.zeros(walk.new_id(), DType.I32, (slots,)) for _ in range(2))
     chosen = walk.new(DType.I32, (slots,))
     walk.context, walk.places = SymInt(walk.new_id()), walk.new(DType.I32, (slots, 2))
@@ -62,7 +62,7 @@ def _batched(graph: Graph, slots: int) -> BatchedGraph:
     output = walk.now(logits)
     assert isinstance(output, Tensor)
     made = Graph(f"{graph.name} in rows", tuple(walk.nodes), (chosen, walk.context), (output,), True)
-    capacity = min(shape[1] for _, shape in sources.values())
+    capacity = min(cache.shape_max[1] for cache in caches.values())
     return BatchedGraph(made, slots, tuple(walk.caches), tokens.id, positions.id, capacity)
 
 
@@ -89,8 +89,8 @@ def _is_cache(walk: Walk, node: Node) -> bool:
     return node.name == _PREPACK and isinstance(output, Tensor) and output.id in walk.caches
 
 
-def _inputs(graph: Graph) -> tuple[Tensor, Tensor]:
-    """The tokens and the position."""
+def _tokens(graph: Graph) -> Tensor:
+    """The tokens that a graph of them and a position takes."""
     if len(graph.inputs) == 2:
         ids, position = graph.inputs
         if (
@@ -100,21 +100,21 @@ def _inputs(graph: Graph) -> tuple[Tensor, Tensor]:
             and ids.shape_max[0] == 1
             and numel(position.shape_max) == 1
         ):
-            return ids, position
+            return ids
     shown = ", ".join(map(str, graph.inputs))
     raise NotInRowsError(f"it takes ({shown}), not (tokens [1, steps], position [1])")
 
 
-def _cache_sources(graph: Graph) -> dict[int, tuple[Tensor, Shape]]:
+def _caches(graph: Graph) -> dict[int, Tensor]:
     """The caches by id, all of which begin as zeros and have room for one sequence."""
     packed: dict[int, Value] = {
         node.args[-1].id: node.args[0]
         for node in graph.nodes
         if node.name == _PREPACK and isinstance(node.args[-1], Tensor)
     }
-    found: dict[int, tuple[Tensor, Shape]] = {}
+    found: dict[int, Tensor] = {}
     for node in graph.nodes:
-        for cache in (node.args[place] for place in _CACHES if node.name == _ATTENTION):
+        for cache in caches_of(node) if node.name == _ATTENTION else ():
             assert isinstance(cache, Tensor)
             if cache.id in found:
                 raise NotInRowsError(f"{cache} is the cache of several attentions")
@@ -124,7 +124,7 @@ def _cache_sources(graph: Graph) -> dict[int, tuple[Tensor, Shape]]:
                 raise NotInRowsError(f"{cache} is no cache of one sequence that the graph keeps")
             if constant.bytes().any():
                 raise NotInRowsError(f"the cache {cache} does not begin as zeros")
-            found[cache.id] = cache, cache.shape_max
+            found[cache.id] = cache
     if not found:
         raise NotInRowsError("it keeps no cache")
     return found

@@ -47,6 +47,7 @@ def index(walk: Walk, node: Node) -> None:
 
 @rule("sym_size.int")
 def size(walk: Walk, node: Node) -> None:
+    """The number of steps is now that of rows; any other size stays."""
     x, at, output = node.args
     assert isinstance(output, SymInt)
     if walk.has_rows(x) and dim_of(at, len(shape_of(x))) == walk.row_dim(x):
@@ -56,6 +57,7 @@ def size(walk: Walk, node: Node) -> None:
 
 @rule("et_vk.select_as_symint.default")
 def source(walk: Walk, node: Node) -> None:
+    """The position itself."""
     x, *_, output = node.args
     refuse_unless(x is walk.graph.inputs[1], "it reads an integer that is not the position")
     assert isinstance(output, SymInt)
@@ -64,11 +66,11 @@ def source(walk: Walk, node: Node) -> None:
 
 @rule("add", "sub", "mul", "floordiv")
 def arithmetic(walk: Walk, node: Node) -> None:
+    """Where steps end is told apart from all else that is made of the position."""
     a, b, output = node.args
     assert isinstance(output, SymInt)
     kinds = {walk.symbols.get(value.id) for value in (a, b) if isinstance(value, SymInt)}
-    steps = walk.graph.inputs[0].shape_max[1]  # type: ignore[union-attr]
-    by_one = steps == 1 and 1 in (a, b) and kinds == {Live.POSITION}
+    by_one = walk.steps_max == 1 and 1 in (a, b) and kinds == {Live.POSITION}
     if node.name == "add" and (kinds == {Live.POSITION, Live.STEPS} or by_one):
         walk.symbols[output.id] = Live.END
     elif kinds <= {None, Live.STEPS}:
@@ -115,6 +117,7 @@ def _turn(walk: Walk, x: tuple[Value, Value], tables: list[Tensor | None], form:
 
 @rule("sdpa_with_kv_cache.default")
 def attention(walk: Walk, node: Node) -> None:
+    """Each row attends to the keys of its own slot, up to its own position."""
     query, key, value, key_cache, value_cache, start, _, mask, _, _, scale, output = node.args
     refuse_unless(walk.is_position(start), "it attends from more than the position")
     refuse_unless(mask is None, "it takes a mask, whose rows are those of one sequence")

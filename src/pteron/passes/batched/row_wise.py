@@ -128,7 +128,7 @@ def view(walk: Walk, node: Node) -> None:
     items = sizes.items if isinstance(sizes, ValueList) else sizes
     assert isinstance(items, tuple)
     assert isinstance(output, Tensor)
-    before, (steps,) = leads(walk, x), walk.graph.inputs[0].shape_max[1:]  # type: ignore[union-attr]
+    before, steps = leads(walk, x), walk.steps_max
     named = [place for place, item in enumerate(items) if walk.is_position(item, Live.STEPS)]
     open_ones = [place for place, item in enumerate(items) if item == -1]
     shape = output.shape_max

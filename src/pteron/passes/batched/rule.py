@@ -16,9 +16,11 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register what stands for a node of these operators in a graph over rows."""
+
     def register(function: Rule) -> Rule:
         for name in names:
-            assert name in OPERATORS or name.startswith("et_vk."), name
+            assert name in OPERATORS, name
             RULES[name] = function
         return function
 
@@ -26,6 +28,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def refuse_unless(holds: bool, reason: str) -> None:
+    """Say why a node is nothing for rows, where it is not."""
     if not holds:
         raise NotInRowsError(reason)
 
@@ -43,6 +46,7 @@ def leads(walk: Walk, value: Value) -> int:
 
 
 def dim_of(value: Value, rank: int) -> int:
+    """A dim that a node names, counted from the first."""
     refuse_unless(isinstance(value, int), "a dim is not a number")
     assert isinstance(value, int)
     return value % rank if rank else 0

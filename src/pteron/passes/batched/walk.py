@@ -7,7 +7,7 @@ operators may see it that know how to look up each row's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from itertools import count
@@ -44,17 +44,24 @@ class Walk:
     caches: dict[int, Tensor] = field(default_factory=dict)
     angles: dict[tuple[int, int], Tensor] = field(default_factory=dict)  # by tables
     _made: dict[int, Tensor] = field(default_factory=dict)  # in the place of tensors with rows
-    _ids: Iterable[int] = field(init=False)
+    _ids: Iterator[int] = field(init=False)
     places: Tensor = field(init=False)
     context: SymInt = field(init=False)
 
     def __post_init__(self) -> None:
         self._ids = count(1 + max(_ids_of(self.graph), default=0))
 
+    @property
+    def steps_max(self) -> int:
+        """The steps that a call over one sequence takes at most: where its tokens have them, rows will be."""
+        tokens = self.graph.inputs[0]
+        assert isinstance(tokens, Tensor)
+        return tokens.shape_max[1]
+
     # Values ---------------------------------------------------------------------------------------
 
     def new_id(self) -> int:
-        return next(iter(self._ids))
+        return next(self._ids)
 
     def new(self, dtype: DType, shape: Shape) -> Tensor:
         return Tensor(self.new_id(), dtype, shape)
@@ -125,7 +132,8 @@ def _item(value: Value) -> Item:
     return value
 
 
-def _ids_of(graph: Graph) -> Iterable[int]:
+def _ids_of(graph: Graph) -> Iterator[int]:
+    """The ids of all values."""
     for value in (*graph.inputs, *graph.outputs):
         yield value.id
     for node in graph.nodes:

@@ -1,9 +1,8 @@
-//! use angles
-// Where rotations find the pairs of a head, and the place of what they turn. Kernels declare the members of
-// Params that are named here.
+// How rotations turn the pairs of a head. Kernels declare the members of Params that are named here, and the angles
+// (lib/angles.wgsl, or functions of these names).
 
 // The elements of a head that an invocation moves: a pair, or twice the same one of the rest.
-fn places(pair: u32) -> vec2<u32> {
+fn places_of(pair: u32) -> vec2<u32> {
   let pairs = params.rotary / 2u;
   if (pair >= pairs) { return vec2(pair + pairs); }
   return select(vec2(2u * pair, 2u * pair + 1u), vec2(pair, pair + pairs), HALVED);
@@ -17,10 +16,4 @@ fn turn(x: vec2<f32>, row: u32, head: u32, pair: u32) -> vec2<f32> {
   let a = first_angle(base, pair);
   let b = second_angle(base, pair);
   return vec2(fma(x.x, a.x, -(x.y * a.y)), fma(x.y, b.x, x.x * b.y));
-}
-
-// Where a head of keys or of values is written to.
-fn out_base(row: u32, head: u32) -> u32 {
-  let step = u32(params.place) + row % params.steps;
-  return row / params.steps * params.out_stride + (step * params.key_heads + head) * params.width;
 }

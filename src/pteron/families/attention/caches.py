@@ -1,0 +1,27 @@
+"""Which tensors of which operators are caches: [1, context, heads, width], a row for each token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pteron.graph import Node, Value
+from pteron.ops import OPERATORS
+
+# By the operators' names, those of their signatures.
+CACHES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "update_cache.default": ("cache",),
+        "sdpa_with_kv_cache.default": ("key_cache", "value_cache"),
+        "custom_sdpa.default": ("key", "value"),
+    }
+)
+
+
+def caches_of(node: Node) -> list[Value]:
+    """What a node gives its operator for caches."""
+    if node.name not in CACHES:
+        return []
+    arguments = OPERATORS[node.name].signature.arguments  # a node gives outputs behind them
+    given = zip(arguments, node.args, strict=False)
+    return [value for argument, value in given if argument.name in CACHES[node.name]]

@@ -30,8 +30,8 @@ class ApiError(HTTPException):
         status: int,
         message: str,
         *,
+        code: str,
         param: str | None = None,
-        code: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(status, message, dict(headers or {}))
@@ -57,12 +57,13 @@ def api_error(error: BaseException) -> ApiError:
         seconds = str(max(1, math.ceil(error.seconds)))
         return ApiError(429, str(error), code="rate_limit_exceeded", headers={"Retry-After": seconds})
     if isinstance(error, InputError):
-        return ApiError(400, str(error))
+        return ApiError(400, str(error), code="invalid_value")
     if isinstance(error, OutOfMemory):
         return ApiError(503, "the device has no room for this now; try again later", code="out_of_memory")
     if isinstance(error, PteronError):
-        return ApiError(500, f"the model could not go on: {error}")
-    return ApiError(500, "the server met an error that it did not foresee; its log has more")
+        return ApiError(500, f"the model could not go on: {error}", code="model_error")
+    message = "the server met an error that it did not foresee; its log has more"
+    return ApiError(500, message, code="internal_error")
 
 
 def _whole(text: str) -> str:
@@ -98,9 +99,11 @@ def _invalid(first: Mapping[str, Any]) -> ApiError:
     """The first thing that is wrong with a body."""
     place = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
     if first["type"] == "json_invalid":
-        return ApiError(400, f"the body is no JSON: {first.get('ctx', {}).get('error', 'it cannot be read')}")
+        why = first.get("ctx", {}).get("error", "it cannot be read")
+        return ApiError(400, f"the body is no JSON: {why}", code="invalid_json")
     if not place:
-        return ApiError(400, "the body must be a JSON object, sent as application/json")
+        message = "the body must be a JSON object, sent as application/json"
+        return ApiError(400, message, code="invalid_json")
     param = place[0] if place[0] != "messages" else ".".join(place)
     if first["type"] == "extra_forbidden":
         message, code = f"there is no parameter {'.'.join(place)}", "unknown_parameter"
@@ -119,4 +122,5 @@ def _refused(request: Request, error: AnyHTTPException) -> ApiError:
     if error.status_code == 405:
         message = f"{request.url.path} does not take {request.method}"
         return ApiError(405, message, code="method_not_allowed", headers=headers)
-    return ApiError(error.status_code, str(error.detail), headers=headers)
+    code = "internal_error" if error.status_code >= 500 else "invalid_request"
+    return ApiError(error.status_code, str(error.detail), code=code, headers=headers)

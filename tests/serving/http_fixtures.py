@@ -15,8 +15,9 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
+from pteron.llm import LLM
 from pteron.serving import Engine
-from pteron.serving.encoder import Encoder
+from pteron.serving.embedder import Embedder
 from pteron.serving.http import Limits, Logs, create_app
 
 NAME = "stories15m"
@@ -65,7 +66,7 @@ def until(happened: Callable[[], bool], seconds: float = PATIENCE) -> None:
 
 @contextmanager
 def running(
-    engine: Engine | Encoder, *, limits: Limits | None = None, prompts: bool = False, **options: Any
+    engine: Engine | LLM | Embedder, *, limits: Limits | None = None, prompts: bool = False, **options: Any
 ) -> Iterator[Running]:
     """A server for as long as it is needed."""
     log = StringIO()

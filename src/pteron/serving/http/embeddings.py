@@ -6,9 +6,9 @@ import base64
 from typing import Any
 
 import numpy as np
+from anyio import to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from pteron.errors import InputError
@@ -42,7 +42,11 @@ async def embed(request: Request, body: EmbeddingBody) -> Response:
 
     async def work() -> None:
         for text in texts:  # one after the other, so that a client that leaves is heeded between two
-            vector, tokens = await run_in_threadpool(_embedded, embedder, text)
+            if record.seconds > service.limits.seconds:
+                message = f"the texts took longer than {service.limits.seconds:g} seconds"
+                raise ApiError(503, message, code="timeout")
+            # One thread for all who ask: those that wait for their turn take none from anybody.
+            vector, tokens = await to_thread.run_sync(_embedded, embedder, text, limiter=service.embedding)
             record.prompt_tokens += tokens
             vectors.append(vector)
 

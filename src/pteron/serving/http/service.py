@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakSet
 
+from anyio import CapacityLimiter
 from fastapi import Request
 
 from pteron.llm.engine import Answer, Engine
@@ -32,6 +33,7 @@ class Service:
     created: int = field(default_factory=lambda: int(time.time()))
     is_draining: bool = False
     answers: WeakSet[Answer] = field(default_factory=WeakSet)
+    embedding: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
 
     @property
     def llm(self) -> TextModel:

@@ -14,7 +14,7 @@ from http_fixtures import NAME, Running, events, running
 from scripted import Script, ScriptedEngine, ScriptedModel
 
 import pteron.serving.http
-from pteron import OutOfMemory
+from pteron import DeviceLost, OutOfMemory
 from pteron.llm import LLM
 from pteron.serving import Busy
 from pteron.serving.http import Limits
@@ -227,6 +227,28 @@ def test_places_that_are_not_there(server: Running) -> None:
     assert response.headers["allow"] == "POST"
 
 
+def test_places_of_the_page_that_are_not_there(stories: LLM) -> None:
+    with running(ScriptedEngine(stories, lambda _: Script(["x"])), page=True) as server:
+        client = server.http
+        for path in ("/page/nothing.js", "/page/../service.py", "/nothing", "/v1/nothing"):
+            assert error(client.get(path), 404)["code"] == "not_found"
+        assert error(client.post("/"), 405)["code"] == "method_not_allowed"
+        browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+        for method, path, status in (
+            ("GET", "/page/nothing.js", 404),
+            ("GET", "/a", 404),
+            ("POST", "/", 405),
+        ):
+            response = client.request(method, path, headers=browser)
+            assert response.status_code == status
+            assert response.headers["content-type"] == "text/plain; charset=utf-8"
+            assert response.headers["x-content-type-options"] == "nosniff"
+            assert path in response.text
+            assert "x-request-id" in response.headers
+        assert set(client.post("/", headers=browser).headers["allow"].split(", ")) == {"GET", "HEAD"}
+        assert error(client.get("/v1/nothing", headers=browser), 404)["code"] == "not_found"
+
+
 def test_the_client_raises_what_it_knows(server: Running) -> None:
     client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
     with pytest.raises(openai.BadRequestError) as bad:
@@ -241,6 +263,7 @@ def test_the_client_raises_what_it_knows(server: Running) -> None:
     [
         (Busy("64 requests wait", 2.3), 429, "rate_limit_exceeded"),
         (OutOfMemory("no room"), 503, "out_of_memory"),
+        (DeviceLost("a secret of the driver"), 503, "device_lost"),
         (RuntimeError("a secret of the server"), 500, "internal_error"),
     ],
     ids=lambda value: type(value).__name__,

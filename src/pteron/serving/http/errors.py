@@ -1,6 +1,7 @@
 """What goes wrong -> an answer in OpenAI's shape: {"error": {"message", "type", "param", "code"}}.
 
-In: any exception of a request. Out: a status, headers and that body. What is nobody's business, as the text
+In: any exception of a request. Out: a status, headers and that body; a browser that opens an address which is
+none of the API's gets a line of text. What is nobody's business, as the text
 of an error that was not foreseen, stays in the log.
 """
 
@@ -12,10 +13,10 @@ from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPException
 
-from pteron.errors import InputError, OutOfMemory, PteronError
+from pteron.errors import DeviceLost, InputError, OutOfMemory, PteronError
 from pteron.llm.engine import Busy
 from pteron.serving.http.record import KEY, Record
 
@@ -58,6 +59,9 @@ def api_error(error: BaseException) -> ApiError:
         return ApiError(429, str(error), code="rate_limit_exceeded", headers={"Retry-After": seconds})
     if isinstance(error, InputError):
         return ApiError(400, str(error), code="invalid_value")
+    if isinstance(error, DeviceLost):
+        message = "the server has lost its device; try again once it was started anew"
+        return ApiError(503, message, code="device_lost", headers={"Retry-After": "5"})
     if isinstance(error, OutOfMemory):
         return ApiError(503, "the device has no room for this now; try again later", code="out_of_memory")
     if isinstance(error, PteronError):
@@ -84,8 +88,13 @@ def add_handlers(app: FastAPI) -> None:
         return _noted(request, _invalid(error.errors()[0]))
 
     @app.exception_handler(AnyHTTPException)
-    async def refused(request: Request, error: AnyHTTPException) -> JSONResponse:
-        return _noted(request, _refused(request, error))
+    async def refused(request: Request, error: AnyHTTPException) -> Response:
+        told = _refused(request, error)
+        response = _noted(request, told)
+        if request.url.path.startswith("/v1/") or "text/html" not in request.headers.get("accept", ""):
+            return response
+        headers = {**(told.headers or {}), "X-Content-Type-Options": "nosniff"}
+        return PlainTextResponse(f"{told.message[:1].upper()}{told.message[1:]}.\n", told.status, headers)
 
 
 def _noted(request: Request, error: ApiError) -> JSONResponse:

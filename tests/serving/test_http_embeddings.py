@@ -32,7 +32,7 @@ class Letters(Encoder):
     def __init__(self, *inputs: ValueSpec) -> None:
         self.table = np.random.default_rng(3).standard_normal((128, 5)).astype(np.float32)
         self.calls: list[tuple[Any, ...]] = []
-        self.program = SimpleNamespace(device=SimpleNamespace(is_open=True))  # type: ignore[assignment]
+        self.program = SimpleNamespace(device=SimpleNamespace(is_usable=True))  # type: ignore[assignment]
         self.method = _Called(self, inputs)  # type: ignore[assignment]
         self._encode = lambda text: [ord(letter) for letter in text]
         self.vocabulary, self.pooling = 128, "mean"

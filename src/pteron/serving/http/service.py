@@ -51,8 +51,8 @@ class Service:
     def is_well(self) -> bool:
         """Whether the engine runs, and the model still has its device."""
         if self.engine is not None:
-            return self.engine.is_alive and self.engine.llm.program.device.is_open
-        return self.embedder is None or self.embedder.program.device.is_open
+            return self.engine.is_alive and self.engine.llm.program.device.is_usable
+        return self.embedder is None or self.embedder.program.device.is_usable
 
     def check_name(self, name: str) -> None:
         if name not in self.names:

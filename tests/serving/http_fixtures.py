@@ -15,9 +15,11 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
+from pteron.llm import LLM
 from pteron.serving import Engine
-from pteron.serving.encoder import Encoder
+from pteron.serving.embedder import Embedder
 from pteron.serving.http import Limits, Logs, create_app
+from pteron.serving.http.protocol import Protocol
 
 NAME = "stories15m"
 PATIENCE = 60.0  # seconds that a busy machine is given for what should take none
@@ -65,16 +67,21 @@ def until(happened: Callable[[], bool], seconds: float = PATIENCE) -> None:
 
 @contextmanager
 def running(
-    engine: Engine | Encoder, *, limits: Limits | None = None, prompts: bool = False, **options: Any
+    engine: Engine | LLM | Embedder,
+    *,
+    limits: Limits | None = None,
+    prompts: bool = False,
+    page: bool = False,
+    **options: Any,
 ) -> Iterator[Running]:
     """A server for as long as it is needed."""
     log = StringIO()
     app = create_app(
-        engine, name=NAME, limits=limits, logs=Logs(log, with_prompts=prompts), page=False, **options
+        engine, name=NAME, limits=limits, logs=Logs(log, with_prompts=prompts), page=page, **options
     )
     header_bytes = app.state.service.limits.header_bytes
     config = uvicorn.Config(
-        app, port=0, http="h11", h11_max_incomplete_event_size=header_bytes, log_config=None, lifespan="on"
+        app, port=0, http=Protocol, h11_max_incomplete_event_size=header_bytes, log_config=None, lifespan="on"
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)

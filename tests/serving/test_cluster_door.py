@@ -93,7 +93,7 @@ class Client:
 
     @staticmethod
     def _told(error: BaseException) -> ApiError | None:
-        return None if isinstance(error, LostError) else ApiError(500, "no")
+        return None if isinstance(error, LostError) else ApiError(500, "no", code="internal_error")
 
     async def ask(
         self, *parts: bytes, path: str = CHAT, headers: tuple[tuple[bytes, bytes], ...] = ()

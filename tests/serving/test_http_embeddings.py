@@ -32,9 +32,10 @@ class Letters(Encoder):
     def __init__(self, *inputs: ValueSpec) -> None:
         self.table = np.random.default_rng(3).standard_normal((128, 5)).astype(np.float32)
         self.calls: list[tuple[Any, ...]] = []
-        self.program = SimpleNamespace(device=SimpleNamespace(is_open=True))  # type: ignore[assignment]
+        self.program = SimpleNamespace(device=SimpleNamespace(is_usable=True))  # type: ignore[assignment]
         self.method = _Called(self, inputs)  # type: ignore[assignment]
         self._encode = lambda text: [ord(letter) for letter in text]
+        self.vocabulary, self.pooling = 128, "mean"
         self._lock = threading.RLock()
 
     def run(self, *given: Any) -> tuple[Any, ...]:
@@ -88,7 +89,9 @@ def test_vectors_by_the_official_client(server: Running, letters: Letters) -> No
 
 
 def test_what_embeddings_cannot_be_of(server: Running) -> None:
-    changes: list[dict[str, Any]] = [{"input": wrong} for wrong in ("x" * 17, "", [], ["a"] * 999)]
+    changes: list[dict[str, Any]] = [
+        {"input": wrong} for wrong in ("x" * 17, "", [], ["a"] * 999, [128], [-1])
+    ]
     for change in (*changes, {"dimensions": 3}):
         asked = {"model": NAME, "input": "cat"} | change
         assert error(server.http.post("/v1/embeddings", json=asked), 400)["param"] in ("input", "dimensions")

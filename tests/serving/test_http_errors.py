@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,10 +13,12 @@ import pytest
 from http_fixtures import NAME, Running, events, running
 from scripted import Script, ScriptedEngine, ScriptedModel
 
-from pteron import OutOfMemory
+import pteron.serving.http
+from pteron import DeviceLost, OutOfMemory
 from pteron.llm import LLM
 from pteron.serving import Busy
 from pteron.serving.http import Limits
+from pteron.serving.http.errors import ApiError
 
 CHAT: dict[str, Any] = {"model": NAME, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
 TEXT: dict[str, Any] = {"model": NAME, "prompt": "Hi", "max_tokens": 2}
@@ -28,6 +33,7 @@ def error(response: httpx.Response, status: int) -> dict[str, Any]:
     assert body["error"].keys() == {"message", "type", "param", "code"}
     found: dict[str, Any] = body["error"]
     assert found["message"]
+    assert found["code"].replace("_", "").isalpha()
     return found
 
 
@@ -174,11 +180,73 @@ def test_json_under_another_name(server: Running) -> None:
         assert "application/json" in error(response, 400)["message"]
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"prompt": [True]}, "prompt: expected a string, a list of strings, a list of token ids"),
+        ({"prompt": {"text": "Hi"}}, "prompt: expected a string"),
+        ({"prompt": [1, "a"]}, "prompt: expected a string"),
+        ({"stop": [5]}, "stop: expected a string or a list of strings"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "parts of type text"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content: expected a string, or a list"),
+        ({"messages": CHAT["messages"], "tool_choice": "always"}, '"required", or a function by its name'),
+    ],
+    ids=str,
+)
+def test_what_is_accepted_is_said_where_there_are_several_types(
+    server: Running, change: dict[str, Any], said: str
+) -> None:
+    is_chat = "messages" in change
+    route = "/v1/chat/completions" if is_chat else "/v1/completions"
+    found = error(server.http.post(route, json=(CHAT if is_chat else TEXT) | change), 400)
+    assert said in found["message"]
+    assert found["code"] == "invalid_value"
+    assert found["param"].split(".")[0] in change
+
+
+def test_an_error_has_a_code_wherever_it_is_raised() -> None:
+    """All of them are ApiErrors, whose code is no option."""
+    code = inspect.signature(ApiError).parameters["code"]
+    assert code.default is code.empty
+    calls = [
+        node
+        for file in Path(pteron.serving.http.__path__[0]).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "ApiError"
+    ]
+    assert len(calls) > 40
+    for call in calls:
+        (given,) = [keyword.value for keyword in call.keywords if keyword.arg == "code"]
+        assert not isinstance(given, ast.Constant) or given.value
+
+
 def test_places_that_are_not_there(server: Running) -> None:
     assert error(server.http.get("/v1/nothing"), 404)["code"] == "not_found"
     response = server.http.get("/v1/completions")
     assert error(response, 405)["code"] == "method_not_allowed"
     assert response.headers["allow"] == "POST"
+
+
+def test_places_of_the_page_that_are_not_there(stories: LLM) -> None:
+    with running(ScriptedEngine(stories, lambda _: Script(["x"])), page=True) as server:
+        client = server.http
+        for path in ("/page/nothing.js", "/page/../service.py", "/nothing", "/v1/nothing"):
+            assert error(client.get(path), 404)["code"] == "not_found"
+        assert error(client.post("/"), 405)["code"] == "method_not_allowed"
+        browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+        for method, path, status in (
+            ("GET", "/page/nothing.js", 404),
+            ("GET", "/a", 404),
+            ("POST", "/", 405),
+        ):
+            response = client.request(method, path, headers=browser)
+            assert response.status_code == status
+            assert response.headers["content-type"] == "text/plain; charset=utf-8"
+            assert response.headers["x-content-type-options"] == "nosniff"
+            assert path in response.text
+            assert "x-request-id" in response.headers
+        assert set(client.post("/", headers=browser).headers["allow"].split(", ")) == {"GET", "HEAD"}
+        assert error(client.get("/v1/nothing", headers=browser), 404)["code"] == "not_found"
 
 
 def test_the_client_raises_what_it_knows(server: Running) -> None:
@@ -195,13 +263,12 @@ def test_the_client_raises_what_it_knows(server: Running) -> None:
     [
         (Busy("64 requests wait", 2.3), 429, "rate_limit_exceeded"),
         (OutOfMemory("no room"), 503, "out_of_memory"),
-        (RuntimeError("a secret of the server"), 500, None),
+        (DeviceLost("a secret of the driver"), 503, "device_lost"),
+        (RuntimeError("a secret of the server"), 500, "internal_error"),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_goes_wrong_in_the_engine(
-    stories: LLM, raised: Exception, status: int, code: str | None
-) -> None:
+def test_what_goes_wrong_in_the_engine(stories: LLM, raised: Exception, status: int, code: str) -> None:
     def fail(_: object) -> Script:
         raise raised
 
@@ -225,6 +292,7 @@ def test_what_goes_wrong_in_the_middle_of_a_stream(stories: LLM, raised: Excepti
         told = events(server.http.post("/v1/completions", json=TEXT | {"stream": True}))
         assert [chunk["choices"][0]["text"] for chunk in told[:-1]] == ["Once", " upon"]
         assert told[-1]["error"].keys() == {"message", "type", "param", "code"}
+        assert told[-1]["error"]["code"] in ("out_of_memory", "internal_error")
         assert "secret" not in str(told)
         assert server.http.post("/v1/completions", json=TEXT).status_code in (500, 503)
         client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -107,8 +109,53 @@ def test_headers_have_a_bound(engine: ScriptedEngine) -> None:
     with running(engine, limits=Limits(header_bytes=4096)) as server:
         assert server.http.get("/health", headers={"X-Long": "x" * 2000}).status_code == 200
         with suppress(httpx.HTTPError):  # the connection may be closed before all of it is sent
-            assert server.http.get("/health", headers={"X-Long": "x" * 100_000}).status_code == 400
+            found = server.http.get("/health", headers={"X-Long": "x" * 100_000})
+            assert error(found, 431)["code"] == "headers_too_large"
         assert httpx.get(f"{server.address}/health", timeout=PATIENCE).status_code == 200
+
+
+def answered(server: Running, *parts: bytes) -> tuple[int, dict[str, Any]]:
+    """What is answered to bytes, up to where the server closes the connection."""
+    host, port = server.address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), PATIENCE) as connection:
+        for part in parts:
+            connection.sendall(part)
+            time.sleep(0.05)
+        head, _, body = b"".join(iter(lambda: connection.recv(65536), b"")).partition(b"\r\n\r\n")
+    assert b"connection: close" in head.lower()
+    return int(head.split()[1]), json.loads(body)["error"]
+
+
+@pytest.mark.parametrize("where", ["header", "headers", "path", "query"])
+@pytest.mark.parametrize("pieces", [1, 3], ids=["at once", "in pieces"])
+def test_headers_over_the_bound_are_refused_however_they_come(
+    engine: ScriptedEngine, where: str, pieces: int
+) -> None:
+    long = "x" * 5000
+    path = {"path": f"/{long}", "query": f"/health?{long}"}.get(where, "/health")
+    extra = {"header": f"X: {long}\r\n", "headers": "X: x\r\n" * 900}.get(where, "")
+    request = f"GET {path} HTTP/1.1\r\nHost: x\r\n{extra}\r\n".encode()
+    size = -(-len(request) // pieces)
+    with running(engine, limits=Limits(header_bytes=4096)) as server:
+        status, told = answered(
+            server, *(request[start : start + size] for start in range(0, len(request), size))
+        )
+        assert (status, told["code"]) == (431, "headers_too_large")
+        assert told["type"] == "invalid_request_error"
+        assert server.http.get("/health").status_code == 200
+
+
+def test_what_is_no_http_is_told_so(engine: ScriptedEngine) -> None:
+    with running(engine) as server:
+        status, told = answered(server, b"\x16\x03\x01 hello\r\n\r\n")
+        assert (status, told["code"]) == (400, "invalid_request")
+
+
+@pytest.mark.parametrize("keys", [("first-key", "third"), ("third", "first-key"), ("first-key", "first-key")])
+def test_two_keys_are_none(guarded: Running, keys: tuple[str, str]) -> None:
+    headers = [("Authorization", f"Bearer {key}") for key in keys]
+    for route in ("/v1/models", "/health"):
+        assert "two Authorization" in error(guarded.http.get(route, headers=headers), 400)["message"]
 
 
 def test_a_server_answers_to_its_names(engine: ScriptedEngine) -> None:

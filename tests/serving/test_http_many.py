@@ -134,6 +134,35 @@ class TestLiteLLM:
         assert answer.finish_reason == "stop"
         assert json.loads(answer.message.content)["kind"] in ("cat", "dog")
 
+    def test_many_clients_get_what_each_gets_alone(self, complete: Any, server: Running) -> None:
+        """Each of them is told apart from the others by what it asks."""
+
+        async def one(number: int, is_streamed: bool) -> str:
+            found = await complete.errors.acompletion(
+                model=f"hosted_vllm/{NAME}",
+                api_base=f"{server.address}/v1",
+                api_key="x",
+                messages=[{"role": "user", "content": PROMPTS[number]}],
+                max_tokens=3 + number % 5,
+                temperature=0,
+                num_retries=0,
+                timeout=PATIENCE * 5,
+                stream=is_streamed,
+            )
+            if not is_streamed:
+                text: str = found.choices[0].message.content
+                return text
+            return "".join([chunk.choices[0].delta.content or "" async for chunk in found])
+
+        async def all_of_them() -> None:
+            alone = [await one(number, False) for number in range(CLIENTS)]
+            assert len(set(alone)) > CLIENTS // 4
+            together = await asyncio.gather(*(one(number, bool(number % 2)) for number in range(CLIENTS)))
+            assert together == alone
+
+        asyncio.run(all_of_them())
+        server.settle()
+
     def test_leaving(self, complete: Any, server: Running) -> None:
         before = server.engine.load.cancelled
 

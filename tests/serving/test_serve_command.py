@@ -113,15 +113,81 @@ def test_streams_that_take_too_long_are_told_so(tmp_path: Path) -> None:
         assert server.ended() == 0
 
 
-def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("signals", "pause"),
+    [([signal.SIGINT] * 2, 0.5), ([signal.SIGTERM] * 2, 0.0), ([signal.SIGINT, signal.SIGTERM] * 2, 0.0)],
+    ids=["one after the other", "at once", "four at once"],
+)
+def test_a_second_signal_does_not_wait(tmp_path: Path, signals: list[signal.Signals], pause: float) -> None:
+    """Streams are told, and the log has no trace of anything."""
     with served(tmp_path, "--grace", "600") as server:
         url = f"{server.address}/v1/completions"
         with httpx.stream("POST", url, json=LONG | {"n": 8}, timeout=PATIENCE) as response:
-            next(response.iter_lines())
-            server.process.send_signal(signal.SIGINT)
-            time.sleep(0.5)
-            server.process.send_signal(signal.SIGINT)
-            assert server.ended() == 0
+            lines = response.iter_lines()
+            next(lines)
+            for number in signals:
+                server.process.send_signal(number)
+                time.sleep(pause)
+            rest = [line for line in lines if line]
+            assert rest[-1] == "data: [DONE]"
+            assert "shutting_down" in rest[-2] or "finish_reason" in rest[-2]  # it may have been quicker
+        assert server.ended() == 0
+        assert "Traceback" not in server.log.read_text("utf-8")
+        assert not [line for line in server.lines() if line.get("level") == "error"]
+
+
+LOSING = """
+import sys, threading
+from pteron.cli import main
+from pteron.serving.http import server
+
+def lose(service):
+    sys.stdin.readline()
+    service.llm.program.device.wait()
+    service.llm.program.device.lost("testing")
+
+start = server.Server.startup
+
+async def startup(self, sockets=None):
+    await start(self, sockets)
+    threading.Thread(target=lose, args=(self._service,), daemon=True).start()
+
+server.Server.startup = startup
+sys.exit(main(["serve", "stories15m", "--port", "0", "--grace", "600"]))
+"""
+
+
+def test_a_server_that_lost_its_device_ends(tmp_path: Path) -> None:
+    """So that a supervisor starts it anew; whoever reads a stream is told."""
+    log = tmp_path / "log"
+    with log.open("w") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-c", LOSING],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            address = process.stdout.readline().split()[-1]
+            with httpx.stream("POST", f"{address}/v1/completions", json=LONG, timeout=PATIENCE) as response:
+                lines = response.iter_lines()
+                next(lines)
+                process.stdin.write("\n")
+                process.stdin.flush()
+                rest = [line for line in lines if line]
+                assert rest[-1] == "data: [DONE]"
+                assert json.loads(rest[-2].removeprefix("data: "))["error"]["code"] == "device_lost"
+            assert process.wait(PATIENCE) == 1
+        finally:
+            process.kill()
+    said = log.read_text("utf-8")
+    (told,) = [line for line in said.splitlines() if "has lost its device" in line and line.startswith("{")]
+    assert json.loads(told)["level"] == "error"
+    assert said.splitlines()[-1].startswith("pteron: the server has ended: its model has lost its device")
 
 
 def test_keys_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from pteron.llm.engine import Engine
-    from pteron.serving.encoder import Encoder
+    from pteron.serving.embedder import Embedder
     from pteron.serving.http import Logs
 
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
@@ -171,7 +171,7 @@ def command(arguments: argparse.Namespace) -> int:
 
 
 def _app(
-    model: Engine | Encoder, name: str, keys: tuple[str, ...], logs: Logs, arguments: argparse.Namespace
+    model: Engine | Embedder, name: str, keys: tuple[str, ...], logs: Logs, arguments: argparse.Namespace
 ) -> FastAPI:
     from pteron.serving.http import create_app
 
@@ -197,8 +197,8 @@ def _common(keys: tuple[str, ...], arguments: argparse.Namespace) -> dict[str, A
 
 
 @contextmanager
-def _opened(path: Path, arguments: argparse.Namespace) -> Generator[Engine | Encoder, None, None]:
-    """The model at a path: a language model in its engine, or an encoder."""
+def _opened(path: Path, arguments: argparse.Namespace) -> Generator[Engine | Embedder, None, None]:
+    """The model at a path: a language model in its engine, or what makes vectors."""
     from pteron.llm import LLM
     from pteron.llm.engine import Engine
     from pteron.serving.opening import opened

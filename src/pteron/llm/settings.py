@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from pteron.errors import FormatError
 from pteron.format.source import read_file
 
 Token: TypeAlias = int | str  # by id or by text
+
+Pooling = Literal["last", "mean"]  # which of a text's hidden states stand for it
 
 COMPANION_BYTES_MAX = 1 << 28  # of a file beside a program: the largest vocabularies take an eighth
 MANIFEST, TEMPLATE = "pteron.json", "chat_template.jinja"
@@ -64,6 +66,17 @@ def read_sampling(folder: Path) -> dict[str, Any]:
     content = read_json(folder / GENERATION)
     counting = DRAWING if content.get("do_sample") is True else DRAWING[-1:]
     return {name: content[name] for name in counting if content.get(name) is not None}
+
+
+def read_pooling(folder: Path) -> Pooling | None:
+    """Which hidden states stand for a text, where the folder's program gives any: its `pooling`."""
+    value = read_json(folder / MANIFEST).get("pooling")
+    for known in get_args(Pooling):
+        if value == known:
+            return known  # type: ignore[no-any-return]  # one of them
+    if value is not None:
+        raise FormatError(f'{MANIFEST}: pooling is neither "last" nor "mean": {_shown(value)}')
+    return None
 
 
 def program_file(folder: Path) -> Path:

@@ -21,7 +21,7 @@ from pteron.llm.pieces import Statistics
 from pteron.llm.pool import Pool
 from pteron.llm.sampling import Sampling
 from pteron.llm.saved import layout_of, read_saved, write_saved
-from pteron.llm.settings import GENERATION, program_file, read_sampling
+from pteron.llm.settings import GENERATION, program_file, read_pooling, read_sampling
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.vocabularies.load import load_tokenizer
 from pteron.runtime import load
@@ -50,6 +50,7 @@ class TextModel:
             tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer or folder)
         )
         self.sampling = _recommended(folder)
+        self.pooling = read_pooling(folder)
         self.program = load(file, data, device, digits=digits)
         self.model = LanguageModel(self.program)
         self.statistics = Statistics()

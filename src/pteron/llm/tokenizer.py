@@ -64,6 +64,10 @@ class Tokenizer(ABC):
             ids.insert(0, self.bos_id)
         return ids
 
+    def encode_marked(self, text: str) -> list[int]:
+        """The ids of a whole text, with all that the tokenizer's own file puts before and behind it."""
+        return self.encode(text, bos=self.adds_bos)
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of a whole sequence; control tokens add nothing, broken characters become U+FFFD."""
         stream = self.stream(continuing=False)

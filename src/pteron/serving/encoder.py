@@ -2,7 +2,8 @@
 
 In: a folder with a program and a tokenizer.json (or another tokenizer's file). The program's `forward` takes
 tokens [S] or [1, S], and may take a mask of the same shape; it gives a vector [D] or [1, D], or a state for
-each token, [S, D] or [1, S, D], whose mean is taken. Out: vectors of length one.
+each token, [S, D] or [1, S, D], whose mean is taken, or with `"pooling": "last"` in the folder's pteron.json
+the last. Out: vectors of length one.
 """
 
 from __future__ import annotations
@@ -10,37 +11,43 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from pteron.errors import InputError, UnsupportedError
+from pteron.errors import UnsupportedError
 from pteron.extras import need
 from pteron.gpu import Device
 from pteron.gpu.forking import new_lock
 from pteron.llm.given import existing
-from pteron.llm.settings import program_file
+from pteron.llm.settings import Pooling, program_file, read_pooling
 from pteron.llm.vocabularies.load import load_tokenizer
 from pteron.runtime import ValueSpec, load
+from pteron.serving.embedder import Embedder
 
-Vector = npt.NDArray[np.float32]
 
+class Encoder(Embedder):
+    """`tokenizer` is a file or a folder, by default the program's own folder."""
 
-class Encoder:
-    """Texts in, vectors out, each of length one."""
-
-    def __init__(self, path: str | os.PathLike[str], *, device: Device | str | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        tokenizer: str | os.PathLike[str] | None = None,
+        *,
+        data: Sequence[str | os.PathLike[str]] = (),
+        device: Device | str | None = None,
+    ) -> None:
         path = existing(path)
         folder = path if path.is_dir() else path.parent
-        self.program = load(program_file(folder) if path.is_dir() else path, device=device)
+        self.pooling: Pooling = read_pooling(folder) or "mean"
+        self.program = load(program_file(folder) if path.is_dir() else path, data, device)
         self.method = self.program["forward"]
         if not is_encoder(self.method.inputs, self.method.outputs):
             raise UnsupportedError(
                 f"{self.program.file.name}: forward is no encoder: it takes "
                 f"({', '.join(map(str, self.method.inputs))}), not tokens [S] and at most a mask"
             )
-        self._encode = _encoding(folder)
+        self._encode, self.vocabulary = _encoding(folder if tokenizer is None else existing(tokenizer))
         self._lock = new_lock()  # calls of one method follow one another
 
     @property
@@ -48,13 +55,9 @@ class Encoder:
         return self.method.inputs[0].shape_max[-1]
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text, with those that mark its beginning and end."""
         return self._encode(text)
 
-    def embed(self, ids: Sequence[int]) -> Vector:
-        """The vector [D] of a text's tokens."""
-        if not 0 < len(ids) <= self.tokens_max:
-            raise InputError(f"the text has {len(ids)} tokens; from 1 to {self.tokens_max} are taken")
+    def _state(self, ids: Sequence[int]) -> npt.NDArray[np.float64]:
         inputs = []
         for place, spec in enumerate(self.method.inputs):
             assert spec.dtype is not None
@@ -64,20 +67,10 @@ class Encoder:
                 row = row[: len(ids)]
             inputs.append(row.reshape(*spec.shape_max[:-1], -1))
         with self._lock:
-            result = np.array(self.method(*inputs)[0], np.float32)
-        states = result.reshape(-1, result.shape[-1])
-        mean = states[: len(ids)].mean(0)
-        vector: Vector = mean / max(float(np.linalg.norm(mean)), 1e-12)
-        return vector
-
-    def close(self) -> None:
-        self.program.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+            result = np.array(self.method(*inputs)[0], np.float64)
+        states = result.reshape(-1, result.shape[-1])[: len(ids)]
+        state: npt.NDArray[np.float64] = states[-1] if self.pooling == "last" else states.mean(0)
+        return state
 
 
 def is_encoder(inputs: Sequence[ValueSpec], outputs: Sequence[ValueSpec]) -> bool:
@@ -94,12 +87,13 @@ def is_encoder(inputs: Sequence[ValueSpec], outputs: Sequence[ValueSpec]) -> boo
     return bool(is_row and is_like and has_end and is_whole and is_real and 1 <= len(given) <= 3)
 
 
-def _encoding(folder: Path) -> Callable[[str], list[int]]:
-    """How texts become tokens. A tokenizer.json adds the marks that encoders are trained with by itself."""
-    file = folder / "tokenizer.json"
-    if not file.exists():
-        tokenizer = load_tokenizer(folder)
-        return lambda text: tokenizer.encode(text, bos=tokenizer.adds_bos)
+def _encoding(path: Path) -> tuple[Callable[[str], list[int]], int]:
+    """How texts become tokens, and how many there are. A tokenizer.json adds the marks that encoders are
+    trained with by itself."""
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if file.suffix != ".json" or not file.exists():
+        tokenizer = load_tokenizer(path)
+        return tokenizer.encode_marked, tokenizer.vocab_size
     library = need("tokenizers", f"reading {file.name}", "serve")
     from pteron.llm.foreign import naming
 
@@ -107,9 +101,10 @@ def _encoding(folder: Path) -> Callable[[str], list[int]]:
         reader = library.Tokenizer.from_file(str(file))
         reader.no_padding()
         reader.no_truncation()
+        size = 1 + max(reader.get_vocab().values())
 
     def encode(text: str) -> list[int]:
         with naming(f"{file.name} cannot encode this text"):
             return list(reader.encode(text).ids)
 
-    return encode
+    return encode, size

@@ -1,4 +1,4 @@
-"""What is to be served: a folder, a program or a name -> a language model, or an encoder."""
+"""What is to be served: a folder, a program or a name -> a language model, or what makes vectors of texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from pteron.errors import UnsupportedError
 from pteron.llm import LLM
+from pteron.serving.embedder import Embedder
 from pteron.serving.encoder import Encoder
+from pteron.serving.hidden import HiddenStates, writes
 
 
 def opened(
@@ -19,20 +21,29 @@ def opened(
     digits: int | None = None,
     sequences: int | None = None,
     cache_bytes: int | None = None,
-) -> LLM | Encoder:
+) -> LLM | Embedder:
     """The model at a path. Where it is neither, the error says why it is no language model."""
     try:
-        return LLM(
-            path,
-            tokenizer,
-            data=data,
-            device=device,
-            digits=digits,
-            sequences=sequences,
-            cache_bytes=cache_bytes,
+        return served(
+            LLM(
+                path,
+                tokenizer,
+                data=data,
+                device=device,
+                digits=digits,
+                sequences=sequences,
+                cache_bytes=cache_bytes,
+            )
         )
     except UnsupportedError as why_not:
         try:
-            return Encoder(path, device=device)
+            return Encoder(path, tokenizer, data=data, device=device)
         except UnsupportedError:
             raise why_not from None
+
+
+def served(llm: LLM) -> LLM | Embedder:
+    """A language model, or where its program writes no text what it gives instead."""
+    if writes(llm):
+        return llm
+    return HiddenStates(llm, llm.model, 0, vocabulary=llm.tokenizer.vocab_size)

@@ -76,10 +76,18 @@ class HuggingFaceTokenizer(Tokenizer):
     def token_text(self, token: int) -> str:
         return (self._tokenizer.id_to_token(token) or "") if 0 <= token < self.vocab_size else ""
 
+    def encode_marked(self, text: str) -> list[int]:
+        plain = self.encode(text)
+        marked = self._ids(text, special=False, marked=True)
+        return marked if len(marked) > len(plain) else super().encode_marked(text)
+
     def _encode(self, text: str, special: bool) -> list[int]:
+        return self._ids(text, special=special)
+
+    def _ids(self, text: str, *, special: bool, marked: bool = False) -> list[int]:
         with once(self._lock):  # one setting for all threads
             self._tokenizer.encode_special_tokens = not special
-            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=marked).ids
         return ids
 
 

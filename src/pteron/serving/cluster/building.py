@@ -73,7 +73,8 @@ def told(error: BaseException) -> ApiError | None:
         return None
     if not isinstance(error, RayError):
         return api_error(error)
-    return ApiError(500, "the replica met an error that it did not foresee; its log has more")
+    message = "the replica met an error that it did not foresee; its log has more"
+    return ApiError(500, message, code="internal_error")
 
 
 def build(options: Options) -> serve.Application:

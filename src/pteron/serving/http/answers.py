@@ -121,5 +121,5 @@ class Answers:
         if reason == "cancelled":
             raise ApiError(503, "the server is shutting down", code="shutting_down")
         if reason not in _REASONS:
-            raise ApiError(500, "the model could not go on with this answer")
+            raise ApiError(500, "the model could not go on with this answer", code="model_error")
         return _REASONS[reason]

@@ -18,7 +18,8 @@ import pteron
 from pteron.errors import InputError
 from pteron.llm import LLM
 from pteron.llm.engine import Engine
-from pteron.serving.encoder import Encoder
+from pteron.serving.embedder import Embedder
+from pteron.serving.hidden import hidden_states
 from pteron.serving.http import about, chat, completions, embeddings
 from pteron.serving.http.errors import add_handlers
 from pteron.serving.http.gate import Gate
@@ -29,12 +30,13 @@ from pteron.serving.http.metrics import Metrics
 from pteron.serving.http.page import mount
 from pteron.serving.http.service import Service
 from pteron.serving.http.watch import Watch
+from pteron.serving.opening import served
 
 _PAGE = ("/", "/page/")
 
 
 def create_app(
-    model: Engine | LLM | Encoder,
+    model: Engine | LLM | Embedder,
     *,
     name: str,
     aliases: Sequence[str] = (),
@@ -57,10 +59,12 @@ def create_app(
     """
     if not name:
         raise InputError("a model is served by a name, which is missing")
+    if isinstance(model, LLM):
+        model = served(model)
     engine = Engine(model) if isinstance(model, LLM) else model if isinstance(model, Engine) else None
-    encoder = model if isinstance(model, Encoder) else None
+    embedder = model if isinstance(model, Embedder) else hidden_states(engine.llm) if engine else None
     names = tuple(dict.fromkeys((name, *aliases)))
-    service = Service(names, engine, encoder, limits or Limits(), Metrics(engine), logs or Logs())
+    service = Service(names, engine, embedder, limits or Limits(), Metrics(engine), logs or Logs())
 
     if engine is not None:
         engine.tell_stepping(lambda words: service.logs.write("engine", model=name, message=words))

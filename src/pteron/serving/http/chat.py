@@ -122,7 +122,8 @@ def _offer(body: ChatBody, service: Service) -> _Offer | None:
         return None
     form = form_of(service.llm.tokenizer.chat_template)
     if form is None:
-        raise ApiError(400, "this model's chat template has no place for tools", param="tools")
+        message = "this model's chat template has no place for tools"
+        raise ApiError(400, message, param="tools", code="no_tools")
     check_size([tool.function.parameters for tool in body.tools], "tools", service.limits)
     names = [tool.function.name for tool in body.tools]
     if len(set(names)) < len(names):

@@ -78,7 +78,8 @@ def grammar_of(wanted: ResponseFormat | None, llm: TextModel, limits: Limits) ->
 
         return Grammar.json_object(llm.tokenizer)
     if wanted.json_schema is None:
-        raise ApiError(400, "response_format.json_schema is missing", param="response_format")
+        message = "response_format.json_schema is missing"
+        raise ApiError(400, message, param="response_format", code="missing_required_parameter")
     return schema_grammar(wanted.json_schema.schema_ or {"type": "object"}, llm, "response_format", limits)
 
 

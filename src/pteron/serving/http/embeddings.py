@@ -1,4 +1,4 @@
-"""POST /v1/embeddings: texts as vectors, where the model is an encoder."""
+"""POST /v1/embeddings: texts as vectors, where the model is an encoder or gives hidden states."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import base64
 from typing import Any
 
 import numpy as np
+from anyio import to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from pteron.errors import InputError
-from pteron.serving.encoder import Encoder, Vector
+from pteron.serving.embedder import Embedder, Vector
 from pteron.serving.http.errors import ApiError
 from pteron.serving.http.prompts import several
 from pteron.serving.http.responding import CLIENT_GONE
@@ -27,9 +27,10 @@ router = APIRouter()
 async def embed(request: Request, body: EmbeddingBody) -> Response:
     service, record = service_of(request), record_of(request)
     service.check_name(body.model)
-    encoder = service.encoder
-    if encoder is None:
-        raise ApiError(400, f"{service.names[0]} makes no embeddings: it is no encoder", param="model")
+    embedder = service.embedder
+    if embedder is None:
+        message = f"{service.names[0]} makes no embeddings: its program gives no hidden states"
+        raise ApiError(400, message, param="model", code="no_embeddings")
     texts = several(body.input, "input")
     if len(texts) > service.limits.inputs:
         message = f"{len(texts)} texts; this server takes {service.limits.inputs} at most in one request"
@@ -41,7 +42,11 @@ async def embed(request: Request, body: EmbeddingBody) -> Response:
 
     async def work() -> None:
         for text in texts:  # one after the other, so that a client that leaves is heeded between two
-            vector, tokens = await run_in_threadpool(_embedded, encoder, text)
+            if record.seconds > service.limits.seconds:
+                message = f"the texts took longer than {service.limits.seconds:g} seconds"
+                raise ApiError(503, message, code="timeout")
+            # One thread for all who ask: those that wait for their turn take none from anybody.
+            vector, tokens = await to_thread.run_sync(_embedded, embedder, text, limiter=service.embedding)
             record.prompt_tokens += tokens
             vectors.append(vector)
 
@@ -64,10 +69,10 @@ async def embed(request: Request, body: EmbeddingBody) -> Response:
     return JSONResponse(content)
 
 
-def _embedded(encoder: Encoder, text: str | list[int]) -> tuple[Vector, int]:
+def _embedded(embedder: Embedder, text: str | list[int]) -> tuple[Vector, int]:
     try:
-        ids = encoder.encode(text) if isinstance(text, str) else text
-        return encoder.embed(ids), len(ids)
+        ids = embedder.encode(text) if isinstance(text, str) else text
+        return embedder.embed(ids), len(ids)
     except InputError as error:
         raise ApiError(400, str(error), param="input", code="invalid_value") from error
 

@@ -1,6 +1,7 @@
 """What goes wrong -> an answer in OpenAI's shape: {"error": {"message", "type", "param", "code"}}.
 
-In: any exception of a request. Out: a status, headers and that body. What is nobody's business, as the text
+In: any exception of a request. Out: a status, headers and that body; a browser that opens an address which is
+none of the API's gets a line of text. What is nobody's business, as the text
 of an error that was not foreseen, stays in the log.
 """
 
@@ -12,10 +13,10 @@ from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPException
 
-from pteron.errors import InputError, OutOfMemory, PteronError
+from pteron.errors import DeviceLost, InputError, OutOfMemory, PteronError
 from pteron.llm.engine import Busy
 from pteron.serving.http.record import KEY, Record
 
@@ -30,8 +31,8 @@ class ApiError(HTTPException):
         status: int,
         message: str,
         *,
+        code: str,
         param: str | None = None,
-        code: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(status, message, dict(headers or {}))
@@ -57,12 +58,16 @@ def api_error(error: BaseException) -> ApiError:
         seconds = str(max(1, math.ceil(error.seconds)))
         return ApiError(429, str(error), code="rate_limit_exceeded", headers={"Retry-After": seconds})
     if isinstance(error, InputError):
-        return ApiError(400, str(error))
+        return ApiError(400, str(error), code="invalid_value")
+    if isinstance(error, DeviceLost):
+        message = "the server has lost its device; try again once it was started anew"
+        return ApiError(503, message, code="device_lost", headers={"Retry-After": "5"})
     if isinstance(error, OutOfMemory):
         return ApiError(503, "the device has no room for this now; try again later", code="out_of_memory")
     if isinstance(error, PteronError):
-        return ApiError(500, f"the model could not go on: {error}")
-    return ApiError(500, "the server met an error that it did not foresee; its log has more")
+        return ApiError(500, f"the model could not go on: {error}", code="model_error")
+    message = "the server met an error that it did not foresee; its log has more"
+    return ApiError(500, message, code="internal_error")
 
 
 def _whole(text: str) -> str:
@@ -83,8 +88,13 @@ def add_handlers(app: FastAPI) -> None:
         return _noted(request, _invalid(error.errors()[0]))
 
     @app.exception_handler(AnyHTTPException)
-    async def refused(request: Request, error: AnyHTTPException) -> JSONResponse:
-        return _noted(request, _refused(request, error))
+    async def refused(request: Request, error: AnyHTTPException) -> Response:
+        told = _refused(request, error)
+        response = _noted(request, told)
+        if request.url.path.startswith("/v1/") or "text/html" not in request.headers.get("accept", ""):
+            return response
+        headers = {**(told.headers or {}), "X-Content-Type-Options": "nosniff"}
+        return PlainTextResponse(f"{told.message[:1].upper()}{told.message[1:]}.\n", told.status, headers)
 
 
 def _noted(request: Request, error: ApiError) -> JSONResponse:
@@ -98,9 +108,11 @@ def _invalid(first: Mapping[str, Any]) -> ApiError:
     """The first thing that is wrong with a body."""
     place = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
     if first["type"] == "json_invalid":
-        return ApiError(400, f"the body is no JSON: {first.get('ctx', {}).get('error', 'it cannot be read')}")
+        why = first.get("ctx", {}).get("error", "it cannot be read")
+        return ApiError(400, f"the body is no JSON: {why}", code="invalid_json")
     if not place:
-        return ApiError(400, "the body must be a JSON object, sent as application/json")
+        message = "the body must be a JSON object, sent as application/json"
+        return ApiError(400, message, code="invalid_json")
     param = place[0] if place[0] != "messages" else ".".join(place)
     if first["type"] == "extra_forbidden":
         message, code = f"there is no parameter {'.'.join(place)}", "unknown_parameter"
@@ -119,4 +131,5 @@ def _refused(request: Request, error: AnyHTTPException) -> ApiError:
     if error.status_code == 405:
         message = f"{request.url.path} does not take {request.method}"
         return ApiError(405, message, code="method_not_allowed", headers=headers)
-    return ApiError(error.status_code, str(error.detail), headers=headers)
+    code = "internal_error" if error.status_code >= 500 else "invalid_request"
+    return ApiError(error.status_code, str(error.detail), code=code, headers=headers)

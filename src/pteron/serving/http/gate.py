@@ -10,9 +10,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pteron.serving.http.errors import ApiError
 from pteron.serving.http.keys import Keys
+from pteron.serving.http.protocol import headers_too_large
 from pteron.serving.http.service import Service
 
 _ALWAYS_OPEN = ("/health",)
+_BETWEEN = len(": \r\n")  # of a header
 _CLOSE = {"Connection": "close"}  # what is left of the request is not read
 
 
@@ -46,11 +48,23 @@ class Gate:
         headers = dict(scope["headers"])
         body = _Body(receive, self._service)
         try:
+            self._check_headers(scope)
             self._check(scope, headers)
             body.check_length(headers.get(b"content-length"))
             await self._app(scope, body.receive, send)
         except ApiError as error:
             await error.response()(scope, receive, send)
+
+    def _check_headers(self, scope: Scope) -> None:
+        """What a server notices while headers come in parts, of those that come at once; and that no one but
+        this server could take another key for the one that counts."""
+        size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+        size += sum(len(name) + len(value) + _BETWEEN for name, value in scope["headers"])
+        if size > self._service.limits.header_bytes:
+            raise headers_too_large(self._service.limits.header_bytes)
+        if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
+            message = "there are two Authorization headers; a request has one key"
+            raise ApiError(400, message, code="invalid_request", headers=_CLOSE)
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))

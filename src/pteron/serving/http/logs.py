@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import traceback
+from asyncio import CancelledError
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -77,8 +78,9 @@ class ServerHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         fields = {"level": record.levelname.lower(), "message": record.getMessage()}
-        if record.exc_info and record.exc_info[1]:
-            fields["trace"] = "".join(traceback.format_exception(record.exc_info[1]))
+        error = record.exc_info[1] if record.exc_info else None
+        if error and not isinstance(error, CancelledError):  # which says nothing but that the server ended
+            fields["trace"] = "".join(traceback.format_exception(error))
         self._logs.write("server", **fields)
 
 

@@ -31,7 +31,7 @@ def chat_ids(
     reserved = _RESERVED & variables.keys()
     if reserved:
         message = f"chat_template_kwargs: {', '.join(sorted(reserved))} is not the request's to set"
-        raise ApiError(400, message, param="chat_template_kwargs")
+        raise ApiError(400, message, param="chat_template_kwargs", code="invalid_value")
     plain = [_plain(message, place) for place, message in enumerate(messages)]
     declared = [tool.model_dump(exclude_none=True) for tool in tools]
     ids = llm.encode_chat(plain, tools=declared or None, **variables)
@@ -84,7 +84,8 @@ def _plain(message: Message, place: int) -> dict[str, Any]:
     content = message.content
     plain["content"] = content if isinstance(content, str) else "".join(part.said for part in content or ())
     if content is None and not (message.role == "assistant" and message.tool_calls):
-        raise ApiError(400, "the message has no content", param=f"messages.{place}.content")
+        message_text, param = "the message has no content", f"messages.{place}.content"
+        raise ApiError(400, message_text, param=param, code="missing_required_parameter")
     for call in plain.get("tool_calls", ()):
         call["function"]["arguments"] = _object(call["function"]["arguments"], place)
     return plain

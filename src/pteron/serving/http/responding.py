@@ -106,7 +106,7 @@ async def _events(
                 yield event(chunk | extra)
     except Exception as error:  # the status has been sent: an event says what went wrong
         told = api_error(error)
-        record.error = told.code or type(error).__name__
+        record.error = told.code
         if not isinstance(error, (ApiError, PteronError)):
             service.logs.failure(record, error)
         yield event(told.body)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Unheeded = Any  # says nothing about the answer
@@ -27,6 +27,18 @@ def _asking_nothing(reason: str, *neutral: object) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _one_of(accepted: str) -> WrapValidator:
+    """Says what a field of several types takes: why each of these does not fit is told of the first alone."""
+
+    def check(value: object, inner: Callable[[object], object]) -> object:
+        try:
+            return inner(value)
+        except ValidationError:
+            raise ValueError(f"expected {accepted}") from None
+
+    return WrapValidator(check)
+
+
 _check: Callable[..., AfterValidator] = _asking_nothing
 NoEcho = Annotated[bool | None, _check("this server does not repeat the prompt (echo)", False)]
 NoSuffix = Annotated[str | None, _check("this server does not fill gaps (suffix)", "")]
@@ -34,6 +46,11 @@ NoBest = Annotated[int | None, _check("this server picks no best of several answ
 NoFunctions = Annotated[Any, _check("functions are out of date; use tools", [], "none", "auto")]
 TextAlone = Annotated[Any, _check("this server writes text alone", ["text"])]
 Absent = Annotated[Any, _check("this server has no such thing", {})]
+Texts = Annotated[
+    str | list[str] | list[int] | list[list[int]],
+    _one_of("a string, a list of strings, a list of token ids (integers), or a list of such lists"),
+]
+Stops = Annotated[str | list[str] | None, _one_of("a string or a list of strings")]
 
 
 class _Body(BaseModel):
@@ -53,7 +70,7 @@ class Generation(_Body):
     stream_options: StreamOptions | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     n: Annotated[int, Field(ge=1)] | None = None
-    stop: str | list[str] | None = None
+    stop: Stops = None
     seed: int | None = None
     temperature: Annotated[Finite, Field(ge=0, le=2)] | None = None
     top_p: Annotated[Finite, Field(gt=0, le=1)] | None = None
@@ -103,7 +120,9 @@ class Message(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True)
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[Part] | None = None
+    content: Annotated[
+        str | list[Part] | None, _one_of("a string, or a list of parts of type text or refusal")
+    ] = None
     tool_calls: list[Call] | None = None
 
 
@@ -149,7 +168,10 @@ class ChatBody(Generation):
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     response_format: ResponseFormat | None = None
     tools: list[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: Annotated[
+        Literal["none", "auto", "required"] | NamedTool | None,
+        _one_of('"none", "auto", "required", or a function by its name'),
+    ] = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     functions: NoFunctions = None
@@ -163,7 +185,7 @@ class ChatBody(Generation):
 class CompletionBody(Generation):
     """POST /v1/completions"""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: Texts
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     echo: NoEcho = None
     suffix: NoSuffix = None
@@ -174,7 +196,7 @@ class EmbeddingBody(_Body):
     """POST /v1/embeddings"""
 
     model: str
-    input: str | list[str] | list[int] | list[list[int]]
+    input: Texts
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
     user: Unheeded = None

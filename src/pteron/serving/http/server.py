@@ -1,7 +1,8 @@
 """listening, run: a place to be reached at, and an application there until a signal ends it.
 
 The first SIGINT or SIGTERM takes no more requests and lets those under way finish, for `grace` seconds; what
-is left then, or at a second signal, ends at once.
+is left then, or at a second signal, is ended and told so. Where the model can answer nothing any more, the
+server ends by itself, with an error.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from pteron.errors import PteronError
+from pteron.errors import DeviceError, PteronError
 from pteron.serving.http.logs import Logs, ServerHandler
+from pteron.serving.http.protocol import Protocol
 from pteron.serving.http.service import Service
 
 _CUT_SECONDS = 5  # for streams that were ended to say so
+_AGAIN_SECONDS = 0.2  # until those that began meanwhile are ended too
 _BACKLOG = 1024
 
 
@@ -35,6 +38,9 @@ class Server(uvicorn.Server):
         self._ready = ready
         self._grace = grace
         self._cutting: asyncio.TimerHandle | None = None
+        self._ending: asyncio.AbstractEventLoop | None = None  # once it does
+        self._is_hurried = False  # a second signal came
+        self.is_lost = False  # nothing could be answered any more
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -43,23 +49,52 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.is_draining = True
-        seconds = 0.0 if self.force_exit else self._grace
-        self._cutting = asyncio.get_running_loop().call_later(seconds, self._cut)
+        self._ending = asyncio.get_running_loop()
+        if self._is_hurried or self.is_lost:
+            self._cut_all()
+        else:
+            self._cutting = self._ending.call_later(self._grace, self._cut)
         try:
             await super().shutdown(sockets)
+            if self.force_exit:  # then uvicorn leaves the application where it is
+                await self.lifespan.shutdown()
         finally:
-            self._cutting.cancel()
+            if self._cutting is not None:
+                self._cutting.cancel()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Whether to end, asked ten times a second."""
+        if not self._service.is_well:
+            self.is_lost = self.should_exit = True
+            message = "the model has lost its device, or its engine has ended: nothing can be answered"
+            self._service.logs.write("server", level="error", message=message)
+        return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self.should_exit:
-            self._service.cancel()
-            self.force_exit = True
+        if self.should_exit and not self._is_hurried:
+            self._is_hurried = True
+            if self._ending is not None:
+                self._ending.call_soon_threadsafe(self._cut_all)
         self.should_exit = True
 
     def _cut(self) -> None:
-        """End what is still under way; readers are told."""
         self._service.logs.write("server", level="warning", message="the time to finish is over")
+        self._cut_all()
+
+    def _cut_all(self) -> None:
+        """End what is still under way, and what begins meanwhile; readers are told. Who does not take what is
+        sent is left behind after a while."""
+        asyncio.get_running_loop().call_later(_CUT_SECONDS, self._leave)
+        self._cut_again()
+
+    def _cut_again(self) -> None:
         self._service.cancel()
+        if self._cutting is not None:
+            self._cutting.cancel()
+        self._cutting = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._cut_again)
+
+    def _leave(self) -> None:
+        self.force_exit = True
 
 
 def address_of(place: socket.socket, is_secure: bool = False) -> str:
@@ -80,11 +115,12 @@ def run(
     ready: Callable[[str], None] = lambda address: None,
 ) -> None:
     """Serve an application at a place that is listened at, until a signal ends it. `ready` is called with
-    the address once requests are taken."""
+    the address once requests are taken. A DeviceError where the model can answer nothing any more: another
+    process gets a device that works."""
     service: Service = app.state.service
     config = uvicorn.Config(
         app,
-        http="h11",  # the one whose headers have a bound
+        http=Protocol,
         h11_max_incomplete_event_size=service.limits.header_bytes,
         ws="none",
         lifespan="on",
@@ -99,6 +135,8 @@ def run(
     server = Server(config, service, ready, grace)
     with _signals_heeded(), _logged(service.logs):
         server.run([place])
+    if server.is_lost:
+        raise DeviceError("the server has ended: its model has lost its device, or its engine has ended")
 
 
 @contextmanager

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakSet
 
+from anyio import CapacityLimiter
 from fastapi import Request
 
 from pteron.llm.engine import Answer, Engine
 from pteron.llm.text_model import TextModel
-from pteron.serving.encoder import Encoder
+from pteron.serving.embedder import Embedder
 from pteron.serving.http.errors import ApiError
 from pteron.serving.http.limits import Limits
 from pteron.serving.http.logs import Logs
@@ -25,13 +26,14 @@ class Service:
 
     names: tuple[str, ...]
     engine: Engine | None
-    encoder: Encoder | None
+    embedder: Embedder | None
     limits: Limits
     metrics: Metrics
     logs: Logs
     created: int = field(default_factory=lambda: int(time.time()))
     is_draining: bool = False
     answers: WeakSet[Answer] = field(default_factory=WeakSet)
+    embedding: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
 
     @property
     def llm(self) -> TextModel:
@@ -41,15 +43,16 @@ class Service:
     def writer(self) -> Engine:
         """The engine; an error where the model writes no text."""
         if self.engine is None:
-            raise ApiError(400, f"{self.names[0]} makes embeddings; it writes no text", param="model")
+            message = f"{self.names[0]} makes embeddings; it writes no text"
+            raise ApiError(400, message, param="model", code="no_text")
         return self.engine
 
     @property
     def is_well(self) -> bool:
         """Whether the engine runs, and the model still has its device."""
         if self.engine is not None:
-            return self.engine.is_alive and self.engine.llm.program.device.is_open
-        return self.encoder is None or self.encoder.program.device.is_open
+            return self.engine.is_alive and self.engine.llm.program.device.is_usable
+        return self.embedder is None or self.embedder.program.device.is_usable
 
     def check_name(self, name: str) -> None:
         if name not in self.names:

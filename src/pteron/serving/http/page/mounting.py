@@ -13,7 +13,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from types import MappingProxyType
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, HTTPException, Request, Response
 
 # The page runs its own scripts and talks to its own server, and nobody else may frame it.
 POLICY = (
@@ -58,8 +58,9 @@ def mount(app: FastAPI) -> None:
         return _answer(request, table[_INDEX])
 
     async def part(request: Request, name: str) -> Response:
-        found = table.get(name)
-        return Response("There is no such file.", 404) if found is None else _answer(request, found)
+        if name not in table:
+            raise HTTPException(404)
+        return _answer(request, table[name])
 
     app.add_api_route("/", index, methods=["GET", "HEAD"], include_in_schema=False)
     app.add_api_route("/page/{name:path}", part, methods=["GET", "HEAD"], include_in_schema=False)

@@ -1,6 +1,7 @@
 """examples/ray_batch.py: what its workers say is what the program says; with Ray, by two of them.
 
 scripts/test --heavy tests/examples
+scripts/test --ray
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def test_a_worker_embeds(tmp_path: Path) -> None:
 @needs_torch
 @pytest.mark.heavy
 def test_by_two_workers_of_ray(photographs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
-    ray = pytest.importorskip("ray", reason="needs the extra `ray`")
+    ray = pytest.importorskip("ray", reason="needs the extra `ray`: scripts/test --ray")
     pytest.importorskip("pyarrow", reason="needs ray[data]")
     path = os.pathsep.join([str(Path(ray_batch.__file__).parent), os.environ.get("PYTHONPATH", "")])
     workers = {"env_vars": {"PYTHONPATH": path}}  # which find the example, as they do where it is a script

@@ -1,7 +1,6 @@
 """Two replicas on two nodes of a cluster of Ray, all of them on this machine, and one of them killed.
 
-pip install -e '.[dev,ray]', in an environment of its own: scripts/test installs no Ray, and skips this;
-python -m pytest tests/serving/test_http_ray.py
+scripts/test --ray
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("ray", reason="needs the extra `ray`, best in an environment of its own")
+pytest.importorskip("ray", reason="needs the extra `ray`: scripts/test --ray")
 pytest.importorskip("openai", reason="needs the official client")
 
 import httpx

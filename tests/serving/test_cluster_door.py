@@ -17,7 +17,7 @@ from pteron import DeviceError, InputError
 from pteron.cli import main
 from pteron.llm import LLM
 from pteron.serving.cluster import Options
-from pteron.serving.cluster.conversation import favourite, key_of
+from pteron.serving.cluster.conversation import key_of
 from pteron.serving.cluster.door import Call, Door, Message
 from pteron.serving.cluster.replica import Replica
 from pteron.serving.http.errors import ApiError
@@ -289,20 +289,15 @@ class TestConversations:
 
         assert asked(b"one") == asked(b"one") != asked(b"two")
 
-    def test_favourites(self) -> None:
-        names = [f"replica{index}" for index in range(5)]
-        chosen = {f"s{index}": favourite(f"s{index}", names) for index in range(500)}
-        counts = [list(chosen.values()).count(name) for name in names]
-        assert min(counts) > 60  # of 100 each
-        fewer = names[:-1]
-        moved = [key for key, name in chosen.items() if favourite(key, fewer) != name]
-        assert all(chosen[key] == names[-1] for key in moved)  # the others stay where they are
-        assert favourite("s", names) == favourite("s", names[::-1])
-
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"replicas": 0}, {"replicas": (2, 1)}, {"sequences": 0}, {"queue": 0}, {"doors": 0}, {"name": ""}],
+    [
+        *({"replicas": 0}, {"replicas": (2, 1)}, {"sequences": 0}, {"queue": 0}, {"doors": 0}, {"name": ""}),
+        *({"gpus": -1}, {"gpus": 1.5}, {"cpus": float("nan")}, {"more_seconds": -1}),
+        {"fewer_seconds": float("inf")},
+    ],
+    ids=str,
 )
 def test_options_that_are_none(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError):

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Any
 
 import pytest
@@ -33,10 +32,9 @@ import test_http_logprobs
 import test_http_many
 import test_http_text
 from http_fixtures import NAME, until
+from letters import write_letters
 from ray_fixtures import PATIENCE, SLOW, Served, application, cluster, shared
-from test_http_embeddings import Letters, spec
 
-from pteron import DType
 from pteron.llm import LLM
 from pteron.serving.cluster import Options
 
@@ -47,7 +45,6 @@ pytestmark = [
 
 SEQUENCES = 4
 ANIMALS = ("cat", "dog", "cow", "pig", "hen", "fox", "bear", "wolf", "bird", "frog", "fish", "ant")
-LETTERS = Path(__file__).parents[1] / "fixtures" / "programs" / "letters.pte"
 COUNTS = "counts by the engine of its own process"
 
 
@@ -107,21 +104,12 @@ class TestEmbeddings(shared(test_http_embeddings, {})):  # type: ignore[misc]
 
     @pytest.fixture(scope="class")
     def server(self, address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-        from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-
         folder = tmp_path_factory.mktemp("letters")
-        (folder / "model.pte").write_bytes(LETTERS.read_bytes())
-        tokenizer = Tokenizer(models.WordLevel({chr(code): code for code in range(128)}, unk_token="?"))
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-        tokenizer.save(str(folder / "tokenizer.json"))
+        write_letters(folder)
         # Two, which share the nodes' CPUs with the other application's.
         options = Options(str(folder), NAME, replicas=2, cpus=0, page=False, is_quiet=True)
         with application(address, "letters", options, "/letters") as made:
             yield made
-
-    @pytest.fixture
-    def letters(self) -> Letters:
-        return Letters(spec(DType.I64, 1, 16, free=True))
 
 
 def test_a_conversation_stays_where_it_was_read(client: openai.OpenAI) -> None:

@@ -5,7 +5,8 @@
 Without a program it takes that of PTERON_BENCH_PROGRAM, or stories15m. Greedy, sequences of different lengths
 around --context, two submissions under way. A row tells: sequences, ms of a step, tokens/s, how many times
 those of one sequence alone that is, launches of a step, and the floor of a step: weights read once at
---bandwidth, or two operations of f32 for each of them at --tflops, whichever takes longer.
+--bandwidth, or two operations of f32 for each of them at --tflops, whichever takes longer. With --profile a
+step by kernel.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+from breakdown import by_kernel
 
 import pteron
+from pteron.dtypes import DType, Storage
 from pteron.llm.batched import Batched
 from pteron.llm.burst import Burst, Row
 from pteron.llm.catalogue import fetch
 from pteron.llm.generate import generate_step
 from pteron.llm.model import LanguageModel
 from pteron.llm.sampling import Sampler, Sampling
+from pteron.runtime.tensors import View
 
 STEPS = 12  # of a submission
 
@@ -39,6 +43,7 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=128, help="tokens of the longest prompt")
     parser.add_argument("--bandwidth", type=float, default=4.8, help="TB/s")
     parser.add_argument("--tflops", type=float, default=67.0, help="of f32 arithmetic")
+    parser.add_argument("--profile", type=int, nargs="*", default=[], help="rows to break a step down for")
     arguments = parser.parse_args()
     path = Path(arguments.program or fetch("stories15m"))
     with pteron.load(path / "model.pte" if path.is_dir() else path) as program:
@@ -48,8 +53,9 @@ def main() -> None:
             raise SystemExit(reason)
         alone = time_alone(model, arguments.tokens, arguments.context)
         print(f"alone: {1e3 / alone:.3f} ms a token, {alone:.1f} tokens/s")
-        batched = Batched(model, max(arguments.rows))
-        sequences = begin(batched, max(arguments.rows), arguments.context)
+        most = max(*arguments.rows, *arguments.profile)
+        batched = Batched(model, most)
+        sequences = begin(batched, most, arguments.context)
         print("rows  ms/step  tokens/s  ratio  launches  floor ms  of floor")
         for rows in arguments.rows:
             seconds = time_together(batched, sequences[:rows], arguments.tokens)
@@ -61,6 +67,8 @@ def main() -> None:
                 f"{rows:4}  {1e3 * seconds:7.3f}  {rate:8.1f}  {rate / alone:5.2f}  {launches:8}  "
                 f"{1e3 * floor:8.3f}  {seconds / floor:8.2f}"
             )
+        for rows in arguments.profile:
+            profile(batched, sequences[:rows], arguments.context)
         batched.close()
 
 
@@ -121,6 +129,15 @@ def launches_of(batched: Batched, rows: int) -> int:
 
 def prompt(model: LanguageModel, length: int) -> list[int]:
     return np.random.default_rng(length).integers(0, model.vocabulary, length).tolist()
+
+
+def profile(batched: Batched, begun: list[tuple[LanguageModel, Row]], context: int) -> None:
+    """GPU time of a step by kernel and grid, without what draws."""
+    rows = [row for _, row in begun]
+    batched.step([Row(row.slot, row.position, row.token) for row in rows], 1).read()
+    slots = View(batched._chosen, 0, (len(rows),), DType.I32, Storage.I32)
+    plan, replay = batched.session.recorded((slots, context), batched.states)
+    by_kernel(batched.device, plan, replay, f"profile of {len(rows)} rows at {context} tokens")
 
 
 if __name__ == "__main__":

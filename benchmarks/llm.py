@@ -18,12 +18,12 @@ import time
 
 import figures
 import numpy as np
+from breakdown import by_kernel
 from figures import Figure
 from floors import prefill_seconds, rates_of, step_seconds
 
 import pteron
-from pteron.gpu import PassTimer, Replay, submit
-from pteron.gpu.commands import Step
+from pteron.gpu import PassTimer
 from pteron.llm.generate import LoopCounters, generate_step
 from pteron.llm.model import LanguageModel
 from pteron.llm.pace import STEPS_MAX
@@ -188,28 +188,12 @@ def reached(rate: Figure) -> str:
 
 
 def profile(model: LanguageModel, steps: int) -> None:
-    """GPU time by kernel and grid: the dispatches of each kind alone, repeated in one pass."""
+    """GPU time of a call by kernel and grid."""
     assert model.delegate is not None
     position = (model.context or 0) // 4
     inputs = (np.full((1, steps), 5, np.int64), np.array([position], np.int64))
     plan, replay = model.delegate.recorded(inputs)
-    kinds: dict[str, list[Step]] = {}
-    for launch, step in zip(plan.launches, replay.steps, strict=True):
-        kinds.setdefault(f"{launch.module.kernel.name} {launch.operator} {launch.groups}", []).append(step)
-    rows = []
-    for kind, some in kinds.items():
-        repeats = max(1, 400 // len(some))
-        times = []
-        for _ in range(4):
-            timer = PassTimer(model.device, 1)
-            submit(model.device, [Replay(some * repeats, replay.kept)], timer)
-            times.append(timer.seconds()[0] / repeats)
-        rows.append((min(times), len(some), kind))
-    total = sum(row[0] for row in rows)
-    print(f"profile of {steps} tokens at position {position}: {total * 1e3:.3f} ms")
-    for seconds, count, kind in sorted(rows, reverse=True)[:24]:
-        each = seconds / count
-        print(f"  {seconds * 1e6:9.1f} µs  {seconds / total:5.1%}  {count:4} x {each * 1e6:8.2f} µs  {kind}")
+    by_kernel(model.device, plan, replay, f"profile of {steps} tokens at position {position}")
 
 
 def host_time(model: LanguageModel, sampler: Sampler) -> float:

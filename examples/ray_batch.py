@@ -33,6 +33,7 @@ class Embedder:
 
     def __init__(self, folder: str) -> None:
         self._encoder = Encoder(folder, device=own_adapter())
+        self._encoder.embed(self._encoder.encode("warm"))  # the first call compiles kernels
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         begun = time.perf_counter()
@@ -50,7 +51,9 @@ class Classifier:
         self._method = pteron.load(path / "model.pte" if path.is_dir() else path, device=own_adapter())[
             "forward"
         ]
-        self._height, self._width = self._method.inputs[0].shape[-2:]
+        shape = self._method.inputs[0].shape
+        self._height, self._width = shape[-2:]
+        self._method(np.zeros(shape, np.float32))  # the first call compiles kernels
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         begun = time.perf_counter()

@@ -1,8 +1,10 @@
-# Sourced by scripts/demo and scripts/test: a Python environment in .venv, and an adapter to run on.
+# Sourced by scripts/demo and scripts/test: a Python environment, in .venv by default, and an adapter to run on.
 # Whatever is done already is not done again.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-PYTHON_IN_VENV=.venv/bin/python
+
+use_environment() { VENV=$1 PYTHON_IN_VENV=$1/bin/python; }
+use_environment .venv
 
 say() { printf '… %s\n' "$*"; }
 
@@ -44,14 +46,14 @@ make_environment() {
     local python
     python=$(find_python) || { install_system python3-venv && python=$(find_python); } ||
         fail "Python 3.11 or newer with its venv module is needed (on Debian and Ubuntu: apt install python3-venv)"
-    say "making .venv with $("$python" --version)"
-    rm -rf .venv
-    quietly "$python" -m venv .venv || fail "$python cannot make a virtual environment"
+    say "making $VENV with $("$python" --version)"
+    rm -rf "$VENV"
+    quietly "$python" -m venv "$VENV" || fail "$python cannot make a virtual environment"
 }
 
 # pip_install NAME WHAT PIP-ARGUMENTS...: unless it was done since pyproject.toml last changed.
 pip_install() {
-    local stamp=.venv/installed-$1 what=$2 version
+    local stamp=$VENV/installed-$1 what=$2 version
     version=$(cksum <pyproject.toml)
     shift 2
     [ "$(cat "$stamp" 2>/dev/null)" = "$version" ] && return

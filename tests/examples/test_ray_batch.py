@@ -1,11 +1,13 @@
 """examples/ray_batch.py: what its workers say is what the program says; with Ray, by two of them.
 
 scripts/test --heavy tests/examples
+scripts/test --ray
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 Image = pytest.importorskip("PIL.Image", reason="Pillow comes with the extra `examples`")
 pytest.importorskip("tokenizers", reason="comes with the extra `llm`")
 import ray_batch  # noqa: E402  # imports what the extras bring
+from letters import letters_mean, write_letters  # noqa: E402
 
 import pteron  # noqa: E402
 from pteron.extras import has_torch  # noqa: E402
@@ -97,20 +100,47 @@ def test_a_worker_embeds(tmp_path: Path) -> None:
             np.testing.assert_allclose(vector, model(torch.tensor(ids))[0], atol=1e-4)
 
 
-@needs_torch
-@pytest.mark.heavy
-def test_by_two_workers_of_ray(photographs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
-    ray = pytest.importorskip("ray", reason="needs the extra `ray`")
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    ray = pytest.importorskip("ray", reason="needs the extra `ray`: scripts/test --ray")
     pytest.importorskip("pyarrow", reason="needs ray[data]")
     path = os.pathsep.join([str(Path(ray_batch.__file__).parent), os.environ.get("PYTHONPATH", "")])
     workers = {"env_vars": {"PYTHONPATH": path}}  # which find the example, as they do where it is a script
-    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, runtime_env=workers)
-    try:
-        rows = ray.data.from_items([{"path": str(path)} for path in photographs], override_num_blocks=4)
-        done, shares = ray_batch.run(ray_batch.Classifier, str(VISION), rows, workers=2, batch=3, gpus=0)
-        found = {row["path"]: row["class"] for row in done.take_all()}
-        assert found == {str(path): expected(path).argmax() for path in photographs}
-        assert sum(share.rows for share in shares) == len(photographs)
-        assert all(share.rate > 0 for share in shares)
-    finally:
-        ray.shutdown()
+    ray.init(
+        num_cpus=3, include_dashboard=False, log_to_driver=False, runtime_env=workers,
+        object_store_memory=100 << 20,
+    )  # fmt: skip
+    yield ray
+    ray.shutdown()
+
+
+@needs_torch
+@pytest.mark.heavy
+def test_photographs_by_two_workers_of_ray(ray: Any, photographs: list[Path]) -> None:
+    rows = ray.data.from_items([{"path": str(path)} for path in photographs], override_num_blocks=4)
+    done, shares = ray_batch.run(ray_batch.Classifier, str(VISION), rows, workers=2, batch=3, gpus=0)
+    found = {row["path"]: row["class"] for row in done.take_all()}
+    assert found == {str(path): expected(path).argmax() for path in photographs}
+    assert sum(share.rows for share in shares) == len(photographs)
+    assert all(share.rate > 0 for share in shares)
+
+
+@pytest.mark.heavy
+def test_texts_by_two_workers_of_ray(ray: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command itself, on the cluster that is there."""
+    write_letters(tmp_path)
+    texts = [f"{'abcdefghijk'[index]} text" * (1 + index % 3) for index in range(11)]
+    (tmp_path / "lines.txt").write_text("\n\n".join(texts))
+    given = ["texts", str(tmp_path), str(tmp_path / "lines.txt"), "--batch", "2"]
+    ray_batch.main([*given, "--output", str(tmp_path / "out")])
+    rows = ray.data.read_parquet(str(tmp_path / "out")).take_all()
+    assert sorted(row["text"] for row in rows) == sorted(texts)
+    for row in rows:
+        text = (
+            row["text"] if len(row["text"]) <= 16 else row["text"][:15] + row["text"][-1]
+        )  # all that it takes
+        np.testing.assert_allclose(row["vector"], letters_mean(text), atol=1e-6)
+    *workers, last = capsys.readouterr().out.splitlines()
+    assert last.startswith(f"11 rows by {len(workers)} workers in ")
+    assert sum(int(line.split()[2]) for line in workers) == 11
+    assert all(line.endswith(" rows/s") for line in workers)

@@ -17,7 +17,7 @@ from pteron import DeviceError, InputError
 from pteron.cli import main
 from pteron.llm import LLM
 from pteron.serving.cluster import Options
-from pteron.serving.cluster.conversation import favourite, key_of
+from pteron.serving.cluster.conversation import key_of
 from pteron.serving.cluster.door import Call, Door, Message
 from pteron.serving.cluster.replica import Replica
 from pteron.serving.http.errors import ApiError
@@ -98,14 +98,16 @@ class Client:
     async def ask(
         self, *parts: bytes, path: str = CHAT, headers: tuple[tuple[bytes, bytes], ...] = ()
     ) -> None:
-        unread = [
+        """A request in parts; an empty one at the end never comes."""
+        self.unread: list[Message] = [
             {"type": "http.request", "body": part, "more_body": index + 1 < len(parts)}
             for index, part in enumerate(parts)
+            if part or index == 0
         ]
 
         async def receive() -> Message:
-            if unread:
-                return unread.pop(0)
+            if self.unread:
+                return self.unread.pop(0)
             await self.leaves.wait()
             return {"type": "http.disconnect"}
 
@@ -203,9 +205,34 @@ def test_no_answer_in_time() -> None:
     assert client.calls[0].is_cancelled
 
 
-def test_too_large_a_body() -> None:
-    client = run(Client(limits=Limits(body_bytes=10)), b"123456", b"78901")
+@pytest.mark.parametrize("announced", [(), ((b"content-length", b"11"),)], ids=["counted", "announced"])
+def test_too_large_a_body(announced: tuple[tuple[bytes, bytes], ...]) -> None:
+    client = run(Client(limits=Limits(body_bytes=10)), b"123456", b"78901", headers=announced)
     assert (client.status, client.asked) == (413, [])
+    assert json.loads(client.body)["error"]["message"].startswith("the request has 11 bytes or more")
+    assert len(client.unread) == (2 if announced else 0)  # nothing of what is too long anyway
+
+
+def test_a_body_as_large_as_may_be() -> None:
+    client = run(Client([START, said(b"a")], limits=Limits(body_bytes=11)), b"123456", b"78901")
+    assert client.asked[0][2] == b"12345678901"
+
+
+def test_a_body_that_does_not_come() -> None:
+    client = run(Client(limits=Limits(body_seconds=0.01)), b"1", b"")
+    assert (client.status, client.asked) == (408, [])
+    assert "did not arrive within 0.01 seconds" in json.loads(client.body)["error"]["message"]
+
+
+def test_a_client_that_leaves_before_its_body_has_come() -> None:
+    async def leave() -> Client:
+        client = Client()
+        client.leaves.set()
+        await client.ask(b"1", b"")
+        return client
+
+    client = asyncio.run(leave())
+    assert (client.sent, client.asked) == ([], [])
 
 
 class TestConversations:
@@ -262,20 +289,15 @@ class TestConversations:
 
         assert asked(b"one") == asked(b"one") != asked(b"two")
 
-    def test_favourites(self) -> None:
-        names = [f"replica{index}" for index in range(5)]
-        chosen = {f"s{index}": favourite(f"s{index}", names) for index in range(500)}
-        counts = [list(chosen.values()).count(name) for name in names]
-        assert min(counts) > 60  # of 100 each
-        fewer = names[:-1]
-        moved = [key for key, name in chosen.items() if favourite(key, fewer) != name]
-        assert all(chosen[key] == names[-1] for key in moved)  # the others stay where they are
-        assert favourite("s", names) == favourite("s", names[::-1])
-
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"replicas": 0}, {"replicas": (2, 1)}, {"sequences": 0}, {"queue": 0}, {"doors": 0}, {"name": ""}],
+    [
+        *({"replicas": 0}, {"replicas": (2, 1)}, {"sequences": 0}, {"queue": 0}, {"doors": 0}, {"name": ""}),
+        *({"gpus": -1}, {"gpus": 1.5}, {"cpus": float("nan")}, {"more_seconds": -1}),
+        {"fewer_seconds": float("inf")},
+    ],
+    ids=str,
 )
 def test_options_that_are_none(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError):

@@ -13,6 +13,7 @@ import numpy as np
 import openai
 import pytest
 from http_fixtures import NAME, Running, running
+from letters import letters_mean, letters_table
 from test_http_errors import error
 
 from pteron import DType, UnsupportedError, ValueSpec
@@ -30,7 +31,7 @@ class Letters(Encoder):
     """An encoder of letters, whose states are rows of a table: on the host."""
 
     def __init__(self, *inputs: ValueSpec) -> None:
-        self.table = np.random.default_rng(3).standard_normal((128, 5)).astype(np.float32)
+        self.table = letters_table()
         self.calls: list[tuple[Any, ...]] = []
         self.program = SimpleNamespace(device=SimpleNamespace(is_usable=True))  # type: ignore[assignment]
         self.method = _Called(self, inputs)  # type: ignore[assignment]
@@ -63,14 +64,7 @@ def server(letters: Letters) -> Iterator[Running]:
         yield made
 
 
-def mean(letters: Letters, text: str) -> np.ndarray[Any, Any]:
-    """The vector of a text, in float64."""
-    vector = letters.table[[ord(letter) for letter in text]].astype(np.float64).mean(0)
-    length: np.ndarray[Any, Any] = vector / np.linalg.norm(vector)
-    return length
-
-
-def test_vectors_by_the_official_client(server: Running, letters: Letters) -> None:
+def test_vectors_by_the_official_client(server: Running) -> None:
     client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
     texts = ["cat", "dog", "a longer text"]
     for form in ("float", "base64"):
@@ -79,11 +73,11 @@ def test_vectors_by_the_official_client(server: Running, letters: Letters) -> No
             vector: Any = item.embedding
             if form == "base64":
                 vector = np.frombuffer(base64.b64decode(vector), "<f4")
-            np.testing.assert_allclose(vector, mean(letters, text), atol=1e-6)
+            np.testing.assert_allclose(vector, letters_mean(text), atol=1e-6)
         assert [item.index for item in found.data] == [0, 1, 2]
         assert found.usage.prompt_tokens == found.usage.total_tokens == sum(map(len, texts))
     one = client.embeddings.create(model=NAME, input="cat").data[0].embedding  # it asks for base64 by itself
-    np.testing.assert_allclose(one, mean(letters, "cat"), atol=1e-6)
+    np.testing.assert_allclose(one, letters_mean("cat"), atol=1e-6)
     ids = client.embeddings.create(model=NAME, input=[ord("c"), ord("a"), ord("t")]).data[0].embedding
     assert ids == one
 
@@ -116,7 +110,7 @@ def test_a_fixed_length_is_filled_up_and_masked() -> None:
     ((tokens, mask),) = letters.calls
     assert tokens.shape == mask.shape == (1, 16)
     assert mask.tolist() == [[1] * 3 + [0] * 13]
-    np.testing.assert_allclose(vector, mean(letters, "cat"), atol=1e-6)
+    np.testing.assert_allclose(vector, letters_mean("cat"), atol=1e-6)
 
 
 @pytest.mark.parametrize(

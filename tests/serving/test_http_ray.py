@@ -1,116 +1,72 @@
-"""Two replicas on two nodes of a cluster of Ray, all of them on this machine, and one of them killed.
+"""Two replicas on two nodes of a cluster of Ray, all of them on this machine: the tests of one server, and
+those of a cluster. Not those that make a server of their own (test_http_gate, test_http_tools) or read a
+process's own log and metrics (test_http_told): replicas run that very application.
 
-pip install -e '.[dev,ray]', in an environment of its own: scripts/test installs no Ray, and skips this;
-python -m pytest tests/serving/test_http_ray.py
+scripts/test --ray
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from typing import Any
+from contextlib import contextmanager
+from typing import IO, Any
 
 import pytest
 
-pytest.importorskip("ray", reason="needs the extra `ray`, best in an environment of its own")
+pytest.importorskip("ray", reason="needs the extra `ray`: scripts/test --ray")
 pytest.importorskip("openai", reason="needs the official client")
 
-import httpx
 import openai
 import ray
-from http_fixtures import NAME
-from test_http_text import (  # noqa: F401  # the same tests, of this module's client
-    test_a_chat_is_what_the_model_says_alone,
-    test_a_completion_is_what_the_model_says_alone,
-    test_a_streamed_chat_equals_one_that_is_not,
-    test_a_streamed_completion_equals_one_that_is_not,
-    test_equal_seeds_draw_equal_texts,
-    test_several_answers_to_one_prompt,
-    test_stop_strings_end_an_answer,
-    test_tokens_are_a_prompt_too,
-)
+import test_http_cancel
+import test_http_embeddings
+import test_http_errors
+import test_http_json
+import test_http_logprobs
+import test_http_many
+import test_http_text
+from http_fixtures import NAME, until
+from letters import write_letters
+from ray_fixtures import PATIENCE, SLOW, Served, application, cluster, shared
 
 from pteron.llm import LLM
+from pteron.serving.cluster import Options
 
 pytestmark = [
     pytest.mark.heavy,
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
 ]
 
-PATIENCE = 120.0  # seconds that nothing takes: who waits longer hangs
 SEQUENCES = 4
 ANIMALS = ("cat", "dog", "cow", "pig", "hen", "fox", "bear", "wolf", "bird", "frog", "fish", "ant")
-SLOW = {  # a busy machine is no sick one
-    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
-    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
+COUNTS = "counts by the engine of its own process"
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Where a cluster of two nodes, each with room for one replica, serves the model."""
-    os.environ.update(SLOW)
-    from ray import serve
-    from ray.cluster_utils import Cluster
-
-    from pteron.serving.cluster import Options, build
-
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    node = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 100 << 20}
-    cluster = started(lambda: Cluster(True, head_node_args={**node, "include_dashboard": False}))
-    try:
-        started(lambda: cluster.add_node(**node))
-        ray.init(address=cluster.address, log_to_driver=False)
-        serve.start(http_options={"host": "127.0.0.1", "port": port})
-        options = Options(NAME, NAME, replicas=2, sequences=SEQUENCES, page=False, is_quiet=True)
-        serve.run(build(options), name="pteron")
-        yield f"http://127.0.0.1:{port}"
-        serve.shutdown()
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
-
-
-def started(start: Callable[[], Any]) -> Any:
-    """A node that starts within Ray's 30 seconds, which a busy machine may not manage at once."""
-    for _ in range(2):
-        with suppress(Exception):  # a plain one is what Ray raises
-            return start()
-    return start()
-
-
-@pytest.fixture(scope="module")
-def client(address: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=PATIENCE) as made:
+    with cluster(2) as made:
         yield made
 
 
-def replicas() -> list[Any]:
-    """The replicas that run now."""
-    from ray.serve.context import _get_global_client
-
-    found = ray.get(_get_global_client()._controller._all_running_replicas.remote(), timeout=PATIENCE)
-    return [
-        replica for deployment, listed in found.items() if deployment.name == "replica" for replica in listed
-    ]
+@pytest.fixture(scope="module")
+def server(address: str) -> Iterator[Served]:
+    """The model, with room for one replica on each node."""
+    options = Options(NAME, NAME, replicas=2, sequences=SEQUENCES, page=False, is_quiet=True)
+    with application(address, "stories", options, "/stories") as made:
+        yield made
 
 
-def until(happened: Any) -> None:
-    end = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.1)
+@pytest.fixture(scope="module")
+def client(server: Served) -> Iterator[openai.OpenAI]:
+    address = f"{server.address}/v1"
+    with openai.OpenAI(base_url=address, api_key="none", max_retries=0, timeout=PATIENCE) as made:
+        yield made
 
 
 def said(client: openai.OpenAI, prompt: str, count: int, is_streamed: bool) -> str:
@@ -120,18 +76,40 @@ def said(client: openai.OpenAI, prompt: str, count: int, is_streamed: bool) -> s
     return "".join(chunk.choices[0].text for chunk in client.completions.create(**asked, stream=True))
 
 
-def test_there_is_one_on_each_node(address: str) -> None:
-    assert len({replica.node_id for replica in replicas()}) == 2
-    assert httpx.get(f"{address}/health", timeout=PATIENCE).json()["status"] == "ok"
+def test_there_is_one_on_each_node(server: Served) -> None:
+    assert len({replica.node_id for replica in server.replicas()}) == 2
+    assert server.http.get("/health").json()["status"] == "ok"
 
 
-def test_many_clients_get_what_they_would_get_alone(client: openai.OpenAI, stories: LLM) -> None:
-    prompts = [f"The {animal} was" for animal in ANIMALS]
-    with ThreadPoolExecutor(len(prompts)) as threads:
-        found = list(
-            threads.map(lambda pair: said(client, pair[1], 17, pair[0] % 2 == 0), enumerate(prompts))
-        )
-    assert found == [stories(prompt, max_new_tokens=17) for prompt in prompts]
+TestText = shared(test_http_text, {})
+TestJson = shared(test_http_json, {})
+TestLogprobs = shared(test_http_logprobs, {})
+TestErrors = shared(test_http_errors, {"test_half_a_character_is_logged": "reads its process's log"})
+TestMany = shared(test_http_many, {})
+TestCancel = shared(
+    test_http_cancel,
+    {
+        "test_a_client_that_leaves_a_stream_frees_its_sequence": COUNTS,  # as below, by all replicas
+        "test_a_client_that_leaves_before_the_answer_frees_its_sequences": COUNTS,
+    },
+)
+
+
+class TestLiteLLM(test_http_many.TestLiteLLM):
+    test_leaving = None  # type: ignore[assignment]  # COUNTS
+
+
+class TestEmbeddings(shared(test_http_embeddings, {})):  # type: ignore[misc]
+    """An encoder as a replica: the tests' own table of letters, in a program."""
+
+    @pytest.fixture(scope="class")
+    def server(self, address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+        folder = tmp_path_factory.mktemp("letters")
+        write_letters(folder)
+        # Two, which share the nodes' CPUs with the other application's.
+        options = Options(str(folder), NAME, replicas=2, cpus=0, page=False, is_quiet=True)
+        with application(address, "letters", options, "/letters") as made:
+            yield made
 
 
 def test_a_conversation_stays_where_it_was_read(client: openai.OpenAI) -> None:
@@ -151,30 +129,17 @@ def test_a_conversation_stays_where_it_was_read(client: openai.OpenAI) -> None:
             messages.append({"role": "user", "content": "Go on."})
 
 
-def test_a_client_that_leaves_frees_its_sequence(client: openai.OpenAI, address: str) -> None:
+def test_a_client_that_leaves_frees_its_sequence(client: openai.OpenAI, server: Served) -> None:
     for index in range(2 * SEQUENCES):
         stream = client.completions.create(model=NAME, prompt=f"{index} times", max_tokens=200, stream=True)
         next(iter(stream))
         stream.close()
-
-    def is_idle() -> bool:
-        loads = [httpx.get(f"{address}/health", timeout=PATIENCE).json() for _ in range(8)]  # of either
-        return not any(load["running"] or load["waiting"] for load in loads)
-
-    until(is_idle)
+    server.settle()
 
 
-def test_errors_come_through(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.NotFoundError) as refused:
-        client.completions.create(model="another", prompt="a")
-    assert refused.value.code == "model_not_found"
-    with pytest.raises(openai.BadRequestError):
-        client.completions.create(model=NAME, prompt="a", max_tokens=-1)
-
-
-def test_one_is_killed_under_load(client: openai.OpenAI, stories: LLM) -> None:
+def test_one_is_killed_under_load(client: openai.OpenAI, server: Served, stories: LLM) -> None:
     """Every request is answered at the first try or the second, and as it would be alone; none hangs."""
-    victim, *_ = replicas()
+    victim, *_ = server.replicas()
     prompts = [f"One day, {name} went to the" for name in ("Tom", "Lily", "Ben", "Sue", "Max", "Mia")] * 4
     is_begun = threading.Event()
     tries = [0] * len(prompts)
@@ -199,29 +164,99 @@ def test_one_is_killed_under_load(client: openai.OpenAI, stories: LLM) -> None:
     alone = {prompt: stories(prompt, max_new_tokens=40) for prompt in set(prompts)}
     assert found == [alone[prompt] for prompt in prompts]
     assert max(tries) <= 2
-    until(lambda: len(replicas()) == 2 and victim.replica_id not in {each.replica_id for each in replicas()})
+
+    def is_replaced() -> bool:
+        running = server.replicas()
+        return len(running) == 2 and victim.replica_id not in {each.replica_id for each in running}
+
+    until(is_replaced, PATIENCE)
     assert said(client, prompts[0], 5, True) == stories(prompts[0], max_new_tokens=5)
+
+
+def test_replicas_follow_the_requests(address: str, stories: LLM) -> None:
+    """Four clients where one is enough for a replica bring a second; it goes with them, unnoticed."""
+    options = Options(
+        *(NAME, NAME), replicas=(1, 2), sequences=1, cpus=0, more_seconds=1.0, fewer_seconds=2.0,
+        page=False, is_quiet=True,
+    )  # fmt: skip
+    with application(address, "scaled", options, "/scaled") as served:
+        client = openai.OpenAI(base_url=f"{served.address}/v1", api_key="none", max_retries=0)
+        assert len(served.replicas()) == 1
+        is_enough = threading.Event()
+
+        def ask(animal: str) -> set[str]:
+            texts = set()
+            while not is_enough.is_set():
+                texts.add(said(client, f"The {animal}", 40, True))
+            return texts
+
+        with ThreadPoolExecutor(4) as threads:
+            asking = [threads.submit(ask, animal) for animal in ANIMALS[:4]]
+            try:
+                until(lambda: len(served.replicas()) == 2, PATIENCE)
+            finally:
+                is_enough.set()
+            for animal, texts in zip(ANIMALS, asking, strict=False):
+                assert texts.result(PATIENCE) == {stories(f"The {animal}", max_new_tokens=40)}
+        expected = stories("The hen", max_new_tokens=5)
+
+        def is_one_again() -> bool:
+            assert said(client, "The hen", 5, False) == expected
+            return len(served.replicas()) == 1
+
+        until(is_one_again, PATIENCE)
+
+
+def command(*options: str) -> subprocess.Popen[str]:
+    """pteron serve --ray, as a process."""
+    given = [sys.executable, "-m", "pteron", "serve", NAME, "--ray", "--port", "0", "--quiet", *options]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(given, stdout=pipe, stderr=pipe, text=True, env={**os.environ, **SLOW})
+
+
+@contextmanager
+def saying(made: subprocess.Popen[str], stream: IO[str] | None, words: str) -> Iterator[str]:
+    """The line in which a process says something; it is ended, and must end well, by a signal."""
+    assert stream is not None
+    try:
+        line = next((line for line in stream if words in line), None)
+        if line is None:
+            raise TimeoutError(f"it ended with {made.wait(PATIENCE)}")
+        yield line
+        made.send_signal(signal.SIGTERM)
+        made.communicate(timeout=PATIENCE)
+        assert made.returncode == 0
+    finally:
+        made.kill()
+        made.communicate()
+
+
+@pytest.mark.usefixtures("address")
+def test_a_cluster_without_a_gpu_is_waited_for() -> None:
+    """It may get a machine that has one; until then its user knows."""
+    made = command("--replica-gpus", "1", "--ray-address", ray.get_runtime_context().gcs_address)
+    with saying(made, made.stderr, "waits for a cluster with room") as line:
+        assert "a replica needs 1 GPU and 1 CPU; there is room for 0: 2 machines have" in line
+
+
+def test_a_machine_without_a_gpu_is_refused() -> None:
+    made = command("--replica-gpus", "1")
+    _, told = made.communicate(timeout=PATIENCE)
+    assert made.returncode == 1
+    assert "cannot be served on this machine: a replica needs 1 GPU and 1 CPU; there is room for 0" in told
 
 
 def test_the_command(stories: LLM) -> None:
     """A cluster of its own, which ends with it."""
-    command = [sys.executable, "-m", "pteron", "serve", NAME, "--ray", "--port", "0", "--quiet"]
-
-    def start() -> tuple[Any, str]:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **SLOW})
-        assert process.stdout is not None
+    for is_last in (False, False, True):
+        made = command()
         try:
-            return process, next(line for line in process.stdout if "is served at" in line)
-        except StopIteration:
-            raise TimeoutError(f"it ended with {process.wait(PATIENCE)}") from None
-
-    process, said_at = started(start)
-    try:
-        address = said_at.split()[-1]
-        with openai.OpenAI(base_url=f"{address}/v1", api_key="none", timeout=PATIENCE) as client:
-            assert said(client, "The cat", 7, True) == stories("The cat", max_new_tokens=7)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0
-    finally:
-        process.kill()
-        process.wait()
+            with (
+                saying(made, made.stdout, "is served at") as line,
+                openai.OpenAI(base_url=f"{line.split()[-1]}/v1", api_key="none", timeout=PATIENCE) as client,
+            ):
+                assert said(client, "The cat", 7, True) == stories("The cat", max_new_tokens=7)
+            return
+        except TimeoutError:  # its node did not start in time: see `started`
+            if is_last:
+                raise

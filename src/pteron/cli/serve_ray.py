@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pteron.cli.arguments import number, positive
+from pteron.cli.screen import note
 from pteron.errors import InputError
 
 _OWN = ("ray_address", "replicas", "replica_gpus", "replica_cpus", "doors")
@@ -83,6 +84,7 @@ def serve(arguments: argparse.Namespace, model: str, name: str, common: Mapping[
         host=arguments.host,
         port=arguments.port,
         ready=lambda address: print(f"{name} is served at {address}", flush=True),
+        waits=lambda why: note(f"{name} waits for a cluster with room: {why}"),
     )
 
 

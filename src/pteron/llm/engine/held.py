@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pteron.llm.cached_sequence import shared_length
 from pteron.llm.engine.job import Job
 from pteron.llm.engine.track import Track
-from pteron.llm.model import shared_length
 from pteron.llm.pool import Pool
 
 

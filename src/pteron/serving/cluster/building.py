@@ -25,6 +25,8 @@ from pteron.serving.http.errors import ApiError, api_error
 _AHEAD = 4  # requests of a replica beyond its sequences, so that none is idle until the next one comes
 _HEALTH_SECONDS = 5.0
 _SHUTDOWN_SECONDS = 30.0
+_WINDOW_SECONDS = 30.0  # over which requests are counted at most, in so many parts:
+_WINDOW_PARTS = 3
 _DOOR_REQUESTS = 4096  # of one door at once: they wait there, and cost a little memory
 
 
@@ -79,18 +81,6 @@ def told(error: BaseException) -> ApiError | None:
 
 def build(options: Options) -> serve.Application:
     """An application that serves a model."""
-    least, most = options.range
-    scaling: dict[str, Any] = (
-        {"num_replicas": least}
-        if least == most
-        else {
-            "autoscaling_config": {
-                "min_replicas": least,
-                "max_replicas": most,
-                "target_ongoing_requests": options.sequences,
-            }
-        }
-    )
     variables = dict(options.environment)
     environment = {"runtime_env": {"env_vars": variables}} if variables else {}
     replicas = serve.deployment(
@@ -105,7 +95,7 @@ def build(options: Options) -> serve.Application:
         request_router_config=RequestRouterConfig(
             request_router_class=Sticky, request_router_kwargs={"busy": options.sequences}
         ),
-        **scaling,
+        **_scaling(options),
     )
     doors = serve.deployment(
         serve.ingress()(OneDoor),
@@ -115,3 +105,23 @@ def build(options: Options) -> serve.Application:
         ray_actor_options={"num_cpus": 0},
     )
     return doors.bind(options, replicas.bind(options))
+
+
+def _scaling(options: Options) -> dict[str, Any]:
+    """How many replicas there are, as Ray is told."""
+    least, most = options.range
+    if least == most:
+        return {"num_replicas": least}
+    # A window longer than the wait would see requests that are over.
+    window = min(_WINDOW_SECONDS, max(1.0, options.more_seconds))
+    return {
+        "autoscaling_config": {
+            "min_replicas": least,
+            "max_replicas": most,
+            "target_ongoing_requests": options.sequences,
+            "upscale_delay_s": options.more_seconds,
+            "downscale_delay_s": options.fewer_seconds,
+            "look_back_period_s": window,
+            "metrics_interval_s": window / _WINDOW_PARTS,
+        }
+    }

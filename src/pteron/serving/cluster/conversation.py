@@ -1,5 +1,4 @@
-"""Which requests belong together: the body of a request -> a key that all turns of a conversation share, and
-the replica that has it.
+"""Which requests belong together: the body of a request -> a key that all turns of a conversation share.
 
 A conversation's turns begin with the same messages. So do their prompts, and whoever has read one of them has
 the beginning of the next in its cache.
@@ -30,11 +29,6 @@ def key_of(path: str, body: bytes) -> str:
     except (ValueError, RecursionError):
         return ""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def favourite(session: str, names: list[str]) -> str:
-    """Whose conversation it is, of replicas by their names."""
-    return max(names, key=lambda name: hashlib.sha256(f"{session}\n{name}".encode()).digest())
 
 
 def _beginning(asked: dict[str, Any]) -> object:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias
 from starlette.types import Receive, Scope, Send
 
 from pteron.serving.cluster.conversation import key_of
+from pteron.serving.http.body import Body
 from pteron.serving.http.errors import ApiError
 from pteron.serving.http.limits import Limits
 from pteron.serving.http.sse import Gone, event, until_gone
@@ -58,7 +59,9 @@ class Door:
         if scope["type"] != "http":
             return
         try:
-            body = await self._body(receive)
+            request = Body(receive, self._limits)
+            request.check_length(dict(scope["headers"]).get(b"content-length"))
+            body = await request.read()
         except ApiError as error:
             await error.response()(scope, receive, send)
             return
@@ -66,26 +69,6 @@ class Door:
             return
         with suppress(Gone):
             await until_gone(receive, self._answer(scope, body, send))
-
-    async def _body(self, receive: Receive) -> bytes | None:
-        """All of a request's body; None where its client left before."""
-        found = bytearray()
-        most, seconds = self._limits.body_bytes, self._limits.body_seconds
-        try:
-            async with asyncio.timeout(seconds):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return None
-                    found += message.get("body", b"")
-                    if len(found) > most:
-                        text = f"the request has more than {most} bytes, which this server takes"
-                        raise ApiError(413, text, code="request_too_large", headers={"Connection": "close"})
-                    if not message.get("more_body"):
-                        return bytes(found)
-        except TimeoutError:
-            text = f"the request did not arrive within {seconds:g} seconds"
-            raise ApiError(408, text, code="timeout", headers={"Connection": "close"}) from None
 
     async def _answer(self, scope: Scope, body: bytes, send: Send) -> None:
         """Have a replica answer, or the next where one is lost before it has said anything."""

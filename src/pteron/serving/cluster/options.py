@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -15,7 +16,8 @@ class Options:
     """A model, who may use it, and how many of it there are.
 
     `model` is a folder, a program or a name, the same on every machine. `replicas` are so many, or from the
-    first number to the second as requests need them: one more as soon as each has more than `sequences`.
+    first number to the second as requests need them: one more where each has had more than `sequences` for
+    `more_seconds`, one less where fewer would have done for `fewer_seconds`.
     `gpus` and `cpus` are what Ray sets aside for a replica; with a GPU the replica works on that one.
     """
 
@@ -29,6 +31,8 @@ class Options:
     cache_bytes: int | None = None
     queue: int = WAITING_MAX  # requests that wait for a replica before others are told to come back
     replicas: int | tuple[int, int] = 1
+    more_seconds: float = 30.0
+    fewer_seconds: float = 600.0
     doors: int = 1
     gpus: float = 0
     cpus: float = 1
@@ -43,6 +47,7 @@ class Options:
     logs_prompts: bool = False
     is_quiet: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)  # of a replica's process
+    created: int = field(default_factory=lambda: int(time.time()))  # as all replicas tell it
 
     def __post_init__(self) -> None:
         least, most = self.range
@@ -51,6 +56,11 @@ class Options:
         for name in ("sequences", "queue", "doors"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("more_seconds", "fewer_seconds", "gpus", "cpus"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise InputError(f"{name} must be a number of 0 or more, not {getattr(self, name)}")
+        if self.gpus > 1 and self.gpus != int(self.gpus):
+            raise InputError(f"a replica has a share of one GPU or whole ones, not {self.gpus:g}")
         if not self.name:
             raise InputError("a model is served by a name, which is missing")
 

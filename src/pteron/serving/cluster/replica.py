@@ -50,6 +50,7 @@ class Replica:
             hosts=options.hosts,
             origins=options.origins,
         )
+        self._app.state.service.created = options.created
 
     def check_health(self) -> None:
         """Raise where it can answer nothing any more: then it is replaced."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, MutableMapping
-from typing import Any
+from collections.abc import Collection
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from pteron.serving.http.body import CLOSE, Body
 from pteron.serving.http.errors import ApiError
 from pteron.serving.http.keys import Keys
 from pteron.serving.http.protocol import headers_too_large
@@ -15,7 +14,6 @@ from pteron.serving.http.service import Service
 
 _ALWAYS_OPEN = ("/health",)
 _BETWEEN = len(": \r\n")  # of a header
-_CLOSE = {"Connection": "close"}  # what is left of the request is not read
 
 
 class Gate:
@@ -46,7 +44,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        body = _Body(receive, self._service)
+        body = Body(receive, self._service.limits)
         try:
             self._check_headers(scope)
             self._check(scope, headers)
@@ -64,7 +62,7 @@ class Gate:
             raise headers_too_large(self._service.limits.header_bytes)
         if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
             message = "there are two Authorization headers; a request has one key"
-            raise ApiError(400, message, code="invalid_request", headers=_CLOSE)
+            raise ApiError(400, message, code="invalid_request", headers=CLOSE)
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
@@ -85,44 +83,6 @@ class Gate:
         return path in self._open_paths or any(
             path.startswith(opened) for opened in self._open_paths if opened.endswith("/") and opened != "/"
         )
-
-
-class _Body:
-    """A request's body, as long as it may be and in the time that it may take."""
-
-    def __init__(self, receive: Receive, service: Service) -> None:
-        self._receive = receive
-        self._limits = service.limits
-        self._size = 0
-        self._is_whole = False
-        self._until: float | None = None
-
-    def check_length(self, header: bytes | None) -> None:
-        if header is not None and header.isdigit():
-            self._check(int(header))
-
-    async def receive(self) -> MutableMapping[str, Any]:
-        if self._is_whole:  # then what comes is that the client leaves
-            return await self._receive()
-        clock = asyncio.get_running_loop()
-        if self._until is None:
-            self._until = clock.time() + self._limits.body_seconds
-        try:
-            async with asyncio.timeout_at(self._until):
-                message = await self._receive()
-        except TimeoutError:
-            seconds = self._limits.body_seconds
-            message_text = f"the request did not arrive within {seconds:g} seconds"
-            raise ApiError(408, message_text, code="timeout", headers=_CLOSE) from None
-        self._size += len(message.get("body", b""))
-        self._check(self._size)
-        self._is_whole = not message.get("more_body", False)
-        return message
-
-    def _check(self, size: int) -> None:
-        if size > self._limits.body_bytes:
-            message = f"the request has {size} bytes or more; this server takes {self._limits.body_bytes}"
-            raise ApiError(413, message, code="request_too_large", headers=_CLOSE)
 
 
 def _name(host: str) -> str:

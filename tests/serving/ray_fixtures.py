@@ -27,7 +27,7 @@ SLOW = {  # a busy machine is no sick one
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-_ASKING = {"server", "client", "complete"}  # fixtures by which tests ask the server that all share
+_ASKING = {"server", "client", "templated"}  # fixtures by which tests ask the server that all share
 
 
 class Served:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -110,25 +111,31 @@ def test_a_schema_that_is_too_large(server: Running) -> None:
     error(server.http.post("/v1/chat/completions", json=CHAT | {"response_format": wanted}), 400)
 
 
-@pytest.fixture(scope="module")
-def templated() -> Iterator[tuple[LLM, Running]]:
-    """A model whose template a test may replace."""
-    with LLM(BUNDLED["stories15m"]) as llm, Engine(llm) as engine, running(engine) as server:
-        yield llm, server
+TEMPLATES = pytest.fixture(scope="module", params=[HERMES, LLAMA], ids=["tags", "bare"])
 
 
-@pytest.mark.parametrize("template", [HERMES, LLAMA], ids=["tags", "bare"])
+def with_template(folder: Path, template: str) -> Path:
+    """The folder of a model that has a chat template."""
+    for file in BUNDLED["stories15m"].iterdir():
+        (folder / file.name).symlink_to(file)
+    (folder / "chat_template.jinja").write_text(template, "utf-8")
+    return folder
+
+
+@TEMPLATES
+def templated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = with_template(tmp_path_factory.mktemp("templated"), request.param)
+    with LLM(folder) as llm, Engine(llm) as engine, running(engine) as server:
+        yield server
+
+
 @pytest.mark.parametrize(
     ("choice", "names"),
     [("required", {"weather", "now"}), ({"type": "function", "function": {"name": "weather"}}, {"weather"})],
     ids=["required", "named"],
 )
-def test_a_call_that_must_be(
-    templated: tuple[LLM, Running], template: str, choice: Any, names: set[str]
-) -> None:
-    llm, server = templated
-    llm.tokenizer.chat_template = template
-    client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+def test_a_call_that_must_be(templated: Running, choice: Any, names: set[str]) -> None:
+    client = openai.OpenAI(base_url=f"{templated.address}/v1", api_key="none", max_retries=0)
     tools: Any = json.loads(json.dumps(TOOLS))
     tools[0]["function"]["parameters"]["properties"]["city"]["maxLength"] = 8
     tools[0]["function"]["parameters"]["additionalProperties"] = False

@@ -34,6 +34,7 @@ import test_http_text
 from http_fixtures import NAME, until
 from letters import write_letters
 from ray_fixtures import PATIENCE, SLOW, Served, application, cluster, shared
+from test_http_json import TEMPLATES, with_template
 
 from pteron.llm import LLM
 from pteron.serving.cluster import Options
@@ -66,6 +67,17 @@ def server(address: str) -> Iterator[Served]:
 def client(server: Served) -> Iterator[openai.OpenAI]:
     address = f"{server.address}/v1"
     with openai.OpenAI(base_url=address, api_key="none", max_retries=0, timeout=PATIENCE) as made:
+        yield made
+
+
+@TEMPLATES
+def templated(
+    request: pytest.FixtureRequest, address: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """The model with a chat template. It shares the nodes' CPUs with the other replicas."""
+    folder = with_template(tmp_path_factory.mktemp("templated"), request.param)
+    options = Options(str(folder), NAME, sequences=SEQUENCES, cpus=0, page=False, is_quiet=True)
+    with application(address, "templated", options, "/templated") as made:
         yield made
 
 
@@ -106,7 +118,6 @@ class TestEmbeddings(shared(test_http_embeddings, {})):  # type: ignore[misc]
     def server(self, address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         folder = tmp_path_factory.mktemp("letters")
         write_letters(folder)
-        # Two, which share the nodes' CPUs with the other application's.
         options = Options(str(folder), NAME, replicas=2, cpus=0, page=False, is_quiet=True)
         with application(address, "letters", options, "/letters") as made:
             yield made
@@ -235,7 +246,7 @@ def saying(made: subprocess.Popen[str], stream: IO[str] | None, words: str) -> I
 def test_a_cluster_without_a_gpu_is_waited_for() -> None:
     """It may get a machine that has one; until then its user knows."""
     made = command("--replica-gpus", "1", "--ray-address", ray.get_runtime_context().gcs_address)
-    with saying(made, made.stderr, "waits for a cluster with room") as line:
+    with saying(made, made.stderr, "is not served yet") as line:
         assert "a replica needs 1 GPU and 1 CPU; there is room for 0: 2 machines have" in line
 
 

@@ -84,7 +84,7 @@ def serve(arguments: argparse.Namespace, model: str, name: str, common: Mapping[
         host=arguments.host,
         port=arguments.port,
         ready=lambda address: print(f"{name} is served at {address}", flush=True),
-        waits=lambda why: note(f"{name} waits for a cluster with room: {why}"),
+        waits=lambda why: note(f"{name} is not served yet: {why}"),
     )
 
 

@@ -64,7 +64,7 @@ def _is_running(options: Options, ended: threading.Event, waits: Callable[[str],
         found = serve.status().applications[_APPLICATION]
         if found.status == "RUNNING":
             return True
-        if found.status in ("DEPLOY_FAILED", "UNHEALTHY"):
+        if found.status == "DEPLOY_FAILED":
             raise PteronError(f"the model cannot be served by Ray: {found.message}")
         said = [each.message for each in found.deployments.values() if each.message]
         why = shortage(options, _machines()) or " ".join(said)

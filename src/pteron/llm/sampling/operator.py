@@ -83,12 +83,12 @@ def sample(
         yield scan_and_pick(row, picks)
     if parts.lists:
         yield from listed(row, tops, steps, drawn)
-    remembers = {} if parts.remembers else {"remember": ";"}
+    forgets = {} if parts.remembers else {"remember": ";"}
     yield Dispatch(
-        kernel("sample_merge", **row.lanes(LANES_MERGING), RING=RING, GROWTHS=GROWTHS, **remembers),
+        kernel("sample_merge", **row.lanes(LANES_MERGING), RING=RING, GROWTHS=GROWTHS, **forgets),
         blocks=row.blocks,
         picks=picks,
-        seen=None if remembers else seen,
+        seen=None if forgets else seen,
         steps=steps,
         token=token,
         drawn=drawn,

@@ -126,21 +126,10 @@ class Row:
         """A kernel over all blocks that sees logits up to the place in `limit`, where there is one."""
         slots, settings = self.binds(name)
         is_scan, is_pick = name == "sample_scan", name == "sample_pick"
-        constants = {**self.declares(name), **declares}
-        if self.seen is None:
-            constants["was_seen"] = "false"
-        if is_scan and self.anew:
-            constants["drawn_from"] = "anew[base + min(token, params.vocabulary - 1u)]"
-        elif is_scan and self.seen is None:
-            constants |= {"greatest_logit": "most_penalised", "logit_of": "bitcast<f32>(best.x)"}
-        if is_pick and not self.anew:
-            constants["logit_of"] = "finite(f32(logits[base + token]))"
-        if limit is None and not is_scan:
-            constants["last_place"] = "0xffffffffu"
-        changed = {"anew": self.anew} if is_scan else {"raw": self.logits} if is_pick else {}
-        others = changed if self.anew else {}
+        # Others look at logits that were written anew alone, these two also at them as they came.
+        beside = {"anew": self.anew} if is_scan else {"raw": self.logits} if is_pick else {}
         return Dispatch(
-            kernel(name, **self.lanes(LANES), **constants),
+            kernel(name, **self.lanes(LANES), **{**self._seeing(name, limit), **declares}),
             logits=self.logits if is_scan or self.anew is None else self.anew,
             seen=self.seen,
             blocks=self.blocks,
@@ -153,5 +142,22 @@ class Row:
             slots=slots,
             settings=settings,
             # Operands and parameters, by the kernel's own names.
-            **{**others, **arguments},  # type: ignore[arg-type]
+            **{**(beside if self.anew else {}), **arguments},  # type: ignore[arg-type]
         )
+
+    def _seeing(self, name: str, limit: Operand | Scratch | None) -> dict[str, object]:
+        """Declarations of a kernel by what it sees of logits: all or those up to a limit, as they came, with
+        penalties or written anew."""
+        is_scan = name == "sample_scan"
+        found = self.declares(name)
+        if self.seen is None:
+            found["was_seen"] = "false"
+        if is_scan and self.anew:
+            found["drawn_from"] = "anew[base + min(token, params.vocabulary - 1u)]"
+        elif is_scan and self.seen is None:
+            found |= {"greatest_logit": "most_penalised", "logit_of": "bitcast<f32>(best.x)"}
+        if name == "sample_pick" and not self.anew:
+            found["logit_of"] = "finite(f32(logits[base + token]))"
+        if limit is None and not is_scan:
+            found["last_place"] = "0xffffffffu"
+        return found

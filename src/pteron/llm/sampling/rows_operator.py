@@ -72,13 +72,13 @@ def sample_rows(
     if parts.lists:
         yield from listed(row, TOPS_MAX, positions, drawn)
     chosen, _ = row.binds("rows_merge")
-    remembers = {} if parts.remembers else {"remember": ";"}
-    declares = {"RING": RING, "RINGED": pairs_of(parts), **row.declares("rows_merge"), **remembers}
+    forgets = {} if parts.remembers else {"remember": ";"}
+    declares = {"RING": RING, "RINGED": pairs_of(parts), **row.declares("rows_merge"), **forgets}
     yield Dispatch(
         kernel("rows_merge", **row.lanes(LANES_MERGING), **declares),
         blocks=row.blocks,
         picks=picks,
-        seen=None if remembers else seen,
+        seen=None if forgets else seen,
         tokens=tokens,
         positions=positions,
         drawn=drawn,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from test_http_errors import error
 from pteron import DType, UnsupportedError, ValueSpec
 from pteron.llm.catalogue import BUNDLED
 from pteron.serving.encoder import Encoder, is_encoder
+from pteron.serving.http import Limits
 
 WIDTH, TOKENS_MAX = 24, 37
 
@@ -93,6 +95,20 @@ def test_what_embeddings_cannot_be_of(server: Running) -> None:
         server.http.post("/v1/embeddings", json={"model": NAME, "input": "a", "dimensions": 5}).status_code
         == 200
     )
+
+
+def test_texts_that_take_too_long(letters: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = letters.run
+
+    def slow(*given: Any) -> tuple[Any, ...]:
+        time.sleep(0.1)
+        return run(*given)
+
+    monkeypatch.setattr(letters, "run", slow)
+    with running(letters, limits=Limits(seconds=0.05)) as server:
+        response = server.http.post("/v1/embeddings", json={"model": NAME, "input": ["a", "b", "c"]})
+        assert error(response, 503)["code"] == "timeout"
+    assert len(letters.calls) < 3
 
 
 def test_an_encoder_writes_no_text(server: Running) -> None:

@@ -130,6 +130,26 @@ def test_a_text_whose_reading_fails_leaves_nothing_behind(
         np.testing.assert_array_equal(model.embed(ids), before)
 
 
+def test_what_is_no_cache_of_rows_is_brought_back_before_each_text(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(named(folders["all"], "mean")) as model:
+        assert isinstance(model, HiddenStates)
+        poison(model._own)
+        monkeypatch.setattr(model._own, "_rows", (None,))  # as of a program that keeps anything else
+        reset, resets = model._own.method.reset, []
+
+        def counted() -> None:
+            resets.append("once")
+            reset()
+
+        monkeypatch.setattr(model._own.method, "reset", counted)
+        for text in TEXTS[:4]:
+            ids = model.encode(text)
+            np.testing.assert_allclose(model.embed(ids), expected(ids, "mean"), atol=1e-5)
+        assert len(resets) == 4  # not once for each chunk
+
+
 @pytest.mark.parametrize("kind", BESIDE)
 def test_beside_answers_neither_changes_the_other(folders: dict[str, Path], kind: str) -> None:
     with served(named(folders[kind], "last")) as (server, _):

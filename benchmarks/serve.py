@@ -4,6 +4,7 @@
     python benchmarks/serve.py MODEL --requests 1000 --cancel 0.33      # and whether anything leaked
     python benchmarks/serve.py --url http://127.0.0.1:8000              # a server that runs already
     python benchmarks/serve.py MODEL --engine                           # without HTTP
+    python benchmarks/serve.py MODEL --shared-tokens 512                # prompts that begin alike
 
 MODEL is a folder, a program or a name, as `pteron serve` takes it; the server is started in this process,
 behind a socket. Each client asks again as soon as it is answered. Prompts differ, so that none finds its own
@@ -66,6 +67,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, help="for each number of clients (default: 8 of each client)")
     parser.add_argument("--cancel", type=float, default=0.0, help="part of the requests that are left early")
     parser.add_argument("--prompt-tokens", type=int, default=32)
+    parser.add_argument("--shared-tokens", type=int, default=0, help="before them, the same for all")
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--sequences", type=int, help="answers side by side (default: as many as clients)")
     parser.add_argument("--seed", type=int, default=0)
@@ -208,8 +210,9 @@ async def measure(
     """So many requests by so many clients: the seconds they took together, and what was seen."""
     samples, numbers = Samples(), iter(range(requests))
     draws = random.Random(arguments.seed)
+    shared = [3 + place * clients % 251 for place in range(arguments.shared_tokens)]  # read by nobody before
     prompts = [
-        [draws.randrange(3, min(vocabulary, 256)) for _ in range(arguments.prompt_tokens)]
+        shared + [draws.randrange(3, min(vocabulary, 256)) for _ in range(arguments.prompt_tokens)]
         for _ in range(requests)
     ]
     leaving = [draws.random() < arguments.cancel for _ in range(requests)]
@@ -250,7 +253,8 @@ async def once(ask: Ask, prompt: list[int], count: int, leave_at: int | None, sa
 
 def report(measured: list[tuple[int, float, Samples]], arguments: argparse.Namespace, device: str) -> int:
     print(
-        f"prompts of {arguments.prompt_tokens} tokens, answers of {arguments.new_tokens}, "
+        f"prompts of {arguments.shared_tokens} and {arguments.prompt_tokens} tokens, "
+        f"answers of {arguments.new_tokens}, "
         f"{'engine' if arguments.engine else 'HTTP'}\n"
         f"{'clients':>7} {'requests/s':>10} {'tokens/s':>9}   {'first token ms p50/p95/p99':>28}   "
         f"{'between tokens ms p50/p95/p99':>30}   {'left':>4} {'429':>4} {'errors':>6}"

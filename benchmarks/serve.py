@@ -196,9 +196,10 @@ async def warm_up(ask: Ask, vocabulary: int, arguments: argparse.Namespace) -> N
     """Compile, make as many sequences as there will be, and a plan for every number of them: answers whose
     lengths differ end one after the other."""
     most = max(arguments.clients)
-    await measure(ask, vocabulary, arguments, most, 2 * most)
+    await measure(ask, vocabulary, arguments, most, 2 * most + 1)
     lengths = [2 * number for number in range(1, most + 1)]
-    prompts = [[3 + number] * arguments.prompt_tokens for number in range(most)]
+    length = arguments.shared_tokens + arguments.prompt_tokens
+    prompts = [[3 + number] * length for number in range(most)]
     for _ in range(2):
         answers = map(once, [ask] * most, prompts, lengths, [None] * most, [Samples()] * most)
         await asyncio.gather(*answers)
@@ -209,12 +210,13 @@ async def measure(
 ) -> tuple[float, Samples]:
     """So many requests by so many clients: the seconds they took together, and what was seen."""
     samples, numbers = Samples(), iter(range(requests))
-    draws = random.Random(arguments.seed)
-    shared = [3 + place * clients % 251 for place in range(arguments.shared_tokens)]  # read by nobody before
-    prompts = [
-        shared + [draws.randrange(3, min(vocabulary, 256)) for _ in range(arguments.prompt_tokens)]
-        for _ in range(requests)
-    ]
+    draws = random.Random(f"{arguments.seed}, {clients}, {requests}")  # others than those asked before
+
+    def tokens(count: int) -> list[int]:
+        return [draws.randrange(3, min(vocabulary, 256)) for _ in range(count)]
+
+    shared = tokens(arguments.shared_tokens)
+    prompts = [shared + tokens(arguments.prompt_tokens) for _ in range(requests)]
     leaving = [draws.random() < arguments.cancel for _ in range(requests)]
 
     async def client() -> None:

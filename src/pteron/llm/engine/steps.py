@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -103,9 +103,6 @@ class _Steps(Submission):
 class OneByOne(Stepper):
     """Each sequence steps by itself, and stays on the GPU from step to step."""
 
-    def __init__(self) -> None:
-        self._kept: WeakSet[Track] = WeakSet()  # the model has read their last token, none was drawn since
-
     def read(self, track: Track) -> Submission:
         launcher, chunk = _launcher(track), track.chunks.popleft()
         if track.chunks:
@@ -129,8 +126,8 @@ class OneByOne(Stepper):
         if track.matcher:
             track.sampler.allow(track.take_mask())
             most = 1
-        if track in self._kept:
-            self._kept.discard(track)
+        if track.is_kept:
+            track.is_kept = False
             launched = launcher.draw_kept(step)
         else:
             launched = launcher.go_on(step, most, token)
@@ -140,14 +137,10 @@ class OneByOne(Stepper):
     def ahead(self, track: Track) -> None:
         self._keep(track, track.drawn[-1:])
 
-    def has_kept(self, track: Track) -> bool:
-        """Whether a track's next token is drawn from logits that are there already."""
-        return track in self._kept
-
     def _keep(self, track: Track, tokens: list[int]) -> int:
         """Have tokens read; the next is drawn later. The submission's number."""
         number = _launcher(track).read_and_keep(tokens)
-        self._kept.add(track)
+        track.is_kept = True
         return number
 
 

@@ -68,7 +68,7 @@ class Together(Stepper):
         these to go on without the others, the two would take turns for ever, and read the weights twice."""
         joining = [track for track in tracks if track.matcher and self._can_join(track)]
         self._are_several = len(joining) > 1
-        stepping = [track for track in joining if not self._alone.has_kept(track)]
+        stepping = [track for track in joining if not track.is_kept]
         ready = tuple(track for track in stepping if track.can_step)
         since = monotonic() - GATHERED
         late = (track.mask for track in stepping if track not in ready and track.step < track.count)

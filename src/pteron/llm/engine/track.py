@@ -48,6 +48,7 @@ class Track:
         self._started = perf_counter()
         self.matcher = request.grammar.matcher() if request.grammar else None
         self.mask: Finding | None = None  # of what may follow, from when it is asked for until it is used
+        self.is_kept = False  # the model has read the last token, and the sampler keeps what to draw from
         self.sampler = model.sampler(request.sampling, masked=self.matcher is not None)
         self.sampler.remember(ids)
 

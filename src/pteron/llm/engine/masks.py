@@ -17,6 +17,8 @@ from pteron.llm.grammar import Matcher
 
 THREADS = 2  # llguidance lets others run meanwhile; an engine on the host's own cores needs them too
 
+APART = 0.001  # seconds between two that are told, while there are more to find
+
 
 class Finding:
     """A mask that is being found."""
@@ -47,9 +49,10 @@ class Finding:
 
 
 class Masks:
-    """Threads that find masks in the order they are asked for, and tell after each. They begin with the first
-    of them, hold neither locks nor anything of an engine, and end once this is closed: nobody waits for what
-    they are at, nor does a process that ends."""
+    """Threads that find masks in the order they are asked for, and tell when there are no more, or from time
+    to time: who is told looks at all of them. They begin with the first mask, hold neither locks nor anything
+    of an engine, and end once this is closed: nobody waits for what they are at, nor does a process that
+    ends."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
         self._tell = tell
@@ -73,7 +76,11 @@ class Masks:
 
 
 def _work(asked: SimpleQueue[Finding | None], tell: Callable[[], None]) -> None:
+    told = monotonic()
     while (finding := asked.get()) is not None:
         finding.find()
         del finding  # its mask is not kept while the next is waited for
-        tell()
+        now = monotonic()
+        if asked.empty() or now - told >= APART:  # whoever finds the last one sees that it is
+            told = now
+            tell()

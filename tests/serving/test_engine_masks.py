@@ -1,0 +1,70 @@
+"""Masks that are found in threads of their own: each once, in order, and none without a word in the end."""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from engine_fixtures import PATIENCE
+
+from pteron.llm import Matcher
+from pteron.llm.engine import masks
+from pteron.llm.engine.masks import THREADS, Finding, Masks
+
+
+class Slow(Matcher):
+    """Finds its mask once it is let."""
+
+    def __init__(self, gate: threading.Event) -> None:
+        self._gate = gate
+
+    def mask(self) -> npt.NDArray[np.uint32]:
+        assert self._gate.wait(PATIENCE)
+        return np.zeros(1, np.uint32)
+
+
+def heard(told: SimpleQueue[bool], findings: list[Finding]) -> int:
+    """How often one is told until all are found."""
+    count = 0
+    while not all(finding.is_done for finding in findings):
+        told.get(timeout=PATIENCE)
+        count += 1
+    return count
+
+
+def test_many_are_told_of_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masks, "APART", PATIENCE)
+    told: SimpleQueue[bool] = SimpleQueue()
+    found, gate = Masks(lambda: told.put(True)), threading.Event()
+    findings = [found.find(Slow(gate)) for _ in range(50)]
+    gate.set()
+    assert heard(told, findings) <= THREADS
+    found.close()
+
+
+def test_each_that_is_asked_for_alone_is_told_of() -> None:
+    told: SimpleQueue[bool] = SimpleQueue()
+    found, gate = Masks(lambda: told.put(True)), threading.Event()
+    gate.set()
+    for _ in range(100):
+        finding = found.find(Slow(gate))
+        told.get(timeout=PATIENCE)
+        assert finding.is_done
+    found.close()
+
+
+def test_some_are_told_of_before_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masks, "APART", 0.0)
+    told: SimpleQueue[bool] = SimpleQueue()
+    found, gate, later = Masks(lambda: told.put(True)), threading.Event(), threading.Event()
+    gate.set()
+    first, *_ = findings = [found.find(Slow(each)) for each in (gate, later, later, later)]
+    told.get(timeout=PATIENCE)
+    assert first.is_done
+    assert not findings[-1].is_done
+    later.set()
+    heard(told, findings)
+    found.close()

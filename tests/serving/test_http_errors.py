@@ -287,7 +287,7 @@ def test_what_goes_wrong_in_the_engine(stories: LLM, raised: Exception, status: 
     with running(ScriptedEngine(stories, fail)) as server:
         response = server.http.post("/v1/completions", json=TEXT)
         found = error(response, status)
-        assert found["code"] == code
+        assert found["code"] == server.logged(response)["error"] == code
         assert "secret" not in response.text
         if status == 429:
             assert response.headers["retry-after"] == "3"

@@ -28,7 +28,7 @@ class Watch:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        record = Record(f"req_{uuid.uuid4().hex}", scope["method"], scope["path"])
+        record = Record(f"req_{uuid.uuid4().hex}", scope["method"])
         scope[KEY] = record
 
         async def sending(message: MutableMapping[str, Any]) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 _PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
+_GRACE = 30.0  # seconds
 # Options that are limits, by their names there; the defaults are the limits' own.
 _LIMITS = {
     "new_tokens": ("N", positive, "tokens of an answer at most; also where a chat request names no number"),
@@ -119,8 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--grace",
         metavar="S",
         type=number(0),
-        default=30.0,
-        help="seconds for answers to finish at the end (default: %(default)s)",
+        help=f"seconds for answers to finish at the end (default: {_GRACE:g})",
     )
     parser.add_argument("--log", metavar="FILE", help="where JSON lines go (default: standard error)")
     parser.add_argument("--log-prompts", action="store_true", help="log what is asked and answered")
@@ -169,7 +169,7 @@ def command(arguments: argparse.Namespace) -> int:
         run(
             app,
             place,
-            grace=arguments.grace,
+            grace=_GRACE if arguments.grace is None else arguments.grace,
             certificate=arguments.certificate,
             private_key=arguments.private_key,
             ready=lambda address: print(f"{name} is served at {address}", flush=True),

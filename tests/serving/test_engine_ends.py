@@ -110,6 +110,25 @@ def test_left_while_it_waits(single: tuple[Engine, Watched], leave: Callable[[li
     assert engine.load.requests == 4
 
 
+def test_what_requests_take_is_without_their_wait(
+    single: tuple[Engine, Watched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By these seconds others are told when to come back."""
+    engine, watched = single
+    now = 0.0
+    monkeypatch.setattr(loop, "monotonic", lambda: now)
+    watched.hold("read", 0)
+    first = engine.submit(asked(A, 4))
+    watched.reached()
+    second, third = engine.submit(asked(B, 4)), engine.submit(asked(B, 4))
+    third.cancel()  # is never begun
+    now = 5.0
+    watched.go()
+    assert [len(answer.pieces()) for answer in (first, second, third)] == [4, 4, 0]
+    quiet(engine)
+    assert engine._loop.totals.request_seconds == 4.0  # the first took 5, the second none: it counts a fifth
+
+
 def test_cancelled_after_its_end(engine: Engine) -> None:
     answer = engine.submit(asked(A, 3))
     answer.pieces()

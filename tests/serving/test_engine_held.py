@@ -4,7 +4,7 @@ get a copy; nobody else waits, and none waits for a reader that has ended."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from time import sleep
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from engine_fixtures import CHUNK, MODEL, Watched, alone, asked, either_way, tok
 
 from pteron import Device, DeviceError
 from pteron.llm import LLM, LanguageModel, Sampling, pool
+from pteron.llm.engine import loop
 from pteron.serving import Answer, Engine, Request
 
 COPIED_MIN = 16
@@ -233,14 +234,16 @@ def test_a_reader_that_fails(engine: Engine, watched: Watched, monkeypatch: pyte
 # Those that wait --------------------------------------------------------------------------------
 
 
-def test_those_that_are_held_can_leave(engine: Engine, watched: Watched) -> None:
+def test_those_that_are_held_can_leave(
+    engine: Engine, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Cancelled, or their time is up: they end before they began, and the others are not harmed."""
-    requests = [of(5), of(6), of(7, seconds=0.05), of(8)]
+    requests = [of(5), of(6), of(7, seconds=600), of(8)]
     right = rightly(engine, [requests[0], requests[3]])
     answers = asked_at_once(engine, watched, requests, ("hold", 4))
     assert (engine.load.running, engine.load.waiting) == (1, 3)
     answers[1].cancel()
-    sleep(0.06)
+    monkeypatch.setattr(loop, "monotonic", lambda: monotonic() + 700)
     watched.go()
     assert found([answers[0], answers[3]]) == right
     assert found(answers[1:3]) == [[], []]

@@ -233,7 +233,8 @@ def test_an_error_has_a_code_wherever_it_is_raised() -> None:
 
 
 def test_places_that_are_not_there(server: Running) -> None:
-    assert error(server.http.get("/v1/nothing"), 404)["code"] == "not_found"
+    for path in ("/v1/nothing", "/openapi.json", "/docs"):
+        assert error(server.http.get(path), 404)["code"] == "not_found"
     response = server.http.get("/v1/completions")
     assert error(response, 405)["code"] == "method_not_allowed"
     assert response.headers["allow"] == "POST"
@@ -287,7 +288,7 @@ def test_what_goes_wrong_in_the_engine(stories: LLM, raised: Exception, status: 
     with running(ScriptedEngine(stories, fail)) as server:
         response = server.http.post("/v1/completions", json=TEXT)
         found = error(response, status)
-        assert found["code"] == code
+        assert found["code"] == server.logged(response)["error"] == code
         assert "secret" not in response.text
         if status == 429:
             assert response.headers["retry-after"] == "3"

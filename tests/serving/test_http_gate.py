@@ -46,7 +46,7 @@ def test_without_a_key_nothing_is_served(guarded: Running, header: str | None) -
         ("GET", "/x"),
     ):
         response = guarded.http.request(method, route, headers=headers)
-        assert error(response, 401)["code"] == "invalid_api_key"
+        assert error(response, 401)["code"] == guarded.logged(response)["error"] == "invalid_api_key"
         assert response.headers["www-authenticate"] == "Bearer"
     assert guarded.http.get("/health", headers=headers).status_code == 200
     assert isinstance(guarded.app.state.service.engine, ScriptedEngine)
@@ -89,7 +89,7 @@ def test_a_body_has_a_bound(engine: ScriptedEngine) -> None:
         headers = {"Content-Type": "application/json"}
         for content in (body, iter([body[:700], body[700:]])):  # with a length, and in chunks without one
             response = server.http.post("/v1/completions", content=content, headers=headers)
-            assert error(response, 413)["code"] == "request_too_large"
+            assert error(response, 413)["code"] == server.logged(response)["error"] == "request_too_large"
         assert engine.requests == []
         assert server.http.post("/v1/completions", json=TEXT).status_code == 200
 

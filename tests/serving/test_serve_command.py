@@ -20,6 +20,7 @@ import pytest
 from http_fixtures import PATIENCE
 
 from pteron.cli import main
+from pteron.serving.http import Limits
 
 LONG = {
     "model": "stories15m",
@@ -229,3 +230,5 @@ def test_help_names_what_matters(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().out
     for option in ("--host", "--api-key", "--queue", "--max-new-tokens", "--grace", "PTERON_API_KEYS"):
         assert option in told
+    for number in (Limits().new_tokens, Limits().body_bytes):
+        assert f"(default: {number})" in " ".join(told.split())

@@ -17,6 +17,7 @@ from pteron.cli.progress import shown
 from pteron.cli.screen import note
 from pteron.llm.bounds import SEQUENCES_MAX, WAITING_MAX
 from pteron.llm.catalogue import names
+from pteron.serving.http.limits import Limits
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 _PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
-# Options that are limits, by their names there; the default is the limit's own.
+_GRACE = 30.0  # seconds
+# Options that are limits, by their names there; the defaults are the limits' own.
 _LIMITS = {
     "new_tokens": ("N", positive, "tokens of an answer at most; also where a chat request names no number"),
     "prompt_tokens": ("N", positive, "tokens of a prompt at most (the model's context bounds it too)"),
@@ -106,14 +108,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="answers that wait, before 429 (default: %(default)s)",
     )
     for name, (unit, kind, purpose) in _LIMITS.items():
-        what.add_argument(f"--max-{name.replace('_', '-')}", metavar=unit, type=kind, help=purpose)
+        what.add_argument(
+            f"--max-{name.replace('_', '-')}",
+            metavar=unit,
+            type=kind,
+            default=getattr(Limits(), name),
+            help=f"{purpose} (default: %(default)s)",
+        )
     serve_ray.add_arguments(parser)
     parser.add_argument(
         "--grace",
         metavar="S",
         type=number(0),
-        default=30.0,
-        help="seconds for answers to finish at the end (default: %(default)s)",
+        help=f"seconds for answers to finish at the end (default: {_GRACE:g})",
     )
     parser.add_argument("--log", metavar="FILE", help="where JSON lines go (default: standard error)")
     parser.add_argument("--log-prompts", action="store_true", help="log what is asked and answered")
@@ -162,7 +169,7 @@ def command(arguments: argparse.Namespace) -> int:
         run(
             app,
             place,
-            grace=arguments.grace,
+            grace=_GRACE if arguments.grace is None else arguments.grace,
             certificate=arguments.certificate,
             private_key=arguments.private_key,
             ready=lambda address: print(f"{name} is served at {address}", flush=True),
@@ -180,14 +187,11 @@ def _app(
 
 def _common(keys: tuple[str, ...], arguments: argparse.Namespace) -> dict[str, Any]:
     """What an application is made with, wherever it runs."""
-    from pteron.serving.http import Limits
-
-    given = {limit: getattr(arguments, f"max_{limit}") for limit in _LIMITS}
     hosts = [*_LOCAL, *arguments.allow_host] if _is_local(arguments.host) else arguments.allow_host
     return {
         "aliases": tuple(arguments.alias),
         "api_keys": keys,
-        "limits": Limits(**{limit: value for limit, value in given.items() if value is not None}),
+        "limits": Limits(**{limit: getattr(arguments, f"max_{limit}") for limit in _LIMITS}),
         "page": not arguments.no_page,
         "open_page": not arguments.closed_page,
         "open_metrics": arguments.open_metrics,

@@ -12,7 +12,7 @@ from pteron.cli.screen import note
 from pteron.errors import InputError
 
 _OWN = ("ray_address", "replicas", "replica_gpus", "replica_cpus", "doors")
-_ALONE = ("certificate", "private_key", "log")  # what replicas on other machines cannot have
+_ALONE = ("certificate", "private_key", "log", "grace")  # what Ray does in a way of its own
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,8 +1,8 @@
 """A language model over the next tokens of many sequences at once: weights are read once for all of them.
 
-Sequences have their caches in slots of one memory, so what reads a prompt (a LanguageModel of `sequence()`)
-and what decodes all of them together (`step`) see the same. Tokens, positions and what is drawn lie by slot
-on the GPU: from one step to the next the host brings nothing, unless sequences come or go.
+Sequences have their caches in slots of one memory, so what reads a prompt (a LanguageModel in a slot) and
+what decodes all of them together (`step`) see the same. Tokens, positions and what is drawn lie by slot on
+the GPU: from one step to the next the host brings nothing, unless sequences come or go.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ ROWS_EXACT = 8  # so many rows or fewer have plans of their own; of more, every 
 
 
 class Batched:
-    """A model over up to `slots` sequences. Those that its `sequence()` makes can take part in steps."""
+    """A model over up to `slots` sequences. Those that lie in a slot can take part in steps: what
+    `sequence()` makes, and what `house()` moves into one."""
 
     def __init__(self, model: LanguageModel, slots: int) -> None:
         if slots < 1:

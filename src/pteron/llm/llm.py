@@ -32,8 +32,8 @@ class LLM(TextModel):
     say nothing: `llm.generate(prompt, sampling=llm.sampling)`.
 
     Streams are independent of each other, in one thread or several: each has a sequence with a cache of its
-    own while it is open. There are at most `sequences` of them, 16 unless told otherwise, and no more than
-    `cache_bytes` of GPU memory are enough for; each takes `sequence_bytes`. Those that no stream uses keep
+    own while it is open. There are at most `sequences` of them, and no more than `cache_bytes` of GPU memory
+    are enough for, each taking `sequence_bytes`; where neither is given, 16. Those that no stream uses keep
     what they have read until their memory is needed, the one used last the longest. A beginning of 64 tokens
     or more that any of them has read, such as a system prompt, is copied on the GPU and not read again.
     """

@@ -20,8 +20,8 @@ class Job:
     def __init__(self, request: Request, tell: Callable[[], None]) -> None:
         self.request = request
         self.number = 0  # among all that an engine has taken on
-        self.submitted = monotonic()
-        self.deadline = inf if request.seconds is None else self.submitted + request.seconds
+        self.deadline = inf if request.seconds is None else monotonic() + request.seconds
+        self.begun: float | None = None  # when it got a sequence; None: it waits
         self.statistics = Statistics(len(request.ids))
         self.pieces: list[Piece] = []
         self.error: BaseException | None = None

@@ -38,7 +38,7 @@ class Totals:
         self.new_tokens = 0
         self.cancelled = 0
         self.failed = 0
-        self.request_seconds = 0.0  # that one takes, the latest counting most
+        self.request_seconds = 0.0  # that one takes once it is begun, the latest counting most
         self._started = monotonic()
         self._by_second = [(0, 0)] * (_SECONDS + 1)  # (second, tokens), each where its second's turn is
 
@@ -55,12 +55,13 @@ class Totals:
         second, tokens = self._by_second[place]
         self._by_second[place] = now, (tokens if second == now else 0) + count
 
-    def ended(self, reason: str, seconds: float) -> None:
-        """A request ended so, that long after it was begun."""
+    def ended(self, reason: str, seconds: float | None) -> None:
+        """A request ended so, that long after it was begun; None: it never was."""
         self.cancelled += reason == "cancelled"
         self.failed += reason == "error"
-        known = self.request_seconds
-        self.request_seconds = known + 0.2 * (seconds - known) if known else seconds
+        if seconds is not None:
+            known = self.request_seconds
+            self.request_seconds = known + 0.2 * (seconds - known) if known else seconds
 
     def rate(self) -> float:
         """Tokens per second lately."""

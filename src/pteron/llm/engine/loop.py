@@ -190,6 +190,7 @@ class Loop:
         except BaseException:
             lease.close()
             raise
+        job.begun = monotonic()
         self.tracks.append(track)
         self._prompts.add(track)
         self.totals.began(job.statistics)
@@ -300,7 +301,7 @@ class Loop:
     def _end_job(self, job: Job, reason: str, error: BaseException | None = None) -> None:
         if self.log:
             self.log(reason, job.number, 0)
-        self.totals.ended(reason, monotonic() - job.submitted)
+        self.totals.ended(reason, None if job.begun is None else monotonic() - job.begun)
         self.held.drop(job)
         self.waiting.open.discard(job)
         job.end(reason, error)

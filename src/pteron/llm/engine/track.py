@@ -67,11 +67,6 @@ class Track:
         """Whether another token can be asked for: by a grammar, once it is known what may follow."""
         return self.step < self.count and (self.matcher is None or bool(self.mask and self.mask.is_done))
 
-    @property
-    def is_pending(self) -> bool:
-        """Whether it is being found out what may follow."""
-        return self.mask is not None and not self.mask.is_done
-
     def take_mask(self) -> npt.NDArray[np.uint32]:
         """What may follow, for the next draw; raises what went wrong where that was found out."""
         assert self.mask is not None

@@ -49,11 +49,6 @@ class Waiting:
         with once(self._lock):
             return self._jobs.popleft() if self._jobs else None
 
-    def put_back(self, job: Job) -> None:
-        """One that was taken too early is the first again."""
-        with once(self._lock):
-            self._jobs.appendleft(job)
-
     def leave(self, now: float) -> list[Job]:
         """Those that no longer wait: cancelled, or their time is up."""
         with once(self._lock):

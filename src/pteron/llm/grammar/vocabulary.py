@@ -93,9 +93,8 @@ class _Tokens:
         except PteronError:
             ids = []
         parts = [tokenizer.token_bytes(token) for token in ids] if tokenizer else []
-        if (
-            ids and b"".join(parts) == b" " + wanted and parts[0].startswith(b" ")
-        ):  # which encoding puts there
+        # Encoding may put a space before a text.
+        if ids and b"".join(parts) == b" " + wanted and parts[0].startswith(b" "):
             return [*self._greedy(parts[0][1:]), *ids[1:]]
         return ids if ids and b"".join(parts) == wanted else self._greedy(wanted)
 

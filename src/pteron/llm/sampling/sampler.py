@@ -119,7 +119,7 @@ class Sampler:
 
     def remember(self, tokens: Sequence[int]) -> None:
         """Tokens that the repetition penalty counts as seen, in place of those before; none was drawn yet."""
-        if not (self.form.penalises or self.form.counts):
+        if not self.form.remembers:
             return
         seen = np.zeros(self._vocabulary, np.uint32)
         if self.form.penalises:

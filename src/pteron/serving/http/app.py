@@ -77,9 +77,8 @@ def create_app(
         if engine is not None and engine is not model:
             await run_in_threadpool(engine.close)
 
-    app = FastAPI(
-        title="Pteron", version=pteron.__version__, lifespan=lifespan, docs_url=None, redoc_url=None
-    )
+    # Without FastAPI's own pages and schema: docs/serve.md names all routes that there are.
+    app = FastAPI(title="Pteron", version=pteron.__version__, lifespan=lifespan, openapi_url=None)
     app.state.service = service
     add_handlers(app)
     for routes in (about, chat, completions, embeddings):

@@ -1,8 +1,8 @@
 """What goes wrong -> an answer in OpenAI's shape: {"error": {"message", "type", "param", "code"}}.
 
 In: any exception of a request. Out: a status, headers and that body; a browser that opens an address which is
-none of the API's gets a line of text. What is nobody's business, as the text
-of an error that was not foreseen, stays in the log.
+none of the API's gets a line of text. What is nobody's business, as the text of an error that was not
+foreseen, stays in the log.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPException
+from starlette.types import Scope
 
 from pteron.errors import DeviceLost, InputError, OutOfMemory, PteronError
 from pteron.llm.engine import Busy
@@ -81,25 +82,25 @@ def add_handlers(app: FastAPI) -> None:
     @app.exception_handler(ApiError)
     @app.exception_handler(PteronError)
     async def told(request: Request, error: Exception) -> JSONResponse:
-        return _noted(request, api_error(error))
+        return noted(request.scope, api_error(error))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        return _noted(request, _invalid(error.errors()[0]))
+        return noted(request.scope, _invalid(error.errors()[0]))
 
     @app.exception_handler(AnyHTTPException)
     async def refused(request: Request, error: AnyHTTPException) -> Response:
         told = _refused(request, error)
-        response = _noted(request, told)
+        response = noted(request.scope, told)
         if request.url.path.startswith("/v1/") or "text/html" not in request.headers.get("accept", ""):
             return response
         headers = {**(told.headers or {}), "X-Content-Type-Options": "nosniff"}
         return PlainTextResponse(f"{told.message[:1].upper()}{told.message[1:]}.\n", told.status, headers)
 
 
-def _noted(request: Request, error: ApiError) -> JSONResponse:
+def noted(scope: Scope, error: ApiError) -> JSONResponse:
     """The response of an error, whose code the log gets: its message may hold what a user wrote."""
-    record: Record = request.scope[KEY]
+    record: Record = scope[KEY]
     record.error = error.code
     return error.response()
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pteron.serving.http.body import CLOSE, Body
-from pteron.serving.http.errors import ApiError
+from pteron.serving.http.errors import ApiError, noted
 from pteron.serving.http.keys import Keys
 from pteron.serving.http.protocol import headers_too_large
 from pteron.serving.http.service import Service
@@ -51,7 +51,7 @@ class Gate:
             body.check_length(headers.get(b"content-length"))
             await self._app(scope, body.receive, send)
         except ApiError as error:
-            await error.response()(scope, receive, send)
+            await noted(scope, error)(scope, receive, send)
 
     def _check_headers(self, scope: Scope) -> None:
         """What a server notices while headers come in parts, of those that come at once; and that no one but

@@ -15,7 +15,6 @@ class Record:
 
     id: str
     method: str
-    path: str
     arrived: float = field(default_factory=time.perf_counter)
     route: str = "other"
     status: int = 0

@@ -39,13 +39,12 @@ def _one_of(accepted: str) -> WrapValidator:
     return WrapValidator(check)
 
 
-_check: Callable[..., AfterValidator] = _asking_nothing
-NoEcho = Annotated[bool | None, _check("this server does not repeat the prompt (echo)", False)]
-NoSuffix = Annotated[str | None, _check("this server does not fill gaps (suffix)", "")]
-NoBest = Annotated[int | None, _check("this server picks no best of several answers; use n", 1)]
-NoFunctions = Annotated[Any, _check("functions are out of date; use tools", [], "none", "auto")]
-TextAlone = Annotated[Any, _check("this server writes text alone", ["text"])]
-Absent = Annotated[Any, _check("this server has no such thing", {})]
+NoEcho = Annotated[bool | None, _asking_nothing("this server does not repeat the prompt (echo)", False)]
+NoSuffix = Annotated[str | None, _asking_nothing("this server does not fill gaps (suffix)", "")]
+NoBest = Annotated[int | None, _asking_nothing("this server picks no best of several answers; use n", 1)]
+NoFunctions = Annotated[Any, _asking_nothing("functions are out of date; use tools", [], "none", "auto")]
+TextAlone = Annotated[Any, _asking_nothing("this server writes text alone", ["text"])]
+Absent = Annotated[Any, _asking_nothing("this server has no such thing", {})]
 Texts = Annotated[
     str | list[str] | list[int] | list[list[int]],
     _one_of("a string, a list of strings, a list of token ids (integers), or a list of such lists"),

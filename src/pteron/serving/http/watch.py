@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pteron.serving.http.errors import api_error
+from pteron.serving.http.errors import api_error, noted
 from pteron.serving.http.record import KEY, Record
 from pteron.serving.http.responding import CLIENT_GONE
 from pteron.serving.http.service import Service
@@ -28,7 +28,7 @@ class Watch:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        record = Record(f"req_{uuid.uuid4().hex}", scope["method"], scope["path"])
+        record = Record(f"req_{uuid.uuid4().hex}", scope["method"])
         scope[KEY] = record
 
         async def sending(message: MutableMapping[str, Any]) -> None:
@@ -42,9 +42,9 @@ class Watch:
             await self._app(scope, receive, sending)
         except Exception as error:
             self._service.logs.failure(record, error)
-            record.error = repr(error)
+            response = noted(scope, api_error(error))
             if not record.status:
-                await api_error(error).response()(scope, receive, sending)
+                await response(scope, receive, sending)
         finally:
             self._end(scope, record)
 

@@ -14,7 +14,7 @@ import families
 import numpy as np
 import numpy.typing as npt
 
-MODEL = Path(__file__).parent / "fixtures" / "models" / "tiny_qwen3_full.pte"
+MODEL = Path(__file__).parent / "fixtures" / "decoders" / "tiny_qwen3_full.pte"
 CHUNK, CONTEXT = 7, 61
 KINDS = ("all", "last", "second output", "second method")
 

@@ -122,6 +122,9 @@ def test_two_tabs_at_once_and_stopping(context: BrowserContext, stories: LLM, st
         while stories_engine.load.running or stories_engine.load.waiting:
             assert time.monotonic() < deadline
             time.sleep(0.01)
+        while len(tabs[1].titles()) < 3:  # it is told by the browser, a moment later
+            assert time.monotonic() < deadline
+            tabs[1].page.wait_for_timeout(10)
         assert len(tabs[1].titles()) == 3
 
 

@@ -313,6 +313,7 @@ def test_options_that_are_none(wrong: dict[str, Any]) -> None:
         (["--ray", "--log", "file"], "--log is not for --ray"),
         (["--ray", "--certificate", "file"], "--certificate is not for --ray"),
         (["--ray", "--grace", "5"], "--grace is not for --ray"),
+        (["--ray", "--cache-bytes", "9999999"], "needs --sequences, which replicas are scaled by"),
         (["--ray", "--replicas", "0"], "expected a number or a range, as 2 or 1-4, not '0'"),
         (["--ray", "--replicas", "4-1"], "expected a number or a range, as 2 or 1-4, not '4-1'"),
     ],

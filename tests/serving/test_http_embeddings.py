@@ -21,6 +21,7 @@ from pteron import DType, UnsupportedError, ValueSpec
 from pteron.llm.catalogue import BUNDLED
 from pteron.serving.encoder import Encoder, is_encoder
 from pteron.serving.http import Limits
+from pteron.serving.opening import opened
 
 WIDTH, TOKENS_MAX = 24, 37
 
@@ -177,7 +178,8 @@ def test_a_program_of_minilm(tmp_path: Path) -> None:
     tokenizer.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 1), ("[CLS]", 0))
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     texts = ["the cat sat", "dog", "the dog and the cat sat"]
-    with Encoder(tmp_path) as encoder, running(encoder) as server:
+    with opened(tmp_path) as encoder, running(encoder) as server:  # as `pteron serve` does
+        assert isinstance(encoder, Encoder)
         assert encoder.encode("the cat sat") == [0, 5, 3, 6, 1]
         client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
         found = client.embeddings.create(model=NAME, input=texts)

@@ -50,6 +50,8 @@ def check(arguments: argparse.Namespace) -> None:
     for name in _ALONE:
         if getattr(arguments, name) is not None:
             raise InputError(f"{_option(name)} is not for --ray: see docs/serve.md")
+    if arguments.cache_bytes is not None and arguments.sequences is None:
+        raise InputError("--cache-bytes with --ray needs --sequences, which replicas are scaled by")
 
 
 def serve(arguments: argparse.Namespace, model: str, name: str, common: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from pteron.llm.generate import LoopCounters, generate_step
 from pteron.llm.grammar import Grammar
 from pteron.llm.pieces import Piece, Statistics
 from pteron.llm.sampling import Sampling
-from pteron.llm.stopping import StopScanner
+from pteron.llm.telling import Telling
 from pteron.llm.text_model import TextModel
 
 
@@ -37,15 +37,15 @@ def continued(llm: TextModel, asked: Continuation) -> Generator[Piece, None, Non
     matcher = asked.grammar.matcher() if asked.grammar else None
     sampler = model.sampler(asked.sampling, masked=matcher is not None)
     sampler.remember(asked.ids)
-    counters = LoopCounters()
-    stream, scanner = llm.tokenizer.stream(), StopScanner(asked.stop)
-    drawn: list[int] = []
+    counters, count = LoopCounters(), asked.max_new_tokens
+    room = model.context - len(asked.ids) + 1 if model.context else count
+    telling = Telling(llm.tokenizer, asked.stop, asked.stop_ids, count, room)
     started = time.perf_counter()
     steps = generate_step(
         model,
         sampler,
         asked.ids[reused:],
-        asked.max_new_tokens,
+        count,
         resident=asked.resident,
         counters=counters,
         user=lease.user,
@@ -53,27 +53,15 @@ def continued(llm: TextModel, asked: Continuation) -> Generator[Piece, None, Non
     )
     try:
         for step in steps:
-            now = time.perf_counter()
-            if not drawn:
-                statistics.prompt_seconds = now - started
-            statistics.decode_seconds = now - started - statistics.prompt_seconds
-            drawn.append(step.token)
-            statistics.new_tokens = len(drawn)
-            if step.token in asked.stop_ids:
-                statistics.finish_reason = "stop"
+            now = time.perf_counter() - started
+            if not telling.drawn:
+                statistics.prompt_seconds = now
+            statistics.decode_seconds = now - statistics.prompt_seconds
+            pieces = telling.push(step, is_whole=matcher is not None and matcher.is_finished)
+            statistics.new_tokens, statistics.finish_reason = len(telling.drawn), telling.reason
+            yield from pieces
+            if telling.reason:
                 break
-            text = scanner.push(stream.push(step.token))
-            yield Piece(step.token, text, step.logprob, step.top)
-            if scanner.is_stopped:
-                statistics.finish_reason = "stop"
-                break
-        else:
-            is_whole = matcher is not None and matcher.is_finished
-            is_full = len(drawn) < asked.max_new_tokens
-            statistics.finish_reason = "stop" if is_whole else "context" if is_full else "length"
-        rest = "" if scanner.is_stopped else scanner.push(stream.finish()) + scanner.finish()
-        if rest:
-            yield Piece(drawn[-1], rest, 0.0)
     finally:
         steps.close()  # ends the loop, and what is under way
         statistics.stalls = counters.stalls

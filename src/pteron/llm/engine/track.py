@@ -17,7 +17,7 @@ from pteron.llm.entered import work_on
 from pteron.llm.launching import Drawn
 from pteron.llm.pieces import Piece
 from pteron.llm.pool import Lease
-from pteron.llm.stopping import StopScanner
+from pteron.llm.telling import Telling
 from pteron.llm.tokenizer import Tokenizer
 
 
@@ -36,21 +36,29 @@ class Track:
         job.statistics.reused_tokens = reused
         self.chunks = deque(model.chunks(ids[reused:]))
         self.start = len(ids)  # the position of the first new token
-        room = model.context - self.start + 1 if model.context else request.max_new_tokens
-        self.count = min(request.max_new_tokens, room)
+        wanted = request.max_new_tokens
+        room = model.context - self.start + 1 if model.context else wanted
+        stop_ids = eos_ids if request.stop_ids is None else request.stop_ids
+        self._telling = Telling(tokenizer, request.stop, stop_ids, wanted, room)
         self.step = 0
         self.under_way = 0
-        self.drawn: list[int] = []
         self.reason = ""  # why it ended
-        self._stop_ids = eos_ids if request.stop_ids is None else request.stop_ids
-        self._scanner = StopScanner(request.stop)
-        self._stream = tokenizer.stream()
         self._started = perf_counter()
         self.matcher = request.grammar.matcher() if request.grammar else None
         self.mask: Finding | None = None  # of what may follow, from when it is asked for until it is used
         self.is_kept = False  # the model has read the last token, and the sampler keeps what to draw from
         self.sampler = model.sampler(request.sampling, masked=self.matcher is not None)
         self.sampler.remember(ids)
+
+    @property
+    def drawn(self) -> list[int]:
+        """The tokens that have arrived."""
+        return self._telling.drawn
+
+    @property
+    def count(self) -> int:
+        """How many there will be at most."""
+        return self._telling.count
 
     @property
     def is_read(self) -> bool:
@@ -83,30 +91,16 @@ class Track:
         pieces: list[Piece] = []
         for each in drawn:
             if not self.reason:
-                self._draw(each, pieces)
+                if self.matcher:
+                    self.matcher.take(each.token)
+                is_whole = self.matcher is not None and self.matcher.is_finished
+                pieces += self._telling.push(each, is_whole=is_whole)
+                self.reason = self._telling.reason
         self._note(before)
         statistics.new_tokens = len(self.drawn)
         if pieces:
             self.job.give(pieces)
         return len(self.drawn) - before
-
-    def _draw(self, drawn: Drawn, pieces: list[Piece]) -> None:
-        self.drawn.append(drawn.token)
-        if self.matcher:
-            self.matcher.take(drawn.token)
-        if drawn.token in self._stop_ids:
-            self.reason = "stop"
-        else:
-            text = self._scanner.push(self._stream.push(drawn.token))
-            pieces.append(Piece(drawn.token, text, drawn.logprob, drawn.top))
-            if self._scanner.is_stopped or (self.matcher and self.matcher.is_finished):
-                self.reason = "stop"
-            elif len(self.drawn) == self.count:
-                self.reason = "context" if self.count < self.job.request.max_new_tokens else "length"
-        if self.reason and not self._scanner.is_stopped:
-            rest = self._scanner.push(self._stream.finish()) + self._scanner.finish()
-            if rest:
-                pieces.append(Piece(drawn.token, rest, 0.0))
 
     def _note(self, before: int) -> None:
         """The cache holds all tokens but the last, which may not have been read yet."""

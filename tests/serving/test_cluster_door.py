@@ -62,6 +62,7 @@ class Scripted:
 
     def __init__(self, script: list[Any]) -> None:
         self._script = script
+        self.refusal: Exception | None = None  # of the call itself
         self.is_cancelled = False
 
     async def __aiter__(self) -> AsyncIterator[list[Message]]:
@@ -89,7 +90,10 @@ class Client:
 
     def _next(self, key: str, scope: Mapping[str, Any], body: bytes) -> Call:
         self.asked.append((key, scope, body))
-        return self.calls[len(self.asked) - 1]
+        call = self.calls[len(self.asked) - 1]
+        if call.refusal is not None:
+            raise call.refusal
+        return call
 
     @staticmethod
     def _told(error: BaseException) -> ApiError | None:
@@ -203,6 +207,22 @@ def test_no_answer_in_time() -> None:
     client = asyncio.run(wait())
     assert client.status == 503
     assert client.calls[0].is_cancelled
+
+
+def test_a_call_that_cannot_be_made() -> None:
+    client = Client([], [START, said(b"a")])
+    client.calls[0].refusal = LostError()
+    assert run(client, b"{}").body == b"a"
+    client = Client([])
+    client.calls[0].refusal = ValueError("nobody's business")
+    run(client, b"{}")
+    assert (client.status, len(client.asked)) == (500, 1)
+    assert json.loads(client.body)["error"]["message"] == "no"
+
+
+def test_a_length_of_thousands_of_digits() -> None:
+    client = run(Client(), b"1", headers=((b"content-length", b"9" * 5000),))
+    assert (client.status, client.asked) == (413, [])
 
 
 @pytest.mark.parametrize("announced", [(), ((b"content-length", b"11"),)], ids=["counted", "announced"])

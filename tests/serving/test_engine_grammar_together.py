@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from time import sleep
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from engine_fixtures import PATIENCE, A, B, Watched, asked
 
+from pteron import DeviceError
 from pteron.llm import LLM, Drawn, Grammar, Matcher, Piece, Sampling, pace
 from pteron.llm.batched import Batched
 from pteron.llm.burst import Burst, Row
 from pteron.llm.engine import together
 from pteron.llm.engine.job import Job
+from pteron.llm.engine.loop import Loop
 from pteron.llm.engine.masks import Finding
 from pteron.llm.engine.steps import OneByOne, Submission
 from pteron.llm.engine.track import Track
@@ -189,3 +192,47 @@ def test_one_whose_masks_take_long(
         assert not answers[0].finish_reason
         free.set()
         same(answers[0].pieces(), right[0])
+
+
+def test_one_whose_mask_fails_as_others_are_gathered(
+    tiny_llm: LLM, mixed: list[Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whatever moment that is found out, it fails alone."""
+    constrained = [request for request in mixed if request.grammar][:4]
+    right = [alone(tiny_llm, request) for request in constrained]
+    failing, fail, mask = list[Matcher](), threading.Event(), Matcher.mask
+    can_join, step_on, stepping = together.Together._can_join, Loop._step_on, list[bool]()
+
+    def raising(matcher: Matcher) -> npt.NDArray[np.uint32]:
+        if failing == [matcher]:
+            assert fail.wait(PATIENCE)
+            raise DeviceError("no mask for this one")
+        return mask(matcher)
+
+    def joining(stepper: together.Together, track: Track) -> bool:
+        can = can_join(stepper, track)
+        if track.matcher and not failing and track.step > 2:
+            failing.append(track.matcher)
+        if stepping and track.is_pending and failing == [track.matcher] and not fail.is_set():
+            fail.set()  # it can join as far as this knows, and has failed by the time that it is asked to
+            while track.is_pending:
+                sleep(0.001)
+        return can
+
+    def stepping_on(loop: Loop, *arguments: int) -> None:
+        stepping.append(True)
+        step_on(loop, *arguments)
+        stepping.clear()
+
+    monkeypatch.setattr(Matcher, "mask", raising)
+    monkeypatch.setattr(Loop, "_step_on", stepping_on)
+    monkeypatch.setattr(together.Together, "_can_join", joining)
+    with Engine(tiny_llm) as engine:
+        answers = [engine.submit(request) for request in constrained]
+        failed = []
+        for answer, pieces in zip(answers, right, strict=True):
+            try:
+                same(answer.pieces(), pieces)
+            except DeviceError as error:
+                failed.append(str(error))
+        assert failed == ["no mask for this one"]

@@ -3,6 +3,7 @@ an engine says which."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from byte_tokenizer import ByteTokenizer
 from engine_fixtures import MODEL, A, B, Watched, alone, asked, at_once, tokens
 
-from pteron import Device, DeviceError, OutOfMemory
+from pteron import Device, DeviceError, OutOfMemory, UnsupportedError
 from pteron.llm import LLM, Grammar, Sampling
 from pteron.llm.batched import Batched
 from pteron.llm.bounds import SEQUENCES_MAX
@@ -174,6 +175,35 @@ def test_what_is_told(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(len(answer.pieces()) == 8 for answer in answers)
         engine.tell_stepping(told.append)
     assert told == ["up to 16 sequences step together"] * 2
+
+
+def test_who_is_told_and_fails(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no request's fault, and others are told too; the error is shown as the thread's."""
+    told: list[str] = []
+    shown: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda found: shown.append(str(found.exc_value)))
+
+    def failing(words: str) -> None:
+        raise ValueError(f"not {words}")
+
+    with Engine(tiny_llm) as engine:
+        engine.tell_stepping(failing)
+        engine.tell_stepping(told.append)
+        answers = at_once(engine, [asked(A), asked(B)])
+        assert all(len(answer.pieces()) == 8 for answer in answers)
+    assert told == ["up to 16 sequences step together"]
+    assert shown == ["not up to 16 sequences step together"]
+
+
+def test_one_sequence_alone(device: Device) -> None:
+    """Has nobody to step with, which is not for want of memory."""
+    with LLM(MODEL, ByteTokenizer(), device=device, sequences=1) as llm:
+        with pytest.raises(UnsupportedError, match="only one sequence is asked for"):
+            Engine(llm, batched=True)
+        with Engine(llm) as engine:
+            answers = at_once(engine, [asked(A), asked(B)])
+            assert all(len(answer.pieces()) == 8 for answer in answers)
+            assert engine.slots == 0
 
 
 def test_what_goes_wrong_otherwise(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,6 +98,12 @@ def test_what_embeddings_cannot_be_of(server: Running) -> None:
     )
 
 
+def test_other_dimensions_are_refused_after_the_first_text(server: Running, letters: Letters) -> None:
+    asked = {"model": NAME, "input": ["a", "b", "c"], "dimensions": 3}
+    assert error(server.http.post("/v1/embeddings", json=asked), 400)["param"] == "dimensions"
+    assert len(letters.calls) == 1
+
+
 def test_texts_that_take_too_long(letters: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
     run = letters.run
 

@@ -150,11 +150,26 @@ def test_a_language_model_makes_no_embeddings(server: Running) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"[]", b"5", b"nul", b"\xff\xfe", b'{"model": "\xff"}', b"[" * 100_000, b'{"a":' * 50_000],
+    [
+        *(
+            b"",
+            b"{",
+            b"[]",
+            b"5",
+            b"nul",
+            b"\xff\xfe",
+            b'{"model": "\xff"}',
+            b"[" * 100_000,
+            b'{"a":' * 50_000,
+        ),
+        b'{"model": "stories15m", "prompt": "a", "seed": ' + b"9" * 5000 + b"}",
+    ],
+    ids=lambda body: ascii(body[:20]),
 )
 def test_a_body_that_is_none(server: Running, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
-    error(server.http.post("/v1/completions", content=body, headers=headers), 400)
+    found = error(server.http.post("/v1/completions", content=body, headers=headers), 400)
+    assert found["code"] == "invalid_json"
 
 
 HALVES = pytest.mark.parametrize(

@@ -75,10 +75,12 @@ class Batched:
     @classmethod
     def fitting(cls, model: LanguageModel, slots: int) -> Batched:
         """One of so many slots, or of half as many and so on where the device has no room; two at least."""
-        slots = min(slots, cls.slots_max(model))
-        if slots < 2:
+        most = min(slots, cls.slots_max(model))
+        if most < 2:
             no_room = "no two of its caches have room side by side"
-            raise UnsupportedError(f"{model.program.file.name} cannot be batched: {no_room}")
+            why = "only one sequence is asked for" if slots < 2 else no_room
+            raise UnsupportedError(f"{model.program.file.name} cannot be batched: {why}")
+        slots = most
         while True:
             try:
                 return cls(model, slots)

@@ -3,6 +3,7 @@ one is under way for the first time: until then nothing is taken that only sever
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 from pteron.errors import UnsupportedError
@@ -72,4 +73,8 @@ class Stepping:
             self.reason, self._is_decided = reason, True
             listeners, self._listeners = self._listeners, []
         for listener in listeners:
-            listener(str(self))
+            try:
+                listener(str(self))
+            except Exception as error:  # shown as an error of this thread: no request is to fail by it
+                found = type(error), error, error.__traceback__, threading.current_thread()
+                threading.excepthook(threading.ExceptHookArgs(found))

@@ -69,7 +69,8 @@ class Together(Stepper):
         joining = [track for track in tracks if track.matcher and self._can_join(track)]
         self._are_several = len(joining) > 1
         stepping = [track for track in joining if not track.is_kept]
-        ready = tuple(track for track in stepping if track.can_step)
+        # Asked again: what has failed since is known to have once it can step.
+        ready = tuple(track for track in stepping if track.can_step and not _has_failed(track))
         since = monotonic() - GATHERED
         late = (track.mask for track in stepping if track not in ready and track.step < track.count)
         return ready, not any(mask is None or mask.asked > since for mask in late)
@@ -111,8 +112,7 @@ class Together(Stepper):
     def _can_join(self, track: Track) -> bool:
         """Whether a track steps with others, as soon as it can."""
         is_own = track.model.is_used_by(track.user)  # one that was taken over fails alone
-        has_failed = track.mask is not None and track.mask.error is not None
-        return is_own and not has_failed and self._batched.slot_of(track.model) is not None
+        return is_own and not _has_failed(track) and self._batched.slot_of(track.model) is not None
 
     def _row(self, track: Track) -> Row:
         slot = self._batched.slot_of(track.model)
@@ -121,3 +121,8 @@ class Together(Stepper):
         sampler = None if track.sampler.form.is_plain else track.sampler
         mask = track.take_mask() if track.matcher else None
         return Row(slot, track.model.position, token, sampler, track.step, mask)
+
+
+def _has_failed(track: Track) -> bool:
+    """Whether nobody can say what may follow by its grammar: then it fails alone."""
+    return track.mask is not None and track.mask.error is not None

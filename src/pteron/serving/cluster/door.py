@@ -79,11 +79,8 @@ class Door:
         try:
             async with asyncio.timeout(self._limits.seconds + self._grace):
                 for _ in range(_TRIES):
-                    call = self._replicas(key, passed, body)
                     try:
-                        async for messages in call:
-                            for message in messages:
-                                await said.send(message)
+                        await said.pass_on(self._replicas(key, passed, body))
                         if said.is_whole:
                             return
                         error = ApiError(502, "the answer ended before it was complete", code="incomplete")
@@ -93,8 +90,6 @@ class Door:
                             break
                         text = "the replica that was to answer is gone; try again"
                         error = ApiError(503, text, code="replica_lost", headers=_AGAIN)
-                    finally:
-                        call.cancel()
                     if said.has_begun:
                         break
         except TimeoutError:
@@ -111,6 +106,15 @@ class _Said:
         self.has_begun = False
         self.is_whole = False
         self._is_stream = False
+
+    async def pass_on(self, call: Call) -> None:
+        """All that a replica says."""
+        try:
+            async for messages in call:
+                for message in messages:
+                    await self.send(message)
+        finally:
+            call.cancel()
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

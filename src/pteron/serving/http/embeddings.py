@@ -47,6 +47,9 @@ async def embed(request: Request, body: EmbeddingBody) -> Response:
                 raise ApiError(503, message, code="timeout")
             # One thread for all who ask: those that wait for their turn take none from anybody.
             vector, tokens = await to_thread.run_sync(_embedded, embedder, text, limiter=service.embedding)
+            if body.dimensions not in (None, len(vector)):
+                message = f"this model's vectors have {len(vector)} dimensions, and no others"
+                raise ApiError(400, message, param="dimensions", code="invalid_value")
             record.prompt_tokens += tokens
             vectors.append(vector)
 
@@ -55,9 +58,6 @@ async def embed(request: Request, body: EmbeddingBody) -> Response:
     except Gone:
         record.is_abandoned = True
         return Response(status_code=CLIENT_GONE)
-    if body.dimensions not in (None, len(vectors[0])):
-        message = f"this model's vectors have {len(vectors[0])} dimensions, and no others"
-        raise ApiError(400, message, param="dimensions", code="invalid_value")
     record.choices = len(vectors)
     is_text = body.encoding_format == "base64"
     data = [

@@ -132,5 +132,8 @@ def _refused(request: Request, error: AnyHTTPException) -> ApiError:
     if error.status_code == 405:
         message = f"{request.url.path} does not take {request.method}"
         return ApiError(405, message, code="method_not_allowed", headers=headers)
+    if error.status_code == 400 and isinstance(error.__cause__, (ValueError, RecursionError)):
+        message = "the body is no JSON that can be read: not UTF-8, nested too deep, or a number too long"
+        return ApiError(400, message, code="invalid_json", headers=headers)
     code = "internal_error" if error.status_code >= 500 else "invalid_request"
     return ApiError(error.status_code, str(error.detail), code=code, headers=headers)

@@ -213,9 +213,10 @@ def test_one_whose_mask_fails_as_others_are_gathered(
         can = can_join(stepper, track)
         if track.matcher and not failing and track.step > 2:
             failing.append(track.matcher)
-        if stepping and track.is_pending and failing == [track.matcher] and not fail.is_set():
+        is_pending = track.mask is not None and not track.mask.is_done
+        if stepping and is_pending and failing == [track.matcher] and not fail.is_set():
             fail.set()  # it can join as far as this knows, and has failed by the time that it is asked to
-            while track.is_pending:
+            while track.mask and not track.mask.is_done:
                 sleep(0.001)
         return can
 

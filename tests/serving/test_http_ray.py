@@ -111,7 +111,10 @@ class TestLiteLLM(test_http_many.TestLiteLLM):
     test_leaving = None  # type: ignore[assignment]  # COUNTS
 
 
-class TestEmbeddings(shared(test_http_embeddings, {})):  # type: ignore[misc]
+OF_ONE = {"test_other_dimensions_are_refused_after_the_first_text": COUNTS}
+
+
+class TestEmbeddings(shared(test_http_embeddings, OF_ONE)):  # type: ignore[misc]
     """An encoder as a replica: the tests' own table of letters, in a program."""
 
     @pytest.fixture(scope="class")

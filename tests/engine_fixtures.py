@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from byte_tokenizer import ByteTokenizer
 
 from pteron import Device
-from pteron.llm import LLM, LanguageModel, Piece
+from pteron.llm import LLM, Drawn, LanguageModel, Piece
 from pteron.llm.engine.loop import Loop
 from pteron.llm.text_model import TextModel
 from pteron.serving import Answer, Engine, Request
@@ -45,10 +45,20 @@ def alone(llm: TextModel, request: Request) -> list[Piece]:
             request.ids,
             max_new_tokens=request.max_new_tokens,
             sampling=request.sampling,
+            grammar=request.grammar,
             stop=request.stop,
             stop_ids=None if request.stop_ids is None else sorted(request.stop_ids),
         )
     )
+
+
+def same(found: Sequence[Piece | Drawn], expected: Sequence[Piece]) -> None:
+    """Tokens alike, and what is told of them but for the order of sums."""
+    assert [each.token for each in found] == [each.token for each in expected]
+    assert [each.logprob for each in found] == pytest.approx([each.logprob for each in expected], abs=1e-4)
+    for one, other in zip(found, expected, strict=True):
+        assert [token for token, _ in one.top] == [token for token, _ in other.top]
+        assert [value for _, value in one.top] == pytest.approx([value for _, value in other.top], abs=1e-4)
 
 
 def tokens(pieces: list[Piece]) -> list[int]:

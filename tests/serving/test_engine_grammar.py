@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 import pytest
-from engine_fixtures import PATIENCE, A, B, Watched, asked, either_way, tokens
+from engine_fixtures import PATIENCE, A, B, Watched, alone, asked, either_way, tokens
 
 from pteron import DeviceError, InputError
 from pteron.llm import LLM, Grammar, LanguageModel, Matcher, Piece, Sampling
@@ -40,18 +40,7 @@ def requests(grammar: Grammar) -> list[Request]:
 
 @pytest.fixture
 def expected(tiny_llm: LLM, requests: list[Request]) -> list[list[Piece]]:
-    found = []
-    for request in requests:
-        tiny_llm.reset()
-        pieces = tiny_llm.generate(
-            request.ids,
-            max_new_tokens=request.max_new_tokens,
-            sampling=request.sampling,
-            stop_ids=None if request.stop_ids is None else [],
-            grammar=request.grammar,
-        )
-        found.append(list(pieces))
-    return found
+    return [alone(tiny_llm, request) for request in requests]
 
 
 @pytest.mark.parametrize("way", ["together", "one by one", "through the host"])

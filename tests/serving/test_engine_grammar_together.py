@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from time import sleep
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from engine_fixtures import PATIENCE, A, B, Watched, asked
+from engine_fixtures import PATIENCE, A, B, Watched, alone, asked, same
 
 from pteron import DeviceError
-from pteron.llm import LLM, Drawn, Grammar, Matcher, Piece, Sampling, pace
+from pteron.llm import LLM, Drawn, Grammar, Matcher, Sampling, pace
 from pteron.llm.batched import Batched
 from pteron.llm.burst import Burst, Row
 from pteron.llm.engine import together
@@ -65,27 +64,6 @@ def bursts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
 
     monkeypatch.setattr(Batched, "step", counting)
     return made
-
-
-def same(found: Sequence[Piece | Drawn], right: Sequence[Piece]) -> None:
-    assert [each.token for each in found] == [each.token for each in right]
-    assert [each.logprob for each in found] == pytest.approx([each.logprob for each in right], abs=1e-4)
-    for one, other in zip(found, right, strict=True):
-        assert [token for token, _ in one.top] == [token for token, _ in other.top]
-
-
-def alone(llm: LLM, request: Request) -> list[Piece]:
-    """What a request gets on a model that has read nothing else."""
-    llm.reset()
-    return list(
-        llm.generate(
-            request.ids,
-            max_new_tokens=request.max_new_tokens,
-            sampling=request.sampling,
-            grammar=request.grammar,
-            stop_ids=[],
-        )
-    )
 
 
 def test_constrained_step_together(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from engine_fixtures import SHORT, A, B, Watched, alone, asked
+from engine_fixtures import SHORT, A, B, Watched, alone, asked, same
 
 from pteron.gpu import Command, Copy, Device
-from pteron.llm import LLM, Drawn, Piece, Sampling, batched
+from pteron.llm import LLM, Drawn, Sampling, batched
 from pteron.llm.batched import Batched
 from pteron.llm.burst import Row
 from pteron.llm.engine.job import Job
@@ -32,14 +31,6 @@ SETTINGS = (
     Sampling(1.4, 30, 0.95, 0.01, 1.3, 7, 0.5, 0.25, {5: 1.5, 200: -100}, 3),
 )
 PROMPTS = (A[:5], B[3:9], SHORT, A[2:13], A[:9], B[:2], (9, 7), B[5:])
-
-
-def same(found: Sequence[Piece | Drawn], expected: Sequence[Piece]) -> None:
-    assert [each.token for each in found] == [each.token for each in expected]
-    assert [each.logprob for each in found] == pytest.approx([each.logprob for each in expected], abs=1e-4)
-    for one, other in zip(found, expected, strict=True):
-        assert [token for token, _ in one.top] == [token for token, _ in other.top]
-        assert [value for _, value in one.top] == pytest.approx([value for _, value in other.top], abs=1e-4)
 
 
 def test_eight_settings_at_once(engine: Engine, watched: Watched) -> None:

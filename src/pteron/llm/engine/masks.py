@@ -16,7 +16,6 @@ import numpy.typing as npt
 from pteron.llm.grammar import Matcher
 
 THREADS = 2  # llguidance lets others run meanwhile; an engine on the host's own cores needs them too
-
 APART = 0.001  # seconds between two that are told, while there are more to find
 
 

@@ -8,6 +8,7 @@ import sys
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from pteron.serving.http.body import CLOSE
 from pteron.serving.http.errors import ApiError
 
 TOO_LARGE = 431
@@ -40,4 +41,4 @@ class Protocol(H11Protocol):
 
 def headers_too_large(bound: int) -> ApiError:
     message = f"the request's headers are too large; this server takes {bound} bytes of them"
-    return ApiError(TOO_LARGE, message, code="headers_too_large", headers={"Connection": "close"})
+    return ApiError(TOO_LARGE, message, code="headers_too_large", headers=CLOSE)

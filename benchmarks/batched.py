@@ -22,13 +22,13 @@ from breakdown import by_kernel
 
 import pteron
 from pteron.dtypes import DType, Storage
-from pteron.llm.batched import Batched
-from pteron.llm.burst import Burst, Row
-from pteron.llm.catalogue import fetch
+from pteron.gpu.tensors import View
+from pteron.llm.batched_model import BatchedModel
+from pteron.llm.burst import BatchSubmission, Row
 from pteron.llm.generate import generate_step
 from pteron.llm.model import LanguageModel
+from pteron.llm.models import fetch
 from pteron.llm.sampling import Sampler, Sampling
-from pteron.runtime.tensors import View
 
 STEPS = 12  # of a submission
 
@@ -49,12 +49,12 @@ def main() -> None:
     with pteron.load(path / "model.pte" if path.is_dir() else path) as program:
         model = LanguageModel(program)
         print(f"{path}: {program.device.adapter}, context {model.context}")
-        if reason := Batched.reason(model):
+        if reason := BatchedModel.reason(model):
             raise SystemExit(reason)
         alone = time_alone(model, arguments.tokens, arguments.context)
         print(f"alone: {1e3 / alone:.3f} ms a token, {alone:.1f} tokens/s")
         most = max(*arguments.rows, *arguments.profile)
-        batched = Batched(model, most)
+        batched = BatchedModel(model, most)
         sequences = begin(batched, most, arguments.context)
         print("rows  ms/step  tokens/s  ratio  launches  floor ms  of floor")
         for rows in arguments.rows:
@@ -87,7 +87,7 @@ def time_alone(model: LanguageModel, count: int, context: int) -> float:
     return best
 
 
-def begin(batched: Batched, count: int, context: int) -> list[tuple[LanguageModel, Row]]:
+def begin(batched: BatchedModel, count: int, context: int) -> list[tuple[LanguageModel, Row]]:
     """Sequences that have read prompts of different lengths."""
     begun = []
     for index in range(count):
@@ -99,14 +99,14 @@ def begin(batched: Batched, count: int, context: int) -> list[tuple[LanguageMode
     return begun
 
 
-def time_together(batched: Batched, begun: list[tuple[LanguageModel, Row]], count: int) -> float:
+def time_together(batched: BatchedModel, begun: list[tuple[LanguageModel, Row]], count: int) -> float:
     """Seconds of a step of all rows, the best of three."""
     rows = [row for _, row in begun]
     return min(_time_together(batched, rows, count) for _ in range(3))
 
 
-def _time_together(batched: Batched, rows: list[Row], count: int) -> float:
-    under_way: deque[Burst] = deque()
+def _time_together(batched: BatchedModel, rows: list[Row], count: int) -> float:
+    under_way: deque[BatchSubmission] = deque()
     batched.step(rows, 1).read()  # plans, kernels
     start, done = perf_counter(), 1
     while done <= count:
@@ -121,7 +121,7 @@ def _time_together(batched: Batched, rows: list[Row], count: int) -> float:
     return (perf_counter() - start) / count
 
 
-def launches_of(batched: Batched, rows: int) -> int:
+def launches_of(batched: BatchedModel, rows: int) -> int:
     """Launches of a step's plan, without those that draw."""
     plans = batched.session.snapshot().plans
     return max(len(plan.launches) for (shape, _), kept in plans.items() for plan in kept if shape == (rows,))
@@ -131,7 +131,7 @@ def prompt(model: LanguageModel, length: int) -> list[int]:
     return np.random.default_rng(length).integers(0, model.vocabulary, length).tolist()
 
 
-def profile(batched: Batched, begun: list[tuple[LanguageModel, Row]], context: int) -> None:
+def profile(batched: BatchedModel, begun: list[tuple[LanguageModel, Row]], context: int) -> None:
     """GPU time of a step by kernel and grid, without what draws."""
     rows = [row for _, row in begun]
     batched.step([Row(row.slot, row.position, row.token) for row in rows], 1).read()

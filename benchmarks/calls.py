@@ -25,7 +25,7 @@ from pteron.gpu import Device, PassTimer
 from pteron.gpu.encode import NATIVE_VARIABLE, encoder
 from pteron.graph import Graph, Node, Tensor
 from pteron.passes import prepare
-from pteron.runtime.code import Code
+from pteron.runtime.loaded_method import Code
 from pteron.runtime.method import Method
 
 

@@ -17,7 +17,7 @@ from figures import HOST_TOLERANCE, Figure
 
 import pteron
 from pteron.dtypes import DType
-from pteron.gpu.working import collecting_nothing
+from pteron.gpu.worker_pool import collecting_nothing
 from pteron.graph import Graph, Node, Tensor
 from pteron.ops import Target
 from pteron.passes import prepare

@@ -32,7 +32,7 @@ import figures
 from figures import Figure
 
 from pteron.llm import LLM, Sampling
-from pteron.llm.catalogue import BUNDLED
+from pteron.llm.models import BUNDLED
 from pteron.serving import Busy, Engine, Request
 
 # Token ids and how many are to follow -> one event for each that does.

@@ -12,7 +12,7 @@ from byte_tokenizer import ByteTokenizer
 
 from pteron import Device
 from pteron.llm import LLM, Drawn, LanguageModel, Piece
-from pteron.llm.engine.loop import Loop
+from pteron.llm.engine.scheduler import Scheduler
 from pteron.llm.text_model import TextModel
 from pteron.serving import Answer, Engine, Request
 
@@ -78,7 +78,7 @@ class Watched:
         self.events: list[tuple[str, int, int]] = []
         self._hold: Callable[[str, int], bool] | None = None
         self._reached, self._free = threading.Event(), threading.Event()
-        self._loop: Loop = engine._loop
+        self._loop: Scheduler = engine._loop
         self._loop.log = self._note
 
     def hold(self, what: str, job: int = 0) -> None:

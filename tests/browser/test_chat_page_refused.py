@@ -123,8 +123,8 @@ def test_a_server_that_wants_a_key(chat: Chat) -> None:
     tab.sees("You said: Hello")
     tab.until_idle()
     tab.reload()  # the tab keeps it
-    tab.ask("Again")
-    tab.sees("You said: Again")
+    tab.ask("RepeatableCall")
+    tab.sees("You said: RepeatableCall")
     assert "sk-right" not in tab.run("JSON.stringify(localStorage)")
     other = chat.tab(is_ready=False)  # another tab asks for itself
     other.page.get_by_label("API key", exact=True).wait_for()

@@ -28,11 +28,11 @@ from host_arguments import good_arguments, output_dtype
 
 from pteron.dtypes import DType
 from pteron.errors import PteronError
-from pteron.runtime.host import find_operator
-from pteron.runtime.host_operator import HostOperator, Parameter
-from pteron.runtime.host_table import TABLE
-from pteron.runtime.host_values import HostTensor, Unset
-from pteron.runtime.limits import Budget, Limits
+from pteron.host.limits import Budget, Limits
+from pteron.host.lookup import find_operator
+from pteron.host.operator import HostOperator, Parameter
+from pteron.host.torch_table import TABLE
+from pteron.host.values import HostTensor, Unset
 
 SECONDS_PER_CALL = 20  # after that, it hangs: the process ends, showing where
 SECONDS_SLOW = 5

@@ -21,6 +21,7 @@ import numpy as np
 from fuzz.target import Wrong, wrong_device
 from pteron import Device
 from pteron.errors import DeviceError, InputError
+from pteron.gpu.tensors import HostResult
 from pteron.graph.values import tensors
 from pteron.ops import Target
 from pteron.ops.operand import Slot
@@ -28,7 +29,6 @@ from pteron.passes import Prepared
 from pteron.plan import Compiled, Plan, Shapes, TensorPort
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Counters, Session
-from pteron.runtime.tensors import HostResult
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Inputs: TypeAlias = list[Array | int]

@@ -26,8 +26,8 @@ from fuzz.targets import TARGETS
 from pteron.dtypes import DType
 from pteron.errors import PteronError
 from pteron.format import VkSymInt, VkTensor, VkValueList, read_bundled, read_program, read_weights
-from pteron.llm.vocabularies.load import load_tokenizer
-from pteron.llm.vocabularies.merging import merge_best
+from pteron.llm.tokenizers.load import load_tokenizer
+from pteron.llm.tokenizers.merging import merge_best
 from pteron.ops.terms import Affine, Product, Quotient, Symbol, evaluate
 from pteron.passes import prepare
 

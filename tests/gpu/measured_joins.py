@@ -40,6 +40,6 @@ def joined(name: str, kernels: str, drawn: tuple[Graph, Calls], on: str = "hardw
 JOINED_CASES = [
     joined("a norm", "q4_merge_rows", sum_and_norm(288, 1024)),
     joined("int8", "q4_merge_rows", feed_forward(288, 1024)),
-    joined("a rotation", "q4_merge_turned", attention_of_int8(1024)),
+    joined("a rotation", "q4_merge_rope", attention_of_int8(1024)),
     joined("an embedding", "q4_digits", (first_layer(Tokens(width=2080)), tokens_of()), "subgroups"),
 ]

@@ -56,7 +56,7 @@ ROW_CASES = [
         tensor(values=PLACES, dtype="i32"),
         Symbol("c"),
         None,
-        kernels="turn_rows",
+        kernels="rope_rows",
         oracle=TurnedAttention,
         live={"c": (23,)},
     ),

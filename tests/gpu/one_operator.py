@@ -11,6 +11,7 @@ from arguments import Argument, Array, Leaf, Symbol, TensorArgument, leaves, sub
 
 from pteron.dtypes import DType
 from pteron.gpu import Device
+from pteron.gpu.tensors import HostResult
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
 from pteron.ops import OPERATORS, Target
 from pteron.ops.operand import Slot, State
@@ -18,7 +19,6 @@ from pteron.passes import prepare
 from pteron.plan import Compiled
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Counters, Session
-from pteron.runtime.tensors import HostResult
 
 POISON = b"\xff"  # a NaN in every float type, -1 in every integer
 

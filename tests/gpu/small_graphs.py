@@ -11,6 +11,7 @@ from sketch import Sketch
 
 from pteron.dtypes import DType
 from pteron.gpu import Device
+from pteron.gpu.tensors import HostResult
 from pteron.graph import Graph, SymInt, Tensor
 from pteron.ops import Target
 from pteron.passes import prepare
@@ -18,7 +19,6 @@ from pteron.plan import Compiled
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Counters, Session
-from pteron.runtime.tensors import HostResult
 
 Array = npt.NDArray[Any]
 

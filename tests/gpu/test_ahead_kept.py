@@ -13,7 +13,7 @@ from golden import read_cases
 import pteron
 from pteron import Device
 from pteron.gpu import Commands
-from pteron.runtime import ahead
+from pteron.runtime import prerecord
 
 
 @pytest.fixture
@@ -71,12 +71,12 @@ def test_more_kinds_than_are_kept(programs: Path, unsubmitted: Callable[[], int]
         most, width = method.inputs[0].shape_max
         x = np.ones((most, width), np.float32)
         expected = [method(x[:rows])[0] for rows in range(1, most + 1)]
-        assert most > ahead._PARKED
+        assert most > prerecord._PARKED
         for _ in range(5):
             for rows in range(1, most + 1):
                 for _ in range(2):
                     np.testing.assert_array_equal(method(x[:rows])[0], expected[rows - 1])
-            assert unsubmitted() <= ahead._PARKED + 1
+            assert unsubmitted() <= prerecord._PARKED + 1
     assert unsubmitted() == 0
 
 

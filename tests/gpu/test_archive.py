@@ -16,6 +16,7 @@ import pytest
 import pteron
 from pteron import Device, FormatError
 from pteron.format import DelegateCall, open_bytes, read_delegate, read_program
+from pteron.gpu.tensors import HostResult
 from pteron.graph import build
 from pteron.plan import Executable, TensorPort
 from pteron.plan.archive import read, write
@@ -23,7 +24,6 @@ from pteron.plan.archive.container import PREFIX
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session
-from pteron.runtime.tensors import HostResult
 
 PROGRAMS = ["mlp", "mlp_dynamic", "attention_cache", "update_cache", "select_position", "dtypes"]
 

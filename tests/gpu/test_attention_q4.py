@@ -140,7 +140,7 @@ def few(own_subgroups: Target, launched: list[Kernel]) -> Iterator[Target]:
     """A target with subgroups, and workgroups so small that attention is in splits at once; rotations must be
     part of a product there."""
     yield replace(own_subgroups, invocations_max=64)
-    assert any("IS_TURNED" in dict(kernel.declarations) for kernel in launched)
+    assert any("IS_ROTATED" in dict(kernel.declarations) for kernel in launched)
 
 
 def merges(launched: list[Kernel]) -> bool:

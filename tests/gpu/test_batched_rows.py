@@ -16,8 +16,8 @@ from test_rope import rope, rope_hf
 from pteron import Device
 from pteron.ops import Target
 
-PLACE, ANGLES, TURN = "pteron.place_rows", "pteron.row_angles", "pteron.turn_rows"
-ATTEND, TURNED = "pteron.attend_rows", "pteron.turn_attend_rows"
+PLACE, ANGLES, TURN = "pteron.place_rows", "pteron.row_angles", "pteron.rope_rows"
+ATTEND, TURNED = "pteron.attend_rows", "pteron.rope_attend_rows"
 CAPACITY, SLOTS = 23, 7
 # (position, slot) of rows: the first and the last position, slots in any order, a row that is nobody's.
 PLACES = np.array([[4, 3], [0, 0], [22, 6], [-1, -1], [11, 2], [1, 5]], np.int32)

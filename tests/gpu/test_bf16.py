@@ -11,9 +11,9 @@ from pteron.dtypes import DType
 from pteron.format import DelegateCall, KernelCall, MethodRecord, TensorRecord
 from pteron.gpu import Device
 from pteron.graph import Graph, Node, Tensor
+from pteron.host.lookup import find_operator
 from pteron.passes import prepare
-from pteron.runtime.code import Code
-from pteron.runtime.host import find_operator
+from pteron.runtime.loaded_method import LoadedMethod
 from pteron.runtime.method import Method
 
 NUMBERS = np.array([-2.5, 0.0, 1.0, 3.140625, 2.0**100], np.float32)  # all of them bf16 numbers
@@ -41,7 +41,7 @@ def relu(device: Device, *, after_view: bool) -> Method:
         delegates=(),
         buffer_sizes=(0, 64),
     )
-    return Method(Code("written.pte", record, [prepare(graph)], [view], device))
+    return Method(LoadedMethod("written.pte", record, [prepare(graph)], [view], device))
 
 
 @pytest.mark.parametrize("after_view", [False, True], ids=["an input", "made on the host"])

@@ -175,8 +175,8 @@ def test_an_exported_program(sign: float, programs: Path, tmp_path: Path) -> Non
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Takes references away."""
+    from pteron.reference import find
     from pteron.tools.compare import evaluating
-    from pteron.tools.compare.references import find
 
     def take(*words: str) -> None:
         monkeypatch.setattr(

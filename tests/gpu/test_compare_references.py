@@ -44,7 +44,7 @@ from test_training import (
 )
 
 from pteron.ops import OPERATORS
-from pteron.tools.compare.references import find
+from pteron.reference import find
 
 _Q4 = (weight(values=packed(13, 64), dtype="u8"), scales(64, 32, 13))
 _Q8 = random_int8(13, 36)

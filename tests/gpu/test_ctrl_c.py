@@ -130,7 +130,7 @@ def test_a_disk_without_room_for_outputs(programs: Path, tmp_path: Path) -> None
 
 UNFINISHED = """
 from pteron.llm import LLM
-from pteron.llm.catalogue import fetch
+from pteron.llm.models import fetch
 llm = LLM(fetch("stories15m"))
 stream = llm.generate("Once", max_new_tokens=50)
 print(next(stream).text)

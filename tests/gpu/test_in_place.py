@@ -11,11 +11,11 @@ from check import check_op
 
 from pteron.dtypes import DType
 from pteron.gpu import Device
+from pteron.gpu.tensors import HostResult
 from pteron.graph import Constant, Graph, Node, Tensor
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session
-from pteron.runtime.tensors import HostResult
 
 START = np.arange(15, dtype=np.float32).reshape(3, 5)
 

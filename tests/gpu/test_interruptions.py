@@ -18,9 +18,9 @@ import pytest
 
 import pteron
 from pteron import Device
-from pteron.gpu import buffers, memory, open_device, working
+from pteron.gpu import buffers, memory, open_device, worker_pool
 from pteron.gpu import device as device_module
-from pteron.gpu.working import together
+from pteron.gpu.worker_pool import together
 
 Trace = Callable[[FrameType, str, Any], Any]
 
@@ -81,7 +81,7 @@ class Interruption:
 def _collector() -> Iterator[None]:
     yield
     assert gc.isenabled()
-    assert not working._pauses
+    assert not worker_pool._pauses
 
 
 def interrupted_together(at: int, with_meanwhile: bool) -> bool:
@@ -97,7 +97,7 @@ def interrupted_together(at: int, with_meanwhile: bool) -> bool:
     def meanwhile() -> None:
         together([lambda: task(100)], 1)
 
-    interruption = Interruption(at, working.__file__)
+    interruption = Interruption(at, worker_pool.__file__)
     tasks = [lambda number=number: task(number) for number in range(5)]
     try:
         with interruption:
@@ -109,7 +109,7 @@ def interrupted_together(at: int, with_meanwhile: bool) -> bool:
         time.sleep(0.002)
         assert len(done) == before
     assert gc.isenabled()
-    assert not working._pauses
+    assert not worker_pool._pauses
     return interruption.left <= 0
 
 
@@ -146,7 +146,7 @@ def test_a_load_that_is_interrupted_leaves_nothing(step: int, models: Path, devi
     """At some fifty points of uploading and compiling."""
     gc.collect()
     before = device.buffer_bytes, len(device.uploads)
-    modules = memory, working, device_module, buffers, open_device
+    modules = memory, worker_pool, device_module, buffers, open_device
     files = [str(module.__file__) for module in modules]
     at, is_reached = 1 + 5 * step, True
     while is_reached:

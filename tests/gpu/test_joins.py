@@ -319,7 +319,7 @@ def test_rotations(
     sizes = heads, key_heads, head_width, batch, head_width - rest
     residual = tensor(batch, "S", 12)
     check_attention(gpu, turned_block(form, *sizes, output=12, residual=residual), live=PREFILL)
-    assert "q4_merge_turned" in names(launches)
+    assert "q4_merge_rope" in names(launches)
     assert "rope" not in names(launches)
 
 
@@ -419,7 +419,7 @@ def attention_of_int8(depth: int = 64, *, halves: bool = True, shows: bool = Fal
 def test_rotations_of_int8(shows: bool, device: Device, gpu: Target, launches: list[Launch]) -> None:
     """Where somebody else reads the queries, they are written before they are turned."""
     check_same(*attention_of_int8(shows=shows), device, gpu)
-    assert ("q4_merge_turned" in names(launches)) != shows
+    assert ("q4_merge_rope" in names(launches)) != shows
     assert ("rope" in names(launches)) == shows
 
 

@@ -11,7 +11,7 @@ from sketch import Sketch
 from pteron import Device, DType, GraphError, HostError
 from pteron.format import DelegateCall, EValue, Instruction, MethodRecord, MoveCall, TensorRecord
 from pteron.passes import prepare
-from pteron.runtime.code import Code
+from pteron.runtime.loaded_method import LoadedMethod
 from pteron.runtime.method import Method
 
 
@@ -31,7 +31,7 @@ def shifted(
         last = product
     output = len(values) - 1
     record = MethodRecord("forward", tuple(values), (0,), (output,), tuple(instructions), (), (), (0, 64))
-    return Method(Code("written.pte", record, [prepare(sketch.graph([first], [last]))], [], device))
+    return Method(LoadedMethod("written.pte", record, [prepare(sketch.graph([first], [last]))], [], device))
 
 
 @pytest.mark.parametrize("dtype", [DType.U8, DType.I8, DType.I16, DType.I32])

@@ -17,10 +17,10 @@ from test_scalars import open_session
 
 from pteron import Device
 from pteron.dtypes import DType
+from pteron.gpu.tensors import HostResult
 from pteron.graph import Constant, SymInt, Tensor
 from pteron.ops import OPERATORS
 from pteron.runtime.outputs import Wanted
-from pteron.runtime.tensors import HostResult
 
 ROWS = read_table()
 RESIZABLE = [name for name, row in ROWS.items() if row["resizable"] == "yes" and name in OPERATORS]

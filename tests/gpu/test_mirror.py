@@ -14,7 +14,7 @@ from golden import assert_outputs, read_cases
 
 import pteron
 from pteron import InputError, MethodError, Runtime
-from pteron.runtime import mirror
+from pteron.runtime import executorch_api
 
 
 def test_load_and_execute(programs: Path) -> None:
@@ -48,7 +48,7 @@ def test_options_of_loading(programs: Path) -> None:
     (weights,) = programs.glob("external_host.*.ptd")
     program = Runtime.get().load_program(
         programs / "external_host.pte",
-        verification=mirror.Verification.Minimal,
+        verification=executorch_api.Verification.Minimal,
         enable_etdump=False,
         debug_buffer_size=0,
         data_path=weights,
@@ -139,13 +139,13 @@ def test_names_are_those_of_executorch() -> None:
     theirs: Any = pytest.importorskip("executorch.runtime")
     portable: Any = pytest.importorskip("executorch.extension.pybindings.portable_lib")
     pairs = [
-        (theirs.Runtime, mirror.Runtime),
-        (theirs.Program, mirror.RuntimeProgram),
-        (theirs.Method, mirror.RuntimeMethod),
-        (theirs.BackendRegistry, mirror.BackendRegistry),
-        (theirs.OperatorRegistry, mirror.OperatorRegistry),
-        (portable.MethodMeta, mirror.MethodMeta),
-        (portable.TensorInfo, mirror.TensorInfo),
+        (theirs.Runtime, executorch_api.Runtime),
+        (theirs.Program, executorch_api.RuntimeProgram),
+        (theirs.Method, executorch_api.RuntimeMethod),
+        (theirs.BackendRegistry, executorch_api.BackendRegistry),
+        (theirs.OperatorRegistry, executorch_api.OperatorRegistry),
+        (portable.MethodMeta, executorch_api.MethodMeta),
+        (portable.TensorInfo, executorch_api.TensorInfo),
     ]
     for there, here in pairs:
         assert public(there) <= public(here)
@@ -154,9 +154,9 @@ def test_names_are_those_of_executorch() -> None:
                 parameters = inspect.signature(vars(there)[name]).parameters
                 assert list(parameters) == list(inspect.signature(vars(here)[name]).parameters), name
     runtime = theirs.Runtime.get()
-    assert {name for name in vars(runtime) if not name.startswith("_")} <= public(mirror.Runtime)
+    assert {name for name in vars(runtime) if not name.startswith("_")} <= public(executorch_api.Runtime)
     members = theirs.Verification.__members__
-    assert [(member.name, member.value) for member in mirror.Verification] == [
+    assert [(member.name, member.value) for member in executorch_api.Verification] == [
         (name, member.value) for name, member in members.items()
     ]
 

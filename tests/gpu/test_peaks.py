@@ -17,11 +17,11 @@ from pteron import Device
 from pteron.dtypes import DType
 from pteron.families.quantized import peaks
 from pteron.gpu import Recording
+from pteron.gpu.tensors import View
 from pteron.llm import LanguageModel, Sampler, Sampling, generate_step
 from pteron.ops import Target
 from pteron.passes.rewrite import REWRITES_VARIABLE
 from pteron.plan import PlanBuffer
-from pteron.runtime.tensors import View
 
 PEAKS = "pteron.linear_q4_peaks"
 LIVE = {"M": (33, 1, 4, 2, 3)}

@@ -13,11 +13,11 @@ from check import check_op, floats, refuse_op
 
 from pteron import Device
 from pteron.dtypes import DType
+from pteron.gpu.tensors import HostResult
 from pteron.graph import Graph, Node, Tensor, ValueList
 from pteron.ops import Target
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session
-from pteron.runtime.tensors import HostResult
 
 AVERAGE = "aten.avg_pool2d.default"
 LARGEST = "aten.max_pool2d.default"

@@ -16,14 +16,14 @@ from pteron.errors import DtypeError, ShapeError
 from pteron.families.layout.copy import copy_elements
 from pteron.gpu import Copy, Growing, Replay, recording, submit
 from pteron.gpu.advancing import adding
+from pteron.gpu.tensors import View
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
 from pteron.ops import Dispatch, Operand, Target, op
 from pteron.plan import Compiled, Plan, Shapes
 from pteron.plan.advance import ADVANCE
-from pteron.runtime import repeat as repeating
-from pteron.runtime.repeat import repeat
+from pteron.runtime import multi_step as repeating
+from pteron.runtime.multi_step import repeat
 from pteron.runtime.session import Session
-from pteron.runtime.tensors import View
 
 GROWTHS = np.array([[3, 1], [0, -2], [66, 2**31 - 1], *([index, index] for index in range(4, 66))])
 TABLE = np.arange(23 * 5, dtype=np.float32).reshape(23, 5)

@@ -7,12 +7,12 @@ import pytest
 
 from pteron import Device
 from pteron.dtypes import DType
+from pteron.gpu.tensors import HostResult
 from pteron.graph import Graph, Node, Tensor
 from pteron.passes import prepare
 from pteron.plan import Compiled
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Counters, Session
-from pteron.runtime.tensors import HostResult
 
 ROWS_MAX = 7
 

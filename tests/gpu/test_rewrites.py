@@ -14,8 +14,9 @@ import pteron
 from pteron.dtypes import DType
 from pteron.families.quantized import peaks
 from pteron.gpu import Device
+from pteron.gpu.tensors import HostResult
 from pteron.llm import LanguageModel
-from pteron.llm.batched import Batched
+from pteron.llm.batched_model import BatchedModel
 from pteron.llm.burst import Row
 from pteron.ops import Target
 from pteron.ops.rewrite import REWRITES
@@ -25,7 +26,6 @@ from pteron.plan import Compiled
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Counters, Session
-from pteron.runtime.tensors import HostResult
 
 # A program that has the pattern of each rewrite.
 PROGRAMS = {
@@ -47,7 +47,7 @@ PROGRAMS = {
     "convolution_hardswish": "programs/vision",
 }
 # And one over rows of many sequences, which a program of one has by `passes.batched`.
-IN_ROWS = {"turn_attend_rows": "models/tiny_llama_q4"}
+IN_ROWS = {"rope_attend_rows": "models/tiny_llama_q4"}
 # Those whose parts are launched as before where there are no subgroups, and one that saves others a launch.
 BY_SUBGROUPS = {"gated_linear", "norm_linear", "linear_rope_sdpa", "attention_linear", "linear_peaks"}
 
@@ -84,7 +84,7 @@ def run_in_rows(off: str, path: Path, device: Device) -> tuple[np.ndarray, int]:
     """The logits of three sequences at their third token without some rewrites, and the launches of it."""
     with pytest.MonkeyPatch.context() as patch, pteron.load(path, device=device) as program:
         patch.setenv(REWRITES_VARIABLE, off)
-        batched = Batched(LanguageModel(program), 3)
+        batched = BatchedModel(LanguageModel(program), 3)
         tokens = np.array([[5, 9, 200], [31, 7, 11], [400, 2, 3]])
         for position, step in enumerate(tokens.T):
             logits = batched.logits([Row(slot, position, int(token)) for slot, token in enumerate(step)])

@@ -11,11 +11,11 @@ import pytest
 from pteron.dtypes import DType
 from pteron.errors import GraphError, ShapeError
 from pteron.gpu import Device
+from pteron.gpu.tensors import HostResult
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session
-from pteron.runtime.tensors import HostResult
 
 TABLE = np.arange(23 * 5, dtype=np.float32).reshape(23, 5)
 P, Q, SUM, HALF, END = (SymInt(id) for id in range(5))

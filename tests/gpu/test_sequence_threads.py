@@ -11,7 +11,7 @@ import pytest
 import pteron
 from pteron import Device
 from pteron.runtime import sequence as sequences
-from pteron.runtime.code import Code
+from pteron.runtime.loaded_method import LoadedMethod
 from pteron.runtime.method import Method
 
 
@@ -21,7 +21,7 @@ class Hesitant(Method):
     meanwhile: threading.Event
     made: list[Method]
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: LoadedMethod) -> None:
         super().__init__(code)
         self.made.append(self)
         self.meanwhile.wait(10)

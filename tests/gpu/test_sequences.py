@@ -11,11 +11,11 @@ import pytest
 import pteron
 from pteron import Device
 from pteron.dtypes import DType
+from pteron.gpu.tensors import HostResult
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session
-from pteron.runtime.tensors import HostResult
 
 
 def test_sequences_have_states_of_their_own(programs: Path) -> None:

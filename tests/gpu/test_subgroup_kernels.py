@@ -16,6 +16,7 @@ from measured_cases import CASES
 
 from pteron import Device
 from pteron.dtypes import DType
+from pteron.gpu.tensors import HostResult
 from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import Form, numbers
 from pteron.llm.sampling.graphs import sampler_graph
@@ -24,7 +25,6 @@ from pteron.ops.rows import SUBGROUP, shared_rows
 from pteron.plan import collect
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session
-from pteron.runtime.tensors import HostResult
 from pteron.wgsl import Kernel, Module, compose
 
 ROW_KERNELS = {name for name, path in FILES.items() if "//! use rows\n" in path.read_text("utf-8")}

@@ -1,4 +1,4 @@
-"""Waiting for everything that was submitted, asleep or awake."""
+"""RequestQueue for everything that was submitted, asleep or awake."""
 
 from __future__ import annotations
 

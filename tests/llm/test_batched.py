@@ -13,9 +13,9 @@ import pteron
 from pteron.errors import DeviceError, InputError
 from pteron.gpu import Device
 from pteron.llm import Drawn, LanguageModel, Sampling, generate_step
-from pteron.llm.batched import STEPS_MAX, Batched
+from pteron.llm.batched_model import STEPS_MAX, BatchedModel
 from pteron.llm.burst import Row
-from pteron.llm.catalogue import fetch
+from pteron.llm.models import fetch
 from pteron.ops.operand import State
 from pteron.passes.rewrite import REWRITES_VARIABLE
 
@@ -79,7 +79,7 @@ def q4(models: Path) -> Iterator[LanguageModel]:
         yield LanguageModel(program)
 
 
-def begin(batched: Batched, prompts: list[list[int]]) -> tuple[list[LanguageModel], list[Row]]:
+def begin(batched: BatchedModel, prompts: list[list[int]]) -> tuple[list[LanguageModel], list[Row]]:
     """Sequences that have read their prompts but for the last token, which their rows bring."""
     sequences = [batched.sequence() for _ in prompts]
     rows = []
@@ -92,7 +92,7 @@ def begin(batched: Batched, prompts: list[list[int]]) -> tuple[list[LanguageMode
     return sequences, rows
 
 
-def end(batched: Batched, sequences: list[LanguageModel]) -> None:
+def end(batched: BatchedModel, sequences: list[LanguageModel]) -> None:
     for sequence in sequences:
         sequence.close()
     batched.close()
@@ -103,7 +103,7 @@ def after(rows: list[Row], steps: int) -> list[Row]:
     return [Row(row.slot, row.position + steps, None if steps else row.token) for row in rows]
 
 
-def poison(batched: Batched) -> None:
+def poison(batched: BatchedModel) -> None:
     """Have NaNs in every cache."""
     for id in batched.batched.caches:
         buffer = batched.states[State(id)]
@@ -115,7 +115,7 @@ def test_logits_and_tokens(count: int, named: tuple[str, LanguageModel, Alone]) 
     name, model, expected = named
     if count in (2, 3, 8) and name != "tiny_llama_q4":
         pytest.skip("other models take fewer numbers of rows")
-    batched = Batched(model, len(LENGTHS))
+    batched = BatchedModel(model, len(LENGTHS))
     sequences: list[LanguageModel] = []
     poison(batched)
     try:
@@ -141,7 +141,7 @@ def test_logits_and_tokens(count: int, named: tuple[str, LanguageModel, Alone]) 
 def test_bursts(named: tuple[str, LanguageModel, Alone]) -> None:
     """Several steps in one submission, the next submitted before the last was read."""
     name, model, expected = named
-    batched = Batched(model, 5)
+    batched = BatchedModel(model, 5)
     sequences: list[LanguageModel] = []
     try:
         sequences, rows = begin(batched, expected.prompts[:5])
@@ -167,7 +167,7 @@ def test_bursts(named: tuple[str, LanguageModel, Alone]) -> None:
 
 def test_log_probabilities(q4: LanguageModel) -> None:
     expected = alone(q4, 3, 5)
-    batched = Batched(q4, 3)
+    batched = BatchedModel(q4, 3)
     sequences, rows = begin(batched, expected.prompts)
     drawn = batched.step(rows, 6).read()
     for row, logits in enumerate(expected.logits):
@@ -181,7 +181,7 @@ def test_log_probabilities(q4: LanguageModel) -> None:
 def test_rows_come_and_go(q4: LanguageModel) -> None:
     """One leaves and another takes its slot while the others go on, in another order; then all but one go."""
     expected = alone(q4, 6, STEPS)
-    batched = Batched(q4, 4)
+    batched = BatchedModel(q4, 4)
     poison(batched)
     sequences, rows = begin(batched, expected.prompts[:4])
     told: list[list[int]] = [[] for _ in range(6)]
@@ -212,7 +212,7 @@ def test_rows_come_and_go(q4: LanguageModel) -> None:
 def test_a_sequence_goes_on_alone(q4: LanguageModel) -> None:
     """What was decoded together is in the sequence's own cache, and the other way round."""
     expected = alone(q4, 2)
-    batched = Batched(q4, 2)
+    batched = BatchedModel(q4, 2)
     sequences, rows = begin(batched, expected.prompts)
     drawn = [[each.token for each in row] for row in batched.step(rows, 6).read()]
     sequence, prompt = sequences[1], expected.prompts[1]
@@ -237,7 +237,7 @@ def test_from_the_first_position_to_the_last(q4: LanguageModel) -> None:
     last = q4.prefill(full)
     q4.reset()
     first = q4.prefill(full[:1])
-    batched = Batched(q4, 3)
+    batched = BatchedModel(q4, 3)
     poison(batched)
     (sequence, other), _ = begin(batched, [full[:-1], full[:1]])
     sequence.reset()
@@ -271,7 +271,7 @@ def test_on_other_routes(
         model = LanguageModel(program)
         expected = alone(model, 10, 12)
         for count in (3, 10):
-            batched = Batched(model, 10)
+            batched = BatchedModel(model, 10)
             sequences, rows = begin(batched, expected.prompts[:count])
             drawn = batched.step(rows, 12).read()
             told = [[each.token for each in row] for row in drawn]
@@ -280,7 +280,7 @@ def test_on_other_routes(
 
 
 def test_slots(q4: LanguageModel) -> None:
-    batched = Batched(q4, 2)
+    batched = BatchedModel(q4, 2)
     first, second = batched.sequence(), batched.sequence()
     assert {batched.slot_of(first), batched.slot_of(second)} == {0, 1}
     assert batched.slot_of(q4) is None
@@ -293,13 +293,13 @@ def test_slots(q4: LanguageModel) -> None:
     again = batched.sequence()
     assert batched.slot_of(again) == slot
     with pytest.raises(InputError, match="in slots already"):
-        Batched(q4, 2)
+        BatchedModel(q4, 2)
     end(batched, [first, third, again])
     assert q4.sequence().delegate is not None
 
 
 def test_a_slot_begins_as_zeros(q4: LanguageModel) -> None:
-    batched = Batched(q4, 2)
+    batched = BatchedModel(q4, 2)
     sequence = batched.sequence()
     sequence.prefill([1, 2, 3])
     slot = batched.slot_of(sequence)
@@ -315,8 +315,8 @@ def test_a_slot_begins_as_zeros(q4: LanguageModel) -> None:
 
 def test_what_is_refused(q4: LanguageModel) -> None:
     with pytest.raises(InputError, match="0 slots"):
-        Batched(q4, 0)
-    batched = Batched(q4, 2)
+        BatchedModel(q4, 0)
+    batched = BatchedModel(q4, 2)
     cases = [
         ([], 1, "1 steps of 0 rows"),
         ([Row(0, 0, 1), Row(0, 0, 1)], 1, "each is taken once"),
@@ -332,12 +332,12 @@ def test_what_is_refused(q4: LanguageModel) -> None:
     batched.close()
     with pytest.raises(DeviceError, match="is closed"):
         batched.step([Row(0, 0, 1)])
-    assert Batched.reason(q4) is None
+    assert BatchedModel.reason(q4) is None
 
 
 def test_a_sequence_in_a_slot_of_closed_memory_is_refused(q4: LanguageModel) -> None:
     """Whatever it has bound before: to submit that would end the process."""
-    batched = Batched(q4, 2)
+    batched = BatchedModel(q4, 2)
     sequence, other = batched.sequence(), q4.sequence()
     sequence.prefill([1, 2, 3])
     sequence.decode_one_token(4)
@@ -352,7 +352,7 @@ def test_a_sequence_in_a_slot_of_closed_memory_is_refused(q4: LanguageModel) -> 
 def test_a_prefix_is_copied_from_slot_to_slot(q4: LanguageModel) -> None:
     """Both lie in one buffer, which no copy is within."""
     expected = alone(q4, 5)
-    batched = Batched(q4, 3)
+    batched = BatchedModel(q4, 3)
     prompt = expected.prompts[4]
     (source,), _ = begin(batched, [prompt])
     other = batched.sequence()
@@ -374,7 +374,7 @@ def test_a_sequence_moves_into_a_slot(q4: LanguageModel) -> None:
     prompt = expected.prompts[1]
     other = q4.sequence()
     other.prefill(prompt[:-1])
-    batched = Batched(q4, 1)
+    batched = BatchedModel(q4, 1)
     assert batched.slot_of(other) is None
     assert batched.house(other) == batched.house(other) == 0
     assert batched.house(q4) is None  # there is no other slot
@@ -397,7 +397,7 @@ def test_samplers_of_their_own(q4: LanguageModel, seed: int) -> None:
         sampler.remember(prompt)
         expected.append(list(generate_step(q4, sampler, prompt, 10)))
         sampler.close()
-    batched = Batched(q4, 4)
+    batched = BatchedModel(q4, 4)
     sequences, rows = begin(batched, prompts)
     samplers = [q4.sampler(sampling) for sampling in settings]
     for sampler, prompt in zip(samplers, prompts, strict=True):

@@ -13,7 +13,7 @@ import pteron
 from pteron import Device, DeviceError, OutOfMemory
 from pteron.gpu import States
 from pteron.llm import LanguageModel
-from pteron.llm.batched import Batched
+from pteron.llm.batched_model import BatchedModel
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_what_fails_midway_leaves_nothing(
     while True:
         faults.arm("create", at, after=after)
         try:
-            batched = Batched(q4, 5)
+            batched = BatchedModel(q4, 5)
         except DeviceError:  # which knows all that was made: it is freed now, and not with the error
             assert faults.disarm()
             assert in_use(q4.device) == before, at
@@ -66,7 +66,7 @@ def test_a_sequence_that_cannot_move_stays(
     right = q4.prefill([5, 6, 7]), q4.decode_one_token(8)
     q4.reset()
     q4.prefill([5, 6])
-    batched = Batched(q4, 2)
+    batched = BatchedModel(q4, 2)
     before = in_use(q4.device)
     with monkeypatch.context() as patched:
         patched.setattr(States, "copy", refused)

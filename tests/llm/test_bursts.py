@@ -15,9 +15,9 @@ from pteron import Device
 from pteron.families.attention import kernels as attention
 from pteron.gpu import Copy, Recording, Replay, submit
 from pteron.llm import LanguageModel, LoopCounters, Sampler, Sampling, generate, generate_step, pace
-from pteron.llm.launching import Drawn
 from pteron.llm.sampling import RING
-from pteron.runtime import repeat as repeating  # where `submit` is looked up
+from pteron.llm.submission import Drawn
+from pteron.runtime import multi_step as repeating  # where `submit` is looked up
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 PROMPT = [5, 17, 99, 250, 3]

@@ -20,7 +20,7 @@ from pteron.llm import LLM, load_tokenizer
 from pteron.llm.export import read_checkpoint
 from pteron.llm.export.gguf_vocabulary import read_vocabulary
 from pteron.llm.export.lowering import Options, check
-from pteron.llm.settings import CONFIGURATIONS, MANIFEST, program_file, read_settings
+from pteron.llm.model_files import CONFIGURATIONS, MANIFEST, program_file, read_settings
 
 STORIES = Path(__file__).parents[2] / "src/pteron/models/stories15m"
 DEEP = "[" * 100_000

@@ -14,10 +14,10 @@ from families import FAMILIES, HEADS, HIDDEN, KV_HEADS, LAYERS, PROMPT, config, 
 
 from pteron.errors import FormatError, InputError, PteronError, UnsupportedError
 from pteron.llm import load_tokenizer
-from pteron.llm.catalogue import fetch
 from pteron.llm.export import Options, export_llm, memory, read_checkpoint
 from pteron.llm.export.apart import lower_apart
 from pteron.llm.export.lowering import check, eager_model, stage
+from pteron.llm.models import fetch
 
 pytest.importorskip("torch")
 pytest.importorskip("safetensors")

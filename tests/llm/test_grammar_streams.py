@@ -15,7 +15,7 @@ from byte_tokenizer import ByteTokenizer
 
 import pteron
 from pteron.errors import InputError
-from pteron.llm import LLM, Grammar, LanguageModel, Matcher, Sampler, Sampling, generate_step, launching
+from pteron.llm import LLM, Grammar, LanguageModel, Matcher, Sampler, Sampling, generate_step, submission
 
 pytest.importorskip("llguidance", reason="needs the extra `serve`")
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
@@ -164,7 +164,7 @@ class TestLoop:
 
         noting(LanguageModel, "launch", "model")
         noting(Matcher, "mask", "mask")
-        noting(launching, "submit", "draw")
+        noting(submission, "submit", "draw")
         told(llm, person, max_new_tokens=4)
         assert events == ["model", "mask", "draw"] * 4
 

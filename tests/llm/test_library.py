@@ -21,9 +21,8 @@ import pytest
 from byte_tokenizer import ByteTokenizer
 
 from pteron import InputError, PteronError
-from pteron.llm import LLM, Piece, Sampling, located
-from pteron.llm.asking import answer_asked, text_asked
-from pteron.llm.by_name import Drawing, Settings
+from pteron.llm import LLM, Piece, Sampling, models
+from pteron.llm.request import Drawing, Settings, answer_asked, text_asked
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL = FIXTURES / "models" / "tiny_llama_q4.pte"
@@ -379,7 +378,7 @@ class TestNames:
             asked.append(name)
             return MODEL
 
-        monkeypatch.setattr(located, "fetch", fetch)
+        monkeypatch.setattr(models, "fetch", fetch)
         with LLM("smollm2", ByteTokenizer()) as llm:
             assert asked == ["smollm2"]
             assert llm("a", max_new_tokens=1, stop_ids=()) is not None

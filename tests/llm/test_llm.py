@@ -13,8 +13,8 @@ from perplexity import perplexity
 
 import pteron
 from pteron.llm import LLM, Piece, Sampling
-from pteron.llm.catalogue import fetch
-from pteron.llm.stopping import StopScanner
+from pteron.llm.models import fetch
+from pteron.llm.output import StopStrings
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -114,7 +114,7 @@ def test_an_emoji_spread_over_tokens_comes_out_once() -> None:
 
 
 def test_stop_scanner_holds_back_no_more_than_it_must() -> None:
-    scanner = StopScanner(["</s>", "END"])
+    scanner = StopStrings(["</s>", "END"])
     assert [scanner.push(text) for text in ["a<", "b</", "s", "x", "EN", "Dx"]] == [
         "a",
         "<b",
@@ -124,9 +124,9 @@ def test_stop_scanner_holds_back_no_more_than_it_must() -> None:
         "",
     ]
     assert scanner.is_stopped
-    plain = StopScanner([])
+    plain = StopStrings([])
     assert plain.push("anything") == "anything"
-    held = StopScanner(["END"])
+    held = StopStrings(["END"])
     assert held.push("the EN") == "the "
     assert held.finish() == "EN"
 

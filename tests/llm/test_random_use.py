@@ -11,7 +11,7 @@ from faulty import Faults
 from random_use import Asked, RandomUse, right_answers
 
 from pteron import Device
-from pteron.llm import pool
+from pteron.llm import sequence_pool
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def test_random_use(
     tmp_path: Path,
 ) -> None:
     if seed % 2:
-        monkeypatch.setattr(pool, "COPIED_MIN", 8)  # so that these short prompts are copied
+        monkeypatch.setattr(sequence_pool, "COPIED_MIN", 8)  # so that these short prompts are copied
     gc.collect()
     before = device.buffer_bytes
     use = RandomUse(seed, right, Faults(monkeypatch), device, tmp_path)

@@ -13,7 +13,7 @@ import pteron
 from pteron import Device
 from pteron.graph import Graph, Node, SymInt, Tensor, Value
 from pteron.llm import LanguageModel
-from pteron.llm.rows import of_graph, row_bytes
+from pteron.llm.cache_layout import of_graph, row_bytes
 from pteron.plan import Executable
 
 ATTENTION = "sdpa_with_kv_cache.default"

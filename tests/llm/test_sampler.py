@@ -12,6 +12,7 @@ from threefry import threefry
 
 from pteron.dtypes import DType, Storage
 from pteron.gpu import Device, Growing, submit
+from pteron.gpu.tensors import HostResult, View
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.sampling.form import Form, bits, numbers
@@ -25,7 +26,6 @@ from pteron.plan.advance import GROWTHS
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session
-from pteron.runtime.tensors import HostResult, View
 from pteron.wgsl import Kernel, compose
 
 Array = npt.NDArray[Any]

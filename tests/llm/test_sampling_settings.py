@@ -13,13 +13,13 @@ import pytest
 from pteron.dtypes import DType, Storage
 from pteron.errors import InputError
 from pteron.gpu import Device, submit
+from pteron.gpu.tensors import View
 from pteron.llm import Drawn, Sampler, Sampling
 from pteron.llm.sampling import RING
 from pteron.llm.sampling.form import Form
 from pteron.llm.sampling.graphs import BIAS, DRAWN, MASK, SEEN
 from pteron.llm.sampling.recent import SESSIONS_MAX, Recent
 from pteron.ops.operand import State
-from pteron.runtime.tensors import View
 
 Array = npt.NDArray[Any]
 SIZES = (1, 31, 257, 2049, 4099)

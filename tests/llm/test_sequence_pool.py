@@ -14,10 +14,10 @@ from byte_tokenizer import ByteTokenizer
 import pteron
 from pteron import Device, InputError
 from pteron.errors import OutOfMemory
-from pteron.gpu import room
+from pteron.gpu import memory_check
 from pteron.llm import LLM, LanguageModel
 from pteron.llm.bounds import SEQUENCES_MAX
-from pteron.llm.pool import COPIED_MIN
+from pteron.llm.sequence_pool import COPIED_MIN
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 A, B, C, D = ([first, *range(first + 20, first + 60)] for first in (1, 101, 201, 301))  # nothing in common
@@ -223,7 +223,7 @@ def test_a_machine_that_has_no_memory_left(
     tokens(llm, A)
     memory = tmp_path / "meminfo"
     memory.write_text("MemAvailable: 31 kB\n")
-    monkeypatch.setattr(room, "_MEMORY", memory)
+    monkeypatch.setattr(memory_check, "_MEMORY", memory)
     before = device.buffer_bytes
     with pytest.raises(
         OutOfMemory, match=r"needs 32,768 bytes on .* for another sequence; this machine has 31,744"

@@ -16,8 +16,8 @@ from interruption import InterruptedAt
 
 import pteron
 from pteron import Device
-from pteron.llm import LLM, LanguageModel, Piece, Sampling, pool
-from pteron.llm.rows import row_bytes
+from pteron.llm import LLM, LanguageModel, Piece, Sampling, sequence_pool
+from pteron.llm.cache_layout import row_bytes
 from pteron.ops.operand import State
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
@@ -35,7 +35,7 @@ SAMPLING = Sampling(temperature=0.9, top_k=40, seed=3)
 def llm(request: pytest.FixtureRequest, device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
     """A model whose kernels are those for CPUs, and one whose kernels are those for GPUs."""
     monkeypatch.setattr(device, "target", replace(device.target, is_cpu=request.param == "software"))
-    monkeypatch.setattr(pool, "COPIED_MIN", COPIED_MIN)
+    monkeypatch.setattr(sequence_pool, "COPIED_MIN", COPIED_MIN)
     with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as made:
         yield made
 
@@ -172,7 +172,7 @@ def test_a_model_that_was_trained(stories: LLM) -> None:
 
 def test_the_bound_holds_for_copies(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the bound the least recently used is overwritten by the copy."""
-    monkeypatch.setattr(pool, "COPIED_MIN", COPIED_MIN)
+    monkeypatch.setattr(sequence_pool, "COPIED_MIN", COPIED_MIN)
     with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device, sequences=2) as llm:
         right = pieces(llm, SYSTEM + QUESTIONS[0])
         llm.reset()
@@ -187,7 +187,7 @@ def test_the_bound_holds_for_copies(device: Device, monkeypatch: pytest.MonkeyPa
 
 def test_what_is_overwritten_anyway_is_not_copied(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """The least recently used has the beginning itself."""
-    monkeypatch.setattr(pool, "COPIED_MIN", COPIED_MIN)
+    monkeypatch.setattr(sequence_pool, "COPIED_MIN", COPIED_MIN)
     monkeypatch.setattr(LanguageModel, "copy", None)
     with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device, sequences=1) as llm:
         pieces(llm, LONG, 1)
@@ -312,7 +312,7 @@ def test_states_in_one_buffer(device: Device, models: Path, shared: bool) -> Non
 
 def test_ctrl_c_while_copying(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever Python heeds it: the next answers are right, and the source's too."""
-    monkeypatch.setattr(pool, "COPIED_MIN", 8)
+    monkeypatch.setattr(sequence_pool, "COPIED_MIN", 8)
     text, other = [1, *range(40, 80)], [1, *range(40, 60), 9, 9]
     with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as llm:
         right = [[piece.token for piece in pieces(llm, ids)] for ids in (text, other)]
@@ -338,7 +338,7 @@ def test_ctrl_c_while_copying(device: Device, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_copy_that_fails(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stream gets the device's error, and whoever comes next the right answer."""
-    monkeypatch.setattr(pool, "COPIED_MIN", 8)
+    monkeypatch.setattr(sequence_pool, "COPIED_MIN", 8)
     text, other = [1, *range(40, 80)], [1, *range(40, 60), 9, 9]
     with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as llm:
         right = [[piece.token for piece in pieces(llm, ids)] for ids in (text, other)]

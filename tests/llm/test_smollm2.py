@@ -16,7 +16,7 @@ import pytest
 from perplexity import perplexity
 
 from pteron.llm import LLM
-from pteron.llm.catalogue import fetch
+from pteron.llm.models import fetch
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,8 +14,8 @@ import pytest
 from pteron.cli import main
 from pteron.errors import FormatError, InputError
 from pteron.llm import LLM, Sampling
-from pteron.llm.catalogue import BUNDLED
-from pteron.llm.settings import read_sampling
+from pteron.llm.model_files import read_sampling
+from pteron.llm.models import BUNDLED
 
 DRAWING = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.9, "repetition_penalty": 1.1}
 

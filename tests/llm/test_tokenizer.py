@@ -15,8 +15,8 @@ import pytest
 
 from pteron.errors import FormatError, InputError, PteronError
 from pteron.llm import Tokenizer, load_tokenizer
-from pteron.llm.vocabularies import bytelevel
-from pteron.llm.vocabularies.merging import merge_best
+from pteron.llm.tokenizers import bytelevel
+from pteron.llm.tokenizers.merging import merge_best
 
 STORIES = Path(__file__).parents[2] / "src/pteron/models/stories15m"
 CORPUS = [

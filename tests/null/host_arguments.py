@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from pteron.dtypes import DType
-from pteron.runtime.host_operator import HostOperator, Parameter
-from pteron.runtime.host_values import HostTensor, Unset
+from pteron.host.operator import HostOperator, Parameter
+from pteron.host.values import HostTensor, Unset
 
 
 def ones(*shape: int) -> HostTensor:

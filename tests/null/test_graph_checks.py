@@ -30,10 +30,10 @@ from pteron.format import (
     VkValueList,
 )
 from pteron.graph import Graph, build
+from pteron.host.lookup import find_operator
+from pteron.host.operator import Forecast, HostOperator, Parameter
 from pteron.passes import prepare
 from pteron.runtime.checks import check_method
-from pteron.runtime.host import find_operator
-from pteron.runtime.host_operator import Forecast, HostOperator, Parameter
 
 # Delegates --------------------------------------------------------------------------------------
 

@@ -13,12 +13,12 @@ pytest.importorskip("torch")
 
 from pteron.dtypes import DType
 from pteron.errors import HostError
-from pteron.runtime.host import find_operator
-from pteron.runtime.host_numpy import NUMPY, find_numpy_operator
-from pteron.runtime.host_operator import HostOperator, Parameter
-from pteron.runtime.host_torch import find_torch_operator
-from pteron.runtime.host_values import HostTensor, Unset
-from pteron.runtime.tensors import numbers
+from pteron.gpu.tensors import numbers
+from pteron.host.lookup import find_operator
+from pteron.host.numpy_operators import NUMPY, find_numpy_operator
+from pteron.host.operator import HostOperator, Parameter
+from pteron.host.torch_operators import find_torch_operator
+from pteron.host.values import HostTensor, Unset
 
 EXAMPLES = 50
 SIGNS_OF_ZERO = {"relu", "clamp", "maximum", "minimum", "amax", "amin"}  # of +0 and -0 either is the greater

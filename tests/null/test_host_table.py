@@ -11,9 +11,9 @@ pytest.importorskip("torch")
 
 from host_arguments import good_arguments, output_dtype
 
-from pteron.runtime.host import find_operator
-from pteron.runtime.host_table import FAMILIES, TABLE
-from pteron.runtime.host_values import HostTensor, Unset
+from pteron.host.lookup import find_operator
+from pteron.host.torch_table import FAMILIES, TABLE
+from pteron.host.values import HostTensor, Unset
 
 
 def typed(value: Any, dtype: Any) -> Any:

@@ -24,11 +24,13 @@ STAGES = (
     {"passes"},
     {"plan"},
     {"gpu"},
+    {"host"},
     {"runtime"},
     {"isolated"},
     {"export"},
     {"llm"},
     {"serving"},
+    {"reference"},
     {"tools"},
     {"cli"},
 )
@@ -39,9 +41,9 @@ MODULES = {
 }
 # Imported only where a program needs an ATen operator on the host, or is compared with PyTorch.
 WITH_TORCH = {
-    Path("runtime/host_torch.py"),
+    Path("host/torch_operators.py"),
     Path("tools/compare/evaluating.py"),
-    *(path for path in FILES if path.parent == Path("tools/compare/references")),
+    *(path for path in FILES if path.parent == Path("reference")),
 }
 
 

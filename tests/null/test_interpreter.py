@@ -23,11 +23,11 @@ from pteron.format import (
     MoveCall,
     TensorRecord,
 )
-from pteron.runtime.host import find_operator
-from pteron.runtime.host_operator import HostOperator
-from pteron.runtime.host_values import HostTensor
+from pteron.host.lookup import find_operator
+from pteron.host.operator import HostOperator
+from pteron.host.values import HostTensor
+from pteron.runtime.call_lock import CallLock
 from pteron.runtime.interpreter import Interpreter
-from pteron.runtime.turn import Turn
 
 X = np.array([1, 2, 3], np.float32)
 ONE = np.ones(3, np.float32)
@@ -64,7 +64,7 @@ class Machine:
             (0, 1024),
         )  # fmt: skip
         runnable: list[HostOperator] = [operator for operator in found if operator is not None]
-        self.interpreter = Interpreter("written.pte, method forward", record, runnable, [], Turn())
+        self.interpreter = Interpreter("written.pte, method forward", record, runnable, [], CallLock())
 
     def __call__(self, x: np.ndarray[Any, Any] = X) -> list[Any]:
         dtype = DType.of(x.dtype)
@@ -176,7 +176,7 @@ def test_states_are_lost_where_a_call_failed_half_way(is_changed: bool) -> None:
         pytest.skip("needs PyTorch")
     record = MethodRecord("forward", values, (0,), (1,), calls, operators, (), (0, 1024))
     delegate: Any = Stateful()
-    interpreter = Interpreter("written.pte, method forward", record, [found], [delegate], Turn())
+    interpreter = Interpreter("written.pte, method forward", record, [found], [delegate], CallLock())
     with pytest.raises(HostError, match="has no dim"):
         interpreter.run([HostTensor(X, DType.F32)], keep=False)
     then = (StateLost, r"method forward: .*reset\(\)") if is_changed else (HostError, "has no dim")

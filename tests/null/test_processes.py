@@ -15,7 +15,7 @@ from pteron.carrier import Carrier, download
 from pteron.errors import PteronError
 from pteron.llm.export import apart
 from pteron.llm.export.lowering import Options
-from pteron.llm.vocabularies.load import load_tokenizer
+from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.processes import python_module, started_in
 
 # What Python, pip, Pteron and the exporter import first.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from test_screen import on_terminal, seen
 
-from pteron.cli.course import Course, remember, remembered
+from pteron.cli.eta import Estimate, remember, remembered
 from pteron.cli.progress import estimate, shown, words
 from pteron.llm.export.apart import MILESTONES
 from pteron.llm.export.stages import LOADING, QUANTISING, READING, STAGES, WRITTEN, Stage, in_stages
@@ -94,7 +94,7 @@ with told(), tempfile.TemporaryDirectory(dir={str(tmp_path)!r}):
     assert not list(tmp_path.iterdir())
 
 
-def followed(course: Course, times: dict[str, float]) -> list[tuple[float, float, float]]:
+def followed(course: Estimate, times: dict[str, float]) -> list[tuple[float, float, float]]:
     """An export of 40 million parameters whose stages take so many times what is usual: every second the time
     that has passed, the share that is done, and how far off the time is that is said to be left."""
     usual = Stage.of(READING, 40_000_000).usual
@@ -112,7 +112,7 @@ def followed(course: Course, times: dict[str, float]) -> list[tuple[float, float
 
 
 def test_the_estimate_is_there_at_once_and_right_on_a_usual_machine() -> None:
-    seen = followed(Course(), {})
+    seen = followed(Estimate(), {})
     assert all(abs(error) < 2 for _, _, error in seen)
     shares = [share for _, share, _ in seen]
     assert shares == sorted(shares)
@@ -121,18 +121,18 @@ def test_the_estimate_is_there_at_once_and_right_on_a_usual_machine() -> None:
 
 def test_the_estimate_learns_the_pace_of_a_machine() -> None:
     """One three times as fast, but for a first stage that was slow: it says little."""
-    course = Course()
+    course = Estimate()
     times = dict.fromkeys(STAGES, 1 / 3) | {READING: 10.0}
     seen = followed(course, times)
     end = seen[-1][0]
     assert all(abs(error) < 0.1 * end for passed, _, error in seen if passed > 0.65 * end)
     assert [share for _, share, _ in seen] == sorted(share for _, share, _ in seen)
-    assert all(abs(error) < 2 for _, _, error in followed(Course(course.slowness), times))  # the next one
+    assert all(abs(error) < 2 for _, _, error in followed(Estimate(course.slowness), times))  # the next one
 
 
 def test_a_stage_that_takes_far_longer_is_waited_for() -> None:
     """Nothing says that it is nearly done, neither the bar nor the time."""
-    seen = followed(Course(), {QUANTISING: 10.0})
+    seen = followed(Estimate(), {QUANTISING: 10.0})
     shares = [share for _, share, _ in seen]
     assert shares == sorted(shares)
     end = seen[-1][0]

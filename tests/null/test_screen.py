@@ -16,7 +16,7 @@ import pytest
 from pteron.tools.text import Line, Row, columns, json_text
 
 LINES = """
-from pteron.cli.screen import show
+from pteron.cli.terminal import show
 from pteron.tools.text import Line, columns
 show([Line("a title", "title"), *columns([["first", "1"], ["second", "word " * 20 + "≤"]], indent=2), "end"])
 """
@@ -78,7 +78,7 @@ def test_terminals_without_colour(environment: dict[str, str]) -> None:
 
 
 def test_complaints_are_told_from_text() -> None:
-    code = "from pteron.cli.screen import complain; complain('it is [bold] late')"
+    code = "from pteron.cli.terminal import complain; complain('it is [bold] late')"
     assert seen(on_terminal(code, 20)) == "pteron: it is [bold] late\n"
     assert "\x1b[1;31mpteron:" in on_terminal(code, 20)
 
@@ -100,7 +100,7 @@ def test_json_has_no_numbers_that_json_lacks() -> None:
 
 
 HOSTILE = """
-from pteron.cli.screen import complain, note, show
+from pteron.cli.terminal import complain, note, show
 from pteron.tools.text import columns
 name = "\\x1b]0;owned\\x07\\x9b31m\\nruns here"
 show([name, *columns([["operator", name]])])
@@ -120,7 +120,7 @@ def test_a_name_commands_no_terminal_and_begins_no_line(is_terminal: bool) -> No
 
 def test_a_models_text_commands_no_terminal_either() -> None:
     code = """
-from pteron.cli.screen import tell_text
+from pteron.cli.terminal import tell_text
 for piece in ("once\\n", "\\tupon", "\\x1b]0;owned\\x07", " ©\\n"):
     tell_text(piece)
 """

@@ -10,10 +10,10 @@ import pytest
 
 from pteron import DType, GraphError
 from pteron.format import EValue, FreeCall, Instruction, KernelCall, MethodRecord, MoveCall, TensorRecord
-from pteron.runtime.host import find_operator
-from pteron.runtime.host_values import HostTensor
+from pteron.host.lookup import find_operator
+from pteron.host.values import HostTensor
+from pteron.runtime.call_lock import CallLock
 from pteron.runtime.interpreter import Interpreter
-from pteron.runtime.turn import Turn
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -38,7 +38,7 @@ def run(values: Sequence[EValue], instructions: Sequence[Instruction], outputs: 
         "forward", tuple(values), (0,), tuple(outputs), tuple(instructions), names, (), (0, 1024)
     )
     operators = [operator for name in names if (operator := find_operator(name)) is not None]
-    interpreter = Interpreter("written.pte, method forward", record, operators, [], Turn())
+    interpreter = Interpreter("written.pte, method forward", record, operators, [], CallLock())
     return [output.array for output in interpreter.run([HostTensor(X, DType.F32)], keep=False)]  # type: ignore[union-attr]
 
 

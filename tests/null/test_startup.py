@@ -16,7 +16,7 @@ HEAVY = {"numpy", "wgpu", "cffi", "torch", "rich", "pteron.runtime.program"}
 # What a look into a program does without: whatever drives GPUs, runs methods, draws, or is slow to import.
 NEEDLESS = {
     *("cffi", "html", "importlib.metadata", "importlib.resources", "jinja2", "rich", "tempfile", "torch"),
-    *("wgpu", "pteron.gpu", "pteron.runtime.host", "pteron.runtime.host_numpy", "pteron.runtime.method"),
+    *("wgpu", "pteron.gpu", "pteron.host.lookup", "pteron.host.numpy_operators", "pteron.runtime.method"),
     *("pteron.export", "pteron.llm", "pteron.runtime.program", "pteron.tools.inputs", "pteron.tools.page"),
 }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pteron.cli.streams import prepare
+from pteron.cli.stdio import prepare
 
 # As on a machine whose locale is not UTF-8; Python is not to help by choosing UTF-8 itself.
 FOREIGN = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
@@ -53,7 +53,7 @@ def test_streams_that_are_closed(redirected: str, code: int, programs: Path) -> 
 def test_a_closed_stream_is_no_file_that_is_opened_later() -> None:
     """The next file opened would get the number of standard output, and all that is printed."""
     code = (
-        "import os, sys; from pteron.cli.streams import prepare; prepare(); "
+        "import os, sys; from pteron.cli.stdio import prepare; prepare(); "
         "opened = os.open(os.devnull, os.O_RDONLY); print('text', flush=True); sys.exit(opened)"
     )
     done = subprocess.run(["sh", "-c", 'exec "$@" >&- <&-', "sh", sys.executable, "-c", code], check=False)

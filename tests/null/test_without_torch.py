@@ -108,8 +108,8 @@ assert "torch" not in sys.modules
 def test_arguments_that_numpy_does_not_take(programs: Path) -> None:
     """They say so when the program runs: which they are is not known before."""
     script = """
-from pteron.runtime.host import find_operator
-from pteron.runtime.host_values import HostTensor, Unset
+from pteron.host.lookup import find_operator
+from pteron.host.values import HostTensor, Unset
 half = HostTensor(np.ones(2, np.float16), pteron.DType.F16)
 try:
     find_operator("aten::add.out").foresee([half, half, 1, Unset(pteron.DType.F16)])

@@ -6,8 +6,8 @@ import json
 from collections import Counter
 from typing import Any
 
-from pteron.serving.cluster.choosing import favourite, ranks
 from pteron.serving.cluster.conversation import key_of
+from pteron.serving.cluster.replica_choice import favourite, ranks
 
 NAMES = [f"replica{index}" for index in range(5)]
 SESSIONS = [f"session {index}" for index in range(500)]

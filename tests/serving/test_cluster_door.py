@@ -18,7 +18,7 @@ from pteron.cli import main
 from pteron.llm import LLM
 from pteron.serving.cluster import Options
 from pteron.serving.cluster.conversation import key_of
-from pteron.serving.cluster.door import Call, Door, Message
+from pteron.serving.cluster.proxy import Call, Message, Proxy
 from pteron.serving.cluster.replica import Replica
 from pteron.serving.http.errors import ApiError
 from pteron.serving.http.limits import Limits
@@ -86,7 +86,7 @@ class Client:
         self.asked: list[tuple[str, Mapping[str, Any], bytes]] = []
         self.sent: list[Message] = []
         self.leaves = asyncio.Event()
-        self.door = Door(self._next, limits or Limits(), self._told)
+        self.door = Proxy(self._next, limits or Limits(), self._told)
 
     def _next(self, key: str, scope: Mapping[str, Any], body: bytes) -> Call:
         self.asked.append((key, scope, body))
@@ -376,7 +376,7 @@ def replica() -> Iterator[Replica]:
 
 def ask(replica: Replica, body: dict[str, Any], path: str = CHAT) -> Client:
     client = Client()
-    client.door = Door(lambda key, scope, text: Direct(replica, scope, text), Limits(), lambda error: None)
+    client.door = Proxy(lambda key, scope, text: Direct(replica, scope, text), Limits(), lambda error: None)
     headers = ((b"content-type", b"application/json"), (b"host", b"localhost"))
     return run(client, json.dumps(body).encode(), path=path, headers=headers)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pteron.serving.cluster import Options
-from pteron.serving.cluster.room import shortage
+from pteron.serving.cluster.resources import shortage
 
 SMALL: dict[str, float] = {"CPU": 2.0, "memory": 1e9}
 LARGE: dict[str, float] = {"CPU": 8.0, "GPU": 2.0}

@@ -14,7 +14,7 @@ from engine_fixtures import PATIENCE, A, B, Watched, alone, asked, either_way, t
 
 from pteron import DeviceError, PteronError
 from pteron.llm import LLM
-from pteron.llm.engine import loop
+from pteron.llm.engine import scheduler
 from pteron.serving import Answer, Busy, Engine
 
 LONG = tuple(range(300, 340))
@@ -116,7 +116,7 @@ def test_what_requests_take_is_without_their_wait(
     """By these seconds others are told when to come back."""
     engine, watched = single
     now = 0.0
-    monkeypatch.setattr(loop, "monotonic", lambda: now)
+    monkeypatch.setattr(scheduler, "monotonic", lambda: now)
     watched.hold("read", 0)
     first = engine.submit(asked(A, 4))
     watched.reached()
@@ -157,7 +157,7 @@ def test_time_is_up(engine: Engine, watched: Watched, monkeypatch: pytest.Monkey
     watched.hold("step", 0)
     answer = engine.submit(asked(A, 30, seconds=600))
     watched.reached()
-    monkeypatch.setattr(loop, "monotonic", lambda: time.monotonic() + 700)
+    monkeypatch.setattr(scheduler, "monotonic", lambda: time.monotonic() + 700)
     watched.go()
     found = tokens(answer.pieces())
     assert answer.finish_reason == "time"

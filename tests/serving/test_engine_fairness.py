@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 from engine_fixtures import CHUNK, SHORT, A, B, Watched, asked, one_by_one
 
-from pteron.llm.engine.loop import Loop
-from pteron.llm.engine.steps import Submission
+from pteron.llm.engine.scheduler import Scheduler
+from pteron.llm.engine.steppers import Submission
 from pteron.llm.generate import SUBMISSIONS
 from pteron.llm.pace import Pace
 from pteron.serving import Engine
@@ -127,14 +127,14 @@ def test_the_gpu_has_work_while_the_host_waits(
 ) -> None:
     """But for the last steps of all, nobody waits for the only submission that is under way."""
     waited: list[tuple[int, bool]] = []
-    take_in = Loop._take_in
+    take_in = Scheduler._take_in
 
-    def noting(loop: Loop, submission: Submission) -> None:
+    def noting(loop: Scheduler, submission: Submission) -> None:
         goes_on = any(track.step < track.count for track in loop.tracks)
         waited.append((len(loop._under_way), goes_on))
         take_in(loop, submission)
 
-    monkeypatch.setattr(Loop, "_take_in", noting)
+    monkeypatch.setattr(Scheduler, "_take_in", noting)
     answers = [engine.submit(asked((30 + number, *A), 20)) for number in range(count)]
     for answer in answers:
         answer.pieces()

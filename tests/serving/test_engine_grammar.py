@@ -86,8 +86,8 @@ def test_a_grammar_that_fails(
     assert masks == 1
 
 
-class Held:
-    """Masks that are not found before they are let go."""
+class PrefixWaitlist:
+    """MaskWorkers that are not found before they are let go."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.threads: list[str] = []  # that were to find one
@@ -110,8 +110,8 @@ class Held:
 
 
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
-    made = Held(monkeypatch)
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrefixWaitlist]:
+    made = PrefixWaitlist(monkeypatch)
     yield made
     made.go()
 
@@ -129,7 +129,7 @@ def wait_for_no_threads() -> None:
 
 @either_way
 def test_others_go_on_while_a_mask_is_found(
-    expected: list[list[Piece]], engine: Engine, requests: list[Request], held: Held
+    expected: list[list[Piece]], engine: Engine, requests: list[Request], held: PrefixWaitlist
 ) -> None:
     answer = engine.submit(requests[0])
     held.reached()
@@ -142,7 +142,7 @@ def test_others_go_on_while_a_mask_is_found(
 
 
 @either_way
-def test_ends_while_its_mask_is_found(engine: Engine, requests: list[Request], held: Held) -> None:
+def test_ends_while_its_mask_is_found(engine: Engine, requests: list[Request], held: PrefixWaitlist) -> None:
     """Cancelled, or its time is up: at once, and the next has its sequence. A third is found by nobody."""
     answers = [
         engine.submit(requests[0]),
@@ -165,7 +165,7 @@ def test_ends_while_its_mask_is_found(engine: Engine, requests: list[Request], h
 
 
 def test_sleeps_while_a_mask_is_found(
-    engine: Engine, requests: list[Request], held: Held, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, requests: list[Request], held: PrefixWaitlist, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns = 0
     parts = engine._loop.stepping.stepper.parts
@@ -186,7 +186,7 @@ def test_sleeps_while_a_mask_is_found(
 
 @pytest.mark.parametrize("way", ["closed", "dropped"])
 def test_an_engine_ends_while_masks_are_found(
-    tiny_llm: LLM, requests: list[Request], held: Held, way: str
+    tiny_llm: LLM, requests: list[Request], held: PrefixWaitlist, way: str
 ) -> None:
     engine = Engine(tiny_llm)
     assert len(engine.submit(requests[1]).pieces()) == 20

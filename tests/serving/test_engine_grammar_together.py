@@ -12,14 +12,14 @@ from engine_fixtures import PATIENCE, A, B, Watched, alone, asked, same
 
 from pteron import DeviceError
 from pteron.llm import LLM, Drawn, Grammar, Matcher, Sampling, pace
-from pteron.llm.batched import Batched
-from pteron.llm.burst import Burst, Row
-from pteron.llm.engine import together
+from pteron.llm.batched_model import BatchedModel
+from pteron.llm.burst import BatchSubmission, Row
+from pteron.llm.engine import steppers
+from pteron.llm.engine.grammar_masks import PendingMask
 from pteron.llm.engine.job import Job
-from pteron.llm.engine.loop import Loop
-from pteron.llm.engine.masks import Finding
-from pteron.llm.engine.steps import OneByOne, Submission
-from pteron.llm.engine.track import Track
+from pteron.llm.engine.running import RunningRequest
+from pteron.llm.engine.scheduler import Scheduler
+from pteron.llm.engine.steppers import SingleStepper, Submission
 from pteron.serving import Engine, Request
 
 pytest.importorskip("llguidance", reason="needs the extra `serve`")
@@ -55,14 +55,14 @@ def mixed(tiny_llm: LLM) -> list[Request]:
 def bursts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
     """(rows, those with masks, steps) of every submission for several."""
     made: list[tuple[int, int, int]] = []
-    step = Batched.step
+    step = BatchedModel.step
 
-    def counting(batched: Batched, rows: list[Row], count: int = 1) -> Burst:
+    def counting(batched: BatchedModel, rows: list[Row], count: int = 1) -> BatchSubmission:
         burst = step(batched, rows, count)
         made.append((len(rows), sum(row.mask is not None for row in rows), burst.count))
         return burst
 
-    monkeypatch.setattr(Batched, "step", counting)
+    monkeypatch.setattr(BatchedModel, "step", counting)
     return made
 
 
@@ -73,7 +73,7 @@ def test_constrained_step_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All at once, then as they come and go: in rows of their own, while the free go on by several steps."""
-    monkeypatch.setattr(together, "GATHERED", PATIENCE)  # however slow the machine is
+    monkeypatch.setattr(steppers, "GATHERED", PATIENCE)  # however slow the machine is
     monkeypatch.setattr(pace, "SECONDS_MAX", 1e6)
     right = [alone(tiny_llm, request) for request in mixed]
     tiny_llm.reset()
@@ -104,12 +104,14 @@ def test_alone_and_together_in_turns(tiny_llm: LLM, mixed: list[Request]) -> Non
     chosen = [mixed[index] for index in (2, 6, 9, 7)]
     right = [alone(tiny_llm, request) for request in chosen]
     tiny_llm.reset()
-    stepper = together.Together(tiny_llm.pool.gather(()), OneByOne())
+    stepper = steppers.BatchedStepper(tiny_llm.pool.gather(()), SingleStepper())
     tracks = [
-        Track(Job(request, lambda: None), tiny_llm.pool.lease(request.ids), tiny_llm.tokenizer, frozenset())
+        RunningRequest(
+            Job(request, lambda: None), tiny_llm.pool.lease(request.ids), tiny_llm.tokenizer, frozenset()
+        )
         for request in chosen
     ]
-    found: dict[Track, list[Drawn]] = {track: [] for track in tracks}
+    found: dict[RunningRequest, list[Drawn]] = {track: [] for track in tracks}
 
     def take(submission: Submission) -> None:
         for track, drawn in submission.wait():
@@ -118,9 +120,9 @@ def test_alone_and_together_in_turns(tiny_llm: LLM, mixed: list[Request]) -> Non
             if track.matcher:
                 track.mask = None
 
-    def know(track: Track) -> None:
+    def know(track: RunningRequest) -> None:
         if track.matcher:
-            track.mask = Finding(track.matcher)
+            track.mask = PendingMask(track.matcher)
             track.mask.find()
 
     for track in tracks:
@@ -179,7 +181,7 @@ def test_one_whose_mask_fails_as_others_are_gathered(
     constrained = [request for request in mixed if request.grammar][:4]
     right = [alone(tiny_llm, request) for request in constrained]
     failing, fail, mask = list[Matcher](), threading.Event(), Matcher.mask
-    can_join, step_on, stepping = together.Together._can_join, Loop._step_on, list[bool]()
+    can_join, step_on, stepping = steppers.BatchedStepper._can_join, Scheduler._step_on, list[bool]()
 
     def raising(matcher: Matcher) -> npt.NDArray[np.uint32]:
         if failing == [matcher]:
@@ -187,7 +189,7 @@ def test_one_whose_mask_fails_as_others_are_gathered(
             raise DeviceError("no mask for this one")
         return mask(matcher)
 
-    def joining(stepper: together.Together, track: Track) -> bool:
+    def joining(stepper: steppers.BatchedStepper, track: RunningRequest) -> bool:
         can = can_join(stepper, track)
         if track.matcher and not failing and track.step > 2:
             failing.append(track.matcher)
@@ -198,14 +200,14 @@ def test_one_whose_mask_fails_as_others_are_gathered(
                 sleep(0.001)
         return can
 
-    def stepping_on(loop: Loop, *arguments: int) -> None:
+    def stepping_on(loop: Scheduler, *arguments: int) -> None:
         stepping.append(True)
         step_on(loop, *arguments)
         stepping.clear()
 
     monkeypatch.setattr(Matcher, "mask", raising)
-    monkeypatch.setattr(Loop, "_step_on", stepping_on)
-    monkeypatch.setattr(together.Together, "_can_join", joining)
+    monkeypatch.setattr(Scheduler, "_step_on", stepping_on)
+    monkeypatch.setattr(steppers.BatchedStepper, "_can_join", joining)
     with Engine(tiny_llm) as engine:
         answers = [engine.submit(request) for request in constrained]
         failed = []

@@ -12,8 +12,8 @@ from byte_tokenizer import ByteTokenizer
 from engine_fixtures import CHUNK, MODEL, Watched, alone, asked, either_way, tokens
 
 from pteron import Device, DeviceError
-from pteron.llm import LLM, LanguageModel, Sampling, pool
-from pteron.llm.engine import loop
+from pteron.llm import LLM, LanguageModel, Sampling, sequence_pool
+from pteron.llm.engine import scheduler
 from pteron.serving import Answer, Engine, Request
 
 COPIED_MIN = 16
@@ -23,7 +23,7 @@ OTHER = (7, 9, 11)
 
 @pytest.fixture(autouse=True)
 def _copied_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "COPIED_MIN", COPIED_MIN)
+    monkeypatch.setattr(sequence_pool, "COPIED_MIN", COPIED_MIN)
 
 
 @pytest.fixture
@@ -243,7 +243,7 @@ def test_those_that_are_held_can_leave(
     answers = asked_at_once(engine, watched, requests, ("hold", 4))
     assert (engine.load.running, engine.load.waiting) == (1, 3)
     answers[1].cancel()
-    monkeypatch.setattr(loop, "monotonic", lambda: monotonic() + 700)
+    monkeypatch.setattr(scheduler, "monotonic", lambda: monotonic() + 700)
     watched.go()
     assert found([answers[0], answers[3]]) == right
     assert found(answers[1:3]) == [[], []]

@@ -1,4 +1,4 @@
-"""Masks that are found in threads of their own: each once, in order, and none without a word in the end."""
+"""Grammar masks are computed in worker threads: each once, in order, and failures are reported."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from engine_fixtures import PATIENCE
 
 from pteron.llm import Matcher
-from pteron.llm.engine import masks
-from pteron.llm.engine.masks import THREADS, Finding, Masks
+from pteron.llm.engine import grammar_masks
+from pteron.llm.engine.grammar_masks import THREADS, MaskWorkers, PendingMask
 
 
 class Slow(Matcher):
@@ -26,7 +26,7 @@ class Slow(Matcher):
         return np.zeros(1, np.uint32)
 
 
-def heard(told: SimpleQueue[bool], findings: list[Finding]) -> int:
+def heard(told: SimpleQueue[bool], findings: list[PendingMask]) -> int:
     """How often one is told until all are found."""
     count = 0
     while not all(finding.is_done for finding in findings):
@@ -36,9 +36,9 @@ def heard(told: SimpleQueue[bool], findings: list[Finding]) -> int:
 
 
 def test_many_are_told_of_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(masks, "APART", PATIENCE)
+    monkeypatch.setattr(grammar_masks, "APART", PATIENCE)
     told: SimpleQueue[bool] = SimpleQueue()
-    found, gate = Masks(lambda: told.put(True)), threading.Event()
+    found, gate = MaskWorkers(lambda: told.put(True)), threading.Event()
     findings = [found.find(Slow(gate)) for _ in range(50)]
     gate.set()
     assert heard(told, findings) <= THREADS
@@ -47,7 +47,7 @@ def test_many_are_told_of_together(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_that_is_asked_for_alone_is_told_of() -> None:
     told: SimpleQueue[bool] = SimpleQueue()
-    found, gate = Masks(lambda: told.put(True)), threading.Event()
+    found, gate = MaskWorkers(lambda: told.put(True)), threading.Event()
     gate.set()
     for _ in range(100):
         finding = found.find(Slow(gate))
@@ -57,9 +57,9 @@ def test_each_that_is_asked_for_alone_is_told_of() -> None:
 
 
 def test_some_are_told_of_before_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(masks, "APART", 0.0)
+    monkeypatch.setattr(grammar_masks, "APART", 0.0)
     told: SimpleQueue[bool] = SimpleQueue()
-    found, gate, later = Masks(lambda: told.put(True)), threading.Event(), threading.Event()
+    found, gate, later = MaskWorkers(lambda: told.put(True)), threading.Event(), threading.Event()
     gate.set()
     first, *_ = findings = [found.find(Slow(each)) for each in (gate, later, later, later)]
     told.get(timeout=PATIENCE)

@@ -8,14 +8,13 @@ import pytest
 from engine_fixtures import SHORT, A, B, Watched, alone, asked, same
 
 from pteron.gpu import Command, Copy, Device
-from pteron.llm import LLM, Drawn, Sampling, batched
-from pteron.llm.batched import Batched
+from pteron.llm import LLM, Drawn, Sampling, batched_model
+from pteron.llm.batched_model import BatchedModel
 from pteron.llm.burst import Row
 from pteron.llm.engine.job import Job
-from pteron.llm.engine.steps import OneByOne
-from pteron.llm.engine.together import Together
-from pteron.llm.engine.track import Track
-from pteron.llm.row_draws import RowDraws
+from pteron.llm.engine.running import RunningRequest
+from pteron.llm.engine.steppers import BatchedStepper, SingleStepper
+from pteron.llm.row_draws import BatchDraws
 from pteron.llm.sampling.rows import RowsDrawing
 from pteron.serving import Engine, Request
 
@@ -56,9 +55,9 @@ def test_alone_and_together_in_turns(tiny_llm: LLM) -> None:
     requests = [asked(PROMPTS[index], 24, sampling=SETTINGS[index]) for index in chosen]
     expected = [alone(tiny_llm, request) for request in requests]
     tiny_llm.reset()
-    stepper = Together(tiny_llm.pool.gather(()), OneByOne())
+    stepper = BatchedStepper(tiny_llm.pool.gather(()), SingleStepper())
     tracks = [begun(tiny_llm, request) for request in requests]
-    found: dict[Track, list[Drawn]] = {track: [] for track in tracks}
+    found: dict[RunningRequest, list[Drawn]] = {track: [] for track in tracks}
     under_way = []
     for track in tracks:
         while track.chunks:
@@ -78,23 +77,23 @@ def test_alone_and_together_in_turns(tiny_llm: LLM) -> None:
         track.close()
 
 
-def begun(llm: LLM, request: Request) -> Track:
+def begun(llm: LLM, request: Request) -> RunningRequest:
     job = Job(request, lambda: None)
-    return Track(job, llm.pool.lease(request.ids), llm.tokenizer, frozenset())
+    return RunningRequest(job, llm.pool.lease(request.ids), llm.tokenizer, frozenset())
 
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many launches draw the tokens of a step, of every step of several."""
     made: list[int] = []
-    drawing = RowDraws.drawing
+    drawing = BatchDraws.drawing
 
-    def counting(draws: RowDraws, *given: Any) -> RowsDrawing:
+    def counting(draws: BatchDraws, *given: Any) -> RowsDrawing:
         found = drawing(draws, *given)
         made.append(len(found.replay.steps))
         return found
 
-    monkeypatch.setattr(RowDraws, "drawing", counting)
+    monkeypatch.setattr(BatchDraws, "drawing", counting)
     return made
 
 
@@ -102,15 +101,15 @@ def test_launches_do_not_grow_with_rows(
     tiny_llm: LLM, launches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands: list[list[Command]] = []
-    submit = batched.submit  # type: ignore[attr-defined]  # as that module knows it
+    submit = batched_model.submit  # type: ignore[attr-defined]  # as that module knows it
 
     def counting(device: Device, given: list[Command]) -> int:
         commands.append(given)
         return submit(device, given)
 
-    monkeypatch.setattr(batched, "submit", counting)
+    monkeypatch.setattr(batched_model, "submit", counting)
     model = tiny_llm.model
-    made = Batched(model, 9)
+    made = BatchedModel(model, 9)
     sequences = [made.sequence() for _ in range(9)]
     last = model.sampler(SETTINGS[-1])
     samplers = [model.sampler(sampling) for sampling in SETTINGS]

@@ -10,7 +10,7 @@ from byte_tokenizer import ByteTokenizer
 from engine_fixtures import alone, asked, tokens
 
 from pteron import Device
-from pteron.llm import LLM, pool
+from pteron.llm import LLM, sequence_pool
 from pteron.serving import Answer, Engine
 
 COPIED_MIN = 16
@@ -24,7 +24,7 @@ FIRST = asked(SYSTEM, 30)
 def test_a_shared_beginning(
     device: Device, models: Path, monkeypatch: pytest.MonkeyPatch, batched: bool, sequences: int
 ) -> None:
-    monkeypatch.setattr(pool, "COPIED_MIN", COPIED_MIN)
+    monkeypatch.setattr(sequence_pool, "COPIED_MIN", COPIED_MIN)
     with LLM(models / "tiny_llama_q4.pte", ByteTokenizer(), device=device, sequences=sequences) as llm:
         right = [tokens(alone(llm, request)) for request in (FIRST, *ASKED)]
         llm.reset()
@@ -51,7 +51,7 @@ def test_saved_from_and_restored_into_slots(
     device: Device, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cache that lies beside others in one buffer is saved as any is, while they step."""
-    monkeypatch.setattr(pool, "COPIED_MIN", COPIED_MIN)
+    monkeypatch.setattr(sequence_pool, "COPIED_MIN", COPIED_MIN)
     path = tmp_path / "cache"
     with LLM(models / "tiny_llama_q4.pte", ByteTokenizer(), device=device, sequences=4) as llm:
         right = [tokens(alone(llm, request)) for request in (FIRST, *ASKED[:2])]

@@ -13,7 +13,7 @@ from engine_fixtures import MODEL, A, B, Watched, alone, asked, at_once, tokens
 
 from pteron import Device, DeviceError, OutOfMemory, UnsupportedError
 from pteron.llm import LLM, Grammar, Sampling
-from pteron.llm.batched import Batched
+from pteron.llm.batched_model import BatchedModel
 from pteron.llm.bounds import SEQUENCES_MAX
 from pteron.serving import Engine, Request
 
@@ -138,13 +138,13 @@ def test_no_room_for_two(tiny_llm: LLM, rooms: Shrink, monkeypatch: pytest.Monke
     requests = [asked(ids, 9) for ids in (A, B, *PROMPTS)]
     right = rightly(tiny_llm, requests)
     tried: list[int] = []
-    make = Batched.__init__
+    make = BatchedModel.__init__
 
-    def trying(batched: Batched, model: Any, slots: int) -> None:
+    def trying(batched: BatchedModel, model: Any, slots: int) -> None:
         tried.append(slots)
         make(batched, model, slots)
 
-    monkeypatch.setattr(Batched, "__init__", trying)
+    monkeypatch.setattr(BatchedModel, "__init__", trying)
     rooms(1)
     before = tiny_llm.model.device.buffer_bytes
     with pytest.raises(OutOfMemory, match="no room for"):
@@ -214,7 +214,7 @@ def test_what_goes_wrong_otherwise(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatc
     def failing(*_: object) -> None:
         raise DeviceError("unforeseen")
 
-    monkeypatch.setattr(Batched, "fitting", failing)
+    monkeypatch.setattr(BatchedModel, "fitting", failing)
     with Engine(tiny_llm) as engine:
         answers = at_once(engine, requests)
         assert [tokens(answer.pieces()) for answer in answers] == right

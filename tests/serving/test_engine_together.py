@@ -6,9 +6,9 @@ import pytest
 from engine_fixtures import A, B, Watched, alone, asked, at_once, one_by_one, tokens
 
 from pteron.llm import LLM, LanguageModel, Sampling
-from pteron.llm.batched import Batched
+from pteron.llm.batched_model import BatchedModel
 from pteron.llm.bounds import SEQUENCES_MAX
-from pteron.llm.burst import Burst, Row
+from pteron.llm.burst import BatchSubmission, Row
 from pteron.serving import Engine
 
 PROMPTS = (A[:5], B[3:9], (7, 9), A[2:13])
@@ -19,14 +19,14 @@ SETTINGS = (Sampling(), Sampling(temperature=0.9, seed=4), Sampling(temperature=
 def bursts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """(rows, steps) of every submission for several."""
     made: list[tuple[int, int]] = []
-    step = Batched.step
+    step = BatchedModel.step
 
-    def counting(batched: Batched, rows: list[Row], count: int = 1) -> Burst:
+    def counting(batched: BatchedModel, rows: list[Row], count: int = 1) -> BatchSubmission:
         burst = step(batched, rows, count)
         made.append((len(rows), burst.count))
         return burst
 
-    monkeypatch.setattr(Batched, "step", counting)
+    monkeypatch.setattr(BatchedModel, "step", counting)
     return made
 
 
@@ -71,11 +71,11 @@ def test_engines_of_one_model_share_its_slots(tiny_llm: LLM) -> None:
 
 
 def test_a_device_without_room(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Batched, "slots_max", lambda _: 1)
+    monkeypatch.setattr(BatchedModel, "slots_max", lambda _: 1)
     with Engine(tiny_llm) as engine:
         answers = at_once(engine, [asked(A), asked(B)])
         assert [len(answer.pieces()) for answer in answers] == [8, 8]
         assert engine.slots == 0
         assert engine.stepping.endswith("cannot be batched: no two of its caches have room side by side")
     monkeypatch.setattr(LanguageModel, "is_resident", False)
-    assert "through the host" in (Batched.reason(tiny_llm.model) or "")
+    assert "through the host" in (BatchedModel.reason(tiny_llm.model) or "")

@@ -18,7 +18,7 @@ from letters import letters_mean, letters_table
 from test_http_errors import error
 
 from pteron import DType, UnsupportedError, ValueSpec
-from pteron.llm.catalogue import BUNDLED
+from pteron.llm.models import BUNDLED
 from pteron.serving.encoder import Encoder, is_encoder
 from pteron.serving.http import Limits
 from pteron.serving.opening import opened

@@ -14,7 +14,7 @@ from test_http_errors import CHAT, error
 from test_http_tools import HERMES, LLAMA, MESSAGES, TOOLS, together
 
 from pteron.llm import LLM
-from pteron.llm.catalogue import BUNDLED
+from pteron.llm.models import BUNDLED
 from pteron.serving import Engine
 
 pytest.importorskip("llguidance", reason="needs the extra `serve`")

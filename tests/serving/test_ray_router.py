@@ -16,7 +16,7 @@ pytest.importorskip("ray", reason="needs the extra `ray`: scripts/test --ray")
 from ray.serve._private.common import DeploymentID, ReplicaID
 from ray.serve._private.request_router.common import ReplicaQueueLengthCache
 
-from pteron.serving.cluster.choosing import favourite
+from pteron.serving.cluster.replica_choice import favourite
 from pteron.serving.cluster.routing import Sticky
 
 REPLICAS = [

@@ -13,7 +13,7 @@ from importlib import import_module
 
 import pteron
 from pteron.cli.arguments import examples
-from pteron.cli.streams import discard, flush, prepare
+from pteron.cli.stdio import discard, flush, prepare
 
 INTERRUPTED = 130  # as shells report a program that Ctrl-C ended
 # Each is a module beside this one, imported where it is asked for, with `add_arguments` and `command`. What
@@ -96,7 +96,7 @@ def _said(error: OSError | UnicodeError) -> str:
 
 
 def _complain(problem: str) -> int:
-    from pteron.cli.screen import complain
+    from pteron.cli.terminal import complain
 
     discard(sys.stdout)
     complain(" ".join(problem.split()))

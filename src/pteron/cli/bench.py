@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pteron.cli.arguments import add_call, add_program, count, examples, live_size, number, positive
 from pteron.cli.profile import CONTEXT, check_place
 from pteron.cli.progress import shown
-from pteron.cli.screen import show
+from pteron.cli.terminal import show
 from pteron.errors import InputError
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from pteron.cli.arguments import examples
 from pteron.cli.language import add_language_arguments, is_typed, note_unheeded, open_model, sampling
-from pteron.cli.screen import complain, note
-from pteron.cli.telling import note_end, note_figures, tell
+from pteron.cli.output import note_end, note_figures, tell
+from pteron.cli.terminal import complain, note
 
 if TYPE_CHECKING:
     from pteron.llm import LLM

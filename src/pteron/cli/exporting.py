@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from pteron.cli.course import Course, remember, remembered
+from pteron.cli.eta import Estimate, remember, remembered
 from pteron.cli.progress import Bar
-from pteron.cli.screen import is_rich, note
+from pteron.cli.terminal import is_rich, note
 
 _TICK = 0.25  # seconds: an export is silent for minutes, its bar is not
 
 
 def fetched(name: str) -> Path:
     """The folder of a model by its name, made where it is not there yet."""
-    from pteron.llm.catalogue import fetch
+    from pteron.llm.models import fetch
 
     with told() as progress:
         return fetch(name, progress)
@@ -48,7 +48,7 @@ def _shown() -> Iterator[Callable[[str], None]]:
     """A bar on a terminal."""
     from pteron.llm.export.stages import Stage
 
-    course, doing = Course(remembered()), "looking at the checkpoint"
+    course, doing = Estimate(remembered()), "looking at the checkpoint"
     remarks: list[str] = []
     is_over, lock = threading.Event(), threading.Lock()  # of the course, which two threads look at
 

@@ -18,7 +18,7 @@ from pteron.cli.language import (
     open_model,
     sampling,
 )
-from pteron.cli.telling import note_end, note_figures, tell
+from pteron.cli.output import note_end, note_figures, tell
 from pteron.errors import InputError
 
 if TYPE_CHECKING:

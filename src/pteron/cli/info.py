@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pteron.cli.arguments import add_adapter, add_json, examples
-from pteron.cli.screen import show
+from pteron.cli.terminal import show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pteron.cli.arguments import add_adapter, add_dims, add_json, add_program, examples
 from pteron.cli.progress import shown
-from pteron.cli.screen import note, show
+from pteron.cli.terminal import note, show
 from pteron.errors import InputError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _file(path: Path) -> Path:
     """The file to look into: of a language model's folder, its program."""
     if not path.is_dir():
         return path
-    from pteron.llm.settings import program_file  # here: most look into files
+    from pteron.llm.model_files import program_file  # here: most look into files
 
     return program_file(path)
 

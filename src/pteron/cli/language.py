@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from pteron.cli.arguments import SEED_MAX, add_adapter, count, number, positive
 from pteron.cli.arguments import seed as seed_type
 from pteron.cli.progress import shown
-from pteron.cli.screen import note
+from pteron.cli.terminal import note
 from pteron.errors import InputError
-from pteron.llm.catalogue import names
+from pteron.llm.models import names
 
 if TYPE_CHECKING:
     from pteron.llm import LLM, Grammar, Sampling
@@ -106,8 +106,8 @@ def add_grammar(parser: argparse.ArgumentParser) -> None:
 def grammar(arguments: argparse.Namespace, llm: LLM) -> Grammar | None:
     """What the arguments say of the form of a text."""
     from pteron.llm import Grammar
-    from pteron.llm.given import existing
-    from pteron.llm.settings import read_utf8
+    from pteron.llm.arguments import existing
+    from pteron.llm.model_files import read_utf8
 
     if arguments.json_schema is not None:
         schema = read_utf8(existing(arguments.json_schema))
@@ -147,14 +147,14 @@ def _path(arguments: argparse.Namespace) -> Path:
 def model_path(given: str) -> Path:
     """The program or folder of a path, or of a model by its name where no such path is there."""
     from pteron.cli.exporting import fetched
-    from pteron.llm.located import located
+    from pteron.llm.models import located
 
     return _runnable(located(given, fetched))
 
 
 def _runnable(path: Path) -> Path:
     """A path that is there, with something to run at it."""
-    from pteron.llm.settings import program_file
+    from pteron.llm.model_files import program_file
 
     if path.is_dir() and _is_checkpoint(path):
         raise InputError(
@@ -166,8 +166,8 @@ def _runnable(path: Path) -> Path:
 
 def _is_checkpoint(folder: Path) -> bool:
     """Whether a folder is one to export, or holds nothing of a model at all."""
-    from pteron.llm.settings import program_file
-    from pteron.llm.vocabularies.load import FILE_NAMES
+    from pteron.llm.model_files import program_file
+    from pteron.llm.tokenizers.load import FILE_NAMES
 
     if program_file(folder).exists():
         return False

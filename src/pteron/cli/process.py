@@ -9,7 +9,7 @@ import sys
 from typing import NoReturn
 
 from pteron.cli import main
-from pteron.cli.streams import discard
+from pteron.cli.stdio import discard
 
 
 def run() -> NoReturn:

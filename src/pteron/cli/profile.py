@@ -17,7 +17,7 @@ from pteron.cli.arguments import (
     positive,
 )
 from pteron.cli.progress import shown
-from pteron.cli.screen import show
+from pteron.cli.terminal import show
 from pteron.errors import InputError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
-from pteron.cli.screen import is_rich, visible
+from pteron.cli.terminal import is_rich, visible
 from pteron.tools.progress import Progress
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pteron.cli.arguments import (
     number,
 )
 from pteron.cli.progress import shown
-from pteron.cli.screen import show
+from pteron.cli.terminal import show
 from pteron.processes import ISOLATED_SECONDS
 
 if TYPE_CHECKING:

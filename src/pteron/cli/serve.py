@@ -14,9 +14,9 @@ from pteron.cli import serve_ray
 from pteron.cli.arguments import add_adapter, examples, number, positive
 from pteron.cli.language import model_path
 from pteron.cli.progress import shown
-from pteron.cli.screen import note
+from pteron.cli.terminal import note
 from pteron.llm.bounds import SEQUENCES_MAX, WAITING_MAX
-from pteron.llm.catalogue import names
+from pteron.llm.models import names
 from pteron.serving.http.limits import Limits
 
 if TYPE_CHECKING:

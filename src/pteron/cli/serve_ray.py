@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pteron.cli.arguments import number, positive
-from pteron.cli.screen import note
+from pteron.cli.terminal import note
 from pteron.errors import InputError
 
 _OWN = ("ray_address", "replicas", "replica_gpus", "replica_cpus", "doors")
@@ -57,7 +57,7 @@ def check(arguments: argparse.Namespace) -> None:
 def serve(arguments: argparse.Namespace, model: str, name: str, common: Mapping[str, Any]) -> None:
     """Serve a model until a signal ends it. `common` is what both ways of serving have."""
     from pteron.serving.cluster import Options
-    from pteron.serving.cluster.running import run
+    from pteron.serving.cluster.launch import run
 
     own = {
         "replicas": arguments.replicas,

@@ -17,9 +17,9 @@ from pteron.export.report import report_lines
 from pteron.export.signature import Signature
 from pteron.format.source import contents, open_bytes
 from pteron.gpu import Device
-from pteron.gpu.forking import new_lock
+from pteron.gpu.fork import new_lock
+from pteron.gpu.tensors import to_torch
 from pteron.runtime import GpuTensor, Program, load
-from pteron.runtime.tensors import to_torch
 
 if TYPE_CHECKING:
     import torch

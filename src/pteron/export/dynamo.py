@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pteron.errors import InputError, ShapeError
-from pteron.export.captured import Capture, buffer_position, make_module
 from pteron.export.compiled import CompiledModule
 from pteron.export.compiling import compile_exported, export
+from pteron.export.dynamo_capture import Capture, buffer_position, make_module
 from pteron.export.functional import make_functional
 from pteron.export.lowering import Options, exporting
 from pteron.extras import check_installed
-from pteron.gpu.forking import new_lock
+from pteron.gpu.fork import new_lock
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule

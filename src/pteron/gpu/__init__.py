@@ -6,9 +6,9 @@ from pteron.gpu.buffers import Buffer
 from pteron.gpu.commands import Command, Copy, Replay
 from pteron.gpu.device import Device
 from pteron.gpu.memory import Arena, States, Weights
+from pteron.gpu.memory_check import check_room, check_room_for_states
 from pteron.gpu.readback import Readback
 from pteron.gpu.recording import Recording
-from pteron.gpu.room import check_room, check_room_for_states
 from pteron.gpu.slots import SLOT_ALIGNMENT, Slots, SlotStates
 from pteron.gpu.submit import Commands, record, submit, submit_early
 from pteron.gpu.timing import PassTimer, StepTimer

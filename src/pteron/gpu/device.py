@@ -11,9 +11,9 @@ from typing import Any
 from pteron.gpu.adapters import AdapterInfo, choose
 from pteron.gpu.buffers import Buffer, Buffers
 from pteron.gpu.encode import encoder
-from pteron.gpu.forking import check_not_forked, new_lock
+from pteron.gpu.fork import check_not_forked, new_lock
 from pteron.gpu.native import compile_shader
-from pteron.gpu.working import together
+from pteron.gpu.worker_pool import together
 from pteron.ops import Weight
 from pteron.wgsl import Module
 

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import starmap
 from typing import Any, TypeAlias
 
-from pteron.gpu.forking import when_forked
+from pteron.gpu.fork import when_forked
 from pteron.gpu.native import address, ffi, gpu_classes, lib
 
 Release: TypeAlias = Callable[[Any], None]

@@ -20,7 +20,7 @@ from pteron.gpu.buffers import Buffer
 from pteron.gpu.commands import Copy
 from pteron.gpu.device import Device, Upload
 from pteron.gpu.submit import submit
-from pteron.gpu.working import together
+from pteron.gpu.worker_pool import together
 from pteron.ops.operand import Slot, State, Weight
 from pteron.plan import Executable, Plan, StateSpec
 

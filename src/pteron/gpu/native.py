@@ -15,7 +15,7 @@ os.environ.setdefault("NODEVICE_SELECT", "1")
 
 from pteron.errors import DeviceError, DeviceLost, OutOfMemory
 from pteron.gpu.declarations import declared
-from pteron.gpu.forking import check_not_forked, when_forked
+from pteron.gpu.fork import check_not_forked, when_forked
 
 with declared():
     import wgpu

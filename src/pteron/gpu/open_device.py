@@ -10,10 +10,10 @@ from typing import Any
 from weakref import WeakSet
 
 from pteron.errors import DeviceError, DeviceLost
-from pteron.gpu import fatal
+from pteron.gpu import aborting_calls
 from pteron.gpu.adapters import AdapterInfo
 from pteron.gpu.commands import Command, Copy
-from pteron.gpu.forking import check_not_forked, in_child, new_lock, when_forked
+from pteron.gpu.fork import check_not_forked, in_child, new_lock, when_forked
 from pteron.gpu.native import UNMAPPED, device_error, errors_as_device_error
 
 _END_SECONDS = 10.0  # that the end of the process waits for a device at most
@@ -133,7 +133,7 @@ class OpenDevice:
         if not self.is_open:
             self.check_open()
         try:
-            fatal.submit(self._queue, command_buffer, numbers)
+            aborting_calls.submit(self._queue, command_buffer, numbers)
         except DeviceLost as error:
             raise self.lost("submitting commands") from error
         return numbers[0]
@@ -143,7 +143,7 @@ class OpenDevice:
         if not self.is_open:
             self.check_open()
         try:
-            fatal.poll(self._device._internal, wait, submission)
+            aborting_calls.poll(self._device._internal, wait, submission)
         except DeviceLost as error:
             raise self.lost("waiting for results") from error
 

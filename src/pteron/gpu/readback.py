@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from weakref import ref
 
 from pteron.errors import DeviceError
-from pteron.gpu import fatal
+from pteron.gpu import aborting_calls
 from pteron.gpu.native import PENDING, UNMAPPED, address, ffi, lib
 
 _tickets = count(1)
@@ -159,7 +159,7 @@ class Readback:
         """Where mapped bytes lie; good as long as the device's lock is held, so that nobody closes it."""
         if not self._owner.is_open:
             self._owner.check_open()
-        return fatal.mapped_range(self.staging, self._size, offset, size)
+        return aborting_calls.mapped_range(self.staging, self._size, offset, size)
 
     def _wait(self, submission: int | None) -> None:
         if not self._ticket:

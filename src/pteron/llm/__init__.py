@@ -7,14 +7,14 @@ from pteron.lazy import lazy
 if TYPE_CHECKING:
     from pteron.llm.generate import LoopCounters, generate_step
     from pteron.llm.grammar import Grammar, Matcher
-    from pteron.llm.launching import Drawn
     from pteron.llm.llm import LLM
     from pteron.llm.model import LanguageModel
-    from pteron.llm.pieces import Completion, Piece, Statistics
+    from pteron.llm.output import Completion, Piece, Statistics
     from pteron.llm.sampling import Sampler, Sampling
     from pteron.llm.streaming import Stream
+    from pteron.llm.submission import Drawn
     from pteron.llm.tokenizer import Tokenizer
-    from pteron.llm.vocabularies.load import load_tokenizer
+    from pteron.llm.tokenizers.load import load_tokenizer
 
 __all__ = [
     "LLM",
@@ -37,14 +37,14 @@ __all__ = [
 # The modules of these names, imported when they are first asked for.
 _HOMES = {
     **dict.fromkeys(("LoopCounters", "generate_step"), "generate"),
-    "Drawn": "launching",
+    "Drawn": "submission",
     **dict.fromkeys(("Grammar", "Matcher"), "grammar"),
     "LLM": "llm",
     "LanguageModel": "model",
-    **dict.fromkeys(("Completion", "Piece", "Statistics"), "pieces"),
+    **dict.fromkeys(("Completion", "Piece", "Statistics"), "output"),
     **dict.fromkeys(("Sampler", "Sampling"), "sampling"),
     "Stream": "streaming",
     "Tokenizer": "tokenizer",
-    "load_tokenizer": "vocabularies.load",
+    "load_tokenizer": "tokenizers.load",
 }
 __getattr__, __dir__ = lazy(__name__, _HOMES, driving={*_HOMES.values()})

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.gpu import Readback
-from pteron.llm.launching import Drawn
+from pteron.gpu.tensors import View
 from pteron.llm.sampling import Sampler
 from pteron.llm.sampling.rows import RowsDrawing
-from pteron.runtime.tensors import View
+from pteron.llm.submission import Drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Row:
     mask: npt.NDArray[np.uint32] | None = field(default=None, compare=False)
 
 
-class Burst:
+class BatchSubmission:
     """Steps that were submitted, and what they draw on its way to the host: the rings of all slots, as
     `drawing` reads them."""
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import InputError, UnsupportedError
-from pteron.llm.entered import work_on
-from pteron.llm.rows import row_bytes
+from pteron.llm.cache_layout import row_bytes
+from pteron.llm.reentrancy import device_guard
 from pteron.runtime import Method, Program
 
 Read: TypeAlias = tuple[list[int], list[bytes]]  # tokens, and what they have left behind in each cache
@@ -44,7 +44,7 @@ class CachedSequence:
     def claim(self) -> object:
         """Have a new user, who goes on from what the cache holds for certain; the one before is refused from
         now on. After a call that failed that is nothing."""
-        with self.device.lock, work_on(self.device):
+        with self.device.lock, device_guard(self.device):
             return self._claim()
 
     def _claim(self) -> object:
@@ -72,7 +72,7 @@ class CachedSequence:
 
         The last is one of those that do, even where the cache holds it: its logits are needed.
         """
-        with self.device.lock, work_on(self.device):
+        with self.device.lock, device_guard(self.device):
             self.check_user(user)
             self.position = min(shared_length(self.tokens, ids), len(ids) - 1)
             return self.position
@@ -86,7 +86,7 @@ class CachedSequence:
 
     def reset(self) -> None:
         """Forget everything. The cache need not be cleared: what lies beyond the position is never read."""
-        with self.device.lock, work_on(self.device):
+        with self.device.lock, device_guard(self.device):
             self._claim()
             self.position = 0
             self.tokens.clear()
@@ -120,8 +120,8 @@ class CachedSequence:
             return shared_length(self.tokens[: self.certain], ids)
 
     def stepped(self, count: int) -> None:
-        """So many steps of this sequence are about to be submitted by a plan over several (llm/batched.py),
-        and so is nothing else before them."""
+        """These steps are about to be submitted by a plan over several sequences (llm/batched_model.py), and
+        nothing else is submitted before them."""
         self._overwrite()
         self.position += count
 
@@ -143,7 +143,7 @@ class CachedSequence:
     @property
     def row_bytes(self) -> Mapping[int, int] | None:
         """What a token takes in each of the caches, by the state's id, where all that a sequence leaves
-        behind are rows (`llm/rows.py`): these can be copied, written to a file and brought back."""
+        behind are rows (`llm/cache_layout.py`): these can be copied, written to a file and brought back."""
         if self._rows is None:
             self._rows = (row_bytes(self.program, self.method, self.context),)
         return self._rows[0]
@@ -170,7 +170,7 @@ class CachedSequence:
         """
         assert self.delegate is not None
         assert source.delegate is not None
-        with self.device.lock, work_on(self.device):
+        with self.device.lock, device_guard(self.device):
             self.check_user(user)
             kept = list(ids[: source.holds(ids)])
             self._begin_anew()
@@ -182,14 +182,14 @@ class CachedSequence:
         """The tokens that the cache holds for certain, or those of a text, from its first on; and what they
         have left behind, cache by cache."""
         assert self.delegate is not None
-        with self.device.lock, work_on(self.device):
+        with self.device.lock, device_guard(self.device):
             kept = self.tokens[: self.certain if ids is None else self.holds(ids)]
             return kept, self.delegate.states.read(self._sizes(len(kept)))
 
     def put(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]], user: object) -> None:
         """Have in this cache, in place of all it holds, what tokens have left in another (`rows`)."""
         assert self.delegate is not None
-        with self.device.lock, work_on(self.device):
+        with self.device.lock, device_guard(self.device):
             self.check_user(user)
             self._begin_anew()
             self.delegate.states.write(dict(zip(self._sizes(len(tokens)), rows, strict=True)))

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from pteron.llm.generate import LoopCounters, generate_step
 from pteron.llm.grammar import Grammar
-from pteron.llm.pieces import Piece, Statistics
+from pteron.llm.output import Piece, Statistics, TextAssembler
 from pteron.llm.sampling import Sampling
-from pteron.llm.telling import Telling
 from pteron.llm.text_model import TextModel
 
 
@@ -39,7 +38,7 @@ def continued(llm: TextModel, asked: Continuation) -> Generator[Piece, None, Non
     sampler.remember(asked.ids)
     counters, count = LoopCounters(), asked.max_new_tokens
     room = model.context - len(asked.ids) + 1 if model.context else count
-    telling = Telling(llm.tokenizer, asked.stop, asked.stop_ids, count, room)
+    telling = TextAssembler(llm.tokenizer, asked.stop, asked.stop_ids, count, room)
     started = time.perf_counter()
     steps = generate_step(
         model,

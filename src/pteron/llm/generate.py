@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pteron.errors import DeviceError, InputError
-from pteron.llm.entered import work_on
 from pteron.llm.grammar import Matcher
-from pteron.llm.launching import Drawn, Launched, Launcher
 from pteron.llm.model import LanguageModel
+from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import Sampler
+from pteron.llm.submission import Drawn, StepSubmission, Submitter
 
 SUBMISSIONS = 2  # under way at once: while the host reads one, the GPU has the other
 
@@ -66,7 +66,7 @@ def generate_step(
     if resident is None:
         resident = model.is_resident
     counters = counters or LoopCounters()
-    launcher = Launcher(model, sampler, user)
+    launcher = Submitter(model, sampler, user)
     if not resident:
         loop = _stepwise(launcher, matcher, ids, count)
     elif matcher:
@@ -76,7 +76,7 @@ def generate_step(
     drawn: Drawn | None = None
     try:
         for step, result in enumerate(loop):
-            with model.device.lock, work_on(model.device):
+            with model.device.lock, device_guard(model.device):
                 model.check_user(user)
                 if drawn is not None:  # it was fed to the step whose result this is
                     model.note(start + step - 1, drawn.token)
@@ -91,7 +91,7 @@ def generate_step(
 
 
 def _stepwise(
-    launcher: Launcher, matcher: Matcher | None, ids: Sequence[int], count: int
+    launcher: Submitter, matcher: Matcher | None, ids: Sequence[int], count: int
 ) -> Generator[Drawn, None, None]:
     """One step at a time, its logits through the host: right for every program."""
     for step in range(count):
@@ -108,7 +108,7 @@ def _stepwise(
 
 
 def _constrained(
-    launcher: Launcher, matcher: Matcher, ids: Sequence[int], count: int, counters: LoopCounters
+    launcher: Submitter, matcher: Matcher, ids: Sequence[int], count: int, counters: LoopCounters
 ) -> Generator[Drawn, None, None]:
     """One step at a time on the GPU. What may follow a token is found out while the model reads it."""
     *early, tokens = launcher.model.chunks(ids)
@@ -130,11 +130,11 @@ def _constrained(
 
 
 def _resident(
-    launcher: Launcher, ids: Sequence[int], count: int, counters: LoopCounters
+    launcher: Submitter, ids: Sequence[int], count: int, counters: LoopCounters
 ) -> Generator[Drawn, None, None]:
     """Steps follow one another on the GPU, some of them under way while the host reads the oldest."""
     device, pace = launcher.model.device, launcher.model.pace
-    under_way: deque[Launched] = deque()
+    under_way: deque[StepSubmission] = deque()
     arrived: float | None = None  # when the last tokens did
 
     def read() -> list[Drawn]:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, Unpack, overload
 
-from pteron.llm.asking import Conversation, Prompt, all_asked, answer_asked, asked, text_asked
-from pteron.llm.by_name import Settings
 from pteron.llm.continuing import continued
-from pteron.llm.entered import work_on
-from pteron.llm.pieces import Completion, Piece
-from pteron.llm.side_by_side import SideBySide
+from pteron.llm.output import Completion, Piece
+from pteron.llm.reentrancy import device_guard
+from pteron.llm.request import Conversation, Prompt, Settings, all_asked, answer_asked, asked, text_asked
+from pteron.llm.side_by_side import LazyEngine
 from pteron.llm.streaming import Stream
 from pteron.llm.text_model import TextModel
 
@@ -106,14 +105,14 @@ class LLM(TextModel):
         return [Completion.of(answer, answer.statistics) for answer in answers]
 
     @property
-    def _engine(self) -> SideBySide:
+    def _engine(self) -> LazyEngine:
         kept = vars(self)
         if "_made" not in kept:
-            kept.setdefault("_made", SideBySide(self.alike()))  # the same for all threads
-        made: SideBySide = kept["_made"]
+            kept.setdefault("_made", LazyEngine(self.alike()))  # the same for all threads
+        made: LazyEngine = kept["_made"]
         return made
 
     def close(self) -> None:
-        work_on(self.model.device)  # refused in the midst of it, before anything ends
+        device_guard(self.model.device)  # refused in the midst of it, before anything ends
         self._engine.close()
         super().close()

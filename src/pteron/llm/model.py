@@ -15,17 +15,17 @@ import numpy.typing as npt
 from pteron.dtypes import DType
 from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.gpu import Buffer, Command, Growing, PassTimer, Replay
+from pteron.gpu.tensors import View
+from pteron.llm.arguments import integers
 from pteron.llm.cached_sequence import CachedSequence
-from pteron.llm.entered import work_on
-from pteron.llm.given import integers
 from pteron.llm.pace import Pace
+from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.sampling.recent import Recent
 from pteron.plan import TensorPort
 from pteron.runtime import Program
 from pteron.runtime.outputs import Outputs
 from pteron.runtime.session import Then
-from pteron.runtime.tensors import View
 
 Logits = npt.NDArray[np.float32]
 # From logits where they lie, to where the next token goes; what else is given grows.
@@ -84,7 +84,7 @@ class LanguageModel(CachedSequence):
         self.check_room(len(ids))
         logits = np.zeros(self.vocabulary, np.float32)
         for chunk in self.chunks(ids):
-            with self.device.lock, work_on(self.device):
+            with self.device.lock, device_guard(self.device):
                 self.check_user(user)
                 self._overwrite()
                 self._is_lost = True

@@ -12,10 +12,10 @@ from weakref import ReferenceType, ref
 
 from pteron.dtypes import DType
 from pteron.gpu import Buffer, Command, Copy, Device
-from pteron.llm.burst import Burst, Row
+from pteron.gpu.tensors import View
+from pteron.llm.burst import BatchSubmission, Row
 from pteron.llm.sampling import Sampler
 from pteron.llm.sampling.rows import RowSampler, RowsDrawing
-from pteron.runtime.tensors import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class _Text:
         return self.sampler() is row.sampler and (self.step, self.position) == (row.step, row.position)
 
 
-class RowDraws:
+class BatchDraws:
     """Draws tokens by slot, into the words that are given for tokens and positions."""
 
     def __init__(
@@ -45,7 +45,7 @@ class RowDraws:
         self._texts: dict[int, _Text] = {}  # by slot
 
     def begin(self, rows: Sequence[Row]) -> list[Command]:
-        """What brings over the texts that join, before the next draw. Masks are written at once."""
+        """What brings over the texts that join, before the next draw. MaskWorkers are written at once."""
         commands: list[Command] = []
         for row in rows:
             text = self._texts.get(row.slot)
@@ -62,11 +62,13 @@ class RowDraws:
         chosen = [row.slot for row in rows]
         return self._sampler.drawing(logits, slots, chosen, self._tokens, self._positions)
 
-    def burst(self, rows: Sequence[Row], count: int, drawing: RowsDrawing) -> tuple[Burst, Copy]:
+    def burst(self, rows: Sequence[Row], count: int, drawing: RowsDrawing) -> tuple[BatchSubmission, Copy]:
         """Steps that are about to be submitted, and the copy that brings home what they draw."""
         assert count == 1 or all(row.mask is None for row in rows)
         readback = self._device.readback(drawing.size)
-        return Burst(rows, count, readback, drawing), Copy(drawing.drawn, readback.staging, drawing.size)
+        return BatchSubmission(rows, count, readback, drawing), Copy(
+            drawing.drawn, readback.staging, drawing.size
+        )
 
     def took(self, rows: Sequence[Row], count: int) -> None:
         """So many steps of these rows were submitted."""

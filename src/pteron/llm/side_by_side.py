@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pteron.errors import DeviceError, InputError
-from pteron.gpu.forking import new_lock
+from pteron.gpu.fork import new_lock
 from pteron.llm.continuing import Continuation
 from pteron.llm.engine import Answer, Engine, Request
-from pteron.llm.entered import once
+from pteron.llm.reentrancy import non_reentrant
 from pteron.llm.text_model import TextModel
 
 _WAITING = 1 << 20  # who asks in the same process waits, and is not refused
 
 
-class SideBySide:
+class LazyEngine:
     """Continuations of one model, made at once as far as it has sequences for them."""
 
     def __init__(self, llm: TextModel) -> None:
@@ -33,7 +33,7 @@ class SideBySide:
             stop_ids=asked.stop_ids,
             grammar=asked.grammar,
         )
-        with once(self._lock):
+        with non_reentrant(self._lock):
             if self._is_closed:
                 raise DeviceError("the model is closed")
             if self._engine is None or not self._engine.is_alive:
@@ -44,7 +44,7 @@ class SideBySide:
 
     def close(self) -> None:
         """End what is under way with an error, and take no more."""
-        with once(self._lock):
+        with non_reentrant(self._lock):
             self._is_closed = True
             engine, self._engine = self._engine, None
         if engine is not None:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Self
 
 from pteron.llm.engine import Answer
-from pteron.llm.pieces import Piece, Statistics
+from pteron.llm.output import Piece, Statistics
 
 
 class Stream:

@@ -12,18 +12,18 @@ from typing import Literal, Self, get_args
 
 from pteron.errors import FormatError, InputError
 from pteron.gpu import Device
+from pteron.llm.arguments import path_of
 from pteron.llm.chat import Message, render
-from pteron.llm.entered import work_on
-from pteron.llm.given import path_of
-from pteron.llm.located import located
 from pteron.llm.model import LanguageModel
-from pteron.llm.pieces import Statistics
-from pteron.llm.pool import Pool
+from pteron.llm.model_files import GENERATION, program_file, read_pooling, read_sampling
+from pteron.llm.models import located
+from pteron.llm.output import Statistics
+from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import Sampling
-from pteron.llm.saved import layout_of, read_saved, write_saved
-from pteron.llm.settings import GENERATION, program_file, read_pooling, read_sampling
+from pteron.llm.saved_sequence import layout_of, read_saved, write_saved
+from pteron.llm.sequence_pool import SequencePool
 from pteron.llm.tokenizer import Tokenizer
-from pteron.llm.vocabularies.load import load_tokenizer
+from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.runtime import load
 
 Overflow = Literal["error", "truncate"]
@@ -54,7 +54,7 @@ class TextModel:
         self.program = load(file, data, device, digits=digits)
         self.model = LanguageModel(self.program)
         self.statistics = Statistics()
-        self.pool = Pool(self.model, sequences, cache_bytes)
+        self.pool = SequencePool(self.model, sequences, cache_bytes)
 
     @property
     def sequence_bytes(self) -> int:
@@ -147,7 +147,7 @@ class TextModel:
 
     def close(self) -> None:
         """Free the GPU memory. Streams that are open end with an error."""
-        work_on(self.model.device)  # refused in the midst of it, before anything is freed
+        device_guard(self.model.device)  # refused in the midst of it, before anything is freed
         self.pool.close()
         self.model.recent.clear()
         self.program.close()

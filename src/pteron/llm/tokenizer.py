@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from reprlib import repr as shortened
 
 from pteron.errors import FormatError, InputError
+from pteron.llm.arguments import integers
 from pteron.llm.foreign import naming
-from pteron.llm.given import integers
-from pteron.llm.settings import Settings
-from pteron.llm.text_stream import TextStream
+from pteron.llm.model_files import Settings
 
 
 class Tokenizer(ABC):
@@ -73,9 +73,9 @@ class Tokenizer(ABC):
         stream = self.stream(continuing=False)
         return "".join([stream.push(token) for token in integers("token ids", ids)]) + stream.finish()
 
-    def stream(self, *, continuing: bool = True) -> TextStream:
+    def stream(self, *, continuing: bool = True) -> TextDecoder:
         """A decoder for tokens as they arrive, `continuing` a text or opening one."""
-        return TextStream(self.token_bytes, drop_space=self.leading_space and not continuing)
+        return TextDecoder(self.token_bytes, drop_space=self.leading_space and not continuing)
 
     def apply(self, settings: Settings) -> None:
         """Let what the files beside a tokenizer say override what the tokenizer itself knows."""
@@ -95,3 +95,28 @@ class Tokenizer(ABC):
             self.adds_bos = settings.adds_bos
         if settings.chat_template is not None:
             self.chat_template = settings.chat_template
+
+
+class TextDecoder:
+    """Turns tokens into text while they arrive.
+
+    `push` returns what a token completes: a character whose bytes are spread over tokens comes out once,
+    whole, with the last of them. `finish` returns U+FFFD for bytes that never became a character.
+    """
+
+    def __init__(self, token_bytes: Callable[[int], bytes], drop_space: bool) -> None:
+        self._token_bytes = token_bytes
+        self._drop_space = drop_space
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        data = self._token_bytes(token)
+        if self._drop_space and data:
+            data = data.removeprefix(b" ")
+            self._drop_space = False
+        return self._decoder.decode(data)
+
+    def finish(self) -> str:
+        rest = self._decoder.decode(b"", final=True)
+        self._decoder.reset()
+        return rest

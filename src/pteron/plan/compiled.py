@@ -10,10 +10,10 @@ from pteron.graph.values import numel
 from pteron.ops import Target
 from pteron.ops.operand import plain_weight
 from pteron.passes import Prepared, StateBuffer, place
+from pteron.plan.copy_elision import CopyElision
 from pteron.plan.executable import Executable, Port, Shapes, StateSpec, SymbolPort, TensorPort
 from pteron.plan.plan import Plan
 from pteron.plan.planning import Planning
-from pteron.plan.repeated import Repeated
 from pteron.plan.verify import check_memory
 
 
@@ -24,7 +24,7 @@ class Compiled:
         self.prepared = prepared
         self.target = target
         self.placement = place(prepared, target)
-        self._repeated = Repeated(prepared, self.placement)
+        self._repeated = CopyElision(prepared, self.placement)
         check_memory(prepared.graph.name, prepared.calls, self.placement, target)
         self._folded: Mapping[int, Shape] = {}
         self._at_maximum: Mapping[int, Shape] | None = None  # shapes, once they are known

@@ -31,8 +31,8 @@ from pteron.ops.operand import Slot
 from pteron.ops.requirement import problem_of
 from pteron.passes import Placement, Prepared
 from pteron.plan.collect import Collector
+from pteron.plan.copy_elision import CopyElision
 from pteron.plan.plan import IndexRange, Plan
-from pteron.plan.repeated import Repeated
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Planning:
     placement: Placement
     trace: Trace
     shapes: dict[int, Shape]
-    repeated: Repeated
+    repeated: CopyElision
     joins: Sequence[Join]
     integers: dict[int, AnyInt] = field(default_factory=dict)
     indices: list[IndexRange] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Planning:
         prepared: Prepared,
         target: Target,
         placement: Placement,
-        repeated: Repeated,
+        repeated: CopyElision,
         shapes: Mapping[int, Shape],
         values: Mapping[int, int],
     ) -> Planning:

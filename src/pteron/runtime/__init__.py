@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from pteron.lazy import lazy
 
 if TYPE_CHECKING:
+    from pteron.gpu.tensors import GpuTensor
+    from pteron.runtime.executorch_api import Runtime, Verification
     from pteron.runtime.method import Method
-    from pteron.runtime.mirror import Runtime, Verification
     from pteron.runtime.program import Program, load
     from pteron.runtime.sequence import Sequence
     from pteron.runtime.session import Counters
     from pteron.runtime.specs import ValueSpec
-    from pteron.runtime.tensors import GpuTensor
 
 __all__ = [
     "Counters",
@@ -28,13 +28,13 @@ __all__ = [
 # The modules of these names. Most drive a GPU: whoever only reads programs imports none of them.
 _HOMES = {
     "Counters": "session",
-    "GpuTensor": "tensors",
+    "GpuTensor": "pteron.gpu.tensors",
     "Method": "method",
     "Program": "program",
-    "Runtime": "mirror",
+    "Runtime": "executorch_api",
     "Sequence": "sequence",
     "ValueSpec": "specs",
-    "Verification": "mirror",
+    "Verification": "executorch_api",
     "load": "program",
 }
 __getattr__, __dir__ = lazy(__name__, _HOMES)

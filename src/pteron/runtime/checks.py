@@ -24,7 +24,7 @@ from pteron.format import (
 from pteron.graph import Graph, SymInt, Tensor
 
 if TYPE_CHECKING:
-    from pteron.runtime.host_operator import HostOperator
+    from pteron.host.operator import HostOperator
 
 
 def check_method(

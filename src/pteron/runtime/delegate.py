@@ -9,9 +9,9 @@ from pteron.format import open_bytes
 from pteron.gpu import Command, Device, PassTimer, Replay, States
 from pteron.plan import Executable, Plan
 from pteron.plan.archive import read, write
-from pteron.runtime.ahead import Ahead
+from pteron.runtime.multi_step import Each, EachGrowing, repeat
 from pteron.runtime.outputs import Output, Wanted
-from pteron.runtime.repeat import Each, EachGrowing, repeat
+from pteron.runtime.prerecord import PrerecordedCalls
 from pteron.runtime.session import Counters, Session, Then
 from pteron.runtime.staging import Input
 
@@ -22,8 +22,8 @@ class Delegate:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.states: States = session.states()  # what its calls leave behind
-        self._ahead = Ahead()
-        # Told of every call that a method makes: what it brings, and what becomes of the outputs.
+        self._ahead = PrerecordedCalls()
+        # PrintedText of every call that a method makes: what it brings, and what becomes of the outputs.
         self.observer: Callable[[Sequence[Input], Sequence[Wanted | None]], None] | None = None
 
     @property
@@ -103,7 +103,7 @@ class Delegate:
             states.copy(before, sizes)
             states.is_settled = before.is_settled
             self._ahead.drop(is_open=not self._session.is_closed)
-            self._ahead = Ahead()
+            self._ahead = PrerecordedCalls()
             self.states = states
             before.close()
 

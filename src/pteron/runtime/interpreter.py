@@ -7,17 +7,17 @@ from typing import cast
 
 from pteron.errors import StateLost
 from pteron.format import DelegateCall, MethodRecord, TensorRecord
+from pteron.host.limits import Budget, Limits
+from pteron.host.operator import HostOperator
+from pteron.host.values import HostTensor, RuntimeValue
 from pteron.plan import TensorPort
+from pteron.runtime.call_lock import CallLock
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.host_operator import HostOperator
-from pteron.runtime.host_values import HostTensor, RuntimeValue
-from pteron.runtime.limits import Budget, Limits
+from pteron.runtime.execution import Running, Shared, written_by
 from pteron.runtime.outputs import Wanted
-from pteron.runtime.running import Running, Shared, written_by
 from pteron.runtime.shared_memory import shared_memory
 from pteron.runtime.staging import Input
 from pteron.runtime.states import initial_states, initial_value
-from pteron.runtime.turn import Turn
 
 
 class Interpreter:
@@ -29,7 +29,7 @@ class Interpreter:
         record: MethodRecord,
         operators: Sequence[HostOperator],
         delegates: Sequence[Delegate],
-        turn: Turn,
+        turn: CallLock,
     ) -> None:
         self._where = where
         self._record = record

@@ -14,19 +14,19 @@ import numpy as np
 from pteron.errors import DeviceError, DtypeError, InputError, ShapeError
 from pteron.format import DelegateCall, MethodRecord, TensorRecord
 from pteron.gpu import Device, States
+from pteron.gpu.tensors import GpuTensor, extremes, from_torch, numbers
+from pteron.host.values import HostTensor, RuntimeValue, shape_fits
 from pteron.plan import SymbolPort
 from pteron.runtime.checks import read_by
-from pteron.runtime.code import Code
+from pteron.runtime.conversion import as_tensor, hint, is_torch, result
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.exchange import as_tensor, hint, is_torch, result
-from pteron.runtime.host_values import HostTensor, RuntimeValue, shape_fits
 from pteron.runtime.integer_ranges import Range, check_ranges
 from pteron.runtime.interpreter import Interpreter
+from pteron.runtime.loaded_method import LoadedMethod
 from pteron.runtime.names import arranged, input_names
 from pteron.runtime.notebook import spec_rows, table
 from pteron.runtime.session import Counters
 from pteron.runtime.specs import ValueSpec
-from pteron.runtime.tensors import GpuTensor, extremes, from_torch, numbers
 
 _ARRAYS = {np.ndarray}
 
@@ -38,7 +38,7 @@ class Method:
     Calls from several threads are served one after the other.
     """
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: LoadedMethod) -> None:
         self._code = code
         self._where = code.where
         self._record = code.record

@@ -24,16 +24,16 @@ from pteron.format import (
     read_program,
 )
 from pteron.gpu import Device
-from pteron.gpu.forking import new_lock
-from pteron.gpu.working import collecting_nothing
+from pteron.gpu.fork import new_lock
+from pteron.gpu.worker_pool import collecting_nothing
 from pteron.graph import Graph, build
+from pteron.host.lookup import find_operator
+from pteron.host.operator import HostOperator
 from pteron.ops import Target
 from pteron.passes import missing_operators, prepare
 from pteron.runtime.checks import check_method
-from pteron.runtime.code import Code
 from pteron.runtime.external import with_external_data
-from pteron.runtime.host import find_operator
-from pteron.runtime.host_operator import HostOperator
+from pteron.runtime.loaded_method import LoadedMethod
 from pteron.runtime.method import Method
 from pteron.runtime.notebook import table
 from pteron.runtime.precision import chosen_digits
@@ -93,7 +93,7 @@ class Program:
         self._check_integers = check_integers
         self._device = Device.open(device) if device is not None else None
         self._records = {record.name: with_external_data(file, record, weights) for record in file.methods}
-        self._codes: dict[str, Code] = {}
+        self._codes: dict[str, LoadedMethod] = {}
         self._own = Sequence(self._code)
         self._sequences: WeakSet[Sequence] = WeakSet()
         self._lock = new_lock()
@@ -156,7 +156,7 @@ class Program:
             self._sequences.add(sequence)
             return sequence
 
-    def _code(self, name: str) -> Code:
+    def _code(self, name: str) -> LoadedMethod:
         if name not in self._records:
             raise MethodError(f"{self.file.name} has no method {name!r}; it has {', '.join(self.methods)}")
         with self._lock:
@@ -168,7 +168,7 @@ class Program:
                 if graphs and device is None:
                     device = Device.begin()  # it opens while plans are made
                 record, operators = self._records[name], self._operators[name]
-                self._codes[name] = Code(
+                self._codes[name] = LoadedMethod(
                     self.file.name, record, graphs, operators, device, self.digits,
                     check_integers=self._check_integers,
                 )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from pteron.errors import DeviceError
-from pteron.runtime.code import Code
+from pteron.runtime.loaded_method import LoadedMethod
 from pteron.runtime.method import Method
 
 
@@ -14,7 +14,7 @@ class Sequence:
     """`sequence["forward"](x)` runs a method of a program over this sequence's own caches and mutated
     buffers. Weights, kernels and plans are the program's, so another sequence costs its states alone."""
 
-    def __init__(self, code_of: Callable[[str], Code]) -> None:
+    def __init__(self, code_of: Callable[[str], LoadedMethod]) -> None:
         self._code_of = code_of
         self._methods: dict[str, Method] = {}
         self._closed = False

@@ -31,16 +31,16 @@ from pteron.gpu import (
     submit,
     submit_early,
 )
+from pteron.gpu.tensors import View
 from pteron.graph import Graph
 from pteron.ops import Target
 from pteron.ops.operand import State, Weight
 from pteron.passes import prepare
 from pteron.plan import Compiled, Executable, Plan, PlanBuffer, SymbolPort, TensorPort
-from pteron.runtime.ahead import Again, Ahead, Call
 from pteron.runtime.outputs import Output, Outputs, Wanted, taken
 from pteron.runtime.plan_cache import PlanCache
-from pteron.runtime.staging import Input, Landing, live_shapes, live_values, stage, upload
-from pteron.runtime.tensors import View
+from pteron.runtime.prerecord import Call, PrerecordedCalls, RepeatableCall
+from pteron.runtime.staging import Input, InputUpload, live_shapes, live_values, stage, upload
 
 Then: TypeAlias = Callable[[Outputs], Sequence[Command]]
 # A call that is recorded ahead holds a staging buffer. One of more bytes than this takes longer to read than
@@ -139,7 +139,7 @@ class Session:
         return Encoded([*copies, recording.replay(states)], outputs)
 
     def bring(
-        self, inputs: Sequence[Input], states: States, ahead: Ahead | None = None
+        self, inputs: Sequence[Input], states: States, ahead: PrerecordedCalls | None = None
     ) -> tuple[Recording, list[int], list[Copy]]:
         """Bring inputs and live parameters into place: the recording for them, the numbers of its live terms,
         and the copies of what was on the GPU, which are to be made before it is replayed. Whoever calls this
@@ -204,7 +204,7 @@ class Session:
         inputs: Sequence[Input],
         wanted: Sequence[Wanted | None],
         states: States,
-        ahead: Ahead | None = None,
+        ahead: PrerecordedCalls | None = None,
     ) -> list[Output]:
         """Run the graph; nothing is waited for. An output that nobody wants is None. `ahead` is where the
         states' next call is recorded. The states are unsettled then: whoever called settles them once all
@@ -216,7 +216,9 @@ class Session:
                 views = self.outputs(recording, numbers, states)
                 call = self._call(copies, recording.replay(states), views, wanted)
                 if ahead and is_repeated and call.bytes_read <= _AHEAD_BYTES and self._can_repeat(wanted):
-                    again = Again(self.device, recording.replay(states), zip(views, wanted, strict=True))
+                    again = RepeatableCall(
+                        self.device, recording.replay(states), zip(views, wanted, strict=True)
+                    )
                     ahead.expect(again, self._landing(inputs, recording, states))
             states.unsettle()
             call.commands.submit()
@@ -272,13 +274,13 @@ class Session:
             submit(self.device, [recording.replay()])
             recording.close()
 
-    def _landing(self, inputs: Sequence[Input], recording: Recording, states: States) -> Landing | None:
+    def _landing(self, inputs: Sequence[Input], recording: Recording, states: States) -> InputUpload | None:
         """Where inputs are that bring neither live integers nor indices, of which more has to be known."""
         ports = [port for port in self.executable.inputs if isinstance(port, TensorPort)]
         if self.executable.sources or recording.plan.indices or len(ports) < len(self.executable.inputs):
             return None
         places = [self.buffer(port, states) if self._is_seen(port, recording) else None for port in ports]
-        return Landing(self.executable, live_shapes(self.executable, inputs), places)
+        return InputUpload(self.executable, live_shapes(self.executable, inputs), places)
 
     def _call(
         self, copies: Sequence[Copy], replay: Replay, views: Outputs, wanted: Sequence[Wanted | None]

@@ -12,10 +12,10 @@ from math import prod
 import numpy as np
 
 from pteron.format import DelegateCall, IndexList, KernelCall, MethodRecord, MoveCall, TensorRecord
+from pteron.host.operator import HostOperator
 from pteron.ops.operand import HostArray
 from pteron.plan import Executable
 from pteron.runtime.checks import read_by
-from pteron.runtime.host_operator import HostOperator
 
 Views = dict[int, list[tuple[int, int]]]
 

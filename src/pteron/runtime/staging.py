@@ -14,13 +14,13 @@ import numpy as np
 from pteron.dtypes import DType, Storage
 from pteron.errors import DtypeError, InputError, ShapeError
 from pteron.gpu import Buffer, Copy, Device
+from pteron.gpu.tensors import GpuTensor, View, extremes, to_storage
 from pteron.graph import Shape
 from pteron.graph.values import numel
+from pteron.host.values import HostTensor
 from pteron.ops.operand import HostArray
 from pteron.passes import Source
 from pteron.plan import Executable, IndexRange, PlanBuffer, Shapes, SymbolPort, TensorPort
-from pteron.runtime.host_values import HostTensor
-from pteron.runtime.tensors import GpuTensor, View, extremes, to_storage
 
 Input: TypeAlias = HostTensor | HostArray | GpuTensor | View | int
 Staged: TypeAlias = tuple[TensorPort, HostArray | GpuTensor | View]
@@ -84,7 +84,7 @@ def upload(
     return copies, sent
 
 
-class Landing:
+class InputUpload:
     """Where the inputs of a call went, for another that brings host arrays of the same shapes and of the
     types that their buffers have: nothing else has to be known of these."""
 

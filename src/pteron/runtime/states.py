@@ -19,14 +19,14 @@ from pteron.format import (
     TensorRecord,
     contents,
 )
+from pteron.host.limits import Limits
+from pteron.host.values import HostTensor, RuntimeValue, Unset
 from pteron.ops.operand import HostArray
 from pteron.plan import Executable
 from pteron.runtime.checks import describe_record
-from pteron.runtime.host_values import HostTensor, RuntimeValue, Unset
-from pteron.runtime.limits import Limits
 
 if TYPE_CHECKING:
-    from pteron.runtime.host_operator import HostOperator
+    from pteron.host.operator import HostOperator
 
 
 def initial_value(value: EValue) -> RuntimeValue:

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from pteron.errors import UnsupportedError
 from pteron.extras import need
 from pteron.gpu import Device
-from pteron.gpu.forking import new_lock
-from pteron.llm.given import existing
-from pteron.llm.settings import Pooling, program_file, read_pooling
-from pteron.llm.vocabularies.load import load_tokenizer
+from pteron.gpu.fork import new_lock
+from pteron.llm.arguments import existing
+from pteron.llm.model_files import Pooling, program_file, read_pooling
+from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.runtime import ValueSpec, load
 from pteron.serving.embedder import Embedder
 

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import UnsupportedError
-from pteron.gpu.forking import new_lock
-from pteron.llm.entered import work_on
+from pteron.gpu.fork import new_lock
 from pteron.llm.model import LanguageModel
-from pteron.llm.settings import Pooling
+from pteron.llm.model_files import Pooling
+from pteron.llm.reentrancy import device_guard
 from pteron.llm.text_model import TextModel
 from pteron.runtime import ValueSpec
 from pteron.serving.embedder import Embedder
@@ -78,7 +78,7 @@ class HiddenStates(Embedder):
         """The states of a chunk's tokens, or of its last. Others may use the device between two chunks."""
         method = model.method
         tokens, place = (spec.dtype.numpy for spec in method.inputs if spec.dtype is not None)
-        with model.device.lock, work_on(model.device):
+        with model.device.lock, device_guard(model.device):
             if not position and model.row_bytes is None:
                 method.reset()  # what the text before has left behind may be read: nobody knows
             method.settle()  # rows from the position on are written before they are read

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from pteron.llm import LLM, Sampling
-from pteron.llm.catalogue import fetch
+from pteron.llm.models import fetch
 from pteron.tools.text import human_bytes
 
 PROMPT = "Once upon a time"

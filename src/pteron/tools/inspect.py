@@ -29,9 +29,9 @@ from pteron.format import (
     read_program,
     read_weights,
 )
+from pteron.host.limits import Limits
 from pteron.runtime.checks import check_method
 from pteron.runtime.external import with_external_data
-from pteron.runtime.limits import Limits
 from pteron.runtime.specs import describe
 from pteron.runtime.states import initial_states
 from pteron.tools.here import Here, find_here
@@ -39,7 +39,7 @@ from pteron.tools.inspect_delegate import ExaminedDelegate, OperatorUse, inspect
 from pteron.tools.inspect_reports import MethodReport, ProgramReport, WeightFileReport, WeightReport
 
 if TYPE_CHECKING:
-    from pteron.runtime.host_operator import HostOperator
+    from pteron.host.operator import HostOperator
 
 _INSTRUCTIONS = {
     DelegateCall: "delegate call",
@@ -162,7 +162,7 @@ def _method(
 
 
 def _host_operator(name: str) -> HostOperator | None:
-    from pteron.runtime.host import find_operator  # here: most programs call none
+    from pteron.host.lookup import find_operator  # here: most programs call none
 
     return find_operator(name)
 

@@ -14,8 +14,8 @@ import numpy as np
 from pteron.errors import InputError
 from pteron.gpu import Device
 from pteron.llm.model import LanguageModel
+from pteron.llm.model_files import program_file
 from pteron.llm.sampling import Sampler, Sampling
-from pteron.llm.settings import program_file
 from pteron.runtime import Method, Program, load
 from pteron.runtime.program import Source
 from pteron.tools.inputs import fill_inputs

@@ -1,7 +1,7 @@
 """Reports -> text for a terminal: sizes, counts, aligned columns; and JSON for other programs.
 
 A report is a row of lines, which are strings. Some of them know more than their text (`Line`, `Row`), which
-whoever shows them on a screen may use for colour and layout (`pteron.cli.screen`); elsewhere they are what
+whoever shows them on a screen may use for colour and layout (`pteron.cli.terminal`); elsewhere they are what
 they say.
 """
 

@@ -21,7 +21,7 @@ from pteron.errors import PteronError
 from pteron.llm.chat import render
 from pteron.llm.llm import LLM
 from pteron.llm.tokenizer import Tokenizer
-from pteron.llm.vocabularies.load import load_tokenizer
+from pteron.llm.tokenizers.load import load_tokenizer
 
 SEEDS = TESTS / "fuzz" / "seeds"
 _TEXTS = ("", "the house", "  two\n\nlines\t", "naïve 日本語 😀", "<s>the<|end|> <0x61>", "\0")
@@ -168,7 +168,7 @@ COMPANION_TARGETS = [
         run=_tokenizer_run("tokenizer.json"),
         seeds=_seeds("*.tokenizer.json"),
         mutate=_TREE,
-        watched=("llm/vocabularies/huggingface.py", "llm/vocabularies/bytelevel.py", "llm/text_stream.py"),
+        watched=("llm/vocabularies/huggingface.py", "llm/vocabularies/bytelevel.py", "llm/output.py"),
         suffix=".json",
         needs=("tokenizers",),
         seconds=4,
@@ -178,7 +178,7 @@ COMPANION_TARGETS = [
         run=_tokenizer_run("tokenizer.model"),
         seeds=_seeds("*.tokenizer.model"),
         mutate=mutate_message,
-        watched=("llm/vocabularies/sentencepiece_model.py", "llm/text_stream.py"),
+        watched=("llm/vocabularies/sentencepiece_model.py", "llm/output.py"),
         suffix=".model",
         needs=("sentencepiece",),
         seconds=4,
@@ -188,7 +188,7 @@ COMPANION_TARGETS = [
         run=_tokenizer_run("small.tiktoken"),
         seeds=_ranks,
         mutate=_lines,
-        watched=("llm/vocabularies/tiktoken_ranks.py", "llm/text_stream.py"),
+        watched=("llm/vocabularies/tiktoken_ranks.py", "llm/output.py"),
         suffix=".tiktoken",
         needs=("tiktoken",),
     ),
@@ -197,7 +197,7 @@ COMPANION_TARGETS = [
         run=_tokenizer_run("tokenizer.bin"),
         seeds=lambda: iter([_llama2c()]),
         mutate=havoc,
-        watched=("llm/vocabularies/llama2c.py", "llm/vocabularies/merging.py", "llm/text_stream.py"),
+        watched=("llm/vocabularies/llama2c.py", "llm/vocabularies/merging.py", "llm/output.py"),
         suffix=".bin",
     ),
     Target(
@@ -205,7 +205,7 @@ COMPANION_TARGETS = [
         run=_run_settings,
         seeds=_settings,
         mutate=member_mutation({".json": tree_mutation(("<s>", "</s>")), ".jinja": mutate_template}),
-        watched=("llm/settings.py", "llm/tokenizer.py", "llm/vocabularies/load.py"),
+        watched=("llm/model_files.py", "llm/tokenizer.py", "llm/vocabularies/load.py"),
         suffix=".folder",
         needs=("jinja2",),
         seconds=4,

@@ -123,7 +123,7 @@ PROGRAM_TARGETS = [
         watched=(
             "runtime/host*.py",
             "runtime/interpreter.py",
-            "runtime/running.py",
+            "runtime/execution.py",
             "runtime/checks.py",
             "runtime/states.py",
         ),

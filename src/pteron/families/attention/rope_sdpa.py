@@ -1,7 +1,7 @@
-"""Attention over caches whose queries and keys are turned by their position, as one call.
+"""Attention over caches whose queries and keys are rotated by their position, as one call.
 
-One dispatch turns q and k and writes k and v into their caches, in place of one for each; the turned queries
-stay in scratch memory, and attention goes on from there. Where heads are normed before they are turned, the
+One dispatch rotates q and k and writes k and v into their caches; the rotated queries
+stay in scratch memory, and attention goes on from there. Where heads are normed before they are rotated, the
 same dispatch norms them, and v has one of its own: WebGPU promises no more than eight buffers to a kernel.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from pteron.families.attention.sdpa import attend_cached, check_cached, write_cache
-from pteron.families.rope.turn import Norm, Rotation, norm_and_turn, turn
+from pteron.families.rope.rotate import Norm, Rotation, norm_and_rotate, rotate
 from pteron.graph import Value
 from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op, require, same_shape
 from pteron.ops.rewrite import Flow, Replacement, rewrite
@@ -49,14 +49,14 @@ def rope_sdpa(
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
-    turned = query.scratch()
+    rotated = query.scratch()
     rotation = Rotation(form, cosines, sines, start, end)
     norms = head_norms(query_weight, query_eps, key_weight, key_eps)
-    yield from turn_into_caches(
-        query, key, value, turned, rotation, key_cache, value_cache, start_pos, norms, target
+    yield from rotate_into_caches(
+        query, key, value, rotated, rotation, key_cache, value_cache, start_pos, norms, target
     )
     yield from attend_cached(
-        turned, key_cache, value_cache, start_pos, attn_mask, is_causal, scale, out, target
+        rotated, key_cache, value_cache, start_pos, attn_mask, is_causal, scale, out, target
     )
 
 
@@ -69,11 +69,11 @@ def head_norms(
     return Norm(query_weight, query_eps or 0.0), Norm(key_weight, key_eps or 0.0)
 
 
-def turn_into_caches(
+def rotate_into_caches(
     query: Operand,
     key: Operand,
     value: Operand,
-    turned: Operand,
+    rotated: Operand,
     rotation: Rotation,
     key_cache: Operand,
     value_cache: Operand,
@@ -81,17 +81,17 @@ def turn_into_caches(
     norms: tuple[Norm, Norm] | None,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """Queries into `turned`, keys and values into their caches from `start_pos` on."""
+    """Queries into `rotated`, keys and values into their caches from `start_pos` on."""
     check_cached(query, key, value, key_cache, value_cache, start_pos)
     require(query.shape[0] == key.shape[0], "queries and keys must have one batch size", query, key)
     require(query.shape[3] == key.shape[3], "queries and keys must have one width", query, key)
     by, _ = rotation.angles(query), rotation.angles(key)
     if norms is None:
-        yield turn(by, query, turned, key, key_cache, value, value_cache, place=start_pos)
+        yield rotate(by, query, rotated, key, key_cache, value, value_cache, place=start_pos)
         return
     of_queries, of_keys = norms
-    yield norm_and_turn(
-        by, query, turned, of_queries, key, key_cache, of_keys, place=start_pos, target=target
+    yield norm_and_rotate(
+        by, query, rotated, of_queries, key, key_cache, of_keys, place=start_pos, target=target
     )
     yield write_cache(value, value_cache, start_pos)
 
@@ -101,15 +101,15 @@ def fuse_rope_sdpa(flow: Flow) -> Iterator[Replacement]:
     """Attention over caches whose queries and keys come straight from a rotation."""
     for attention in flow.of("sdpa_with_kv_cache.default"):
         query, key, value, *rest = attention.inputs
-        if found := _both_turned(flow, query, key) or _each_turned(flow, query, key):
+        if found := _both_rotated(flow, query, key) or _each_rotated(flow, query, key):
             old, (query, key), tables = found
             inputs = (query, key, value, *tables, *rest, *[None] * 4)
             new = Call(attention.node, OPERATORS["pteron.rope_sdpa"], inputs, attention.outputs)
             yield Replacement((*old, attention), new)
 
 
-def _both_turned(flow: Flow, query: Value, key: Value) -> Found | None:
-    """The call that turns queries and keys, what it turns, and its tables."""
+def _both_rotated(flow: Flow, query: Value, key: Value) -> Found | None:
+    """The call that rotates queries and keys, what it rotates, and its tables."""
     forms = {
         "et_vk.apply_rotary_emb.default": "neighbours",
         "pteron.rope_slice": "neighbours",
@@ -123,8 +123,8 @@ def _both_turned(flow: Flow, query: Value, key: Value) -> Found | None:
     return None
 
 
-def _each_turned(flow: Flow, query: Value, key: Value) -> Found | None:
-    """The two calls that turn queries and keys by one table, what they turn, and the table."""
+def _each_rotated(flow: Flow, query: Value, key: Value) -> Found | None:
+    """The two calls that rotate queries and keys by one table, what they rotate, and the table."""
     name = "et_vk.apply_rotary_emb_interleaved.default"
     by_query, by_key = flow.maker(query, name), flow.maker(key, name)
     if not by_query or not by_key or by_query.inputs[1] is not by_key.inputs[1]:
@@ -135,7 +135,7 @@ def _each_turned(flow: Flow, query: Value, key: Value) -> Found | None:
 
 @rewrite("norm_rope_sdpa")
 def fuse_norms(flow: Flow) -> Iterator[Replacement]:
-    """Queries and keys whose heads are normed before they are turned."""
+    """Queries and keys whose heads are normed before they are rotated."""
     for attention in flow.of("pteron.rope_sdpa"):
         query, key, *rest = attention.inputs
         by_query, by_key = (flow.maker(x, "et_vk.rms_norm.default") for x in (query, key))

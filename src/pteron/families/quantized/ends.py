@@ -1,13 +1,13 @@
 """What becomes of the sums of a product with weights of few bits (lib/q4_result.wgsl): what is added to
-them, and the outputs that they go to. Queries, keys and values may be turned on their way into the caches
-(lib/q4_turned.wgsl)."""
+them, and the outputs that they go to. Queries, keys and values may be rotated on their way into the caches
+(lib/q4_rope.wgsl)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from pteron.families.rope.turn import Angles
+from pteron.families.rope.rotate import Angles
 from pteron.ops import AnyInt, Operand, Weight
 from pteron.ops.operand import joined
 
@@ -53,8 +53,8 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnedEnds:
-    """Queries, turned, and the caches that turned keys and values are written to from step `place` on.
+class RotatedEnds:
+    """Queries, rotated, and the caches that rotated keys and values are written to from step `place` on.
 
     Queries are [batch, steps, heads, width], caches [batch, capacity, key heads, width], widths even.
     """
@@ -75,9 +75,9 @@ class TurnedEnds:
     @property
     def declarations(self) -> dict[str, Any]:
         declarations: dict[str, Any] = {
-            "use_q4_result": "q4_turned",
-            "use_q4_sizes": "q4_sizes_turned",
-            "IS_TURNED": True,
+            "use_q4_result": "q4_rope",
+            "use_q4_sizes": "q4_sizes_rope",
+            "IS_ROTATED": True,
             "HEAD_WIDTH": self.queries.shape[3],
             "ROTARY": self.angles.rotary,
             "QUERIES": self.queries.shape[2] * self.queries.shape[3],

@@ -42,23 +42,23 @@ def merge_rows(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch |
 
 @join("merge_rope")
 def merge_rope(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch | None:
-    """The parts of queries, keys and values merged, turned by their position and written to their caches."""
+    """The parts of queries, keys and values merged, rotated by their position and written to their caches."""
     if first.kernel.name != "q4_merge_quads" or not _turns(first, second, is_read, 8):
         return None
-    declarations, arguments = _turned(first, second)
+    declarations, arguments = _rotated(first, second)
     outputs = arguments["rows"] * arguments["columns"]
-    return Dispatch(kernel("q4_merge_turned", **declarations), **arguments, threads=outputs // 8)
+    return Dispatch(kernel("q4_merge_rope", **declarations), **arguments, threads=outputs // 8)
 
 
 @join("tile_rope")
 def tile_rope(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch | None:
-    """The same of tiles that are not split, where neighbours turn one another: an invocation has both."""
+    """The same of tiles that are not split, where neighbours rotate one another: an invocation has both."""
     if first.kernel.name not in _TILES or not _turns(first, second, is_read, 4):
         return None
-    declarations, arguments = _turned(first, second)
+    declarations, arguments = _rotated(first, second)
     if declarations.get("use_q4_result") != "q4_quads" or "HALVED" in declarations:
         return None
-    declarations |= {"use_q4_result": "q4_quads_turned", "use_q4_sizes": "q4_sizes_turned"}
+    declarations |= {"use_q4_result": "q4_quads_rope", "use_q4_sizes": "q4_sizes_rope"}
     return Dispatch(kernel(first.kernel.name, **declarations), **arguments, groups=first.groups)
 
 
@@ -78,7 +78,7 @@ def embedding_product(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dis
 
 
 def _turns(first: Dispatch, second: Dispatch, is_read: IsRead, quantum: int) -> bool:
-    """Whether a launch turns the queries and keys of another and brings their values along, nobody else reads
+    """Whether a launch rotates the queries and keys of another and copies their values, nothing else reads
     these, and heads are multiples of so many columns."""
     if second.kernel.name != "rope" or not first.bindings.keys() >= _MADE.keys():
         return False
@@ -98,8 +98,8 @@ def _turns(first: Dispatch, second: Dispatch, is_read: IsRead, quantum: int) -> 
     )
 
 
-def _turned(first: Dispatch, second: Dispatch) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Declarations and arguments of a product whose columns are turned (lib/q4_quads_turned.wgsl)."""
+def _rotated(first: Dispatch, second: Dispatch) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Declarations and arguments of a product whose columns are rotated (lib/q4_quads_rope.wgsl)."""
     given: Mapping[str, Any] = second.parameters
     kept = {name: text for name, text in first.kernel.declarations if name not in _OF_OUTPUTS}
     declarations = {

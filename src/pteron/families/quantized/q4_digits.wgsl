@@ -29,7 +29,7 @@ const GROUP = 2u; // that share a scale
 const IS_NORMED = false; // whether x is what an RMS norm makes of it
 const HAS_ZERO = false; // whether x has a zero point
 const IS_GATED = false; // whether columns are pairs, of which the first is a gate for the second: OTHERS
-const IS_TURNED = false; // whether columns are pairs that are turned by an angle: lib/q4_turned.wgsl
+const IS_ROTATED = false; // whether columns are pairs that are rotated by an angle: lib/q4_rope.wgsl
 const EPS = 1e-5; // of a norm
 const GROUPS = (CHUNKS + GROUP - 1u) / GROUP;
 const SUBGROUPS = SPLIT * BUNDLES;
@@ -38,7 +38,7 @@ const STEPS = (CHUNKS + SPLIT * SUBGROUP - 1u) / (SPLIT * SUBGROUP);
 const CELLS = STEPS * SPLIT * SUBGROUP; // chunks of x in memory: those past the end are zeros
 const PASSES = (4u * CELLS + WORKGROUP - 1u) / WORKGROUP;
 const FETCH = STEPS * (1 + COLUMNS) + ROWS;
-const IS_PAIRED = IS_GATED || IS_TURNED; // a bundle has COLUMNS / 2 pairs: all first ones, then the others
+const IS_PAIRED = IS_GATED || IS_ROTATED; // a bundle has COLUMNS / 2 pairs: all first ones, then the others
 const HALF = (COLUMNS + 1u) / 2u;
 
 @group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;
@@ -75,7 +75,7 @@ fn fetch(bundle: u32, m_first: u32, part: u32, lane: u32) -> Bundle {
   let row = row_of(bundle, column_of(lane));
   for (var m = 0u; m < ROWS; m++) {
     found.added[m] = added(m_first + m, row);
-    if (IS_TURNED) { found.angles[m] = angle(m_first + m, row); }
+    if (IS_ROTATED) { found.angles[m] = angle(m_first + m, row); }
   }
   return found;
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pteron.families.rope.turn import Angles, angles, turn
+from pteron.families.rope.rotate import Angles, angles, rotate
 from pteron.graph import Shape, Tensor, Value
 from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, op, require, same_shape
 from pteron.ops.rewrite import Flow, Replacement, rewrite
@@ -17,13 +17,13 @@ def _both_shapes(xq: Operand, xk: Operand, *_: object) -> tuple[Shape, Shape]:
     return xq.shape, xk.shape
 
 
-def _turn_both(by: Sequence[Angles], x: Sequence[Operand], out: Sequence[Operand]) -> Iterator[Dispatch]:
+def _rotate_both(by: Sequence[Angles], x: Sequence[Operand], out: Sequence[Operand]) -> Iterator[Dispatch]:
     """Queries and keys by their angles: together, unless batches or widths differ."""
     xq, xk = x
     if (xq.shape[0], xq.shape[3]) == (xk.shape[0], xk.shape[3]):
-        yield turn(by[0], xq, out[0], xk, out[1])
+        yield rotate(by[0], xq, out[0], xk, out[1])
     else:
-        yield from map(turn, by, x, out)
+        yield from map(rotate, by, x, out)
 
 
 @op(
@@ -35,7 +35,7 @@ def rope(
     xq: Operand, xk: Operand, freqs_cos: Operand, freqs_sin: Operand, xq_out: Operand, xk_out: Operand
 ) -> Iterator[Dispatch]:
     by = [angles("neighbours", x, freqs_cos, freqs_sin) for x in (xq, xk)]
-    yield from _turn_both(by, (xq, xk), (xq_out, xk_out))
+    yield from _rotate_both(by, (xq, xk), (xq_out, xk_out))
 
 
 @op(
@@ -53,7 +53,7 @@ def rope_hf(
     xk_out: Operand,
 ) -> Iterator[Dispatch]:
     by = [angles("halves", x, freqs_cos, freqs_sin, start_pos) for x in (xq, xk)]
-    yield from _turn_both(by, (xq, xk), (xq_out, xk_out))
+    yield from _rotate_both(by, (xq, xk), (xq_out, xk_out))
 
 
 @op("et_vk.apply_rotary_emb_interleaved.default", "x freqs_cis -> out", shape=same_shape)
@@ -63,7 +63,7 @@ def rope_interleaved(x: Operand, freqs_cis: Operand, out: Operand) -> Iterator[D
     if x.numel:
         shape = (x.numel // (steps * width), 1, steps, width)  # the rows of one step, as if they were heads
         x, out = replace(x, shape=shape), replace(out, shape=shape)
-        yield turn(angles("pairs", x, freqs_cis, None), x, out)
+        yield rotate(angles("pairs", x, freqs_cis, None), x, out)
 
 
 @op(
@@ -83,7 +83,7 @@ def rope_slice(
 ) -> Iterator[Dispatch]:
     """et_vk.apply_rotary_emb by rows [start, end) of longer tables."""
     by = [angles("neighbours", x, freqs_cos, freqs_sin, start, end) for x in (xq, xk)]
-    yield from _turn_both(by, (xq, xk), (xq_out, xk_out))
+    yield from _rotate_both(by, (xq, xk), (xq_out, xk_out))
 
 
 @rewrite("rope_slice")

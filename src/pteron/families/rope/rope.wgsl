@@ -1,6 +1,6 @@
 //! use index
 //! use angles
-//! use turning_heads
+//! use rope_heads
 //! use out_base
 //! extent q: count // (work * all) * heads * width
 //! extent q_out: count // (work * all) * heads * width
@@ -12,7 +12,7 @@
 //! extent sines: (start + steps - 1) * angle_strides[0] + (heads - 1) * angle_strides[1] + columns
 // Turns queries and keys by their position, and brings values along. Pairs of a head's elements become
 // (u, v) -> (u·cos - v·sin, u·sin + v·cos), the angle by step, head and pair; the first `rotary` elements of a
-// head are turned, the rest are copied. Tensors are [batch, steps, heads, width]. Keys and values are
+// head are rotated, the rest are copied. Tensors are [batch, steps, heads, width]. Keys and values are
 // written from step `place` on: into a cache that has room for more steps, or into a tensor of their own. One
 // invocation moves one pair, or one of the rest, of a head of q, of k or of v.
 alias Q = f32;
@@ -61,8 +61,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   if (is_value) {
     copy_value(row, head - params.heads - params.key_heads, pair);
   } else if (is_key) {
-    turn_key(row, head - params.heads, pair);
+    rotate_key(row, head - params.heads, pair);
   } else {
-    turn_query(row, head, pair);
+    rotate_query(row, head, pair);
   }
 }

@@ -1,7 +1,7 @@
 //! use rows
 //! use sums
 //! use angles
-//! use turning
+//! use rope_pairs
 //! use out_base
 //! loops: ceil(width, LANES) + ceil(width, BLOCK * LANES) + ceil(work, LANES) + 8
 //! extent q: count // all * heads * width
@@ -12,7 +12,7 @@
 //! extent key_weight: width
 //! extent cosines: (start + steps - 1) * angle_strides[0] + (heads - 1) * angle_strides[1] + columns
 //! extent sines: (start + steps - 1) * angle_strides[0] + (heads - 1) * angle_strides[1] + columns
-// Norms the heads of queries and keys, x · weight / sqrt(mean(x²) + eps), and turns them as rope.wgsl does.
+// Norms the heads of queries and keys, x · weight / sqrt(mean(x²) + eps), and rotates them as rope.wgsl does.
 // LANES invocations share a head: they add up its squares, then each moves its pairs.
 alias Q = f32;
 alias K = f32;
@@ -77,14 +77,14 @@ fn main(
     let at = places_of(pair);
     let x = vec2(element(base + at.x, is_key), element(base + at.y, is_key));
     let normed = x * scale * vec2(weight(at.x, is_key), weight(at.y, is_key));
-    let turned = turn(normed, row, head, pair);
+    let rotated = rotate(normed, row, head, pair);
     if (is_key) {
       let to = out_base(row, head) + at;
-      k_out[to.x] = KeyOut(turned.x);
-      k_out[to.y] = KeyOut(turned.y);
+      k_out[to.x] = KeyOut(rotated.x);
+      k_out[to.y] = KeyOut(rotated.y);
     } else {
-      q_out[base + at.x] = Q(turned.x);
-      q_out[base + at.y] = Q(turned.y);
+      q_out[base + at.x] = Q(rotated.x);
+      q_out[base + at.y] = Q(rotated.y);
     }
   }
 }

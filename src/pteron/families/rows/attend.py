@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pteron.families.attention.rows import RowAttention, check_rows
-from pteron.families.rows.turn import turn
+from pteron.families.rows.rope import rotate
 from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op, require, same_shape
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 from pteron.wgsl import Kernels
@@ -51,11 +51,11 @@ def attend_rows(
 
 
 @op(
-    "pteron.turn_attend_rows",
+    "pteron.rope_attend_rows",
     "query key value angles form:str key_cache! value_cache! places context:int scale:float? -> out",
     shape=same_shape,
 )
-def turn_attend_rows(
+def rope_attend_rows(
     query: Operand,
     key: Operand,
     value: Operand,
@@ -70,11 +70,11 @@ def turn_attend_rows(
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """The same, with queries and keys turned on their way."""
+    """The same, with queries and keys rotated on their way."""
     _check_keys(key, value, key_cache, value_cache, places)
-    turned = query.scratch()
-    yield turn(angles, form, query, turned, key, key_cache, value, value_cache, places)
-    attention = RowAttention.of(turned, key_cache, value_cache, places, context, scale, out)
+    rotated = query.scratch()
+    yield rotate(angles, form, query, rotated, key, key_cache, value, value_cache, places)
+    attention = RowAttention.of(rotated, key_cache, value_cache, places, context, scale, out)
     yield from attention.dispatches(target)
 
 
@@ -86,15 +86,15 @@ def _check_keys(
     require(fits, "keys and values have the heads of their caches", key, value, key_cache)
 
 
-@rewrite("turn_attend_rows")
-def fuse_turn(flow: Flow) -> Iterator[Replacement]:
+@rewrite("rope_attend_rows")
+def fuse_rope(flow: Flow) -> Iterator[Replacement]:
     """Attention of rows whose queries and keys come straight from their rotation."""
     for attention in flow.of("pteron.attend_rows"):
         query, key, *rest = attention.inputs
-        turning = flow.maker(query, "pteron.turn_rows")
-        if turning and turning.outputs == (query, key):
-            xq, xk, angles, form = turning.inputs
+        rotation_call = flow.maker(query, "pteron.rope_rows")
+        if rotation_call and rotation_call.outputs == (query, key):
+            xq, xk, angles, form = rotation_call.inputs
             value, *rest = rest
             inputs = (xq, xk, value, angles, form, *rest)
-            new = Call(attention.node, OPERATORS["pteron.turn_attend_rows"], inputs, attention.outputs)
-            yield Replacement((turning, attention), new)
+            new = Call(attention.node, OPERATORS["pteron.rope_attend_rows"], inputs, attention.outputs)
+            yield Replacement((rotation_call, attention), new)

@@ -14,14 +14,14 @@ from dataclasses import replace
 from typing import Any
 
 from pteron.families.attention.kernels import Attention
-from pteron.families.attention.rope_sdpa import head_norms, turn_into_caches
+from pteron.families.attention.rope_sdpa import head_norms, rotate_into_caches
 from pteron.families.attention.sdpa import check_cached
 from pteron.families.quantized import digits
-from pteron.families.quantized.ends import Ends, TurnedEnds
+from pteron.families.quantized.ends import Ends, RotatedEnds
 from pteron.families.quantized.linear_q4 import linear_shape
 from pteron.families.quantized.products import Products
 from pteron.families.quantized.sums import apart, sum_shape
-from pteron.families.rope.turn import Norm, Rotation
+from pteron.families.rope.rotate import Norm, Rotation
 from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require
@@ -101,14 +101,14 @@ def attention_q4(
     """Attention of what the first three products make, and the product of that where there are weights. Where
     there are sums of weights, products are of int8, as in `pteron.linear_dq8ca_q4`."""
     products = Products(x, gain, eps, weights, scales, biases, group_size, weight_sums, least)
-    turned = x.scratch(_query_shape(x, weights[0], key_cache))
+    rotated = x.scratch(_query_shape(x, weights[0], key_cache))
     rotation = Rotation(form, cosines, sines, start, end)
     norms = head_norms(query_weight, query_eps, key_weight, key_eps)
-    yield from _project(products, turned, rotation, key_cache, value_cache, start_pos, norms, target)
-    batch, steps, heads, width = turned.shape
-    attended = x.scratch(turned.shape) if out_weights is not None else out
+    yield from _project(products, rotated, rotation, key_cache, value_cache, start_pos, norms, target)
+    batch, steps, heads, width = rotated.shape
+    attended = x.scratch(rotated.shape) if out_weights is not None else out
     attention = Attention(
-        turned, key_cache, value_cache, attended, start_pos + steps, attn_mask, scale, start_pos, is_causal
+        rotated, key_cache, value_cache, attended, start_pos + steps, attn_mask, scale, start_pos, is_causal
     )
     if out_weights is None:
         yield from attention.dispatches(target)
@@ -139,7 +139,7 @@ def attention_q4(
 
 def _project(
     products: Products,
-    turned: Operand,
+    rotated: Operand,
     rotation: Rotation,
     key_cache: Operand,
     value_cache: Operand,
@@ -147,25 +147,25 @@ def _project(
     norms: tuple[Norm, Norm] | None,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """Queries into `turned`, keys and values into the caches from step `place` on."""
-    key = replace(turned, shape=(*turned.shape[:2], *key_cache.shape[2:]))
+    """Queries into `rotated`, keys and values into the caches from step `place` on."""
+    key = replace(rotated, shape=(*rotated.shape[:2], *key_cache.shape[2:]))
     of_keys, of_values = (matrix.shape[0] for matrix in products.weights[1:])
     fits = of_keys == of_values == numel(key.shape[2:])
     require(fits, "keys and values must have the columns of their caches", *products.weights, key_cache)
-    check_cached(turned, key, key, key_cache, value_cache, place)
-    by = rotation.angles(turned)
+    check_cached(rotated, key, key, key_cache, value_cache, place)
+    by = rotation.angles(rotated)
     rotation.angles(key)  # the same, but for its checks
-    ends = TurnedEnds(by, turned, key_cache, value_cache, place, products.bias)
+    ends = RotatedEnds(by, rotated, key_cache, value_cache, place, products.bias)
     buffers = 3 + (products.gain is not None) + ends.buffers  # x, weights and scales besides
-    can_turn = norms is None and turned.shape[3] % 2 == 0 and buffers <= target.buffers_max
-    packed = products.in_one_launch(target) if can_turn else None
+    can_rotate = norms is None and rotated.shape[3] % 2 == 0 and buffers <= target.buffers_max
+    packed = products.in_one_launch(target) if can_rotate else None
     if packed:
         yield products.launch(packed, ends, target)
         return
-    shapes = turned.shape, key.shape, key.shape
+    shapes = rotated.shape, key.shape, key.shape
     made = tuple(products.x.scratch((*shape[:2], shape[2] * shape[3])) for shape in shapes)
     yield from products.into(made, None, target)
     query, keys, values = (replace(each, shape=shape) for each, shape in zip(made, shapes, strict=True))
-    yield from turn_into_caches(
-        query, keys, values, turned, rotation, key_cache, value_cache, place, norms, target
+    yield from rotate_into_caches(
+        query, keys, values, rotated, rotation, key_cache, value_cache, place, norms, target
     )

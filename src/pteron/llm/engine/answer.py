@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 
-from pteron.gpu.forking import in_child
+from pteron.gpu.fork import in_child
 from pteron.llm.engine.job import Job
-from pteron.llm.pieces import Piece, Statistics
+from pteron.llm.output import Piece, Statistics
 
 
 class Answer:

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from reprlib import repr as shortened
 
 from pteron.errors import InputError
-from pteron.gpu.forking import check_not_forked, in_child
+from pteron.gpu.fork import check_not_forked, in_child
+from pteron.llm.arguments import integer
 from pteron.llm.bounds import WAITING_MAX
 from pteron.llm.engine.answer import Answer
 from pteron.llm.engine.job import Job
 from pteron.llm.engine.load import Load
-from pteron.llm.engine.loop import Loop
+from pteron.llm.engine.queue import RequestQueue
 from pteron.llm.engine.request import Request
-from pteron.llm.engine.stepping import Stepping
-from pteron.llm.engine.waiting import Waiting
-from pteron.llm.given import integer
+from pteron.llm.engine.scheduler import Scheduler
+from pteron.llm.engine.stepper_choice import StepperChoice
 from pteron.llm.text_model import TextModel
 
 
@@ -48,8 +48,8 @@ class Engine:
             if value < 1:
                 raise InputError(f"{name} must be at least 1, not {value}")
         self.llm = llm
-        self._waiting = Waiting(waiting)
-        self._loop = Loop(llm, Stepping(llm, batched), most, self._waiting)
+        self._waiting = RequestQueue(waiting)
+        self._loop = Scheduler(llm, StepperChoice(llm, batched), most, self._waiting)
         self._running = most
         self._thread = threading.Thread(target=self._loop.run, name="pteron engine", daemon=True)
         self._thread.start()

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from math import inf
 from time import monotonic
 
-from pteron.llm.engine.news import News
+from pteron.llm.engine.notify import Notifier
 from pteron.llm.engine.request import Request
-from pteron.llm.pieces import Piece, Statistics
+from pteron.llm.output import Piece, Statistics
 
 
 class Job:
@@ -25,7 +25,7 @@ class Job:
         self.statistics = Statistics(len(request.ids))
         self.pieces: list[Piece] = []
         self.error: BaseException | None = None
-        self.news = News()
+        self.news = Notifier()
         self.is_cancelled = False
         self.is_over = False
         self._tell = tell  # that it is cancelled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from time import monotonic
 
-from pteron.llm.pieces import Statistics
+from pteron.llm.output import Statistics
 
 _SECONDS = 8  # that the rate is of
 _PATIENCE = 1.0, 60.0  # seconds: the least and the most that anybody is told to wait

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from reprlib import repr as shortened
 
 from pteron.errors import InputError, PteronError
-from pteron.llm.given import integer, integers, number, strings
+from pteron.llm.arguments import integer, integers, number, strings
 from pteron.llm.grammar import Grammar
 from pteron.llm.sampling import Sampling
 

@@ -17,6 +17,7 @@ from pteron.errors import InputError
 from pteron.extras import check_installed
 from pteron.folders import writing_to
 from pteron.format.source import open_file
+from pteron.llm.arguments import existing, path_of
 from pteron.llm.export.apart import Progress, lower_apart
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.folder import put_in_place, write_companions
@@ -24,7 +25,6 @@ from pteron.llm.export.lowering import PROGRAM, Options, check, stage
 from pteron.llm.export.memory import check_memory
 from pteron.llm.export.stages import LOADING, READING, in_stages
 from pteron.llm.foreign import naming
-from pteron.llm.given import existing, path_of
 
 __all__ = ["Options", "check_exporter", "export_checkpoint", "export_llm", "read_checkpoint"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pteron.errors import InputError
 from pteron.llm.chat import render
 from pteron.llm.export.checkpoint import Vocabulary
-from pteron.llm.vocabularies.load import load_tokenizer
+from pteron.llm.tokenizers.load import load_tokenizer
 
 CONVERSATIONS = Path(__file__).with_name("conversations.json")  # pairs of a question and its answer
 TEXT_TOKENS = 256  # of each text, all being of one length

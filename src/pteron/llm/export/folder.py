@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.lowering import FOUR_BITS, PROGRAM, Options
-from pteron.llm.settings import MANIFEST, TEMPLATE
+from pteron.llm.model_files import MANIFEST, TEMPLATE
 
 
 def put_in_place(made: Path, folder: Path) -> None:

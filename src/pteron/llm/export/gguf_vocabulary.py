@@ -14,7 +14,7 @@ from typing import Any
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
 from pteron.llm.export.checkpoint import Vocabulary
-from pteron.llm.vocabularies.tiktoken_ranks import words
+from pteron.llm.tokenizers.tiktoken_ranks import words
 
 _PIECE_MAX = 1024
 UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # of tokenizer.ggml.token_type

@@ -22,8 +22,8 @@ from pteron.llm.export.checkpoint import (
     naming_what_is_missing,
 )
 from pteron.llm.export.rope_scaling import rope_parameters
-from pteron.llm.settings import COMPANION_BYTES_MAX, read_json, read_utf8
-from pteron.llm.vocabularies.load import FILE_NAMES, load_tokenizer
+from pteron.llm.model_files import COMPANION_BYTES_MAX, read_json, read_utf8
+from pteron.llm.tokenizers.load import FILE_NAMES, load_tokenizer
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 TOP_NAMES = {

@@ -17,7 +17,7 @@ import numpy as np
 from pteron.errors import FormatError
 from pteron.format.source import open_file, read_file
 from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Checkpoint, Vocabulary, Weights
-from pteron.llm.settings import COMPANION_BYTES_MAX
+from pteron.llm.model_files import COMPANION_BYTES_MAX
 
 HEADER = struct.Struct("<7i")
 

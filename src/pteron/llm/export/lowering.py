@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pteron.errors import InputError, PteronError
+from pteron.llm.arguments import integer
 from pteron.llm.export.calibration import calibration_texts
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.eight_bits import to_eight_bits
@@ -15,7 +16,6 @@ from pteron.llm.export.rounded_model import put_into, round_weights
 from pteron.llm.export.rounding import Rounded
 from pteron.llm.export.stages import QUANTISING, ROUNDING
 from pteron.llm.foreign import naming
-from pteron.llm.given import integer
 
 FOUR_BITS = ("4w", "8da4w")  # of weights
 QUANTIZATIONS = (*FOUR_BITS, "8w")

@@ -12,8 +12,8 @@ from typing import Any
 
 from pteron.errors import InputError
 from pteron.extras import need
-from pteron.gpu.forking import when_forked
-from pteron.llm.given import integers
+from pteron.gpu.fork import when_forked
+from pteron.llm.arguments import integers
 from pteron.llm.grammar.bounds import lark_text, pattern_text, schema_text
 from pteron.llm.grammar.matcher import Matcher, first_line, refusing
 from pteron.llm.grammar.vocabulary import Vocabulary, vocabulary_of

@@ -12,9 +12,9 @@ from weakref import WeakKeyDictionary, ref
 
 from pteron.errors import FormatError, PteronError
 from pteron.extras import need
-from pteron.gpu.forking import new_lock
-from pteron.llm.entered import once
+from pteron.gpu.fork import new_lock
 from pteron.llm.foreign import naming
+from pteron.llm.reentrancy import non_reentrant
 from pteron.llm.tokenizer import Tokenizer
 
 GRAMMARS_MAX = 64  # that are kept compiled, of each tokenizer
@@ -36,13 +36,13 @@ class Vocabulary:
 
     def compiled(self, text: str, compile: Callable[[], Any]) -> Any:
         """What was compiled from a text, or is now."""
-        with once(self._lock):
+        with non_reentrant(self._lock):
             found = self._compiled.get(text)
             if found is not None:
                 self._compiled.move_to_end(text)
                 return found
         made = compile()  # without the lock: others compile meanwhile
-        with once(self._lock):
+        with non_reentrant(self._lock):
             self._compiled[text] = made
             while len(self._compiled) > GRAMMARS_MAX:
                 self._compiled.popitem(last=False)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pteron.dtypes import DType
 from pteron.errors import InputError
 from pteron.gpu import Buffer, Command, Copy, Device, Replay, States
+from pteron.gpu.tensors import View
 from pteron.graph import Constant, Graph, Node, Tensor
 from pteron.llm.sampling.form import Form, numbers
 from pteron.llm.sampling.graphs import BIAS as ONE_BIAS
@@ -30,7 +31,6 @@ from pteron.llm.sampling.texts import DRAWS, FIRST, SETTINGS
 from pteron.ops.operand import State
 from pteron.plan import PlanBuffer
 from pteron.runtime.session import Session
-from pteron.runtime.tensors import View
 
 FORMS_MAX = 8  # that are kept compiled
 # Value ids of the graph.

@@ -13,8 +13,9 @@ import numpy.typing as npt
 from pteron.dtypes import DType, Storage
 from pteron.errors import InputError
 from pteron.gpu import Buffer, Command, Copy, Device, Growing, Replay, States
+from pteron.gpu.tensors import View
 from pteron.graph import Graph
-from pteron.llm.entered import work_on
+from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling.form import Form, numbers
 from pteron.llm.sampling.graphs import (
     BIAS,
@@ -35,7 +36,6 @@ from pteron.llm.sampling.settings import BIAS_MAX, TOPS_MAX, Sampling
 from pteron.ops.operand import State
 from pteron.plan import PlanBuffer
 from pteron.runtime.session import Session
-from pteron.runtime.tensors import View
 
 BANNED = np.float32(-3.4028234e38)  # LOWEST in lib/nan.wgsl
 SEEN_BEFORE = np.uint32(1 << 31)  # a token that was there before any was drawn
@@ -68,7 +68,7 @@ class Sampler:
         self._numbers = numbers(sampling)
         biases = _biases(sampling, vocabulary)
         key = (device, vocabulary, form, dtype)
-        with device.lock, work_on(device):
+        with device.lock, device_guard(device):
             session = self._sessions.get(key)
             if session is None:
                 session = self._sessions[key] = Session.of(sampler_graph(vocabulary, form, dtype), device)
@@ -217,7 +217,7 @@ class Sampler:
 
     def _write(self, id: int, words: npt.NDArray[np.uint32]) -> None:
         device = self._session.device
-        with device.lock, work_on(device):
+        with device.lock, device_guard(device):
             device.write(self._states[State(id)], words)
 
     def close(self) -> None:

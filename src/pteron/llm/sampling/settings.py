@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from reprlib import repr as shortened
 
 from pteron.errors import InputError
-from pteron.llm.given import integer, number
+from pteron.llm.arguments import integer, number
 
 TOPS_MAX = 20  # tokens of a list of the likeliest
 BIAS_MAX = 100.0  # as many as this, or more, below: the token is banned

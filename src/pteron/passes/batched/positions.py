@@ -88,18 +88,20 @@ def rope(walk: Walk, node: Node) -> None:
     tables = [
         walk.from_position.get(each.id) if isinstance(each, Tensor) else None for each in (cosines, sines)
     ]
-    _turn(walk, (xq, xk), tables, "neighbours", outputs)
+    _rotate(walk, (xq, xk), tables, "neighbours", outputs)
 
 
 @rule("et_vk.apply_rotary_emb_hf.default")
 def rope_hf(walk: Walk, node: Node) -> None:
     xq, xk, cosines, sines, start, outputs = node.args
-    refuse_unless(walk.is_position(start), "it turns by more than the position")
+    refuse_unless(walk.is_position(start), "it rotates by more than the position")
     fixed = [each if isinstance(each, Tensor) and walk.is_fixed(each) else None for each in (cosines, sines)]
-    _turn(walk, (xq, xk), fixed, "halves", outputs)
+    _rotate(walk, (xq, xk), fixed, "halves", outputs)
 
 
-def _turn(walk: Walk, x: tuple[Value, Value], tables: list[Tensor | None], form: str, outputs: Value) -> None:
+def _rotate(
+    walk: Walk, x: tuple[Value, Value], tables: list[Tensor | None], form: str, outputs: Value
+) -> None:
     cosines, sines = tables
     if cosines is None or sines is None:
         raise NotInRowsError("its angles are not rows of tables from the position on")
@@ -108,11 +110,11 @@ def _turn(walk: Walk, x: tuple[Value, Value], tables: list[Tensor | None], form:
         made = walk.new(cosines.dtype, (walk.slots, 2 * cosines.shape_max[1]))
         walk.emit("pteron.row_angles", cosines, sines, walk.places, made)
         walk.angles[key] = made
-    turned = [
+    rotated = [
         walk.give_rows(output, leads(walk, each)) for output, each in zip(tensors(outputs), x, strict=True)
     ]
-    results = ValueList(walk.new_id(), tuple(turned))
-    walk.emit("pteron.turn_rows", *map(walk.now, x), walk.angles[key], form, results)
+    results = ValueList(walk.new_id(), tuple(rotated))
+    walk.emit("pteron.rope_rows", *map(walk.now, x), walk.angles[key], form, results)
 
 
 @rule("sdpa_with_kv_cache.default")

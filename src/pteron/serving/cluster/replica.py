@@ -13,8 +13,8 @@ from typing import Any
 from pteron.errors import DeviceError
 from pteron.llm import LLM
 from pteron.llm.engine import Engine
-from pteron.serving.cluster.door import Message
 from pteron.serving.cluster.options import Options
+from pteron.serving.cluster.proxy import Message
 from pteron.serving.http import Logs, create_app
 from pteron.serving.opening import opened
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 
-from pteron.serving.cluster.choosing import ranks
+from pteron.serving.cluster.replica_choice import ranks
 
 
 class Sticky(RequestRouter):  # type: ignore[misc]  # Ray is not there when types are checked

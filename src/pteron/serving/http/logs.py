@@ -1,6 +1,6 @@
 """Logs: one JSON object in a line for each request, and for what the server itself has to say.
 
-Prompts and answers are never in them, unless a server is told to log them.
+PrefillQueue and answers are never in them, unless a server is told to log them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from asyncio import CancelledError
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from pteron.gpu.forking import new_lock
+from pteron.gpu.fork import new_lock
 from pteron.serving.http.record import Record
 
 

@@ -15,7 +15,7 @@ from pteron.errors import InputError
 from pteron.extras import check_installed
 from pteron.format import KernelCall, load_weights
 from pteron.gpu import Device
-from pteron.llm.settings import program_file
+from pteron.llm.model_files import program_file
 from pteron.ops import Target
 from pteron.passes.rewrite import switched_on
 from pteron.runtime import Program, load

@@ -12,7 +12,7 @@ import torch
 from pteron.dtypes import DType
 from pteron.graph import Node, SymInt, Tensor, Value, ValueList
 from pteron.ops import OPERATORS
-from pteron.tools.compare.references import find
+from pteron.reference import find
 from pteron.tools.compare.stepping import Array, Seen
 from pteron.tools.compare.steps import NoReferenceError
 

@@ -9,13 +9,13 @@ from typing import TypeAlias
 
 from pteron.dtypes import DType, Storage
 from pteron.gpu import Device
+from pteron.gpu.tensors import HostResult, numbers
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.ops import OPERATORS, Kind, Target
 from pteron.passes import prepare
 from pteron.plan import Compiled
 from pteron.runtime.outputs import Output, Wanted
 from pteron.runtime.session import Counters, Session
-from pteron.runtime.tensors import HostResult, numbers
 from pteron.tools.compare.stepping import Array, Seen, SteppedSession, Watch
 from pteron.tools.compare.steps import NoReferenceError
 

@@ -12,14 +12,14 @@ import numpy as np
 
 from pteron.errors import InputError
 from pteron.gpu import Device
-from pteron.llm.given import integers
+from pteron.host.lookup import find_operator
+from pteron.llm.arguments import integers
 from pteron.ops import Target
 from pteron.passes import prepare
 from pteron.plan import Compiled
 from pteron.runtime import Method, Program, ValueSpec
-from pteron.runtime.code import Code
 from pteron.runtime.external import with_external_data
-from pteron.runtime.host import find_operator
+from pteron.runtime.loaded_method import LoadedMethod
 from pteron.runtime.specs import describe
 from pteron.tools.compare.choice import ROUTES, Choice
 from pteron.tools.compare.stepping import Seen, SteppedSession
@@ -99,7 +99,7 @@ def stepped(
     record = next(record for record in file.methods if record.name == name)
     record = with_external_data(file, record, weights)
     operators = [operator for each in record.operators if (operator := find_operator(each)) is not None]
-    code = Code(file.name, record, (), operators, device)
+    code = LoadedMethod(file.name, record, (), operators, device)
     method = None
     try:
         for index, graph in enumerate(program.graphs(name)):

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.gpu import Buffer, Device, Recording, Replay, States, submit
+from pteron.gpu.tensors import numbers
 from pteron.graph import Constant, Graph, Tensor
 from pteron.graph.values import numel
 from pteron.ops.call import mutated_ids
@@ -22,11 +23,10 @@ from pteron.ops.operand import Slot, State, Weight
 from pteron.ops.terms import evaluate
 from pteron.plan import Compiled, Plan
 from pteron.plan.planning import Planning
-from pteron.runtime.ahead import Ahead
 from pteron.runtime.outputs import Output, Wanted, taken
+from pteron.runtime.prerecord import PrerecordedCalls
 from pteron.runtime.session import Counters, Session
 from pteron.runtime.staging import Input, live_shapes, live_values, stage, upload
-from pteron.runtime.tensors import numbers
 from pteron.tools.compare.steps import Step, steps_of, values_of
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -78,7 +78,7 @@ class SteppedSession(Session):
         inputs: Sequence[Input],
         wanted: Sequence[Wanted | None],
         states: States,
-        ahead: Ahead | None = None,
+        ahead: PrerecordedCalls | None = None,
     ) -> list[Output]:
         with self.device.lock:
             self.check_open()

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pteron.gpu import Replay
+from pteron.gpu.tensors import View
 from pteron.graph import SymInt, Tensor
 from pteron.llm.sampling import Sampler
 from pteron.plan import Launch
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.staging import Input
-from pteron.runtime.tensors import View
 from pteron.tools.profile.work import LaunchWork, planned_again, work_of
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from pteron.gpu import Device, Replay, record, submit
+from pteron.gpu.tensors import HostResult
 from pteron.llm.sampling import Sampler
 from pteron.plan import Launch, Shapes
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted, taken
 from pteron.runtime.staging import Input, live_shapes, live_values
-from pteron.runtime.tensors import HostResult
 from pteron.tools.profile.clocks import clock_of
 from pteron.tools.profile.draw import Draw, draw_behind
 from pteron.tools.profile.stamps import within_pass, without_neighbours

@@ -1,5 +1,5 @@
-// The angles by which rotations turn the pairs of a head. Kernels declare the tables, and `params.rotary`: the
-// elements of a head that are turned.
+// The angles by which rotations rotate the pairs of a head. Kernels declare the tables, and `params.rotary`: the
+// elements of a head that are rotated.
 const HALVED = false; // pairs are (j, j + rotary/2) where true, (2j, 2j + 1) where not
 
 // Cosine and sine of a pair, for its first and for its second element, in the tables from `base` on.

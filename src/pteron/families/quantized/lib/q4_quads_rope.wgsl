@@ -1,0 +1,66 @@
+//! use q4_angles
+//! extent bias: columns
+//! extent x_scales: rows
+//! extent q_out: rows * QUERIES
+//! extent k_out: (rows // steps - 1) * out_stride + (place + steps) * KEYS
+//! extent v_out: (rows // steps - 1) * out_stride + (place + steps) * KEYS
+// What becomes of sums over k whose columns are queries, keys and values, in place of lib/q4_quads.wgsl: as
+// lib/q4_rope.wgsl has it, by fours of neighbouring columns. `store_quad` rotates neighbours; where halves of a
+// head rotate one another, q4_merge_rope.wgsl brings them together.
+alias X = f32;
+alias D = f32;
+alias Q = f32;
+alias KeyOut = f32;
+alias ValueOut = f32;
+const PARTS = 1u;
+const OTHERS = 0u;
+
+@group(0) @binding(3) var<storage, read> bias: array<vec4<D>>;
+@group(0) @binding(4) var<storage, read> x_scales: array<X>;
+@group(0) @binding(6) var<storage, read_write> q_out: array<vec4<Q>>;
+@group(0) @binding(7) var<uniform> params: Params;
+@group(0) @binding(21) var<storage, read_write> k_out: array<vec4<KeyOut>>;
+@group(0) @binding(22) var<storage, read_write> v_out: array<vec4<ValueOut>>;
+
+fn finish(m: u32, n: u32, sum: vec4<f32>) -> vec4<f32> { return sum; }
+fn added(m: u32, n: u32) -> vec4<f32> { return vec4<f32>(bias[n / 4u]); }
+fn result(m: u32, n: u32, sum: vec4<f32>) -> vec4<f32> { return finish(m, n, sum) + added(m, n); }
+
+// The angles of a pair, as rope.wgsl finds them: of its first and of its second element.
+fn pair_angles(base: u32, pair: u32) -> vec4<f32> {
+  return vec4(first_angle(base, pair), second_angle(base, pair));
+}
+
+// A pair rotated, rounded as rope.wgsl does it.
+fn rotate(x: vec2<f32>, by: vec4<f32>) -> vec2<f32> {
+  return vec2(fma(x.x, by.x, -(x.y * by.y)), fma(x.y, by.z, x.x * by.w));
+}
+
+fn put_quad(part: u32, m: u32, n: u32, value: vec4<f32>) {
+  if (n < QUERIES) {
+    q_out[(m * QUERIES + n) / 4u] = vec4<Q>(value);
+    return;
+  }
+  let step = u32(params.place) + m % params.steps;
+  let to = m / params.steps * params.out_stride + step * KEYS + n - QUERIES;
+  if (n < QUERIES + KEYS) {
+    k_out[to / 4u] = vec4<KeyOut>(value);
+  } else {
+    v_out[(to - KEYS) / 4u] = vec4<ValueOut>(value);
+  }
+}
+
+fn store_quad(part: u32, m: u32, n: u32, sums: vec4<f32>) {
+  var value = result(m, n, sums);
+  if (is_rotated(n)) {
+    let base = angle_base(m, n);
+    let pair = n % HEAD_WIDTH / 2u;
+    value = vec4(rotate(value.xy, pair_angles(base, pair)), rotate(value.zw, pair_angles(base, pair + 1u)));
+  }
+  put_quad(part, m, n, value);
+}
+
+// Queries, keys and values have no gates.
+fn gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) -> vec4<f32> { return value; }
+fn store_gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) { }
+fn store_gated_pair(m: u32, n: u32, gate: vec2<f32>, value: vec2<f32>) { }

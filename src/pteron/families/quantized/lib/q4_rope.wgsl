@@ -1,0 +1,58 @@
+//! use q4_angles
+//! extent bias: columns
+//! extent q_out: rows * QUERIES
+//! extent k_out: (rows // steps - 1) * out_stride + (place + steps) * KEYS
+//! extent v_out: (rows // steps - 1) * out_stride + (place + steps) * KEYS
+// What becomes of sums over k whose columns are queries, keys and values: they are rotated (lib/q4_angles.wgsl),
+// and keys and values go into their caches, from step `place` on. The pairs of an invocation's neighbour and its
+// own are q4_digits.wgsl's to bring together.
+alias X = f32;
+alias D = f32;
+alias Q = f32;
+alias KeyOut = f32;
+alias ValueOut = f32;
+const OTHERS = 0u;
+
+@group(0) @binding(3) var<storage, read> bias: array<D>;
+@group(0) @binding(6) var<storage, read_write> q_out: array<Q>;
+@group(0) @binding(7) var<uniform> params: Params;
+@group(0) @binding(21) var<storage, read_write> k_out: array<KeyOut>;
+@group(0) @binding(22) var<storage, read_write> v_out: array<ValueOut>;
+
+fn finish(m: u32, n: u32, sum: f32) -> f32 { return sum; }
+fn added(m: u32, n: u32) -> f32 { return f32(bias[n]); }
+
+// The two columns of a pair, counted over all heads: those that are rotated, then the rest of a head.
+fn row_of_pair(pair: u32, second: u32) -> u32 {
+  let own = pair % (HEAD_WIDTH / 2u);
+  let is_apart = HALVED && own < ROTARY / 2u;
+  let element = select(2u * own + second, own + second * (ROTARY / 2u), is_apart);
+  return pair / (HEAD_WIDTH / 2u) * HEAD_WIDTH + element;
+}
+
+// Cosine of a column, and its sine, by which the other one of its pair is added.
+fn angle(m: u32, n: u32) -> vec2<f32> {
+  if (!is_rotated(n)) { return vec2(1.0, 0.0); }
+  let element = n % HEAD_WIDTH;
+  let pair = select(element / 2u, element % (ROTARY / 2u), HALVED);
+  let is_second = select(element % 2u == 1u, element >= ROTARY / 2u, HALVED);
+  let base = angle_base(m, n);
+  if (is_second) { return second_angle(base, pair); }
+  return first_angle(base, pair) * vec2(1.0, -1.0);
+}
+
+fn put(part: u32, m: u32, n: u32, value: f32) {
+  if (n < QUERIES) {
+    q_out[m * QUERIES + n] = Q(value);
+    return;
+  }
+  let step = u32(params.place) + m % params.steps;
+  let to = m / params.steps * params.out_stride + step * KEYS + n - QUERIES;
+  if (n < QUERIES + KEYS) {
+    k_out[to] = KeyOut(value);
+  } else {
+    v_out[to - KEYS] = ValueOut(value);
+  }
+}
+
+fn ended(block: u32, local: u32) { } // of a workgroup

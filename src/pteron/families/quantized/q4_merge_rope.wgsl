@@ -1,0 +1,46 @@
+//! use index
+//! use q4_sizes_rope
+//! use q4_quads_rope
+//! use q4_parts
+// Queries, keys and values from the sums of their parts, rotated by their position, keys and values into their
+// caches: lib/q4_quads_rope.wgsl. An invocation finishes two quads of columns, neighbours or, where the halves
+// of a head's first ROTARY elements rotate one another, one of each half.
+const WORKGROUP = 64u;
+
+// Where the two quads begin, counted by pairs of them over all heads: those that are rotated, then the rest of a
+// head.
+fn columns_of(place: u32) -> vec2<u32> {
+  let own = place % (HEAD_WIDTH / 8u);
+  let is_apart = HALVED && own < ROTARY / 8u;
+  let quads = select(vec2(2u * own, 2u * own + 1u), vec2(own, own + ROTARY / 8u), is_apart);
+  return place / (HEAD_WIDTH / 8u) * HEAD_WIDTH + 4u * quads;
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let i = flat_index(id, groups);
+  let m = i / (params.columns / 8u);
+  if (m >= params.rows) { return; }
+  let n = columns_of(i % (params.columns / 8u));
+  var angles: array<vec4<f32>, 4>; // asked for before the sums
+  if (is_rotated(n.x)) {
+    let base = angle_base(m, n.x);
+    let pair = n.x % HEAD_WIDTH / select(2u, 1u, HALVED);
+    //! unroll
+    for (var e = 0u; e < 4u; e++) { angles[e] = pair_angles(base, pair + e); }
+  }
+  let first = merged(m, n.x);
+  let second = merged(m, n.y);
+  var left = select(vec4(first.xz, second.xz), first, HALVED); // of every pair
+  var right = select(vec4(first.yw, second.yw), second, HALVED);
+  if (is_rotated(n.x)) {
+    //! unroll
+    for (var e = 0u; e < 4u; e++) {
+      let pair = rotate(vec2(left[e], right[e]), angles[e]);
+      left[e] = pair.x;
+      right[e] = pair.y;
+    }
+  }
+  put_quad(0u, m, n.x, select(vec4(left.x, right.x, left.y, right.y), left, HALVED));
+  put_quad(0u, m, n.y, select(vec4(left.z, right.z, left.w, right.w), right, HALVED));
+}

@@ -1,0 +1,193 @@
+"""Queries and keys rotated by their position, in one dispatch with the values that go along.
+
+`angles` says which elements of a head make pairs and where tables hold the angle of each; `rotate` makes
+the dispatch, whose keys and values may go into tensors or into caches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pteron.families.layout.rearrange import slice_bounds
+from pteron.ops import AnyInt, Dispatch, Operand, Target, require
+from pteron.ops.rows import row_groups, row_layout
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+_NEIGHBOURS: dict[str, Any] = {}
+HALVES: dict[str, Any] = {
+    "HALVED": True,
+    "second_angle": "first_angle(base + params.rotary / 2u, pair)",
+}
+_PAIRS: dict[str, Any] = {
+    "first_angle": "vec2(f32(cosines[base + 2u * pair]), f32(cosines[base + 2u * pair + 1u]))",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Angles:
+    """Tables of cosines and sines, from row `start` on, and what of a head they rotate."""
+
+    declarations: dict[str, Any]
+    cosines: Operand
+    sines: Operand | None
+    start: AnyInt
+    rotary: int  # elements of a head
+    columns: int  # of the tables, for them
+    strides: tuple[int, int]  # of (step, head), in the tables
+
+
+def angles(
+    form: str,
+    x: Operand,
+    cosines: Operand,
+    sines: Operand | None,
+    start: AnyInt | None = None,
+    end: AnyInt | None = None,
+) -> Angles:
+    """The angles of x, [batch, steps, heads, width], in one of the forms that tables have:
+
+    - "neighbours": pairs (2j, 2j + 1), each with one angle; the rows are those of the slice [start, end).
+    - "halves": pairs (j, j + rotary / 2), each element with its own angle; the first row is `start`.
+    - "pairs": pairs (2j, 2j + 1), cosine and sine side by side; a row for each head, whatever the step.
+    """
+    steps, heads, width = x.shape[1:]
+    if form == "halves":
+        assert sines is not None
+        assert start is not None
+        require(_are_tables(cosines, sines), "cos and sin must be matrices of one shape", cosines, sines)
+        rows, rotary = cosines.shape
+        require(rotary % 2 == 0 and rotary <= width, "the tables must not be wider than a head", x, cosines)
+        inside = start >= 0 and start + steps <= rows
+        require(inside, f"positions {start} to {start + steps} leave the table", x, cosines)
+        return Angles(HALVES, cosines, sines, start, rotary, rotary, (rotary, 0))
+    require(width % 2 == 0, "heads must have an even width", x)
+    if form == "neighbours":
+        assert sines is not None
+        expected = f"cos and sin must be {[steps, width // 2]}"
+        require(_are_tables(cosines, sines), expected, x, cosines, sines)
+        first, last = slice_bounds(cosines.shape[0], start, end)
+        fits = last - first == steps and cosines.shape[1] == width // 2
+        require(fits, expected, x, cosines, sines)
+        return Angles(_NEIGHBOURS, cosines, sines, first, width, width // 2, (width // 2, 0))
+    fits = cosines.numel == heads * width
+    require(fits, "freqs must have a value for each of x's columns", x, cosines)
+    return Angles(_PAIRS, cosines, None, 0, width, width, (0, width))
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """A rotation by tables, as `angles` takes them."""
+
+    form: str
+    cosines: Operand
+    sines: Operand | None
+    start: AnyInt | None
+    end: AnyInt | None
+
+    def angles(self, x: Operand) -> Angles:
+        return angles(self.form, x, self.cosines, self.sines, self.start, self.end)
+
+
+def _are_tables(cosines: Operand, sines: Operand) -> bool:
+    return cosines.rank == 2 and cosines.shape == sines.shape
+
+
+def rotate(
+    angles: Angles,
+    q: Operand,
+    q_out: Operand,
+    k: Operand | None = None,
+    k_out: Operand | None = None,
+    v: Operand | None = None,
+    v_out: Operand | None = None,
+    *,
+    place: AnyInt = 0,
+) -> Dispatch:
+    """q, and k where there is one, rotated; v copied. All are [batch, steps, heads, width], differ in heads
+    alone; k and v are written from step `place` of their outputs on."""
+    key_heads = k.shape[2] if k is not None else 0
+    declarations = dict(angles.declarations)
+    if k is None:
+        declarations["rotate_key"] = "return;"
+    if v is None:
+        declarations["copy_value"] = "return;"
+    every = q.shape[2] + key_heads * (2 if v is not None else 1)
+    work = q.shape[3] - angles.rotary // 2
+    count = q.shape[0] * q.shape[1] * every * work
+    return Dispatch(
+        kernel("rope", **declarations),
+        **_rotated(angles, q, q_out, k, k_out, place),
+        v=v,
+        v_out=v_out,
+        count=count,
+        all=every,
+        threads=count,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """An RMS norm over a head's width."""
+
+    weight: Operand
+    eps: float
+
+
+def norm_and_rotate(
+    angles: Angles,
+    q: Operand,
+    q_out: Operand,
+    q_norm: Norm,
+    k: Operand,
+    k_out: Operand,
+    k_norm: Norm,
+    *,
+    place: AnyInt,
+    target: Target,
+) -> Dispatch:
+    """q and k normed, then rotated, as `rotate` does."""
+    for x, norm in ((q, q_norm), (k, k_norm)):
+        fits = norm.weight.shape == x.shape[-1:]
+        require(fits, "weight must have the size of x's last dim", x, norm.weight)
+    every = q.shape[2] + k.shape[2]
+    count = q.shape[0] * q.shape[1] * every
+    layout = row_layout(target, count, q.shape[3])
+    return Dispatch(
+        kernel("rope_norm", **angles.declarations, **layout),
+        **_rotated(angles, q, q_out, k, k_out, place),
+        query_weight=q_norm.weight,
+        key_weight=k_norm.weight,
+        query_eps=q_norm.eps,
+        key_eps=k_norm.eps,
+        count=count,
+        all=every,
+        groups=row_groups(target, layout, count),
+    )
+
+
+def _rotated(
+    angles: Angles, q: Operand, q_out: Operand, k: Operand | None, k_out: Operand | None, place: AnyInt
+) -> dict[str, Any]:
+    """What both kernels take."""
+    return {
+        "q": q,
+        "k": k,
+        "cosines": angles.cosines,
+        "sines": angles.sines,
+        "q_out": q_out,
+        "k_out": k_out,
+        "work": q.shape[3] - angles.rotary // 2,
+        "steps": q.shape[1],
+        "heads": q.shape[2],
+        "key_heads": k.shape[2] if k is not None else 0,
+        "width": q.shape[3],
+        "rotary": angles.rotary,
+        "columns": angles.columns,
+        "start": angles.start,
+        "place": place,
+        "out_stride": k_out.strides[0] if k_out is not None else 0,
+        "angle_strides": angles.strides,
+    }

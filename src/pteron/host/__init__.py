@@ -1,0 +1,1 @@
+"""Operators outside the delegates, run on the CPU by NumPy or by PyTorch."""

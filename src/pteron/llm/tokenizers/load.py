@@ -1,0 +1,71 @@
+"""A file or a folder -> its tokenizer.
+
+tokenizer = load_tokenizer("folder or file")
+ids = tokenizer.encode("Once upon a time", bos=tokenizer.adds_bos)
+tokenizer.decode(ids)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from pteron.errors import InputError
+from pteron.format.source import open_file
+from pteron.llm.arguments import existing
+from pteron.llm.model_files import is_there, read_settings
+from pteron.llm.tokenizer import Tokenizer
+
+# In the order of preference: the first says most about how its model wants text to be cut.
+FILE_NAMES = ("tokenizer.json", "tokenizer.model", "*.tiktoken", "tokenizer.bin")
+RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+\s")
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+    """The tokenizer of a file, or of a folder that holds one.
+
+    Hugging Face's tokenizer.json, SentencePiece models, tiktoken ranks and llama2.c's tokenizer.bin are told
+    apart by their content. The configuration files in the same folder give the ids that begin and end a text
+    and the chat template.
+    """
+    path = existing(path)
+    folder = path if path.is_dir() else path.parent
+    settings = read_settings(folder)
+    file = _find(folder, settings.tokenizer) if path.is_dir() else path
+    tokenizer = _open(file)
+    tokenizer.name = file.name
+    tokenizer.apply(settings)
+    return tokenizer
+
+
+def _find(folder: Path, named: str | None) -> Path:
+    if named is not None and is_there(folder / named):
+        return folder / named
+    for pattern in () if named else FILE_NAMES:
+        for file in sorted(folder.glob(pattern)):
+            return file
+    raise InputError(f"{folder} holds no tokenizer; looked for {named or ', '.join(FILE_NAMES)}")
+
+
+def _open(file: Path) -> Tokenizer:
+    # Each format brings its own library, imported only where it is needed.
+    with open_file(file) as opened:
+        head = opened.read(4096)
+    if head.lstrip()[:1] == b"{":
+        from pteron.llm.tokenizers.huggingface import HuggingFaceTokenizer
+
+        return HuggingFaceTokenizer(file)
+    if RANK_LINE.match(head):
+        from pteron.llm.tokenizers.tiktoken_ranks import TiktokenTokenizer
+
+        return TiktokenTokenizer(file)
+    # A SentencePiece model is a protocol buffer whose first field has tag 10; llama2.c's file begins with
+    # a small integer of four bytes.
+    if head[:1] == b"\n" and head[1:4] != b"\0\0\0":
+        from pteron.llm.tokenizers.sentencepiece_model import SentencePieceTokenizer
+
+        return SentencePieceTokenizer(file)
+    from pteron.llm.tokenizers.llama2c import Llama2cTokenizer
+
+    return Llama2cTokenizer(file)

@@ -1,0 +1,119 @@
+"""tiktoken's rank files (Llama 3's tokenizer.model, qwen.tiktoken), encoded by the `tiktoken` library.
+
+Each line is a token in base64 and its rank, which is its id. How text is cut into words and what the control
+tokens are the file does not say: both follow from the family, known by the number of ranks.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from pathlib import Path
+
+from pteron.errors import FormatError
+from pteron.extras import need
+from pteron.format.source import read_file
+from pteron.llm.foreign import naming
+from pteron.llm.model_files import COMPANION_BYTES_MAX
+from pteron.llm.tokenizer import Tokenizer
+
+
+def words(digits: str) -> str:
+    """The pattern of words that GPT-4 introduced; families differ in how many digits go together."""
+    return (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"  # English contractions
+        r"|[^\r\n\p{L}\p{N}]?\p{L}+"  # a word, with the space or mark before it
+        rf"|{digits}"
+        r"| ?[^\s\p{L}\p{N}]+[\r\n]*"  # marks, with the line ends after them
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+"  # white space, leaving one space to the next word
+    )
+
+
+@dataclass(frozen=True)
+class Family:
+    pattern: str
+    controls: dict[int, str]  # by their place after the last rank
+    count: int  # of places after the last rank
+    bos: str | None
+    eos: tuple[str, ...]
+
+
+LLAMA_3 = Family(
+    words(r"\p{N}{1,3}"),
+    {
+        0: "<|begin_of_text|>",
+        1: "<|end_of_text|>",
+        4: "<|finetune_right_pad_id|>",
+        6: "<|start_header_id|>",
+        7: "<|end_header_id|>",
+        8: "<|eom_id|>",
+        9: "<|eot_id|>",
+        10: "<|python_tag|>",
+    },
+    256,
+    "<|begin_of_text|>",
+    ("<|end_of_text|>", "<|eom_id|>", "<|eot_id|>"),
+)
+QWEN = Family(
+    words(r"\p{N}"),
+    {0: "<|endoftext|>", 1: "<|im_start|>", 2: "<|im_end|>"},
+    3,
+    None,
+    ("<|endoftext|>", "<|im_end|>"),
+)
+OTHER = Family(words(r"\p{N}{1,3}"), {}, 0, None, ())
+FAMILIES = {128_000: LLAMA_3, 151_643: QWEN}
+
+
+class TiktokenTokenizer(Tokenizer):
+    def __init__(self, file: Path) -> None:
+        library = need("tiktoken", f"reading {file.name}")
+        ranks = read_ranks(file)
+        family = FAMILIES.get(len(ranks), OTHER)
+        names = [family.controls.get(place, f"<|reserved_{place}|>") for place in range(family.count)]
+        self._controls = {name: len(ranks) + place for place, name in enumerate(names)}
+        self._tokens = {rank: token for token, rank in ranks.items()}
+        self._ranks = ranks
+        with naming(f"{file.name} is not a file of ranks that `tiktoken` takes"):
+            self._encoding = library.Encoding(
+                file.name, pat_str=family.pattern, mergeable_ranks=ranks, special_tokens=self._controls
+            )
+        self.vocab_size = len(ranks) + family.count
+        self.bos_id = self._controls[family.bos] if family.bos else None
+        self.eos_ids = tuple(self._controls[name] for name in family.eos)
+        self.adds_bos = family.bos is not None
+
+    def token_bytes(self, token: int) -> bytes:
+        return self._tokens.get(token, b"")
+
+    def token_id(self, text: str) -> int | None:
+        return self._controls.get(text, self._ranks.get(text.encode()))
+
+    def token_text(self, token: int) -> str:
+        names = {id: name for name, id in self._controls.items()}
+        return names[token] if token in names else self.token_bytes(token).decode("utf-8", "replace")
+
+    def _encode(self, text: str, special: bool) -> list[int]:
+        ids: list[int] = self._encoding.encode(
+            text, allowed_special="all" if special else set(), disallowed_special=()
+        )
+        return ids
+
+
+def read_ranks(file: Path) -> dict[bytes, int]:
+    ranks: dict[bytes, int] = {}
+    for number, line in enumerate(read_file(file, COMPANION_BYTES_MAX).splitlines(), 1):
+        if not line:
+            continue
+        try:
+            token, rank = line.split()
+            ranks[base64.b64decode(token, validate=True)] = int(rank)
+        except (ValueError, binascii.Error) as error:
+            raise FormatError(f"{file.name}, line {number}: not a token in base64 and its rank") from error
+    if sorted(ranks.values()) != list(range(len(ranks))):
+        raise FormatError(f"{file.name}: the ranks do not number the tokens from 0 on")
+    missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
+    if missing:  # the library takes every text apart into bytes
+        raise FormatError(f"{file.name}: {len(missing)} single bytes have no rank, such as {missing[0]:#04x}")
+    return ranks

@@ -1,0 +1,69 @@
+"""Attention, with and without caches of keys and values."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from pteron.reference.table import reference
+
+
+def attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    scale: float | None,
+    causal_from: int | None = None,
+) -> torch.Tensor:
+    """softmax(scale · q·kᵀ + mask) · v of [batch, heads, steps, width], where heads may share keys. A
+    query at step s sees the keys up to `causal_from` + s, or all of them."""
+    shared = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
+    scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    steps, context = scores.shape[-2:]
+    if causal_from is not None:
+        last = torch.arange(steps)[:, None] + causal_from
+        scores = scores.masked_fill(torch.arange(context)[None] > last, -math.inf)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+    return torch.softmax(scores, -1) @ v
+
+
+def _attend_steps_first(q: Any, k: Any, v: Any, *rest: Any) -> torch.Tensor:
+    """The same of [batch, steps, heads, width]."""
+    return attend(*(x.transpose(1, 2) for x in (q, k, v)), *rest).transpose(1, 2)
+
+
+@reference("et_vk.sdpa.default")
+def sdpa(q: Any, k: Any, v: Any, mask: Any, scale: Any) -> torch.Tensor:
+    return attend(q, k, v, mask, scale)
+
+
+@reference("custom_sdpa.default")
+def custom_sdpa(q: Any, k: Any, v: Any, start: int, mask: Any, _: Any, causal: bool, scale: Any) -> Any:
+    """Over keys up to the last query's place, or all of them where a mask says which."""
+    if mask is None:
+        k, v = k[:, : start + q.shape[1]], v[:, : start + q.shape[1]]
+    return _attend_steps_first(q, k, v, mask, scale, start if causal else None)
+
+
+@reference("sdpa_with_kv_cache.default")
+def sdpa_with_cache(
+    q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, start: int, _: Any, mask: Any, *rest: Any
+) -> torch.Tensor:
+    """New keys and values are written first, so queries see them."""
+    _, causal, scale = rest
+    end = start + k.shape[1]
+    k_cache[:, start:end], v_cache[:, start:end] = k, v
+    seen = k_cache[:, :end], v_cache[:, :end]
+    return _attend_steps_first(q, *seen, mask, scale, start if causal else None)
+
+
+@reference("update_cache.default")
+def update_cache(value: torch.Tensor, cache: torch.Tensor, start: int) -> torch.Tensor:
+    """The output stands for the cache having changed, and holds 0."""
+    cache[:, start : start + value.shape[1]] = value
+    return torch.zeros(1, dtype=torch.float64)

@@ -1,0 +1,78 @@
+"""Products with weights of 4 and 8 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pteron.reference.table import reference
+
+_ROWS = (
+    8192  # of weights that are unpacked at a time: all at once, those of a large vocabulary take gigabytes
+)
+
+
+def nibbles(packed: torch.Tensor, *, upper_first: bool = False) -> torch.Tensor:
+    """Rows of bytes as rows of numbers from -8 to 7, two to a byte."""
+    pair = [packed & 15, packed >> 4]
+    return torch.stack(pair[::-1] if upper_first else pair, -1).flatten(1) - 8
+
+
+def grouped(rows: torch.Tensor, scales: torch.Tensor, group: int) -> torch.Tensor:
+    """Numbers times the scale of their group; scales are [rows, groups], groups run along a row."""
+    return rows * scales.repeat_interleave(group, 1)[:, : rows.shape[1]]
+
+
+def _in_parts(weights: torch.Tensor, product: Callable[[slice], torch.Tensor]) -> torch.Tensor:
+    """A product's columns, some rows of weights at a time."""
+    starts = range(0, max(len(weights), 1), _ROWS)
+    return torch.cat([product(slice(start, start + _ROWS)) for start in starts], -1)
+
+
+def _with_bias(product: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    return product if bias is None else product + bias[: product.shape[-1]]
+
+
+def product_q4(x: torch.Tensor, weights: torch.Tensor, scales: torch.Tensor, group: int) -> torch.Tensor:
+    """x times the transpose of weights [n, depth / 2] by scales [groups, n or more]."""
+
+    def part(rows: slice) -> torch.Tensor:
+        numbers = nibbles(weights[rows])[:, : x.shape[-1]]
+        return x @ grouped(numbers, scales.T[: len(weights)][rows], group).T
+
+    return _in_parts(weights, part)
+
+
+@reference("et_vk.linear_q4gsw.default")
+def linear_q4(x: Any, weights: Any, scales: Any, group: int, bias: Any) -> torch.Tensor:
+    return _with_bias(product_q4(x, weights, scales, group), bias)
+
+
+@reference("et_vk.linear_dq8ca_q4gsw.default")
+def linear_dynamic_q4(
+    x: Any, x_scales: Any, zeros: Any, weights: Any, _: Any, scales: Any, group: int, bias: Any
+) -> torch.Tensor:
+    """Rows of x are rounded to int8, each by its own scale and zero, before they are multiplied."""
+    x_scales = x_scales.reshape(*x.shape[:-1], 1)
+    zeros = zeros.reshape(*x.shape[:-1], 1)
+    rounded = torch.round(x.float() * (1.0 / x_scales.float()))
+    steps = torch.clamp(rounded.double() + zeros, -128, 127) - zeros
+    return _with_bias(product_q4(steps, weights, scales, group) * x_scales, bias)
+
+
+@reference("et_vk.linear_q4gsw_backward.default")
+def linear_q4_backward(d_out: Any, weights: Any, scales: Any, group: int) -> torch.Tensor:
+    return d_out @ grouped(nibbles(weights), scales.T[: len(weights)], group)
+
+
+@reference("et_vk.linear_qcs4w.default")
+def linear_by_channel_q4(x: Any, weights: Any, scales: Any) -> torch.Tensor:
+    numbers = nibbles(weights, upper_first=True)[:, : x.shape[-1]]
+    return (x @ numbers.double().T) * scales[: len(weights)]
+
+
+@reference("aten._weight_int8pack_mm.default")
+def linear_int8_weights(x: Any, weights: Any, scales: Any) -> torch.Tensor:
+    return (x @ weights.double().T) * scales[: len(weights)]

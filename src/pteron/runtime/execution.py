@@ -1,0 +1,259 @@
+"""A call of a method under way: its values, and what each instruction does to them.
+
+Tensors move between host and GPU only where an instruction needs them on the other side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import TypeVar, cast
+
+import numpy as np
+
+from pteron.errors import GraphError, HostError
+from pteron.format import (
+    DelegateCall,
+    EValue,
+    FreeCall,
+    IndexList,
+    JumpFalseCall,
+    KernelCall,
+    MethodRecord,
+    MoveCall,
+    TensorRecord,
+)
+from pteron.gpu.tensors import GpuTensor, HostResult
+from pteron.graph import Shape
+from pteron.host.limits import Budget, check_integer
+from pteron.host.operator import HostOperator
+from pteron.host.values import HostTensor, RuntimeValue, Unset, describe, fits, shape_fits
+from pteron.plan import SymbolPort
+from pteron.plan.executable import Port
+from pteron.runtime.checks import describe_record
+from pteron.runtime.delegate import Delegate
+from pteron.runtime.outputs import Wanted
+from pteron.runtime.shared_memory import Views, reshaped
+from pteron.runtime.staging import Input
+
+_DELEGATE_STEPS = 100  # what a delegate's call counts for, as it takes about as long as so many instructions
+
+_A = TypeVar("_A")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all calls of a method have in common."""
+
+    where: str
+    record: MethodRecord
+    operators: Sequence[HostOperator]
+    delegates: Sequence[Delegate]
+    initial: list[RuntimeValue]  # values before the first instruction, but for states and inputs
+    # What each delegate call is to give, by its index and whether outputs stay on the GPU.
+    wanted: Mapping[tuple[int, bool], list[Wanted | None]]
+    views: Views
+
+
+class Running:
+    """The instructions of one call, over these values; `states` are those that outlive it."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        values: list[RuntimeValue],
+        states: Container[int],
+        budget: Budget,
+        *,
+        keep: bool,
+    ) -> None:
+        self.values = values
+        self.is_changed = False  # whether a delegate has changed its states
+        self._shared = shared
+        self._where, self._record = shared.where, shared.record
+        self._states = states
+        self._budget = budget
+        self._keep = keep
+
+    def run(self) -> None:
+        """Every instruction in turn, and what the outputs find in memory of others."""
+        instructions = self._record.instructions
+        counter = 0
+        while counter < len(instructions):
+            index, instruction = counter, instructions[counter]
+            counter += 1
+            self._budget.step()
+            if index in self._shared.views:
+                self._look(index)
+            match instruction:
+                case KernelCall():
+                    self._kernel(instruction, index)
+                case DelegateCall():
+                    self._budget.step(_DELEGATE_STEPS)
+                    self._delegate(instruction, index)
+                case MoveCall(source, target):
+                    self._move(source, target, index)
+                    self._budget.share(source, target)
+                case JumpFalseCall(condition, destination):
+                    if not self._is_true(self.values[condition], index):
+                        counter = destination
+                    if counter <= index:
+                        self._budget.jump_back()
+                case FreeCall(value):
+                    if value not in self._states:
+                        self.values[value] = self._shared.initial[value]
+                        self._budget.free(value)
+        if len(instructions) in self._shared.views:
+            self._look(len(instructions))
+
+    def _look(self, index: int) -> None:
+        """Let the tensors that an instruction finds in memory of others be what was written there."""
+        for view, source in self._shared.views[index]:
+            tensor, as_read = self._argument(source), self._record.values[view]
+            as_written = self._record.values[source]
+            if not isinstance(tensor, HostTensor):
+                continue  # nothing wrote it: who reads it will say so
+            assert isinstance(as_written, TensorRecord)
+            assert isinstance(as_read, TensorRecord)
+            array = reshaped(tensor.array, as_written, as_read)
+            if np.may_share_memory(array, tensor.array):
+                self._budget.share(source, view)
+            else:
+                self._budget.hold(self._where, view, array.nbytes)
+            self.values[view] = HostTensor(array, tensor.dtype).protected()
+
+    def _kernel(self, call: KernelCall, index: int) -> None:
+        where = f"{self._where}, instruction {index} {self._record.operators[call.operator]}"
+        operator = self._shared.operators[call.operator]
+        arguments = [self._argument(id) for id in call.args]
+        forecast = _guarded(where, operator.foresee, arguments)
+        for position, shapes in forecast.shapes.items():
+            self._expect(call.args[position], shapes, where)
+        self._budget.spend(where, forecast.work, forecast.scratch)
+        for position, value in _guarded(where, operator.run, arguments).items():
+            if forecast.is_view:
+                self._budget.share(call.args[0], call.args[position])
+            elif position not in forecast.shapes and isinstance(value, HostTensor):
+                self._budget.hold(where, call.args[position], value.array.nbytes)
+            self._store(call.args[position], cast(RuntimeValue, value), where)
+
+    def _expect(self, id: int, shape: Shape | list[Shape], where: str) -> None:
+        """Refuse what an operator is about to write to a value that the program declares otherwise."""
+        record = self._record.values[id]
+        if isinstance(record, IndexList) and isinstance(shape, list):
+            if len(shape) != len(record.items):
+                raise GraphError(f"{where} writes {len(shape)} tensors to a list of {len(record.items)}")
+            for item, of_item in zip(record.items, shape, strict=True):
+                self._expect(item, of_item, where)
+            return
+        if not isinstance(record, TensorRecord) or isinstance(shape, list) or not shape_fits(shape, record):
+            dtype = record.dtype if isinstance(record, TensorRecord) else ""
+            raise GraphError(
+                f"{where} writes a tensor {dtype}{list(shape)} to %{id}, which is {describe_record(record)}"
+            )
+        self._budget.hold(where, id, prod(shape) * record.dtype.itemsize)
+
+    def _store(self, id: int, value: RuntimeValue, where: str) -> None:
+        """Let a value be what was computed for it, if that is what the program declares it to be."""
+        record = self._record.values[id]
+        if isinstance(record, IndexList) and isinstance(value, tuple):
+            for item, member in zip(record.items, value, strict=False):
+                self._store(item, member, where)
+            return
+        is_tensor = isinstance(record, TensorRecord) or isinstance(value, HostTensor)
+        if is_tensor and not fits(value, record):
+            declared = describe_record(record)
+            raise GraphError(f"{where} wrote {describe(value)} to %{id}, which is {declared}")
+        self.values[id] = value
+
+    def _move(self, source: int, target: int, index: int) -> None:
+        record, value = self._record.values[target], self.values[source]
+        if isinstance(record, TensorRecord) and not isinstance(value, Unset) and not fits(value, record):
+            what = f"{describe(value)} is moved to %{target}, which is {describe_record(record)}"
+            raise GraphError(f"{self._where}, instruction {index}: {what}")
+        self.values[target] = value
+
+    def output(self, id: int) -> RuntimeValue:
+        """What an output is, once all has run."""
+        if isinstance(self.values[id], Unset):
+            raise GraphError(f"{self._where}: nothing wrote the output %{id}")
+        return self.values[id]
+
+    def _argument(self, id: int) -> RuntimeValue:
+        """A value for the host: tensors fetched, lists of indices followed."""
+        listed = self._record.values[id]
+        if isinstance(listed, IndexList):
+            self._budget.step(len(listed.items))
+            return tuple(None if item < 0 else self._argument(item) for item in listed.items)
+        value = self.values[id]
+        if isinstance(value, (GpuTensor, HostResult)):
+            self._budget.hold(self._where, id, prod(value.shape) * value.dtype.itemsize)
+            self.values[id] = HostTensor(value.numpy(), value.dtype).protected()  # others may hold it too
+        return self.values[id]
+
+    def _is_true(self, condition: RuntimeValue, index: int) -> bool:
+        if isinstance(condition, (GpuTensor, HostResult)):
+            return bool(condition.numpy().all())
+        if isinstance(condition, HostTensor):
+            return bool(condition.array.all())
+        if isinstance(condition, bool):
+            return condition
+        found = type(condition).__name__
+        raise GraphError(f"{self._where}, instruction {index}: a jump on {found}, not a boolean")
+
+    def _delegate(self, call: DelegateCall, index: int) -> None:
+        where = f"{self._where}, instruction {index}"
+        delegate = self._shared.delegates[call.delegate]
+        ports = zip(call.args, delegate.executable.inputs, strict=False)
+        inputs = [self._delegate_input(self.values[id], port, index) for id, port in ports]
+        outputs = delegate.run(inputs, self._shared.wanted[index, self._keep])
+        self.is_changed |= bool(delegate.executable.states)
+        for id, output in zip(written_by(call, self._shared.delegates), outputs, strict=True):
+            record = self._record.values[id]
+            if isinstance(output, HostResult):
+                self._budget.hold(where, id, prod(output.shape) * output.dtype.itemsize)
+            if isinstance(output, int):
+                self.values[id] = _guarded(where, partial(_as_declared, output), record)
+            elif id in self._states and isinstance(output, (GpuTensor, HostResult)):
+                self._store(id, HostTensor(output.numpy(), output.dtype), where)
+            else:
+                self.values[id] = output
+
+    def _delegate_input(self, value: RuntimeValue, port: Port, index: int) -> Input:
+        what = f"{type(value).__name__} as an input"
+        if isinstance(value, (HostTensor, GpuTensor, HostResult)):
+            if not isinstance(port, SymbolPort) or not value.dtype.is_float:
+                return HostTensor(value.numpy(), value.dtype) if isinstance(value, HostResult) else value
+            what = f"{describe(value)} as the integer {port}"
+        elif isinstance(value, int):
+            return value
+        raise GraphError(f"{self._where}, instruction {index}: a delegate cannot take {what}")
+
+
+def written_by(call: DelegateCall, delegates: Sequence[Delegate]) -> tuple[int, ...]:
+    """The values that a delegate's call writes."""
+    return call.args[len(delegates[call.delegate].executable.inputs) :]
+
+
+def _as_declared(number: int, record: EValue) -> RuntimeValue:
+    """A live integer as the value that a delegate writes it to."""
+    check_integer(number)
+    if not isinstance(record, TensorRecord):
+        return number
+    return HostTensor(np.full(record.sizes, number, record.dtype.numpy), record.dtype)
+
+
+def _guarded(where: str, function: Callable[[_A], _T], arguments: _A) -> _T:
+    """What an operator's function gives. This is where errors of NumPy, PyTorch and Python become the
+    program's: behind it, operators need not expect every value that a file can hold."""
+    try:
+        return function(arguments)
+    except HostError as error:
+        raise HostError(f"{where}: {error}") from error
+    except MemoryError as error:  # within the limits of a call, and yet more than there is
+        raise HostError(f"{where}: the host has no memory left for it") from error
+    except Exception as error:  # given what the program's own types rule out
+        raise GraphError(f"{where}: {error}") from error

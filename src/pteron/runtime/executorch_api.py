@@ -1,0 +1,227 @@
+"""What a method takes, gives and keeps, in ExecuTorch's terms: the metadata of `executorch.runtime`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pteron.errors import InputError, MethodError
+from pteron.format import BACKEND, EValue, MethodRecord, TensorRecord
+from pteron.ops import OPERATORS
+from pteron.runtime.method import Method
+from pteron.runtime.program import Program, load
+
+# ExecuTorch reports element types by these numbers, and shows them by these names.
+_SCALAR_TYPES = {
+    "u8": (0, "Byte"), "i8": (1, "Char"), "i16": (2, "Short"), "i32": (3, "Int"), "i64": (4, "Long"),
+    "f16": (5, "Half"), "f32": (6, "Float"), "f64": (7, "Double"), "bool": (11, "Bool"),
+    "bf16": (15, "BFloat16"),
+}  # fmt: skip
+
+
+class NoTensorError(InputError, IndexError):
+    """A method has no tensor there."""
+
+
+class TensorInfo:
+    """A tensor's type and maximum size."""
+
+    def __init__(self, record: TensorRecord) -> None:
+        self._record = record
+
+    def __repr__(self) -> str:
+        _, kind = _SCALAR_TYPES[str(self._record.dtype)]
+        return (
+            f"TensorInfo(sizes={list(self.sizes())}, dtype={kind}, "
+            f"is_memory_planned={self.is_memory_planned()}, nbytes={self.nbytes()})"
+        )
+
+    def sizes(self) -> tuple[int, ...]:
+        return self._record.sizes
+
+    def dtype(self) -> int:
+        return _SCALAR_TYPES[str(self._record.dtype)][0]
+
+    def is_memory_planned(self) -> bool:
+        """Whether the exporter gave it a place in memory. Pteron plans its own, whatever the file says."""
+        return self._record.place is not None
+
+    def nbytes(self) -> int:
+        return prod(self._record.sizes) * self._record.dtype.itemsize
+
+
+class MethodMeta:
+    """What a method takes and gives, and its attributes: buffers and weights that the file has names for."""
+
+    def __init__(self, record: MethodRecord) -> None:
+        self._record = record
+        self._inputs = [record.values[id] for id in record.inputs]
+        self._outputs = [record.values[id] for id in record.outputs]
+        self._attributes = [
+            value for value in record.values if isinstance(value, TensorRecord) and value.name is not None
+        ]
+
+    def __repr__(self) -> str:
+        sides = (
+            f"num_{side}s={len(values)}, {side}_tensor_meta={list(map(_shown, values))}"
+            for side, values in (("input", self._inputs), ("output", self._outputs))
+        )
+        return f"MethodMeta(name='{self.name()}', {', '.join(sides)})"
+
+    def name(self) -> str:
+        return self._record.name
+
+    def num_inputs(self) -> int:
+        return len(self._inputs)
+
+    def num_outputs(self) -> int:
+        return len(self._outputs)
+
+    def num_attributes(self) -> int:
+        return len(self._attributes)
+
+    def input_tensor_meta(self, index: int) -> TensorInfo:
+        return _info("input", self._inputs, index)
+
+    def output_tensor_meta(self, index: int) -> TensorInfo:
+        return _info("output", self._outputs, index)
+
+    def attribute_tensor_meta(self, index: int) -> TensorInfo:
+        return _info("attribute", self._attributes, index)
+
+
+def _info(kind: str, values: Sequence[EValue], index: int) -> TensorInfo:
+    value = values[index] if 0 <= index < len(values) else None
+    if not isinstance(value, TensorRecord):
+        raise NoTensorError(f"{kind} {index} of {len(values)} is not a tensor")
+    return TensorInfo(value)
+
+
+def _shown(value: EValue) -> str:
+    return repr(TensorInfo(value)) if isinstance(value, TensorRecord) else "None"
+
+
+__all__ = [
+    "BackendRegistry",
+    "MethodMeta",
+    "OperatorRegistry",
+    "Runtime",
+    "RuntimeMethod",
+    "RuntimeProgram",
+    "TensorInfo",
+    "Verification",
+]
+
+
+class Verification(Enum):
+    """How closely ExecuTorch looks at a file. Pteron always checks all of it."""
+
+    Minimal = 0
+    InternalConsistency = 1
+
+
+class Runtime:
+    """The entry point; there is one."""
+
+    _instance: Runtime | None = None
+
+    @classmethod
+    def get(cls) -> Runtime:
+        if cls._instance is None:
+            cls._instance = cls()
+        return cls._instance
+
+    @property
+    def backend_registry(self) -> BackendRegistry:
+        return BackendRegistry()
+
+    @property
+    def operator_registry(self) -> OperatorRegistry:
+        return OperatorRegistry()
+
+    def load_program(
+        self,
+        data: bytes | bytearray | BinaryIO | Path | str,
+        *,
+        verification: Verification = Verification.InternalConsistency,
+        enable_etdump: bool = False,
+        debug_buffer_size: int = 0,
+        data_path: Path | str | None = None,
+    ) -> RuntimeProgram:
+        """Load a program by path, bytes or open file; `data_path` is a .ptd file with its weights.
+
+        Files are always verified, and no ETDump is written: the other options change nothing.
+        """
+        source = data if isinstance(data, (bytes, bytearray, str, Path)) else _contents(data)
+        return RuntimeProgram(load(source, data=() if data_path is None else data_path))
+
+
+def _contents(data: BinaryIO) -> bytes:
+    if not hasattr(data, "read"):
+        raise TypeError(f"a program is a path, bytes or an open file, not a {type(data).__name__}")
+    return data.read()
+
+
+class BackendRegistry:
+    """The backends that programs may be delegated to."""
+
+    @property
+    def registered_backend_names(self) -> list[str]:
+        return [BACKEND]
+
+    def is_available(self, backend_name: str) -> bool:
+        return backend_name == BACKEND
+
+
+class OperatorRegistry:
+    """The operators that delegates may use."""
+
+    @property
+    def operator_names(self) -> set[str]:
+        return {name for name, operator in OPERATORS.items() if not operator.is_internal}
+
+
+class RuntimeProgram:
+    """A loaded program."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    @property
+    def method_names(self) -> set[str]:
+        return set(self._program.methods)
+
+    def load_method(self, name: str) -> RuntimeMethod:
+        """The method, on the device; a name the program does not have is a MethodError."""
+        return RuntimeMethod(self._program[name])
+
+    def metadata(self, method_name: str) -> MethodMeta:
+        """What a method takes and gives, without loading it onto the device."""
+        for record in self._program.file.methods:
+            if record.name == method_name:
+                return MethodMeta(record)
+        names = ", ".join(self._program.methods)
+        raise MethodError(f"{self._program.file.name} has no method {method_name!r}; it has {names}")
+
+    def write_etdump_result_to_file(self, etdump_path: str, debug_buffer_path: str) -> None:
+        """There is none to write, as in a runtime without event tracing."""
+        raise RuntimeError("no ETDump was recorded; `pteron profile` measures programs")
+
+
+class RuntimeMethod:
+    """A loaded method."""
+
+    def __init__(self, method: Method) -> None:
+        self._method = method
+
+    def execute(self, inputs: Any) -> Sequence[Any]:
+        """The outputs, in a list. A method of one input takes that alone, too."""
+        is_many = isinstance(inputs, (list, tuple))
+        return list(self._method(*inputs) if is_many else self._method(inputs))
+
+    @property
+    def metadata(self) -> MethodMeta:
+        return MethodMeta(self._method.record)

@@ -1,0 +1,25 @@
+//! use rope_pairs
+// A pair, or one of the rest, of a head of q, of k or of v on its way: queries and keys are rotated, values copied.
+// Kernels say where a row's head of keys or of values is written to: `out_base(row, head)`.
+
+fn rotate_query(row: u32, head: u32, pair: u32) {
+  let at = (row * params.heads + head) * params.width + places_of(pair);
+  let rotated = rotate(vec2(f32(q[at.x]), f32(q[at.y])), row, head, pair);
+  q_out[at.x] = Q(rotated.x);
+  q_out[at.y] = Q(rotated.y);
+}
+
+fn rotate_key(row: u32, head: u32, pair: u32) {
+  let at = (row * params.key_heads + head) * params.width + places_of(pair);
+  let to = out_base(row, head) + places_of(pair);
+  let rotated = rotate(vec2(f32(k[at.x]), f32(k[at.y])), row, head, pair);
+  k_out[to.x] = KeyOut(rotated.x);
+  k_out[to.y] = KeyOut(rotated.y);
+}
+
+fn copy_value(row: u32, head: u32, pair: u32) {
+  let at = (row * params.key_heads + head) * params.width + places_of(pair);
+  let to = out_base(row, head) + places_of(pair);
+  v_out[to.x] = ValueOut(v[at.x]);
+  v_out[to.y] = ValueOut(v[at.y]);
+}

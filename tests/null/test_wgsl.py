@@ -22,32 +22,32 @@ def offsets(members: str) -> tuple[dict[str, int], int]:
 # Composing --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_every_kernel_composes(name: str) -> None:
-    module = compose(kernel(name))
-    assert module.bindings
-    assert any(binding.access == "read_write" for binding in module.bindings)
-    assert "fn main(" in module.source
-    assert "//! use" not in module.source
-    assert 1 <= module.workgroup[0] * module.workgroup[1] * module.workgroup[2] <= 256
+def test_every_kernel_composes() -> None:
+    for name in KERNELS:
+        module = compose(kernel(name))
+        assert module.bindings, name
+        assert any(binding.access == "read_write" for binding in module.bindings), name
+        assert "fn main(" in module.source, name
+        assert "//! use" not in module.source, name
+        assert 1 <= module.workgroup[0] * module.workgroup[1] * module.workgroup[2] <= 256, name
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_every_kernel_opens_with_what_it_computes(name: str) -> None:
-    text = FILES[name].read_text("utf-8")
-    lines = [line for line in text.splitlines() if not line.startswith("//!")]
-    assert lines[0].startswith("// ")
+def test_every_kernel_opens_with_what_it_computes() -> None:
+    for name in KERNELS:
+        text = FILES[name].read_text("utf-8")
+        lines = [line for line in text.splitlines() if not line.startswith("//!")]
+        assert lines[0].startswith("// "), name
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_params_are_of_types_that_are_packed(name: str) -> None:
-    module = compose(kernel(name))
-    assert {field.scalar for field in module.fields} <= {"u32", "i32", "f32"}
-    ends = [field.offset + 4 * field.count for field in module.fields]
-    starts = [field.offset for field in module.fields[1:]]
-    assert all(end <= start for end, start in zip(ends, starts, strict=False))
-    assert module.params_size % 16 == 0
-    assert max(ends, default=0) <= module.params_size <= 256
+def test_params_are_of_types_that_are_packed() -> None:
+    for name in KERNELS:
+        module = compose(kernel(name))
+        assert {field.scalar for field in module.fields} <= {"u32", "i32", "f32"}, name
+        ends = [field.offset + 4 * field.count for field in module.fields]
+        starts = [field.offset for field in module.fields[1:]]
+        assert all(end <= start for end, start in zip(ends, starts, strict=False)), name
+        assert module.params_size % 16 == 0, name
+        assert max(ends, default=0) <= module.params_size <= 256, name
 
 
 def test_a_library_comes_once_and_after_what_it_uses() -> None:

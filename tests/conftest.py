@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 from browser_fixtures import browser, open_page  # noqa: F401  # fixtures of tests/browser
@@ -24,6 +25,54 @@ from pteron.passes.rewrite import REWRITES_VARIABLE, switched_on
 
 FIXTURES = Path(__file__).parent / "fixtures"
 STORAGE_BUFFERS = Target().buffers_max  # those of every device, whatever this one has
+
+
+ROUTES = ("software", "hardware")  # kernels without barriers, for CPUs; kernels for GPUs
+# Folders of the long tail: fuzzing, soak, damaged and hostile programs, browsers.
+LONG_FOLDERS = ("browser", "dawn", "faults", "fuzz", "soak")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--all",
+        action="store_true",
+        help="the long tail too: `long` tests, both kernel routes of every case, Dawn, browsers, fuzzing",
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    is_long = collection_path.parent == Path(__file__).parent and collection_path.name in LONG_FOLDERS
+    return True if is_long and not config.getoption("--all") else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without --all, drop tests marked `long`, and run each case of a test with the fixture `target` on one
+    kernel route. Cases alternate between the routes; a test of a single case runs on both."""
+    if config.getoption("--all"):
+        return
+    cases: dict[str, dict[str, int]] = {}  # by test: its cases without their route, numbered
+    routes = {item: str(item.callspec.params["target"]) for item in items if _has_route(item)}
+    for item, route in routes.items():
+        numbers = cases.setdefault(item.nodeid.partition("[")[0], {})
+        numbers.setdefault(item.nodeid.replace(route, ""), len(numbers))
+
+    def is_kept(item: pytest.Item) -> bool:
+        if item.get_closest_marker("long"):
+            return False
+        route = routes.get(item)
+        if route is None:
+            return True
+        numbers = cases[item.nodeid.partition("[")[0]]
+        return len(numbers) == 1 or ROUTES[numbers[item.nodeid.replace(route, "")] % 2] == route
+
+    kept = [item for item in items if is_kept(item)]
+    config.hook.pytest_deselected(items=[item for item in items if not is_kept(item)])
+    items[:] = kept
+
+
+def _has_route(item: pytest.Item) -> TypeGuard[pytest.Function]:
+    """Whether a test is parametrised over kernel routes by the fixture `target`."""
+    return hasattr(item, "callspec") and item.callspec.params.get("target") in ROUTES
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -51,7 +100,7 @@ def device() -> Device:
     return Device.open()
 
 
-@pytest.fixture(params=["software", "hardware"])
+@pytest.fixture(params=ROUTES)
 def target(request: pytest.FixtureRequest, device: Device) -> Target:
     """The device as if it were a CPU, and as if it were not: kernels of both kinds run on any adapter."""
     return replace(device.target, is_cpu=request.param == "software", buffers_max=STORAGE_BUFFERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeGuard
@@ -46,8 +47,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without --all, drop tests marked `long`, and run each case of a test with the fixture `target` on one
-    kernel route. Cases alternate between the routes; a test of a single case runs on both."""
+    """Without --all, drop tests marked `long`, run every n-th case of those marked `long(every=n)`, and run each
+    case of a test with the fixture `target` on one kernel route. Cases alternate between the routes; a test of
+    a single case runs on both."""
     if config.getoption("--all"):
         return
     cases: dict[str, dict[str, int]] = {}  # by test: its cases without their route, numbered
@@ -56,17 +58,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         numbers = cases.setdefault(item.nodeid.partition("[")[0], {})
         numbers.setdefault(item.nodeid.replace(route, ""), len(numbers))
 
-    def is_kept(item: pytest.Item) -> bool:
-        if item.get_closest_marker("long"):
-            return False
+    def is_on_its_route(item: pytest.Item) -> bool:
         route = routes.get(item)
         if route is None:
             return True
         numbers = cases[item.nodeid.partition("[")[0]]
         return len(numbers) == 1 or ROUTES[numbers[item.nodeid.replace(route, "")] % 2] == route
 
-    kept = [item for item in items if is_kept(item)]
-    config.hook.pytest_deselected(items=[item for item in items if not is_kept(item)])
+    kept, seen = [], Counter[str]()
+    for item in filter(is_on_its_route, items):
+        long, name = item.get_closest_marker("long"), item.nodeid.partition("[")[0]
+        if long is None or (long.kwargs and seen[name] % long.kwargs["every"] == 0):
+            kept.append(item)
+        seen[name] += 1
+    chosen = {*kept}
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = kept
 
 

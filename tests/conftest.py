@@ -47,9 +47,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without --all, drop tests marked `long`, run every n-th case of those marked `long(every=n)`, and run each
-    case of a test with the fixture `target` on one kernel route. Cases alternate between the routes; a test of
-    a single case runs on both."""
+    """Without --all, drop tests marked `long`, run every n-th case of those marked `long(every=n)`, and run
+    each case of a test with the fixture `target` on one kernel route. Cases alternate between the routes; a
+    test of a single case runs on both."""
     if config.getoption("--all"):
         return
     cases: dict[str, dict[str, int]] = {}  # by test: its cases without their route, numbered

@@ -1,8 +1,10 @@
-"""Results -> docs/operators.md."""
+"""Results -> docs/operators.md, and docs/operators-left.csv with every case that did not pass."""
 
 from __future__ import annotations
 
+import csv
 import datetime
+import io
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +21,7 @@ from pteron.families.elided.operators import ELIDED
 from pteron.passes import is_available
 
 PAGE = ROOT / "docs" / "operators.md"
+CASES = ROOT / "docs" / "operators-left.csv"
 LIVE_MIN = 3  # input shapes that one program must have run at
 PACKAGES = ("executorch", "torch", "torchao", "wgpu")
 COLUMNS = ("pass", *FAILURES, "not delegated", "export failed", "skipped")
@@ -37,8 +40,18 @@ class Operator:
     live_shapes: int = 0  # the most that one passing program with dynamic dims ran at
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Cases that did not pass for one cause, in all suites where exactly these cases did not."""
+
+    suites: tuple[str, ...]
+    outcome: str
+    cause: str
+    names: tuple[str, ...]
+
+
 def write_page(adapter: str, driver: str) -> None:
-    """The page over all results that are kept for an adapter."""
+    """Write the page and its list of cases, over all results that are kept for an adapter."""
     results = {suite: list(_results(adapter, suite)) for suite in SUITES}
     waiting = {
         name: len(suite.recipes()) - len(list(results_of(adapter, name).glob("*.json")))
@@ -46,6 +59,7 @@ def write_page(adapter: str, driver: str) -> None:
     }
     day = datetime.datetime.now(tz=datetime.UTC).date()
     PAGE.write_text("\n".join(page(results, waiting, f"{adapter} ({driver})", str(day))) + "\n")
+    CASES.write_text(cases_left(results))
 
 
 def page(results: ResultsBySuite, waiting: Mapping[str, int], adapter: str, day: str) -> Iterator[str]:
@@ -71,8 +85,8 @@ def _results(adapter: str, suite: str) -> Iterator[Result]:
 def _totals(results: ResultsBySuite, waiting: Mapping[str, int]) -> Iterator[str]:
     yield "## Suites"
     yield ""
-    yield "A case is one exported program, with the calls that its suite makes and PyTorch's answers to them."
-    yield "A recipe, a test of the suite, makes one or several; of those in the last column none was run yet."
+    yield "A case is one exported program, with the calls that its suite makes and PyTorch's results."
+    yield "A recipe is a test of the suite and makes one or more cases; the last column counts recipes not run yet."
     yield ""
     yield "| suite | " + " | ".join((*COLUMNS, "recipes left")) + " |"
     yield "|---|" + "--:|" * (len(COLUMNS) + 1)
@@ -88,10 +102,10 @@ def _operators(results: ResultsBySuite) -> Iterator[str]:
     facts = read_table()
     yield "## Each operator"
     yield ""
-    yield "Tested types: those of programs that passed. Exported types: those the exporter may give it."
-    yield "Live shapes: at how many input shapes one program with dynamic dims ran, and passed."
-    yield "Conformance: cases passed, of those whose delegates have the operator."
-    yield "C++ WebGPU: whether ExecuTorch's own backend has it, and whether at fixed shapes only."
+    yield "Tested types: element types in programs that passed. Exported types: those that the exporter may emit."
+    yield "Live shapes: at how many input shapes one program with dynamic dims passed."
+    yield "Conformance: cases passed, of those that use the operator in a delegate."
+    yield "C++ WebGPU: whether ExecuTorch's own backend has the operator, or has it at fixed shapes only."
     yield ""
     yield "| operator | Pteron | tested types | exported types | live shapes | conformance | C++ WebGPU |"
     yield "|---|---|---|---|---|--:|---|"
@@ -101,7 +115,7 @@ def _operators(results: ResultsBySuite) -> Iterator[str]:
     for name in sorted(operators.keys() - facts.keys()):
         yield _row(name, operators[name], {"resizable": "yes", "cpp_webgpu": "no", "inputs": ""})
     yield ""
-    yield "These are in the exporter's registry, but never in a program:"
+    yield "These operators are in the exporter's registry, but never in a program:"
     yield ""
     yield from (f"- `{name}`: {reason}" for name, reason in ELIDED.items())
     yield ""
@@ -136,25 +150,43 @@ def measure(results: ResultsBySuite) -> dict[str, Operator]:
     return dict(operators)
 
 
-def _left(results: ResultsBySuite) -> Iterator[str]:
-    yield "## Cases left"
-    yield ""
+def groups_left(results: ResultsBySuite) -> list[Left]:
+    """The cases that did not pass, by outcome and cause; suites with the same cases share a group."""
+    groups: defaultdict[tuple[str, str, tuple[str, ...]], list[str]] = defaultdict(list)
     for suite, found in results.items():
-        groups: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        names: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
         for result in found:
             if result.outcome != "pass":
                 undelegated = result.outcome == "not delegated" and not result.cause
                 cause = cause_left(suite, result) or (UNDELEGATED if undelegated else result.cause)
-                groups[result.outcome, cause].append(result.name)
-        if groups:
-            yield f"### {SUITES[suite].title}"
-            yield ""
-            for (outcome, cause), names in sorted(
-                groups.items(), key=lambda group: COLUMNS.index(group[0][0])
-            ):
-                listed = ", ".join(f"`{name}`" for name in sorted(names))
-                yield f"- **{outcome}**, {_plain(cause)} ({len(names)}): {listed}"
-            yield ""
+                names[result.outcome, cause].append(result.name)
+        for (outcome, cause), cases in names.items():
+            groups[outcome, cause, tuple(sorted(cases))].append(suite)
+    made = [Left(tuple(suites), *group) for group, suites in groups.items()]
+    return sorted(made, key=lambda group: COLUMNS.index(group.outcome))
+
+
+def _left(results: ResultsBySuite) -> Iterator[str]:
+    yield "## Cases that did not pass"
+    yield ""
+    yield f"[{CASES.name}]({CASES.name}) lists every case by name. Suites are named as `scripts/conformance --suite`"
+    yield "takes them: " + ", ".join(f"`{suite}`" for suite in results) + ", in the order of the first table."
+    yield ""
+    yield "| outcome | cases | suites | cause |"
+    yield "|---|--:|---|---|"
+    for group in groups_left(results):
+        suites = ", ".join(f"`{suite}`" for suite in group.suites)
+        yield f"| {group.outcome} | {len(group.names)} | {suites} | {_plain(group.cause)} |"
+
+
+def cases_left(results: ResultsBySuite) -> str:
+    """The same as CSV, a line for each case."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(("suites", "outcome", "case", "cause"))
+    for group in groups_left(results):
+        lines.writerows((" ".join(group.suites), group.outcome, name, group.cause) for name in group.names)
+    return text.getvalue()
 
 
 def _plain(text: str) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import re
+from collections import Counter
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from conformance import cache, left
-from conformance.record import Call, Case, Result, is_recorded, read_cases, write_cases
-from conformance.report import measure, page
+from conformance.record import FAILURES, Call, Case, Result, is_recorded, read_cases, write_cases
+from conformance.report import CASES, PAGE, cases_left, measure, page
 from conformance.schedule import run_jobs
 from conformance.suites import SUITES
 from conformance.worker import Job
@@ -90,13 +94,42 @@ def test_the_page() -> None:
             Result("add/a", "pass", operators=add, shapes=4, is_dynamic=True),
             Result("add/b", "refused", "does not fit_here", operators=add),
             Result("add/c", "not delegated"),
-        ]
+        ],
+        "live": [Result("add/c", "not delegated")],
     }
     assert measure(results)["aten.add.Tensor"].met == 2
-    text = "\n".join(page(results, {"webgpu": 7}, "An adapter", "2026-01-01"))
+    text = "\n".join(page(results, {"webgpu": 7, "live": 0}, "An adapter", "2026-01-01"))
     assert f"| {SUITES['webgpu'].title} | 1 | 0 | 1 | 0 | 0 | 1 | 0 | 0 | 7 |" in text
     assert "| `aten.add.Tensor` | yes | f32 | f16 f32 i32 i64 | yes, 4 | 1/2 | yes |" in text
-    assert r"- **refused**, does not fit\_here (1): `add/b`" in text
-    assert "- **not delegated**, the partitioner leaves the whole program to the host (1): `add/c`" in text
+    assert r"| refused | 1 | `webgpu` | does not fit\_here |" in text
+    assert (
+        "| not delegated | 1 | `webgpu`, `live` | the partitioner leaves the whole program to the host |"
+        in text
+    )
+    assert cases_left(results).splitlines() == [
+        "suites,outcome,case,cause",
+        "webgpu,refused,add/b,does not fit_here",
+        "webgpu live,not delegated,add/c,the partitioner leaves the whole program to the host",
+    ]
     assert "- `getitem`: " in text
     assert "| `getitem`" not in text
+
+
+def test_page_and_cases_agree() -> None:
+    """The committed page, its table of suites and its list of cases."""
+    text = PAGE.read_text("utf-8")
+    with CASES.open(newline="", encoding="utf-8") as file:
+        cases = list(csv.DictReader(file))
+    rows = re.findall(r"^\| ([a-z ]+) \| (\d+) \| (`.*?`) \| ", text, re.MULTILINE)
+    assert rows == [
+        (outcome, str(len(list(group))), ", ".join(f"`{suite}`" for suite in suites.split()))
+        for (outcome, suites, _), group in groupby(
+            cases, key=lambda case: (case["outcome"], case["suites"], case["cause"])
+        )
+    ]
+    listed = Counter((suite, case["outcome"]) for case in cases for suite in case["suites"].split())
+    outcomes = (*FAILURES, "not delegated", "export failed", "skipped")
+    for name, suite in SUITES.items():
+        (line,) = (line for line in text.splitlines() if line.startswith(f"| {suite.title} |"))
+        counts = [int(count) for count in line.split("|")[3:-2]]
+        assert counts == [listed[name, outcome] for outcome in outcomes], name

@@ -47,6 +47,8 @@ def test_speed_in_the_readme_is_measured() -> None:
     """Every figure of README.md's table of speed is on the page of benchmarks."""
     table = (ROOT / "README.md").read_text("utf-8").partition("## Speed")[2].partition("## More")[0]
     measured = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
-    figures = re.findall(r"\d[\d,]*\.?\d+(?= (?:tokens/s|ms|s |to))|(?<=: )\d[\d,]*\.?\d*|(?<=graphs )[\d.]+", table)
+    figures = re.findall(
+        r"\d[\d,]*\.?\d+(?= (?:tokens/s|ms|s |to))|(?<=: )\d[\d,]*\.?\d*|(?<=graphs )[\d.]+", table
+    )
     assert len(figures) > 12
     assert not [figure for figure in figures if figure not in measured]

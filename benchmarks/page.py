@@ -1,8 +1,8 @@
 """Writes benchmarks/README.md from benchmarks/results/*.json:  python benchmarks/page.py
 
-A result is one table: its command, machine, date, the commit that recorded it, columns and rows. Whole numbers
-are printed with thousands separators, null as an empty cell, all else as the file has it. To add a table, add
-a file.
+A result is one table: its command, machine, date, the commit that recorded it, columns and rows. Whole
+numbers get thousands separators, null is an empty cell, all else is printed as the file has it. To add a
+table, add a file.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ PAGE = HERE / "README.md"
 INTRO = """\
 # Benchmarks
 
-`benchmarks/page.py` writes this page from `benchmarks/results/*.json`. Each table is one run of its command, on the
-machine and day that it names. Machines are shared: compare within a table, not across tables. Absolute times are from
-GPUs; on the software adapter only ratios mean something. What was tried and lost is in [docs/notes](../docs/notes/README.md).
+`benchmarks/page.py` writes this page from `benchmarks/results/*.json`. Each table is one run of its
+command, on the machine and day that it names. Machines are shared: compare within a table, not across
+tables. Absolute times are from GPUs; on the software adapter only ratios mean something. What was tried and
+lost is in [docs/notes](../docs/notes/README.md).
 
 ## Before a release
 
     python benchmarks/release.py llama1b_q4.pte [--save FILE] [--keep]
 
-runs `load.py`, `calls.py`, `llm.py` and `planning.py`, each in its own process (about a minute on an H200), and compares
-with the figures of the same adapter in `benchmarks/baseline`. It fails if a figure is worse by more than noise: by more
-than 5 % (20 % where the host decides) and by more than three times the spread of either run. `--keep` makes the new
-figures the baseline. Every script's `--save FILE` adds its figures to a file; `figures.py BEFORE.json AFTER.json` compares
-two files. `floors.py` knows the rates of some GPUs; rows then show the floor and how much of it is reached."""
+runs `load.py`, `calls.py`, `llm.py` and `planning.py`, each in its own process (about a minute on an H200),
+and compares with the figures of the same adapter in `benchmarks/baseline`. It fails if a figure is worse by
+more than noise: by more than 5 % (20 % where the host decides) and by more than three times the spread of
+either run. `--keep` makes the new figures the baseline. Every script's `--save FILE` adds its figures to a
+file; `figures.py BEFORE.json AFTER.json` compares two files. `floors.py` knows the rates of some GPUs; rows
+then show the floor and how much of it is reached."""
 
 
 def page(folder: Path = HERE / "results") -> str:

@@ -86,7 +86,7 @@ def _totals(results: ResultsBySuite, waiting: Mapping[str, int]) -> Iterator[str
     yield "## Suites"
     yield ""
     yield "A case is one exported program, with the calls that its suite makes and PyTorch's results."
-    yield "A recipe is a test of the suite and makes one or more cases; the last column counts recipes not run yet."
+    yield "A recipe is a test of the suite and makes one or more cases; the last column counts those not run."
     yield ""
     yield "| suite | " + " | ".join((*COLUMNS, "recipes left")) + " |"
     yield "|---|" + "--:|" * (len(COLUMNS) + 1)
@@ -102,7 +102,7 @@ def _operators(results: ResultsBySuite) -> Iterator[str]:
     facts = read_table()
     yield "## Each operator"
     yield ""
-    yield "Tested types: element types in programs that passed. Exported types: those that the exporter may emit."
+    yield "Tested types: those of programs that passed. Exported types: those that the exporter may emit."
     yield "Live shapes: at how many input shapes one program with dynamic dims passed."
     yield "Conformance: cases passed, of those that use the operator in a delegate."
     yield "C++ WebGPU: whether ExecuTorch's own backend has the operator, or has it at fixed shapes only."
@@ -169,8 +169,12 @@ def groups_left(results: ResultsBySuite) -> list[Left]:
 def _left(results: ResultsBySuite) -> Iterator[str]:
     yield "## Cases that did not pass"
     yield ""
-    yield f"[{CASES.name}]({CASES.name}) lists every case by name. Suites are named as `scripts/conformance --suite`"
-    yield "takes them: " + ", ".join(f"`{suite}`" for suite in results) + ", in the order of the first table."
+    yield f"[{CASES.name}]({CASES.name}) lists every case by name. Suites have the names that"
+    yield (
+        "`scripts/conformance --suite` takes: "
+        + ", ".join(f"`{suite}`" for suite in results)
+        + ", in the order of the first table."
+    )
     yield ""
     yield "| outcome | cases | suites | cause |"
     yield "|---|--:|---|---|"

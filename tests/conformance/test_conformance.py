@@ -14,7 +14,7 @@ import pytest
 
 from conformance import cache, left
 from conformance.record import FAILURES, Call, Case, Result, is_recorded, read_cases, write_cases
-from conformance.report import CASES, PAGE, cases_left, measure, page
+from conformance.report import CASES, PAGE, UNDELEGATED, cases_left, measure, page
 from conformance.schedule import run_jobs
 from conformance.suites import SUITES
 from conformance.worker import Job
@@ -109,7 +109,7 @@ def test_the_page() -> None:
     assert cases_left(results).splitlines() == [
         "suites,outcome,case,cause",
         "webgpu,refused,add/b,does not fit_here",
-        "webgpu live,not delegated,add/c,the partitioner leaves the whole program to the host",
+        f"webgpu live,not delegated,add/c,{UNDELEGATED}",
     ]
     assert "- `getitem`: " in text
     assert "| `getitem`" not in text

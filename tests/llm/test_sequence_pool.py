@@ -249,9 +249,8 @@ def test_words_say_what_the_bounds_are() -> None:
     root = Path(__file__).parents[2]
     said = {
         LLM.__doc__ or "": f"where neither is given, {SEQUENCES_MAX}.",
-        (root / "README.md").read_text("utf-8"): f"while it is open, {SEQUENCES_MAX} unless `sequences=`",
-        (root / "docs/language-models.md").read_text("utf-8"): f"There are {SEQUENCES_MAX} of them at most",
-        (root / "docs/reliability.md").read_text("utf-8"): f"{SEQUENCES_MAX} at most or as many as",
+        (root / "docs/language-models.md").read_text("utf-8"): f"There are at most {SEQUENCES_MAX} sequences",
+        (root / "docs/reliability.md").read_text("utf-8"): f"at most {SEQUENCES_MAX}, or as many as",
     }
     for text, words in said.items():
         assert words in " ".join(text.split())

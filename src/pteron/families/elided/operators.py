@@ -23,7 +23,7 @@ ELIDED: Mapping[str, str] = {
     "eq": _COMPARISON,
     "_assert_scalar.default": _ASSERTION,
     "sym_constrain_range_for_size.default": _ASSERTION,
-    "aten.copy.default": "exporters let the source of a copy stand for it",
+    "aten.copy.default": "exporters replace a copy by its source",
 }
 
 

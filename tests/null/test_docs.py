@@ -40,11 +40,12 @@ def missing_files(page: Path) -> Iterator[str]:
         if not exists(ROOT, path):
             yield path
     for path in re.findall(r"`([\w/*.<>-]+)`", text):
-        if re.match(rf"(?:{ROOMS})/", path) and not exists(PACKAGE, path):
+        in_room = re.match(rf"(?:{ROOMS})/", path)
+        is_name = re.fullmatch(r"\w+\.(?:py|wgsl)", path) and path not in ELSEWHERE
+        if in_room and not exists(PACKAGE, path):
             yield path
-        elif re.fullmatch(r"\w+\.(?:py|wgsl)", path) and path not in ELSEWHERE:
-            if not any(next((ROOT / folder).rglob(path), None) for folder in FOLDERS.split("|")):
-                yield path
+        if is_name and not any(exists(ROOT, f"{folder}/**/{path}") for folder in FOLDERS.split("|")):
+            yield path
 
 
 def exists(folder: Path, path: str) -> bool:
@@ -91,11 +92,10 @@ def missing_imports(page: Path) -> Iterator[str]:
             assert node.module is not None
             try:
                 module = importlib.import_module(node.module)
-            except ModuleNotFoundError as error:  # an extra that is not installed, or a wrong name
+                yield from [alias.name for alias in node.names if not hasattr(module, alias.name)]
+            except ModuleNotFoundError as error:  # a wrong name, or an extra that is not installed
                 if (error.name or "").startswith("pteron"):
                     yield node.module
-            else:
-                yield from (alias.name for alias in node.names if not hasattr(module, alias.name))
 
 
 def test_the_word_list() -> None:

@@ -14,7 +14,9 @@ from pteron.cli import COMMANDS, build_parser
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "pteron"
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"])
+PAGES = sorted(
+    page for tree in ("*.md", "docs/**/*.md", "benchmarks/*.md", "tests/*/*.md") for page in ROOT.glob(tree)
+)
 FOLDERS = "benchmarks|docs|examples|native|scripts|src|tests"
 ROOMS = "|".join(path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__")
 ELSEWHERE = {"replay.py", "test_vulkan_delegate.py"}  # files that a command writes, or that ExecuTorch has
@@ -25,7 +27,7 @@ WORDS = (
     "(?:is|are|was|be) told|that there (?:is|are|was|were)|(?:lie|lies) in|stands? for|of which|so many"
 )
 # Trees whose text is free of them: patterns below the repository's root, of pages and of Python files.
-TREES = ("*.md", "docs/**/*.md", "benchmarks/*.md", "benchmarks/results/*.json")
+TREES = ("*.md", "docs/**/*.md", "tests/*/README.md", "benchmarks/*.md", "benchmarks/results/*.json")
 
 
 def test_files_exist() -> None:

@@ -1,12 +1,11 @@
-"""Tokens a second of a language model that decodes many sequences at once, beside one sequence alone.
+"""Tokens per second of a language model that decodes many sequences in one batch, beside one sequence.
 
     python benchmarks/batched.py [PROGRAM.pte | FOLDER] [--rows 1 2 4 8 16 32] [--tokens 96] [--context 128]
 
-Without a program it takes that of PTERON_BENCH_PROGRAM, or stories15m. Greedy, sequences of different lengths
-around --context, two submissions under way. A row tells: sequences, ms of a step, tokens/s, how many times
-those of one sequence alone that is, launches of a step, and the floor of a step: weights read once at
---bandwidth, or two operations of f32 for each of them at --tflops, whichever takes longer. With --profile a
-step by kernel.
+The default program is PTERON_BENCH_PROGRAM, or stories15m. Greedy, sequences of different lengths around
+--context, two submissions in flight. A row prints: sequences, ms per step, tokens/s, the ratio to one
+sequence alone, launches per step, and the floor of a step: weights read once at --bandwidth, or two f32
+operations per weight and row at --tflops, the longer of both. --profile prints a step by kernel.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def main() -> None:
 
 
 def time_alone(model: LanguageModel, count: int, context: int) -> float:
-    """Tokens a second of one sequence, as `generate_step` has them."""
+    """Tokens per second of one sequence, by `generate_step`."""
     best = 0.0
     for _ in range(3):
         model.reset()
@@ -81,8 +80,8 @@ def time_alone(model: LanguageModel, count: int, context: int) -> float:
         loop = generate_step(model, sampler, prompt(model, context), count)
         next(loop)
         start = perf_counter()
-        told = sum(1 for _ in loop)
-        best = max(best, told / (perf_counter() - start))
+        drawn = sum(1 for _ in loop)
+        best = max(best, drawn / (perf_counter() - start))
         sampler.close()
     return best
 

@@ -21,7 +21,7 @@ def by_kernel(device: Device, plan: Plan, replay: Replay, title: str) -> None:
     rows = [(_seconds(device, some, replay), len(some), kind) for kind, some in kinds.items()]
     total = sum(row[0] for row in rows)
     whole = _seconds(device, replay.steps, replay)
-    print(f"{title}: {whole * 1e3:.3f} ms in their order, {total * 1e3:.3f} each kind by itself")
+    print(f"{title}: {whole * 1e3:.3f} ms in their order, {total * 1e3:.3f} each kind alone")
     for seconds, count, kind in sorted(rows, reverse=True)[:KINDS_MAX]:
         each = seconds / count
         print(f"  {seconds * 1e6:9.1f} µs  {seconds / total:5.1%}  {count:4} x {each * 1e6:8.2f} µs  {kind}")

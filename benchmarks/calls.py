@@ -1,11 +1,11 @@
-"""What a call costs beside its arithmetic: chains of small additions, 10 to 1,000 of them in one graph.
+"""What a call costs besides its arithmetic: chains of small additions, 10 to 1,000 of them in one graph.
 
     python benchmarks/calls.py [--adds 10 100 1000] [--elements 1024] [--seconds 0.5] [--adapter NAME]
                                [--save FILE]
 
 A blocking call brings its inputs and waits for its output; calls that follow one another leave both on the
-GPU, and only the last is waited for. The floor is the GPU's own: as many dispatches as there are, at the cost
-of one in the longest chain by timestamps. Each way of encoding (`pteron info` names it) has its column.
+GPU, and only the last is waited for. The floor is the GPU time of the dispatches, at the cost of one in the
+longest chain, by timestamps. Each encoder (`pteron info` names it) has a column.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def chain(device: Device, count: int, elements: int) -> Method:
-    """A method that adds y to x so many times over."""
+    """A method that adds y to x `count` times."""
     x, y = (Tensor(id, DType.F32, (elements,), None, None) for id in range(2))
     nodes, last = [], x
     for index in range(count):
@@ -91,7 +91,7 @@ def encodings() -> dict[str, str]:
 
 
 def use(value: str) -> str:
-    """Encode from now on as PTERON_NATIVE says; which encoder that is."""
+    """Select the encoder by PTERON_NATIVE; return its name."""
     os.environ[NATIVE_VARIABLE] = value
     encoder.cache_clear()
     return encoder().description
@@ -119,7 +119,7 @@ def blocking(method: Method, count: int, elements: int, seconds: float, native: 
 
 
 def following(method: Method, elements: int, seconds: float, native: str) -> list[float]:
-    """Seconds of a call among many, of which only the last is waited for."""
+    """Seconds per call of many in a row; only the last is waited for."""
     use(native)
     delegate = method.sole_delegate
     assert delegate is not None

@@ -27,12 +27,12 @@ KNOWN = {"NVIDIA H200": Rates(4.6e12, 1.9e-6, 63.7e12, 110e12)}
 
 
 def rates_of(adapter: str) -> Rates | None:
-    """The rates of an adapter of this name; None where nobody has measured them."""
+    """The rates of an adapter of this name; None if they were not measured."""
     return next((rates for name, rates in KNOWN.items() if name in adapter), None)
 
 
 def step_seconds(rates: Rates, plan: Plan, state_bytes: float) -> float:
-    """A step of few rows: every weight is read once, and of the states so many bytes."""
+    """A step of few rows: every weight is read once, and `state_bytes` of the states."""
     weights = {
         buffer
         for launch in plan.launches
@@ -45,7 +45,7 @@ def step_seconds(rates: Rates, plan: Plan, state_bytes: float) -> float:
 
 
 def prefill_seconds(rates: Rates, graph: Graph, rows: int) -> float:
-    """The matrix products of so many rows, the last product of one."""
+    """The matrix products of `rows` rows; the last product has one."""
     products = [node for node in graph.nodes if "linear" in node.name]
     is_int8 = any("q8ta" in node.name or "dq8ca" in node.name for node in products)
     operations = [2 * _depth(node) * _columns(node) for node in products]

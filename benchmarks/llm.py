@@ -163,7 +163,7 @@ def measure_decode(model: LanguageModel, stream: list[int], length: int, tokens:
 
 
 def prefill_floor(model: LanguageModel, length: int) -> float | None:
-    """Tokens a second that the arithmetic of so many allows, or where they are few, bytes and dispatches."""
+    """Tokens per second that arithmetic allows for a prompt, or for a short one, bytes and dispatches."""
     rates = rates_of(model.device.name)
     if rates is None or model.delegate is None:
         return None
@@ -173,7 +173,7 @@ def prefill_floor(model: LanguageModel, length: int) -> float | None:
 
 
 def decode_floor(model: LanguageModel, position: int) -> float | None:
-    """Tokens a second that one step's bytes and dispatches allow where so many positions are filled."""
+    """Tokens per second that the bytes and dispatches of one step allow at this context."""
     rates = rates_of(model.device.name)
     if rates is None or model.delegate is None:
         return None
@@ -183,7 +183,7 @@ def decode_floor(model: LanguageModel, position: int) -> float | None:
 
 
 def reached(rate: Figure) -> str:
-    """What of the floor was reached, for people."""
+    """How much of the floor was reached, as text."""
     return f", {rate.fraction:.0%} of the floor's {rate.floor:,.0f}" if rate.fraction else ""
 
 

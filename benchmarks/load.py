@@ -2,9 +2,9 @@
 
     python benchmarks/load.py PROGRAM.pte [--runs 3] [--cold] [--save FILE]
 
-Each run is a process of its own. With --cold the first finds no cache of Pteron's (PTERON_CACHE is a new
-folder), the others what it left; drivers have caches of their own. Python's bytecode is there, as it is where
-a package was installed. Parts overlap where threads do.
+Each run is its own process. With --cold the first run has an empty PTERON_CACHE and the others reuse it;
+drivers have their own caches. Python's bytecode is cached, as after an installation. Parts overlap where
+threads do.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> None:
         return
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory() as compiled, tempfile.TemporaryDirectory() as empty:
-        environment.setdefault("PYTHONPYCACHEPREFIX", compiled)  # sources may lie where nobody can write
+        environment.setdefault("PYTHONPYCACHEPREFIX", compiled)  # the sources may be read-only
         run_child(arguments.program, {**environment, "PTERON_CACHE": os.path.join(compiled, "cache")})
         if arguments.cold:
             environment["PTERON_CACHE"] = empty
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def run_child(program: str, environment: dict[str, str]) -> dict[str, Any]:
-    """What a process of its own measures."""
+    """What a child process measures."""
     command = [sys.executable, __file__, program, "--child", repr(time.time())]
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     measured: dict[str, Any] = json.loads(done.stdout)

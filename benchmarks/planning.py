@@ -1,9 +1,9 @@
-"""What planning costs, and what of it is proving that launches stay within their memory. Needs no GPU.
+"""The cost of planning, and the part of verification in it. Needs no GPU.
 
     python benchmarks/planning.py [PROGRAM.pte] [--steps 1 128] [--repeats 20] [--nodes 10 1000] [--save FILE]
 
-CPU time of this thread: of a program's plans, and of graphs of so many nodes from records to a plan, where a
-node should cost as much in a large graph as in a small one.
+CPU time of this thread: for a program's plans, and for graphs of --nodes nodes from records to a plan; a node
+should cost the same in a large graph as in a small one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def plans(path: str, steps: list[int], repeats: int) -> list[Figure]:
-    """What plans of a language model for so many tokens take."""
+    """The time of a language model's plans, by number of tokens."""
     graph = pteron.load(path).graphs("forward")[0]
     compiled = Compiled(prepare(graph), HARDWARE)
     values = {source.symbol: 16 for source in compiled.executable.sources}
@@ -87,7 +87,7 @@ def in_turns(plan: Callable[[], None], repeats: int) -> tuple[list[float], list[
 
 
 def growth(count: int) -> Figure:
-    """Microseconds a node, from a graph of so many nodes to its plan."""
+    """Microseconds per node, from a graph to its plan."""
 
     def load() -> None:
         with collecting_nothing():  # as `pteron.load` does
@@ -101,7 +101,7 @@ def growth(count: int) -> Figure:
 
 
 def chain(count: int) -> Graph:
-    """Sums, products and views by turns, each of what the one before it gave."""
+    """Sums, products and views in turn, each of the result before it."""
     names = ("aten.add.Tensor", "aten.mul.Tensor", "aten.view_copy.default")
     shape = (4, 256)
     x, y = (Tensor(id, DType.F32, shape, None, None) for id in range(2))

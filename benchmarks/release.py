@@ -1,10 +1,10 @@
-"""Everything that is measured before a release, on the machine at hand, beside what it was at the last one.
+"""All measurements before a release, on this machine, compared with those of the last release.
 
     python benchmarks/release.py PROGRAM.pte [--save FILE] [--keep]
 
-Runs load.py, calls.py, llm.py and planning.py, each in a process of its own, and compares their figures with
-those of this machine in benchmarks/baseline. Fails where one is behind by more than noise (figures.py). With
---keep what was measured becomes the baseline.
+Runs load.py, calls.py, llm.py and planning.py, each in its own process, and compares their figures with this
+machine's in benchmarks/baseline. Fails if a figure is worse by more than noise (figures.py). --keep makes the
+new figures the baseline.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("program")
-    parser.add_argument("--save", help="where the figures go; it must not be there yet")
+    parser.add_argument("--save", help="a new file for the figures")
     parser.add_argument("--keep", action="store_true", help="make them this machine's baseline")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

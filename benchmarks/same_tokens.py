@@ -1,11 +1,11 @@
-"""Whether a language model says the same with all rewrites and with none, by the C library and by Python.
+"""Whether a language model gives the same tokens with and without rewrites, with and without the C library.
 
     python benchmarks/same_tokens.py PROGRAM.pte [--tokens 500] [--prompts 2] [--prompt-length 16]
 
-Draws tokens after random prompts, greedily and with a seed, in each of several ways of running, and compares
-them with the first way's. Then every way runs the first way's greedy tokens one by one, and their logits are
-compared: the largest difference, and the least distance between the two largest logits of a step. Where that
-is smaller than the difference, a tie was broken by rounding. Ends with 1 where tokens differ otherwise.
+Generates tokens after random prompts, greedily and with a seed, in several configurations, and compares them
+with those of the first. Then each configuration runs the first one's greedy tokens one by one, and the logits
+are compared: the largest difference, and the smallest distance between the two largest logits of a step. If
+that distance is smaller than the difference, rounding broke a tie. Exits with 1 if tokens differ otherwise.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SAMPLINGS = {"greedy": Sampling(), "seeded": Sampling(temperature=0.8, top_k=40,
 
 @dataclass(frozen=True)
 class Said:
-    """What one way gives: tokens by (sampling, prompt), and what the logits of given tokens were."""
+    """The result of one configuration: tokens by (sampling, prompt), and the logits of given tokens."""
 
     tokens: dict[tuple[str, int], list[int]]
     best: list[Logits]  # by prompt: the two largest logits of each step
@@ -50,7 +50,7 @@ STRIDE = 61  # of the logits that are kept: all of 500 steps of a large vocabula
 
 @contextmanager
 def environment(settings: dict[str, str]) -> Iterator[None]:
-    """Environment variables for a while."""
+    """Set environment variables temporarily."""
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     encoder.cache_clear()
@@ -93,7 +93,7 @@ def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
 
 
 def compare(said: Said, first: Said) -> bool:
-    """Print how a way differs from the first; whether it says the same, but for ties."""
+    """Print how a result differs from the first; return whether it is the same except for ties."""
     is_same = True
     differences = [float(np.abs(a - b).max()) for a, b in zip(said.logits, first.logits, strict=True)]
     margins = [float((rows[:, 1] - rows[:, 0]).min()) for rows in first.best]
@@ -114,7 +114,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("program")
-    parser.add_argument("--tokens", type=int, default=500, help="after each prompt, as the context has room")
+    parser.add_argument("--tokens", type=int, default=500, help="after each prompt, if the context has room")
     parser.add_argument("--prompts", type=int, default=2)
     parser.add_argument("--prompt-length", type=int, default=16)
     parser.add_argument("--ways", type=int, nargs="*", help=f"numbers of {', '.join(WAYS)}; 0 comes first")

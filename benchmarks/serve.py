@@ -1,4 +1,4 @@
-"""Load on a server: requests per second, time to the first token and between tokens, what it leaves behind.
+"""Load on a server: requests per second, time to the first token and between tokens, and leaks.
 
     python benchmarks/serve.py MODEL [--clients 1 8 32] [--requests N] [--prompt-tokens N] [--new-tokens N]
     python benchmarks/serve.py MODEL --requests 1000 --cancel 0.33      # and whether anything leaked
@@ -7,9 +7,9 @@
     python benchmarks/serve.py MODEL --shared-tokens 512                # prompts that begin alike
 
 MODEL is a folder, a program or a name, as `pteron serve` takes it; the server is started in this process,
-behind a socket. Each client asks again as soon as it is answered. Prompts differ, so that none finds its own
-in a cache. With --cancel such a part of the requests is left after some tokens. Where the server is this
-process's, what lives before and after is counted: sequences, the queue, device memory, files, threads.
+behind a socket. Each client sends the next request when it has its answer. Prompts differ, so that the prefix
+cache does not help. With --cancel, clients leave that part of the requests after some tokens. If the server
+runs in this process, resources are counted before and after: sequences, queue, device memory, files, threads.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model", nargs="?", help="a folder, a program or a name")
-    parser.add_argument("--url", help="a server that runs already; its model is asked for")
+    parser.add_argument("--url", help="a server that runs already; its model is used")
     parser.add_argument("--engine", action="store_true", help="straight to the engine, without HTTP")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--requests", type=int, help="for each number of clients (default: 8 of each client)")
@@ -97,7 +97,7 @@ def main() -> int:
 
 @contextmanager
 def reached(engine: Engine, arguments: argparse.Namespace) -> Iterator[Ask]:
-    """How to ask an engine: itself, or by a server in a thread of its own."""
+    """How to reach an engine: directly, or through a server in its own thread."""
     if arguments.engine:
         yield by_engine(engine)
         return
@@ -134,7 +134,7 @@ def by_engine(engine: Engine) -> Ask:
 
 
 def by_http(url: str) -> Ask:
-    """Requests by a client that does little: what is measured is the server."""
+    """A client that does little work, so that the server is measured."""
     host, _, port = url.removeprefix("http://").strip("/").partition(":")
     name: list[str] = []
 
@@ -208,7 +208,7 @@ async def warm_up(ask: Ask, vocabulary: int, arguments: argparse.Namespace) -> N
 async def measure(
     ask: Ask, vocabulary: int, arguments: argparse.Namespace, clients: int, requests: int
 ) -> tuple[float, Samples]:
-    """So many requests by so many clients: the seconds they took together, and what was seen."""
+    """Run requests with some clients: the total seconds, and what the clients saw."""
     samples, numbers = Samples(), iter(range(requests))
     draws = random.Random(f"{arguments.seed}, {clients}, {requests}")  # others than those asked before
 
@@ -299,7 +299,7 @@ def shown(values: list[float]) -> str:
 
 
 def living(engine: Engine) -> dict[str, int]:
-    """What there is of all that could leak."""
+    """Everything that could leak, counted."""
     gc.collect()
     load = engine.load
     descriptors = Path("/proc/self/fd")
@@ -316,7 +316,7 @@ def living(engine: Engine) -> dict[str, int]:
 
 
 def leaked(engine: Engine, before: dict[str, int]) -> int:
-    """Whether more is there than before, once what ends has had time to; it is printed."""
+    """Print what has grown since before, after a pause; return whether anything has."""
     until = time.monotonic() + SETTLE_SECONDS
     most = {name: count + KEPT.get(name, 0) for name, count in before.items()}
     while any((after := living(engine))[name] > most[name] for name in before):

@@ -63,7 +63,7 @@ def main() -> None:
         sides[f"PTERON_REWRITES={switched}"] = Side(arguments, "pteron", ROOT / "src", rewrites=switched)
     rounds = [{name: side.measure() for name, side in sides.items()} for _ in range(arguments.rounds)]
     print(
-        f"| process ms a token | prefill {arguments.prefill} | decode | prefill is so many times as cheap "
+        f"| process ms a token | prefill {arguments.prefill} | decode | decode / prefill "
         "| of now's: prefill, decode |"
     )
     print("|---|---|---|---|---|")
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 class Side:
-    """A process that measures when it is told to."""
+    """A child process that measures on request."""
 
     def __init__(
         self, arguments: argparse.Namespace, kind: str, source: Path, rewrites: str = "", program: str = ""

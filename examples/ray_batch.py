@@ -70,7 +70,7 @@ class Classifier:
 def own_adapter() -> str | None:
     """The GPU that Ray has set aside for this worker, by its number; None: the most capable there is.
 
-    Vulkan heeds no CUDA_VISIBLE_DEVICES, so its number among all is what tells it.
+    Vulkan ignores CUDA_VISIBLE_DEVICES, so the adapter is selected by its number among all.
     """
     import ray
 

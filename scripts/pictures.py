@@ -1,4 +1,4 @@
-"""Makes docs/pictures anew, by running the commands that they show: python scripts/pictures.py [NAME ...]
+"""Makes docs/pictures by running the commands that they show: python scripts/pictures.py [NAME ...]
 
 Names are profile, bench, compare and serve; by default all. Pages need playwright and Chromium.
 """
@@ -37,7 +37,7 @@ def profile(folder: Path) -> None:
     from playwright.sync_api import sync_playwright
 
     page_file = folder / "profile.html"
-    said(["profile", str(MODEL), "--decode", "--runs", "30", "--html", str(page_file)])
+    output_of(["profile", str(MODEL), "--decode", "--runs", "30", "--html", str(page_file)])
     found = next(path for name in BROWSERS if (path := shutil.which(name)))
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
@@ -52,16 +52,16 @@ def bench(folder: Path) -> None:
     """A language model measured twice, the second time without what makes it quick."""
     kept = folder / "before.json"
     argv = ["bench", str(TINY), "--prompt-tokens", "16", "--decode", "--context", "20"]
-    said([*argv, "--json", str(kept)])
+    output_of([*argv, "--json", str(kept)])
     shown = "PTERON_REWRITES=none pteron bench tiny_llama_q4.pte --decode … --against before.json"
-    draw("bench.svg", shown, said([*argv, "--against", str(kept)], PTERON_REWRITES="none"))
+    draw("bench.svg", shown, output_of([*argv, "--against", str(kept)], PTERON_REWRITES="none"))
 
 
 def compare(folder: Path) -> None:
     """A broken kernel, found."""
     argv = ["compare", str(TINY), "--tokens", "5,17,99", "--each-node"]
     shown = "pteron compare tiny_llama_q4.pte --tokens 5,17,99 --each-node"
-    draw("compare.svg", shown, said(argv, code=BROKEN))
+    draw("compare.svg", shown, output_of(argv, code=BROKEN))
 
 
 def serve(folder: Path) -> None:
@@ -93,7 +93,7 @@ def serve(folder: Path) -> None:
         server.terminate()
 
 
-def said(argv: list[str], code: str | None = None, **variables: str) -> str:
+def output_of(argv: list[str], code: str | None = None, **variables: str) -> str:
     """What a command writes to a terminal of a hundred and fifty columns, colours and all."""
     paths = [str(ROOT / "src"), str(ROOT / "tests" / "gpu")]
     environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": "150", "PYTHONPATH": os.pathsep.join(paths)}
@@ -108,7 +108,7 @@ def said(argv: list[str], code: str | None = None, **variables: str) -> str:
 
 
 def draw(name: str, title: str, output: str) -> None:
-    """What was said, as a picture of a terminal just as wide, which loads no fonts."""
+    """Draw output as a picture of a terminal of the same width, without fonts to load."""
     lines = Text.from_ansi(output.rstrip()).split()
     for line in lines:
         line.rstrip()

@@ -23,7 +23,7 @@ def records_of(suite: str, recipe: str) -> Path:
 
 
 def recorded_recipes(suite: str) -> list[str]:
-    """The recipes of a suite that are recorded, by the names of their folders, which stand for theirs."""
+    """The recorded recipes of a suite, by the names of their folders."""
     folder = _version_folder() / suite
     return sorted(path.name for path in folder.iterdir() if is_recorded(path)) if folder.exists() else []
 

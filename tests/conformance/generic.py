@@ -205,7 +205,7 @@ def _stand_in_for_torchvision() -> None:
         pass
 
 
-_LIBRARIES: list[Any] = []  # a library that nobody holds takes its operators back
+_LIBRARIES: list[Any] = []  # a library without references unregisters its operators
 
 
 def _parameters(function: Any) -> Iterator[tuple[str, dict[str, Any]]]:

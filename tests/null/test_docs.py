@@ -27,7 +27,7 @@ WORDS = (
     "(?:is|are|was|be) told|that there (?:is|are|was|were)|(?:lie|lies) in|stands? for|of which|so many"
 )
 # Trees whose text is free of them: patterns below the repository's root, of pages and of Python files.
-TREES = ("*.md", "docs/**/*.md", "tests/*/README.md", "benchmarks/*.md", "benchmarks/results/*.json")
+TREES = ("*.md", "docs/**/*.md", "tests/*/README.md", "benchmarks/*.*", "benchmarks/results/*.json")
 
 
 def test_files_exist() -> None:

@@ -23,6 +23,8 @@ from pteron.ops.rewrite import REWRITES
 from pteron.plan import collect
 from pteron.wgsl import Kernel, Module, compose
 
+pytestmark = pytest.mark.kernels
+
 BLOCK = "pteron.attention_q4"
 OURS = ("linear_rope_sdpa", "attention_linear")
 CAPACITY, DEPTH = 23, 96

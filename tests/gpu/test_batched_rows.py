@@ -16,6 +16,8 @@ from test_rope import rope, rope_hf
 from pteron import Device
 from pteron.ops import Target
 
+pytestmark = pytest.mark.kernels
+
 PLACE, ANGLES, TURN = "pteron.place_rows", "pteron.row_angles", "pteron.rope_rows"
 ATTEND, TURNED = "pteron.attend_rows", "pteron.rope_attend_rows"
 CAPACITY, SLOTS = 23, 7

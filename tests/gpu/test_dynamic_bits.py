@@ -19,6 +19,8 @@ from pteron.dtypes import DType
 from pteron.families.norm.norm import HELD_MIN
 from pteron.ops import Target
 
+pytestmark = pytest.mark.kernels
+
 QPARAMS = "torchao.choose_qparams_affine.default"
 PICKED = 61
 DEPTHS = [64, 100, 288, 2080]  # whole groups or not; the last is two turns of those that hold a row

@@ -10,6 +10,8 @@ from test_quantized import LINEAR, linear, packed, scales
 from pteron.families.quantized import alone
 from pteron.ops import Target
 
+pytestmark = pytest.mark.kernels
+
 
 @pytest.mark.parametrize("group", [8, 16, 24, 40, 32])
 def test_groups_of_any_whole_words(group: int, target: Target) -> None:

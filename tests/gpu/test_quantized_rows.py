@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from arguments import tensor, weight
 from check import check_op
+from subgroup_fixtures import skip_if_narrow
 from test_fused_q4 import CASES
 from test_fused_q4 import check as check_fused
 from test_quantized import LINEAR, linear, packed
@@ -21,6 +22,8 @@ from pteron.ops import Target, Weight
 from pteron.plan import collect
 from pteron.wgsl import Kernel, Module, compose
 
+pytestmark = pytest.mark.kernels
+
 EXACT = 4e-6  # of a row's largest output
 MORE = (Strip(8, 1), Strip(16, 4, 8), Strip(32, 2, 32))  # that no product chooses
 
@@ -28,8 +31,7 @@ MORE = (Strip(8, 1), Strip(16, 4, 8), Strip(32, 2, 32))  # that no product choos
 @pytest.fixture
 def some(own_subgroups: Target, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
     """A target with subgroups, on which the kernel must be launched."""
-    if own_subgroups.subgroup_size < strips.LANES:
-        pytest.skip(f"subgroups of {own_subgroups.subgroup_size} are too narrow")
+    skip_if_narrow(own_subgroups)
     launched = set()
 
     def composed(kernel: Kernel) -> Module:

@@ -27,6 +27,8 @@ from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session
 from pteron.wgsl import Kernel, Module, compose
 
+pytestmark = pytest.mark.kernels
+
 ROW_KERNELS = {name for name, path in FILES.items() if "//! use rows\n" in path.read_text("utf-8")}
 # Where there are subgroups, attention_decode.wgsl takes the place of attention_split.wgsl.
 USED = ROW_KERNELS - {"attention_split"}

@@ -21,7 +21,7 @@ from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import Form, numbers
 from pteron.llm.sampling.graphs import sampler_graph
 from pteron.ops import Target
-from pteron.ops.rows import SUBGROUP, shared_rows
+from pteron.ops.row_layout import SUBGROUP, shared_rows
 from pteron.plan import collect
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session

@@ -1,14 +1,15 @@
-"""THE OPERATORS: one family a folder, its modules and kernels side by side.
+"""The operators: a folder per family, with its modules and kernels.
 
 Importing this package registers every operator that a file may call: each family imports its own modules.
 """
 
 from pteron.families import (
     attention,
+    batched_rows,
     convolution,
     create,
     elementwise,
-    elided,
+    exporter_removed,
     index,
     layout,
     linear,
@@ -18,7 +19,6 @@ from pteron.families import (
     reduce,
     resample,
     rope,
-    rows,
     symint,
     training,
     transformer,
@@ -26,10 +26,11 @@ from pteron.families import (
 
 __all__ = [
     "attention",
+    "batched_rows",
     "convolution",
     "create",
     "elementwise",
-    "elided",
+    "exporter_removed",
     "index",
     "layout",
     "linear",
@@ -39,7 +40,6 @@ __all__ = [
     "reduce",
     "resample",
     "rope",
-    "rows",
     "symint",
     "training",
     "transformer",

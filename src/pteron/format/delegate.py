@@ -12,7 +12,8 @@ from struct import Struct
 
 from pteron.dtypes import DType
 from pteron.errors import FormatError
-from pteron.format.delegate_records import (
+from pteron.format.flatbuffer import INT8, INT64, UINT32, UINT64, Table, open_root
+from pteron.format.records import (
     ConstantRecord,
     DelegateGraph,
     NodeRecord,
@@ -21,7 +22,6 @@ from pteron.format.delegate_records import (
     VkValue,
     VkValueList,
 )
-from pteron.format.flatbuffer import INT8, INT64, UINT32, UINT64, Table, open_root
 from pteron.format.source import contents
 from pteron.format.tensor_layout import check_sizes
 

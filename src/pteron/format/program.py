@@ -12,9 +12,8 @@ from pteron.errors import FormatError
 from pteron.format.flatbuffer import UINT32, open_root
 from pteron.format.method import read_method
 from pteron.format.records import ProgramFile
-from pteron.format.segments import read_named_data, read_segments
 from pteron.format.source import FileBytes, Source, contents, open_bytes
-from pteron.format.stored import read_stored_data
+from pteron.format.stored import read_named_data, read_segments, read_stored_data
 
 _HEADER_AT = 8
 _HEADER = Struct("<4sIQQ")

@@ -9,8 +9,8 @@ from struct import Struct
 
 from pteron.errors import FormatError
 from pteron.format.flatbuffer import Table, open_root
-from pteron.format.segments import read_named_data, read_segments
 from pteron.format.source import FileBytes, Source, contents, is_same, open_bytes
+from pteron.format.stored import read_named_data, read_segments
 from pteron.format.tensor_layout import TensorLayout, read_layout
 
 _HEADER_AT = 8

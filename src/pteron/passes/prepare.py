@@ -9,8 +9,7 @@ from pteron.graph import Graph, Tensor
 from pteron.ops import Call
 from pteron.ops.call import mutated_ids
 from pteron.ops.join import JOINS, Join
-from pteron.passes.order import check_order
-from pteron.passes.resolve import Source, resolve, sources
+from pteron.passes.resolve import Source, check_order, resolve, sources
 from pteron.passes.rewrite import rewrite_calls, switched_on
 
 

@@ -13,7 +13,7 @@ from pteron.passes import Prepared, StateBuffer, place
 from pteron.plan.copy_elision import CopyElision
 from pteron.plan.executable import Executable, Port, Shapes, StateSpec, SymbolPort, TensorPort
 from pteron.plan.plan import Plan
-from pteron.plan.planning import Planning
+from pteron.plan.planner import Planning
 from pteron.plan.verify import check_memory
 
 

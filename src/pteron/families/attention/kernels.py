@@ -20,7 +20,7 @@ from pteron.families.attention.layouts import TILES, Decode, Tiles, context_buck
 from pteron.families.create.fill import fill
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, bucket, require
-from pteron.ops.rows import shared_rows
+from pteron.ops.row_layout import shared_rows
 from pteron.ops.shapes import broadcast_strides
 from pteron.wgsl import Kernel, Kernels, compose
 

@@ -1,5 +1,5 @@
 """Convolutions."""
 
-from pteron.families.convolution import convolution, follow, packing
+from pteron.families.convolution import convolution, follow
 
-__all__ = ["convolution", "follow", "packing"]
+__all__ = ["convolution", "follow"]

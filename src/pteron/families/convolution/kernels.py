@@ -8,7 +8,7 @@ from typing import Any
 
 from pteron.families.convolution.geometry import Geometry
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
-from pteron.ops.rows import WORKGROUP, folded, row_groups, row_layout, split
+from pteron.ops.row_layout import WORKGROUP, folded, row_groups, row_layout, split
 from pteron.ops.shapes import broadcast_strides
 from pteron.wgsl import Kernels
 

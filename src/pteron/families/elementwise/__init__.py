@@ -1,5 +1,5 @@
 """Element by element: one tensor, or several with broadcasting."""
 
-from pteron.families.elementwise import binary, gate, unary
+from pteron.families.elementwise import binary, unary
 
-__all__ = ["binary", "gate", "unary"]
+__all__ = ["binary", "unary"]

@@ -13,7 +13,7 @@ from pteron.families.reduce.fold import SUM, fold, strided_rows
 from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require, same_shape
-from pteron.ops.rows import held_rows, holds_rows, row_groups, row_layout, row_parts
+from pteron.ops.row_layout import held_rows, holds_rows, row_groups, row_layout, row_parts
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)

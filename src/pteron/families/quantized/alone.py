@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pteron.ops.rows import split
+from pteron.ops.row_layout import split
 
 TILE = 4  # rows of an invocation
 WIDE = 64  # columns of an invocation, at most

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from pteron.families.linear.product import ROWS_FEW
 from pteron.families.quantized.packing import Words
 from pteron.ops import Dispatch, Operand, Scratch, Target
-from pteron.ops.rows import folded
+from pteron.ops.row_layout import folded
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)

@@ -23,7 +23,7 @@ from pteron.families.quantized.packing import (
 from pteron.families.quantized.tiled_q4 import PARTIAL, QUANTIZED, SCALED, Int8, merged
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
-from pteron.ops.rows import row_groups, shared_rows
+from pteron.ops.row_layout import row_groups, shared_rows
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)

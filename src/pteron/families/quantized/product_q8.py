@@ -16,7 +16,7 @@ from pteron.dtypes import DType, Storage
 from pteron.families.quantized.planes import Epilogue, Planes
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, require
 from pteron.ops.operand import HostArray, packing
-from pteron.ops.rows import folded, row_groups, shared_rows
+from pteron.ops.row_layout import folded, row_groups, shared_rows
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)

@@ -11,7 +11,7 @@ from pteron.dtypes import DType
 from pteron.families.quantized.blocks import blocks
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
-from pteron.ops.rows import WALK_MAX, row_groups, row_layout, split
+from pteron.ops.row_layout import WALK_MAX, row_groups, row_layout, split
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)

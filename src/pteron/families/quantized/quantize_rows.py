@@ -6,7 +6,7 @@ from __future__ import annotations
 from pteron.dtypes import Storage
 from pteron.families.quantized.tiled_q4 import Int8
 from pteron.ops import Dispatch, Operand, Target
-from pteron.ops.rows import held_rows, holds_rows, row_groups
+from pteron.ops.row_layout import held_rows, holds_rows, row_groups
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)

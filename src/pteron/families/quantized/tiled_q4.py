@@ -15,7 +15,7 @@ from pteron.families.quantized.ends import Ends
 from pteron.families.quantized.packing import Words
 from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, Tile, choose
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
-from pteron.ops.rows import folded
+from pteron.ops.row_layout import folded
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)

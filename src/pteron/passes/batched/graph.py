@@ -17,8 +17,8 @@ from pteron.errors import UnsupportedError
 from pteron.families.attention.caches import caches_of
 from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import numel
+from pteron.passes.batched.builder import BatchedGraphBuilder, NotBatchableError
 from pteron.passes.batched.rule import RULES
-from pteron.passes.batched.walk import NotInRowsError, Walk
 
 _ATTENTION, _PREPACK = "sdpa_with_kv_cache.default", "et_vk.prepack.default"
 
@@ -39,13 +39,13 @@ def batch(graph: Graph, slots: int) -> BatchedGraph:
     """The graph over up to `slots` rows. Raises an UnsupportedError that says why there is none."""
     try:
         return _batched(graph, slots)
-    except NotInRowsError as error:
+    except NotBatchableError as error:
         raise UnsupportedError(f"{graph.name} cannot be batched: {error}") from None
 
 
 def _batched(graph: Graph, slots: int) -> BatchedGraph:
     ids = _tokens(graph)
-    walk = Walk(graph, slots)
+    walk = BatchedGraphBuilder(graph, slots)
     caches = _caches(graph)
     for id, cache in caches.items():
         walk.caches[id] = walk.zeros(id, cache.dtype, (slots, *cache.shape_max[1:]))
@@ -53,12 +53,12 @@ def _batched(graph: Graph, slots: int) -> BatchedGraph:
     chosen = walk.new(DType.I32, (slots,))
     walk.context, walk.places = SymInt(walk.new_id()), walk.new(DType.I32, (slots, 2))
     results = ValueList(walk.new_id(), (walk.give_rows(ids, 1), walk.places))
-    walk.emit("pteron.place_rows", chosen, tokens, positions, results)
+    walk.emit("pteron.locate_rows", chosen, tokens, positions, results)
     for node in graph.nodes:
         _take(walk, node)
     logits = graph.outputs[0] if graph.outputs else None
     if not isinstance(logits, Tensor) or not walk.has_rows(logits):
-        raise NotInRowsError("its first output has no rows")
+        raise NotBatchableError("its first output has no rows")
     output = walk.now(logits)
     assert isinstance(output, Tensor)
     made = Graph(f"{graph.name} in rows", tuple(walk.nodes), (chosen, walk.context), (output,), True)
@@ -66,7 +66,7 @@ def _batched(graph: Graph, slots: int) -> BatchedGraph:
     return BatchedGraph(made, slots, tuple(walk.caches), tokens.id, positions.id, capacity)
 
 
-def _take(walk: Walk, node: Node) -> None:
+def _take(walk: BatchedGraphBuilder, node: Node) -> None:
     """Add what stands for a node."""
     if _is_cache(walk, node):
         return
@@ -77,13 +77,13 @@ def _take(walk: Walk, node: Node) -> None:
         return
     try:
         if rule is None:
-            raise NotInRowsError("nothing is known of what it does to rows")
+            raise NotBatchableError("nothing is known of what it does to rows")
         rule(walk, node)
-    except NotInRowsError as error:
-        raise NotInRowsError(f"node {node.index} {node.name}: {error}") from None
+    except NotBatchableError as error:
+        raise NotBatchableError(f"node {node.index} {node.name}: {error}") from None
 
 
-def _is_cache(walk: Walk, node: Node) -> bool:
+def _is_cache(walk: BatchedGraphBuilder, node: Node) -> bool:
     """Whether a node gives a cache its first content: it begins as zeros."""
     output = node.args[-1]
     return node.name == _PREPACK and isinstance(output, Tensor) and output.id in walk.caches
@@ -102,7 +102,7 @@ def _tokens(graph: Graph) -> Tensor:
         ):
             return ids
     shown = ", ".join(map(str, graph.inputs))
-    raise NotInRowsError(f"it takes ({shown}), not (tokens [1, steps], position [1])")
+    raise NotBatchableError(f"it takes ({shown}), not (tokens [1, steps], position [1])")
 
 
 def _caches(graph: Graph) -> dict[int, Tensor]:
@@ -117,14 +117,14 @@ def _caches(graph: Graph) -> dict[int, Tensor]:
         for cache in caches_of(node) if node.name == _ATTENTION else ():
             assert isinstance(cache, Tensor)
             if cache.id in found:
-                raise NotInRowsError(f"{cache} is the cache of several attentions")
+                raise NotBatchableError(f"{cache} is the cache of several attentions")
             source = packed.get(cache.id, cache)
             constant = source.constant if isinstance(source, Tensor) else None
             if constant is None or len(cache.shape_max) != 4 or cache.shape_max[0] != 1:
-                raise NotInRowsError(f"{cache} is no cache of one sequence that the graph keeps")
+                raise NotBatchableError(f"{cache} is no cache of one sequence that the graph keeps")
             if constant.bytes().any():
-                raise NotInRowsError(f"the cache {cache} does not begin as zeros")
+                raise NotBatchableError(f"the cache {cache} does not begin as zeros")
             found[cache.id] = cache
     if not found:
-        raise NotInRowsError("it keeps no cache")
+        raise NotBatchableError("it keeps no cache")
     return found

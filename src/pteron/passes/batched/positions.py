@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from pteron.graph import Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import tensors
+from pteron.passes.batched.builder import BatchedGraphBuilder, Live, NotBatchableError
 from pteron.passes.batched.rule import along, dim_of, leads, refuse_unless, rule, shape_of
-from pteron.passes.batched.walk import Live, NotInRowsError, Walk
 
 
 @rule("aten.slice_copy.Tensor")
-def slice_copy(walk: Walk, node: Node) -> None:
+def slice_copy(walk: BatchedGraphBuilder, node: Node) -> None:
     """Columns of rows, the last step, or rows of a table from the position on."""
     x, at, start, end, step, output = node.args
     assert isinstance(x, Tensor)
@@ -32,7 +32,7 @@ def slice_copy(walk: Walk, node: Node) -> None:
 
 
 @rule("aten.index.Tensor")
-def index(walk: Walk, node: Node) -> None:
+def index(walk: BatchedGraphBuilder, node: Node) -> None:
     """Rows of a table at the position, of graphs that take a step at a time."""
     x, picked, output = node.args
     assert isinstance(x, Tensor)
@@ -46,7 +46,7 @@ def index(walk: Walk, node: Node) -> None:
 
 
 @rule("sym_size.int")
-def size(walk: Walk, node: Node) -> None:
+def size(walk: BatchedGraphBuilder, node: Node) -> None:
     """The number of steps is now that of rows; any other size stays."""
     x, at, output = node.args
     assert isinstance(output, SymInt)
@@ -56,7 +56,7 @@ def size(walk: Walk, node: Node) -> None:
 
 
 @rule("et_vk.select_as_symint.default")
-def source(walk: Walk, node: Node) -> None:
+def source(walk: BatchedGraphBuilder, node: Node) -> None:
     """The position itself."""
     x, *_, output = node.args
     refuse_unless(x is walk.graph.inputs[1], "it reads an integer that is not the position")
@@ -65,7 +65,7 @@ def source(walk: Walk, node: Node) -> None:
 
 
 @rule("add", "sub", "mul", "floordiv")
-def arithmetic(walk: Walk, node: Node) -> None:
+def arithmetic(walk: BatchedGraphBuilder, node: Node) -> None:
     """Where steps end is told apart from all else that is made of the position."""
     a, b, output = node.args
     assert isinstance(output, SymInt)
@@ -83,7 +83,7 @@ def arithmetic(walk: Walk, node: Node) -> None:
 
 
 @rule("et_vk.apply_rotary_emb.default")
-def rope(walk: Walk, node: Node) -> None:
+def rope(walk: BatchedGraphBuilder, node: Node) -> None:
     xq, xk, cosines, sines, outputs = node.args
     tables = [
         walk.from_position.get(each.id) if isinstance(each, Tensor) else None for each in (cosines, sines)
@@ -92,7 +92,7 @@ def rope(walk: Walk, node: Node) -> None:
 
 
 @rule("et_vk.apply_rotary_emb_hf.default")
-def rope_hf(walk: Walk, node: Node) -> None:
+def rope_hf(walk: BatchedGraphBuilder, node: Node) -> None:
     xq, xk, cosines, sines, start, outputs = node.args
     refuse_unless(walk.is_position(start), "it rotates by more than the position")
     fixed = [each if isinstance(each, Tensor) and walk.is_fixed(each) else None for each in (cosines, sines)]
@@ -100,11 +100,11 @@ def rope_hf(walk: Walk, node: Node) -> None:
 
 
 def _rotate(
-    walk: Walk, x: tuple[Value, Value], tables: list[Tensor | None], form: str, outputs: Value
+    walk: BatchedGraphBuilder, x: tuple[Value, Value], tables: list[Tensor | None], form: str, outputs: Value
 ) -> None:
     cosines, sines = tables
     if cosines is None or sines is None:
-        raise NotInRowsError("its angles are not rows of tables from the position on")
+        raise NotBatchableError("its angles are not rows of tables from the position on")
     key = cosines.id, sines.id
     if key not in walk.angles:
         made = walk.new(cosines.dtype, (walk.slots, 2 * cosines.shape_max[1]))
@@ -118,7 +118,7 @@ def _rotate(
 
 
 @rule("sdpa_with_kv_cache.default")
-def attention(walk: Walk, node: Node) -> None:
+def attention(walk: BatchedGraphBuilder, node: Node) -> None:
     """Each row attends to the keys of its own slot, up to its own position."""
     query, key, value, key_cache, value_cache, start, _, mask, _, _, scale, output = node.args
     refuse_unless(walk.is_position(start), "it attends from more than the position")

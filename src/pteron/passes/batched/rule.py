@@ -9,9 +9,9 @@ import pteron.families  # noqa: F401  # registers the operators
 from pteron.graph import Node, Shape, Tensor, Value
 from pteron.graph.values import tensors
 from pteron.ops import OPERATORS
-from pteron.passes.batched.walk import NotInRowsError, Walk
+from pteron.passes.batched.builder import BatchedGraphBuilder, NotBatchableError
 
-Rule: TypeAlias = Callable[[Walk, Node], None]
+Rule: TypeAlias = Callable[[BatchedGraphBuilder, Node], None]
 RULES: dict[str, Rule] = {}
 
 
@@ -30,7 +30,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 def refuse_unless(holds: bool, reason: str) -> None:
     """Say why a node is nothing for rows, where it is not."""
     if not holds:
-        raise NotInRowsError(reason)
+        raise NotBatchableError(reason)
 
 
 def shape_of(value: Value) -> Shape:
@@ -38,7 +38,7 @@ def shape_of(value: Value) -> Shape:
     return value.shape_max
 
 
-def leads(walk: Walk, value: Value) -> int:
+def leads(walk: BatchedGraphBuilder, value: Value) -> int:
     """The dim of rows of a tensor whose dims before it are all 1: its rows lie one behind the other."""
     dim = walk.row_dim(value)
     refuse_unless(all(size == 1 for size in shape_of(value)[:dim]), f"{value} does not keep rows together")
@@ -52,7 +52,7 @@ def dim_of(value: Value, rank: int) -> int:
     return value % rank if rank else 0
 
 
-def along(walk: Walk, node: Node) -> None:
+def along(walk: BatchedGraphBuilder, node: Node) -> None:
     """Every output has its rows where the first input has them."""
     dim = walk.row_dim(node.args[0])
     for output in tensors(node.args[-1]):

@@ -22,13 +22,13 @@ def _place_shapes(slots: Operand, tokens: Operand, positions: Operand) -> tuple[
     return (1, slots.shape[0]), (slots.shape[0], 2)
 
 
-@op("pteron.place_rows", "slots tokens! positions! -> ids places", shape=_place_shapes)
-def place_rows(
+@op("pteron.locate_rows", "slots tokens! positions! -> ids places", shape=_place_shapes)
+def locate_rows(
     slots: Operand, tokens: Operand, positions: Operand, ids: Operand, places: Operand
 ) -> Iterator[Dispatch]:
     """The token of each row, and its (position, slot): (-1, -1) for a row of nobody's."""
     yield Dispatch(
-        kernel("place_rows"),
+        kernel("locate_rows"),
         slots=slots,
         tokens=tokens,
         positions=positions,

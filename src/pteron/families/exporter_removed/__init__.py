@@ -1,5 +1,5 @@
 """Operators that exporters take out before a file is written."""
 
-from pteron.families.elided import operators
+from pteron.families.exporter_removed import operators
 
 __all__ = ["operators"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pteron.families.attention.rows import RowAttention, check_rows
-from pteron.families.rows.rope import rotate
+from pteron.families.attention.batched_rows import RowAttention, check_rows
+from pteron.families.batched_rows.rope import rotate
 from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op, require, same_shape
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 from pteron.wgsl import Kernels

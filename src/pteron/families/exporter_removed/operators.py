@@ -14,7 +14,7 @@ from pteron.ops import AnyInt, Dispatch, Kind, Operand, define, same_shape
 _COMPARISON = "a comparison only feeds assertions, which exporters drop"
 _ASSERTION = "exporters drop assertions, since no kernel can stop a program"
 
-ELIDED: Mapping[str, str] = {
+REMOVED_BY_EXPORTER: Mapping[str, str] = {
     "getitem": "exporters name a member of a list by its own id",
     "lt": _COMPARISON,
     "gt": _COMPARISON,
@@ -29,7 +29,11 @@ ELIDED: Mapping[str, str] = {
 
 def explained(name: str) -> str:
     """An operator's name, with the reason why no file should hold it where there is one."""
-    return f"{name} (no file should hold it: {ELIDED[name]})" if name in ELIDED else name
+    return (
+        f"{name} (no file should hold it: {REMOVED_BY_EXPORTER[name]})"
+        if name in REMOVED_BY_EXPORTER
+        else name
+    )
 
 
 def comparison(name: str, compare: Callable[[AnyInt, AnyInt], bool]) -> None:

@@ -26,12 +26,12 @@ class Live(Enum):
     OTHER = auto()  # what else comes from the position
 
 
-class NotInRowsError(Exception):
+class NotBatchableError(Exception):
     """A node does what cannot be done for the rows of several sequences; says what."""
 
 
 @dataclass(slots=True)
-class Walk:
+class BatchedGraphBuilder:
     """The nodes so far, and what stands for the values that they take."""
 
     graph: Graph
@@ -73,7 +73,7 @@ class Walk:
     def give_rows(self, tensor: Tensor, dim: int) -> Tensor:
         """What stands for a tensor whose dim counts rows."""
         if tensor.id in self.rows:
-            raise NotInRowsError(f"{tensor} is written twice")
+            raise NotBatchableError(f"{tensor} is written twice")
         shape = (*tensor.shape_max[:dim], self.slots, *tensor.shape_max[dim + 1 :])
         self.rows[tensor.id] = dim
         self._made[tensor.id] = replace(tensor, shape_max=shape)
@@ -85,7 +85,7 @@ class Walk:
     def row_dim(self, value: Value) -> int:
         """The dim of a tensor that counts rows."""
         if not isinstance(value, Tensor) or value.id not in self.rows:
-            raise NotInRowsError(f"{value} is the same for all sequences")
+            raise NotBatchableError(f"{value} is the same for all sequences")
         return self.rows[value.id]
 
     def is_fixed(self, value: Value) -> bool:
@@ -107,12 +107,12 @@ class Walk:
         if isinstance(value, ValueList):
             return replace(value, items=tuple(_item(self.now(item)) for item in value.items))
         if isinstance(value, SymInt) and self.symbols.get(value.id, Live.STEPS) is not Live.STEPS:
-            raise NotInRowsError("it takes the position, which differs from sequence to sequence")
+            raise NotBatchableError("it takes the position, which differs from sequence to sequence")
         if isinstance(value, Tensor):
             if value.id in self.from_position or value in self.graph.inputs[1:]:
-                raise NotInRowsError("it takes what depends on the position")
+                raise NotBatchableError("it takes what depends on the position")
             if value.id in self.caches:
-                raise NotInRowsError("it reads a cache as a whole")
+                raise NotBatchableError("it reads a cache as a whole")
             return self._made.get(value.id, value)
         return value
 

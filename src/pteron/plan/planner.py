@@ -1,4 +1,4 @@
-"""Walk calls in order, run each shape rule at the live shapes, collect the dispatches.
+"""BatchedGraphBuilder calls in order, run each shape rule at the live shapes, collect the dispatches.
 
 Nothing here touches a device, so a resize is simply another plan: no operator has a resize hook, and
 because calls are walked in order, none sees one operand resized and the other not.

@@ -1,5 +1,5 @@
-"""How many invocations share a row: one on a software adapter, a workgroup's worth on a GPU; and how a row
-that is too long for them is cut into parts."""
+"""How many invocations share a row: one on a software adapter, up to a workgroup on a GPU. Rows that are too
+long for them are split into parts."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from pteron.ops.target import Target
 
 WORKGROUP = 64
-# Of a workgroup where each has one invocation: a vector or two, so that every core has some.
+# Rows of a workgroup where each row has one invocation: one or two vectors, so that every core gets work.
 SOFTWARE_ROWS = 8
 SUBGROUP = 32  # the width that lib/rows_subgroup.wgsl is written for
 # Elements of a row that one invocation walks: three levels of blocks of 16 (lib/sums.wgsl), and few enough to
 # walk several times before an adapter ends its loops (Target.loop_max).
 WALK_MAX = 4096
-# Rows that are held in registers (lib/held.wgsl): invocations that share one, as many as every device has,
-# vec4s that each has, and invocations in all that keep an H200 busy.
-HOLDERS = 256
-HELD_MAX = 32
+# Rows in registers (lib/row_registers.wgsl): invocations per row (every device has that many), the maximum of
+# vec4s per invocation, and the total of invocations that keep an H200 busy.
+REGISTER_LANES = 256
+REGISTER_QUADS_MAX = 32
 BUSY = 1 << 17
 
 
@@ -42,22 +42,22 @@ def shared_rows(target: Target, lanes: int, rows: int) -> dict[str, Any]:
     return layout
 
 
-def holds_rows(target: Target, length: int) -> bool:
-    """Whether those that share a row of so many elements can hold it, in pairs of vec4s."""
-    return not target.is_cpu and length % 8 == 0 < length <= 4 * HELD_MAX * HOLDERS
+def fits_registers(target: Target, length: int) -> bool:
+    """Whether the invocations that share a row of `length` elements can hold it, in pairs of vec4s."""
+    return not target.is_cpu and length % 8 == 0 < length <= 4 * REGISTER_QUADS_MAX * REGISTER_LANES
 
 
-def held_rows(
+def register_rows(
     target: Target, rows: int, length: int, neighbours: int, *, in_one_order: bool = False
 ) -> dict[str, Any]:
-    """Declarations for rows that are held, a workgroup each, so many vec4s side by side. Of few rows each is
-    shared by more, unless sums are to be added up in one order whatever the number of rows."""
+    """Declarations for rows in registers, one workgroup per row, `neighbours` vec4s side by side. Few rows get
+    more lanes each, unless the order of additions must not depend on the number of rows."""
     units = length // (4 * neighbours)
     wanted = max(SUBGROUP, 1 << (units - 1).bit_length())
-    holders = HOLDERS
-    while not in_one_order and 2 * holders * rows <= BUSY and 2 * holders <= target.invocations_max:
-        holders *= 2
-    return {"QUADS": length // 4, "NEIGHBOURS": neighbours, **shared_rows(target, min(wanted, holders), 1)}
+    lanes = REGISTER_LANES
+    while not in_one_order and 2 * lanes * rows <= BUSY and 2 * lanes <= target.invocations_max:
+        lanes *= 2
+    return {"QUADS": length // 4, "NEIGHBOURS": neighbours, **shared_rows(target, min(wanted, lanes), 1)}
 
 
 def row_groups(target: Target, layout: Mapping[str, Any], rows: int) -> tuple[int, int, int]:
@@ -66,7 +66,7 @@ def row_groups(target: Target, layout: Mapping[str, Any], rows: int) -> tuple[in
 
 
 def folded(target: Target, count: int) -> tuple[int, int, int]:
-    """A grid of at least `count` workgroups, on two axes where there are more than one takes."""
+    """A grid of at least `count` workgroups, on two axes if one axis is too short."""
     folds = max(1, -(-count // target.workgroups_max))
     return -(-count // folds), folds, 1
 

@@ -1,7 +1,7 @@
-//! use hidden
+//! use masked
 //! use nan
 //! use butterfly
-//! use leave
+//! use store_split
 //! use contexts
 //! loops: ceil(ceil(context, splits), KEYS * UNROLL) * (1 + QUADS + UNROLL * (6 + 3 * QUADS)) + 5 * QUADS + 10 + SUBGROUPS + 10 * QUADS + ceil(WIDTH, WORKGROUP) * (1 + SUBGROUPS)
 //! extent q: (ceil(first + groups[1], chunks * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
@@ -14,7 +14,7 @@
 // subgroup, share a key: each multiplies its vec4s of the head for all four queries, the sums meet in a
 // butterfly that leaves each lane the score of one query, and each gathers its vec4s of the values. Every
 // such group keeps a maximum and sums of its own, which are brought together at the end, by shuffles and then
-// through workgroup memory. What becomes of them lib/leave.wgsl tells, or lib/leave_whole.wgsl.
+// through workgroup memory. What becomes of them lib/store_split.wgsl tells, or lib/store_whole.wgsl.
 alias Q = f32;
 alias K = f32;
 alias M = f32;
@@ -123,7 +123,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let shrinks = of_all(shrink, local);
     for (var e = 0u; e < QUADS; e++) { gathered[e] = scaled(gathered[e], shrinks); }
     for (var u = 0u; u < UNROLL; u++) {
-      let share = select(exp(scores[u] - raised), 0.0, is_hidden(scores[u]));
+      let share = select(exp(scores[u] - raised), 0.0, is_masked(scores[u]));
       total += share;
       let shares = of_all(share, local);
       for (var e = 0u; e < QUADS; e++) {
@@ -166,7 +166,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       greatest = max(greatest, tops[s * 4u + i / ALL]);
     }
     if (order < params.rows) {
-      leave(group.y / params.chunks * params.rows + order, split, quad, values, greatest, shares);
+      store_result(group.y / params.chunks * params.rows + order, split, quad, values, greatest, shares);
     }
   }
 }

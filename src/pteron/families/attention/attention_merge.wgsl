@@ -1,5 +1,5 @@
 //! use index
-//! use merged
+//! use merge_splits
 //! use contexts
 //! loops: 2 * splits
 //! extent parts: count // WIDTH * splits * (WIDTH + 4)
@@ -36,5 +36,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let batch = query / params.steps / params.heads;
   let used = min((keys_of(batch) + params.split - 1u) / params.split, params.splits);
   let base = i / WIDTH * params.splits * (WIDTH + 4u);
-  out[dot(vec3(batch, step, head), params.out_strides) + i % WIDTH] = R(merged(base, used, i % WIDTH));
+  out[dot(vec3(batch, step, head), params.out_strides) + i % WIDTH] = R(merged_element(base, used, i % WIDTH));
 }

@@ -1,5 +1,5 @@
-//! use leave
-//! use hidden
+//! use store_split
+//! use masked
 //! use nan
 //! use lanes
 //! loops: SPAN // 4 * (2 + QUADS) + ceil(QUADS, 4) * (1 + SPAN // 4)
@@ -119,7 +119,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
     //! unroll
     for (var t = 0u; t < ROWS; t++) {
       let scores = found[j][t];
-      let shares = select(exp(scores - most[t]), vec4(0.0), are_hidden(scores));
+      let shares = select(exp(scores - most[t]), vec4(0.0), are_masked(scores));
       found[j][t] = shares;
       total[t] += (shares.x + shares.y) + (shares.z + shares.w);
     }
@@ -159,7 +159,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
         let row = first_row + t;
         let head = key_head * HEADS_PER_KEY + row % HEADS_PER_KEY;
         let query = head * params.steps + params.first_step + row / HEADS_PER_KEY;
-        leave(query, params.split, quad, gathered[t], most[t], total[t]);
+        store_result(query, params.split, quad, gathered[t], most[t], total[t]);
       }
     }
   }

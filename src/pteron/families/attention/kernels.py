@@ -70,9 +70,9 @@ class Attention:
         return self._by_tiles(tiles) if tiles else self._by_scores(target)
 
     def in_splits(self, target: Target, splits_max: int) -> tuple[Dispatch, Scratch, int] | None:
-        """A dispatch that leaves the splits of every query for somebody else to bring together, where they go
-        to (lib/merged.wgsl tells how they lie), and how many a query has: more than one, and no more than
-        named. None where another way suits better, or one dispatch does not do it."""
+        """(dispatch, its output, splits per query) where another launch merges the splits; their layout is
+        that of lib/merge_splits.wgsl, and there are 2 to `splits_max` of them. None if another route is
+        faster, or if one dispatch is not enough."""
         self._check()
         is_long = self.q.numel and self._sizes(self.k.shape)[1]
         if target.is_cpu or self._width % 4 or self._steps > STEPS_FEW or not is_long:
@@ -123,7 +123,7 @@ class Attention:
         that brings those together."""
         parts = Scratch(queries * splits * (self._width + 4)) if splits > 1 else None
         yield Dispatch(
-            by if parts else by.specialise(use_leave="leave_whole"),
+            by if parts else by.specialise(use_store_split="store_whole"),
             **self._queries(),
             **self._places(),
             **self._scored(),

@@ -28,7 +28,7 @@ class Tiles:
 
     @property
     def declarations(self) -> dict[str, Any]:
-        library = {"use_across": "across_subgroup"} if self.by_subgroups else {}
+        library = {"use_row_reduce": "row_reduce_subgroup"} if self.by_subgroups else {}
         return {"ROWS": self.rows, "KEYS": self.keys, **library}
 
     def halved(self) -> Tiles:

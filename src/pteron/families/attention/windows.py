@@ -65,7 +65,9 @@ def attend(
         "SPAN": span,
         "CAUSAL": causal,
     }
-    made = kernel("attention_windows", **declarations, **({} if parts else {"use_leave": "leave_whole"}))
+    made = kernel(
+        "attention_windows", **declarations, **({} if parts else {"use_store_split": "store_whole"})
+    )
     common: dict[str, Any] = {
         "first_query": 0,
         "queries": steps * heads,

@@ -13,12 +13,12 @@ from pteron.families.reduce.fold import SUM, fold, strided_rows
 from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require, same_shape
-from pteron.ops.row_layout import held_rows, holds_rows, row_groups, row_layout, row_parts
+from pteron.ops.row_layout import fits_registers, register_rows, row_groups, row_layout, row_parts
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-HELD_MIN = 256  # elements of a row, enough for every lane of two subgroups
+REGISTERS_MIN = 256  # elements of a row, enough for every lane of two subgroups
 
 
 @op("et_vk.rms_norm.default", "x weight eps:float -> out", shape=same_shape)
@@ -44,13 +44,13 @@ def rms_norm(x: Operand, weight: Operand, eps: float, out: Operand, *, target: T
             threads=x.numel,
         )
         return
-    if length >= HELD_MIN and holds_rows(target, length) and 0 <= eps <= 1:
+    if length >= REGISTERS_MIN and fits_registers(target, length) and 0 <= eps <= 1:
         is_few = (
             rows <= ROWS_FEW
         )  # products norm so many too: lib/planes_int8.wgsl adds them up in the same order
-        held = held_rows(target, rows, length, 2 if is_few else 1, in_one_order=is_few)
+        held = register_rows(target, rows, length, 2 if is_few else 1, in_one_order=is_few)
         yield Dispatch(
-            kernel("rms_norm_held", EPS=eps, **held),
+            kernel("rms_norm_registers", EPS=eps, **held),
             x=x,
             gain=weight,
             normed=out,

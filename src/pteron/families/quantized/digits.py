@@ -63,7 +63,7 @@ def suits(target: Target, rows: int, packed: Words, subgroup_bytes: int = 0) -> 
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """Rows of x that attention has left in splits of its context (lib/source_merged.wgsl)."""
+    """Rows of x that attention has left in splits of its context (lib/x_source_splits.wgsl)."""
 
     parts: Scratch
     count: int  # for each query
@@ -98,7 +98,12 @@ def product(
         before |= INT8 | {"LEAST": least}
     source: dict[str, Any] = {}
     if isinstance(x, Splits):
-        source = {"use_source": "source_merged", "WIDTH": x.width, "SPLITS": x.count, "QUERY_STEPS": x.steps}
+        source = {
+            "use_x_source": "x_source_splits",
+            "WIDTH": x.width,
+            "SPLITS": x.count,
+            "QUERY_STEPS": x.steps,
+        }
     declarations = {
         "SUBGROUP": target.subgroup_size,
         "SPLIT": layout.split,

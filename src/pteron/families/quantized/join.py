@@ -13,7 +13,7 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 # What launches of rows leave of them, by the kernel that reads rows from memory.
-_ROWS = {"rms_norm_held": "row_normed", "quantize_rows": "row_int8"}
+_ROWS = {"rms_norm_registers": "row_normed", "quantize_rows": "row_int8"}
 # Functions that would write to an output which nobody reads.
 _UNWRITTEN = {"put_quad": "return;", "store_gated_pair": "return;"}
 # Outputs of the product that makes queries, keys and values, and what a rotation calls them.
@@ -71,7 +71,7 @@ def embedding_product(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dis
     given, taken = (dict(each.kernel.declarations) for each in (first, second))
     if x is None or not same_memory(out, x) or 2 * int(given["TABLE_WORDS"]) != int(taken["QUADS"]):
         return None
-    declarations: dict[str, Any] = {**given, **taken, "use_source": "source_embedded"}
+    declarations: dict[str, Any] = {**given, **taken, "use_x_source": "x_source_embedding"}
     picked = {name: each for name, each in first.bindings.items() if name != "out"}
     arguments: dict[str, Any] = {**picked, **second.bindings, **second.parameters}
     return Dispatch(kernel("q4_digits", **declarations), **arguments, groups=second.groups)

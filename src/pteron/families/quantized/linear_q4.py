@@ -20,7 +20,7 @@ from pteron.families.quantized.packing import (
     sums_by_row,
     words_per_group,
 )
-from pteron.families.quantized.tiled_q4 import PARTIAL, QUANTIZED, SCALED, Int8, merged
+from pteron.families.quantized.tiled_q4 import PARTIAL, QUANTIZED, SCALED, Int8, merge_parts
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
 from pteron.ops.row_layout import row_groups, shared_rows
@@ -130,7 +130,7 @@ def product(
         return
     sums = Scratch(parts * ends.count)
     yield Dispatch(kernel(name, **declarations, **PARTIAL), **factors, out=sums)
-    yield merged(sums, ends, parts, rows, columns, finish, x_scales)
+    yield merge_parts(sums, ends, parts, rows, columns, finish, x_scales)
 
 
 def _kernel(target: Target, rows: int, columns: int, words: int) -> tuple[str, dict[str, Any], int]:

@@ -130,7 +130,7 @@ fn main(
   var bundle = (group.x + group.y * groups.x) * ROUNDS * BUNDLES + own;
   var held = fetch(bundle, m_first, part, lane);
   bring(m_first, local);
-  kept(group.x + group.y * groups.x, m_first, local);
+  keep_rows(group.x + group.y * groups.x, m_first, local);
   workgroupBarrier();
   var factors = array<f32, ROWS>();
   var zeros = array<i32, ROWS>();

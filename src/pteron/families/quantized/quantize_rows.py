@@ -6,7 +6,7 @@ from __future__ import annotations
 from pteron.dtypes import Storage
 from pteron.families.quantized.tiled_q4 import Int8
 from pteron.ops import Dispatch, Operand, Target
-from pteron.ops.row_layout import held_rows, holds_rows, row_groups
+from pteron.ops.row_layout import fits_registers, register_rows, row_groups
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -14,7 +14,7 @@ kernel = Kernels(__name__)
 
 def quantizes(target: Target, x: Operand) -> bool:
     """Whether the kernel takes x."""
-    return x.storage is Storage.F32 and holds_rows(target, x.shape[-1])
+    return x.storage is Storage.F32 and fits_registers(target, x.shape[-1])
 
 
 def quantized(
@@ -23,7 +23,7 @@ def quantized(
     """The launch that leaves words and factors of x."""
     rows = x.numel // x.shape[-1]
     # Norms are rounded the same way for few rows: lib/planes_int8.wgsl.
-    layout = held_rows(target, rows, x.shape[-1], 2, in_one_order=gain is not None)
+    layout = register_rows(target, rows, x.shape[-1], 2, in_one_order=gain is not None)
     norm = {"weighted": "value"} if gain is None else {"IS_NORMED": True, "EPS": eps}
     return Dispatch(
         kernel("quantize_rows", LEAST=least, **norm, **layout),

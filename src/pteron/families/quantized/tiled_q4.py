@@ -107,10 +107,10 @@ def product(
     sums = Scratch(parts * rows * columns)
     unfinished = kernel(kind, **declarations, **(PARTIAL_QUADS if columns % 4 == 0 else PARTIAL))
     yield Dispatch(unfinished, **factors, x_scales=x_scales, out=sums, groups=groups)
-    yield merged(sums, ends, parts, rows, columns, finish, x_scales, is_gated=is_gated)
+    yield merge_parts(sums, ends, parts, rows, columns, finish, x_scales, is_gated=is_gated)
 
 
-def merged(
+def merge_parts(
     sums: Scratch,
     ends: Ends,
     parts: int,

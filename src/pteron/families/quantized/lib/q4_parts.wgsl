@@ -12,7 +12,7 @@ fn total(m: u32, n: u32) -> vec4<f32> {
   return sum;
 }
 
-fn merged(m: u32, n: u32) -> vec4<f32> {
+fn sum_parts(m: u32, n: u32) -> vec4<f32> {
   if (IS_GATED) { return gated(m, n, total(m, n), total(m, n + OTHERS)); }
   return result(m, n, total(m, n));
 }

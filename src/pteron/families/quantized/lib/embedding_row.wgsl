@@ -16,7 +16,7 @@ const HIGH_FIRST = false; // the higher nibble of a byte is the even column
 @group(0) @binding(28) var<storage, read> indices: array<I>;
 
 // The eight elements of a word of row i.
-fn embedded(i: u32, word: u32) -> mat2x4<f32> {
+fn embedding_eight(i: u32, word: u32) -> mat2x4<f32> {
   let index = i32(indices[i]);
   var scale = nan();
   var packed = 0u;

@@ -1,4 +1,4 @@
-//! use source
+//! use x_source
 //! extent gain: 4 * QUADS
 // ROWS rows of x in workgroup memory, as whole numbers: PLANES planes of int8, and for each chunk of 32 the
 // number that its sums with weights start from, and its unit. A chunk of a plane is two vec4s: a word has the
@@ -18,7 +18,7 @@ fn weighted(quad: u32, value: vec4<f32>) -> vec4<f32> { return value; }
 // The eight elements of x at a place, zeros past its end.
 fn load(m: u32, place: u32) -> mat2x4<f32> {
   let quads = vec2(2u * place, 2u * place + 1u);
-  let found = given(m, min(quads, vec2(QUADS - 1u)));
+  let found = load_pair(m, min(quads, vec2(QUADS - 1u)));
   return mat2x4(select(vec4(0.0), found[0], quads.x < QUADS), select(vec4(0.0), found[1], quads.y < QUADS));
 }
 

@@ -1,5 +1,5 @@
 //! extent x: 4 * rows * QUADS
-// Rows of x, held by the invocations that share each (lib/held.wgsl), for a library that leaves something of them.
+// Rows of x, held by the invocations that share each (lib/row_registers.wgsl), for a library that leaves something of them.
 alias X = f32;
 
 struct Params {
@@ -17,11 +17,11 @@ fn main(
 ) {
   let row = row_index(group, groups, local);
   let m = min(row, params.rows - 1u);
-  var held: array<vec4<f32>, HELD>;
+  var own: array<vec4<f32>, OWN_QUADS>;
   //! unroll
-  for (var i = 0u; i < HELD; i++) {
+  for (var i = 0u; i < OWN_QUADS; i++) {
     let quad = quad_of(i, local);
-    if (quad < QUADS) { held[i] = vec4<f32>(x[m * QUADS + quad]); }
+    if (quad < QUADS) { own[i] = vec4<f32>(x[m * QUADS + quad]); }
   }
-  leave_row(held, row, local);
+  finish_row(own, row, local);
 }

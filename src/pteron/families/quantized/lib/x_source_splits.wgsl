@@ -4,7 +4,7 @@
 // Σ values · exp(most - greatest) / Σ total · exp(most - greatest). `parts` holds for each (batch, head, step,
 // split) the WIDTH gathered values before they are divided, the greatest score, the sum of the shares, and room
 // for two more. A row of x is a step, with all heads side by side. Every operation is rounded as in the attention
-// family's lib/merged.wgsl, so that no bit depends on who brings splits together.
+// family's lib/merge_splits.wgsl, so that no bit depends on who brings splits together.
 const WIDTH = 64u; // elements per head, a multiple of 8
 const SPLITS = 4u;
 const QUERY_STEPS = 1u; // rows of x in a batch
@@ -13,7 +13,7 @@ const ALL = WIDTH / 4u; // vec4s of a head
 @group(0) @binding(0) var<storage, read> parts: array<vec4<f32>>;
 
 // Two vec4s of a row, neighbours in a head or its last one twice; NaN where a query saw no key.
-fn given(m: u32, quads: vec2<u32>) -> mat2x4<f32> {
+fn load_pair(m: u32, quads: vec2<u32>) -> mat2x4<f32> {
   let query = (m / QUERY_STEPS * (QUADS / ALL) + quads.x / ALL) * QUERY_STEPS + m % QUERY_STEPS;
   let base = query * SPLITS * (ALL + 1u);
   var most = LOWEST;
@@ -35,4 +35,4 @@ fn given(m: u32, quads: vec2<u32>) -> mat2x4<f32> {
   return mat2x4(low * inverse, high * inverse);
 }
 
-fn kept(block: u32, m_first: u32, local: u32) { } // by a workgroup, of the rows that it was given
+fn keep_rows(block: u32, m_first: u32, local: u32) { } // by a workgroup, of the rows that it was given

@@ -4,7 +4,7 @@
 // the sum of the shares, and room for two more. Merging takes 2 · `used` iterations.
 
 // An element of a query's result, from its splits, which begin at `base`; NaN where it saw no key.
-fn merged(base: u32, used: u32, element: u32) -> f32 {
+fn merged_element(base: u32, used: u32, element: u32) -> f32 {
   var most = LOWEST;
   for (var s = 0u; s < used; s++) { most = max(most, parts[base + s * (WIDTH + 4u) + WIDTH]); }
   var sum = 0.0;

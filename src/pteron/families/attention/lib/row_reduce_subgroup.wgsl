@@ -1,4 +1,4 @@
-// The same as across.wgsl, for invocations that are neighbours in a subgroup at least as wide.
+// The same as row_reduce.wgsl, for invocations that are neighbours in a subgroup at least as wide.
 
 fn greatest_of_rows(values: vec4<f32>, local: u32) -> vec4<f32> {
   var most = values;

@@ -4,7 +4,7 @@
 alias R = f32;
 @group(0) @binding(8) var<storage, read_write> out: array<vec4<R>>;
 
-fn leave(query: u32, split: u32, quad: u32, values: vec4<f32>, most: f32, total: f32) {
+fn store_result(query: u32, split: u32, quad: u32, values: vec4<f32>, most: f32, total: f32) {
   let i = params.first_query + query;
   let place = vec3(i / params.steps / params.heads, i % params.steps, i / params.steps % params.heads);
   let mean = select(values / total, vec4(nan()), total == 0.0);

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pteron import Device
-from pteron.families.quantized.strips import LANES
+from pteron.families.quantized.tiles import LANES
 from pteron.ops import Target
 from pteron.plan import collect
 from pteron.wgsl import Kernel, Module, compose

@@ -20,9 +20,8 @@ from test_quantized import matrix, packed
 
 from pteron import Device
 from pteron.dtypes import DType
-from pteron.families.quantized import strips, tiled_q4
-from pteron.families.quantized.strips import Strip
-from pteron.families.quantized.tiles import Tile
+from pteron.families.quantized import tiled_q4, tiles
+from pteron.families.quantized.tiles import Strip, Tile
 from pteron.graph import Graph, Tensor
 from pteron.ops import Target
 from pteron.ops.join import JOINS
@@ -58,7 +57,7 @@ def same_numbers() -> None:
 def two_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products are split, however small, and by tiles, however few their rows."""
     split_into(monkeypatch, 2)
-    monkeypatch.setattr(strips, "choose", lambda *_: None)
+    monkeypatch.setattr(tiles, "choose_strip", lambda *_: None)
 
 
 def split_into(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
@@ -351,7 +350,7 @@ def test_rotations_of_strips(
 ) -> None:
     """The same of strips, which need subgroups of eight lanes: q4_rows exchanges values among eight."""
     skip_if_narrow(own_subgroups)
-    monkeypatch.setattr(strips, "choose", lambda *_: (Strip(8, 1), 1))  # as for groups of 8
+    monkeypatch.setattr(tiles, "choose_strip", lambda *_: (Strip(8, 1), 1))  # as for groups of 8
     target = replace(own_subgroups, buffers_max=9)
     check_attention(target, turned_block(form, 4, 2, 32, 2, 32), live=PREFILL)
     assert ("rope" in names(launches)) == (form == "halves")

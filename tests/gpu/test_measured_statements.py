@@ -21,7 +21,7 @@ from measured_cases import CALLS, CASES, MODELS, ROWS, SAMPLERS
 
 from pteron import Device
 from pteron.dtypes import DType
-from pteron.families.quantized.strips import LANES
+from pteron.families.quantized.tiles import LANES
 from pteron.format import open_bytes, read_program
 from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import Form, numbers

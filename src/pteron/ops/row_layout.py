@@ -50,7 +50,7 @@ def fits_registers(target: Target, length: int) -> bool:
 def register_rows(
     target: Target, rows: int, length: int, neighbours: int, *, in_one_order: bool = False
 ) -> dict[str, Any]:
-    """Declarations for rows in registers, one workgroup per row, `neighbours` vec4s side by side. Few rows get
+    """Declarations for rows in registers: a workgroup per row, `neighbours` vec4s side by side. Few rows get
     more lanes each, unless the order of additions must not depend on the number of rows."""
     units = length // (4 * neighbours)
     wanted = max(SUBGROUP, 1 << (units - 1).bit_length())

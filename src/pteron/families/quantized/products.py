@@ -13,19 +13,27 @@ from typing import Any
 import numpy as np
 
 from pteron.dtypes import DType, Storage
+from pteron.families.elementwise.binary import apply_binary
 from pteron.families.linear.product import ROWS_FEW
 from pteron.families.norm.norm import rms_norm
 from pteron.families.quantized import digits, tiled_q4
 from pteron.families.quantized.ends import Ends
-from pteron.families.quantized.linear_q4 import check_bias, linear_shape, product, sums_of, words_of
+from pteron.families.quantized.linear_q4 import (
+    check_bias,
+    linear_dq8ca_q4gsw,
+    linear_shape,
+    product,
+    sums_of,
+    words_of,
+)
 from pteron.families.quantized.packing import Words
 from pteron.families.quantized.qparams import choose_rows
-from pteron.families.quantized.quantize_rows import quantized, quantizes
-from pteron.families.quantized.sums import apart
-from pteron.families.quantized.tiled_q4 import Int8
-from pteron.graph import Tensor
-from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Scratch, Target, Weight
+from pteron.families.quantized.tiled_q4 import Int8, can_quantize_rows, quantize_rows
+from pteron.graph import Shape, Tensor
+from pteron.graph.values import numel
+from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
 from pteron.ops.operand import joined
+from pteron.ops.shapes import broadcast
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +98,8 @@ class Products:
         is_bound, is_tiled = packed.fits(target), self._rows > ROWS_FEW and not target.is_cpu
         sums = self._sums
         words = Int8(Scratch(2 * self._rows), None, sums, Scratch(self.x.numel // 4, Storage.U32))
-        if is_bound and is_tiled and quantizes(target, self.x) and words.is_packed(packed):
-            yield quantized(self.x, self.gain, self.eps, self._least, words, target)
+        if is_bound and is_tiled and can_quantize_rows(target, self.x) and words.is_packed(packed):
+            yield quantize_rows(self.x, self.gain, self.eps, self._least, words, target)
             yield from tiled_q4.product(self.x, packed, ends, target, words, is_gated=is_gated)
             return
         source = self.x
@@ -175,3 +183,76 @@ def _temporary(dtype: DType, count: int, target: Target) -> Operand:
     """A row of values between the launches of one call."""
     storage = target.storage(dtype)
     return Operand(Tensor(-1, dtype, (count,)), (count,), storage, Scratch(count, storage))
+
+
+def sum_shape(product: Shape, addend: Operand) -> Shape:
+    """The shape of the sum."""
+    return broadcast(_seen(product, addend), addend.shape)
+
+
+def apart(product: Shape, addend: Operand, out: Operand) -> tuple[Operand, Iterator[Dispatch]] | None:
+    """Where one is repeated along the other: a place for the product, and what adds from there."""
+    shape = _seen(product, addend)
+    if numel(shape) == addend.numel == out.numel:
+        return None
+    made = out.scratch(shape)
+    return made, apply_binary("a + b", made, addend, out)
+
+
+def _seen(product: Shape, addend: Operand) -> Shape:
+    """The product's shape with as many dims as what is added to it has, by leading ones."""
+    extra = len(product) - addend.rank
+    fits = all(size == 1 for size in product[: max(0, extra)])
+    require(fits, f"a product {list(product)} must have {addend.rank} dims, as what is added", addend)
+    return (1,) * -extra + product[max(0, extra) :]
+
+
+def _shapes(*inputs: Any) -> list[Shape]:
+    x, _, _, weights, *_, residual, gated = inputs
+    if residual is not None:
+        (matrix,) = weights
+        return [sum_shape(linear_shape(x, matrix), residual)]
+    found = [linear_shape(x, matrix) for matrix in weights]
+    require(not gated or len(set(found)) == 1 < len(found), "a gate must fit what it is for", x, *weights)
+    return found[:1] if gated else found
+
+
+@op(
+    "pteron.linear_q4",
+    "x gain? eps:float weights:tensors scales:tensors biases:tensors? group_size:int "
+    "residual? gated:bool -> out:tensors",
+    shape=_shapes,
+)
+def linear_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
+    """x, normalised where there is a gain, times each matrix, plus its bias; then silu(first) · second where
+    it is gated. The residual is added to a single product, which has no gate."""
+    residual, is_gated, *outputs = arguments[7:]
+    yield from Products(*arguments[:7]).into(tuple(outputs), residual, target, is_gated=is_gated)
+
+
+@op(
+    "pteron.linear_dq8ca_q4",
+    "x gain? eps:float weights:tensors scales:tensors biases:tensors? group_size:int weight_sums:tensors "
+    "least:float? residual? gated:bool -> out:tensors",
+    shape=_shapes,
+)
+def linear_dq8ca_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
+    """The same of x as int8 by the extremes of each row; `least` is the smallest scale."""
+    residual, is_gated, *outputs = arguments[9:]
+    yield from Products(*arguments[:9]).into(tuple(outputs), residual, target, is_gated=is_gated)
+
+
+@op(
+    "pteron.linear_dq8ca_q4_add",
+    "x x_scales x_zeros weights weight_sums weight_scales group_size:int bias? residual -> out",
+    shape=lambda x, x_scales, x_zeros, weights, *rest: sum_shape(linear_shape(x, weights), rest[-1]),
+)
+def linear_dq8ca_q4_add(*arguments: Any, target: Target) -> Iterator[Dispatch]:
+    """A product of x as int8 by given scales and zero points, plus what is added to it."""
+    *inputs, residual, out = arguments
+    if parts := apart(linear_shape(inputs[0], inputs[3]), residual, out):
+        alone, total = parts
+        yield from linear_dq8ca_q4gsw(*inputs, alone, target=target)
+        yield from total
+    else:
+        yield from linear_dq8ca_q4gsw(*inputs, out, residual, target=target)

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 
 from pteron.dtypes import DType
-from pteron.families.quantized.blocks import blocks
+from pteron.families.quantized.affine import blocks
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
 from pteron.ops.row_layout import WALK_MAX, row_groups, row_layout, split

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pteron.dtypes import Storage
-from pteron.families.quantized import strips
+from pteron.families.quantized import tiles
 from pteron.families.quantized.digits import INT8_LESS_ZERO
 from pteron.families.quantized.ends import Ends
 from pteron.families.quantized.packing import Words
 from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, Tile, choose
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
-from pteron.ops.row_layout import folded
+from pteron.ops.row_layout import fits_registers, folded, register_rows, row_groups
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -66,14 +66,14 @@ def product(
     columns, words = packed.columns, -(-packed.depth // 8)
     rows = ends.count // (columns // 2 if is_gated else columns)
     is_packed = int8 is not None and int8.is_packed(packed)
-    strip = strips.choose(target, rows, packed) if int8 is None else None
-    tile: strips.Strip | Tile
+    strip = tiles.choose_strip(target, rows, packed) if int8 is None else None
+    tile: tiles.Strip | Tile
     if strip:
         kind, (tile, parts) = "q4_rows", strip
         unit = tile.step_words  # that stay in one part
     else:
-        kind, tiles = ("q4_int8", INT8_TILES) if is_packed else ("q4_tiled", FLOAT_TILES)
-        tile, parts = choose(tiles, target, rows, columns, 8 * words, 8 * packed.group, is_gated)
+        kind, choices = ("q4_int8", INT8_TILES) if is_packed else ("q4_tiled", FLOAT_TILES)
+        tile, parts = choose(choices, target, rows, columns, 8 * words, 8 * packed.group, is_gated)
         unit = packed.group if is_packed else tile.step // 8
     part = max(1, -(-words // (unit * parts))) * unit
     parts = -(-words // part)
@@ -160,3 +160,28 @@ def _declarations(ends: Ends, columns: int, is_gated: bool) -> dict[str, Any]:
     others = {"store_other": _OTHER_QUADS[len(ends.outputs) - 2]} if len(ends.outputs) > 1 else {}
     added = {"added": " + ".join(terms) or "vec4(0.0)"}
     return ends.declarations | added | others | gates | {"use_q4_result": "q4_quads"}
+
+
+def can_quantize_rows(target: Target, x: Operand) -> bool:
+    """Whether quantize_rows.wgsl takes x."""
+    return x.storage is Storage.F32 and fits_registers(target, x.shape[-1])
+
+
+def quantize_rows(
+    x: Operand, gain: Operand | None, eps: float, least: float, made: Int8, target: Target
+) -> Dispatch:
+    """The launch that writes x as int8 words, with a scale and a zero point per row, after an RMS norm if
+    there is a gain."""
+    rows = x.numel // x.shape[-1]
+    # Norms are rounded the same way for few rows: lib/planes_int8.wgsl.
+    layout = register_rows(target, rows, x.shape[-1], 2, in_one_order=gain is not None)
+    norm = {"weighted": "value"} if gain is None else {"IS_NORMED": True, "EPS": eps}
+    return Dispatch(
+        kernel("quantize_rows", LEAST=least, **norm, **layout),
+        x=x,
+        gain=gain,
+        row_scales=made.scales,
+        words=made.words,
+        rows=rows,
+        groups=row_groups(target, layout, rows),
+    )

@@ -1,4 +1,4 @@
-"""Nodes -> calls: every node meets its operator, every argument the kind that the operator takes."""
+"""Nodes -> calls: find every node's operator, check the kinds of its arguments and the order of calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def missing_operators(graph: Graph) -> Counter[str]:
 
 
 def is_available(name: str, to_internal: bool = False) -> bool:
-    """Whether a graph may call an operator; some are for Pteron's own graphs alone."""
+    """Whether a graph may call an operator; some are only for Pteron's own graphs."""
     return name in OPERATORS and (to_internal or not OPERATORS[name].is_internal)
 
 
@@ -44,7 +44,7 @@ def resolve(graph: Graph) -> tuple[Call, ...]:
 
 
 def sources(graph: Graph, calls: tuple[Call, ...]) -> tuple[Source, ...]:
-    """The live integers that a call's inputs decide."""
+    """The live integers that come from a call's inputs."""
     found = [
         Source(value.id, position) for position, value in enumerate(graph.inputs) if isinstance(value, SymInt)
     ]
@@ -55,7 +55,7 @@ def sources(graph: Graph, calls: tuple[Call, ...]) -> tuple[Source, ...]:
         (symbol,) = call.outputs
         if tensor not in graph.inputs:
             raise GraphError(f"{graph.name}, {call.node}: a SymInt can only be read from a graph input")
-        assert isinstance(tensor, Tensor)  # what the signature conformed to
+        assert isinstance(tensor, Tensor)  # by its signature
         assert isinstance(symbol, SymInt)
         if tensor.dtype.is_float:
             raise GraphError(f"{graph.name}, {call.node}: a SymInt is read from integers, not {tensor.dtype}")
@@ -120,14 +120,13 @@ def _check_prepack(graph: Graph, call: Call) -> None:
 
 
 def check_order(graph: Graph, calls: tuple[Call, ...]) -> None:
-    """Raise a GraphError that names the first call that reads what nothing wrote, or writes what was written.
-    No input is a constant.
+    """Raise a GraphError for the first call that reads an unwritten tensor or writes a written one; no input
+    may be a constant.
 
-    Only an update may write a tensor again: a call that reads it too, or changes a constant. Memory is sized
-    by who writes a tensor first, so a second writer could leave it.
-    """
+    Only an update may write a tensor again: a call that also reads it, or changes a constant. The first
+    writer sizes the memory, so a second writer could exceed it."""
     for value in graph.inputs:
-        if _is_constant(value):  # what depends on constants alone is computed before there are inputs
+        if _is_constant(value):  # constant calls run before there are inputs
             raise GraphError(f"{graph.name}: the input {value} is a constant")
     known = {value.id for value in graph.inputs}
     for call in calls:

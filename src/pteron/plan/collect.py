@@ -22,7 +22,7 @@ from pteron.wgsl import Module, compose, outline
 
 
 class Collected(NamedTuple):
-    """A launch, and the dispatch that it is of."""
+    """A launch and its dispatch."""
 
     node: Node
     dispatch: Dispatch
@@ -35,7 +35,7 @@ class Collected(NamedTuple):
 
 @dataclass(slots=True)
 class Collector:
-    """Gathers the launches of a plan; equal parameter blocks are kept once."""
+    """Collects the launches of a plan; equal parameter blocks are stored once."""
 
     target: Target
     joins: Sequence[Join] = ()
@@ -51,8 +51,8 @@ class Collector:
         is_read: Callable[[Operand], bool] = lambda _: True,
         nodes: Iterable[int] = (),
     ) -> None:
-        """Add one node's dispatches; `is_read` says whether later nodes read the memory of a tensor, `nodes`
-        which others they do the work of."""
+        """Add one node's dispatches. `is_read` says whether later nodes read the memory of a tensor; `nodes`
+        are the other nodes whose work they do."""
         all_nodes = frozenset({node.index, *nodes})
         launched = [each for each in dispatches if each.threads != 0 and 0 not in (each.groups or ())]
         if launched:
@@ -60,7 +60,7 @@ class Collector:
         for position, dispatch in enumerate(launched):
             is_read_later = partial(_is_read, launched[position + 1 :], is_read)
             if joined := self._joined(dispatch, is_read_later):
-                # Scratch memory of the node before stays in its place for as long as this launch.
+                # This launch still uses the scratch memory of the previous node.
                 self._scratch = {
                     each: place for each, place in before.items() if _binds(joined, each)
                 } | self._scratch
@@ -79,7 +79,7 @@ class Collector:
         self.launches.append(Collected(node, dispatch, module, buffers, block, groups, nodes))
 
     def _joined(self, dispatch: Dispatch, is_read: Callable[[Bound], bool]) -> Dispatch | None:
-        """One launch for the last one and this, where there is one that may be."""
+        """One launch for the previous dispatch and this one, if a join applies."""
         if not self.launches:
             return None
         found = (join(self.launches[-1].dispatch, dispatch, is_read) for join in self.joins)
@@ -122,7 +122,7 @@ class Collector:
     def _prove(
         self, dispatch: Dispatch, module: Module, groups: tuple[int, int, int], block: ParameterBlock | None
     ) -> None:
-        """Verify a launch, unless one like it was: layers of a model differ in their weights alone."""
+        """Verify a launch once per shape: layers of a model differ only in their weights."""
         if module.bounds_checks and not self.target.loop_max:
             return
         sizes = tuple([elements(dispatch.bindings[binding.name]) for binding in module.bindings])
@@ -144,7 +144,7 @@ class Collector:
 
 
 def _is_sound(joined: Dispatch, target: Target) -> bool:
-    """Whether a launch binds no buffer twice that it writes to, and no more than the device takes."""
+    """Whether a launch binds no written buffer twice, and no more buffers than the device allows."""
     module = _module(joined)
     memories = [memory_of(joined.bindings[binding.name]) for binding in module.bindings]
     written = [
@@ -158,7 +158,8 @@ def _is_sound(joined: Dispatch, target: Target) -> bool:
 
 
 def _is_read(rest: Sequence[Dispatch], by_later_nodes: Callable[[Operand], bool], bound: Bound) -> bool:
-    """Whether the rest of a node's dispatches bind it, or later nodes read it, if it is no scratch memory."""
+    """Whether a remaining dispatch of the node binds it or, unless it is scratch memory, a later node reads
+    it."""
     memory = memory_of(bound)
     if any(_binds(dispatch, memory) for dispatch in rest):
         return True
@@ -175,7 +176,7 @@ def _starts(dispatch: Dispatch) -> tuple[tuple[str, int], ...]:
 
 
 def _module(dispatch: Dispatch) -> Module:
-    """The kernel's module, its element aliases set to the types of what is bound to them."""
+    """The kernel's module, with element aliases set to the types of the bound tensors."""
     draft = outline(dispatch.kernel)
     needed = {binding.name for binding in draft.bindings}
     if needed != dispatch.bindings.keys():

@@ -1,4 +1,4 @@
-"""BatchedGraphBuilder calls in order, run each shape rule at the live shapes, collect the dispatches.
+"""Calls and live shapes -> plan: run each shape rule in the order of calls, collect the dispatches.
 
 Nothing here touches a device, so a resize is simply another plan: no operator has a resize hook, and
 because calls are walked in order, none sees one operand resized and the other not.
@@ -37,7 +37,7 @@ from pteron.plan.plan import IndexRange, Plan
 
 @dataclass(slots=True)
 class Planning:
-    """A plan in the making: shapes and live integers as far as the calls were walked."""
+    """A plan under construction: shapes and live integers after the calls planned so far."""
 
     graph: Graph
     target: Target
@@ -48,7 +48,7 @@ class Planning:
     joins: Sequence[Join]
     integers: dict[int, AnyInt] = field(default_factory=dict)
     indices: list[IndexRange] = field(default_factory=list)
-    # Where tensors lie in this plan, and views of them, that would be copies of what is there.
+    # Buffers of tensors that this plan does not copy (plan/copy_elision.py), and of views of them.
     moved: dict[int, Slot] = field(default_factory=dict)
     collector: Collector = field(init=False)
 
@@ -62,7 +62,7 @@ class Planning:
         shapes: Mapping[int, Shape],
         values: Mapping[int, int],
     ) -> Planning:
-        """A plan that starts where tensors have these shapes and live integers these values."""
+        """A plan whose inputs have these shapes and whose live integers have these values."""
         planning = cls(
             prepared.graph, target, placement, Trace(dict(values)), dict(shapes), repeated, prepared.joins
         )
@@ -84,7 +84,7 @@ class Planning:
             self._add(call)
         except PteronError:
             raise
-        except Exception as error:  # a requirement, or what the operator's functions did not foresee
+        except Exception as error:  # a requirement, or a bug in the operator's functions
             where = f"{self.graph.name}, node {call.node.index} {call.node.name}"
             live = "".join(f"; live integer %{id} is {value}" for id, value in self.trace.values.items())
             problem, cause = problem_of(error), None if isinstance(error, RequirementError) else error
@@ -134,13 +134,12 @@ class Planning:
             self.collector.add(call.node, [*dispatches, *copies], is_read, call.nodes)
 
     def _is_read_after(self, call: Call, operand: Operand) -> bool:
-        """Whether anybody reads a tensor's memory once a call is done: as that tensor, or as what would be a
-        copy of it."""
+        """Whether a later call reads a tensor's memory, as that tensor or as an elided copy of it."""
         is_moved = operand.buffer in self.moved.values()
         return is_moved or self.repeated.is_read_after(call, operand.tensor)
 
     def _note(self, indices: Indices, call: Call) -> None:
-        """Hold indices to their range: a constant's now, an input's at every call."""
+        """Check the range of indices: of a constant now, of an input at every call."""
         if isinstance(indices.operand.buffer, Weight):
             _check_constant(indices)
         origin = self.placement.roots.get(indices.operand.tensor.id)
@@ -159,14 +158,14 @@ class Planning:
         return value
 
     def operand(self, tensor: Tensor) -> Operand:
-        """A tensor at its live shape, where it lies in this plan."""
+        """A tensor at its live shape, in its buffer of this plan."""
         shape = self.shapes.get(tensor.id, tensor.shape_max)
         root = self.placement.roots.get(tensor.id, tensor.id)
         buffer = self.moved.get(root, self.placement.buffers[tensor.id])
         return Operand(tensor, shape, self.target.storage(tensor.dtype), buffer)
 
     def _outputs(self, call: Call, inputs: list[object]) -> list[Operand | None]:
-        """The outputs at the shapes that the operator's rule gives them, checked against their maxima."""
+        """The outputs at the shapes of the operator's rule, checked against their maximum shapes."""
         assert call.operator.shape is not None
         result = call.operator.shape(*inputs)
         several = len(call.outputs) > 1 or call.operator.signature.outputs[0].kind == "tensors"
@@ -190,8 +189,8 @@ class Planning:
     def _without_hazards(
         self, call: Call, outputs: list[Operand | None]
     ) -> tuple[list[Operand | None], list[Dispatch]]:
-        """WebGPU lets no dispatch read and write one buffer: where an output lies in an input's buffer,
-        the operator writes to scratch memory, and a copy brings the result home."""
+        """In WebGPU no dispatch may read and write one buffer. If an output shares an input's buffer, the
+        operator writes to scratch memory, and a copy follows."""
         read = {self.placement.buffers[tensor.id] for tensor in call.reads}
         targets, copies = list(outputs), []
         for position, output in enumerate(outputs):

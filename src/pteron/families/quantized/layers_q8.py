@@ -46,7 +46,7 @@ def _epilogue(
     first: Sequence[Any],
     activation: str,
     out: Operand,
-    declarations: Mapping[str, str] = MappingProxyType({}),
+    further: Mapping[str, str] = MappingProxyType({}),
 ) -> Epilogue:
     """How sums become int8 outputs, by a layer's first arguments."""
     x, x_scale, x_zero, _, _, weight_scales, out_scale, out_zero, bias = first

@@ -1,9 +1,8 @@
-"""A graph on its way from one sequence to many: what has become of its values so far.
+"""Builds the batched graph node by node, and knows the batched form of every value.
 
-Rows of all sequences stand where the steps of one sequence stood. A value is fixed, the same for all rows; or
-it has a dim of rows; or it follows from the position, which the rows do not share, and then only those
-operators may see it that know how to look up each row's own.
-"""
+The dim of one sequence's steps becomes the dim of rows. A value is fixed (the same for all rows), or has a
+dim of rows, or depends on the position. Rows have different positions, so only operators that look up each
+row's own position may take such a value."""
 
 from __future__ import annotations
 
@@ -18,21 +17,21 @@ from pteron.graph.values import Item, tensors
 
 
 class Live(Enum):
-    """What a live integer of the graph counts."""
+    """The meaning of a live integer of the graph."""
 
     STEPS = auto()  # the steps of a call, now its rows
-    POSITION = auto()  # where the first of them stands
-    END = auto()  # where the last of them ends
-    OTHER = auto()  # what else comes from the position
+    POSITION = auto()  # of the first step
+    END = auto()  # position + steps
+    OTHER = auto()  # another number made of the position
 
 
 class NotBatchableError(Exception):
-    """A node does what cannot be done for the rows of several sequences; says what."""
+    """A node that cannot run on rows of several sequences; the message is the reason."""
 
 
 @dataclass(slots=True)
 class BatchedGraphBuilder:
-    """The nodes so far, and what stands for the values that they take."""
+    """The nodes so far, and the batched form of the values that they take."""
 
     graph: Graph
     slots: int
@@ -43,7 +42,7 @@ class BatchedGraphBuilder:
     from_position: dict[int, Tensor] = field(default_factory=dict)
     caches: dict[int, Tensor] = field(default_factory=dict)
     angles: dict[tuple[int, int], Tensor] = field(default_factory=dict)  # by tables
-    _made: dict[int, Tensor] = field(default_factory=dict)  # in the place of tensors with rows
+    _made: dict[int, Tensor] = field(default_factory=dict)  # the batched form of tensors with rows
     _ids: Iterator[int] = field(init=False)
     places: Tensor = field(init=False)
     context: SymInt = field(init=False)
@@ -53,7 +52,7 @@ class BatchedGraphBuilder:
 
     @property
     def steps_max(self) -> int:
-        """The steps that a call over one sequence takes at most: where its tokens have them, rows will be."""
+        """The maximum of steps in a call for one sequence: the size of the dim that becomes rows."""
         tokens = self.graph.inputs[0]
         assert isinstance(tokens, Tensor)
         return tokens.shape_max[1]
@@ -67,11 +66,11 @@ class BatchedGraphBuilder:
         return Tensor(self.new_id(), dtype, shape)
 
     def zeros(self, id: int, dtype: DType, shape: Shape) -> Tensor:
-        """A state that begins as zeros, of which nobody keeps a copy."""
+        """A state that starts as zeros, without stored bytes."""
         return Tensor(id, dtype, shape, Constant(f"zeros {id}", dtype, shape, memoryview(b"")))
 
     def give_rows(self, tensor: Tensor, dim: int) -> Tensor:
-        """What stands for a tensor whose dim counts rows."""
+        """Register a tensor whose dim counts rows, and return its batched form."""
         if tensor.id in self.rows:
             raise NotBatchableError(f"{tensor} is written twice")
         shape = (*tensor.shape_max[:dim], self.slots, *tensor.shape_max[dim + 1 :])
@@ -103,7 +102,7 @@ class BatchedGraphBuilder:
         return isinstance(value, SymInt) and self.symbols.get(value.id) is of
 
     def now(self, value: Value) -> Value:
-        """What stands for a value that an operator takes without knowing of rows."""
+        """The batched form of a value, for an operator that treats rows independently."""
         if isinstance(value, ValueList):
             return replace(value, items=tuple(_item(self.now(item)) for item in value.items))
         if isinstance(value, SymInt) and self.symbols.get(value.id, Live.STEPS) is not Live.STEPS:
@@ -123,7 +122,7 @@ class BatchedGraphBuilder:
         self.nodes.append(Node(len(self.nodes), name, arguments))
 
     def keep(self, node: Node) -> None:
-        """Add a node as it is, over what stands for its values."""
+        """Add a node as it is, on the batched form of its values."""
         self.emit(node.name, *map(self.now, node.args))
 
 

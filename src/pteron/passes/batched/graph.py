@@ -1,9 +1,10 @@
-"""Graph of a language model over one sequence -> graph over rows, each the next token of its own sequence.
+"""Graph of a language model for one sequence -> graph for batched decode: a row is the next token of a
+sequence.
 
-Enters: a graph of (tokens [1, steps], position [1]) -> logits that keeps keys and values in caches. Leaves: a
-graph of (slots [rows], context) -> logits [rows, vocabulary], with states for all sequences: the caches
-[slots, ...] under the ids that they had, the next token and the position of every slot. So weights are read
-once for all rows. It plans by the number of rows; `context` is how many keys the furthest of them sees.
+Enters: a graph (tokens [1, steps], position [1]) -> logits with KV caches. Leaves: a graph (slots [rows],
+context) -> logits [rows, vocabulary], with states for all sequences: the caches [slots, ...] under the same
+ids, the next token and the position of every slot. So weights are read once for all rows. A plan depends on
+the number of rows; `context` is the number of keys of the longest sequence.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _ATTENTION, _PREPACK = "sdpa_with_kv_cache.default", "et_vk.prepack.default"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchedGraph:
-    """The graph over rows, and where what all sequences share lies among its states, by id."""
+    """The batched graph, and the ids of its states."""
 
     graph: Graph
     slots: int
@@ -36,7 +37,7 @@ class BatchedGraph:
 
 
 def batch(graph: Graph, slots: int) -> BatchedGraph:
-    """The graph over up to `slots` rows. Raises an UnsupportedError that says why there is none."""
+    """The graph for up to `slots` rows, or an UnsupportedError with the reason."""
     try:
         return _batched(graph, slots)
     except NotBatchableError as error:
@@ -67,7 +68,7 @@ def _batched(graph: Graph, slots: int) -> BatchedGraph:
 
 
 def _take(walk: BatchedGraphBuilder, node: Node) -> None:
-    """Add what stands for a node."""
+    """Add the nodes that replace one node."""
     if _is_cache(walk, node):
         return
     rule = RULES.get(node.name)
@@ -84,13 +85,13 @@ def _take(walk: BatchedGraphBuilder, node: Node) -> None:
 
 
 def _is_cache(walk: BatchedGraphBuilder, node: Node) -> bool:
-    """Whether a node gives a cache its first content: it begins as zeros."""
+    """Whether a node initialises a cache, with zeros."""
     output = node.args[-1]
     return node.name == _PREPACK and isinstance(output, Tensor) and output.id in walk.caches
 
 
 def _tokens(graph: Graph) -> Tensor:
-    """The tokens that a graph of them and a position takes."""
+    """The input of tokens, of a graph of tokens and a position."""
     if len(graph.inputs) == 2:
         ids, position = graph.inputs
         if (
@@ -106,7 +107,7 @@ def _tokens(graph: Graph) -> Tensor:
 
 
 def _caches(graph: Graph) -> dict[int, Tensor]:
-    """The caches by id, all of which begin as zeros and have room for one sequence."""
+    """The caches by id: all start as zeros and hold one sequence."""
     packed: dict[int, Value] = {
         node.args[-1].id: node.args[0]
         for node in graph.nodes

@@ -1,6 +1,6 @@
-"""Operators that look at the position, which every row has its own of: rotations, caches, attention.
+"""Operators that depend on the position, which differs per row: RoPE, KV cache, attention.
 
-They become those of rows (families/rows), which find it in the walk's `places`.
+They become operators of families/batched_rows, which read it from the builder's `places`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pteron.passes.batched.rule import along, dim_of, leads, refuse_unless, rule
 
 @rule("aten.slice_copy.Tensor")
 def slice_copy(walk: BatchedGraphBuilder, node: Node) -> None:
-    """Columns of rows, the last step, or rows of a table from the position on."""
+    """A slice of columns, the last step, or the rows of a table from the position on."""
     x, at, start, end, step, output = node.args
     assert isinstance(x, Tensor)
     assert isinstance(output, Tensor)
@@ -33,7 +33,7 @@ def slice_copy(walk: BatchedGraphBuilder, node: Node) -> None:
 
 @rule("aten.index.Tensor")
 def index(walk: BatchedGraphBuilder, node: Node) -> None:
-    """Rows of a table at the position, of graphs that take a step at a time."""
+    """Rows of a table at the position, in graphs that decode one step at a time."""
     x, picked, output = node.args
     assert isinstance(x, Tensor)
     assert isinstance(output, Tensor)
@@ -47,7 +47,7 @@ def index(walk: BatchedGraphBuilder, node: Node) -> None:
 
 @rule("sym_size.int")
 def size(walk: BatchedGraphBuilder, node: Node) -> None:
-    """The number of steps is now that of rows; any other size stays."""
+    """The number of steps becomes the number of rows; other sizes stay."""
     x, at, output = node.args
     assert isinstance(output, SymInt)
     if walk.has_rows(x) and dim_of(at, len(shape_of(x))) == walk.row_dim(x):
@@ -66,7 +66,7 @@ def source(walk: BatchedGraphBuilder, node: Node) -> None:
 
 @rule("add", "sub", "mul", "floordiv")
 def arithmetic(walk: BatchedGraphBuilder, node: Node) -> None:
-    """Where steps end is told apart from all else that is made of the position."""
+    """Classify a number made of the position: the end of the steps, or something else."""
     a, b, output = node.args
     assert isinstance(output, SymInt)
     kinds = {walk.symbols.get(value.id) for value in (a, b) if isinstance(value, SymInt)}

@@ -1,6 +1,6 @@
-"""Operators that treat every row alike, and those that give rows another shape.
+"""Operators that process every row independently, and those that reshape rows.
 
-They stay themselves, over more rows; of what selects the last step, every row is one.
+They stay as they are, for more rows. Every row is a last step, so selecting the last step selects all rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pteron.passes.batched.rule import along, dim_of, leads, refuse_unless, rule
 
 
 def _module(operator: Operator) -> str:
-    """Where the function of an operator is written."""
+    """The module of an operator's function."""
     function = operator.compute
     while isinstance(function, partial):
         function = function.func
@@ -31,11 +31,11 @@ _ELEMENTWISE = [
 
 @rule(*_ELEMENTWISE)
 def elementwise(walk: BatchedGraphBuilder, node: Node) -> None:
-    """Operands meet from their last dim on: rows meet rows, or what is the same for all of them."""
+    """Broadcasting aligns last dims: rows combine with rows, or with values shared by all rows."""
     *inputs, output = node.args
     given = [value for argument in inputs for value in tensors(argument)]
     from_end = {len(each.shape_max) - walk.rows[each.id] for each in given if each.id in walk.rows}
-    refuse_unless(len(from_end) == 1, "rows stand in different dims of its operands")
+    refuse_unless(len(from_end) == 1, "rows are in different dims of its operands")
     (back,) = from_end
     for each in given:
         is_plain = each.id in walk.rows or len(each.shape_max) < back or each.shape_max[-back] == 1
@@ -68,7 +68,7 @@ def layer_norm(walk: BatchedGraphBuilder, node: Node) -> None:
 @rule("aten.linear.default", "et_vk.linear_q4gsw.default", "et_vk.linear_q8ta_q8csw.default")
 @rule("et_vk.linear_dq8ca_q4gsw.default", "aten.mm.default")
 def linear(walk: BatchedGraphBuilder, node: Node) -> None:
-    """x, what is known of its rows, and weights that all rows share."""
+    """x, quantisation parameters of its rows, and weights shared by all rows."""
     x, *rest, _ = node.args
     dim = walk.row_dim(x)
     refuse_unless(dim < len(shape_of(x)) - 1, "it adds rows up")
@@ -133,7 +133,7 @@ def view(walk: BatchedGraphBuilder, node: Node) -> None:
     open_ones = [place for place, item in enumerate(items) if item == -1]
     shape = output.shape_max
     first = next((place for place, size in enumerate(shape) if size != 1), len(shape))
-    # Of one step no size tells: the dim stays where it was, among those of one element.
+    # With one step, sizes do not identify the dim: it stays where it was, among those of size 1.
     dim = (named or [place for place in open_ones if steps > 1] or [before if steps == 1 else first])[0]
     fits = dim < len(shape) and shape[dim] == steps and all(size == 1 for size in shape[:dim])
     refuse_unless(fits, "it does not keep rows together")
@@ -190,7 +190,7 @@ def cat(walk: BatchedGraphBuilder, node: Node) -> None:
 
 @rule("aten.select_copy.int")
 def select(walk: BatchedGraphBuilder, node: Node) -> None:
-    """The last step of a sequence: every row is one."""
+    """The last step of a sequence: every row is a last step."""
     x, at, index, output = node.args
     assert isinstance(output, Tensor)
     dim, chosen = walk.row_dim(x), dim_of(at, len(shape_of(x)))

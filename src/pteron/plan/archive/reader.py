@@ -115,7 +115,7 @@ class _Reader:
         start, length, size = (_whole(entry[name]) for name in ("offset", "length", "bytes"))
         storage = Storage(entry["storage"])
         if start + length > len(self._body) or length > size or size % storage.itemsize:
-            raise ValueError(f"a weight of {length} bytes at {start} lies outside the file")
+            raise ValueError(f"a weight of {length} bytes at {start} is outside the file")
         data = self._body[start : start + length]
         constant = Constant(str(entry["content"]), DType.U8, (length,), data)
         return Weight(

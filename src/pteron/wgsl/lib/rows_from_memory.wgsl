@@ -1,5 +1,6 @@
 //! extent x: 4 * rows * QUADS
-// Rows of x, held by the invocations that share each (lib/row_registers.wgsl), for a library that leaves something of them.
+// Rows of x, held by the invocations that share each (lib/row_registers.wgsl), for a library that leaves something of
+// them.
 alias X = f32;
 
 struct Params {

@@ -24,8 +24,8 @@ var<workgroup> row_zeros: array<i32, ROWS>;
 
 alias Row = array<mat2x4<f32>, PASSES>; // what an invocation holds of a row
 
-// The sum of a row's squares, in the order in which norms of few rows and quantize_rows.wgsl add them up, so that
-// its last bit is the same: each of LANES lanes has every LANES-th eight (lib/row_registers.wgsl), and lanes are brought
+// The sum of a row's squares, in the order in which norms of few rows and quantize_rows.wgsl add them up, so that its
+// last bit is the same: each of LANES lanes has every LANES-th eight (lib/row_registers.wgsl), and lanes are brought
 // together as lib/rows.wgsl does it, or lib/rows_subgroup.wgsl where subgroups have its width.
 fn sum_of_squares(m: u32, local: u32) -> f32 {
   for (var turn = 0u; turn < LANE_TURNS; turn++) {

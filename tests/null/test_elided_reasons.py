@@ -23,6 +23,6 @@ def test_a_refusal_tells_why(name: str) -> None:
     sketch.node(name, x, 0, x)
     with pytest.raises(UnsupportedError) as caught:
         sketch.prepare([x], [x])
-    reason = f"{name} (no file should hold it: {REMOVED_BY_EXPORTER[name]}) (1x)"
+    reason = f"{name} (no file should contain it: {REMOVED_BY_EXPORTER[name]}) (1x)"
     assert str(caught.value) == f"sketch: unsupported operators: {reason}"
     assert explained("aten.relu.default") == "aten.relu.default"

@@ -1,4 +1,4 @@
-"""Files enter as bytes; what they say leaves as plain records. Nothing in a file is trusted."""
+"""Bytes of files -> plain records. Nothing in a file is trusted."""
 
 from pteron.format.bundled import (
     BundledFile,

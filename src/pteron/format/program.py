@@ -26,7 +26,7 @@ _DELEGATED_ALWAYS_ALLOWED, _DELEGATED_PER_BYTE = 1 << 16, 8
 
 
 def read_program(source: Source, name: str | None = None) -> ProgramFile:
-    """Read a program; `name` stands for it in messages (by default, its path)."""
+    """Read a program; `name` is used in messages (by default, its path)."""
     file = open_bytes(source, name)
     flatbuffer, segment_area = _split(file)
     program = open_root(flatbuffer, file.name, b"ET12", "Program")

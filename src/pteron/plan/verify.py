@@ -50,7 +50,7 @@ def check_storage(kernel: str, binding: Binding, bound: Bound) -> None:
     if storage != binding.element and not {storage, binding.element} <= {"i32", "u32"}:
         raise RequirementError(
             f"kernel {kernel} takes {binding.name} as {binding.element}, "
-            f"{_described(bound)} lies as {bound.storage}"
+            f"{_described(bound)} is stored as {bound.storage}"
         )
 
 

@@ -1,4 +1,4 @@
-"""KERNEL TEXT: compose WGSL files into kernels, and read their bindings and Params from the text."""
+"""Compose WGSL files into kernels, and read bindings and Params from their text."""
 
 from pteron.wgsl.kernel import Kernel, Kernels
 from pteron.wgsl.module import Binding, Field, Module, Outline, compose, outline

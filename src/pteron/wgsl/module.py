@@ -1,17 +1,15 @@
-"""Kernel -> Module: the finished WGSL text, with what the host must know of it read from the text itself.
+"""Kernel -> Module: the complete WGSL text, and its bindings, Params and statements, read from the text.
 
 Enters: a Kernel (file name and replaced declarations). Leaves: the source to compile, its bindings in
 order, the layout of its Params, its workgroup size.
 
-A file that opens with `//! use NAME` gets lib/NAME.wgsl in front, once, and what that uses before it: that of
-its own package, or else the one here. The declaration use_NAME puts another library with the same functions
-in its place. Further lines of that kind state loops and extents (statements.py), or name loops to write out
-(unroll.py). A binding that no function mentions is left out, so that an optional operand costs nothing where
-it is absent.
+`//! use NAME` at the top of a file includes lib/NAME.wgsl before it, once, with the libraries that it uses:
+of the file's own package, or of this one. The declaration use_NAME replaces it by another library with the
+same functions. Other `//!` lines state loops and extents (statements.py) or mark loops to unroll (unroll.py).
+Bindings that no function uses are removed, so an absent optional operand costs nothing.
 
-Half floats are enabled where an element is one. Subgroup operations need a line of that kind in browsers
-alone, where wgpu refuses it: `source` goes to wgpu, `portable_source` to a browser.
-"""
+`enable f16;` is added if an element is a half float. `enable subgroups;` is needed in browsers, but wgpu
+rejects it: `source` is for wgpu, `portable_source` for browsers."""
 
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ class Binding:
     index: int
     access: Access
     element: str  # the scalar type of an element, often an alias that follows the bound tensor
-    bytes: int = 0  # of a uniform array, whose length its type states; 0: as long as what is bound
+    bytes: int = 0  # of a uniform array of constant length; 0: of the bound buffer's length
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,7 @@ class Module:
     aliases: frozenset[str]
     constants: Mapping[str, int]  # those that are whole numbers
     statements: Statements
-    bounds_checks: bool  # unless it states an extent for all that it binds
+    bounds_checks: bool  # False if it states the extents of all its bindings
 
     @property
     def portable_source(self) -> str:
@@ -93,7 +91,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A kernel's text as far as it says what it binds."""
+    """A kernel's text and its bindings."""
 
     text: str
     bindings: tuple[Binding, ...]  # buffers only
@@ -173,7 +171,7 @@ def _load(package: str, name: str, swapped: tuple[tuple[str, str], ...]) -> str:
 
 
 def _folder(package: str) -> Path:
-    """Where a package's files lie; importlib.resources would be slower to import than kernels are to read."""
+    """The folder of a package; importlib.resources is slower to import."""
     return Path(import_module(package).__path__[0])
 
 
@@ -213,7 +211,7 @@ def _drop_unused_bindings(text: str) -> str:
 
 
 def _mentions(code: str, name: str) -> int:
-    """How often a name stands in a text as a word."""
+    """How often a name occurs in a text as a word."""
     around = pairwise(code.split(name))
     return sum(not (_is_word(before[-1:]) or _is_word(after[:1])) for before, after in around)
 

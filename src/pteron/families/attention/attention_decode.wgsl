@@ -13,8 +13,8 @@
 // a key head, and one of `splits` near-equal parts of the context. LANES invocations, neighbours in a
 // subgroup, share a key: each multiplies its vec4s of the head for all four queries, the sums meet in a
 // butterfly that leaves each lane the score of one query, and each gathers its vec4s of the values. Every
-// such group keeps a maximum and sums of its own, which are brought together at the end, by shuffles and then
-// through workgroup memory. What becomes of them lib/store_split.wgsl tells, or lib/store_whole.wgsl.
+// such group keeps a maximum and sums of its own, which are merged at the end, by shuffles and then
+// through workgroup memory. lib/store_split.wgsl or lib/store_whole.wgsl stores them.
 alias Q = f32;
 alias K = f32;
 alias M = f32;
@@ -171,7 +171,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   }
 }
 
-// The sums over the groups of a subgroup, of which a lane gets those of KEPT queries, from `first_kept` on: half
+// The sums over the groups of a subgroup; a lane gets those of KEPT queries, from `first_kept` on: half
 // of them move to the other half of the lanes at each of the first two steps.
 fn over_groups(columns: mat4x4<f32>, local: u32) -> mat4x4<f32> {
   var met = columns;

@@ -5,7 +5,7 @@
 //! extent parts: count // WIDTH * splits * (WIDTH + 4)
 //! extent places: 2 * ceil(first + count // WIDTH, steps * heads)
 //! extent out: (ceil(first + count // WIDTH, steps * heads) - 1) * out_strides[0] + (steps - 1) * out_strides[1] + (heads - 1) * out_strides[2] + WIDTH
-// Brings the splits of attention_decode.wgsl or attention_split.wgsl together. One invocation computes one
+// Merges the splits of attention_decode.wgsl or attention_split.wgsl. One invocation computes one
 // element of one query.
 alias R = f32;
 const WORKGROUP = 64u;

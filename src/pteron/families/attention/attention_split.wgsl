@@ -11,7 +11,7 @@
 //! extent parts: ((groups[1] - 1) * splits + groups[0]) * (WIDTH + 4)
 // Part of softmax(scale · q·kᵀ + bias) · v: one workgroup takes one query of one head and LANES keys of
 // its context. Each lane scores one key, then gathers its share of the values' elements. It leaves for each
-// (query, split) what lib/merge_splits.wgsl tells.
+// (query, split) the parts that lib/merge_splits.wgsl merges.
 alias Q = f32;
 alias K = f32;
 alias M = f32;

@@ -12,7 +12,7 @@
 // are a product of tiles in workgroup memory, then their shares, in the place of the keys, times the
 // values' tile. An invocation has four rows throughout: it scores four keys, and gathers every (KEYS / 4)-th
 // vec4 of the values, rescaled as the maxima rise. Where there are few rows, workgroups share a context in
-// `splits` near-equal parts. What becomes of it lib/store_split.wgsl tells, or lib/store_whole.wgsl.
+// `splits` near-equal parts. lib/store_split.wgsl or lib/store_whole.wgsl stores the result.
 alias Q = f32;
 alias K = f32;
 alias M = f32;

@@ -13,7 +13,7 @@
 //! extent v_c: 4 * ROOM
 //! extent v_d: 4 * ROOM
 // softmax(scale · q·kᵀ) · v over a split of the context, -∞ where a query does not see a key, for software adapters,
-// out of uniform arrays: these load a lane's element from one in an eighth of the time a storage buffer takes.
+// out of uniform arrays: these load a lane's element from one eight times as fast as from a storage buffer.
 //
 // A split is four spans of keys, one out of each array. Four invocations, a workgroup, take ROWS queries that share a
 // key head. Each scores every fourth key; then each gathers every fourth vec4 of the values, and lanes
@@ -144,7 +144,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
         let place = 4u * j + l;
         //! unroll
         for (var a = 0u; a < 4u; a++) {
-          // What lies past the context may be anything, and zero times that need not be zero.
+          // Values past the context are undefined: zero times NaN is NaN.
           let there = i32(firsts[a] + place) < params.context;
           let loaded = load_v(a, min(params.shifts[a] + place, SPAN - 1u) * PITCH + column);
           let values = select(vec4(0.0), loaded, there);

@@ -1,8 +1,7 @@
 """Attention of rows that belong to different sequences: each sees its own cache, up to its own position.
 
-`places` has (position, slot) of every row, on the GPU; the host knows no more than how many keys the furthest
-of them sees. Caches are [slots, capacity, heads, width]. A position outside a cache, or a slot that there is
-none of, is taken for the nearest one.
+`places` has (position, slot) of every row, on the GPU; the host only knows the number of keys of the longest
+sequence. Caches are [slots, capacity, heads, width]. Positions and slots outside are clamped.
 """
 
 from __future__ import annotations
@@ -33,7 +32,8 @@ class RowAttention(Attention):
         scale: float | None,
         out: Operand,
     ) -> RowAttention:
-        """Attention of [..., heads, width] to `context` keys at most. The plan holds for a bucket of them."""
+        """Attention of [..., heads, width] to at most `context` keys. A plan holds for a bucket of
+        contexts."""
         check_rows(rows, key_cache, value_cache, places)
         capacity = key_cache.shape[1]
         require(1 <= context <= capacity, f"{context} keys, the caches hold {capacity}", key_cache)
@@ -62,7 +62,7 @@ class RowAttention(Attention):
 
 
 def check_rows(rows: Operand, key_cache: Operand, value_cache: Operand, places: Operand) -> None:
-    """What attention over caches asks of rows, [..., heads, width], of queries or of keys."""
+    """Check rows of queries or keys, [..., heads, width], against caches and places."""
     require(
         key_cache.rank == 4 and key_cache.shape == value_cache.shape,
         "caches are of one shape, of rank 4",

@@ -1,4 +1,4 @@
-"""Which tensors of which operators are caches: [1, context, heads, width], a row for each token."""
+"""The operators' tensors that are KV caches: [1, context, heads, width], a row per token."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import MappingProxyType
 from pteron.graph import Node, Value
 from pteron.ops import OPERATORS
 
-# By the operators' names, those of their signatures.
+# By operator: the names of its cache arguments.
 CACHES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "update_cache.default": ("cache",),
@@ -19,9 +19,9 @@ CACHES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def caches_of(node: Node) -> list[Value]:
-    """What a node gives its operator for caches."""
+    """The caches among a node's arguments."""
     if node.name not in CACHES:
         return []
-    arguments = OPERATORS[node.name].signature.arguments  # a node gives outputs behind them
+    arguments = OPERATORS[node.name].signature.arguments  # outputs follow them in node.args
     given = zip(arguments, node.args, strict=False)
     return [value for argument, value in given if argument.name in CACHES[node.name]]

@@ -41,7 +41,7 @@ def write_cache(value: Operand, cache: Operand, start: AnyInt) -> Dispatch:
 @op("update_cache.default", "value cache! start_pos:int -> out", shape=lambda *_: (1,))
 def update_cache(value: Operand, cache: Operand, start_pos: AnyInt, out: Operand) -> Iterator[Dispatch]:
     yield write_cache(value, cache, start_pos)
-    yield fill(out, 0)  # it only stands for the cache having changed, but may be read
+    yield fill(out, 0)  # a token for the changed cache, but a call may read it
 
 
 @op(
@@ -75,7 +75,7 @@ def sdpa_with_kv_cache(
 def check_cached(
     query: Operand, key: Operand, value: Operand, key_cache: Operand, value_cache: Operand, start: AnyInt
 ) -> None:
-    """What attention over caches asks of its operands before keys and values are written."""
+    """Check the operands of attention over caches, before keys and values are written."""
     _require_rank(query, key, value, key_cache, value_cache)
     require(key.shape[1] == query.shape[1], "queries and keys must have the same steps", query, key)
     require(key.shape == value.shape, "keys and values must have one shape", key, value)

@@ -1,4 +1,5 @@
-"""Rows of queries, keys and values: the latter into the caches of their sequences, and attention there."""
+"""Batched attention: write each row's key and value to the cache of its sequence, then attend to that
+cache."""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ def rope_attend_rows(
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """The same, with queries and keys rotated on their way."""
+    """The same, with queries and keys rotated first."""
     _check_keys(key, value, key_cache, value_cache, places)
     rotated = query.scratch()
     yield rotate(angles, form, query, rotated, key, key_cache, value, value_cache, places)
@@ -88,7 +89,7 @@ def _check_keys(
 
 @rewrite("rope_attend_rows")
 def fuse_rope(flow: Flow) -> Iterator[Replacement]:
-    """Attention of rows whose queries and keys come straight from their rotation."""
+    """Attention of rows right after the rotation of their queries and keys."""
     for attention in flow.of("pteron.attend_rows"):
         query, key, *rest = attention.inputs
         rotation_call = flow.maker(query, "pteron.rope_rows")

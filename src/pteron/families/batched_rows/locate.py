@@ -1,8 +1,7 @@
-"""Which sequence each row is the next token of: its slot, its position, the angles there.
+"""The sequence of each row: its slot, its position, its RoPE angles.
 
-Tokens and positions lie by slot, where the host and whoever draws tokens leave them. A row whose slot is
-negative belongs to nobody: it is computed, and nothing is kept of it.
-"""
+Tokens and positions are stored per slot, written by the host and the sampler. A row with a negative slot is
+padding: it is computed, but nothing of it is stored."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ def _place_shapes(slots: Operand, tokens: Operand, positions: Operand) -> tuple[
 def locate_rows(
     slots: Operand, tokens: Operand, positions: Operand, ids: Operand, places: Operand
 ) -> Iterator[Dispatch]:
-    """The token of each row, and its (position, slot): (-1, -1) for a row of nobody's."""
+    """The token of each row, and its (position, slot): (-1, -1) for a padding row."""
     yield Dispatch(
         kernel("locate_rows"),
         slots=slots,
@@ -49,8 +48,7 @@ def _angles_shape(cosines: Operand, sines: Operand, places: Operand) -> Shape:
 
 @op("pteron.row_angles", "cosines sines places -> out", shape=_angles_shape)
 def row_angles(cosines: Operand, sines: Operand, places: Operand, out: Operand) -> Iterator[Dispatch]:
-    """The rows of two tables at each row's position, cosines first. A position outside is taken for the
-    nearest inside."""
+    """The rows of two tables at each row's position, cosines first. Positions outside are clamped."""
     steps, columns = cosines.shape
     yield Dispatch(
         kernel("row_angles"),

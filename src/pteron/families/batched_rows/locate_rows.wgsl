@@ -4,8 +4,8 @@
 //! extent positions: slot_count
 //! extent ids: count
 //! extent places: 2 * count
-// The token and the (position, slot) of each row, from lists by slot. One invocation takes one row; one that is
-// nobody's gets the token 0 and (-1, -1).
+// The token and the (position, slot) of each row, from lists by slot. One invocation takes one row; a padding row
+// gets the token 0 and (-1, -1).
 const WORKGROUP = 64u;
 
 struct Params {

@@ -1,4 +1,4 @@
-"""Rows of queries and keys rotated by angles of their own, with the values that go along into caches."""
+"""RoPE for batched rows: each row has its own angles; keys and values may go to caches."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def rotate(
 
 
 def _rotary(q: Operand, k: Operand, angles: Operand, form: str) -> int:
-    """How many elements of a head are rotated, of heads that such angles can rotate."""
+    """The number of elements of a head that are rotated; checks shapes and form."""
     require(form in FORMS, f"the form is one of {FORMS}, not {form!r}", angles)
     rows, width = angles.shape[0], q.shape[-1]
     counts = all(x.numel == rows * x.shape[-2] * width for x in (q, k))

@@ -138,7 +138,7 @@ def by_group(weight: HostArray, groups: int, transposed: bool) -> HostArray:
 
 @packing("convolution quads")
 def in_quads(weight: HostArray, groups: int, transposed: int, quads: int, storage: str) -> HostArray:
-    """[group][tap][channel][filter], padded with zeros: channels to so many quads, filters to whole ones."""
+    """[group][tap][channel][filter], padded with zeros: channels to `quads` quads, filters to whole quads."""
     grouped = by_group(weight, groups, bool(transposed)).transpose(0, 3, 2, 1)
     padding = [(0, 0), (0, 0), (0, 4 * quads - grouped.shape[2]), (0, -grouped.shape[3] % 4)]
     return np.pad(grouped, padding).astype(storage)

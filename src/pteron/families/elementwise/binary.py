@@ -158,7 +158,7 @@ binary("pteron.silu_mul", "a * (1.0 / (1.0 + exp(-a))) * b")
 
 @rewrite("silu_mul")
 def silu_mul(flow: Flow) -> Iterator[Replacement]:
-    """x · sigmoid(x) · y, whichever side of a product each factor stands on."""
+    """x · sigmoid(x) · y, in any order of the factors."""
     for product in flow.of("aten.mul.Tensor"):
         for gated, y in orders(product):
             gate = flow.maker(gated, "aten.mul.Tensor")

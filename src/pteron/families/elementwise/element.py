@@ -1,4 +1,4 @@
-"""An element as its tensor stores it: every type but the floats lies in a word of 32 bits."""
+"""An element as its tensor stores it: all types except floats are 32-bit words."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The operators that VulkanPartitioner accepts and that no file it writes can hold: why, and what they mean.
+"""Operators that VulkanPartitioner accepts but removes before it writes a file: the reasons, and their
+meaning.
 
-Comparisons and copies mean something in a graph all the same, and work. The others have nothing to compute
-with: a graph that calls one is refused with the reason from the table.
-"""
+Comparisons and copies still work if a graph calls them. The others cannot be computed: a graph that calls one
+is an error with the reason from the table."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ REMOVED_BY_EXPORTER: Mapping[str, str] = {
     "eq": _COMPARISON,
     "_assert_scalar.default": _ASSERTION,
     "sym_constrain_range_for_size.default": _ASSERTION,
-    "aten.copy.default": "exporters let the source of a copy stand for it",
+    "aten.copy.default": "exporters replace a copy by its source",
 }
 
 
 def explained(name: str) -> str:
-    """An operator's name, with the reason why no file should hold it where there is one."""
+    """An operator's name, with the reason if no file should contain it."""
     return (
-        f"{name} (no file should hold it: {REMOVED_BY_EXPORTER[name]})"
+        f"{name} (no file should contain it: {REMOVED_BY_EXPORTER[name]})"
         if name in REMOVED_BY_EXPORTER
         else name
     )
 
 
 def comparison(name: str, compare: Callable[[AnyInt, AnyInt], bool]) -> None:
-    """A live integer that is 1 where the comparison of two others holds, or else 0."""
+    """A live integer that is 1 if the comparison of two others holds, otherwise 0."""
 
     def decided(a: AnyInt, b: AnyInt) -> int:
         return int(compare(a, b))
@@ -57,7 +57,7 @@ def _copy(source: Operand, out: Operand) -> Iterator[Dispatch]:
         yield copy_elements(source, out)
 
 
-# What is copied over only lends its shape, which exporters hold to the source's.
+# `self` only has a shape, which equals the source's.
 define(
     "aten.copy.default",
     "self:ignored src non_blocking:ignored -> out",

@@ -125,7 +125,7 @@ def _repeat_shape(x: Operand, repeats: Sequence[AnyInt]) -> Shape:
 
 @op("aten.repeat.default", "self repeats:ints -> out", shape=_repeat_shape)
 def _repeat(x: Operand, repeats: Sequence[AnyInt], out: Operand) -> Iterator[Dispatch]:
-    # Each dim becomes two, (times, size), of which the source walks only the second.
+    # Each dim becomes two, (times, size); the source only has the second.
     lead = len(repeats) - x.rank
     aligned = (1,) * lead + x.shape
     steps = (0,) * lead + x.strides
@@ -135,7 +135,7 @@ def _repeat(x: Operand, repeats: Sequence[AnyInt], out: Operand) -> Iterator[Dis
 
 
 def _nonempty(tensors: Sequence[Operand]) -> list[Operand]:
-    # PyTorch lets a bare empty tensor stand among tensors of any rank.
+    # PyTorch allows an empty 1-d tensor among tensors of any rank.
     return [tensor for tensor in tensors if tensor.shape != (0,)] or list(tensors[:1])
 
 

@@ -14,7 +14,7 @@ kernel = Kernels(__name__)
 
 def _batch_norm_shapes(x: Operand, *_: object) -> tuple[Shape, Shape, Shape]:
     require(x.rank >= 2, "batch norm takes two dims or more", x)
-    return x.shape, (0,), (0,)  # the statistics of this batch, which nobody takes
+    return x.shape, (0,), (0,)  # the statistics of this batch, which are not computed
 
 
 @op(

@@ -45,9 +45,7 @@ def rms_norm(x: Operand, weight: Operand, eps: float, out: Operand, *, target: T
         )
         return
     if length >= REGISTERS_MIN and fits_registers(target, length) and 0 <= eps <= 1:
-        is_few = (
-            rows <= ROWS_FEW
-        )  # products norm so many too: lib/planes_int8.wgsl adds them up in the same order
+        is_few = rows <= ROWS_FEW  # lib/planes_int8.wgsl adds them up in the same order
         held = register_rows(target, rows, length, 2 if is_few else 1, in_one_order=is_few)
         yield Dispatch(
             kernel("rms_norm_registers", EPS=eps, **held),
@@ -170,7 +168,7 @@ def _normalise(
     cycle: int = 1,
     plane: int = 1,
 ) -> Iterator[Dispatch]:
-    """Rows of `length` elements, `plane` of which share a channel; `cycle` rows have all the channels."""
+    """Rows of `length` elements; `plane` elements share a channel, `cycle` rows have all channels."""
     if length == 0:  # the mean of no elements is 0 here, as in PyTorch
         yield fill(mean, 0.0)
         yield fill(rstd, math.nan)

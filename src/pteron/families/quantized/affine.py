@@ -1,9 +1,8 @@
-"""Numbers to quantised ones and back: q = clamp(round(x / scale) + zero_point), x = (q - zero_point) · scale.
+"""Quantise and dequantise: q = clamp(round(x / scale) + zero_point), x = (q - zero_point) · scale.
 
-The order of operations is PyTorch's, so that a quantised number is PyTorch's to the bit: x is multiplied by
-the reciprocal, and what lies between two whole numbers goes to the even one. All is computed in f32, whatever
-types are stored.
-"""
+The order of operations is PyTorch's, so that quantised numbers are equal bit for bit: x is multiplied by the
+reciprocal, and ties round to even. All arithmetic is in f32. `Blocks` are the elements of a tensor that share
+a scale and a zero point."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ def dequantize(
     out: Operand,
     expression: str = DEQUANTIZE,
 ) -> Iterator[Dispatch]:
-    """x back from what it was quantised to, by tensors of parameters."""
+    """x dequantised by tensors of parameters."""
     _check_parameters(parts, scales, zero_points)
     require(out.dtype.is_float, "what is dequantised must be of floats", out)
     is_whole = zero_points is not None and not (zero_points.dtype.is_float or x.dtype.is_float)
@@ -76,14 +75,14 @@ def reciprocal(scale: float) -> float:
 
 
 def quantized_bounds(out: Operand, quant_min: float | None, quant_max: float | None) -> dict[str, float]:
-    """`low` and `high` of a kernel; None stands for the bounds of the output's type."""
+    """`low` and `high` of a kernel; None means the bounds of the output's type."""
     require(not out.dtype.is_float, "what is quantised must be of integers", out)
     low, high = quantized_range(out)
     low_given = low if quant_min is None else quant_min
     high_given = high if quant_max is None else quant_max
     require(
         low <= low_given <= high_given <= high,
-        f"bounds {low_given} to {high_given} must lie within those of {out.dtype}, {low} to {high}",
+        f"bounds {low_given} to {high_given} must be within those of {out.dtype}, {low} to {high}",
         out,
     )
     return {"low": float(low_given), "high": min(float(high_given), WHOLE_MAX)}
@@ -129,7 +128,8 @@ RANK_MAX = 16  # separate dims that affine.wgsl walks
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """A tensor as blocks: the dims to walk over it, and how many blocks one step along each passes."""
+    """A tensor in blocks: the dims to iterate over it, and by how many blocks one step along each dim
+    advances."""
 
     count: int
     sizes: Shape

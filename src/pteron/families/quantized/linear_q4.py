@@ -1,7 +1,7 @@
-"""Linear layers of floats with weights of few bits: 4-bit in groups, each group with a scale of its own, or 4
-and 8-bit with a scale per output column.
+"""Linear layers of floats with 4-bit weights in groups, a scale per group, or with 4-bit or 8-bit weights and
+a scale per output column.
 
-Weights stay packed, eight to a word, the first column the lowest; scales are brought to [row][group].
+Weights stay packed, eight to a word, the first column in the lowest bits; scales become [row][group].
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _linear(
 
 
 def words_of(weights: Operand, scales: Operand, group_size: AnyInt, depth: int) -> Words:
-    """4-bit weights in groups, for x of so many columns."""
+    """4-bit weights in groups, for x with `depth` columns."""
     require(weights.dtype.itemsize == 1, "4-bit weights must be two to a byte", weights)
     columns, group = weights.shape[0], words_per_group(group_size)
     fits = scales.rank == 2 and scales.shape[0] * 8 * group >= depth and scales.shape[1] >= columns
@@ -85,7 +85,7 @@ def check_bias(bias: Operand, weights: Operand) -> None:
 
 
 def sums_of(weight_sums: Operand, weights: Operand, group_size: AnyInt, depth: int) -> Weight | None:
-    """The sums of groups of weights [column][group], where there is one for every group."""
+    """The sums of groups of weights [column][group], or None if some are missing."""
     columns, group = weights.shape[0], words_per_group(group_size)
     groups = -(-depth // (8 * group))
     is_full = weight_sums.rank == 2 and weight_sums.shape[0] >= groups and weight_sums.shape[1] >= columns
@@ -101,7 +101,8 @@ def product(
     target: Target,
     int8: Int8 | None = None,
 ) -> Iterator[Dispatch]:
-    """The product by the kernel that suits its shape and the device, in parts where it is deep."""
+    """The product by the kernel for its shape and device (docs/kernels-quantized.md), in parts if k is
+    deep."""
     columns, words = packed.columns, -(-packed.depth // 8)
     rows = ends.count // columns if columns else 0
     x_scales, x_zeros = (int8.scales, int8.zeros) if int8 else (None, None)
@@ -136,8 +137,7 @@ def product(
 
 
 def _kernel(target: Target, rows: int, columns: int, words: int) -> tuple[str, dict[str, Any], int]:
-    """(name, declarations, words of k that one of its invocations takes) where rows are few or the device is
-    a CPU."""
+    """(name, declarations, words of k per invocation) of the kernel for few rows or a software adapter."""
     if target.is_cpu:
         return "q4_thread", *thread_cut(rows, words)
     layout = shared_rows(target, 32, 1)
@@ -235,13 +235,13 @@ def thread_count(tile: int, rows: int, columns: int) -> int:
 def _per_channel(
     x: Operand, weights: Operand, packed: Weight, scales: Operand, library: str, out: Operand, target: Target
 ) -> Iterator[Dispatch]:
-    """The product with packed weights; rows of x that are no whole vec4s are filled up first."""
+    """The product with packed weights; rows of x are padded to a multiple of four first."""
     columns, depth = weights.shape[0], x.shape[-1]
     require(depth > 0, "a product needs something to add up", x, weights)
     require(scales.rank == 1 and scales.numel >= columns, f"scales must be {columns}, one per row", scales)
     padded = -(-depth // 4) * 4
     words = -(-depth // 8)
-    # One scale serves a row: a group may be longer than it, so that q4_thread adds up whole blocks.
+    # A row has one scale. The group is rounded up to whole blocks of q4_thread.
     group = -(-words // BLOCK_WORDS) * BLOCK_WORDS
     factors = Words(packed, scales_by_row(scales, columns, 1), columns, padded, words, group, library)
     source: Operand | Scratch = x

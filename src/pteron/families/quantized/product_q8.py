@@ -23,7 +23,7 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-PLACES_FEW = 4  # up to here a product reads its weights once and is bound by that
+PLACES_FEW = 4  # up to here a product is bound by reading its weights once
 TILES_MANY = 264  # from here on tiles are tall: two for each multiprocessor of a large device
 # Σ |x - zero| · |w| with |x - zero| <= 255 and |w| <= 128 stays below 2^31.
 DEPTH_MAX = ((1 << 31) - 1) // (255 * 128)
@@ -48,9 +48,8 @@ def product(
 ) -> Iterator[Dispatch]:
     """x [image, channel, place] by weights [channel, tap · channel of a group], padded at the end of rows.
 
-    x that comes as floats is quantised on the way. `scale_count` channels have scales of their own, after
-    which the others begin again; all of them unless it is given.
-    """
+    x in floats is quantised first. The scales of `scale_count` channels repeat for the channels after them;
+    by default every channel has its own."""
     channels = planes.groups * planes.channels
     depth = planes.taps * planes.channels_in
     require(depth > 0, "a product needs something to add up", x, weights)
@@ -62,7 +61,7 @@ def product(
     epilogue.check(channels, scale_count)
     if out.numel == 0:
         return
-    is_padded = "source" not in epilogue.declarations  # the places of a transposed window lie apart
+    is_padded = "source" not in epilogue.declarations  # transposed windows have gaps
     padded = planes.padded if is_padded else planes
     packed = padded.packed
     yield pack(x, planes, padded, epilogue, packed)
@@ -136,7 +135,7 @@ def _tiles(planes: Planes, height: int) -> int:
 
 
 def _fits(target: Target, planes: Planes, tile: int) -> bool:
-    """Whether q8_thread takes so many places at a time: there are as many, and its loops end in time."""
+    """Whether q8_thread can process `tile` places at a time, within the device's loop limit."""
     loops = planes.taps * (1 + tile + planes.words * (1 + tile)) + 6 * tile
     return planes.places >= tile and (not target.loop_max or loops <= target.loop_max)
 
@@ -178,7 +177,7 @@ class Epilogue:
 
     def check(self, channels: int, scale_count: int) -> None:
         is_int8 = -128 <= self.x_zero <= 127
-        require(is_int8, f"the zero point {self.x_zero} of int8 activations must lie within -128 and 127")
+        require(is_int8, f"the zero point {self.x_zero} of int8 activations must be within -128 and 127")
         enough = self.weight_scales.numel >= scale_count
         require(enough, f"{scale_count} channels need as many scales", self.weight_scales)
         require(
@@ -207,7 +206,7 @@ def to_int8(
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """A convolution's sizes: images of planes, in groups of channels that see each other."""
+    """A convolution's sizes: images, groups of channels, planes, window."""
 
     images: int
     groups: int
@@ -245,7 +244,7 @@ class Planes:
 
     @property
     def packed(self) -> Scratch:
-        """Room for the input, four channels to a word."""
+        """A buffer for the packed input, four channels to a word."""
         places = self.images * self.size_in[0] * self.size_in[1]
         return Scratch(places * self.groups * self.words, Storage.U32)
 

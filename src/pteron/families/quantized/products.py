@@ -1,8 +1,8 @@
-"""One x times several matrices of 4-bit weights: which launches, by how many rows there are and the device.
+"""One x times several matrices of 4-bit weights, with an RMS norm, int8 activations, a gate or a residual:
+which launches, by the number of rows and the device (docs/kernels-quantized.md).
 
-Few rows are one launch where the device can. Of many, norm and int8 have one launch, or the norm alone has
-its own; on software adapters the parts' own launches follow one another.
-"""
+Few rows take one launch if the device allows it. For many rows, norm and int8 conversion are one launch.
+Software adapters launch the steps one after the other."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from pteron.ops.shapes import broadcast
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """One x, normed where there is a gain, times several matrices of one depth. Where the sums of weights are
-    there, x becomes int8 by the extremes of each row, with scales that are at least `least`."""
+    """One x, normed if there is a gain, times several matrices of one depth. With `weight_sums`, x becomes
+    int8 by the extremes of each row, with scales of at least `least`."""
 
     x: Operand
     gain: Operand | None
@@ -56,8 +56,8 @@ class Products:
         return _joined_biases(self.weights, self.biases)
 
     def in_one_launch(self, target: Target, subgroup_bytes: int = 0) -> Words | None:
-        """All weights, if the kernel for few rows takes them, and has workgroup memory for so many further
-        bytes of every subgroup."""
+        """All weights, if the kernel for few rows can run with `subgroup_bytes` of additional workgroup
+        memory per subgroup; or None."""
         packed = _joined_words(self._matrices)
         return packed if self._are_few(packed, target, subgroup_bytes) else None
 
@@ -70,7 +70,7 @@ class Products:
         *,
         is_gated: bool = False,
     ) -> Dispatch:
-        """That launch, of x or of the splits that it is left in."""
+        """That launch, for x or for unmerged splits of attention."""
         least = self._least if self.weight_sums is not None else None
         norm: dict[str, Any] = {"gain": self.gain, "eps": self.eps}
         return digits.product(splits or self.x, packed, ends, target, **norm, least=least, is_gated=is_gated)
@@ -83,7 +83,7 @@ class Products:
         *,
         is_gated: bool = False,
     ) -> Iterator[Dispatch]:
-        """The launches that suit x and the device. A residual is added to a single product without a gate."""
+        """The launches for x on this device. Only a single product without a gate can have a residual."""
         if residual and (parts := apart(linear_shape(self.x, self.weights[0]), residual, outputs[0])):
             alone, total = parts
             yield from self.into((alone,), None, target)
@@ -191,7 +191,8 @@ def sum_shape(product: Shape, addend: Operand) -> Shape:
 
 
 def apart(product: Shape, addend: Operand, out: Operand) -> tuple[Operand, Iterator[Dispatch]] | None:
-    """Where one is repeated along the other: a place for the product, and what adds from there."""
+    """If one broadcasts against the other: (buffer for the product, launches of the sum). Otherwise None: the
+    product's own launch adds it."""
     shape = _seen(product, addend)
     if numel(shape) == addend.numel == out.numel:
         return None
@@ -200,10 +201,10 @@ def apart(product: Shape, addend: Operand, out: Operand) -> tuple[Operand, Itera
 
 
 def _seen(product: Shape, addend: Operand) -> Shape:
-    """The product's shape with as many dims as what is added to it has, by leading ones."""
+    """The product's shape with the rank of the addend, by adding or removing leading ones."""
     extra = len(product) - addend.rank
     fits = all(size == 1 for size in product[: max(0, extra)])
-    require(fits, f"a product {list(product)} must have {addend.rank} dims, as what is added", addend)
+    require(fits, f"a product {list(product)} must have {addend.rank} dims, as the addend", addend)
     return (1,) * -extra + product[max(0, extra) :]
 
 
@@ -237,7 +238,7 @@ def linear_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     shape=_shapes,
 )
 def linear_dq8ca_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
-    """The same of x as int8 by the extremes of each row; `least` is the smallest scale."""
+    """The same with x as int8 by the extremes of each row; `least` is the smallest scale."""
     residual, is_gated, *outputs = arguments[9:]
     yield from Products(*arguments[:9]).into(tuple(outputs), residual, target, is_gated=is_gated)
 

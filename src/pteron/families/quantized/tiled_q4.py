@@ -1,6 +1,6 @@
-"""Products with weights of few bits for many rows by tiles: of floats (q4_tiled.wgsl), or of int8 with 4-bit
-weights (q4_int8.wgsl); for some rows of floats by strips (q4_rows.wgsl). In parts that are merged where k is
-deep."""
+"""Products with 4-bit or 8-bit weights for many rows: tiles of floats (q4_tiled.wgsl) or of int8
+(q4_int8.wgsl), and strips for 5 to 32 rows of floats (q4_rows.wgsl). If k is deep, in parts that another
+launch merges."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ kernel = Kernels(__name__)
 
 INT8_GROUP_MAX = 256  # words: Σ |x| · |w| <= 8 · 256 · 128 · 8 stays below 2^22
 
-# A product of floats sees what int8 arithmetic sees; SCALED, its sums are x's again.
+# Float kernels round x as int8 arithmetic does; SCALED multiplies the sums by x's scale.
 QUANTIZED = {"activation": INT8_LESS_ZERO}
 SCALED = {"finish": "sum * f32(x_scales[m])"}
-# What a part of a deep product leaves: its sum alone.
+# A part of a deep product writes only its sum.
 PARTIAL = {"result": "sum", "added": "0.0"}
 PARTIAL_QUADS = {"result": "sum", "added": "vec4(0.0)", "use_q4_result": "q4_quads"}
 
@@ -39,8 +39,8 @@ _OTHER_QUADS = (
 
 @dataclass(frozen=True, slots=True)
 class Int8:
-    """What makes int8 of x, a scale and a zero point per row; or int8 words of x that are there already, with
-    scales that the zero points follow (q4_quantize.wgsl, quantize_rows.wgsl)."""
+    """A scale and a zero point per row, by which x becomes int8; or x as int8 words already, with the zero
+    points after the scales (q4_quantize.wgsl, quantize_rows.wgsl)."""
 
     scales: Operand | Scratch
     zeros: Operand | None
@@ -48,7 +48,7 @@ class Int8:
     words: Scratch | None = None
 
     def is_packed(self, packed: Words) -> bool:
-        """Whether q4_int8 takes it: whole groups of whole steps, not too long for its sums."""
+        """Whether q4_int8 can run: whole groups of whole steps, short enough for exact sums."""
         is_even = packed.depth % (8 * packed.group) == packed.group % 4 == 0
         return self.weight_sums is not None and is_even and packed.group <= INT8_GROUP_MAX
 
@@ -121,7 +121,7 @@ def merge_parts(
     *,
     is_gated: bool = False,
 ) -> Dispatch:
-    """The launch that finishes what the parts of a product leave, in the way that `finish` declares."""
+    """The launch that adds up the parts of a product and finishes as `finish` declares."""
     declarations = {"PARTS": parts, "IS_GATED": is_gated, **finish}
     is_wide = declarations.pop("use_q4_result", None) is not None
     outputs = ends.count // 4 if is_wide else ends.count
@@ -151,7 +151,7 @@ def _quantized(x: Operand | Scratch, given: Int8, made: Int8, rows: int, words: 
 
 
 def _declarations(ends: Ends, columns: int, is_gated: bool) -> dict[str, Any]:
-    """What a product does with its sums: by fours of columns where all outputs have whole fours."""
+    """What a product does with its sums: by quads of columns if all outputs are multiples of four wide."""
     gates = {"OTHERS": columns // 2} if is_gated else {}
     if any(out.shape[-1] % 4 for out in ends.outputs):
         return ends.declarations | gates

@@ -47,7 +47,7 @@ class Rows:
 
 
 def strided_rows(x: Operand | Scratch, count: int, length: int, stride: int = 1) -> Rows:
-    """Rows whose elements lie `stride` apart, as many rows beside each other."""
+    """Rows whose elements are `stride` apart, `stride` rows interleaved."""
     kept = (count // stride, stride), (stride * length, 1)
     return Rows(x, kept, ((length,), (stride,)))
 

@@ -45,9 +45,9 @@ def _input_shape(d_out: Operand, weights: Operand, *_: object) -> Shape:
 def linear_q4gsw_backward(
     d_out: Operand, weights: Operand, scales: Operand, group_size: AnyInt, out: Operand, *, target: Target
 ) -> Iterator[Dispatch]:
-    """out = d_out · W, W the matrix [n, k] that the weights and scales [k / group, n] stand for."""
+    """out = d_out · W, with the matrix W [n, k] of the weights and scales [k / group, n]."""
     depth, columns, group = weights.shape[0], 2 * weights.shape[1], int(group_size)
-    require(weights.dtype in (DType.U8, DType.I8), "4-bit weights lie two to a byte", weights)
+    require(weights.dtype in (DType.U8, DType.I8), "4-bit weights must be two to a byte", weights)
     require(group > 0, f"group_size {group} must be positive")
     fits = scales.rank == 2 and scales.shape[0] * group >= columns and scales.shape[1] >= depth
     require(fits, f"scales must be [k / {group}, n]", scales, weights)

@@ -2,8 +2,8 @@
 //! loops: 32
 //! extent gain: 4 * QUADS
 //! extent normed: 4 * rows * QUADS
-// What becomes of a row that invocations hold (lib/row_registers.wgsl): normed = x · gain / sqrt(mean(x²) + eps). Gains
-// are asked for first, so that they are there when the sum of squares is.
+// Processes a row that invocations hold (lib/row_registers.wgsl): normed = x · gain / sqrt(mean(x²) + eps). Gains
+// are loaded first, while squares are added up.
 alias G = f32;
 alias N = f32;
 const EPS = 1e-5;

@@ -1,11 +1,11 @@
 //! use rows
-// Rows of QUADS vec4s that LANES invocations share and hold: each has NEIGHBOURS side by side, then as many of
-// those that follow all lanes' first, OWN_QUADS in all, and zeros past the row's end.
+// Rows of QUADS vec4s in the registers of LANES invocations: each has NEIGHBOURS adjacent vec4s, then NEIGHBOURS
+// after those of all lanes, and so on, OWN_QUADS in total, with zeros past the row's end.
 const QUADS = 16u; // a multiple of NEIGHBOURS
 const NEIGHBOURS = 2u;
 const OWN_QUADS = (QUADS + NEIGHBOURS * LANES - 1u) / (NEIGHBOURS * LANES) * NEIGHBOURS;
 
-// Which of a row's vec4s is the i-th that an invocation holds, if there are so many.
+// The index in the row of the i-th vec4 of an invocation; it may be past the end.
 fn quad_of(i: u32, local: u32) -> u32 {
   return (local % LANES + i / NEIGHBOURS * LANES) * NEIGHBOURS + i % NEIGHBOURS;
 }

@@ -1,6 +1,5 @@
 //! extent x: 4 * rows * QUADS
-// Rows of x, held by the invocations that share each (lib/row_registers.wgsl), for a library that leaves something of
-// them.
+// Loads rows of x into registers (lib/row_registers.wgsl); another library finishes each row (finish_row).
 alias X = f32;
 
 struct Params {

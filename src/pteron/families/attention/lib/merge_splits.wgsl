@@ -1,5 +1,5 @@
 //! use nan
-// Splits of a context brought together: Σ values · exp(most - greatest) / Σ total · exp(most - greatest).
+// Merges the splits of a context: Σ values · exp(most - greatest) / Σ total · exp(most - greatest).
 // `parts` holds for each (query, split) the WIDTH gathered values before they are divided, the greatest score,
 // the sum of the shares, and room for two more. Merging takes 2 · `used` iterations.
 

@@ -1,5 +1,5 @@
-// Over the KEYS / 4 invocations that share four rows: the greatest of what they hold, and its sum, of each row
-// and given to all of them. What lies in `tile` is lost; what the kernel read there before, it has read.
+// Over the KEYS / 4 invocations that share four rows: the maximum and the sum of each row,
+// given to all of them. Overwrites `tile`; a barrier protects earlier reads.
 
 fn greatest_of_rows(values: vec4<f32>, local: u32) -> vec4<f32> {
   workgroupBarrier();

@@ -1,5 +1,5 @@
 //! extent parts: queries * splits * (WIDTH + 4)
-// What a workgroup that saw a split of the context leaves for each query: see merge_splits.wgsl. Queries are counted
+// Stores the part of one split for each query: see merge_splits.wgsl. Queries are counted
 // over batch, heads and steps, from the launch's first one on.
 @group(0) @binding(8) var<storage, read_write> parts: array<vec4<f32>>;
 

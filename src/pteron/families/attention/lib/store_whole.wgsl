@@ -1,6 +1,6 @@
 //! use nan
 //! extent out: (ceil(first_query + queries, steps * heads) - 1) * out_strides[0] + (steps - 1) * out_strides[1] + (heads - 1) * out_strides[2] + WIDTH
-// What a workgroup that saw the whole context leaves: each query's result, NaN where it saw no key.
+// Stores each query's result, for workgroups that process the whole context; NaN if it saw no key.
 alias R = f32;
 @group(0) @binding(8) var<storage, read_write> out: array<vec4<R>>;
 

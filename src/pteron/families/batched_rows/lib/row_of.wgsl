@@ -1,5 +1,4 @@
-// Kernels declare the places of rows, (position, slot), and of what lies there the slots and the rows of a slot, its
-// capacity, in Params.
+// Kernels declare the places of rows, (position, slot), and in Params the number of slots and the capacity of a slot.
 
 // Where a row is written, among the rows of all slots; none where that is negative.
 fn row_of(row: u32) -> i32 {

@@ -5,9 +5,9 @@
 // Rows that indices pick from a table of 4-bit weights: table[indices[i], k] · scale[indices[i], k / group]. An
 // index out of range gives NaN.
 alias I = i32;
-const TABLE_SIZE = 1u; // rows of the table,
-const TABLE_WORDS = 1u; // of so many words of eight weights,
-const TABLE_GROUP = 1u; // of which so many share a scale
+const TABLE_SIZE = 1u; // rows of the table
+const TABLE_WORDS = 1u; // words of eight weights per row
+const TABLE_GROUP = 1u; // words that share a scale
 const TABLE_GROUPS = (TABLE_WORDS + TABLE_GROUP - 1u) / TABLE_GROUP;
 const HIGH_FIRST = false; // the higher nibble of a byte is the even column
 

@@ -14,7 +14,7 @@ const LANES = 256u; // that share a norm's row
 const LANE_TURNS = (LANES + WORKGROUP - 1u) / WORKGROUP;
 const OWN_QUADS = (QUADS + 2u * LANES - 1u) / (2u * LANES); // eights of each
 const BY_SUBGROUPS = SUBGROUP == 32u;
-const MERGED = select(1u, 32u, BY_SUBGROUPS); // lanes of which one sum is left
+const MERGED = select(1u, 32u, BY_SUBGROUPS); // lanes that share a sum
 
 @group(0) @binding(5) var<storage, read> x_zeros: array<Z>;
 
@@ -69,7 +69,7 @@ fn normed(row: Row, m: u32, local: u32) -> Row {
   return held;
 }
 
-// The bits of the greatest of some numbers and of zero: as whole numbers they grow with what they stand for, and
+// The bits of the greatest of some numbers and of zero: as integers they have the order of the floats, and
 // those of a negative number are negative.
 fn greatest_bits(values: vec4<f32>) -> u32 {
   let most = max(max(values.x, values.y), max(values.z, values.w));

@@ -1,5 +1,5 @@
 //! extent sums: PARTS * rows * columns
-// A product from the sums of its parts, which lie [part][m][n], by fours of neighbouring columns.
+// A product from the sums of its parts, laid out as [part][m][n], by fours of neighbouring columns.
 const IS_GATED = false; // whether the first half of the columns is a gate for the second: OTHERS
 
 @group(0) @binding(8) var<storage, read> sums: array<vec4<f32>>;

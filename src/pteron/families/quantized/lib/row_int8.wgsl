@@ -5,7 +5,7 @@
 //! extent gain: 4 * QUADS
 //! extent row_scales: 2 * rows
 //! extent words: rows * QUADS
-// What becomes of a row that invocations hold (lib/row_registers.wgsl): int8 by a scale and a zero point that fit it as
+// Processes a row that invocations hold (lib/row_registers.wgsl): int8 by a scale and a zero point that fit it as
 // choose_qparams.wgsl finds them, after an RMS norm where there is a gain:
 // clamp(round(y / scale) + zero, -128, 127), y = x · gain / sqrt(mean(x²) + eps).
 // Of eight neighbours, which an invocation holds side by side, a pair of words is left, as q4_quantize.wgsl

@@ -23,24 +23,3 @@ from pteron.families import (
     training,
     transformer,
 )
-
-__all__ = [
-    "attention",
-    "batched_rows",
-    "convolution",
-    "create",
-    "elementwise",
-    "exporter_removed",
-    "index",
-    "layout",
-    "linear",
-    "norm",
-    "pool",
-    "quantized",
-    "reduce",
-    "resample",
-    "rope",
-    "symint",
-    "training",
-    "transformer",
-]

@@ -40,8 +40,6 @@ class TestCase:
 
 @dataclass(frozen=True, slots=True)
 class TestSuite:
-    """The test cases of one method."""
-
     __test__ = False
 
     method: str

@@ -55,7 +55,6 @@ class StoredData:
         return data
 
     def delegate(self, reference: Table) -> memoryview:
-        """The blob a delegate refers to."""
         location = reference.integer(0, "location", INT8)
         if location == _INLINE:
             blobs, of = self.inline_delegates, "inline delegates"

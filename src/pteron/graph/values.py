@@ -51,7 +51,6 @@ class Constant:
         return np.frombuffer(contents(self.data), self.dtype.numpy).reshape(self.shape)
 
     def bytes(self) -> npt.NDArray[np.uint8]:
-        """The constant's raw bytes, read from the file."""
         return np.frombuffer(contents(self.data), np.uint8)
 
 

@@ -62,7 +62,6 @@ class Call:
 
     @cached_property
     def symbols(self) -> tuple[SymInt, ...]:
-        """The live integers it reads."""
         values = (item for value in self.inputs for item in _items(value))
         return tuple(value for value in values if isinstance(value, SymInt))
 

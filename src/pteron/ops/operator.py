@@ -34,8 +34,6 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """What an operator means."""
-
     name: str
     signature: Signature
     kind: Kind

@@ -53,7 +53,6 @@ class Flow:
         return next(self._free_ids)
 
     def of(self, name: str) -> Iterator[Call]:
-        """The calls of an operator."""
         return (call for call in self.calls if call.operator.name == name)
 
     def maker(self, value: Value, name: str) -> Call | None:

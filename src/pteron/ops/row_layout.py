@@ -61,7 +61,6 @@ def register_rows(
 
 
 def row_groups(target: Target, layout: Mapping[str, Any], rows: int) -> tuple[int, int, int]:
-    """Workgroups for `rows` rows."""
     return folded(target, -(-rows // layout["ROWS"]))
 
 

@@ -17,7 +17,6 @@ REWRITES_VARIABLE = "PTERON_REWRITES"
 
 
 def rewrite_calls(graph: Graph, calls: tuple[Call, ...], names: Collection[str]) -> tuple[Call, ...]:
-    """The calls after the rewrites of these names."""
     for name in names:
         is_done = False
         while not is_done:

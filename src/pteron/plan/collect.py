@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,20 +12,17 @@ from typing import NamedTuple
 
 from pteron.graph import Node, Shape
 from pteron.ops import Dispatch, Operand, RequirementError, Scratch, Target, Window
-from pteron.ops.dispatch import Bound, elements
+from pteron.ops.dispatch import Bound, Parameter, elements
 from pteron.ops.join import Join, memory_of
-from pteron.ops.live import Trace
+from pteron.ops.live import LiveInt, Trace
 from pteron.ops.operand import BufferRef
 from pteron.ops.terms import Affine
-from pteron.plan.parameters import block_of
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
 from pteron.plan.verify import check_bindings, check_storage, storage_buffers, verify
-from pteron.wgsl import Module, compose, outline
+from pteron.wgsl import Field, Module, compose, outline
 
 
 class Collected(NamedTuple):
-    """A launch and its dispatch."""
-
     node: Node
     dispatch: Dispatch
     module: Module
@@ -216,3 +215,47 @@ def _groups(dispatch: Dispatch, module: Module, target: Target) -> tuple[int, in
             f"the adapter allows {target.workgroups_max} per axis, on two axes"
         )
     return (-(-count // rows), rows, 1) if rows > 1 else (count, 1, 1)
+
+
+_CODES = {"u32": "<I", "i32": "<i"}
+_I32_MAX = (1 << 31) - 1
+_F32_MAX = 3.4028234663852886e38
+
+
+def block_of(dispatch: Dispatch, module: Module) -> ParameterBlock:
+    """The block that a dispatch gives; it names every member of Params, and nothing else."""
+    names = {field.name for field in module.fields}
+    if names != dispatch.parameters.keys():
+        raise ValueError(
+            f"kernel {dispatch.kernel} has the parameters {sorted(names)}, "
+            f"the dispatch gives {sorted(dispatch.parameters)}"
+        )
+    data = bytearray(module.params_size)
+    live: list[tuple[int, Affine]] = []
+    for field_ in module.fields:
+        _pack(field_, dispatch.parameters[field_.name], data, live)
+    return ParameterBlock(bytes(data), tuple(live))
+
+
+def _pack(field_: Field, value: Parameter, data: bytearray, live: list[tuple[int, Affine]]) -> None:
+    scalars = list(value) if isinstance(value, Sequence) else [value]
+    if len(scalars) > field_.count:
+        raise RequirementError(f"{field_.name} takes at most {field_.count} values, got {len(scalars)}")
+    for position, scalar in enumerate(scalars):
+        offset = field_.offset + 4 * position
+        if field_.scalar == "f32":
+            struct.pack_into("<f", data, offset, _saturated(float(scalar)))
+        elif isinstance(scalar, LiveInt):
+            if scalar < (0 if field_.scalar == "u32" else -_I32_MAX - 1) or scalar > _I32_MAX:
+                raise RequirementError(f"{field_.name} = {scalar} does not fit {field_.scalar}")
+            live.append((offset, scalar.expression))
+        else:
+            try:
+                struct.pack_into(_CODES[field_.scalar], data, offset, int(scalar))
+            except struct.error:
+                raise RequirementError(f"{field_.name} = {scalar} does not fit {field_.scalar}") from None
+
+
+def _saturated(number: float) -> float:
+    """Within f32: exporters write the largest f64 where they mean no limit."""
+    return number if math.isinf(number) or math.isnan(number) else min(max(number, -_F32_MAX), _F32_MAX)

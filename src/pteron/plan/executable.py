@@ -41,8 +41,6 @@ class TensorPort:
 
 @dataclass(frozen=True, slots=True)
 class SymbolPort:
-    """An input or output that is a live integer."""
-
     id: int
 
     def __str__(self) -> str:

@@ -79,7 +79,6 @@ class Planning:
         self.collector = Collector(self.target, self.joins)
 
     def add(self, call: Call) -> None:
-        """Plan one more call."""
         try:
             self._add(call)
         except PteronError:
@@ -92,7 +91,6 @@ class Planning:
             raise MisfitError(f"{where}: {problem}{live}", is_certain=certain) from cause
 
     def finish(self) -> Plan:
-        """The plan of the calls so far."""
         outputs = self.graph.outputs
         shapes = {
             value.id: self.shapes.get(value.id, value.shape_max)

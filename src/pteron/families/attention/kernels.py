@@ -50,7 +50,6 @@ class Attention:
     heads_first: bool = False  # [batch, heads, steps, width] rather than [batch, steps, heads, width]
 
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
-        """The attention by the kernels that suit it."""
         self._check()
         if self._sizes(self.k.shape)[1] == 0:
             return iter([fill(self.out, 0)])  # a sum of nothing

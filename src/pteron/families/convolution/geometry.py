@@ -53,7 +53,6 @@ class Geometry:
 
     @property
     def rows(self) -> int:
-        """Channels of the output."""
         return self.groups * self.filters
 
     @property

@@ -54,7 +54,6 @@ class Tile:
     slices: int = 1
 
     def count(self, sizes: Geometry) -> int:
-        """Tiles of a convolution."""
         filters, pixels = self.tall * self.rows, 4 * self.columns
         return sizes.groups * -(-sizes.filters // filters) * -(-sizes.pixels // pixels)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from pteron.families.elementwise.element import element
+from pteron.families.elementwise.unary import element
 from pteron.ops import OPERATORS, Call, Dispatch, Operand, define, require
 from pteron.ops.operand import compute_type
 from pteron.ops.rewrite import Flow, Replacement, orders, rewrite

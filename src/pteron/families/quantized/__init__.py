@@ -12,16 +12,3 @@ from pteron.families.quantized import (
     products,
     qparams,
 )
-
-__all__ = [
-    "elements_q8",
-    "embedding_q4",
-    "fuse",
-    "granularity",
-    "join",
-    "layers_q8",
-    "linear_q4",
-    "peaks",
-    "products",
-    "qparams",
-]

@@ -165,6 +165,5 @@ def channels(x: Operand, dim: AnyInt) -> Blocks:
 
 
 def tokens(x: Operand) -> Blocks:
-    """A block for every row."""
     require(x.rank > 0, "a scalar has no rows", x)
     return blocks(x, (*(1,) * (x.rank - 1), x.shape[-1]))

@@ -156,7 +156,6 @@ def layout_of(target: Target, packed: Words) -> Layout:
 
 
 def columns_of_workgroup(target: Target, packed: Words) -> int:
-    """Columns of a workgroup."""
     layout = layout_of(target, packed)
     return layout.columns * layout.bundles * layout.rounds
 

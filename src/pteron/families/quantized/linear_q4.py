@@ -61,7 +61,6 @@ def _linear(
     int8: Int8 | None = None,
     residual: Operand | None = None,
 ) -> Iterator[Dispatch]:
-    """The product with 4-bit weights in groups."""
     packed = words_of(weights, scales, group_size, x.shape[-1])
     if bias is not None:
         check_bias(bias, weights)

@@ -33,7 +33,6 @@ class PeakEnds:
 
     @property
     def count(self) -> int:
-        """Results."""
         return self.out.numel
 
     @property

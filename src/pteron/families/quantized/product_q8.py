@@ -222,7 +222,6 @@ class Planes:
 
     @property
     def words(self) -> int:
-        """Words of one tap."""
         return -(-self.channels_in // 4)
 
     @property

@@ -155,7 +155,6 @@ class Products:
 
 
 def _silu_mul(gate: Operand, value: Operand, out: Operand, *, target: Target) -> Iterator[Dispatch]:
-    """The gate of two products."""
     for dispatch in OPERATORS["pteron.silu_mul"].dispatches([gate, value], [out], target):
         assert isinstance(dispatch, Dispatch)
         yield dispatch
@@ -186,7 +185,6 @@ def _temporary(dtype: DType, count: int, target: Target) -> Operand:
 
 
 def sum_shape(product: Shape, addend: Operand) -> Shape:
-    """The shape of the sum."""
     return broadcast(_seen(product, addend), addend.shape)
 
 

@@ -137,7 +137,6 @@ def merge_parts(
 
 
 def _quantized(x: Operand | Scratch, given: Int8, made: Int8, rows: int, words: int) -> Dispatch:
-    """The launch that makes int8 of x."""
     return Dispatch(
         kernel("q4_quantize", WORDS=words),
         x=x,

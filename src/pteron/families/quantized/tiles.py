@@ -69,7 +69,6 @@ class Tile:
         }
 
     def count(self, rows: int, columns: int) -> int:
-        """Tiles of one part of a product."""
         return -(-rows // self.height) * -(-columns // self.width)
 
     def microseconds(self, rows: int, columns: int, depth: int, parts: int, is_gated: bool) -> float:

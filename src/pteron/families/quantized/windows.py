@@ -40,8 +40,6 @@ WORDS = {  # by the library that other kernels read them with
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a product is split."""
-
     tile: int  # rows of a launch
     blocks: int  # of four columns, in each window
     starts: tuple[int, ...]  # first rows of the tiles: each is full, so the last two may overlap

@@ -82,7 +82,6 @@ class BatchedGraphBuilder:
         return isinstance(value, Tensor) and value.id in self.rows
 
     def row_dim(self, value: Value) -> int:
-        """The dim of a tensor that counts rows."""
         if not isinstance(value, Tensor) or value.id not in self.rows:
             raise NotBatchableError(f"{value} is the same for all sequences")
         return self.rows[value.id]
@@ -118,7 +117,6 @@ class BatchedGraphBuilder:
     # Nodes ----------------------------------------------------------------------------------------
 
     def emit(self, name: str, *arguments: Value) -> None:
-        """Add a node."""
         self.nodes.append(Node(len(self.nodes), name, arguments))
 
     def keep(self, node: Node) -> None:
@@ -132,7 +130,6 @@ def _item(value: Value) -> Item:
 
 
 def _ids_of(graph: Graph) -> Iterator[int]:
-    """The ids of all values."""
     for value in (*graph.inputs, *graph.outputs):
         yield value.id
     for node in graph.nodes:

@@ -15,7 +15,7 @@ import pteron.passes.batched.positions
 import pteron.passes.batched.row_wise  # noqa: F401  # they register the rules
 from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
-from pteron.families.attention.caches import caches_of
+from pteron.families.attention.sdpa import caches_of
 from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import numel
 from pteron.passes.batched.builder import BatchedGraphBuilder, NotBatchableError

@@ -17,7 +17,7 @@ from pteron.ops import Target, Weight
 from pteron.ops.operand import Slot, State
 from pteron.ops.terms import Affine, Guard, Product, Quotient, Symbol, Term
 from pteron.passes import Source
-from pteron.plan.archive.container import MAGIC, PREFIX, VERSION, aligned
+from pteron.plan.archive.writer import MAGIC, PREFIX, VERSION, aligned
 from pteron.plan.executable import Executable, Port, StateSpec, SymbolPort, TensorPort
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
 from pteron.wgsl import Binding, Kernel, Module, Statements

@@ -91,9 +91,10 @@ def _planes(
 def _sizes(arguments: Sequence[Any]) -> Planes:
     """The sizes of a regular or a transposed convolution, by all its inputs."""
     x, weights = arguments[0], arguments[3]
-    *window, dilation, groups, _ = arguments[_FIRST_COUNT:]
+    kernel_size, stride, padding, *more, dilation, groups, _ = arguments[_FIRST_COUNT:]
+    output_padding = more[0] if more else None
     require(weights.rank == 2, "weights must be [channel, tap · channel of a group]", weights)
-    return _planes(x, weights.shape[0], *window[:3], dilation, groups, *window[3:])
+    return _planes(x, weights.shape[0], kernel_size, stride, padding, dilation, groups, output_padding)
 
 
 def _conv2d_shape(*arguments: Any) -> Shape:

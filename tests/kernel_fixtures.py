@@ -20,7 +20,7 @@ from pteron import Device
 from pteron.graph import Graph
 from pteron.plan import Compiled, Launch, Plan, Shapes
 from pteron.plan.collect import Collector
-from pteron.plan.planning import Planning
+from pteron.plan.planner import Planning
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pteron import Device
+from pteron.families.quantized.tiles import LANES
 from pteron.ops import Target
 from pteron.plan import collect
 from pteron.wgsl import Kernel, Module, compose
@@ -50,6 +51,12 @@ def own_subgroups(subgroups: Device, width: int, monkeypatch: pytest.MonkeyPatch
     """A target with subgroups as wide as those of the device, which need not say so."""
     monkeypatch.setattr(Target, "check_runs_on", lambda *_: None)
     return replace(subgroups.target, is_cpu=False, subgroup_size=width)
+
+
+def skip_if_narrow(target: Target) -> None:
+    """Skip where q4_rows cannot run: it exchanges values among LANES neighbours of one subgroup."""
+    if target.subgroup_size < LANES:
+        pytest.skip(f"subgroups of {target.subgroup_size} are narrower than the {LANES} lanes of q4_rows")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from conformance.cache import ROOT, read_results, results_of
 from conformance.left import cause_left
 from conformance.record import FAILURES, Result
 from conformance.suites import SUITES
-from pteron.families.elided.operators import ELIDED
+from pteron.families.exporter_removed.operators import REMOVED_BY_EXPORTER
 from pteron.passes import is_available
 
 PAGE = ROOT / "docs" / "operators.md"
@@ -110,14 +110,14 @@ def _operators(results: ResultsBySuite) -> Iterator[str]:
     yield "| operator | Pteron | tested types | exported types | live shapes | conformance | C++ WebGPU |"
     yield "|---|---|---|---|---|--:|---|"
     for name, fact in facts.items():
-        if name not in ELIDED:
+        if name not in REMOVED_BY_EXPORTER:
             yield _row(name, operators.get(name, Operator()), fact)
     for name in sorted(operators.keys() - facts.keys()):
         yield _row(name, operators[name], {"resizable": "yes", "cpp_webgpu": "no", "inputs": ""})
     yield ""
     yield "These operators are in the exporter's registry, but never in a program:"
     yield ""
-    yield from (f"- `{name}`: {reason}" for name, reason in ELIDED.items())
+    yield from (f"- `{name}`: {reason}" for name, reason in REMOVED_BY_EXPORTER.items())
     yield ""
 
 

@@ -17,7 +17,7 @@ from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import Form
 from pteron.llm.sampling.graphs import graph_of_peaks, sampler_graph
 from pteron.llm.sampling.rows import rows_graph
-from pteron.ops.rows import shared_rows
+from pteron.ops.row_layout import shared_rows
 from pteron.runtime.program import read_graphs
 from pteron.wgsl import Kernel, Module, compose
 

@@ -74,7 +74,7 @@ CASES = [
     case(
         "et_vk.rms_norm.default",
         *(tensor("S", 2088), weight(2088), 1e-5),
-        kernels="rms_norm_held",
+        kernels="rms_norm_registers",
         on=("hardware",),
         oracle=rms_norm,
     ),

@@ -35,7 +35,7 @@ ROW_CASES = [
         tensor(values=np.array([3, 0, -1, 4, 1, 99]), dtype="i32"),
         weight(values=np.array([11, 12, 13, 14, 15]), dtype="i32"),
         weight(values=np.array([0, 5, 9, 22, 7]), dtype="i32"),
-        kernels="place_rows",
+        kernels="locate_rows",
         oracle=places_of,
         dtype="i32",
     ),

@@ -20,7 +20,7 @@ from pteron.gpu.tensors import HostResult
 from pteron.graph import build
 from pteron.plan import Executable, TensorPort
 from pteron.plan.archive import read, write
-from pteron.plan.archive.container import PREFIX
+from pteron.plan.archive.writer import PREFIX
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session

@@ -16,6 +16,8 @@ from one_operator import OneOperator
 from pteron.dtypes import DType
 from pteron.ops import Target
 
+pytestmark = pytest.mark.kernels
+
 CACHED, CUSTOM, PLAIN, UPDATE = (
     f"{name}.default" for name in ("sdpa_with_kv_cache", "custom_sdpa", "et_vk.sdpa", "update_cache")
 )

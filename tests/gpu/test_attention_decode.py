@@ -19,6 +19,8 @@ from pteron.ops import Target
 from pteron.plan import collect
 from pteron.wgsl import Kernel, Module, compose
 
+pytestmark = pytest.mark.kernels
+
 INF = float("inf")
 
 

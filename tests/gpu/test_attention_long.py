@@ -16,6 +16,8 @@ from test_attention import CACHED, PLAIN, CachedAttention, attend, plain
 from pteron.ops import Target
 from pteron.wgsl import compose
 
+pytestmark = pytest.mark.kernels
+
 INF = float("inf")
 LENGTHS = [(keys, 64) for keys in (400, 500, 576, 1024, 2048, 8192)]
 WIDTHS = [(keys, width) for keys in (500, 8192) for width in (6, 80, 128)]

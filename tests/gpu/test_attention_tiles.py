@@ -14,6 +14,8 @@ from pteron.families.attention import kernels
 from pteron.families.attention.layouts import TILES, Tiles
 from pteron.ops import Target
 
+pytestmark = pytest.mark.kernels
+
 HARDWARE = Target(is_cpu=False, invocations_max=256, workgroup_bytes_max=16384)
 
 

@@ -16,6 +16,8 @@ from pteron.ops import Target
 from pteron.ops.operand import State
 from pteron.runtime.session import Session
 
+pytestmark = pytest.mark.kernels
+
 SLOTS = 7
 CHOSEN = np.array([3, 0, -1, 6, 1, SLOTS], np.int32)
 BEFORE = np.array([5, 0, 9, 31, 2, 7, 16], np.int32)  # positions

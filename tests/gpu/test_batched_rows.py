@@ -16,7 +16,9 @@ from test_rope import rope, rope_hf
 from pteron import Device
 from pteron.ops import Target
 
-PLACE, ANGLES, TURN = "pteron.place_rows", "pteron.row_angles", "pteron.rope_rows"
+pytestmark = pytest.mark.kernels
+
+PLACE, ANGLES, TURN = "pteron.locate_rows", "pteron.row_angles", "pteron.rope_rows"
 ATTEND, TURNED = "pteron.attend_rows", "pteron.rope_attend_rows"
 CAPACITY, SLOTS = 23, 7
 # (position, slot) of rows: the first and the last position, slots in any order, a row that is nobody's.

@@ -16,8 +16,10 @@ from test_dynamic_q4 import FUSED
 from test_quantized import DYNAMIC
 
 from pteron.dtypes import DType
-from pteron.families.norm.norm import HELD_MIN
+from pteron.families.norm.norm import REGISTERS_MIN
 from pteron.ops import Target
+
+pytestmark = pytest.mark.kernels
 
 QPARAMS = "torchao.choose_qparams_affine.default"
 PICKED = 61
@@ -134,7 +136,7 @@ def test_norms_of_few_rows_and_of_many(depth: int, invocations: int, own_subgrou
     for first, end in ((0, 4), (4, 7), (2, 3)):
         few = fused(x[first:end], target, gain)
         np.testing.assert_array_equal(few, many[first:end])
-        if depth >= HELD_MIN:
+        if depth >= REGISTERS_MIN:
             np.testing.assert_array_equal(few, fused(normed(x[first:end], gain, target), target))
 
 

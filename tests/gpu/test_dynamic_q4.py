@@ -23,6 +23,8 @@ from pteron.families.quantized.tiles import INT8_TILES, Tile
 from pteron.ops import Target
 from pteron.ops.rewrite import REWRITES
 
+pytestmark = pytest.mark.kernels
+
 FUSED = "pteron.linear_dq8ca_q4"
 LIVE = {"M": (33, 1, 4, 2, 3, 7)}
 

@@ -26,7 +26,7 @@ from pteron.ops.join import JOINS
 from pteron.ops.rewrite import REWRITES
 from pteron.plan import Launch
 
-pytestmark = pytest.mark.rewrites
+pytestmark = [pytest.mark.kernels, pytest.mark.rewrites]
 
 SIZE = 37  # rows of the table
 STEPS = 3

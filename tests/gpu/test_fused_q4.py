@@ -17,6 +17,8 @@ from pteron import Device
 from pteron.ops import Target
 from pteron.ops.rewrite import REWRITES
 
+pytestmark = pytest.mark.kernels
+
 FUSED, DYNAMIC_ADD = "pteron.linear_q4", "pteron.linear_dq8ca_q4_add"
 LIVE = {"M": (33, 1, 4, 2, 3)}
 OURS = {"linear_several", "gated_linear", "norm_linear", "linear_add"}

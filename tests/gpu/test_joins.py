@@ -13,22 +13,22 @@ import torch
 from arguments import Argument, tensor, weight
 from bits import assert_same_bits
 from small_graphs import Array, Drawing, run_graph
+from subgroup_fixtures import skip_if_narrow
 from test_attention_q4 import CAPACITY, block
 from test_attention_q4 import check as check_attention
 from test_quantized import matrix, packed
 
 from pteron import Device
 from pteron.dtypes import DType
-from pteron.families.quantized import strips, tiled_q4
-from pteron.families.quantized.strips import Strip
-from pteron.families.quantized.tiles import Tile
+from pteron.families.quantized import tiled_q4, tiles
+from pteron.families.quantized.tiles import Strip, Tile
 from pteron.graph import Graph, Tensor
 from pteron.ops import Target
 from pteron.ops.join import JOINS
 from pteron.ops.rewrite import REWRITES
 from pteron.plan import Launch
 
-pytestmark = pytest.mark.rewrites
+pytestmark = [pytest.mark.kernels, pytest.mark.rewrites]
 
 ADD, VIEW, SLICE = "aten.add.Tensor", "aten.view_copy.default", "aten.slice_copy.Tensor"
 ROWS = 17
@@ -57,7 +57,7 @@ def same_numbers() -> None:
 def two_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products are split, however small, and by tiles, however few their rows."""
     split_into(monkeypatch, 2)
-    monkeypatch.setattr(strips, "choose", lambda *_: None)
+    monkeypatch.setattr(tiles, "choose_strip", lambda *_: None)
 
 
 def split_into(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
@@ -348,8 +348,9 @@ def test_rotations_of_tiles(
 def test_rotations_of_strips(
     form: str, own_subgroups: Target, launches: list[Launch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same of strips."""
-    monkeypatch.setattr(strips, "choose", lambda *_: (Strip(8, 1), 1))
+    """The same of strips, which need subgroups of eight lanes: q4_rows exchanges values among eight."""
+    skip_if_narrow(own_subgroups)
+    monkeypatch.setattr(tiles, "choose_strip", lambda *_: (Strip(8, 1), 1))  # as for groups of 8
     target = replace(own_subgroups, buffers_max=9)
     check_attention(target, turned_block(form, 4, 2, 32, 2, 32), live=PREFILL)
     assert ("rope" in names(launches)) == (form == "halves")

@@ -13,6 +13,8 @@ from check import NOTHING, check_op, floats, refuse_op
 
 from pteron.ops import Target
 
+pytestmark = pytest.mark.kernels
+
 RMS = "et_vk.rms_norm.default"
 LAYER = "aten.native_layer_norm.default"
 GROUP = "aten.native_group_norm.default"

@@ -23,6 +23,8 @@ from pteron.ops import Target
 from pteron.passes.rewrite import REWRITES_VARIABLE
 from pteron.plan import PlanBuffer
 
+pytestmark = pytest.mark.kernels
+
 PEAKS = "pteron.linear_q4_peaks"
 LIVE = {"M": (33, 1, 4, 2, 3)}
 INFINITY = float("inf")

@@ -17,6 +17,8 @@ from pteron.llm import LanguageModel
 from pteron.ops import Target
 from pteron.runtime.precision import DIGITS_VARIABLE, chosen_digits
 
+pytestmark = pytest.mark.kernels
+
 MODEL = Path(__file__).parents[1] / "fixtures" / "models" / "tiny_llama_q4.pte"
 PROMPT = [5, 17, 99, 250]
 

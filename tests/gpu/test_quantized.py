@@ -13,6 +13,8 @@ from check import check_op, floats, refuse_op
 
 from pteron.ops import Target
 
+pytestmark = pytest.mark.kernels
+
 LINEAR = "et_vk.linear_q4gsw.default"
 DYNAMIC = "et_vk.linear_dq8ca_q4gsw.default"
 EMBEDDING = "et_vk.embedding_q4gsw.default"

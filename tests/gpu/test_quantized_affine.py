@@ -320,8 +320,8 @@ def test_refusals() -> None:
 
     x = tensor(2, 6, dtype="f32")
     name = f"{DECOMPOSED}quantize_per_tensor.default"
-    refuse(name, x, 0.1, 0, -129, 127, "i8", match="bounds -129 to 127 must lie within those of i8")
-    refuse(name, x, 0.1, 0, 0, 255, "i8", match="bounds 0 to 255 must lie within")
+    refuse(name, x, 0.1, 0, -129, 127, "i8", match="bounds -129 to 127 must be within those of i8")
+    refuse(name, x, 0.1, 0, 0, 255, "i8", match="bounds 0 to 255 must be within")
     refuse(name, x, 0.1, 0, 5, -5, "i8", match="bounds 5 to -5")
     refuse(name, x, 0.0, 0, -128, 127, "i8", match="scale 0.0 must be a number other than zero")
     refuse(name, x, 1e-45, 0, -128, 127, "i8", match="a reciprocal in f32")

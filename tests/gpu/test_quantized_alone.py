@@ -7,8 +7,10 @@ from arguments import tensor, weight
 from check import check_op
 from test_quantized import LINEAR, linear, packed, scales
 
-from pteron.families.quantized import alone
+from pteron.families.quantized.linear_q4 import BLOCK_WORDS, thread_cut
 from pteron.ops import Target
+
+pytestmark = pytest.mark.kernels
 
 
 @pytest.mark.parametrize("group", [8, 16, 24, 40, 32])
@@ -29,7 +31,7 @@ def test_strips_cover_all_columns(columns: int, target: Target) -> None:
 
 def test_an_invocation_stays_below_the_limit_of_loops() -> None:
     for rows in (1, 2, 3, 4, 67):
-        declarations, words = alone.cut(rows, 1 << 20)
+        declarations, words = thread_cut(rows, 1 << 20)
         tile, wide = declarations["TILE"], declarations["WIDE"]
-        assert words % alone.WORDS == 0
-        assert words // alone.WORDS * (8 + wide) * (1 + tile) + tile * (1 + wide) < 65535
+        assert words % BLOCK_WORDS == 0
+        assert words // BLOCK_WORDS * (8 + wide) * (1 + tile) + tile * (1 + wide) < 65535

@@ -18,6 +18,8 @@ from pteron.families.quantized import digits
 from pteron.families.quantized.packing import Words
 from pteron.ops import Target
 
+pytestmark = pytest.mark.kernels
+
 FEW = {"M": (4, 1, 2, 3)}
 EXACT = 2e-6  # of a row's largest output
 

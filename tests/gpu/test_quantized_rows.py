@@ -10,16 +10,19 @@ import numpy as np
 import pytest
 from arguments import tensor, weight
 from check import check_op
+from subgroup_fixtures import skip_if_narrow
 from test_fused_q4 import CASES
 from test_fused_q4 import check as check_fused
 from test_quantized import LINEAR, linear, packed
 
-from pteron.families.quantized import strips
+from pteron.families.quantized import tiles
 from pteron.families.quantized.packing import Words
-from pteron.families.quantized.strips import Strip
+from pteron.families.quantized.tiles import Strip
 from pteron.ops import Target, Weight
 from pteron.plan import collect
 from pteron.wgsl import Kernel, Module, compose
+
+pytestmark = pytest.mark.kernels
 
 EXACT = 4e-6  # of a row's largest output
 MORE = (Strip(8, 1), Strip(16, 4, 8), Strip(32, 2, 32))  # that no product chooses
@@ -28,8 +31,7 @@ MORE = (Strip(8, 1), Strip(16, 4, 8), Strip(32, 2, 32))  # that no product choos
 @pytest.fixture
 def some(own_subgroups: Target, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
     """A target with subgroups, on which the kernel must be launched."""
-    if own_subgroups.subgroup_size < strips.LANES:
-        pytest.skip(f"subgroups of {own_subgroups.subgroup_size} are too narrow")
+    skip_if_narrow(own_subgroups)
     launched = set()
 
     def composed(kernel: Kernel) -> Module:
@@ -64,12 +66,12 @@ def test_depths(depth: int, some: Target) -> None:
 
 @pytest.mark.parametrize(
     ("strip", "parts"),
-    [(strip, 1 + place % 2 * 2) for place, strip in enumerate((*strips.STRIPS, *MORE))],
+    [(strip, 1 + place % 2 * 2) for place, strip in enumerate((*tiles.STRIPS, *MORE))],
     ids=str,
 )
 def test_strips(strip: Strip, parts: int, some: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them, with rows for one and more, whole or split into parts that do not fill the depth."""
-    monkeypatch.setattr(strips, "choose", lambda *_: (strip, parts))
+    monkeypatch.setattr(tiles, "choose_strip", lambda *_: (strip, parts))
     depth = 8 * 3 * strip.step_words - 8 * (parts > 1)
     check(70, depth, 32, some, live={"M": (33, 5, 31)}, bias=weight(72))
 
@@ -121,14 +123,14 @@ GPU = Target(is_cpu=False, subgroup_size=32, workgroup_bytes_max=49152, invocati
     ],
 )
 def test_choice(rows: int, columns: int, depth: int, found: tuple[Strip, int]) -> None:
-    assert strips.choose(GPU, rows, words(columns, depth)) == found
+    assert tiles.choose_strip(GPU, rows, words(columns, depth)) == found
 
 
 def test_what_is_left_to_others() -> None:
     few = words(64, 64)
-    assert strips.choose(GPU, 33, few) is None
-    assert strips.choose(GPU, 8, words(64, 64, library="words8")) is None
+    assert tiles.choose_strip(GPU, 33, few) is None
+    assert tiles.choose_strip(GPU, 8, words(64, 64, library="words8")) is None
     for changed in ({"is_cpu": True}, {"subgroup_size": 4}, {"workgroup_bytes_max": 16384}):
-        assert strips.choose(replace(GPU, **changed), 8, few) is None
-    assert strips.choose(replace(GPU, invocations_max=64), 32, few) is None
-    assert strips.choose(GPU, 8, words(64, 64, group=16)) == (Strip(8, 2), 1)
+        assert tiles.choose_strip(replace(GPU, **changed), 8, few) is None
+    assert tiles.choose_strip(replace(GPU, invocations_max=64), 32, few) is None
+    assert tiles.choose_strip(GPU, 8, words(64, 64, group=16)) == (Strip(8, 2), 1)

@@ -20,6 +20,8 @@ from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, PART_DEPTH_
 from pteron.ops import Target
 from pteron.wgsl import compose
 
+pytestmark = pytest.mark.kernels
+
 ROWS = (5, 16, 17, 64, 65, 127, 128, 129, 257)
 # That no product chooses, for kernels are more general than the choice.
 MORE = (Tile(4, 8, 4, 8, 32), Tile(16, 8, 16, 16))

@@ -27,6 +27,8 @@ from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Counters, Session
 
+pytestmark = pytest.mark.kernels
+
 # A program that has the pattern of each rewrite.
 PROGRAMS = {
     "silu_mul": "models/tiny_llama_q4",

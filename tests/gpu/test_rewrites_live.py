@@ -17,6 +17,8 @@ from pteron.graph import Graph, Tensor
 from pteron.ops import Target
 from pteron.ops.rewrite import REWRITES
 
+pytestmark = pytest.mark.kernels
+
 ROWS, DEPTH, COLUMNS = 7, 64, 12
 ADD, SILU, VIEW = "aten.add.Tensor", "aten.sigmoid.default", "aten.view_copy.default"
 random = np.random.default_rng(0)

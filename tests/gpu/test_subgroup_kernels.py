@@ -21,11 +21,13 @@ from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import Form, numbers
 from pteron.llm.sampling.graphs import sampler_graph
 from pteron.ops import Target
-from pteron.ops.rows import SUBGROUP, shared_rows
+from pteron.ops.row_layout import SUBGROUP, shared_rows
 from pteron.plan import collect
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session
 from pteron.wgsl import Kernel, Module, compose
+
+pytestmark = pytest.mark.kernels
 
 ROW_KERNELS = {name for name, path in FILES.items() if "//! use rows\n" in path.read_text("utf-8")}
 # Where there are subgroups, attention_decode.wgsl takes the place of attention_split.wgsl.

@@ -28,6 +28,8 @@ from pteron.ops.operand import Slot, plain_weight
 from pteron.plan import collect
 from pteron.wgsl import Kernel, Module, compose
 
+pytestmark = pytest.mark.kernels
+
 CONTEXT = {"S": (9, 1, 3, 8, 1, 6, 31, 1, 1), "p": (0, 9, 10, 13, 21, 22, 28, 59, 92)}
 
 

@@ -94,7 +94,7 @@ def test_indices_are_checked_and_the_wrong_one_is_named() -> None:
 
 @pytest.mark.parametrize("size", range(8))
 def test_a_buffer_too_short_for_its_prologue(size: int) -> None:
-    with pytest.raises(FormatError, match="8 bytes here lie outside"):
+    with pytest.raises(FormatError, match="8 bytes here are outside"):
         open_bytes_of(bytes(size))
 
 

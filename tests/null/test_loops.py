@@ -11,7 +11,7 @@ from sketch import Sketch, plan_at
 
 from pteron.graph import Value
 from pteron.ops import Target
-from pteron.ops.rows import split
+from pteron.ops.row_layout import split
 from pteron.wgsl import compose
 
 GPU = Target(is_cpu=False, subgroup_size=32)

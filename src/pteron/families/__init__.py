@@ -1,14 +1,15 @@
-"""THE OPERATORS: one family a folder, its modules and kernels side by side.
+"""The operators: a folder per family, with its modules and kernels.
 
 Importing this package registers every operator that a file may call: each family imports its own modules.
 """
 
 from pteron.families import (
     attention,
+    batched_rows,
     convolution,
     create,
     elementwise,
-    elided,
+    exporter_removed,
     index,
     layout,
     linear,
@@ -18,29 +19,7 @@ from pteron.families import (
     reduce,
     resample,
     rope,
-    rows,
     symint,
     training,
     transformer,
 )
-
-__all__ = [
-    "attention",
-    "convolution",
-    "create",
-    "elementwise",
-    "elided",
-    "index",
-    "layout",
-    "linear",
-    "norm",
-    "pool",
-    "quantized",
-    "reduce",
-    "resample",
-    "rope",
-    "rows",
-    "symint",
-    "training",
-    "transformer",
-]

@@ -1,4 +1,4 @@
-"""Files enter as bytes; what they say leaves as plain records. Nothing in a file is trusted."""
+"""Bytes of files -> plain records. Nothing in a file is trusted."""
 
 from pteron.format.bundled import (
     BundledFile,
@@ -10,18 +10,11 @@ from pteron.format.bundled import (
     read_bundled,
 )
 from pteron.format.delegate import BACKEND, read_delegate
-from pteron.format.delegate_records import (
-    ConstantRecord,
-    DelegateGraph,
-    NodeRecord,
-    VkSymInt,
-    VkTensor,
-    VkValue,
-    VkValueList,
-)
 from pteron.format.program import read_program
 from pteron.format.records import (
+    ConstantRecord,
     DelegateCall,
+    DelegateGraph,
     DelegateRecord,
     EValue,
     FreeCall,
@@ -31,8 +24,13 @@ from pteron.format.records import (
     KernelCall,
     MethodRecord,
     MoveCall,
+    NodeRecord,
     ProgramFile,
     TensorRecord,
+    VkSymInt,
+    VkTensor,
+    VkValue,
+    VkValueList,
 )
 from pteron.format.source import FileBytes, Source, contents, is_same, open_bytes
 from pteron.format.tensor_layout import TensorLayout

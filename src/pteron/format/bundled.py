@@ -40,8 +40,6 @@ class TestCase:
 
 @dataclass(frozen=True, slots=True)
 class TestSuite:
-    """The test cases of one method."""
-
     __test__ = False
 
     method: str
@@ -63,7 +61,7 @@ def is_bundled(view: memoryview) -> bool:
 
 
 def read_bundled(source: Source, name: str | None = None) -> BundledFile:
-    """Read a bundled program; `name` stands for it in messages (by default, its path)."""
+    """Read a bundled program; `name` is used in messages (by default, its path)."""
     file = open_bytes(source, name)
     root = open_root(file.view, file.name, _IDENTIFIER, "BundledProgram")
     program = root.blob(2, "program")
@@ -106,7 +104,7 @@ def _tensor(table: Table) -> BundledTensor:
     if len(data) < layout.byte_size:
         raise table.error("data", f"{len(data)} bytes where {layout.byte_size} are needed")
     if layout.dtype is DType.BOOL:
-        # Any byte but 0 means true, while NumPy's own type must see nothing but 0 and 1.
+        # Any nonzero byte means true, but NumPy's bool must be 0 or 1.
         flat: Array = np.array(table.booleans(2, "data")[: layout.byte_size], np.bool_)
     else:
         flat = np.frombuffer(data[: layout.byte_size], layout.dtype.numpy)

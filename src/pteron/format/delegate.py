@@ -12,7 +12,8 @@ from struct import Struct
 
 from pteron.dtypes import DType
 from pteron.errors import FormatError
-from pteron.format.delegate_records import (
+from pteron.format.flatbuffer import INT8, INT64, UINT32, UINT64, Table, open_root
+from pteron.format.records import (
     ConstantRecord,
     DelegateGraph,
     NodeRecord,
@@ -21,7 +22,6 @@ from pteron.format.delegate_records import (
     VkValue,
     VkValueList,
 )
-from pteron.format.flatbuffer import INT8, INT64, UINT32, UINT64, Table, open_root
 from pteron.format.source import contents
 from pteron.format.tensor_layout import check_sizes
 
@@ -44,7 +44,7 @@ _DTYPES = {
 
 
 def read_delegate(blob: memoryview, name: str, named: Callable[[str], memoryview | None]) -> DelegateGraph:
-    """Read a graph; `named` finds constants by key, `name` stands for the blob in messages."""
+    """Read a graph; `named` finds constants by key, `name` is the blob's name in messages."""
     graph, inline = _split(blob, name)
     constants = tuple(_constant(table, inline, named) for table in graph.tables(5, "constants"))
     tables = graph.tables(2, "values")
@@ -112,7 +112,7 @@ def _node(table: Table, count: int) -> NodeRecord:
 
 
 def _check_listed(graph: Table, nodes: tuple[NodeRecord, ...], values: tuple[VkValue, ...]) -> None:
-    """One long list may be an argument of every node, so that a small file takes hours to plan."""
+    """Limit listed values: one long list as an argument of every node would take hours to plan."""
     lengths = [len(value.items) if isinstance(value, VkValueList) else 0 for value in values]
     listed = sum(lengths[id] for node in nodes for id in node.args)
     most = _LISTED_ALWAYS_ALLOWED + _LISTED_PER_NODE * len(nodes)
@@ -162,7 +162,7 @@ def _tensor(table: Table, constants: tuple[ConstantRecord, ...]) -> VkTensor:
     return VkTensor(
         dtype=dtype,
         dims=dims,
-        # A negative id stands for none; an absent one is 0, an id like any other.
+        # A negative id means none; a missing one is 0, a valid id.
         constant_id=constant_id if constant_id >= 0 else None,
         memory_id=memory_id if memory_id >= 0 else None,
     )

@@ -2,11 +2,10 @@
 
 Nothing in the bytes is trusted. Every offset, vtable, length and string is checked when it
 is read, and a violation raises a FormatError that names the file, the field and the byte.
-Reading is lazy: only the fields somebody asks for are touched.
+Reading is lazy: only requested fields are read.
 
-A small file can describe a huge tree by pointing at the same bytes over and over. So each
-buffer has an amount of work it may cost, proportional to its size; honest files, whose
-bytes are read about once, stay far below it.
+A small file can describe a huge tree by referring to the same bytes many times. So the work
+per buffer is limited, in proportion to its size; valid files read their bytes about once.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ class Buffer:
         return FormatError(f"{self.name}: {path}, at byte {offset}: {problem}")
 
     def require(self, path: str, offset: int, size: int) -> None:
-        """Check that `size` bytes at `offset` lie within the buffer."""
+        """Check that `size` bytes at `offset` are within the buffer."""
         if offset < 0 or offset + size > len(self.view):
             raise self.error(
-                path, offset, f"{size} bytes here lie outside the {len(self.view)} bytes there are"
+                path, offset, f"{size} bytes here are outside the buffer of {len(self.view)} bytes"
             )
 
     def follow(self, path: str, position: int) -> int:

@@ -12,9 +12,8 @@ from pteron.errors import FormatError
 from pteron.format.flatbuffer import UINT32, open_root
 from pteron.format.method import read_method
 from pteron.format.records import ProgramFile
-from pteron.format.segments import read_named_data, read_segments
 from pteron.format.source import FileBytes, Source, contents, open_bytes
-from pteron.format.stored import read_stored_data
+from pteron.format.stored import read_named_data, read_segments, read_stored_data
 
 _HEADER_AT = 8
 _HEADER = Struct("<4sIQQ")
@@ -27,7 +26,7 @@ _DELEGATED_ALWAYS_ALLOWED, _DELEGATED_PER_BYTE = 1 << 16, 8
 
 
 def read_program(source: Source, name: str | None = None) -> ProgramFile:
-    """Read a program; `name` stands for it in messages (by default, its path)."""
+    """Read a program; `name` is used in messages (by default, its path)."""
     file = open_bytes(source, name)
     flatbuffer, segment_area = _split(file)
     program = open_root(flatbuffer, file.name, b"ET12", "Program")

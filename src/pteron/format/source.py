@@ -1,10 +1,9 @@
 """A path or a block of bytes enters; a read-only view and a name for messages leave.
 
-A small file is read at once. A larger one is mapped, and its views are places in it, not memory to look at:
-the file may be cut short or written over while a program is open, and who then touches a page of the map
-is ended by a signal. `contents` and `pieces` are how its bytes are read. They copy them out of the file and
-raise a FormatError where the file is no longer the one that was opened.
-"""
+A small file is read at once. A larger one is mapped, and its views are only references: the file may be
+truncated or overwritten while a program is open, and touching a lost page kills the process (SIGBUS). Read
+bytes with `contents` and `pieces`. They copy from the file, and raise a FormatError if the file has changed
+since."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ from pteron.errors import FormatError, InputError, MissingFileError
 Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 
 _SMALL = 1 << 24  # bytes: up to here, a file is read rather than mapped
-_READ_MAX = 1 << 30  # bytes that one system call is asked for
+_READ_MAX = 1 << 30  # bytes per system call
 _COMPARED = 1 << 24  # bytes at a time
-# Where a map does not let its file shrink, as on Windows, there is no such call, nor need of one.
+# On Windows a mapped file cannot shrink, so the call is neither available nor needed.
 _CAN_READ_AT = hasattr(os, "preadv")
 _KINDS = {
     stat.S_IFDIR: "a directory",
@@ -60,7 +59,7 @@ def open_bytes(source: Source, name: str | None = None) -> FileBytes:
         else:
             path = os.fsdecode(source)
             view, name = _open_path(path), name or path
-    except TypeError as error:  # neither, or memory that is not one byte after the other
+    except TypeError as error:  # neither, or memory that is not contiguous
         raise InputError(f"a file is given by its path or as bytes: {error}") from None
     if not view:
         raise FormatError(f"{name}: the file is empty")
@@ -68,10 +67,10 @@ def open_bytes(source: Source, name: str | None = None) -> FileBytes:
 
 
 def open_file(path: str | os.PathLike[str]) -> BinaryIO:
-    """A file opened for reading. Pipes, devices and directories are refused, without waiting for anybody."""
+    """A file opened for reading. Pipes, devices and directories are errors, without blocking."""
     path = os.fspath(path)
     try:
-        # Opening a pipe would wait for whoever writes to it.
+        # Opening a pipe would wait for its writer.
         file = open(path, "rb", buffering=0, opener=_open_without_waiting)  # noqa: SIM115  # the caller's
         kind = stat.S_IFMT(os.fstat(file.fileno()).st_mode)
     except FileNotFoundError:
@@ -87,7 +86,7 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_file(path: str | os.PathLike[str], size_max: int) -> bytes:
-    """All of a file of at most so many bytes."""
+    """The content of a file of at most `size_max` bytes."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > size_max:
@@ -101,11 +100,10 @@ def read_file(path: str | os.PathLike[str], size_max: int) -> bytes:
 
 
 def contents(view: memoryview, staging: memoryview | None = None) -> memoryview:
-    """The bytes at a view: itself where it is memory, a copy where it is a place in a mapped file.
+    """The bytes of a view: the view itself if it is memory, a copy if it refers to a mapped file.
 
-    The copy lies in `staging` where that is large enough, until something else is read there.
-    FormatError where the file's size or time of change is not what it was: bytes may be of two files then.
-    """
+    The copy is in `staging` if that is large enough, until the next read into it. FormatError if the file's
+    size or modification time has changed: the bytes could be of two versions."""
     mapped = view.obj
     if not isinstance(mapped, _MappedFile) or not _CAN_READ_AT or not view:
         return view
@@ -117,13 +115,13 @@ def contents(view: memoryview, staging: memoryview | None = None) -> memoryview:
 
 
 def pieces(view: memoryview, staging: memoryview) -> Iterator[memoryview]:
-    """The same piece by piece, each at most as large as `staging`, which costs less than new memory does."""
+    """The same in pieces, each at most as large as `staging`, which is faster than new memory."""
     for start in range(0, len(view), len(staging)):
         yield contents(view[start : start + len(staging)], staging)
 
 
 def read_into(memory: memoryview, mapped: _MappedFile, offset: int) -> None:
-    """Fill memory with what lies at an offset in a file, which must be the one that was opened."""
+    """Fill memory with bytes at an offset of a file, which must not have changed."""
     unread = memory
     try:
         while unread:
@@ -138,7 +136,7 @@ def read_into(memory: memoryview, mapped: _MappedFile, offset: int) -> None:
 
 
 def is_same(a: memoryview, b: memoryview) -> bool:
-    """Whether two views hold the same bytes. Nothing is read where they are the same place."""
+    """Whether two views hold the same bytes. Nothing is read if they are the same place."""
     if len(a) != len(b) or _address(a) == _address(b):
         return len(a) == len(b)
     chunks = (slice(start, start + _COMPARED) for start in range(0, len(a), _COMPARED))
@@ -149,7 +147,7 @@ def _open_path(path: str) -> memoryview:
     with open_file(path) as file:
         opened = _look(file)
         try:
-            if opened[0] <= _SMALL:  # and no more than its size: some files of /proc have no end
+            if opened[0] <= _SMALL:  # at most its size: some files of /proc are endless
                 return memoryview(file.read(opened[0]) or b"")
             mapped = _MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ)
             mapped.file = os.fdopen(os.dup(file.fileno()), "rb", buffering=0)
@@ -166,11 +164,11 @@ def _open_without_waiting(path: str, flags: int) -> int:
 
 
 def _look(file: BinaryIO) -> tuple[int, int]:
-    """What changes with a file's bytes: its size, and the time of the last change in nanoseconds."""
+    """The size of a file, and its modification time in nanoseconds."""
     status = os.fstat(file.fileno())
     return status.st_size, status.st_mtime_ns
 
 
 def _address(view: memoryview) -> int:
-    """Where a view begins; nothing of it is looked at."""
+    """The address of a view; its bytes are not read."""
     return int(np.frombuffer(view, np.uint8).ctypes.data) if view else 0

@@ -6,6 +6,7 @@ the segments that follow it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pteron.format.flatbuffer import INT8, UINT32, UINT64, Table
@@ -54,7 +55,6 @@ class StoredData:
         return data
 
     def delegate(self, reference: Table) -> memoryview:
-        """The blob a delegate refers to."""
         location = reference.integer(0, "location", INT8)
         if location == _INLINE:
             blobs, of = self.inline_delegates, "inline delegates"
@@ -84,3 +84,26 @@ def _subsegments(table: Table, segments: tuple[memoryview, ...]) -> Subsegments:
     if len(offsets) <= 1:
         return Subsegments(memoryview(b""), ())
     return Subsegments(segments[table.index(0, "segment_index", len(segments), "segments", UINT32)], offsets)
+
+
+def read_segments(tables: Iterable[Table], area: memoryview) -> tuple[memoryview, ...]:
+    """One view per segment; offsets count from the start of `area`."""
+    return tuple(_segment(table, area) for table in tables)
+
+
+def _segment(table: Table, area: memoryview) -> memoryview:
+    offset, size = table.integer(0, "offset", UINT64), table.integer(1, "size", UINT64)
+    if offset + size > len(area):
+        raise table.error("size", f"{size} bytes at {offset} leave the {len(area)} bytes of segment data")
+    return area[offset : offset + size]
+
+
+def read_named_data(tables: Iterable[Table], segments: tuple[memoryview, ...]) -> dict[str, memoryview]:
+    """The segments that have a name, by name."""
+    named: dict[str, memoryview] = {}
+    for table in tables:
+        key = table.text(0, "key")
+        if not key or key in named:
+            raise table.error("key", f"the name {key!r} is empty or used twice")
+        named[key] = segments[table.index(1, "segment_index", len(segments), "segments", UINT32)]
+    return named

@@ -27,7 +27,7 @@ _BYTES_MAX = 1 << 48
 
 @dataclass(frozen=True, slots=True)
 class TensorLayout:
-    """How a tensor's elements lie in its bytes; `dim_order` runs from outermost to innermost."""
+    """Element type, sizes and memory order; `dim_order` runs from outermost to innermost."""
 
     dtype: DType
     sizes: tuple[int, ...]
@@ -47,12 +47,12 @@ def read_layout(table: Table, *, dtype_slot: int, sizes_slot: int, dim_order_slo
     check_sizes(table, "sizes", sizes, dtype)
     dim_order = table.integers(dim_order_slot, "dim_order", UINT8)
     if sorted(dim_order) != list(range(len(sizes))):
-        raise table.error("dim_order", f"not an order of the {len(sizes)} dimensions there are")
+        raise table.error("dim_order", f"not an order of {len(sizes)} dimensions")
     return TensorLayout(dtype, sizes, dim_order)
 
 
 def check_sizes(table: Table, name: str, sizes: tuple[int, ...], dtype: DType) -> None:
-    """Refuse ranks and sizes that no tensor has, so that later products stay small integers."""
+    """Raise on impossible ranks and sizes, so that later products stay small integers."""
     if len(sizes) > RANK_MAX:
         raise table.error(name, f"{len(sizes)} dimensions; at most {RANK_MAX} are possible")
     if any(size < 0 for size in sizes):

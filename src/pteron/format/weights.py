@@ -9,8 +9,8 @@ from struct import Struct
 
 from pteron.errors import FormatError
 from pteron.format.flatbuffer import Table, open_root
-from pteron.format.segments import read_named_data, read_segments
 from pteron.format.source import FileBytes, Source, contents, is_same, open_bytes
+from pteron.format.stored import read_named_data, read_segments
 from pteron.format.tensor_layout import TensorLayout, read_layout
 
 _HEADER_AT = 8
@@ -25,11 +25,11 @@ class WeightFile:
     name: str
     data: Mapping[str, memoryview]
     layouts: Mapping[str, TensorLayout | None]
-    """None where the data are not those of a tensor."""
+    """None if the data are not a tensor."""
 
 
 def read_weights(source: Source, name: str | None = None) -> WeightFile:
-    """Read a weight file; `name` stands for it in messages (by default, its path)."""
+    """Read a weight file; `name` is used in messages (by default, its path)."""
     file = open_bytes(source, name)
     flatbuffer, segment_area = _split(file)
     root = open_root(flatbuffer, file.name, b"FT01", "FlatTensor")
@@ -73,11 +73,11 @@ def _split(file: FileBytes) -> tuple[memoryview, memoryview]:
     )
     flatbuffer_end = flatbuffer_at + flatbuffer_size
     if magic != b"FH01" or length < _HEADER.size:
-        raise FormatError(f"{file.name}: this is not a weight file; at byte {_HEADER_AT} stands {magic!r}")
+        raise FormatError(f"{file.name}: not a weight file: found {magic!r} at byte {_HEADER_AT}")
     if flatbuffer_end > segments_at or segments_at + segments_size > len(view):
         raise FormatError(
             f"{file.name}: the header claims a flatbuffer up to byte {flatbuffer_end} and {segments_size}"
             f" bytes of segments at byte {segments_at} in a file of {len(view)}; it may be truncated"
         )
-    # The header lies inside the flatbuffer, whose own first bytes are those of the file.
+    # The header is inside the flatbuffer, which starts at the file's first byte.
     return view[:flatbuffer_end], view[segments_at:]

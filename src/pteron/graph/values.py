@@ -1,7 +1,6 @@
-"""What a delegate graph's nodes work on: tensors, live integers, lists and plain Python scalars.
+"""Values and nodes of a delegate's graph: tensors, live integers, lists and plain Python scalars.
 
-Null, Int, Double, Bool, String and their lists need no class of their own: they are None, int,
-float, bool, str and tuples of these.
+Null, Int, Double, Bool, String and their lists are None, int, float, bool, str and tuples of these.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ Shape: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """Bytes of the file that a tensor starts from: a view, copied nowhere until it is uploaded.
+    """A tensor's initial bytes in the file: a view, not copied before its upload.
 
-    Constants are equal where their keys, types, shapes and bytes are: read-only ones may then share one
-    upload. Exporters make keys from content, but a key alone proves nothing.
+    Constants are equal if their keys, types, shapes and bytes are; read-only ones then share one upload.
+    Exporters derive keys from content, but equal keys alone prove nothing.
     """
 
     key: str
@@ -44,7 +43,7 @@ class Constant:
         alike = (self.key, self.dtype, self.shape) == (other.key, other.dtype, other.shape)
         try:
             return alike and is_same(self.data, other.data)
-        except FormatError:  # a file has changed: nobody can say what was in it
+        except FormatError:  # a file has changed: its former content is unknown
             return False
 
     def numpy(self) -> npt.NDArray[np.generic]:
@@ -52,7 +51,6 @@ class Constant:
         return np.frombuffer(contents(self.data), self.dtype.numpy).reshape(self.shape)
 
     def bytes(self) -> npt.NDArray[np.uint8]:
-        """The constant's raw bytes, read from the file."""
         return np.frombuffer(contents(self.data), np.uint8)
 
 
@@ -64,7 +62,7 @@ class Tensor:
     dtype: DType
     shape_max: Shape
     constant: Constant | None = None
-    memory: int | None = None  # tensors of one memory object take turns in one buffer; None: its own
+    memory: int | None = None  # tensors of one memory object may share a buffer; None: its own
 
     def __str__(self) -> str:
         return f"%{self.id}:{self.dtype}{list(self.shape_max)}"
@@ -72,7 +70,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SymInt:
-    """An integer that is only known at a call, and may differ at the next."""
+    """An integer that is known only at a call, and may change at the next."""
 
     id: int
     initial: int = 0
@@ -83,7 +81,7 @@ class SymInt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueList:
-    """A list of values, such as an operator's several outputs; holes are None. Lists do not nest."""
+    """A list of values, such as the outputs of an operator; missing ones are None. Lists do not nest."""
 
     id: int
     items: tuple[Item, ...]
@@ -112,7 +110,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """A delegate's graph: its nodes in execution order, and the values that cross its border."""
+    """A delegate's graph: its nodes in execution order, its inputs and outputs."""
 
     name: str
     nodes: tuple[Node, ...]

@@ -1,4 +1,4 @@
-"""A call: a node of a graph that has met its operator."""
+"""A call: a node of a graph with its operator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Call:
     operator: Operator
     inputs: tuple[Value, ...]
     outputs: tuple[Tensor | SymInt | None, ...]
-    replaced: tuple[Node, ...] = ()  # whose work it does where a rewrite made it
+    replaced: tuple[Node, ...] = ()  # whose work it does, if a rewrite made it
 
     def __str__(self) -> str:
         return f"node {self.node.index} {self.operator.name}"
@@ -56,19 +56,18 @@ class Call:
 
     @cached_property
     def written_ids(self) -> frozenset[int]:
-        """The tensors and live integers that are not what they were before."""
+        """The tensors and live integers that it changes."""
         outputs = {value.id for value in self.outputs if value is not None}
         return frozenset(outputs | {tensor.id for tensor in self.mutated})
 
     @cached_property
     def symbols(self) -> tuple[SymInt, ...]:
-        """The live integers it reads."""
         values = (item for value in self.inputs for item in _items(value))
         return tuple(value for value in values if isinstance(value, SymInt))
 
 
 def mutated_ids(calls: Iterable[Call]) -> set[int]:
-    """Tensors that keep what a call leaves in them: updated in place, or constants written to."""
+    """Tensors that outlive a call: updated in place, or constants that are written to."""
     return {
         tensor.id
         for call in calls

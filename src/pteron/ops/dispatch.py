@@ -15,7 +15,7 @@ Parameter: TypeAlias = AnyInt | float | bool | Sequence[AnyInt]
 
 
 def elements(bound: Bound) -> int:
-    """How many scalars lie in what is bound."""
+    """The number of scalars of a binding."""
     if isinstance(bound, Window):
         return bound.of.numel - bound.first
     return bound.numel if isinstance(bound, Operand) else bound.count
@@ -26,8 +26,8 @@ class Dispatch:
     """`Dispatch(kernel("rope"), x=x, out=out, half=8, threads=n)`: names are those of the kernel's WGSL.
 
     The grid is given as `threads`, a number of invocations along one axis (folded where it exceeds
-    what a device dispatches), or as `groups`, a number of workgroups per axis. None stands for an
-    operand that this use of the kernel does without.
+    what a device dispatches), or as `groups`, a number of workgroups per axis. None is an
+    absent optional operand.
     """
 
     kernel: Kernel

@@ -1,14 +1,13 @@
-"""Joins: launches that follow one another as one, found by a function over two neighbours.
+"""Joins: two consecutive launches become one, found by a function of both.
 
     @join("merge_norm")
     def merge_norm(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch | None:
         if first.kernel.name == ... and same_memory(first.bindings["out"], second.bindings["x"]):
             return Dispatch(...)
 
-A join says which launch does what two of one operator do, or the last of one and the first of the next; what
-nobody else reads it need not write. `plan/collect.py` makes it where it is sound: where it writes to nothing
-that it binds twice, and the device binds so many buffers.
-"""
+A join returns one launch for two, of one operator or of neighbours. It need not write what no other launch
+reads. `plan/collect.py` applies it only if it writes to no buffer that it binds twice, and the device allows
+its number of buffers."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from typing import TypeAlias
 from pteron.ops.dispatch import Bound, Dispatch, elements
 from pteron.ops.operand import BufferRef, Operand, Scratch, Window
 
-IsRead: TypeAlias = Callable[[Bound], bool]  # whether anybody reads it after the second launch
+IsRead: TypeAlias = Callable[[Bound], bool]  # whether a launch after the second one reads it
 Join: TypeAlias = Callable[[Dispatch, Dispatch, IsRead], Dispatch | None]
 JOINS: dict[str, Join] = {}
 
@@ -36,7 +35,7 @@ def join(name: str) -> Callable[[Join], Join]:
 
 
 def memory_of(bound: Bound) -> BufferRef | Scratch:
-    """The buffer behind what is bound; of two scratch buffers none is equal to the other."""
+    """The buffer of a binding; two scratch buffers are never equal."""
     bound = bound.of if isinstance(bound, Window) else bound
     return bound.buffer if isinstance(bound, Operand) else bound
 

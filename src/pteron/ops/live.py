@@ -3,7 +3,7 @@
 A plan is made once and used for many values of them. Arithmetic keeps them symbolic, so that the
 length of [p, p + S) comes out as the plain number S. Comparing one, or using it where only a number
 will do (`int(x)`, a shape), takes a decision: the trace notes the interval in which the decision
-holds, and the plan is good for every call whose live integers lie inside all its intervals.
+holds, and the plan is valid for every call whose live integers are inside all its intervals.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Trace:
         return LiveInt(self.term(Symbol(id)), self)
 
     def term(self, term: Term) -> Affine:
-        """A term as an expression; it is put on the tape unless it stands there."""
+        """A term as an expression; a new term is added to the tape."""
         if term not in self._terms:
             number = number_of(term, self.numbers, self.values)
             self.check(number)

@@ -20,7 +20,7 @@ HostArray: TypeAlias = npt.NDArray[np.generic]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A buffer of the memory plan, which tensors use in turn."""
+    """A buffer of the arena, which tensors share over time."""
 
     index: int
 
@@ -42,7 +42,7 @@ class Weight:
     constant: Constant
     shape: Shape
     layout: str  # a name in PACKINGS,
-    arguments: tuple[int | str, ...]  # and what that takes besides the elements
+    arguments: tuple[int | str, ...]  # and its arguments after the elements
     count: int  # elements that it packs to, with what follows it
     storage: Storage
     rest: tuple[Weight, ...] = ()  # weights that follow it in its buffer
@@ -52,7 +52,7 @@ class Weight:
         return self.count * self.storage.itemsize
 
     def pack(self) -> HostArray:
-        """What is uploaded."""
+        """The bytes to upload."""
         packed = PACKINGS[self.layout](self.constant.numpy().reshape(self.shape), *self.arguments)
         self._check_size(packed.nbytes)
         if not self.rest:
@@ -61,9 +61,9 @@ class Weight:
         return np.concatenate([part.reshape(-1).view(np.uint8) for part in parts])
 
     def pack_in_pieces(self, staging: memoryview) -> Iterator[tuple[int, HostArray]]:
-        """The same piece by piece: where in its buffer, a multiple of four bytes, and what lies there.
+        """The same in pieces: (byte offset in its buffer, a multiple of four; elements).
 
-        A piece may lie in `staging`, where bytes of files are read to; it does until the next is asked for.
+        A piece may be in `staging`, which the next piece overwrites.
         """
         if self.rest and any(weight.bytes % 4 for weight in (self, *self.rest)):
             yield 0, self.pack()
@@ -156,7 +156,7 @@ BufferRef: TypeAlias = Slot | State | Weight
 class Operand:
     """A tensor in one plan: its live shape, its element type on the GPU, its buffer.
 
-    Elements lie row-major and tightly packed at the live shape.
+    Elements are row-major and contiguous at the live shape.
     """
 
     tensor: Tensor
@@ -215,7 +215,7 @@ def contiguous_strides(shape: Shape) -> Shape:
 
 
 def plain_weight(constant: Constant, storage: Storage) -> Weight:
-    """A constant as it lies in the file, in the element type that kernels read."""
+    """A constant in the order of the file, in the element type that kernels read."""
     return Weight(constant, constant.shape, "plain", (str(storage),), numel(constant.shape), storage)
 
 

@@ -1,7 +1,7 @@
 """What an operator is, and the table of those that Pteron knows, by the names exported graphs use.
 
 An operator is a signature, a shape rule and the dispatches that compute it. Adding one to a family
-is one `define` line; docs/add-an-operator.md shows the whole way.
+is one `define` line: see docs/add-an-operator.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Compute: TypeAlias = Callable[..., Any]
 
 
 class Kind(Enum):
-    """What a call of an operator comes down to."""
+    """What a call of an operator does."""
 
     COMPUTE = auto()  # kernels over tensors
     VIEW = auto()  # the output has its input's elements in order: it may share the input's buffer
@@ -34,8 +34,6 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """What an operator means."""
-
     name: str
     signature: Signature
     kind: Kind
@@ -69,7 +67,7 @@ def define(
     name: str, signature: str, *, shape: ShapeRule | None, compute: Compute, kind: Kind = Kind.COMPUTE
 ) -> Operator:
     """Register an operator. `shape(*inputs)` gives the output's shape, or one shape per output;
-    `compute(*inputs, *outputs)` yields the dispatches, with `target=` where it asks for that."""
+    `compute(*inputs, *outputs)` yields the dispatches; it may take `target=` too."""
     if name in OPERATORS:
         raise ValueError(f"operator {name} is defined twice")
     parsed = parse(signature)

@@ -1,19 +1,18 @@
-"""What an operator demands of its operands."""
+"""Requirements of operators on their operands."""
 
 from __future__ import annotations
 
 
 class RequirementError(Exception):
-    """An operator cannot take these operands; planning adds the node's name."""
+    """An operator cannot take these operands; the planner adds the node's name."""
 
 
 def problem_of(error: Exception) -> str:
-    """What is wrong with the operands, in the words of whatever an operator's function raised.
+    """The message of an error that an operator's function raised.
 
-    Families write shape rules and choices of kernels for graphs that make sense; a file may hold any values.
-    A list that is shorter than a rule expects, or a divisor of 0, ends the rule with an error of Python's.
-    Whoever knows the node makes of it the error that a requirement would have been.
-    """
+    Shape rules and kernel choices are written for valid graphs, but a file may hold any values: a short list
+    or a divisor of 0 raises a Python error. The caller, which knows the node, reports it like a failed
+    requirement."""
     return str(error) if isinstance(error, RequirementError) else f"{type(error).__name__}: {error}"
 
 

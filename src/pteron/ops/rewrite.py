@@ -1,4 +1,5 @@
-"""Rewrites: calls that one operator of ours computes together, found by a function over the flow of values.
+"""Rewrites: several calls become one call of a `pteron.` operator, found by a function over the flow of
+values.
 
     @rewrite("silu_mul")
     def silu_mul(flow: Flow) -> Iterator[Replacement]:
@@ -6,9 +7,8 @@
             ...
             yield Replacement((sigmoid, gate, product), Call(...))
 
-A rewrite says what computes the same; it need not prove that the change is allowed. `passes/rewrite.py` does
-that for all of them: nobody else may see what vanishes, nothing that is read may change in between.
-"""
+A rewrite says which calls compute the same. `passes/rewrite.py` proves that the change is allowed: no other
+call reads a removed value, and no value that is read changes in between."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ class Flow:
         return next(self._free_ids)
 
     def of(self, name: str) -> Iterator[Call]:
-        """The calls of an operator."""
         return (call for call in self.calls if call.operator.name == name)
 
     def maker(self, value: Value, name: str) -> Call | None:

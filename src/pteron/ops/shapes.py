@@ -12,7 +12,7 @@ from pteron.ops.requirement import RequirementError, require
 def axis(dim: int, rank: int) -> int:
     """A dim counted from the front, whichever end it was counted from.
 
-    Where a scalar may stand for a vector of one, call it with a rank of at least 1.
+    If a scalar counts as a vector of one, pass a rank of at least 1.
     """
     dim = int(dim)
     require(-rank <= dim < rank, f"dim {dim} is out of range for rank {rank}")

@@ -19,7 +19,7 @@ from pteron.graph import SymInt, Tensor, Value, ValueList
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument: what it is called, what it may be, whether None may stand for it."""
+    """One argument: its name, its kind, whether it may be None."""
 
     name: str
     kind: str
@@ -32,7 +32,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Signature:
-    arguments: tuple[Argument, ...]  # all that a node gives
+    arguments: tuple[Argument, ...]  # of a node
     outputs: tuple[Argument, ...]
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What of a device, and of its user's wishes, a plan may depend on."""
+"""The properties of a device, and the user's options, that a plan may depend on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Target:
     """The kind of device that a plan is made for."""
 
     shader_f16: bool = False
-    subgroup_size: int = 0  # 0: subgroup operations are not to be used
+    subgroup_size: int = 0  # 0: do not use subgroup operations
     packed_dots: bool = True  # four products of int8 are an instruction; elsewhere they are written out
     is_cpu: bool = True  # a software adapter: barriers are costly there, cache lines are not
     workgroups_max: int = 65535  # per axis
@@ -23,18 +23,18 @@ class Target:
     workgroup_bytes_max: int = 16384
     binding_bytes_max: int = 1 << 27
     buffers_max: int = 8  # storage buffers of a kernel
-    uniform_bytes_max: int = 1 << 16  # of a uniform array,
-    uniform_alignment: int = 256  # which starts at a multiple of so many bytes
+    uniform_bytes_max: int = 1 << 16  # of a uniform array
+    uniform_alignment: int = 256  # bytes: a uniform array starts at a multiple of this
     broadcasts: bool = False  # on CPUs: whether lanes of any subgroup can read one another's values
     loop_max: int = 0  # iterations of all its loops after which an invocation ends; 0: no such limit
     digits: int = 3  # of 8 bits, for x in 4-bit products: 3 keep 22 bits of a chunk's largest, 2 keep 14
 
     def storage(self, dtype: DType) -> Storage:
-        """How elements of this type lie in its buffers."""
+        """The storage type of elements of this type in its buffers."""
         return Storage.of(dtype, shader_f16=self.shader_f16)
 
     def check_runs_on(self, device: Target) -> None:
-        """Raise a DeviceError where a device lacks what plans for this target use."""
+        """Raise a DeviceError if a device lacks what plans for this target use."""
         limits = (
             ("f16 arithmetic", self.shader_f16, device.shader_f16),
             (

@@ -1,8 +1,7 @@
-"""Live integers as data: affine expressions over terms that stand on a tape.
+"""Live integers as data: affine expressions over terms on a tape.
 
-What is not affine, a product or a quotient of live integers, is a term of its own. Terms stand once each on a
-tape, in order, so that expressions share them and evaluating all of them is one walk.
-"""
+A product or quotient of live integers is not affine: it is a term of its own. Each term is on the tape once,
+in order, so that expressions share terms and one pass evaluates all."""
 
 from __future__ import annotations
 
@@ -64,8 +63,8 @@ Tape: TypeAlias = tuple[Term, ...]
 def evaluate(tape: Iterable[Term], values: Mapping[int, int]) -> list[int]:
     """The number of each term of a tape, where the live integers of the graph have these values.
 
-    A number that leaves 64 bits is an OverflowError. A quotient by zero is 0: whoever divides has decided
-    that the divisor is not, and the guard that this left tells.
+    A number that leaves 64 bits is an OverflowError. A quotient by zero is 0: a
+    guard of the plan already excludes this divisor.
     """
     numbers: list[int] = []
     for term in tape:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from pteron.ops.requirement import require
 
 Pair: TypeAlias = tuple[int, int]  # along a plane's height, along its width
-_COUNT_MAX = 1 << 31  # kernels count along a plane in 32 bits, and tell what lies before it by wrapping round
+_COUNT_MAX = 1 << 31  # kernels count in 32 bits; positions before a plane wrap around
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Window:
         padding: Sequence[int] = (0, 0),
         dilation: Sequence[int] = (1, 1),
     ) -> Window:
-        """A window by an operator's lists: one number stands for both dims, no stride for the size."""
+        """A window by an operator's lists: one number is for both dims, no stride means the size."""
         window = cls(
             _pair("a window", size),
             _pair("stride", stride or size),
@@ -49,7 +49,7 @@ class Window:
         return height, width
 
     def places(self, plane: Sequence[int], *, ceil: bool = False) -> Pair:
-        """How many places there are on a plane. With `ceil`, also those that only begin on it."""
+        """The number of window positions on a plane. With `ceil`, also those that only start on it."""
         self._require_countable(plane)
         height, width = (
             _places(*along, ceil=ceil)
@@ -59,8 +59,8 @@ class Window:
         return height, width
 
     def spread(self, plane: Sequence[int], output_padding: Sequence[int]) -> Pair:
-        """The plane that windows cover which are laid down around the elements of another, as transposed
-        convolutions do; `output_padding` is added at its ends."""
+        """The output plane of a transposed convolution: all windows placed at the elements of `plane`, plus
+        `output_padding` at its ends."""
         self._require_countable([size * step for size, step in zip(plane, self.stride, strict=True)])
         more = _pair("output_padding", output_padding)
         steps = zip(more, self.stride, self.dilation, strict=True)

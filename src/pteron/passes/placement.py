@@ -1,9 +1,8 @@
-"""Tensors -> buffers: who shares memory with whom, and what outlives a call.
+"""Tensors -> buffers: which tensors share memory, and which buffers outlive a call.
 
-Tensors share a memory object as the file says. The file's lifetimes were made for its own nodes; here
-views cost nothing, so a tensor may live longer, and WebGPU does not let a dispatch read and write one
-buffer. So each memory object becomes as many buffers ("slots") as it has tensors alive at once, which is one
-for nearly all.
+The file assigns tensors to memory objects by the lifetimes of its own nodes. Here a tensor may live longer,
+since views are free, and a WebGPU dispatch cannot read and write one buffer. So a memory object becomes one
+buffer ("slot") for each of its tensors that are alive at once: nearly always one.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ def place(prepared: Prepared, target: Target) -> Placement:
 
 @dataclass(slots=True)
 class _Placing:
-    """What is known of the tensors while the calls are walked."""
+    """Lifetimes and buffers of tensors, collected call by call."""
 
     target: Target
     mutated: set[int]
@@ -91,19 +90,19 @@ class _Placing:
     root_of: dict[int, int] = field(default_factory=dict)  # a view lives in the tensor it views
 
     def read(self, tensor: Tensor, index: float) -> None:
-        """A tensor is used: it lives until then, or it is a constant that gets its buffer now."""
+        """Note a read: it extends the tensor's lifetime, or gives a constant its buffer."""
         if tensor.id in self.root_of:
             lifetime = self.lifetimes[self.root_of[tensor.id]]
             lifetime.end = max(lifetime.end, index)
         elif tensor.id not in self.buffers:
-            assert tensor.constant is not None  # order.py has checked that anything else was written
+            assert tensor.constant is not None  # check_order has checked that anything else was written
             if tensor.id in self.mutated:
                 self._keep(tensor, tensor.constant)
             else:
                 self._upload(tensor, tensor.constant)
 
     def write(self, tensor: Tensor, index: float, *, lasting: bool = False) -> None:
-        """A tensor begins to live; `lasting` means for ever, since no later call makes it again."""
+        """Start a tensor's lifetime; `lasting` means without end, since no later call writes it again."""
         if tensor.id not in self.root_of and tensor.id not in self.buffers:
             start, end = (-math.inf, math.inf) if lasting else (index, index)
             size = numel(tensor.shape_max) * self.target.storage(tensor.dtype).itemsize
@@ -114,14 +113,14 @@ class _Placing:
             lifetime.end = max(lifetime.end, index)
 
     def output(self, call: Call, output: Tensor, index: int, *, lasting: bool) -> None:
-        """A call's output: a state it updates, a view of its input, or a tensor of its own."""
+        """Place a call's output: an updated state, a view of its input, or a new tensor."""
         if output.constant is not None:
             self.read(output, index)
         elif call.operator.kind is Kind.PREPACK and output.id in self.mutated:
             self._keep(output, call.reads[0].constant)
         elif call.operator.kind is Kind.PREPACK and call.reads[0].id in self.mutated:
             assert call.reads[0].constant is not None  # resolve.py has checked it
-            self._upload(output, call.reads[0].constant)  # as it was, whatever is written there later
+            self._upload(output, call.reads[0].constant)  # its first content, even if a call changes it later
         elif call.operator.is_view and self._shares(call.reads[0], output):
             viewed = call.reads[0]
             if viewed.id in self.root_of:
@@ -144,11 +143,11 @@ class _Placing:
         self.states[tensor.id] = StateBuffer(tensor, initial, self.target.storage(tensor.dtype))
 
     def _shares(self, viewed: Tensor, output: Tensor) -> bool:
-        """A view needs no copy unless either side changes later, the element type does now, or it claims to
-        be larger than what it views."""
+        """Whether a view needs no copy: neither side is written later, the element type stays, and it is not
+        larger than its source."""
         larger = numel(output.shape_max) > self._room(viewed)
         unchanged = viewed.id not in self.mutated and output.id not in self.mutated
-        converts = output.dtype is DType.BOOL and viewed.dtype is not DType.BOOL  # any number but 0 becomes 1
+        converts = output.dtype is DType.BOOL and viewed.dtype is not DType.BOOL  # nonzero becomes 1
         alike = self.target.storage(viewed.dtype) is self.target.storage(output.dtype)
         return unchanged and alike and not converts and not larger
 

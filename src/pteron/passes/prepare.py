@@ -1,4 +1,4 @@
-"""A graph made ready for planning: its calls, split into those of every run and those of the first."""
+"""Graph -> calls ready for planning: those of every run, and those that run once at load."""
 
 from __future__ import annotations
 
@@ -9,30 +9,29 @@ from pteron.graph import Graph, Tensor
 from pteron.ops import Call
 from pteron.ops.call import mutated_ids
 from pteron.ops.join import JOINS, Join
-from pteron.passes.order import check_order
-from pteron.passes.resolve import Source, resolve, sources
+from pteron.passes.resolve import Source, check_order, resolve, sources
 from pteron.passes.rewrite import rewrite_calls, switched_on
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """What planning starts from, on any device; `once` runs at load, `each` at every call."""
+    """The planner's input, for any device; `once` runs at load, `each` at every call."""
 
     graph: Graph
     once: tuple[Call, ...]
     each: tuple[Call, ...]
     sources: tuple[Source, ...]
-    joins: tuple[Join, ...]  # of launches, that plans may make
+    joins: tuple[Join, ...]  # that the planner may apply
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """All calls. What depends on constants alone comes first: nothing else reads or changes those."""
+        """All calls. Those that depend only on constants come first."""
         return self.once + self.each
 
 
 def prepare(graph: Graph, rewrites: Collection[str] | None = None) -> Prepared:
-    """Resolve, check, rewrite and fold a graph; `rewrites`, joins among them, are named, by default those
-    switched on."""
+    """Resolve, check, rewrite and fold a graph. `rewrites` names rewrites and joins, by default those that
+    PTERON_REWRITES leaves on."""
     names = switched_on() if rewrites is None else rewrites
     calls = resolve(graph)
     live = sources(graph, calls)
@@ -46,7 +45,7 @@ def prepare(graph: Graph, rewrites: Collection[str] | None = None) -> Prepared:
 
 
 def constant_calls(calls: tuple[Call, ...]) -> tuple[Call, ...]:
-    """The calls that depend on constants alone: their results are the same at every run.
+    """The calls that depend only on constants: their results are the same at every run.
 
     Scalars of a model (`x * 2.5 + 1`) arrive as constants that are converted and copied by nodes.
     """

@@ -1,4 +1,4 @@
-"""Nodes -> calls: every node meets its operator, every argument the kind that the operator takes."""
+"""Nodes -> calls: find every node's operator, check the kinds of its arguments and the order of calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pteron.families  # noqa: F401  # registers the operators
 from pteron.errors import GraphError, UnsupportedError
-from pteron.families.elided.operators import explained
+from pteron.families.exporter_removed.operators import explained
 from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import describe
 from pteron.ops import OPERATORS, Call, Kind, Operator
@@ -30,7 +30,7 @@ def missing_operators(graph: Graph) -> Counter[str]:
 
 
 def is_available(name: str, to_internal: bool = False) -> bool:
-    """Whether a graph may call an operator; some are for Pteron's own graphs alone."""
+    """Whether a graph may call an operator; some are only for Pteron's own graphs."""
     return name in OPERATORS and (to_internal or not OPERATORS[name].is_internal)
 
 
@@ -44,7 +44,7 @@ def resolve(graph: Graph) -> tuple[Call, ...]:
 
 
 def sources(graph: Graph, calls: tuple[Call, ...]) -> tuple[Source, ...]:
-    """The live integers that a call's inputs decide."""
+    """The live integers that come from a call's inputs."""
     found = [
         Source(value.id, position) for position, value in enumerate(graph.inputs) if isinstance(value, SymInt)
     ]
@@ -55,7 +55,7 @@ def sources(graph: Graph, calls: tuple[Call, ...]) -> tuple[Source, ...]:
         (symbol,) = call.outputs
         if tensor not in graph.inputs:
             raise GraphError(f"{graph.name}, {call.node}: a SymInt can only be read from a graph input")
-        assert isinstance(tensor, Tensor)  # what the signature conformed to
+        assert isinstance(tensor, Tensor)  # by its signature
         assert isinstance(symbol, SymInt)
         if tensor.dtype.is_float:
             raise GraphError(f"{graph.name}, {call.node}: a SymInt is read from integers, not {tensor.dtype}")
@@ -117,3 +117,34 @@ def _check_prepack(graph: Graph, call: Call) -> None:
         raise GraphError(f"{graph.name}, {call.node}: prepack of {source}, which is not a constant")
     if (source.shape_max, source.dtype) != (target.shape_max, target.dtype):
         raise GraphError(f"{graph.name}, {call.node}: prepack of {source} into {target}, unlike it")
+
+
+def check_order(graph: Graph, calls: tuple[Call, ...]) -> None:
+    """Raise a GraphError for the first call that reads an unwritten tensor or writes a written one; no input
+    may be a constant.
+
+    Only an update may write a tensor again: a call that also reads it, or changes a constant. The first
+    writer sizes the memory, so a second writer could exceed it."""
+    for value in graph.inputs:
+        if _is_constant(value):  # constant calls run before there are inputs
+            raise GraphError(f"{graph.name}: the input {value} is a constant")
+    known = {value.id for value in graph.inputs}
+    for call in calls:
+        reads: tuple[Tensor | SymInt, ...] = (*call.reads, *call.symbols)
+        for value in reads:
+            if value.id not in known and not _is_constant(value):
+                raise GraphError(f"{graph.name}, {call.node} reads {value} before anything wrote it")
+        for output in call.outputs:
+            if output is None:
+                continue
+            is_update = output in call.reads or _is_constant(output)
+            if output.id in known and not is_update:
+                raise GraphError(f"{graph.name}, {call.node} writes {output}, which was written before")
+            known.add(output.id)
+    for output in graph.outputs:
+        if output.id not in known and not _is_constant(output):
+            raise GraphError(f"{graph.name}: nothing computes the output {output}")
+
+
+def _is_constant(value: Tensor | SymInt) -> bool:
+    return isinstance(value, Tensor) and value.constant is not None

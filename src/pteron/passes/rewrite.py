@@ -1,4 +1,4 @@
-"""Calls -> fewer calls: every rewrite that applies and is allowed, each proven on the flow of values."""
+"""Calls -> fewer calls: apply every rewrite that the flow of values allows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ REWRITES_VARIABLE = "PTERON_REWRITES"
 
 
 def rewrite_calls(graph: Graph, calls: tuple[Call, ...], names: Collection[str]) -> tuple[Call, ...]:
-    """The calls after the rewrites of these names."""
     for name in names:
         is_done = False
         while not is_done:
@@ -26,7 +25,7 @@ def rewrite_calls(graph: Graph, calls: tuple[Call, ...], names: Collection[str])
                 calls, is_done = _pass(flow, REWRITES[name])
             except PteronError:
                 raise
-            except Exception as error:  # values that the rewrite did not foresee
+            except Exception as error:  # values that the rewrite does not expect
                 where = f"{graph.name}: nodes that the rewrite {name} looks at"
                 raise GraphError(f"{where} do not make sense: {problem_of(error)}") from error
             is_done = is_done or len(calls) == len(flow.calls)
@@ -35,13 +34,12 @@ def rewrite_calls(graph: Graph, calls: tuple[Call, ...], names: Collection[str])
 
 
 def _pass(flow: Flow, find: Find) -> tuple[tuple[Call, ...], bool]:
-    """The calls with what a rewrite finds replaced, and whether that was all of it.
+    """The calls after the replacements that a rewrite finds, and whether all could be made.
 
-    Each place is proven on the order of calls as it is: of replacements that reach into one another the first
-    is made, and the others wait for another pass.
-    """
+    Every replacement is proven on the current order of calls. Of overlapping replacements the first is made;
+    the others wait for the next pass."""
     taken: set[Call] = set()
-    replaced: dict[Call, Call] = {}  # the call before which a new one stands
+    replaced: dict[Call, Call] = {}  # the call before which a new one is inserted
     spans: list[tuple[int, int]] = []  # positions of the calls that were replaced, first and last
     is_all = True
     for found in find(flow):
@@ -60,7 +58,7 @@ def _pass(flow: Flow, find: Find) -> tuple[tuple[Call, ...], bool]:
 
 
 def _without_orphans(before: Flow, calls: tuple[Call, ...]) -> tuple[Call, ...]:
-    """The calls less those that make only what others read before, and nobody reads any more."""
+    """The calls without those whose results no call reads any more."""
     needed = set(before.outputs)
     kept: list[Call] = []
     for call in reversed(calls):
@@ -90,7 +88,7 @@ def switched_on() -> tuple[str, ...]:
 
 
 def place_of(flow: Flow, found: Replacement) -> int | None:
-    """The position before which the new call can stand, None where every place would change a result."""
+    """The position to insert the new call at; None if every position would change a result."""
     old = {call: flow.position[call] for call in found.old}
     made = {value.id for call in old for value in call.outputs if value is not None}
     if found.new.read_ids & made or _shows(flow, found):
@@ -105,14 +103,14 @@ def place_of(flow: Flow, found: Replacement) -> int | None:
         if _depends(call, other)
     ]
     for place in range(last, first - 1, -1):
-        # A call that stood before another must still, where one touches what the other changes.
+        # Calls keep their order if one reads or writes what the other writes.
         if all((before < position) == (place <= position) for before, position in bound):
             return place
     return None
 
 
 def _shows(flow: Flow, found: Replacement) -> bool:
-    """Whether anybody else sees a value that the new call does not make."""
+    """Whether another call reads a value that the new call does not write."""
     made = {value.id for value in found.new.outputs if value is not None}
     vanishing = {value.id for call in found.old for value in call.outputs if value is not None} - made
     return any(

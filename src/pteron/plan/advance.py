@@ -1,8 +1,8 @@
-"""A plan from one step of a loop to the next: how its live parameters grow, and for how many steps it holds.
+"""How the live parameters of a plan grow from one step of a loop to the next, and for how many steps it
+holds.
 
-In a loop the live integers of a graph grow by the same number at every step, and so does what is affine in
-them. So a kernel can bring the parameters from step to step, and the host has nothing to write.
-"""
+In a loop the live integers of a graph grow by a constant at every step, and so does every affine expression
+of them. So a kernel can update the parameters, and the host writes nothing."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 ADVANCE = kernel("advance")
-GROWTHS = 32  # words that a kernel at the end of a step lets grow along with what it does
-Growth: TypeAlias = Mapping[int, int]  # of live integers at every step, by value id; 0 where one is missing
+GROWTHS = 32  # maximum of words that the last kernel of a step can update
+Growth: TypeAlias = Mapping[int, int]  # of live integers per step, by value id; missing: 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class Advance:
     growth: Growth
     # Of the live blocks: (block, byte offset, growth), none of them 0.
     words: tuple[tuple[int, int, int], ...]
-    # Those that some step may break, with their expressions' growth; and whether these are all of them.
+    # Guards that a step may break, with the growth of their expressions; and whether these are all guards.
     guards: tuple[tuple[Guard, int], ...]
     is_even: bool
 
     @classmethod
     def of(cls, plan: Plan, growth: Growth) -> Advance | None:
-        """How a plan grows; None where a parameter does not by the same number at every step."""
+        """How a plan grows; None if a parameter does not grow by a constant."""
         terms = _of_tape(plan.tape, growth)
         words = [
             (index, offset, _of_affine(expression, terms))
@@ -55,8 +55,8 @@ class Advance:
         )
 
     def steps(self, numbers: Sequence[int], most: int) -> int:
-        """How many steps in a row the plan holds for, this one included, where its terms have these numbers
-        now; `most` at the most."""
+        """How many steps in a row the plan holds, this one included, from these numbers of its terms on; at
+        most `most`."""
         for guard, growth in self.guards:
             bound = guard.high if growth > 0 else guard.low
             if not math.isinf(bound):
@@ -81,7 +81,7 @@ class Advance:
 
 
 def _of_tape(tape: Tape, growth: Growth) -> list[int | None]:
-    """The growth of each term; None where it is uneven, as a product's or a quotient's is that changes."""
+    """The growth of each term; None if it is not constant, as for a product or quotient that changes."""
     grown: list[int | None] = []
     for term in tape:
         if isinstance(term, Symbol):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,20 +12,17 @@ from typing import NamedTuple
 
 from pteron.graph import Node, Shape
 from pteron.ops import Dispatch, Operand, RequirementError, Scratch, Target, Window
-from pteron.ops.dispatch import Bound, elements
+from pteron.ops.dispatch import Bound, Parameter, elements
 from pteron.ops.join import Join, memory_of
-from pteron.ops.live import Trace
+from pteron.ops.live import LiveInt, Trace
 from pteron.ops.operand import BufferRef
 from pteron.ops.terms import Affine
-from pteron.plan.parameters import block_of
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
 from pteron.plan.verify import check_bindings, check_storage, storage_buffers, verify
-from pteron.wgsl import Module, compose, outline
+from pteron.wgsl import Field, Module, compose, outline
 
 
 class Collected(NamedTuple):
-    """A launch, and the dispatch that it is of."""
-
     node: Node
     dispatch: Dispatch
     module: Module
@@ -35,7 +34,7 @@ class Collected(NamedTuple):
 
 @dataclass(slots=True)
 class Collector:
-    """Gathers the launches of a plan; equal parameter blocks are kept once."""
+    """Collects the launches of a plan; equal parameter blocks are stored once."""
 
     target: Target
     joins: Sequence[Join] = ()
@@ -51,8 +50,8 @@ class Collector:
         is_read: Callable[[Operand], bool] = lambda _: True,
         nodes: Iterable[int] = (),
     ) -> None:
-        """Add one node's dispatches; `is_read` says whether later nodes read the memory of a tensor, `nodes`
-        which others they do the work of."""
+        """Add one node's dispatches. `is_read` says whether later nodes read the memory of a tensor; `nodes`
+        are the other nodes whose work they do."""
         all_nodes = frozenset({node.index, *nodes})
         launched = [each for each in dispatches if each.threads != 0 and 0 not in (each.groups or ())]
         if launched:
@@ -60,7 +59,7 @@ class Collector:
         for position, dispatch in enumerate(launched):
             is_read_later = partial(_is_read, launched[position + 1 :], is_read)
             if joined := self._joined(dispatch, is_read_later):
-                # Scratch memory of the node before stays in its place for as long as this launch.
+                # This launch still uses the scratch memory of the previous node.
                 self._scratch = {
                     each: place for each, place in before.items() if _binds(joined, each)
                 } | self._scratch
@@ -79,7 +78,7 @@ class Collector:
         self.launches.append(Collected(node, dispatch, module, buffers, block, groups, nodes))
 
     def _joined(self, dispatch: Dispatch, is_read: Callable[[Bound], bool]) -> Dispatch | None:
-        """One launch for the last one and this, where there is one that may be."""
+        """One launch for the previous dispatch and this one, if a join applies."""
         if not self.launches:
             return None
         found = (join(self.launches[-1].dispatch, dispatch, is_read) for join in self.joins)
@@ -122,7 +121,7 @@ class Collector:
     def _prove(
         self, dispatch: Dispatch, module: Module, groups: tuple[int, int, int], block: ParameterBlock | None
     ) -> None:
-        """Verify a launch, unless one like it was: layers of a model differ in their weights alone."""
+        """Verify a launch once per shape: layers of a model differ only in their weights."""
         if module.bounds_checks and not self.target.loop_max:
             return
         sizes = tuple([elements(dispatch.bindings[binding.name]) for binding in module.bindings])
@@ -144,7 +143,7 @@ class Collector:
 
 
 def _is_sound(joined: Dispatch, target: Target) -> bool:
-    """Whether a launch binds no buffer twice that it writes to, and no more than the device takes."""
+    """Whether a launch binds no written buffer twice, and no more buffers than the device allows."""
     module = _module(joined)
     memories = [memory_of(joined.bindings[binding.name]) for binding in module.bindings]
     written = [
@@ -158,7 +157,8 @@ def _is_sound(joined: Dispatch, target: Target) -> bool:
 
 
 def _is_read(rest: Sequence[Dispatch], by_later_nodes: Callable[[Operand], bool], bound: Bound) -> bool:
-    """Whether the rest of a node's dispatches bind it, or later nodes read it, if it is no scratch memory."""
+    """Whether a remaining dispatch of the node binds it or, unless it is scratch memory, a later node reads
+    it."""
     memory = memory_of(bound)
     if any(_binds(dispatch, memory) for dispatch in rest):
         return True
@@ -175,7 +175,7 @@ def _starts(dispatch: Dispatch) -> tuple[tuple[str, int], ...]:
 
 
 def _module(dispatch: Dispatch) -> Module:
-    """The kernel's module, its element aliases set to the types of what is bound to them."""
+    """The kernel's module, with element aliases set to the types of the bound tensors."""
     draft = outline(dispatch.kernel)
     needed = {binding.name for binding in draft.bindings}
     if needed != dispatch.bindings.keys():
@@ -215,3 +215,47 @@ def _groups(dispatch: Dispatch, module: Module, target: Target) -> tuple[int, in
             f"the adapter allows {target.workgroups_max} per axis, on two axes"
         )
     return (-(-count // rows), rows, 1) if rows > 1 else (count, 1, 1)
+
+
+_CODES = {"u32": "<I", "i32": "<i"}
+_I32_MAX = (1 << 31) - 1
+_F32_MAX = 3.4028234663852886e38
+
+
+def block_of(dispatch: Dispatch, module: Module) -> ParameterBlock:
+    """The block that a dispatch gives; it names every member of Params, and nothing else."""
+    names = {field.name for field in module.fields}
+    if names != dispatch.parameters.keys():
+        raise ValueError(
+            f"kernel {dispatch.kernel} has the parameters {sorted(names)}, "
+            f"the dispatch gives {sorted(dispatch.parameters)}"
+        )
+    data = bytearray(module.params_size)
+    live: list[tuple[int, Affine]] = []
+    for field_ in module.fields:
+        _pack(field_, dispatch.parameters[field_.name], data, live)
+    return ParameterBlock(bytes(data), tuple(live))
+
+
+def _pack(field_: Field, value: Parameter, data: bytearray, live: list[tuple[int, Affine]]) -> None:
+    scalars = list(value) if isinstance(value, Sequence) else [value]
+    if len(scalars) > field_.count:
+        raise RequirementError(f"{field_.name} takes at most {field_.count} values, got {len(scalars)}")
+    for position, scalar in enumerate(scalars):
+        offset = field_.offset + 4 * position
+        if field_.scalar == "f32":
+            struct.pack_into("<f", data, offset, _saturated(float(scalar)))
+        elif isinstance(scalar, LiveInt):
+            if scalar < (0 if field_.scalar == "u32" else -_I32_MAX - 1) or scalar > _I32_MAX:
+                raise RequirementError(f"{field_.name} = {scalar} does not fit {field_.scalar}")
+            live.append((offset, scalar.expression))
+        else:
+            try:
+                struct.pack_into(_CODES[field_.scalar], data, offset, int(scalar))
+            except struct.error:
+                raise RequirementError(f"{field_.name} = {scalar} does not fit {field_.scalar}") from None
+
+
+def _saturated(number: float) -> float:
+    """Within f32: exporters write the largest f64 where they mean no limit."""
+    return number if math.isinf(number) or math.isnan(number) else min(max(number, -_F32_MAX), _F32_MAX)

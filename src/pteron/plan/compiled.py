@@ -1,4 +1,4 @@
-"""A prepared graph for one kind of device: where its tensors lie, and a plan for any live shapes."""
+"""A prepared graph for one kind of device: the buffers of its tensors, and a plan for any live shapes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pteron.passes import Prepared, StateBuffer, place
 from pteron.plan.copy_elision import CopyElision
 from pteron.plan.executable import Executable, Port, Shapes, StateSpec, SymbolPort, TensorPort
 from pteron.plan.plan import Plan
-from pteron.plan.planning import Planning
+from pteron.plan.planner import Planning
 from pteron.plan.verify import check_memory
 
 
 class Compiled:
-    """Makes plans of a graph. The executable holds whatever of them is kept."""
+    """Makes plans of a graph. The executable keeps some of them."""
 
     def __init__(self, prepared: Prepared, target: Target) -> None:
         self.prepared = prepared
@@ -34,7 +34,7 @@ class Compiled:
                 once.add(call)
         except MisfitError as error:  # constants alone are at fault
             raise GraphError(str(error)) from None
-        self._folded = once.shapes  # what constants make has these shapes, whatever the file claims
+        self._folded = once.shapes  # the shapes of folded constants; the file may claim others
         self.executable = Executable(
             name=prepared.graph.name,
             target=target,
@@ -47,11 +47,11 @@ class Compiled:
         )
 
     def plan(self, shapes: Shapes, values: Mapping[int, int]) -> Plan:
-        """The plan where the graph's inputs have these shapes and its live integers these values."""
+        """The plan for these input shapes and values of live integers."""
         return self.walk(shapes, values).finish()
 
     def shapes(self, shapes: Shapes, values: Mapping[int, int]) -> Mapping[int, Shape]:
-        """The shape of every tensor, by id, where the inputs have these."""
+        """The shape of every tensor, by id, for these input shapes."""
         if self._at_maximum is not None and shapes == self.shapes_max and not any(values.values()):
             return self._at_maximum
         return self.walk(shapes, values).shapes
@@ -63,9 +63,10 @@ class Compiled:
         )
 
     def plan_at_maximum(self) -> tuple[Plan, dict[int, int]] | None:
-        """The plan for the maximum shapes, which proves that the graph fits together, and its live integers.
+        """The plan for the maximum shapes, which proves that the shapes are consistent, and its live
+        integers.
 
-        Where live integers shape tensors, no value is known yet that must fit, so a misfit proves nothing.
+        If live integers shape tensors, their values are unknown here, so a mismatch proves nothing.
         """
         values = {source.symbol: 0 for source in self.prepared.sources}
         try:
@@ -79,8 +80,7 @@ class Compiled:
         return walked.finish(), values
 
     def walk(self, shapes: Shapes, values: Mapping[int, int]) -> Planning:
-        """The calls of a run planned, with all that is known of them: the shapes of tensors, the dispatches
-        that launches are of."""
+        """The calls of a run, planned: with the shapes of all tensors and the dispatches of launches."""
         inputs = zip(self.prepared.graph.inputs, shapes, strict=True)
         planning = self._planning({value.id: shape for value, shape in inputs if shape is not None}, values)
         for call in self.prepared.each:
@@ -92,7 +92,7 @@ class Compiled:
         return Planning.of(self.prepared, self.target, self.placement, self._repeated, known, values)
 
     def _check_claims(self, computed: Mapping[int, Shape]) -> None:
-        """A tensor too large for the device is the graph's fault where nothing ever computes that much."""
+        """Raise if a tensor's maximum exceeds the device although no shape rule computes so large a shape."""
         for call in self.prepared.each:
             for tensor in call.outputs:
                 if not isinstance(tensor, Tensor):

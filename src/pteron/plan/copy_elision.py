@@ -1,8 +1,7 @@
-"""Copies that would change nothing, and that a plan does without: their outputs lie where their inputs do.
+"""Copy elision: at some live shapes a copy changes nothing, so its output can use its input's memory.
 
-At the maximum shapes, for which memory is laid out, the last of many rows is a copy. At the live shapes of a
-decode step there is one row, which the last one is.
-"""
+Memory is laid out for the maximum shapes, where taking the last of many rows is a copy. In a decode step
+there is only one row, so the copy is omitted."""
 
 from __future__ import annotations
 
@@ -20,9 +19,9 @@ from pteron.passes import Placement, Prepared
 
 
 class CopyElision:
-    """Says of the calls of every run whether an output can lie in its input's memory until it was last read.
+    """Decides whether the output of a call can stay in its input's memory until its last read.
 
-    What it knows of a graph it gathers once, when the first such copy is met.
+    The facts about the graph are collected once, at the first candidate.
     """
 
     def __init__(self, prepared: Prepared, placement: Placement) -> None:
@@ -30,14 +29,14 @@ class CopyElision:
         self._placement = placement
 
     def source(self, call: Call, dispatches: Sequence[Dispatch]) -> Slot | None:
-        """The memory that holds the output of a call already, and will for as long as anybody reads it."""
+        """The memory that already holds the output of a call, and keeps it until its last read; or None."""
         if not len(dispatches) == len(call.outputs) == 1 or not moves_nothing(dispatches[0]):
             return None
         x, (out,) = dispatches[0].bindings["x"], call.outputs
         assert isinstance(x, Operand)
         assert isinstance(out, Tensor)
         if call.operator.is_view or not isinstance(x.buffer, Slot) or call not in self._positions:
-            return None  # views that are copied have memory of their own for a reason (passes/placement.py)
+            return None  # passes/placement.py copies a view only if it must
         root = self._placement.roots.get(out.id)
         if root is None or root in self._watched:
             return None
@@ -47,7 +46,7 @@ class CopyElision:
         return x.buffer if following == len(writes) or writes[following] > last else None
 
     def is_read_after(self, call: Call, tensor: Tensor) -> bool:
-        """Whether anybody sees a tensor, or a view of it, once a call is done."""
+        """Whether a later call or the caller reads a tensor, or a view of it."""
         root = self._placement.roots.get(tensor.id)
         if root is None or root in self._watched or call not in self._positions:
             return True
@@ -59,13 +58,13 @@ class CopyElision:
 
     @cached_property
     def _watched(self) -> set[int | None]:
-        """Tensors, by those that views of them live in, that others see or change."""
+        """Tensors (roots of views) that are inputs, outputs or states."""
         outputs = {value.id for value in self._prepared.graph.outputs}
         return {self._placement.roots.get(id) for id in outputs | mutated_ids(self._prepared.calls)}
 
     @cached_property
     def _last_reads(self) -> dict[int | None, int]:
-        """Where a tensor, or a view of it, is read last."""
+        """The index of the last call that reads a tensor or a view of it."""
         roots = self._placement.roots
         return {
             roots.get(tensor.id): position
@@ -75,7 +74,7 @@ class CopyElision:
 
     @cached_property
     def _writes(self) -> dict[BufferRef, list[int]]:
-        """Where memory is written, in order."""
+        """The indices of the calls that write to a buffer, in order."""
         found = defaultdict(list)
         for call, position in self._positions.items():
             for tensor in call.writes:

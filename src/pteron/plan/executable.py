@@ -1,8 +1,8 @@
-"""The Executable: a graph ready to run on a kind of device, as data to the end.
+"""The Executable: a graph ready to run on a kind of device, as plain data.
 
-It names the values that cross its border, the memory it needs (activations by size, states with their first
-content, weights by content and layout) and the plans made so far. Nothing in it refers to the graph that it
-was made from: written to disk and read back (plan/archive), it runs as before, wherever the kernels compile.
+It lists its inputs and outputs, the memory it needs (activations by size, states with their first
+content, weights by content and layout) and the plans made so far. It does not
+refer to the graph: written to disk and read back (plan/archive), it runs as before on any such device.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Shapes: TypeAlias = tuple[Shape | None, ...]  # per input; None for a live integ
 
 @dataclass(frozen=True, slots=True)
 class TensorPort:
-    """A tensor that enters or leaves: its type, its maximum shape, where it lies."""
+    """An input or output tensor: its type, its maximum shape, its buffer."""
 
     id: int
     dtype: DType
@@ -41,8 +41,6 @@ class TensorPort:
 
 @dataclass(frozen=True, slots=True)
 class SymbolPort:
-    """A live integer that enters or leaves."""
-
     id: int
 
     def __str__(self) -> str:
@@ -69,7 +67,7 @@ class Executable:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     sources: tuple[Source, ...]  # where the live integers come from
-    slots: tuple[int, ...]  # bytes of each buffer that tensors use in turn
+    slots: tuple[int, ...]  # bytes of each buffer, which several tensors may share
     states: Mapping[int, StateSpec]  # by value id
     once: Plan  # run before anything else: what depends on constants alone
     plans: dict[Shapes, list[Plan]] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from pteron.wgsl import Module
 
 @dataclass(frozen=True, slots=True)
 class ScratchRef:
-    """A buffer that nodes use one after the other, by its place among a node's scratch buffers."""
+    """A scratch buffer that all nodes share, by its index among a node's scratch buffers."""
 
     index: int
 
@@ -34,7 +34,7 @@ class ParameterBlock:
         """The bytes where the plan's live terms have these numbers."""
         filled = bytearray(self.data)
         for offset, expression in self.live:
-            number = expression.evaluate(numbers) & 0xFFFFFFFF  # in range, by the guards of plans made here
+            number = expression.evaluate(numbers) & 0xFFFFFFFF  # the plan's guards keep it in range
             struct.pack_into("<I", filled, offset, number)
         return bytes(filled)
 
@@ -58,7 +58,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """Indices that an input brings: those outside [low, high] pick nothing, and are refused where seen."""
+    """The valid range of an input's indices: an index outside is an error if the host sees it."""
 
     input: int
     low: int
@@ -68,7 +68,7 @@ class IndexRange:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Launches in order, and the conditions under which they are right.
+    """Launches in order, and the conditions under which they are correct.
 
     Blocks that follow live integers come first, so that one write refreshes them all.
     """
@@ -88,8 +88,8 @@ class Plan:
         return sum(1 for block in self.blocks if block.live)
 
     def numbers(self, values: Mapping[int, int]) -> list[int] | None:
-        """The numbers of its live terms at these values of the graph's live integers, or None where the plan
-        is not right for them."""
+        """The numbers of its live terms at these values of live integers, or None if the plan does not hold
+        for them."""
         if not self.tape and not self.guards:  # nothing is live
             return []
         try:

@@ -1,7 +1,7 @@
-"""What makes kernels without bounds checks safe: tensors fit the memory behind them, checked once per graph,
-and kernels stay within the tensors, checked for every launch by what they state of themselves.
+"""Makes kernels without bounds checks safe. Tensors fit into their memory: checked once per graph. Kernels
+stay within the tensors: checked for every launch, by the extents that kernels state.
 
-Where a live integer decides, the check leaves a guard on the plan: it holds for values that pass.
+If a live integer decides, the check adds a guard to the plan, which is used only for values that pass it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pteron.wgsl import Binding, Module
 
 
 def verify(dispatch: Dispatch, module: Module, groups: tuple[int, int, int], target: Target) -> None:
-    """Raise a RequirementError unless a kernel stays within what is bound and within the device's loops."""
+    """Raise a RequirementError unless a kernel stays within its bindings and the device's loop limit."""
     reach = module.statements.reach
     loops = module.statements.loops if target.loop_max else None
     if reach is None and loops is None:
@@ -44,18 +44,18 @@ def verify(dispatch: Dispatch, module: Module, groups: tuple[int, int, int], tar
 
 
 def check_storage(kernel: str, binding: Binding, bound: Bound) -> None:
-    """Raise a RequirementError where a kernel takes elements for another type than they have; integers may
-    have a sign or not."""
+    """Raise a RequirementError if a kernel reads elements as another type than theirs; the sign of integers
+    does not matter."""
     storage = str(bound.storage)
     if storage != binding.element and not {storage, binding.element} <= {"i32", "u32"}:
         raise RequirementError(
             f"kernel {kernel} takes {binding.name} as {binding.element}, "
-            f"{_described(bound)} lies as {bound.storage}"
+            f"{_described(bound)} is stored as {bound.storage}"
         )
 
 
 def check_bindings(module: Module, target: Target) -> None:
-    """Raise a RequirementError where a kernel binds more storage buffers than the device takes."""
+    """Raise a RequirementError if a kernel binds more storage buffers than the device allows."""
     count, most = storage_buffers(module), target.buffers_max
     if count > most:
         raise RequirementError(
@@ -64,12 +64,13 @@ def check_bindings(module: Module, target: Target) -> None:
 
 
 def storage_buffers(module: Module) -> int:
-    """How many a kernel binds. Uniform arrays are others: every device takes as many as a kernel may have."""
+    """The number of storage buffers of a kernel. Uniform arrays do not count: every device allows
+    UNIFORMS_MAX."""
     return sum(binding.access != "uniform" for binding in module.bindings)
 
 
 def check_memory(where: str, calls: Iterable[Call], placement: Placement, target: Target) -> None:
-    """Raise a GraphError unless every tensor fits, at its maximum shape, into the memory that it has.
+    """Raise a GraphError unless every tensor fits into its memory at its maximum shape.
 
     Live shapes never exceed the maximum, so what holds here holds for every plan.
     """

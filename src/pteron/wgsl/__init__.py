@@ -1,7 +1,6 @@
-"""KERNEL TEXT: compose WGSL files into kernels, and read their bindings and Params from the text."""
+"""Compose WGSL files into kernels, and read bindings and Params from their text."""
 
-from pteron.wgsl.kernel import Kernel, Kernels
-from pteron.wgsl.module import Binding, Field, Module, Outline, compose, outline
+from pteron.wgsl.module import Binding, Field, Kernel, Kernels, Module, Outline, compose, outline
 from pteron.wgsl.statements import Statements
 
 __all__ = ["Binding", "Field", "Kernel", "Kernels", "Module", "Outline", "Statements", "compose", "outline"]

@@ -1,17 +1,15 @@
-"""Kernel -> Module: the finished WGSL text, with what the host must know of it read from the text itself.
+"""Kernel -> Module: the complete WGSL text, and its bindings, Params and statements, read from the text.
 
 Enters: a Kernel (file name and replaced declarations). Leaves: the source to compile, its bindings in
 order, the layout of its Params, its workgroup size.
 
-A file that opens with `//! use NAME` gets lib/NAME.wgsl in front, once, and what that uses before it: that of
-its own package, or else the one here. The declaration use_NAME puts another library with the same functions
-in its place. Further lines of that kind state loops and extents (statements.py), or name loops to write out
-(unroll.py). A binding that no function mentions is left out, so that an optional operand costs nothing where
-it is absent.
+`//! use NAME` at the top of a file includes lib/NAME.wgsl before it, once, with the libraries that it uses:
+of the file's own package, or of this one. The declaration use_NAME replaces it by another library with the
+same functions. Other `//!` lines state loops and extents (statements.py) or mark loops to unroll (unroll.py).
+Bindings that no function uses are removed, so an absent optional operand costs nothing.
 
-Half floats are enabled where an element is one. Subgroup operations need a line of that kind in browsers
-alone, where wgpu refuses it: `source` goes to wgpu, `portable_source` to a browser.
-"""
+`enable f16;` is added if an element is a half float. `enable subgroups;` is needed in browsers, but wgpu
+rejects it: `source` is for wgpu, `portable_source` for browsers."""
 
 from __future__ import annotations
 
@@ -24,7 +22,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, cast
 
-from pteron.wgsl.kernel import Kernel
 from pteron.wgsl.statements import Statements, read_statements
 from pteron.wgsl.unroll import unroll, whole_number
 
@@ -55,7 +52,7 @@ class Binding:
     index: int
     access: Access
     element: str  # the scalar type of an element, often an alias that follows the bound tensor
-    bytes: int = 0  # of a uniform array, whose length its type states; 0: as long as what is bound
+    bytes: int = 0  # of a uniform array of constant length; 0: of the bound buffer's length
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,7 @@ class Module:
     aliases: frozenset[str]
     constants: Mapping[str, int]  # those that are whole numbers
     statements: Statements
-    bounds_checks: bool  # unless it states an extent for all that it binds
+    bounds_checks: bool  # False if it states the extents of all its bindings
 
     @property
     def portable_source(self) -> str:
@@ -93,7 +90,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A kernel's text as far as it says what it binds."""
+    """A kernel's text and its bindings."""
 
     text: str
     bindings: tuple[Binding, ...]  # buffers only
@@ -173,7 +170,7 @@ def _load(package: str, name: str, swapped: tuple[tuple[str, str], ...]) -> str:
 
 
 def _folder(package: str) -> Path:
-    """Where a package's files lie; importlib.resources would be slower to import than kernels are to read."""
+    """The folder of a package; importlib.resources is slower to import."""
     return Path(import_module(package).__path__[0])
 
 
@@ -213,7 +210,7 @@ def _drop_unused_bindings(text: str) -> str:
 
 
 def _mentions(code: str, name: str) -> int:
-    """How often a name stands in a text as a word."""
+    """How often a name occurs in a text as a word."""
     around = pairwise(code.split(name))
     return sum(not (_is_word(before[-1:]) or _is_word(after[:1])) for before, after in around)
 
@@ -288,3 +285,44 @@ def _workgroup(kernel: Kernel, text: str, constants: Mapping[str, int]) -> tuple
     sizes = (term.strip().rstrip("u") for term in match[1].split(","))
     x, y, z = (*(constants[size] if size in constants else int(size) for size in sizes), 1, 1)[:3]
     return x, y, z
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """`Kernel(package, "binary", combine="a * b")` is the package's binary.wgsl with `fn combine` replaced.
+
+    A declaration is an `alias` (its type), a `const` (its value) or a `fn` (an expression to return,
+    or a body of statements). Numbers and booleans are written as the constant that they replace is.
+    """
+
+    package: str
+    name: str
+    declarations: tuple[tuple[str, str], ...]
+
+    def __init__(self, package: str, name: str, **declarations: object) -> None:
+        object.__setattr__(self, "package", package)
+        object.__setattr__(self, "name", name)
+        texts = ((key, _text(value)) for key, value in declarations.items())
+        object.__setattr__(self, "declarations", tuple(sorted(texts)))
+
+    def specialise(self, **declarations: object) -> Kernel:
+        """The same kernel with further declarations replaced."""
+        return Kernel(self.package, self.name, **{**dict(self.declarations), **declarations})
+
+    def __str__(self) -> str:
+        swaps = ", ".join(f"{name}={text}" for name, text in self.declarations)
+        return f"{self.name}({swaps})" if swaps else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The kernels beside a module: `kernel = Kernels(__name__)`, then `kernel("binary", combine="a * b")`."""
+
+    module: str
+
+    def __call__(self, name: str, **declarations: object) -> Kernel:
+        return Kernel(self.module.rpartition(".")[0], name, **declarations)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

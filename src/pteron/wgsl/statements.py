@@ -39,8 +39,6 @@ class Formula:
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """A kernel's formulas."""
-
     loops: Formula | None
     extents: Mapping[str, Formula]
     reach: Formula | None  # the extents of all bindings, in order, where each has one

@@ -1,14 +1,14 @@
-"""Loops written out: behind a line `//! unroll`, a loop becomes its body, once for each of its values.
+"""Unroll loops: after a line `//! unroll`, a loop is replaced by its body, once per value.
 
     //! unroll
     for (var t = 0u; t < TALL; t++) { sums[t] = 0.0; }
 
 Enters: a kernel's text and its constants, which the loop's bounds may name. Leaves: the text without such
-lines, every copy of a body in braces of its own, with a number in place of the variable. Compilers unroll
-what they think short enough; an array that a loop's variable indexes stays out of registers until they do.
+lines, every copy of a body in its own braces, with a number for the variable. Compilers unroll only short
+loops; without that, an array indexed by the variable is not kept in registers.
 
-Behind a line `//! spread`, an array that numbers alone index, once loops are written out, becomes variables,
-one for each element: some compilers find better registers for these.
+After a line `//! spread`, an array whose indices are all numbers after unrolling becomes one variable per
+element: some compilers allocate registers better then.
 
     //! spread
     var sums: array<vec4<f32>, TALL>;
@@ -26,7 +26,7 @@ _SPREAD = re.compile(r"^ *//! spread\n( *)var (\w+): array<(.+), (\w+)>;", re.MU
 
 
 def unroll(text: str, constants: Mapping[str, int]) -> str:
-    """The text with all marked loops written out and marked arrays spread; what cannot be is a ValueError."""
+    """The text with all marked loops unrolled and marked arrays spread, or a ValueError."""
     for mark in reversed(list(_MARK.finditer(text))):  # inner loops first
         loop = _LOOP.match(text, mark.end())
         if loop is None:
@@ -45,7 +45,7 @@ def unroll(text: str, constants: Mapping[str, int]) -> str:
 
 
 def _spread(text: str, array: re.Match[str], constants: Mapping[str, int]) -> str:
-    """The text with variables in place of an array, as far as its function reaches."""
+    """The text with variables in place of an array, up to the end of its function."""
     indent, name, kind, count = array.groups()
     end = text.index("\n}", array.end())
     places = range(whole_number(count, constants))
@@ -57,7 +57,7 @@ def _spread(text: str, array: re.Match[str], constants: Mapping[str, int]) -> st
             raise ValueError(f"{name} has no element {place}")
         return f"{name}_{place}"
 
-    # Looking back behind the name is faster than looking for a word's beginning everywhere.
+    # A lookbehind after the name is faster than \\b before it.
     indexed = rf"{name}\[(?<!\w{name}\[)([^][]+)\]"
     body = re.sub(indexed, lambda found: element(found[1]), text[array.end() : end])
     variables = "\n".join(f"{indent}var {name}_{place}: {kind};" for place in places)
@@ -65,7 +65,7 @@ def _spread(text: str, array: re.Match[str], constants: Mapping[str, int]) -> st
 
 
 def whole_number(expression: str, constants: Mapping[str, int]) -> int:
-    """The value of a constant expression over whole numbers; anything else is a ValueError."""
+    """The value of a constant integer expression, or a ValueError."""
     number = expression.removesuffix("u")
     if number.isdecimal():  # most are
         return int(number)

@@ -24,7 +24,7 @@ from pteron.graph import build
 from pteron.passes import prepare
 from pteron.plan import Compiled, Executable, TensorPort
 from pteron.plan.archive import read, write
-from pteron.plan.archive.container import MAGIC, PREFIX, VERSION, aligned
+from pteron.plan.archive.writer import MAGIC, PREFIX, VERSION, aligned
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Counters, Session
 

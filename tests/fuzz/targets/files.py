@@ -161,7 +161,7 @@ FILE_TARGETS = [
         ),
         watched=(
             "format/weights.py",
-            "format/segments.py",
+            "format/stored.py",
             "format/flatbuffer.py",
             "format/tensor_layout.py",
         ),

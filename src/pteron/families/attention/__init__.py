@@ -1,5 +1,3 @@
 """Scaled dot-product attention."""
 
 from pteron.families.attention import rope_sdpa, sdpa
-
-__all__ = ["rope_sdpa", "sdpa"]

@@ -1,7 +1,7 @@
-//! use hidden
+//! use masked
 //! use nan
 //! use butterfly
-//! use leave
+//! use store_split
 //! use contexts
 //! loops: ceil(ceil(context, splits), KEYS * UNROLL) * (1 + QUADS + UNROLL * (6 + 3 * QUADS)) + 5 * QUADS + 10 + SUBGROUPS + 10 * QUADS + ceil(WIDTH, WORKGROUP) * (1 + SUBGROUPS)
 //! extent q: (ceil(first + groups[1], chunks * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
@@ -13,8 +13,8 @@
 // a key head, and one of `splits` near-equal parts of the context. LANES invocations, neighbours in a
 // subgroup, share a key: each multiplies its vec4s of the head for all four queries, the sums meet in a
 // butterfly that leaves each lane the score of one query, and each gathers its vec4s of the values. Every
-// such group keeps a maximum and sums of its own, which are brought together at the end, by shuffles and then
-// through workgroup memory. What becomes of them lib/leave.wgsl tells, or lib/leave_whole.wgsl.
+// such group keeps a maximum and sums of its own, which are merged at the end, by shuffles and then
+// through workgroup memory. lib/store_split.wgsl or lib/store_whole.wgsl stores them.
 alias Q = f32;
 alias K = f32;
 alias M = f32;
@@ -123,7 +123,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let shrinks = of_all(shrink, local);
     for (var e = 0u; e < QUADS; e++) { gathered[e] = scaled(gathered[e], shrinks); }
     for (var u = 0u; u < UNROLL; u++) {
-      let share = select(exp(scores[u] - raised), 0.0, is_hidden(scores[u]));
+      let share = select(exp(scores[u] - raised), 0.0, is_masked(scores[u]));
       total += share;
       let shares = of_all(share, local);
       for (var e = 0u; e < QUADS; e++) {
@@ -166,12 +166,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       greatest = max(greatest, tops[s * 4u + i / ALL]);
     }
     if (order < params.rows) {
-      leave(group.y / params.chunks * params.rows + order, split, quad, values, greatest, shares);
+      store_result(group.y / params.chunks * params.rows + order, split, quad, values, greatest, shares);
     }
   }
 }
 
-// The sums over the groups of a subgroup, of which a lane gets those of KEPT queries, from `first_kept` on: half
+// The sums over the groups of a subgroup; a lane gets those of KEPT queries, from `first_kept` on: half
 // of them move to the other half of the lanes at each of the first two steps.
 fn over_groups(columns: mat4x4<f32>, local: u32) -> mat4x4<f32> {
   var met = columns;

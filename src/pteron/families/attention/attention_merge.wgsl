@@ -1,11 +1,11 @@
 //! use index
-//! use merged
+//! use merge_splits
 //! use contexts
 //! loops: 2 * splits
 //! extent parts: count // WIDTH * splits * (WIDTH + 4)
 //! extent places: 2 * ceil(first + count // WIDTH, steps * heads)
 //! extent out: (ceil(first + count // WIDTH, steps * heads) - 1) * out_strides[0] + (steps - 1) * out_strides[1] + (heads - 1) * out_strides[2] + WIDTH
-// Brings the splits of attention_decode.wgsl or attention_split.wgsl together. One invocation computes one
+// Merges the splits of attention_decode.wgsl or attention_split.wgsl. One invocation computes one
 // element of one query.
 alias R = f32;
 const WORKGROUP = 64u;
@@ -36,5 +36,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let batch = query / params.steps / params.heads;
   let used = min((keys_of(batch) + params.split - 1u) / params.split, params.splits);
   let base = i / WIDTH * params.splits * (WIDTH + 4u);
-  out[dot(vec3(batch, step, head), params.out_strides) + i % WIDTH] = R(merged(base, used, i % WIDTH));
+  out[dot(vec3(batch, step, head), params.out_strides) + i % WIDTH] = R(merged_element(base, used, i % WIDTH));
 }

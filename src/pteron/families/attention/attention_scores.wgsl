@@ -73,10 +73,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     sums[2] += f32(q[q_base.z + d]) * column;
     sums[3] += f32(q[q_base.w + d]) * column;
   }
-  leave(slot, key, seen.x, sums[0] * params.scale + biases(batch, heads.x, steps.x, keys));
-  leave(slot + 1u, key, seen.y, sums[1] * params.scale + biases(batch, heads.y, steps.y, keys));
-  leave(slot + 2u, key, seen.z, sums[2] * params.scale + biases(batch, heads.z, steps.z, keys));
-  leave(slot + 3u, key, seen.w, sums[3] * params.scale + biases(batch, heads.w, steps.w, keys));
+  store_score(slot, key, seen.x, sums[0] * params.scale + biases(batch, heads.x, steps.x, keys));
+  store_score(slot + 1u, key, seen.y, sums[1] * params.scale + biases(batch, heads.y, steps.y, keys));
+  store_score(slot + 2u, key, seen.z, sums[2] * params.scale + biases(batch, heads.z, steps.z, keys));
+  store_score(slot + 3u, key, seen.w, sums[3] * params.scale + biases(batch, heads.w, steps.w, keys));
 }
 
 // What the mask adds to the scores of four keys.
@@ -90,7 +90,7 @@ fn biases(batch: u32, head: u32, step: u32, keys: vec4<u32>) -> vec4<f32> {
 }
 
 // Write the scores of four keys.
-fn leave(slot: u32, key: u32, seen: i32, found: vec4<f32>) {
+fn store_score(slot: u32, key: u32, seen: i32, found: vec4<f32>) {
   let shown = select(vec4(minus_infinity()), found, i32(key) + vec4(0, 1, 2, 3) < vec4(seen));
   let at = slot * params.keys + key;
   scores[at] = shown.x;

@@ -1,4 +1,4 @@
-//! use hidden
+//! use masked
 //! use nan
 //! use rows
 //! use contexts
@@ -11,7 +11,7 @@
 //! extent parts: ((groups[1] - 1) * splits + groups[0]) * (WIDTH + 4)
 // Part of softmax(scale · q·kᵀ + bias) · v: one workgroup takes one query of one head and LANES keys of
 // its context. Each lane scores one key, then gathers its share of the values' elements. It leaves for each
-// (query, split) what lib/merged.wgsl tells.
+// (query, split) the parts that lib/merge_splits.wgsl merges.
 alias Q = f32;
 alias K = f32;
 alias M = f32;
@@ -77,7 +77,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     score = dot(sum, vec4(1.0)) + bias(vec4(batch, head, step, key));
   }
   let most = max(row_max(score, lane), LOWEST); // finite where every key is hidden
-  let share = select(0.0, exp(score - most), inside && !is_hidden(score));
+  let share = select(0.0, exp(score - most), inside && !is_masked(score));
   shares[lane] = share;
   let total = row_sum(share, lane);
   workgroupBarrier();

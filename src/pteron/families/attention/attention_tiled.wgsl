@@ -1,7 +1,7 @@
-//! use hidden
+//! use masked
 //! use nan
-//! use across
-//! use leave
+//! use row_reduce
+//! use store_split
 //! loops: ceil(ceil(context, splits), KEYS) * (2 + ceil(KEYS * QUADS, 4 * WORKGROUP) + ceil(KEYS * QUADS, WORKGROUP) + WIDTH + KEYS * (1 + OWN) + OWN + KEYS // 4) + ceil(ROWS * QUADS, 4 * WORKGROUP) + 4 * (1 + OWN) + KEYS // 4
 //! extent q: (ceil(groups[2], splits) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (groups[0] * heads_per_key - 1) * q_strides[2] + WIDTH
 //! extent k: (ceil(groups[2], splits) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (groups[0] - 1) * k_strides[2] + WIDTH
@@ -12,7 +12,7 @@
 // are a product of tiles in workgroup memory, then their shares, in the place of the keys, times the
 // values' tile. An invocation has four rows throughout: it scores four keys, and gathers every (KEYS / 4)-th
 // vec4 of the values, rescaled as the maxima rise. Where there are few rows, workgroups share a context in
-// `splits` near-equal parts. What becomes of it lib/leave.wgsl tells, or lib/leave_whole.wgsl.
+// `splits` near-equal parts. lib/store_split.wgsl or lib/store_whole.wgsl stores the result.
 alias Q = f32;
 alias K = f32;
 alias M = f32;
@@ -181,7 +181,7 @@ fn main(
     let query = (batch * params.heads + place.z) * params.steps + place.y;
     for (var e = 0u; e < OWN; e++) {
       let quad = across + e * KEY_QUADS;
-      if (quad < QUADS) { leave(query, split, quad, gathered[e][r], most[r], totals[r]); }
+      if (quad < QUADS) { store_result(query, split, quad, gathered[e][r], most[r], totals[r]); }
     }
   }
 }
@@ -220,5 +220,5 @@ fn greatest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
 
 // What keys take part with, before it is divided by the sum over all keys.
 fn share(scores: vec4<f32>, most: f32) -> vec4<f32> {
-  return select(exp(scores - most), vec4(0.0), are_hidden(scores));
+  return select(exp(scores - most), vec4(0.0), are_masked(scores));
 }

@@ -1,5 +1,5 @@
 //! use index
-//! use hidden
+//! use masked
 //! use nan
 //! use contexts
 //! loops: ceil(keys, 4) + 4 * 5
@@ -105,7 +105,7 @@ fn greatest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
 
 // What keys take part with, before it is divided by the sum over all keys.
 fn share(found: vec4<f32>, most: f32) -> vec4<f32> {
-  return select(exp(found - most), vec4(0.0), are_hidden(found));
+  return select(exp(found - most), vec4(0.0), are_masked(found));
 }
 
 fn values_at(at: vec4<u32>) -> vec4<f32> {

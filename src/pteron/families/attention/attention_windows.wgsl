@@ -1,5 +1,5 @@
-//! use leave
-//! use hidden
+//! use store_split
+//! use masked
 //! use nan
 //! use lanes
 //! loops: SPAN // 4 * (2 + QUADS) + ceil(QUADS, 4) * (1 + SPAN // 4)
@@ -13,7 +13,7 @@
 //! extent v_c: 4 * ROOM
 //! extent v_d: 4 * ROOM
 // softmax(scale · q·kᵀ) · v over a split of the context, -∞ where a query does not see a key, for software adapters,
-// out of uniform arrays: these load a lane's element from one in an eighth of the time a storage buffer takes.
+// out of uniform arrays: these load a lane's element from one eight times as fast as from a storage buffer.
 //
 // A split is four spans of keys, one out of each array. Four invocations, a workgroup, take ROWS queries that share a
 // key head. Each scores every fourth key; then each gathers every fourth vec4 of the values, and lanes
@@ -119,7 +119,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
     //! unroll
     for (var t = 0u; t < ROWS; t++) {
       let scores = found[j][t];
-      let shares = select(exp(scores - most[t]), vec4(0.0), are_hidden(scores));
+      let shares = select(exp(scores - most[t]), vec4(0.0), are_masked(scores));
       found[j][t] = shares;
       total[t] += (shares.x + shares.y) + (shares.z + shares.w);
     }
@@ -144,7 +144,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
         let place = 4u * j + l;
         //! unroll
         for (var a = 0u; a < 4u; a++) {
-          // What lies past the context may be anything, and zero times that need not be zero.
+          // Values past the context are undefined: zero times NaN is NaN.
           let there = i32(firsts[a] + place) < params.context;
           let loaded = load_v(a, min(params.shifts[a] + place, SPAN - 1u) * PITCH + column);
           let values = select(vec4(0.0), loaded, there);
@@ -159,7 +159,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
         let row = first_row + t;
         let head = key_head * HEADS_PER_KEY + row % HEADS_PER_KEY;
         let query = head * params.steps + params.first_step + row / HEADS_PER_KEY;
-        leave(query, params.split, quad, gathered[t], most[t], total[t]);
+        store_result(query, params.split, quad, gathered[t], most[t], total[t]);
       }
     }
   }

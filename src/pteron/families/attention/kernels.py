@@ -1,10 +1,9 @@
 """softmax(scale · q·kᵀ + mask) · v, by kernels chosen from the live shape and the device.
 
 Few queries split the context over workgroups and merge the parts; many take tiles of it through workgroup
-memory. Software adapters take caches as uniform arrays (windows.py). What suits none of these, and widths
-that are no multiple of 4, take two plain products with the scores between them. A query that sees no key at
-all, be it by booleans or by -inf, becomes NaN, as PyTorch's does; a very negative finite mask hides nothing
-from a query that it is added to everywhere.
+memory. Software adapters take caches as uniform arrays (windows.py). Otherwise, and for
+widths that are not multiples of 4, scores and values are two plain products. A query that sees no key, by
+booleans or by -inf, becomes NaN, as in PyTorch; a finite mask never hides all keys.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pteron.families.attention.layouts import TILES, Decode, Tiles, context_buck
 from pteron.families.create.fill import fill
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, bucket, require
-from pteron.ops.rows import shared_rows
+from pteron.ops.row_layout import shared_rows
 from pteron.ops.shapes import broadcast_strides
 from pteron.wgsl import Kernel, Kernels, compose
 
@@ -28,9 +27,9 @@ kernel = Kernels(__name__)
 
 LANES = 64  # keys that a workgroup scores at once
 BUCKET = 4096  # keys: shorter contexts share one grid
-STEPS_FEW = 8  # up to here, splitting the context keeps the device busier than tiles of queries do
+STEPS_FEW = 8  # up to here, splits of the context are faster than tiles of queries
 WORKGROUPS_BUSY = 256  # that keep a large device busy
-SPLIT_LEAST = 128  # keys of a split that is worth a workgroup of its own
+SPLIT_LEAST = 128  # minimum of keys in a split
 SCRATCH_BYTES = 1 << 25  # that pass between two kernels at a time
 WORKGROUP_SOFTWARE = 16  # invocations: few, so that little work still spreads over a CPU's cores
 
@@ -51,7 +50,6 @@ class Attention:
     heads_first: bool = False  # [batch, heads, steps, width] rather than [batch, steps, heads, width]
 
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
-        """The attention by the kernels that suit it."""
         self._check()
         if self._sizes(self.k.shape)[1] == 0:
             return iter([fill(self.out, 0)])  # a sum of nothing
@@ -70,9 +68,9 @@ class Attention:
         return self._by_tiles(tiles) if tiles else self._by_scores(target)
 
     def in_splits(self, target: Target, splits_max: int) -> tuple[Dispatch, Scratch, int] | None:
-        """A dispatch that leaves the splits of every query for somebody else to bring together, where they go
-        to (lib/merged.wgsl tells how they lie), and how many a query has: more than one, and no more than
-        named. None where another way suits better, or one dispatch does not do it."""
+        """(dispatch, its output, splits per query) where another launch merges the splits; their layout is
+        that of lib/merge_splits.wgsl, and there are 2 to `splits_max` of them. None if another route is
+        faster, or if one dispatch is not enough."""
         self._check()
         is_long = self.q.numel and self._sizes(self.k.shape)[1]
         if target.is_cpu or self._width % 4 or self._steps > STEPS_FEW or not is_long:
@@ -119,11 +117,11 @@ class Attention:
     def _leaving(
         self, splits: int, first_query: int, queries: int, by: Kernel, **arguments: Any
     ) -> Iterator[Dispatch]:
-        """A dispatch that leaves some queries' result, or that of each split of their context and then one
-        that brings those together."""
+        """The result of some queries; or one dispatch for the splits of their context, then one that merges
+        them."""
         parts = Scratch(queries * splits * (self._width + 4)) if splits > 1 else None
         yield Dispatch(
-            by if parts else by.specialise(use_leave="leave_whole"),
+            by if parts else by.specialise(use_store_split="store_whole"),
             **self._queries(),
             **self._places(),
             **self._scored(),
@@ -141,8 +139,8 @@ class Attention:
             yield self._merge(parts, first_query, queries, splits, split=1)
 
     def _by_splits(self, target: Target) -> Iterator[Dispatch]:
-        """The context in splits, each a workgroup. The grid is that of a bucket of contexts, so that a plan
-        holds while the context grows: splits past its end have nothing to do, and cost next to nothing."""
+        """One workgroup per split of the context. The grid is that of a bucket of contexts, so that a plan
+        holds while the context grows; splits past its end end at once."""
         splits = -(-self._keys // LANES)
         declarations = {**self._declarations(), **shared_rows(target, LANES, 1)}
         for first, count in _chunks(self._count, splits * (self._width + 4), target):
@@ -163,7 +161,7 @@ class Attention:
             yield self._merge(parts, first, count, splits, split=LANES)
 
     def _merge(self, parts: Scratch, first: int, queries: int, splits: int, split: int) -> Dispatch:
-        """The splits of some queries brought together, each of at least `split` keys."""
+        """Merge the splits of some queries, each of at least `split` keys."""
         return Dispatch(
             kernel("attention_merge", WIDTH=self._width, **self._contexts()),
             **self._result(),
@@ -231,19 +229,19 @@ class Attention:
         return declarations
 
     def _contexts(self) -> dict[str, Any]:
-        """Declarations of who attends to which cache, and how far."""
+        """Declarations: the cache of each batch, and its number of keys."""
         return {}
 
     def _places(self) -> dict[str, Any]:
-        """What those look at."""
+        """The bindings that these declarations read."""
         return {}
 
     def _queries(self) -> dict[str, Any]:
-        """Which queries there are, and what they may see."""
+        """Parameters of queries and of the mask."""
         return {"steps": self._steps, "context": self.context, "start": self.start}
 
     def _scored(self) -> dict[str, Any]:
-        """What scores are made of."""
+        """Bindings and strides of queries, keys and mask."""
         return {
             "q": self.q,
             "k": self.k,
@@ -255,11 +253,11 @@ class Attention:
         }
 
     def _valued(self) -> dict[str, Any]:
-        """What shares are taken of."""
+        """Binding and strides of values."""
         return {"v": self.v, "v_strides": self._sizes(self.v.strides)}
 
     def _result(self) -> dict[str, Any]:
-        """Where they add up."""
+        """Binding and strides of the output."""
         return {"out": self.out, "out_strides": self._sizes(self.out.strides)}
 
     def _mask_strides(self) -> Shape:
@@ -311,7 +309,7 @@ class Attention:
         return self.q.numel // self._width
 
     def _tiles(self, target: Target) -> Tiles | None:
-        """The largest tiles that the device takes; smaller ones, and splits of the context, where those would
+        """The largest tiles that the device allows; smaller ones, and splits of the context, if there would
         be too few to keep it busy."""
         tiles = next((tiles for tiles in TILES if self._fits(tiles, target)), None)
         if tiles is None:
@@ -365,8 +363,8 @@ class Attention:
 def _chunks(
     count: int, floats: int, target: Target, workgroups: int = 1, multiple: int = 4
 ) -> Iterator[tuple[int, int]]:
-    """(first, how many) of queries that pass on `floats` numbers each and take so many workgroups, as many as
-    there is room for at a time. Every first is a multiple of the number named."""
+    """(first, count) of the queries of each launch: as many as scratch memory and the grid allow, at `floats`
+    numbers of scratch each. Every first is a multiple of the given number."""
     room = min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * floats)
     size = max(multiple, min(room, target.workgroups_max // workgroups) // multiple * multiple)
     for first in range(0, count, size):

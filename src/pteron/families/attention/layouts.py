@@ -1,4 +1,4 @@
-"""How attention kernels are cut to a device: tiles for many queries, splits of the context for few."""
+"""Layouts of attention kernels: tiles for many queries, splits of the context for few."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Tiles:
 
     @property
     def declarations(self) -> dict[str, Any]:
-        library = {"use_across": "across_subgroup"} if self.by_subgroups else {}
+        library = {"use_row_reduce": "row_reduce_subgroup"} if self.by_subgroups else {}
         return {"ROWS": self.rows, "KEYS": self.keys, **library}
 
     def halved(self) -> Tiles:
@@ -48,9 +48,9 @@ TILES = (Tiles(64, 64), Tiles(64, 32), Tiles(32, 32), Tiles(32, 16), Tiles(16, 1
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """How attention_decode.wgsl takes few queries to a context: all keys of a split at once, in as few splits
-    as that allows. One that is whole needs nobody to bring splits together; where somebody does it along with
-    other work, splits cost nothing, and a short context is taken by several workgroups too."""
+    """How attention_decode.wgsl processes few queries: all keys of a split at once, with as few splits as
+    possible. A single split needs no merge. If the next launch merges the splits anyway, they are free, and
+    even a short context is split over several workgroups."""
 
     subgroup: int
     lanes: int  # that share a key
@@ -60,14 +60,14 @@ class Decode:
 
     @classmethod
     def of(cls, width: int, context: AnyInt, target: Target, *, are_merged: bool = False) -> Decode | None:
-        """The layout for a bucket of contexts, None where the device lacks what the kernel takes. Whether
-        splits `are_merged` by what follows changes it."""
+        """The layout for a bucket of contexts, or None if the device cannot run the kernel. `are_merged`: the
+        next launch merges the splits."""
         subgroup, quads = target.subgroup_size, width // 4
         if subgroup < 4 or width > DECODE_WIDTH_MAX:
             return None
         keys = context_bucket(context)
         is_whole = keys == BUCKETS[0] and not are_merged
-        # A context that is whole takes a vec4 of each head to a lane; others do better with two.
+        # A single split is fastest with one vec4 of a head per lane, several with two.
         lanes = min(16, subgroup, _power_of_two(quads if is_whole else -(-quads // 2)))
         loaded = _LOADED.get(keys, 16) if not is_whole else 4
         bytes_needed = 4 * (16 * quads + 8)  # of each subgroup, in workgroup memory
@@ -91,7 +91,7 @@ class Decode:
 
 
 def context_bucket(context: AnyInt) -> int:
-    """The contexts up to this one share a grid."""
+    """The upper end of a context's bucket: contexts up to it share a grid."""
     return next((size for size in BUCKETS if context <= size), 0) or bucket(context, 2 * BUCKETS[-1])
 
 

@@ -1,9 +1,8 @@
 """Attention over caches whose queries and keys are rotated by their position, as one call.
 
-One dispatch rotates q and k and writes k and v into their caches; the rotated queries
-stay in scratch memory, and attention goes on from there. Where heads are normed before they are rotated, the
-same dispatch norms them, and v has one of its own: WebGPU promises no more than eight buffers to a kernel.
-"""
+One dispatch rotates q and k and writes k and v into their caches; the rotated queries stay in scratch memory,
+where attention reads them. If heads are normed before rotation, the same dispatch norms them, and v has a
+dispatch of its own: WebGPU guarantees only eight buffers per kernel."""
 
 from __future__ import annotations
 

@@ -6,12 +6,14 @@ and attends to all that is there so far, its queries being as many as its keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from pteron.families.attention.kernels import Attention
 from pteron.families.create.fill import fill
 from pteron.families.layout.copy import copy_strided
-from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require, same_shape
+from pteron.graph import Node, Value
+from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Target, op, require, same_shape
 
 
 def _require_rank(*operands: Operand) -> None:
@@ -41,7 +43,7 @@ def write_cache(value: Operand, cache: Operand, start: AnyInt) -> Dispatch:
 @op("update_cache.default", "value cache! start_pos:int -> out", shape=lambda *_: (1,))
 def update_cache(value: Operand, cache: Operand, start_pos: AnyInt, out: Operand) -> Iterator[Dispatch]:
     yield write_cache(value, cache, start_pos)
-    yield fill(out, 0)  # it only stands for the cache having changed, but may be read
+    yield fill(out, 0)  # a token for the changed cache, but a call may read it
 
 
 @op(
@@ -75,7 +77,7 @@ def sdpa_with_kv_cache(
 def check_cached(
     query: Operand, key: Operand, value: Operand, key_cache: Operand, value_cache: Operand, start: AnyInt
 ) -> None:
-    """What attention over caches asks of its operands before keys and values are written."""
+    """Check the operands of attention over caches, before keys and values are written."""
     _require_rank(query, key, value, key_cache, value_cache)
     require(key.shape[1] == query.shape[1], "queries and keys must have the same steps", query, key)
     require(key.shape == value.shape, "keys and values must have one shape", key, value)
@@ -150,3 +152,22 @@ def sdpa(
     yield from Attention(
         q, k, v, out, context=k.shape[2], mask=attn_mask, scale=scale, heads_first=True
     ).dispatches(target)
+
+
+# By operator: the names of its cache arguments.
+CACHES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "update_cache.default": ("cache",),
+        "sdpa_with_kv_cache.default": ("key_cache", "value_cache"),
+        "custom_sdpa.default": ("key", "value"),
+    }
+)
+
+
+def caches_of(node: Node) -> list[Value]:
+    """The caches among a node's arguments."""
+    if node.name not in CACHES:
+        return []
+    arguments = OPERATORS[node.name].signature.arguments  # outputs follow them in node.args
+    given = zip(arguments, node.args, strict=False)
+    return [value for argument, value in given if argument.name in CACHES[node.name]]

@@ -1,5 +1,5 @@
-"""Attention out of uniform arrays (attention_windows.wgsl), a software adapter's cheapest loads: caches in
-windows of some keys, four for each split of the context, and the queries of a few steps at a time."""
+"""Attention from uniform arrays (attention_windows.wgsl), the fastest loads on software adapters: caches in
+windows of some keys, four per split of the context, and queries of a few steps at a time."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ ARRAYS = "abcd"  # windows of a split
 SPAN_MAX = 64  # keys of a window: an invocation keeps the scores of a fourth of them
 ROWS_MAX = 8  # queries of a workgroup
 BUCKET = 64  # keys: shorter contexts share one grid
-LAUNCHES_MAX = 512  # of several tiles of steps: beyond, planning takes longer than is gained
+LAUNCHES_MAX = 512  # of several tiles of steps: with more, planning costs more than it saves
 
 
 def suits(q: Operand, k: Operand, v: Operand, out: Operand, context: AnyInt, target: Target) -> bool:
-    """Whether one sequence's queries and caches, [1, steps, heads, width], fit into uniform arrays, and not
-    too many of them."""
+    """Whether one sequence's queries and caches, [1, steps, heads, width], fit into a few uniform arrays."""
     operands = q, k, v, out
     step_bytes = [4 * numel(operand.shape[2:]) for operand in operands]
     return (
@@ -49,7 +48,7 @@ def attend(
     causal: bool,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """Every split for every few steps, then what brings the splits together."""
+    """Launches of all splits for every few steps, then the merge."""
     (_, steps, heads, width), (_, capacity, key_heads, _) = q.shape, k.shape
     tile, rows = _rows(steps, heads // key_heads, 4 * heads * width, target)
     span = _span(k, target)
@@ -65,7 +64,9 @@ def attend(
         "SPAN": span,
         "CAUSAL": causal,
     }
-    made = kernel("attention_windows", **declarations, **({} if parts else {"use_leave": "leave_whole"}))
+    made = kernel(
+        "attention_windows", **declarations, **({} if parts else {"use_store_split": "store_whole"})
+    )
     common: dict[str, Any] = {
         "first_query": 0,
         "queries": steps * heads,
@@ -120,7 +121,7 @@ def attend(
 
 
 def _is_short(q: Operand, k: Operand, context: AnyInt, target: Target) -> bool:
-    """Whether few launches do it; a step alone is always worth them."""
+    """Whether few launches are enough; for a single step any number is worth it."""
     _, steps, heads, width = q.shape
     tile, _ = _rows(steps, heads // k.shape[2], 4 * heads * width, target)
     tiles = -(-steps // tile)

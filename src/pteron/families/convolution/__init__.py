@@ -1,5 +1,3 @@
 """Convolutions."""
 
-from pteron.families.convolution import convolution, follow, packing
-
-__all__ = ["convolution", "follow", "packing"]
+from pteron.families.convolution import convolution, follow

@@ -4,7 +4,7 @@
 // A convolution (lib/convolution.wgsl) of groups with one channel each. One invocation computes WIDE pixels of
 // one filter, WORKGROUP apart, so that neighbours read neighbours.
 //
-// Weights lie [filter][tap]; the window is known when the kernel is compiled, so that its loops unroll.
+// Weights are [filter][tap]; the window is known when the kernel is compiled, so that its loops unroll.
 const WORKGROUP = 64u;
 const WIDE = 4u;
 const TAPS_Y = 3u;

@@ -5,7 +5,7 @@
 // A convolution (lib/convolution.wgsl) with few pixels: LANES invocations share one output and walk its terms
 // together.
 //
-// Weights lie [filter][tap][channel].
+// Weights are [filter][tap][channel].
 @group(0) @binding(1) var<storage, read> weights: array<W>;
 
 @compute @workgroup_size(WORKGROUP)

@@ -3,10 +3,10 @@
 //! extent weights: group_count * window_height * window_width * quads * 16 * filter_quads
 // A convolution (lib/convolution.wgsl) as a matrix product. A workgroup computes a tile of FILTERS by PIXELS
 // outputs, TALL by four each invocation. Weights and source come through workgroup memory, STEP of k at a time,
-// k outermost; while one step is multiplied, the loads of the next are under way. Where a convolution has few
+// k outermost; while one step is multiplied, the loads of the next are in flight. Where a convolution has few
 // tiles, several SLICES of a workgroup take a step each, and add up their sums at the end.
 //
-// Weights lie [group][k][filter], filters padded to quads.
+// Weights are [group][k][filter], filters padded to quads.
 const WORKGROUP = 256u;
 const SLICES = 1u; // 1, or 4 where TALL is 4
 const LANES = WORKGROUP / SLICES;

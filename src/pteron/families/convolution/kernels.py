@@ -8,7 +8,7 @@ from typing import Any
 
 from pteron.families.convolution.geometry import Geometry
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
-from pteron.ops.rows import WORKGROUP, folded, row_groups, row_layout, split
+from pteron.ops.row_layout import WORKGROUP, folded, row_groups, row_layout, split
 from pteron.ops.shapes import broadcast_strides
 from pteron.wgsl import Kernels
 
@@ -19,7 +19,7 @@ FILTERS_THIN = 8  # of a group: too few to fill a tile
 STEP = 16  # of k, in convolution_tiled
 WORKGROUPS_PLENTY = 528  # of convolution_tiled: they fill a large GPU, several to each of its processors
 WORKGROUPS_ENOUGH = 132  # of slices, to do without parts; with fewer tiles,
-WORKGROUPS_WANTED = 198  # parts make so many
+WORKGROUPS_WANTED = 198  # k is split into parts to reach this number
 
 # How much an invocation may walk before an adapter ends its loops (Target.loop_max).
 TILED_DEPTH_MAX = 16384
@@ -45,7 +45,7 @@ _TRANSPOSED = {
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What a workgroup of convolution_tiled computes: so many filters by four pixels an invocation, in rows
+    """What a workgroup of convolution_tiled computes: `tall` filters by four pixels per invocation, in rows
     by columns of invocations, and how many slices share the depth."""
 
     tall: int
@@ -54,7 +54,6 @@ class Tile:
     slices: int = 1
 
     def count(self, sizes: Geometry) -> int:
-        """Tiles of a convolution."""
         filters, pixels = self.tall * self.rows, 4 * self.columns
         return sizes.groups * -(-sizes.filters // filters) * -(-sizes.pixels // pixels)
 
@@ -241,7 +240,7 @@ class Convolution:
 
     @property
     def _finish(self) -> dict[str, str]:
-        """What becomes of a sum, without what there is not: a bias, an addend, bounds that bind."""
+        """Declarations for a sum's bias, addend and bounds; absent ones are removed."""
         lifted = "value" if self.low < -_F32_MAX else "at_least(value, params.low)"
         bounded = lifted if self.high > _F32_MAX else f"at_most({lifted}, params.high)"
         finish = {"bounded": bounded}

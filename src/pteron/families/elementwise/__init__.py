@@ -1,5 +1,3 @@
 """Element by element: one tensor, or several with broadcasting."""
 
-from pteron.families.elementwise import binary, gate, unary
-
-__all__ = ["binary", "gate", "unary"]
+from pteron.families.elementwise import binary, unary

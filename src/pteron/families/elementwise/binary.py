@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from pteron.families.elementwise.element import element
-from pteron.ops import Dispatch, Operand, define, require
+from pteron.families.elementwise.unary import element
+from pteron.ops import OPERATORS, Call, Dispatch, Operand, define, require
 from pteron.ops.operand import compute_type
+from pteron.ops.rewrite import Flow, Replacement, orders, rewrite
 from pteron.ops.shapes import broadcast_shape, broadcast_strides, collapse
 from pteron.wgsl import Kernels
 
@@ -149,3 +150,20 @@ def _where(condition: Operand, a: Operand, b: Operand, out: Operand) -> Iterator
 
 
 define("aten.where.self", "condition self other -> out", shape=broadcast_shape, compute=_where)
+
+
+# Rounded as the parts round it: where int8 is made of the result, one bit more or less may be one step of it.
+binary("pteron.silu_mul", "a * (1.0 / (1.0 + exp(-a))) * b")
+
+
+@rewrite("silu_mul")
+def silu_mul(flow: Flow) -> Iterator[Replacement]:
+    """x · sigmoid(x) · y, in any order of the factors."""
+    for product in flow.of("aten.mul.Tensor"):
+        for gated, y in orders(product):
+            gate = flow.maker(gated, "aten.mul.Tensor")
+            for x, factor in orders(gate) if gate else ():
+                sigmoid = flow.maker(factor, "aten.sigmoid.default")
+                if gate and sigmoid and sigmoid.inputs == (x,):
+                    new = Call(product.node, OPERATORS["pteron.silu_mul"], (x, y), product.outputs)
+                    yield Replacement((sigmoid, gate, product), new)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import cast
 
 from pteron.dtypes import DType
-from pteron.families.elementwise.element import element
 from pteron.ops import Dispatch, Operand, define, require, same_shape
 from pteron.ops.operand import compute_type
 from pteron.wgsl import Kernels
@@ -173,3 +172,18 @@ def _pow_scalar(x: Operand, exponent: float, out: Operand) -> Iterator[Dispatch]
 
 
 define("aten.pow.Tensor_Scalar", "self exponent:number -> out", shape=same_shape, compute=_pow_scalar)
+
+
+_BITS = {DType.I8: 8, DType.I16: 16}
+
+
+def element(expression: str, compute: str, out: Operand) -> str:
+    """The WGSL expression of an element of `out`: booleans are 0 or 1, narrow integers wrap round."""
+    if out.dtype is DType.BOOL:
+        return f"R(!(T({expression}) == T(0)))"
+    if compute == "i32" and out.dtype is DType.U8:
+        return f"R(T({expression}) & 255)"
+    if compute == "i32" and out.dtype in _BITS:
+        unused = f"{32 - _BITS[out.dtype]}u"
+        return f"R((T({expression}) << {unused}) >> {unused})"
+    return f"R({expression})"

@@ -1,5 +1,3 @@
 """Slices and elements picked by index."""
 
 from pteron.families.index import gather
-
-__all__ = ["gather"]

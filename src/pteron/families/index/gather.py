@@ -89,7 +89,7 @@ def _gather_shape(x: Operand, dim: int, index: Operand) -> Shape:
     fits = index.rank == x.rank and all(
         picked <= size for d, (picked, size) in enumerate(zip(index.shape, x.shape, strict=True)) if d != at
     )
-    require(fits or index.numel == 0, f"index must lie within x but for dim {dim}", x, index)
+    require(fits or index.numel == 0, f"index must be within x except in dim {dim}", x, index)
     return index.shape
 
 

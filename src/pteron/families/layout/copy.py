@@ -41,7 +41,6 @@ def copy_strided(
 
 
 def copy_elements(x: Operand, out: Operand) -> Dispatch:
-    """Copy a tensor's elements in order."""
     return copy_strided(x, out, (x.numel,), (1,), (1,))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pteron.families.create.fill import fill
 from pteron.families.layout.copy import copy_strided
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, define, op, require, same_shape
@@ -125,7 +126,7 @@ def _repeat_shape(x: Operand, repeats: Sequence[AnyInt]) -> Shape:
 
 @op("aten.repeat.default", "self repeats:ints -> out", shape=_repeat_shape)
 def _repeat(x: Operand, repeats: Sequence[AnyInt], out: Operand) -> Iterator[Dispatch]:
-    # Each dim becomes two, (times, size), of which the source walks only the second.
+    # Each dim becomes two, (times, size); the source only has the second.
     lead = len(repeats) - x.rank
     aligned = (1,) * lead + x.shape
     steps = (0,) * lead + x.strides
@@ -135,7 +136,7 @@ def _repeat(x: Operand, repeats: Sequence[AnyInt], out: Operand) -> Iterator[Dis
 
 
 def _nonempty(tensors: Sequence[Operand]) -> list[Operand]:
-    # PyTorch lets a bare empty tensor stand among tensors of any rank.
+    # PyTorch allows an empty 1-d tensor among tensors of any rank.
     return [tensor for tensor in tensors if tensor.shape != (0,)] or list(tensors[:1])
 
 
@@ -194,3 +195,36 @@ def _unfold(x: Operand, dimension: int, size: int, step: int, out: Operand) -> I
     strides = tuple(s * step if d == at else s for d, s in enumerate(x.strides))
     along = x.strides[at] if x.rank else 1
     yield copy_strided(x, out, out.shape, (*strides, along), out.strides)
+
+
+def _borders(x: Operand, pad: Sequence[AnyInt]) -> list[tuple[int, int]]:
+    """(before, after) of each dim; `pad` names them from the last dim on. Negative borders crop."""
+    paired = len(pad) % 2 == 0 and len(pad) <= 2 * x.rank
+    require(paired, f"pad by {list(pad)}: it takes two borders per dim, from the last on", x)
+    sizes = [int(size) for size in pad]
+    given = list(zip(sizes[::2], sizes[1::2], strict=True))
+    return [(0, 0)] * (x.rank - len(given)) + given[::-1]
+
+
+def _kept(x: Operand, borders: list[tuple[int, int]]) -> Shape:
+    """What remains of x after cropping."""
+    return tuple(
+        size + min(before, 0) + min(after, 0) for size, (before, after) in zip(x.shape, borders, strict=True)
+    )
+
+
+def _padded_shape(x: Operand, pad: Sequence[AnyInt], value: AnyInt | float) -> Shape:
+    borders = _borders(x, pad)
+    require(min(_kept(x, borders), default=0) >= 0, f"pad by {list(pad)} crops more than there is", x)
+    return tuple(size + sum(border) for size, border in zip(x.shape, borders, strict=True))
+
+
+@op("aten.constant_pad_nd.default", "self pad:ints value:number -> out", shape=_padded_shape)
+def constant_pad(
+    x: Operand, pad: Sequence[AnyInt], value: AnyInt | float, out: Operand
+) -> Iterator[Dispatch]:
+    borders = _borders(x, pad)
+    x_offset = sum(max(0, -before) * step for (before, _), step in zip(borders, x.strides, strict=True))
+    out_offset = sum(max(0, before) * step for (before, _), step in zip(borders, out.strides, strict=True))
+    yield fill(out, value)
+    yield copy_strided(x, out, _kept(x, borders), x.strides, out.strides, x_offset, out_offset)

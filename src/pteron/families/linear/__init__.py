@@ -1,5 +1,3 @@
 """Matrix products."""
 
 from pteron.families.linear import product
-
-__all__ = ["product"]

@@ -3,7 +3,7 @@
 //! loops: parts + ceil(parts, BLOCK)
 //! extent sums: parts * batch * rows * columns
 //! extent out: batch * rows * columns
-// A matrix product (lib/matmul.wgsl) from the sums of its parts, which lie [part][z][m][n]. One invocation
+// A matrix product (lib/matmul.wgsl) from the sums of its parts, laid out as [part][z][m][n]. One invocation
 // finishes one output.
 const WORKGROUP = 64u;
 const BLOCK = 64u;

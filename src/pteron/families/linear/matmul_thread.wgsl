@@ -4,8 +4,8 @@
 //! use matmul_b
 //! loops: (1 + TILE) * (span + ceil(span, BLOCK)) + 9 * TILE
 // A matrix product (lib/matmul.wgsl). One invocation computes TILE rows of eight columns, straight from
-// memory: no barriers, which is what software adapters and thin matrices want. It adds up BLOCK products at a
-// time, then the blocks. Its columns lie `strips` apart, so that neighbours read neighbours.
+// memory: no barriers, which is fastest on software adapters and for thin matrices. It adds up BLOCK products at a
+// time, then the blocks. Its columns are `strips` apart, so that neighbours read neighbours.
 const WORKGROUP = 64u;
 const TILE = 8u;
 const BLOCK = 64u;

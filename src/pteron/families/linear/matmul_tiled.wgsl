@@ -9,7 +9,7 @@ const SIDE = 64u;
 const STEP = 16u;
 const WORKGROUP = 256u;
 
-// Both tiles lie with k outermost, so that a step reads four neighbours of each.
+// Both tiles have k outermost, so that a step reads four neighbours of each.
 var<workgroup> a_tile: array<f32, STEP * SIDE>;
 var<workgroup> b_tile: array<f32, STEP * SIDE>;
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pteron.graph import Shape
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, op, require
-from pteron.ops.rows import WALK_MAX, folded, row_groups, row_layout, split
+from pteron.ops.row_layout import WALK_MAX, folded, row_groups, row_layout, split
 from pteron.ops.shapes import broadcast, broadcast_strides
 from pteron.wgsl import Kernels
 

@@ -13,12 +13,12 @@ from pteron.families.reduce.fold import SUM, fold, strided_rows
 from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require, same_shape
-from pteron.ops.rows import held_rows, holds_rows, row_groups, row_layout, row_parts
+from pteron.ops.row_layout import fits_registers, register_rows, row_groups, row_layout, row_parts
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-HELD_MIN = 256  # elements of a row, enough for every lane of two subgroups
+REGISTERS_MIN = 256  # elements of a row, enough for every lane of two subgroups
 
 
 @op("et_vk.rms_norm.default", "x weight eps:float -> out", shape=same_shape)
@@ -44,13 +44,11 @@ def rms_norm(x: Operand, weight: Operand, eps: float, out: Operand, *, target: T
             threads=x.numel,
         )
         return
-    if length >= HELD_MIN and holds_rows(target, length) and 0 <= eps <= 1:
-        is_few = (
-            rows <= ROWS_FEW
-        )  # products norm so many too: lib/planes_int8.wgsl adds them up in the same order
-        held = held_rows(target, rows, length, 2 if is_few else 1, in_one_order=is_few)
+    if length >= REGISTERS_MIN and fits_registers(target, length) and 0 <= eps <= 1:
+        is_few = rows <= ROWS_FEW  # lib/planes_int8.wgsl adds them up in the same order
+        held = register_rows(target, rows, length, 2 if is_few else 1, in_one_order=is_few)
         yield Dispatch(
-            kernel("rms_norm_held", EPS=eps, **held),
+            kernel("rms_norm_registers", EPS=eps, **held),
             x=x,
             gain=weight,
             normed=out,
@@ -170,7 +168,7 @@ def _normalise(
     cycle: int = 1,
     plane: int = 1,
 ) -> Iterator[Dispatch]:
-    """Rows of `length` elements, `plane` of which share a channel; `cycle` rows have all the channels."""
+    """Rows of `length` elements; `plane` elements share a channel, `cycle` rows have all channels."""
     if length == 0:  # the mean of no elements is 0 here, as in PyTorch
         yield fill(mean, 0.0)
         yield fill(rstd, math.nan)
@@ -206,4 +204,47 @@ def _normalise(
         **sizes,
         rows=rows,
         groups=row_groups(target, layout, rows),
+    )
+
+
+def _batch_norm_shapes(x: Operand, *_: object) -> tuple[Shape, Shape, Shape]:
+    require(x.rank >= 2, "batch norm takes two dims or more", x)
+    return x.shape, (0,), (0,)  # the statistics of this batch, which are not computed
+
+
+@op(
+    "aten._native_batch_norm_legit_no_training.default",
+    "input weight? bias? running_mean running_var momentum:ignored eps:float -> out save_mean save_invstd",
+    shape=_batch_norm_shapes,
+)
+def batch_norm(
+    x: Operand,
+    weight: Operand | None,
+    bias: Operand | None,
+    running_mean: Operand,
+    running_var: Operand,
+    eps: float,
+    out: Operand,
+    save_mean: Operand,
+    save_invstd: Operand,
+) -> Iterator[Dispatch]:
+    channels = x.shape[1]
+    for parameter in (weight, bias, running_mean, running_var):
+        fits = parameter is None or parameter.shape == (channels,)
+        require(fits, "weight, bias and statistics must have a number per channel", x, parameter)
+    absent = {} if weight else {"gain": "1.0"}
+    absent |= {} if bias else {"shift": "0.0"}
+    yield Dispatch(
+        kernel("batch_norm", **absent),
+        x=x,
+        weight=weight,
+        bias=bias,
+        mean=running_mean,
+        variance=running_var,
+        out=out,
+        count=x.numel,
+        channels=channels,
+        plane=numel(x.shape[2:]),
+        eps=eps,
+        threads=x.numel,
     )

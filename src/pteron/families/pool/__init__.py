@@ -1,5 +1,3 @@
 """Pooling: planes under sliding windows."""
 
 from pteron.families.pool import average, largest
-
-__all__ = ["average", "largest"]

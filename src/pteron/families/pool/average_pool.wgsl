@@ -27,7 +27,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> out: array<R>;
 @group(0) @binding(2) var<uniform> params: Params;
 
-// Elements of the window, with those on padding or without; none lies beyond the padding.
+// Elements of the window, with those on padding or without; none is beyond the padding.
 fn divisor(padded: u32, inside: u32) -> f32 { return f32(padded); }
 
 @compute @workgroup_size(WORKGROUP)

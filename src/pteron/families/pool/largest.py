@@ -87,7 +87,7 @@ def _maxima(
     indices: Operand | Scratch | None,
     window: Window,
 ) -> Dispatch:
-    """The largest under each place of the window; `places` tells where in a plane an element of x comes from,
+    """The largest under each place of the window; `places` is the index of that element in its plane of x,
     where that is not its own."""
     declarations = {} if indices is not None else {"note": "return;"}
     if places is not None:

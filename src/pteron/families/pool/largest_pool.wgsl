@@ -34,7 +34,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> indices: array<I>;
 @group(0) @binding(4) var<uniform> params: Params;
 
-// Where in its plane an element of x lies, `base` being the plane's first.
+// The index of an element of x in its plane; `base` is the plane's first.
 fn place(element: u32, base: u32) -> I { return I(element - base); }
 fn note(i: u32, found: I) { indices[i] = found; }
 

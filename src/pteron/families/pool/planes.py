@@ -15,7 +15,6 @@ GATHERED_MAX = 128
 
 
 def pooled_shape(x: Operand, window: Window, ceil_mode: bool) -> Shape:
-    """The shape of a pool's outputs."""
     require(x.rank in (3, 4) and x.dtype.is_float, "pools take three or four dims of floats", x)
     require(0 not in x.shape[-3:], "pools take planes and channels that are not empty", x)
     half = all(2 * padding <= reach for padding, reach in zip(window.padding, window.reach, strict=True))

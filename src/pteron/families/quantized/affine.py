@@ -1,19 +1,22 @@
-"""Numbers to quantised ones and back: q = clamp(round(x / scale) + zero_point), x = (q - zero_point) · scale.
+"""Quantise and dequantise: q = clamp(round(x / scale) + zero_point), x = (q - zero_point) · scale.
 
-The order of operations is PyTorch's, so that a quantised number is PyTorch's to the bit: x is multiplied by
-the reciprocal, and what lies between two whole numbers goes to the even one. All is computed in f32, whatever
-types are stored.
-"""
+The order of operations is PyTorch's, so that quantised numbers are equal bit for bit: x is multiplied by the
+reciprocal, and ties round to even. All arithmetic is in f32. `Blocks` are the elements of a tensor that share
+a scale and a zero point."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pteron.families.quantized.blocks import Blocks
-from pteron.ops import Dispatch, Operand, Scratch, require
+from pteron.graph import Shape
+from pteron.graph.values import numel
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, require
+from pteron.ops.operand import contiguous_strides
+from pteron.ops.shapes import axis, broadcast_strides, collapse
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -56,7 +59,7 @@ def dequantize(
     out: Operand,
     expression: str = DEQUANTIZE,
 ) -> Iterator[Dispatch]:
-    """x back from what it was quantised to, by tensors of parameters."""
+    """x dequantised by tensors of parameters."""
     _check_parameters(parts, scales, zero_points)
     require(out.dtype.is_float, "what is dequantised must be of floats", out)
     is_whole = zero_points is not None and not (zero_points.dtype.is_float or x.dtype.is_float)
@@ -72,14 +75,14 @@ def reciprocal(scale: float) -> float:
 
 
 def quantized_bounds(out: Operand, quant_min: float | None, quant_max: float | None) -> dict[str, float]:
-    """`low` and `high` of a kernel; None stands for the bounds of the output's type."""
+    """`low` and `high` of a kernel; None means the bounds of the output's type."""
     require(not out.dtype.is_float, "what is quantised must be of integers", out)
     low, high = quantized_range(out)
     low_given = low if quant_min is None else quant_min
     high_given = high if quant_max is None else quant_max
     require(
         low <= low_given <= high_given <= high,
-        f"bounds {low_given} to {high_given} must lie within those of {out.dtype}, {low} to {high}",
+        f"bounds {low_given} to {high_given} must be within those of {out.dtype}, {low} to {high}",
         out,
     )
     return {"low": float(low_given), "high": min(float(high_given), WHOLE_MAX)}
@@ -118,3 +121,49 @@ def convert(expression: str, x: Operand, parts: Blocks, out: Operand, **argument
         strides=parts.strides,
         threads=x.numel,
     )
+
+
+RANK_MAX = 16  # separate dims that affine.wgsl walks
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """A tensor in blocks: the dims to iterate over it, and by how many blocks one step along each dim
+    advances."""
+
+    count: int
+    sizes: Shape
+    strides: Shape
+
+
+WHOLE_TENSOR = Blocks(1, (), ())
+
+
+def blocks(x: Operand, block_size: Sequence[AnyInt]) -> Blocks:
+    """Blocks of a size given per dim, numbered row by row."""
+    block_sizes = [int(size) for size in block_size]
+    fits = len(block_sizes) == x.rank and all(
+        size == block or (block > 0 and size % block == 0)
+        for size, block in zip(x.shape, block_sizes, strict=False)
+    )
+    require(fits, f"blocks of {block_sizes} must divide x, dim by dim", x)
+    whole = [
+        (1, size) if size == block else (size // block, block)
+        for size, block in zip(x.shape, block_sizes, strict=True)
+    ]
+    dims = tuple(size for pair in whole for size in pair)
+    numbered = tuple(size for count, _ in whole for size in (count, 1))
+    sizes, (_, strides) = collapse(dims, contiguous_strides(dims), broadcast_strides(numbered, dims))
+    require(len(sizes) <= RANK_MAX, f"blocks of {block_sizes} alternate more than {RANK_MAX} times", x)
+    return Blocks(numel(numbered), sizes, strides)
+
+
+def channels(x: Operand, dim: AnyInt) -> Blocks:
+    """A block for every index along a dim."""
+    at = axis(int(dim), x.rank)
+    return blocks(x, [1 if d == at else size for d, size in enumerate(x.shape)])
+
+
+def tokens(x: Operand) -> Blocks:
+    require(x.rank > 0, "a scalar has no rows", x)
+    return blocks(x, (*(1,) * (x.rank - 1), x.shape[-1]))

@@ -6,7 +6,7 @@
 //! extent zero_points: blocks
 //! extent out: count
 // out[i] = convert(x[i], block of i): numbers to quantised ones or back, by the scale and the zero point of the
-// block that an element lies in. One invocation converts one element. Sizes and strides describe the walk over
+// block of an element. One invocation converts one element. Sizes and strides describe the walk over
 // x and the blocks passed on it, merged to as few dims as possible.
 alias X = f32;
 alias S = f32;

@@ -3,8 +3,8 @@
 //! loops: ceil(span, LANES) + 16
 // The affine parameters of each row: with m and M its least and greatest element, zero included,
 // scale = max(scale_of(m, M), eps), zero = zero_of(m, M, scale). LANES invocations share a row, or one of the `parts`
-// of `span` elements that a long row is cut into: then `conclude` leaves the part's m and M, which stand for its
-// elements in another run.
+// of `span` elements that a long row is split into: then `conclude` writes the part's m and M, which
+// another launch reads instead of its elements.
 alias X = f32;
 alias S = f32;
 alias Z = i32;

@@ -1,5 +1,5 @@
-"""Products with 4-bit weights for few rows, by whole numbers (q4_digits.wgsl): which the kernel takes, in
-which layout, and what it computes before and after."""
+"""Products with 4-bit weights for few rows, in integer arithmetic (q4_digits.wgsl): when the kernel applies,
+its layout, and what is fused before and after it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from pteron.families.linear.product import ROWS_FEW
 from pteron.families.quantized.packing import Words
 from pteron.ops import Dispatch, Operand, Scratch, Target
-from pteron.ops.rows import folded
+from pteron.ops.row_layout import folded
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -17,16 +17,17 @@ kernel = Kernels(__name__)
 CHUNK = 4  # words of one load: 32 weights
 SUBGROUP_MIN = 4  # invocations that share a chunk of x, and columns that share a shuffle
 
-# x as int8 by its row's scale and zero point, less that: whole numbers from -255 to 255.
+# x as int8 by its row's scale and zero point, minus the zero point: integers from -255 to 255.
 INT8_LESS_ZERO = "int8_steps(value, f32(x_scales[m]), f32(x_zeros[m])) - f32(x_zeros[m])"
-# The kernel's own int8: one plane, with a zero point; a row's are fitted to its extremes, or given.
+# int8 inside the kernel: one plane with a zero point; scale and zero point come from a row's extremes, or are
+# given.
 INT8 = {"use_planes": "planes_int8", "PLANES": 1, "HAS_ZERO": True}
 GIVEN = {"IS_GIVEN": True, "given_steps": "vec2(f32(x_scales[m]), f32(x_zeros[m]))"}
 NORMED = {"IS_NORMED": True, "weighted": "value * vec4<f32>(gain[min(quad, QUADS - 1u)])"}
 
 
 class Finishes(Protocol):
-    """What becomes of sums: `Ends`, or others like it."""
+    """What a kernel does with its sums: `Ends` or a similar class."""
 
     @property
     def count(self) -> int: ...
@@ -49,8 +50,8 @@ class Layout:
 
 
 def suits(target: Target, rows: int, packed: Words, subgroup_bytes: int = 0) -> bool:
-    """Whether the kernel takes so many rows of x on such a device. What becomes of sums may take further
-    bytes of workgroup memory for every subgroup."""
+    """Whether the kernel can run for this number of rows on this device, with `subgroup_bytes` of additional
+    workgroup memory per subgroup."""
     is_even = packed.pitch % CHUNK == packed.group % CHUNK == 0 and packed.library == "words"
     is_some = 0 < rows <= ROWS_FEW and packed.columns > 0 and packed.depth > 0
     can_share = not target.is_cpu and target.packed_dots and target.subgroup_size >= SUBGROUP_MIN
@@ -63,7 +64,7 @@ def suits(target: Target, rows: int, packed: Words, subgroup_bytes: int = 0) -> 
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """Rows of x that attention has left in splits of its context (lib/source_merged.wgsl)."""
+    """Rows of x as unmerged splits of attention (lib/x_source_splits.wgsl)."""
 
     parts: Scratch
     count: int  # for each query
@@ -84,9 +85,9 @@ def product(
     *,
     is_gated: bool = False,
 ) -> Dispatch:
-    """The launch that computes all outputs: of x, of what an RMS norm makes of it, or of what attention left
-    in splits; as floats, as int8 by a scale and a zero point per row, or as int8 by the extremes of each row,
-    with scales of `least` or more. Where it is gated, the first half of the columns is the second's gate."""
+    """The launch that computes all outputs from x, from its RMS norm, or from unmerged splits of attention. x
+    is taken as floats, as int8 by given scales and zero points per row, or as int8 by the extremes of each
+    row with scales of at least `least`. If gated, the first half of the columns is the gate of the second."""
     rows = ends.count // (packed.columns // 2 if is_gated else packed.columns)
     fitting = target.workgroup_bytes_max // _bytes(target, 1, packed)
     together = max(count for count in range(1, fitting + 1) if rows % count == 0)
@@ -98,7 +99,12 @@ def product(
         before |= INT8 | {"LEAST": least}
     source: dict[str, Any] = {}
     if isinstance(x, Splits):
-        source = {"use_source": "source_merged", "WIDTH": x.width, "SPLITS": x.count, "QUERY_STEPS": x.steps}
+        source = {
+            "use_x_source": "x_source_splits",
+            "WIDTH": x.width,
+            "SPLITS": x.count,
+            "QUERY_STEPS": x.steps,
+        }
     declarations = {
         "SUBGROUP": target.subgroup_size,
         "SPLIT": layout.split,
@@ -150,7 +156,6 @@ def layout_of(target: Target, packed: Words) -> Layout:
 
 
 def columns_of_workgroup(target: Target, packed: Words) -> int:
-    """Those that one workgroup takes."""
     layout = layout_of(target, packed)
     return layout.columns * layout.bundles * layout.rounds
 
@@ -161,8 +166,8 @@ def chunks(packed: Words) -> int:
 
 
 def _bytes(target: Target, rows: int, packed: Words) -> int:
-    """Workgroup memory that so many rows of x take: planes, units, squares and shares. As int8
-    (lib/planes_int8.wgsl) they take a KiB more at most, and less where they are long."""
+    """Workgroup memory of `rows` rows of x: planes, units, squares and shares. As int8 (lib/planes_int8.wgsl)
+    they take at most a KiB more, and less if they are long."""
     layout = layout_of(target, packed)
     lanes = layout.split * target.subgroup_size
     cells = -(-chunks(packed) // lanes) * lanes

@@ -19,7 +19,7 @@ RANK_MAX = 8  # separate dims that the kernel walks
 
 
 def require_int8(*tensors: Operand) -> None:
-    """What computes in int8 takes nothing else."""
+    """Raise unless all tensors are int8."""
     require(all(tensor.dtype is DType.I8 for tensor in tensors), "all tensors must be i8", *tensors)
 
 
@@ -32,7 +32,7 @@ def _elements(
     out_zero: AnyInt,
     **arguments: Any,
 ) -> Iterator[Dispatch]:
-    """A walk is the sizes to go over and the strides of a and of b."""
+    """`walk` has the sizes to iterate over, and the strides of a and of b."""
     shape, (a_strides, b_strides) = collapse(walk[0], walk[1], walk[2])
     require(len(shape) <= RANK_MAX, f"the tensors do not merge to {RANK_MAX} dims", a, out)
     yield Dispatch(

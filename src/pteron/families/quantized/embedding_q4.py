@@ -89,7 +89,7 @@ def embedding_4bit(
     out: Operand,
 ) -> Iterator[Dispatch | Indices]:
     bounds = int(weight_quant_min), int(weight_quant_max)
-    require(bounds == (-8, 7), f"4-bit weights lie between -8 and 7, not {bounds[0]} and {bounds[1]}")
+    require(bounds == (-8, 7), f"4-bit weights are between -8 and 7, not {bounds[0]} and {bounds[1]}")
     size, pitch = weight.shape
     groups = weight_scales.numel // size if size else 0
     fits = weight_scales.numel == size * groups and groups > 0 and 2 * pitch % groups == 0

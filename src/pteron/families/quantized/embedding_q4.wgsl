@@ -1,8 +1,8 @@
 //! use index
-//! use embedded
+//! use embedding_row
 //! loops: 4
 //! extent indices: ceil(count, TABLE_WORDS)
-// out[i, k] = table[indices[i], k], of 4-bit weights (lib/embedded.wgsl). One invocation unpacks one word: eight
+// out[i, k] = table[indices[i], k], of 4-bit weights (lib/embedding_row.wgsl). One invocation unpacks one word: eight
 // elements.
 alias R = f32;
 const WORKGROUP = 64u;
@@ -18,7 +18,7 @@ struct Params {
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
   let i = flat_index(id, groups);
   if (i >= params.count) { return; }
-  let eight = embedded(i / TABLE_WORDS, i % TABLE_WORDS);
+  let eight = embedding_eight(i / TABLE_WORDS, i % TABLE_WORDS);
   for (var e = 0u; e < 4u; e++) {
     out[8u * i + e] = R(eight[0][e]);
     out[8u * i + 4u + e] = R(eight[1][e]);

@@ -1,6 +1,5 @@
-"""What becomes of the sums of a product with weights of few bits (lib/q4_result.wgsl): what is added to
-them, and the outputs that they go to. Queries, keys and values may be rotated on their way into the caches
-(lib/q4_rope.wgsl)."""
+"""What a product with 4-bit or 8-bit weights does with its sums (lib/q4_result.wgsl): bias and residual, and
+the outputs. Queries, keys and values may be rotated and written to the caches (lib/q4_rope.wgsl)."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from pteron.families.rope.rotate import Angles
 from pteron.ops import AnyInt, Operand, Weight
 from pteron.ops.operand import joined
 
-# Where columns beyond those of the first output go, by the number of outputs less two.
+# How columns after the first output's are stored, for two outputs and for three.
 _OTHERS = (
     "out_b[m * WIDTH_B + n] = R(value);",
     "if (n < WIDTH_B) { out_b[m * WIDTH_B + n] = R(value); } "
@@ -21,7 +20,7 @@ _OTHERS = (
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """One output or up to three, whose columns lie side by side, and what is added on the way there."""
+    """One to three outputs, which share the product's columns, and what is added to them."""
 
     outputs: tuple[Operand, ...]
     bias: Operand | Weight | None = None

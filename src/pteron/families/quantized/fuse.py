@@ -1,7 +1,6 @@
 """Rewrites around products with 4-bit weights: several of one x, a gate, the norm before, the sum after.
 
-Each makes a call of `pteron.linear_q4` or takes one further; views that keep every live shape are looked
-through.
+Each creates or extends a call of `pteron.linear_q4`. Views that keep every live shape are ignored.
 """
 
 from __future__ import annotations

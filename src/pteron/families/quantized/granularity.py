@@ -10,13 +10,16 @@ from pteron.families.quantized.affine import (
     DEQUANTIZE_WHOLE,
     QUANTIZE,
     QUANTIZE_TOKEN,
+    WHOLE_TENSOR,
+    blocks,
+    channels,
     convert,
     dequantize,
     quantize,
     quantized_bounds,
     reciprocal,
+    tokens,
 )
-from pteron.families.quantized.blocks import WHOLE_TENSOR, blocks, channels, tokens
 from pteron.ops import AnyInt, Dispatch, Operand, op, require, same_shape
 
 # One pair of parameters for a tensor ------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Joins of launches with those that finish products of 4-bit weights: what follows begins where these end."""
+"""Joins of products with 4-bit weights and the launches that follow them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-# What launches of rows leave of them, by the kernel that reads rows from memory.
-_ROWS = {"rms_norm_held": "row_normed", "quantize_rows": "row_int8"}
-# Functions that would write to an output which nobody reads.
+# The library that processes a row, by the kernel that reads rows from memory.
+_ROWS = {"rms_norm_registers": "row_normed", "quantize_rows": "row_int8"}
+# Functions that write to an output, if no later launch reads it.
 _UNWRITTEN = {"put_quad": "return;", "store_gated_pair": "return;"}
-# Outputs of the product that makes queries, keys and values, and what a rotation calls them.
+# Outputs of the product that computes queries, keys and values, and their names in a rotation.
 _MADE = {"out": "q", "out_b": "k", "out_c": "v"}
 _TILES = ("q4_tiled", "q4_int8", "q4_rows")  # kernels that end with fours of neighbouring columns
 _OF_OUTPUTS = ("OTHERS", "WIDTH_B", "store_other")  # declarations of products with several outputs
@@ -64,22 +64,22 @@ def tile_rope(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch | 
 
 @join("embedding_product")
 def embedding_product(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch | None:
-    """Rows of an embedding, and a product of few of them: every workgroup picks them for itself."""
+    """An embedding and a product of its few rows: every workgroup of the product reads the table."""
     if first.kernel.name != "embedding_q4" or second.kernel.name != "q4_digits":
         return None
     out, x = first.bindings["out"], second.bindings.get("x")
     given, taken = (dict(each.kernel.declarations) for each in (first, second))
     if x is None or not same_memory(out, x) or 2 * int(given["TABLE_WORDS"]) != int(taken["QUADS"]):
         return None
-    declarations: dict[str, Any] = {**given, **taken, "use_source": "source_embedded"}
+    declarations: dict[str, Any] = {**given, **taken, "use_x_source": "x_source_embedding"}
     picked = {name: each for name, each in first.bindings.items() if name != "out"}
     arguments: dict[str, Any] = {**picked, **second.bindings, **second.parameters}
     return Dispatch(kernel("q4_digits", **declarations), **arguments, groups=second.groups)
 
 
 def _turns(first: Dispatch, second: Dispatch, is_read: IsRead, quantum: int) -> bool:
-    """Whether a launch rotates the queries and keys of another and copies their values, nothing else reads
-    these, and heads are multiples of so many columns."""
+    """Whether the second launch rotates the queries and keys of the first and copies its values, no other
+    launch reads them, and heads are multiples of `quantum` columns."""
     if second.kernel.name != "rope" or not first.bindings.keys() >= _MADE.keys():
         return False
     if not second.bindings.keys() >= set(_MADE.values()):

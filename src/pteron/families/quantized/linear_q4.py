@@ -1,7 +1,7 @@
-"""Linear layers of floats with weights of few bits: 4-bit in groups, each group with a scale of its own, or 4
-and 8-bit with a scale per output column.
+"""Linear layers of floats with 4-bit weights in groups, a scale per group, or with 4-bit or 8-bit weights and
+a scale per output column.
 
-Weights stay packed, eight to a word, the first column the lowest; scales are brought to [row][group].
+Weights stay packed, eight to a word, the first column in the lowest bits; scales become [row][group].
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from typing import Any
 
 from pteron.dtypes import DType
 from pteron.families.linear.product import ROWS_FEW
-from pteron.families.quantized import alone, digits, tiled_q4, windows
+from pteron.families.quantized import digits, tiled_q4, windows
 from pteron.families.quantized.ends import Ends
 from pteron.families.quantized.packing import (
     Words,
+    byte_rows,
+    nibble_rows,
     padded_words,
     scales_by_row,
     sums_by_row,
     words_per_group,
 )
-from pteron.families.quantized.tiled_q4 import PARTIAL, QUANTIZED, SCALED, Int8, merged
+from pteron.families.quantized.tiled_q4 import PARTIAL, QUANTIZED, SCALED, Int8, merge_parts
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
-from pteron.ops.rows import row_groups, shared_rows
+from pteron.ops.row_layout import row_groups, shared_rows, split
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -59,7 +61,6 @@ def _linear(
     int8: Int8 | None = None,
     residual: Operand | None = None,
 ) -> Iterator[Dispatch]:
-    """The product with 4-bit weights in groups."""
     packed = words_of(weights, scales, group_size, x.shape[-1])
     if bias is not None:
         check_bias(bias, weights)
@@ -67,7 +68,7 @@ def _linear(
 
 
 def words_of(weights: Operand, scales: Operand, group_size: AnyInt, depth: int) -> Words:
-    """4-bit weights in groups, for x of so many columns."""
+    """4-bit weights in groups, for x with `depth` columns."""
     require(weights.dtype.itemsize == 1, "4-bit weights must be two to a byte", weights)
     columns, group = weights.shape[0], words_per_group(group_size)
     fits = scales.rank == 2 and scales.shape[0] * 8 * group >= depth and scales.shape[1] >= columns
@@ -83,7 +84,7 @@ def check_bias(bias: Operand, weights: Operand) -> None:
 
 
 def sums_of(weight_sums: Operand, weights: Operand, group_size: AnyInt, depth: int) -> Weight | None:
-    """The sums of groups of weights [column][group], where there is one for every group."""
+    """The sums of groups of weights [column][group], or None if some are missing."""
     columns, group = weights.shape[0], words_per_group(group_size)
     groups = -(-depth // (8 * group))
     is_full = weight_sums.rank == 2 and weight_sums.shape[0] >= groups and weight_sums.shape[1] >= columns
@@ -99,7 +100,8 @@ def product(
     target: Target,
     int8: Int8 | None = None,
 ) -> Iterator[Dispatch]:
-    """The product by the kernel that suits its shape and the device, in parts where it is deep."""
+    """The product by the kernel for its shape and device (docs/kernels-quantized.md), in parts if k is
+    deep."""
     columns, words = packed.columns, -(-packed.depth // 8)
     rows = ends.count // columns if columns else 0
     x_scales, x_zeros = (int8.scales, int8.zeros) if int8 else (None, None)
@@ -120,7 +122,7 @@ def product(
         {"use_words": packed.library} if packed.library != "words" else {}
     )
     if name == "q4_thread":
-        declarations |= alone.layout(packed.library, packed.pitch, packed.group)
+        declarations |= thread_words(packed.library, packed.pitch, packed.group)
     factors: dict[str, Any] = {"x": x, "weights": packed.weights, "scales": packed.scales}
     factors |= {"x_zeros": x_zeros, "x_scales": x_scales}
     factors |= {"rows": rows, "columns": columns, **_grid(target, name, declarations, rows, columns)}
@@ -130,14 +132,13 @@ def product(
         return
     sums = Scratch(parts * ends.count)
     yield Dispatch(kernel(name, **declarations, **PARTIAL), **factors, out=sums)
-    yield merged(sums, ends, parts, rows, columns, finish, x_scales)
+    yield merge_parts(sums, ends, parts, rows, columns, finish, x_scales)
 
 
 def _kernel(target: Target, rows: int, columns: int, words: int) -> tuple[str, dict[str, Any], int]:
-    """(name, declarations, words of k that one of its invocations takes) where rows are few or the device is
-    a CPU."""
+    """(name, declarations, words of k per invocation) of the kernel for few rows or a software adapter."""
     if target.is_cpu:
-        return "q4_thread", *alone.cut(rows, words)
+        return "q4_thread", *thread_cut(rows, words)
     layout = shared_rows(target, 32, 1)
     return "q4_matvec", {"COLUMNS": matvec_columns(columns), **layout}, max(words, 1)
 
@@ -146,7 +147,7 @@ def _grid(
     target: Target, name: str, declarations: Mapping[str, Any], rows: int, columns: int
 ) -> dict[str, Any]:
     if name == "q4_thread":
-        return {"threads": declarations["PARTS"] * alone.invocations(declarations["TILE"], rows, columns)}
+        return {"threads": declarations["PARTS"] * thread_count(declarations["TILE"], rows, columns)}
     return {"groups": row_groups(target, declarations, -(-columns // declarations["COLUMNS"]) * rows)}
 
 
@@ -198,3 +199,85 @@ def linear_dq8ca_q4gsw(
     sums = sums_of(weight_sums, weights, group_size, x.shape[-1])
     int8 = Int8(input_scales, input_zp, sums)
     yield from _linear(x, weights, weight_scales, group_size, bias, out, target, int8, residual)
+
+
+THREAD_TILE = 4  # rows of an invocation
+THREAD_WIDE = 64  # maximum of columns of an invocation
+THREAD_NARROW = 8  # and the minimum
+THREAD_STRIPS = 16  # invocations, unless there are few columns: two vectors of 8 lanes or four of 4
+BLOCK_WORDS = 4  # products that are added up one after the other
+LOOPS_MAX = 60_000  # iterations of an invocation, below the limit of software adapters
+
+
+def thread_cut(rows: int, words: int) -> tuple[dict[str, Any], int]:
+    """(declarations, words of k per invocation) of q4_thread, for `rows` rows of x, `words` words long."""
+    tile = min(THREAD_TILE, max(rows, 1))
+    _, blocks = split(-(-words // BLOCK_WORDS), LOOPS_MAX // ((8 + THREAD_WIDE) * (1 + tile)))
+    layout = {"TILE": tile, "WIDE": THREAD_WIDE, "NARROW": THREAD_NARROW, "STRIPS": THREAD_STRIPS}
+    return layout, blocks * BLOCK_WORDS
+
+
+def thread_words(library: str, pitch: int, group: int) -> dict[str, Any]:
+    """How q4_thread reads weights: four words at once where rows and groups are multiples of four words."""
+    if library != "words" or pitch % BLOCK_WORDS or group % BLOCK_WORDS:
+        return {}
+    return {"use_words": "words_wide", "load_block": "unpack_words(load_words(n, first))"}
+
+
+def thread_count(tile: int, rows: int, columns: int) -> int:
+    """Invocations of q4_thread for one part."""
+    tiles = -(-rows // tile)
+    wide = min(max(tiles * columns // THREAD_STRIPS, THREAD_NARROW), THREAD_WIDE)
+    return tiles * -(-columns // wide)
+
+
+def _per_channel(
+    x: Operand, weights: Operand, packed: Weight, scales: Operand, library: str, out: Operand, target: Target
+) -> Iterator[Dispatch]:
+    """The product with packed weights; rows of x are padded to a multiple of four first."""
+    columns, depth = weights.shape[0], x.shape[-1]
+    require(depth > 0, "a product needs something to add up", x, weights)
+    require(scales.rank == 1 and scales.numel >= columns, f"scales must be {columns}, one per row", scales)
+    padded = -(-depth // 4) * 4
+    words = -(-depth // 8)
+    # A row has one scale. The group is rounded up to whole blocks of q4_thread.
+    group = -(-words // BLOCK_WORDS) * BLOCK_WORDS
+    factors = Words(packed, scales_by_row(scales, columns, 1), columns, padded, words, group, library)
+    source: Operand | Scratch = x
+    if padded != depth:
+        rows = x.numel // depth
+        source = Scratch(rows * padded, x.storage)
+        yield Dispatch(
+            kernel("q4_pad"), x=x, out=source, rows=rows, depth=depth, padded=padded, threads=rows * padded
+        )
+    yield from product(source, factors, Ends((out,)), target)
+
+
+def _qcs4w_shape(x: Operand, weight: Operand, scales: Operand) -> Shape:
+    fits = x.rank >= 1 and weight.rank == 2 and 2 * weight.shape[1] >= x.shape[-1]
+    require(fits, "a 4-bit product takes x [..., k] and weights [n, at least k / 2]", x, weight)
+    return (*x.shape[:-1], weight.shape[0])
+
+
+@op("et_vk.linear_qcs4w.default", "self weight scales -> out", shape=_qcs4w_shape)
+def linear_qcs4w(
+    x: Operand, weight: Operand, scales: Operand, out: Operand, *, target: Target
+) -> Iterator[Dispatch]:
+    """The higher nibble of a byte is the even column, and all are stored as their value plus 8."""
+    require(weight.dtype is DType.U8, "4-bit weights must be u8, two to a byte", weight)
+    packed = nibble_rows(weight, x.shape[-1])
+    yield from _per_channel(x, weight, packed, scales, "words", out, target)
+
+
+def _int8_shape(x: Operand, mat2: Operand, scales: Operand) -> Shape:
+    fits = x.rank >= 1 and mat2.rank == 2 and mat2.shape[1] == x.shape[-1]
+    require(fits, "an 8-bit product takes x [..., k] and weights [n, k]", x, mat2)
+    return (*x.shape[:-1], mat2.shape[0])
+
+
+@op("aten._weight_int8pack_mm.default", "self mat2 scales -> out", shape=_int8_shape)
+def weight_int8pack_mm(
+    x: Operand, mat2: Operand, scales: Operand, out: Operand, *, target: Target
+) -> Iterator[Dispatch]:
+    require(mat2.dtype is DType.I8, "8-bit weights must be i8", mat2)
+    yield from _per_channel(x, mat2, byte_rows(mat2), scales, "words8", out, target)

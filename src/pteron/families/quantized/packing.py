@@ -1,4 +1,4 @@
-"""Weights of few bits and their scales as kernels read them."""
+"""4-bit and 8-bit weights and their scales, in the layouts that kernels read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Words:
     library: str = "words"
 
     def fits(self, target: Target) -> bool:
-        """Whether the device binds so much at once."""
+        """Whether the device can bind it."""
         return max(self.weights.bytes, self.scales.bytes) <= target.binding_bytes_max
 
 
@@ -41,7 +41,7 @@ def packed_words(weights: Operand) -> Weight:
 
 
 def padded_words(weights: Operand) -> tuple[Weight, int]:
-    """The same with rows of whole loads, four words each, and the words of a row."""
+    """The same with rows padded to multiples of four words, and the words of a row."""
     rows, row_bytes = weights.shape
     pitch = -(-row_bytes // 16) * 4
     if 4 * pitch == row_bytes:
@@ -50,7 +50,7 @@ def padded_words(weights: Operand) -> tuple[Weight, int]:
 
 
 def plain_scales(scales: Operand) -> Weight:
-    """Scales as they lie in the file, in f32."""
+    """Scales in the order of the file, in f32."""
     return scales.packed("plain", "f32", count=scales.numel, storage=Storage.F32)
 
 

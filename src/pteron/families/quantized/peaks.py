@@ -1,6 +1,6 @@
-"""Products with 4-bit weights that make a graph's results, such as a language model's logits. Of a single row
-the kernel for few rows leaves the greatest of each block of columns too, so that nobody has to look at all of
-them again: `pteron.llm.sampling` draws the likeliest token from these."""
+"""Products with 4-bit weights that are outputs of a graph, such as a language model's logits. For a single
+row the kernel for few rows also writes the maximum of each block of columns (its peak), so that greedy
+sampling (`pteron.llm.sampling`) reads the peaks and not all logits."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pteron.graph import Constant, Tensor, ValueList
 from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 
-COLUMNS_MIN = 4096  # fewer are looked at in no time
-BLOCKS_MAX = 1024  # more take as long to look at as all columns
+COLUMNS_MIN = 4096  # for fewer, reading all logits is fast enough
+BLOCKS_MAX = 1024  # with more, peaks save nothing
 PEAK_BYTES = 16  # of a subgroup's peak in workgroup memory
 
 
 @dataclass(frozen=True, slots=True)
 class PeakEnds:
-    """One row of results, and where the greatest of every block of it go (lib/q4_peaks.wgsl)."""
+    """One row of results, and the buffer for the peaks of its blocks (lib/q4_peaks.wgsl)."""
 
     out: Operand
     bias: Operand | None
@@ -33,7 +33,6 @@ class PeakEnds:
 
     @property
     def count(self) -> int:
-        """Results."""
         return self.out.numel
 
     @property
@@ -63,9 +62,9 @@ def linear_q4_peaks(
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """`pteron.linear_q4` of one matrix. `peaks` is written where the kernel for few rows takes a single row,
-    and stays as it is otherwise: `Recording.peaks` tells by the plan which it is. Results of f16 leave none:
-    compilers may keep more of a value than is stored, and of two stored alike one would be greater."""
+    """`pteron.linear_q4` of one matrix. `peaks` is only written if the kernel for few rows computes a single
+    row; `Recording.peaks` knows this from the plan. f16 results have no peaks: a compiler may compare with
+    more bits than it stores, so equal stored values could differ."""
     biases = None if bias is None else [bias]
     products = Products(x, gain, eps, [weights], [scales], biases, group_size)
     packed = products.in_one_launch(target, PEAK_BYTES)
@@ -79,7 +78,7 @@ def linear_q4_peaks(
 
 @rewrite("linear_peaks")
 def linear_peaks(flow: Flow) -> Iterator[Replacement]:
-    """A product that is an output of the graph, of as many columns as vocabularies have."""
+    """A product that is an output of the graph and has as many columns as a vocabulary."""
     for call in flow.of("pteron.linear_q4"):
         (*inputs, residual, gated), outputs = call.inputs, call.outputs
         x, gain, eps, weights, scales, biases, group_size = inputs
@@ -95,7 +94,7 @@ def linear_peaks(flow: Flow) -> Iterator[Replacement]:
 
 
 def _state(id: int) -> Tensor:
-    """Memory for the peaks of blocks, as many as there may be."""
+    """A state for the peaks of at most BLOCKS_MAX blocks."""
     shape = (BLOCKS_MAX, 4)
     zeros = memoryview(np.zeros(shape, np.int32).tobytes())
     return Tensor(id, DType.I32, shape, Constant("peaks", DType.I32, shape, zeros))

@@ -7,21 +7,23 @@ Activations are packed first, four channels to a word, weights once at load; `do
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from pteron.dtypes import DType, Storage
-from pteron.families.quantized.planes import Epilogue, Planes
-from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, require
+from pteron.families.quantized.affine import reciprocal
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, require
 from pteron.ops.operand import HostArray, packing
-from pteron.ops.rows import folded, row_groups, shared_rows
+from pteron.ops.row_layout import folded, row_groups, shared_rows
+from pteron.ops.window import Pair, Window
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-PLACES_FEW = 4  # up to here a product reads its weights once and is bound by that
+PLACES_FEW = 4  # up to here a product is bound by reading its weights once
 TILES_MANY = 264  # from here on tiles are tall: two for each multiprocessor of a large device
 # Σ |x - zero| · |w| with |x - zero| <= 255 and |w| <= 128 stays below 2^31.
 DEPTH_MAX = ((1 << 31) - 1) // (255 * 128)
@@ -46,9 +48,8 @@ def product(
 ) -> Iterator[Dispatch]:
     """x [image, channel, place] by weights [channel, tap · channel of a group], padded at the end of rows.
 
-    x that comes as floats is quantised on the way. `scale_count` channels have scales of their own, after
-    which the others begin again; all of them unless it is given.
-    """
+    x in floats is quantised first. The scales of `scale_count` channels repeat for the channels after them;
+    by default every channel has its own."""
     channels = planes.groups * planes.channels
     depth = planes.taps * planes.channels_in
     require(depth > 0, "a product needs something to add up", x, weights)
@@ -60,7 +61,7 @@ def product(
     epilogue.check(channels, scale_count)
     if out.numel == 0:
         return
-    is_padded = "source" not in epilogue.declarations  # the places of a transposed window lie apart
+    is_padded = "source" not in epilogue.declarations  # transposed windows have gaps
     padded = planes.padded if is_padded else planes
     packed = padded.packed
     yield pack(x, planes, padded, epilogue, packed)
@@ -134,7 +135,7 @@ def _tiles(planes: Planes, height: int) -> int:
 
 
 def _fits(target: Target, planes: Planes, tile: int) -> bool:
-    """Whether q8_thread takes so many places at a time: there are as many, and its loops end in time."""
+    """Whether q8_thread can process `tile` places at a time, within the device's loop limit."""
     loops = planes.taps * (1 + tile + planes.words * (1 + tile)) + 6 * tile
     return planes.places >= tile and (not target.loop_max or loops <= target.loop_max)
 
@@ -157,3 +158,111 @@ def _pack_quads(elements: HostArray, groups: int, taps: int, channels_in: int) -
     _, channels, _, depth = padded.shape
     split = padded.reshape(groups, channels // 4, 4, taps, depth // 4, 4)
     return np.ascontiguousarray(split.transpose(0, 1, 3, 4, 2, 5))
+
+
+ACTIVATIONS: dict[str, dict[str, str]] = {"none": {}, "relu": {"activation": "max(value, 0.0)"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """How exact sums become outputs."""
+
+    weight_scales: Operand
+    bias: Operand | None
+    x_scale: float
+    x_zero: int
+    out_inverse: float
+    out_zero: int
+    declarations: Mapping[str, str]
+
+    def check(self, channels: int, scale_count: int) -> None:
+        is_int8 = -128 <= self.x_zero <= 127
+        require(is_int8, f"the zero point {self.x_zero} of int8 activations must be within -128 and 127")
+        enough = self.weight_scales.numel >= scale_count
+        require(enough, f"{scale_count} channels need as many scales", self.weight_scales)
+        require(
+            self.bias is None or self.bias.numel >= channels,
+            f"bias must have {channels} values, one per channel",
+            self.bias,
+        )
+
+
+def to_int8(
+    weight_scales: Operand,
+    bias: Operand | None,
+    x_scale: float,
+    x_zero: AnyInt,
+    out_scale: float,
+    out_zero: AnyInt,
+    activation: str,
+    declarations: Mapping[str, str] = MappingProxyType({}),
+) -> Epilogue:
+    """Outputs quantised to int8, after an activation; further declarations are the kernel's."""
+    known = ", ".join(ACTIVATIONS)
+    require(activation in ACTIVATIONS, f"activation {activation!r} must be one of {known}")
+    after = {**ACTIVATIONS[activation], **declarations}
+    return Epilogue(weight_scales, bias, x_scale, int(x_zero), reciprocal(out_scale), int(out_zero), after)
+
+
+@dataclass(frozen=True, slots=True)
+class Planes:
+    """A convolution's sizes: images, groups of channels, planes, window."""
+
+    images: int
+    groups: int
+    channels_in: int  # of one group
+    channels: int  # of the output, of one group
+    size_in: Pair
+    size: Pair
+    window: Window
+
+    @property
+    def taps(self) -> int:
+        return self.window.size[0] * self.window.size[1]
+
+    @property
+    def words(self) -> int:
+        return -(-self.channels_in // 4)
+
+    @property
+    def quads(self) -> int:
+        return -(-self.channels // 4)
+
+    @property
+    def places(self) -> int:
+        """Of the output, all images counted."""
+        return self.images * self.size[0] * self.size[1]
+
+    @property
+    def padded(self) -> Planes:
+        """The same with the padding as part of the input."""
+        height, width = (
+            size + 2 * padding for size, padding in zip(self.size_in, self.window.padding, strict=True)
+        )
+        return replace(self, size_in=(height, width), window=replace(self.window, padding=(0, 0)))
+
+    @property
+    def packed(self) -> Scratch:
+        """A buffer for the packed input, four channels to a word."""
+        places = self.images * self.size_in[0] * self.size_in[1]
+        return Scratch(places * self.groups * self.words, Storage.U32)
+
+    def parameters(self, epilogue: Epilogue, scale_count: int) -> dict[str, Any]:
+        """The Params of lib/q8_result.wgsl."""
+        window = {
+            name: number for name, number in self.window.parameters.items() if not name.startswith("window")
+        }
+        return window | {
+            "places": self.places,
+            "plane": self.size[0] * self.size[1],
+            "channels": self.channels,
+            "group_count": self.groups,
+            "scale_count": scale_count,
+            "out_width": self.size[1],
+            "height": self.size_in[0],
+            "width": self.size_in[1],
+            "x_zero": epilogue.x_zero,
+            "x_scale": epilogue.x_scale,
+            "out_inverse": epilogue.out_inverse,
+            "out_zero": float(epilogue.out_zero),
+        }

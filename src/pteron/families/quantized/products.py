@@ -1,8 +1,8 @@
-"""One x times several matrices of 4-bit weights: which launches, by how many rows there are and the device.
+"""One x times several matrices of 4-bit weights, with an RMS norm, int8 activations, a gate or a residual:
+which launches, by the number of rows and the device (docs/kernels-quantized.md).
 
-Few rows are one launch where the device can. Of many, norm and int8 have one launch, or the norm alone has
-its own; on software adapters the parts' own launches follow one another.
-"""
+Few rows take one launch if the device allows it. For many rows, norm and int8 conversion are one launch.
+Software adapters launch the steps one after the other."""
 
 from __future__ import annotations
 
@@ -13,25 +13,33 @@ from typing import Any
 import numpy as np
 
 from pteron.dtypes import DType, Storage
+from pteron.families.elementwise.binary import apply_binary
 from pteron.families.linear.product import ROWS_FEW
 from pteron.families.norm.norm import rms_norm
 from pteron.families.quantized import digits, tiled_q4
 from pteron.families.quantized.ends import Ends
-from pteron.families.quantized.linear_q4 import check_bias, linear_shape, product, sums_of, words_of
+from pteron.families.quantized.linear_q4 import (
+    check_bias,
+    linear_dq8ca_q4gsw,
+    linear_shape,
+    product,
+    sums_of,
+    words_of,
+)
 from pteron.families.quantized.packing import Words
 from pteron.families.quantized.qparams import choose_rows
-from pteron.families.quantized.quantize_rows import quantized, quantizes
-from pteron.families.quantized.sums import apart
-from pteron.families.quantized.tiled_q4 import Int8
-from pteron.graph import Tensor
-from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Scratch, Target, Weight
+from pteron.families.quantized.tiled_q4 import Int8, can_quantize_rows, quantize_rows
+from pteron.graph import Shape, Tensor
+from pteron.graph.values import numel
+from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
 from pteron.ops.operand import joined
+from pteron.ops.shapes import broadcast
 
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """One x, normed where there is a gain, times several matrices of one depth. Where the sums of weights are
-    there, x becomes int8 by the extremes of each row, with scales that are at least `least`."""
+    """One x, normed if there is a gain, times several matrices of one depth. With `weight_sums`, x becomes
+    int8 by the extremes of each row, with scales of at least `least`."""
 
     x: Operand
     gain: Operand | None
@@ -48,8 +56,8 @@ class Products:
         return _joined_biases(self.weights, self.biases)
 
     def in_one_launch(self, target: Target, subgroup_bytes: int = 0) -> Words | None:
-        """All weights, if the kernel for few rows takes them, and has workgroup memory for so many further
-        bytes of every subgroup."""
+        """All weights, if the kernel for few rows can run with `subgroup_bytes` of additional workgroup
+        memory per subgroup; or None."""
         packed = _joined_words(self._matrices)
         return packed if self._are_few(packed, target, subgroup_bytes) else None
 
@@ -62,7 +70,7 @@ class Products:
         *,
         is_gated: bool = False,
     ) -> Dispatch:
-        """That launch, of x or of the splits that it is left in."""
+        """That launch, for x or for unmerged splits of attention."""
         least = self._least if self.weight_sums is not None else None
         norm: dict[str, Any] = {"gain": self.gain, "eps": self.eps}
         return digits.product(splits or self.x, packed, ends, target, **norm, least=least, is_gated=is_gated)
@@ -75,7 +83,7 @@ class Products:
         *,
         is_gated: bool = False,
     ) -> Iterator[Dispatch]:
-        """The launches that suit x and the device. A residual is added to a single product without a gate."""
+        """The launches for x on this device. Only a single product without a gate can have a residual."""
         if residual and (parts := apart(linear_shape(self.x, self.weights[0]), residual, outputs[0])):
             alone, total = parts
             yield from self.into((alone,), None, target)
@@ -90,8 +98,8 @@ class Products:
         is_bound, is_tiled = packed.fits(target), self._rows > ROWS_FEW and not target.is_cpu
         sums = self._sums
         words = Int8(Scratch(2 * self._rows), None, sums, Scratch(self.x.numel // 4, Storage.U32))
-        if is_bound and is_tiled and quantizes(target, self.x) and words.is_packed(packed):
-            yield quantized(self.x, self.gain, self.eps, self._least, words, target)
+        if is_bound and is_tiled and can_quantize_rows(target, self.x) and words.is_packed(packed):
+            yield quantize_rows(self.x, self.gain, self.eps, self._least, words, target)
             yield from tiled_q4.product(self.x, packed, ends, target, words, is_gated=is_gated)
             return
         source = self.x
@@ -147,7 +155,6 @@ class Products:
 
 
 def _silu_mul(gate: Operand, value: Operand, out: Operand, *, target: Target) -> Iterator[Dispatch]:
-    """The gate of two products."""
     for dispatch in OPERATORS["pteron.silu_mul"].dispatches([gate, value], [out], target):
         assert isinstance(dispatch, Dispatch)
         yield dispatch
@@ -175,3 +182,76 @@ def _temporary(dtype: DType, count: int, target: Target) -> Operand:
     """A row of values between the launches of one call."""
     storage = target.storage(dtype)
     return Operand(Tensor(-1, dtype, (count,)), (count,), storage, Scratch(count, storage))
+
+
+def sum_shape(product: Shape, addend: Operand) -> Shape:
+    return broadcast(_seen(product, addend), addend.shape)
+
+
+def apart(product: Shape, addend: Operand, out: Operand) -> tuple[Operand, Iterator[Dispatch]] | None:
+    """If one broadcasts against the other: (buffer for the product, launches of the sum). Otherwise None: the
+    product's own launch adds it."""
+    shape = _seen(product, addend)
+    if numel(shape) == addend.numel == out.numel:
+        return None
+    made = out.scratch(shape)
+    return made, apply_binary("a + b", made, addend, out)
+
+
+def _seen(product: Shape, addend: Operand) -> Shape:
+    """The product's shape with the rank of the addend, by adding or removing leading ones."""
+    extra = len(product) - addend.rank
+    fits = all(size == 1 for size in product[: max(0, extra)])
+    require(fits, f"a product {list(product)} must have {addend.rank} dims, as the addend", addend)
+    return (1,) * -extra + product[max(0, extra) :]
+
+
+def _shapes(*inputs: Any) -> list[Shape]:
+    x, _, _, weights, *_, residual, gated = inputs
+    if residual is not None:
+        (matrix,) = weights
+        return [sum_shape(linear_shape(x, matrix), residual)]
+    found = [linear_shape(x, matrix) for matrix in weights]
+    require(not gated or len(set(found)) == 1 < len(found), "a gate must fit what it is for", x, *weights)
+    return found[:1] if gated else found
+
+
+@op(
+    "pteron.linear_q4",
+    "x gain? eps:float weights:tensors scales:tensors biases:tensors? group_size:int "
+    "residual? gated:bool -> out:tensors",
+    shape=_shapes,
+)
+def linear_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
+    """x, normalised where there is a gain, times each matrix, plus its bias; then silu(first) · second where
+    it is gated. The residual is added to a single product, which has no gate."""
+    residual, is_gated, *outputs = arguments[7:]
+    yield from Products(*arguments[:7]).into(tuple(outputs), residual, target, is_gated=is_gated)
+
+
+@op(
+    "pteron.linear_dq8ca_q4",
+    "x gain? eps:float weights:tensors scales:tensors biases:tensors? group_size:int weight_sums:tensors "
+    "least:float? residual? gated:bool -> out:tensors",
+    shape=_shapes,
+)
+def linear_dq8ca_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
+    """The same with x as int8 by the extremes of each row; `least` is the smallest scale."""
+    residual, is_gated, *outputs = arguments[9:]
+    yield from Products(*arguments[:9]).into(tuple(outputs), residual, target, is_gated=is_gated)
+
+
+@op(
+    "pteron.linear_dq8ca_q4_add",
+    "x x_scales x_zeros weights weight_sums weight_scales group_size:int bias? residual -> out",
+    shape=lambda x, x_scales, x_zeros, weights, *rest: sum_shape(linear_shape(x, weights), rest[-1]),
+)
+def linear_dq8ca_q4_add(*arguments: Any, target: Target) -> Iterator[Dispatch]:
+    """A product of x as int8 by given scales and zero points, plus what is added to it."""
+    *inputs, residual, out = arguments
+    if parts := apart(linear_shape(inputs[0], inputs[3]), residual, out):
+        alone, total = parts
+        yield from linear_dq8ca_q4gsw(*inputs, alone, target=target)
+        yield from total
+    else:
+        yield from linear_dq8ca_q4gsw(*inputs, out, residual, target=target)

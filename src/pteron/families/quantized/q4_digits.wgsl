@@ -7,15 +7,15 @@
 //! extent weights: 4 * columns * PITCH
 //! extent scales: columns * GROUPS
 // A product with 4-bit weights for few rows m, by whole numbers: Σ x[m, k] · w[n, k] · scale[n, k / group],
-// times a factor of the row. Weights are read once, 32 to a load: a chunk. What becomes of sums is
-// lib/q4_result.wgsl's.
+// times a factor of the row. Weights are read once, 32 to a load: a chunk.
+// lib/q4_result.wgsl finishes the sums.
 //
 // A workgroup brings ROWS rows of x into workgroup memory as planes of digits (lib/planes.wgsl), or as int8 with a
 // zero point (lib/planes_int8.wgsl). Weights are stored as their value plus 8, so that the sum of a chunk starts
 // at -8 · Σ x. It is exact.
 //
 // SPLIT subgroups share a bundle of COLUMNS neighbouring n, STEPS chunks a lane; a workgroup takes BUNDLES
-// bundles at a time, ROUNDS times, and asks for the next weights before it computes with these.
+// bundles at a time, ROUNDS times, and loads the next weights before it computes with these.
 const SUBGROUP = 32u;
 const SPLIT = 1u;
 const BUNDLES = 8u;
@@ -28,7 +28,7 @@ const PITCH = 2u; // from one to the next,
 const GROUP = 2u; // that share a scale
 const IS_NORMED = false; // whether x is what an RMS norm makes of it
 const HAS_ZERO = false; // whether x has a zero point
-const IS_GATED = false; // whether columns are pairs, of which the first is a gate for the second: OTHERS
+const IS_GATED = false; // whether columns are pairs: the first is the gate of the second: OTHERS
 const IS_ROTATED = false; // whether columns are pairs that are rotated by an angle: lib/q4_rope.wgsl
 const EPS = 1e-5; // of a norm
 const GROUPS = (CHUNKS + GROUP - 1u) / GROUP;
@@ -130,7 +130,7 @@ fn main(
   var bundle = (group.x + group.y * groups.x) * ROUNDS * BUNDLES + own;
   var held = fetch(bundle, m_first, part, lane);
   bring(m_first, local);
-  kept(group.x + group.y * groups.x, m_first, local);
+  keep_rows(group.x + group.y * groups.x, m_first, local);
   workgroupBarrier();
   var factors = array<f32, ROWS>();
   var zeros = array<i32, ROWS>();

@@ -4,7 +4,7 @@
 //! loops: 2 * ceil(PARTS, BLOCK)
 //! extent sums: PARTS * rows * columns
 //! extent out: rows * (columns - OTHERS)
-// A product with 4-bit weights (lib/q4_result.wgsl) from the sums of its parts, which lie [part][m][n]. One
+// A product with 4-bit weights (lib/q4_result.wgsl) from the sums of its parts, laid out as [part][m][n]. One
 // invocation finishes one output, which it may gate.
 const WORKGROUP = 256u;
 const BLOCK = 16u; // parts that are asked for together

@@ -13,5 +13,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let width = select(params.columns, OTHERS, IS_GATED);
   let m = i / (width / 4u);
   let n = i % (width / 4u) * 4u;
-  if (m < params.rows) { put_quad(0u, m, n, merged(m, n)); }
+  if (m < params.rows) { put_quad(0u, m, n, sum_parts(m, n)); }
 }

@@ -29,8 +29,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     //! unroll
     for (var e = 0u; e < 4u; e++) { angles[e] = pair_angles(base, pair + e); }
   }
-  let first = merged(m, n.x);
-  let second = merged(m, n.y);
+  let first = sum_parts(m, n.x);
+  let second = sum_parts(m, n.y);
   var left = select(vec4(first.xz, second.xz), first, HALVED); // of every pair
   var right = select(vec4(first.yw, second.yw), second, HALVED);
   if (is_rotated(n.x)) {

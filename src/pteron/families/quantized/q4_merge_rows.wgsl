@@ -14,14 +14,14 @@ fn main(
 ) {
   let row = row_index(group, groups, local);
   let m = min(row, params.rows - 1u);
-  var held: array<vec4<f32>, HELD>;
+  var own: array<vec4<f32>, OWN_QUADS>;
   //! unroll
-  for (var i = 0u; i < HELD; i++) {
+  for (var i = 0u; i < OWN_QUADS; i++) {
     let quad = quad_of(i, local);
     if (quad < QUADS) {
-      held[i] = vec4<f32>(vec4<R>(merged(m, 4u * quad)));
-      if (row < params.rows) { put_quad(0u, m, 4u * quad, held[i]); }
+      own[i] = vec4<f32>(vec4<R>(sum_parts(m, 4u * quad)));
+      if (row < params.rows) { put_quad(0u, m, 4u * quad, own[i]); }
     }
   }
-  leave_row(held, row, local);
+  finish_row(own, row, local);
 }

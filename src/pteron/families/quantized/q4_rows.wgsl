@@ -6,11 +6,11 @@
 //! extent scales: columns * GROUPS
 // A product with 4-bit weights for some rows: out[m, n] = Σ x[m, k] · w[n, k] · scale[n, k / group], over PART words of
 // eight weights, a multiple of a step's. All that a workgroup has of x, up to TALL rows, meets every weight that it
-// unpacks. What becomes of sums is lib/q4_result.wgsl's.
+// unpacks. lib/q4_result.wgsl finishes the sums.
 //
 // LANES neighbours share a quad of columns and take other words of it, LOAD each a step (lib/words_four.wgsl): they
 // unpack them into registers and multiply them with their own k of every row. These come through workgroup memory,
-// as vec4s of four k, those of all lanes side by side; meanwhile the next step is on the way from global memory into
+// as vec4s of four k, those of all lanes side by side; meanwhile the next step is loaded from global memory into
 // registers. In the end the lanes add up, and each has TALL / LANES of the rows. Workgroups are numbered along the
 // columns, then along the rows, then by part, in a grid that may be folded.
 //

@@ -4,7 +4,7 @@
 // A product with weights of few bits (lib/q4.wgsl) by tiles (lib/tile.wgsl), over PART words, a multiple of a
 // step's. Every step brings STEP columns k of x and of the unpacked, scaled weights through workgroup memory,
 // both with k outermost, so that an invocation reads its rows and columns as vec4s; meanwhile its share of the
-// next step is on the way from global memory into registers.
+// next step is loaded from global memory into registers.
 const STEP = 16u; // k per step, a multiple of eight
 const STEP_WORDS = STEP / 8u;
 const STEP_QUADS = STEP / 4u;

@@ -5,7 +5,7 @@
 //! extent weights: ceil(channels, 4) * HEIGHT * WIDTH
 // A depthwise convolution of int8: a sum for every channel c is Σ (x[c, under the tap] - zero) · w[c, tap]. One
 // invocation computes four channels at one place, straight from memory; neighbours take neighbouring places. x
-// lies [image][channel / 4][y][x] with its padding around it, weights [channel / 4][tap], both with four channels
+// is [image][channel / 4][y][x] with its padding around it, weights [channel / 4][tap], both with four channels
 // to a word.
 const WORKGROUP = 64u;
 const HEIGHT = 3u; // of the window

@@ -1,8 +1,8 @@
 //! use index
 //! use q8
 //! loops: TAPS * (1 + TILE + DEPTH * (1 + TILE)) + 6 * TILE
-// A product of int8 (lib/q8.wgsl). One invocation computes four channels at TILE places, without barriers: what
-// software adapters want. Neighbours take neighbouring places.
+// A product of int8 (lib/q8.wgsl). One invocation computes four channels at TILE places, without barriers: fastest
+// on software adapters. Neighbours take neighbouring places.
 const WORKGROUP = 64u;
 const TILE = 4u;
 
@@ -11,7 +11,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let i = flat_index(id, groups);
   let tiles = (params.places + TILE - 1u) / TILE;
   let quads = (params.channels + 3u) / 4u;
-  let first = i % tiles; // its places lie `tiles` apart
+  let first = i % tiles; // its places are `tiles` apart
   let quad = i / tiles % quads;
   let group = i / tiles / quads;
   if (group >= params.group_count) { return; }

@@ -8,16 +8,16 @@ from typing import cast
 import numpy as np
 
 from pteron.dtypes import DType
-from pteron.families.quantized.blocks import blocks
+from pteron.families.quantized.affine import blocks
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
-from pteron.ops.rows import WALK_MAX, row_groups, row_layout, split
+from pteron.ops.row_layout import WALK_MAX, row_groups, row_layout, split
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-ROWS_FEW = 64  # fewer leave a device idle, so they are cut into more parts,
-WALK_FEW = 64  # of which an invocation walks no more elements than these
+ROWS_FEW = 64  # fewer rows are split into more parts, to keep the device busy,
+WALK_FEW = 64  # with at most this many elements per invocation
 
 # What a part of a row leaves: its least and its greatest element.
 _EXTREMES = {"conclude": "extremes[2u * part] = E(least); extremes[2u * part + 1u] = E(most);"}
@@ -53,7 +53,7 @@ def choose_rows(
     zero_point: Operand,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """The parameters of rows that lie one after the other, long ones in parts."""
+    """The parameters of contiguous rows; long rows are reduced in parts."""
     low, high = bounds
     require(low < high, f"quantised numbers from {low} to {high} are none")
     fits = scale.dtype.is_float and not zero_point.dtype.is_float

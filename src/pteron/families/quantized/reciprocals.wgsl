@@ -2,8 +2,8 @@
 //! use quotient
 //! extent scales: count
 //! extent out: count
-// out[i] = 1 / scales[i], rounded to the nearest float: quantising multiplies by it, and a product that lies
-// between two whole numbers must not move. One invocation computes one.
+// out[i] = 1 / scales[i], rounded to the nearest float: quantising multiplies by it, and a product exactly
+// between two integers must not move. One invocation computes one.
 alias S = f32;
 const WORKGROUP = 64u;
 

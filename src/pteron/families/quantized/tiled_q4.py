@@ -1,6 +1,6 @@
-"""Products with weights of few bits for many rows by tiles: of floats (q4_tiled.wgsl), or of int8 with 4-bit
-weights (q4_int8.wgsl); for some rows of floats by strips (q4_rows.wgsl). In parts that are merged where k is
-deep."""
+"""Products with 4-bit or 8-bit weights for many rows: tiles of floats (q4_tiled.wgsl) or of int8
+(q4_int8.wgsl), and strips for 5 to 32 rows of floats (q4_rows.wgsl). If k is deep, in parts that another
+launch merges."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pteron.dtypes import Storage
-from pteron.families.quantized import strips
+from pteron.families.quantized import tiles
 from pteron.families.quantized.digits import INT8_LESS_ZERO
 from pteron.families.quantized.ends import Ends
 from pteron.families.quantized.packing import Words
 from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, Tile, choose
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
-from pteron.ops.rows import folded
+from pteron.ops.row_layout import fits_registers, folded, register_rows, row_groups
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
 INT8_GROUP_MAX = 256  # words: Σ |x| · |w| <= 8 · 256 · 128 · 8 stays below 2^22
 
-# A product of floats sees what int8 arithmetic sees; SCALED, its sums are x's again.
+# Float kernels round x as int8 arithmetic does; SCALED multiplies the sums by x's scale.
 QUANTIZED = {"activation": INT8_LESS_ZERO}
 SCALED = {"finish": "sum * f32(x_scales[m])"}
-# What a part of a deep product leaves: its sum alone.
+# A part of a deep product writes only its sum.
 PARTIAL = {"result": "sum", "added": "0.0"}
 PARTIAL_QUADS = {"result": "sum", "added": "vec4(0.0)", "use_q4_result": "q4_quads"}
 
@@ -39,8 +39,8 @@ _OTHER_QUADS = (
 
 @dataclass(frozen=True, slots=True)
 class Int8:
-    """What makes int8 of x, a scale and a zero point per row; or int8 words of x that are there already, with
-    scales that the zero points follow (q4_quantize.wgsl, quantize_rows.wgsl)."""
+    """A scale and a zero point per row, by which x becomes int8; or x as int8 words already, with the zero
+    points after the scales (q4_quantize.wgsl, quantize_rows.wgsl)."""
 
     scales: Operand | Scratch
     zeros: Operand | None
@@ -48,7 +48,7 @@ class Int8:
     words: Scratch | None = None
 
     def is_packed(self, packed: Words) -> bool:
-        """Whether q4_int8 takes it: whole groups of whole steps, not too long for its sums."""
+        """Whether q4_int8 can run: whole groups of whole steps, short enough for exact sums."""
         is_even = packed.depth % (8 * packed.group) == packed.group % 4 == 0
         return self.weight_sums is not None and is_even and packed.group <= INT8_GROUP_MAX
 
@@ -66,14 +66,14 @@ def product(
     columns, words = packed.columns, -(-packed.depth // 8)
     rows = ends.count // (columns // 2 if is_gated else columns)
     is_packed = int8 is not None and int8.is_packed(packed)
-    strip = strips.choose(target, rows, packed) if int8 is None else None
-    tile: strips.Strip | Tile
+    strip = tiles.choose_strip(target, rows, packed) if int8 is None else None
+    tile: tiles.Strip | Tile
     if strip:
         kind, (tile, parts) = "q4_rows", strip
         unit = tile.step_words  # that stay in one part
     else:
-        kind, tiles = ("q4_int8", INT8_TILES) if is_packed else ("q4_tiled", FLOAT_TILES)
-        tile, parts = choose(tiles, target, rows, columns, 8 * words, 8 * packed.group, is_gated)
+        kind, choices = ("q4_int8", INT8_TILES) if is_packed else ("q4_tiled", FLOAT_TILES)
+        tile, parts = choose(choices, target, rows, columns, 8 * words, 8 * packed.group, is_gated)
         unit = packed.group if is_packed else tile.step // 8
     part = max(1, -(-words // (unit * parts))) * unit
     parts = -(-words // part)
@@ -107,10 +107,10 @@ def product(
     sums = Scratch(parts * rows * columns)
     unfinished = kernel(kind, **declarations, **(PARTIAL_QUADS if columns % 4 == 0 else PARTIAL))
     yield Dispatch(unfinished, **factors, x_scales=x_scales, out=sums, groups=groups)
-    yield merged(sums, ends, parts, rows, columns, finish, x_scales, is_gated=is_gated)
+    yield merge_parts(sums, ends, parts, rows, columns, finish, x_scales, is_gated=is_gated)
 
 
-def merged(
+def merge_parts(
     sums: Scratch,
     ends: Ends,
     parts: int,
@@ -121,7 +121,7 @@ def merged(
     *,
     is_gated: bool = False,
 ) -> Dispatch:
-    """The launch that finishes what the parts of a product leave, in the way that `finish` declares."""
+    """The launch that adds up the parts of a product and finishes as `finish` declares."""
     declarations = {"PARTS": parts, "IS_GATED": is_gated, **finish}
     is_wide = declarations.pop("use_q4_result", None) is not None
     outputs = ends.count // 4 if is_wide else ends.count
@@ -137,7 +137,6 @@ def merged(
 
 
 def _quantized(x: Operand | Scratch, given: Int8, made: Int8, rows: int, words: int) -> Dispatch:
-    """The launch that makes int8 of x."""
     return Dispatch(
         kernel("q4_quantize", WORDS=words),
         x=x,
@@ -151,7 +150,7 @@ def _quantized(x: Operand | Scratch, given: Int8, made: Int8, rows: int, words: 
 
 
 def _declarations(ends: Ends, columns: int, is_gated: bool) -> dict[str, Any]:
-    """What a product does with its sums: by fours of columns where all outputs have whole fours."""
+    """What a product does with its sums: by quads of columns if all outputs are multiples of four wide."""
     gates = {"OTHERS": columns // 2} if is_gated else {}
     if any(out.shape[-1] % 4 for out in ends.outputs):
         return ends.declarations | gates
@@ -160,3 +159,28 @@ def _declarations(ends: Ends, columns: int, is_gated: bool) -> dict[str, Any]:
     others = {"store_other": _OTHER_QUADS[len(ends.outputs) - 2]} if len(ends.outputs) > 1 else {}
     added = {"added": " + ".join(terms) or "vec4(0.0)"}
     return ends.declarations | added | others | gates | {"use_q4_result": "q4_quads"}
+
+
+def can_quantize_rows(target: Target, x: Operand) -> bool:
+    """Whether quantize_rows.wgsl takes x."""
+    return x.storage is Storage.F32 and fits_registers(target, x.shape[-1])
+
+
+def quantize_rows(
+    x: Operand, gain: Operand | None, eps: float, least: float, made: Int8, target: Target
+) -> Dispatch:
+    """The launch that writes x as int8 words, with a scale and a zero point per row, after an RMS norm if
+    there is a gain."""
+    rows = x.numel // x.shape[-1]
+    # Norms are rounded the same way for few rows: lib/planes_int8.wgsl.
+    layout = register_rows(target, rows, x.shape[-1], 2, in_one_order=gain is not None)
+    norm = {"weighted": "value"} if gain is None else {"IS_NORMED": True, "EPS": eps}
+    return Dispatch(
+        kernel("quantize_rows", LEAST=least, **norm, **layout),
+        x=x,
+        gain=gain,
+        row_scales=made.scales,
+        words=made.words,
+        rows=rows,
+        groups=row_groups(target, layout, rows),
+    )

@@ -1,16 +1,18 @@
-"""Tiles of products with weights of few bits for many rows, and which of them suits a product.
+"""Layouts of products with 4-bit or 8-bit weights for many rows, and the choice for a product: tiles, or
+strips for 5 to 32 rows of floats (q4_rows.wgsl).
 
-The rates are those of an H200, whatever the GPU, measured as a layer launches them: each after other kernels,
-so that a processor has to fetch its code first. A tile's `start` is mostly that.
-"""
+Rates were measured on an H200 as a layer launches them: after other kernels, so that instructions must be
+fetched first, which is most of a tile's `start`. Tiles keep weights in workgroup memory, which pays off if
+many rows read them. Strips unpack every weight into registers and multiply it with all rows at once."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from pteron.families.quantized.packing import Words
 from pteron.ops import Target
 
 # Of an H200, as are the rates of tiles.
@@ -33,8 +35,8 @@ class Tile:
     across: int
     step: int = 16  # columns k that pass through workgroup memory at a time
     rate: float = 1.0  # of a device with many tiles for every processor, in TFLOP/s
-    idle: float = 0.0  # tiles more that a processor could compute while it waits for those of one turn,
-    together: int = 1  # at most so many of them
+    idle: float = 0.0  # further tiles that a processor could compute while it waits in one turn
+    together: int = 1  # tiles of a processor at once
     start: float = 0.0  # microseconds before and after
     is_int8: bool = False  # bytes in two buffers, and what zero points take from every column; or else floats
 
@@ -67,11 +69,10 @@ class Tile:
         }
 
     def count(self, rows: int, columns: int) -> int:
-        """Tiles of one part of a product."""
         return -(-rows // self.height) * -(-columns // self.width)
 
     def microseconds(self, rows: int, columns: int, depth: int, parts: int, is_gated: bool) -> float:
-        """About how long a product takes whose k is split into parts, which are then merged."""
+        """Estimated time of a product whose k is split into parts, with their merge."""
         per_processor = -(-parts * self.count(rows, columns) // PROCESSORS)
         tile = 2e-6 * PROCESSORS * self.height * self.width * depth / parts / self.rate
         turns = per_processor / self.together
@@ -111,8 +112,8 @@ def choose(
     group: int,
     is_gated: bool = False,
 ) -> tuple[Tile, int]:
-    """(tile, parts of k) by which a product should take the least time, with no tile that is half empty.
-    Weights have a scale for every `group` of k."""
+    """(tile, parts of k) with the least estimated time, without tiles that are half empty. `group` is the
+    number of k that share a scale."""
     least = -(-depth // PART_DEPTH_MAX) or 1
     most = max(least, min(PARTS_MAX, depth // PART_DEPTH_MIN))
     choices = [
@@ -124,3 +125,65 @@ def choose(
         if parts == least or (parts <= most and parts * tile.count(rows, columns) <= TILES_MAX)
     ]
     return min(choices, key=lambda choice: choice[0].microseconds(rows, columns, depth, choice[1], is_gated))
+
+
+LANES = 8  # of one subgroup, that share a quad of columns and add up their sums
+STRIP_WORKGROUPS = 256  # that k is split into parts for: two for each processor of an H200
+_LOADS = {1: "words_one", 2: "words_two", 4: "words_four"}  # libraries, by words of a load
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """What a workgroup computes at once: `tall` rows of `across` quads of columns."""
+
+    tall: int  # a multiple of LANES
+    load: int  # words that an invocation takes of a column at a time
+    across: int = 16
+
+    @property
+    def step_words(self) -> int:
+        """Words of every column per step."""
+        return LANES * self.load
+
+    @property
+    def workgroup_bytes(self) -> int:
+        """Workgroup memory that it takes: two steps of each row, of floats, and an eighth for padding."""
+        return 2 * self.tall * self.step_words * 32 * (LANES + 1) // LANES
+
+    @property
+    def declarations(self) -> dict[str, Any]:
+        library = _LOADS[self.load]
+        return {"TALL": self.tall, "LANES": LANES, "ACROSS": self.across, "use_words_four": library}
+
+    def count(self, rows: int, columns: int) -> int:
+        """Workgroups of one part of a product."""
+        return -(-rows // self.tall) * -(-columns // (4 * self.across))
+
+
+# Few rows use long loads, which keep memory busy. More rows use shorter ones: steps are unrolled, so the code
+# grows with both, and all kernels of a model share the instruction cache.
+STRIPS = (Strip(8, 4), Strip(16, 2), Strip(24, 1), Strip(32, 1))
+STRIP_ROWS_MAX = STRIPS[-1].tall  # with more, tiles are quicker
+
+
+def choose_strip(target: Target, rows: int, packed: Words) -> tuple[Strip, int] | None:
+    """(strip, parts of k) for `rows` rows, or None if q4_rows cannot run for these weights on this device."""
+    if (
+        target.is_cpu
+        or target.subgroup_size < LANES
+        or not 0 < rows <= STRIP_ROWS_MAX
+        or packed.library != "words"
+    ):
+        return None
+    strip = next(strip for strip in STRIPS if rows <= strip.tall)
+    while packed.group % strip.load:
+        strip = replace(strip, load=strip.load // 2)
+    is_small = strip.workgroup_bytes <= target.workgroup_bytes_max
+    if not is_small or LANES * strip.across > target.invocations_max:
+        return None
+    words = -(-packed.depth // 8)
+    steps = -(-words // strip.step_words)
+    parts = -(-8 * words // PART_DEPTH_MAX)
+    while parts < min(PARTS_MAX, steps) and parts * strip.count(rows, packed.columns) < STRIP_WORKGROUPS:
+        parts *= 2
+    return strip, min(parts, steps)

@@ -1,5 +1,5 @@
-"""Products with weights of few bits out of uniform arrays (q4_windows.wgsl): a software adapter's cheapest
-loads. Weights are cut into windows of the size that a binding may have, rows of x into tiles."""
+"""Products with 4-bit or 8-bit weights from uniform arrays (q4_windows.wgsl), the fastest loads on software
+adapters. Weights are split into windows of the maximum size of a binding, rows of x into tiles."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-# By rows of an invocation, the most that there are and that fit: its blocks of columns, whose loads of x are
-# shared, and the words that are added up before their scale counts.
+# By rows of an invocation (the largest that fits is used): its blocks of columns, which share loads of x, and
+# the words that are added up before the scale is applied.
 TILES = {8: (2, 2), 4: (1, 4), 1: (1, 4)}
 ARRAYS = ("weights_a", "weights_b", "weights_c", "weights_d")  # windows of one launch
-LAUNCHES_MAX = 256  # of one product over several tiles: beyond, planning takes longer than is gained
+LAUNCHES_MAX = 256  # of one product over several tiles: with more, planning costs more than it saves
 _QUAD = 16  # bytes
 
 
 class Word(NamedTuple):
-    """What words of 32 bits hold."""
+    """The content of 32-bit words."""
 
     weights: int  # of each
     layouts: tuple[str, ...]  # whose rows are whole words, the lowest bits first
@@ -40,15 +40,13 @@ WORDS = {  # by the library that other kernels read them with
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a product is cut."""
-
     tile: int  # rows of a launch
     blocks: int  # of four columns, in each window
     starts: tuple[int, ...]  # first rows of the tiles: each is full, so the last two may overlap
 
 
 def choose(target: Target, x: Operand | Scratch, rows: int, packed: Words) -> Cut | None:
-    """How a product is cut for a software adapter, where it can be."""
+    """How to split a product for a software adapter; None if q4_windows cannot run."""
     if not isinstance(x, Operand) or not rows or not _suits(target, x, packed):
         return None
     row_bytes = packed.depth * x.storage.itemsize
@@ -101,8 +99,8 @@ def product(x: Operand | Scratch, packed: Words, ends: Ends, cut: Cut) -> Iterat
 
 
 def _suits(target: Target, x: Operand, packed: Words) -> bool:
-    """Whether x is of floats and whole words long, rows of weights are words as they lie in the file, and no
-    block of columns lies in two matrices."""
+    """Whether x is f32 in whole words, weights keep the file's order of words, and no block of columns spans
+    two matrices."""
     matrices = _matrices(packed.weights)
     layouts = WORDS[packed.library].layouts
     return (
@@ -116,7 +114,7 @@ def _suits(target: Target, x: Operand, packed: Words) -> bool:
 
 
 def _window(packed: Words, first: int, blocks: int) -> Weight:
-    """Columns from `first` on: their words, then their scales. Zeros stand in for those past the last."""
+    """Columns from `first` on: their words, then their scales. Columns past the last are zeros."""
     slices = list(_slices(packed, first, blocks))
     words, scales = _matrices(packed.weights), _matrices(packed.scales)
     kinds = (words, "columns of words", _words(packed)), (scales, "columns of scales", _groups(packed))
@@ -152,7 +150,7 @@ def _slices(packed: Words, first: int, blocks: int) -> Iterator[tuple[int, int, 
 
 
 def _matrices(weight: Weight) -> tuple[Weight, ...]:
-    """The weights that share a buffer, each by itself."""
+    """The weights that share a buffer, separately."""
     own = weight.count - sum(other.count for other in weight.rest)
     return replace(weight, count=own, rest=()), *weight.rest
 

@@ -1,5 +1,3 @@
 """Reductions over dims, and softmax."""
 
 from pteron.families.reduce import reduce, softmax
-
-__all__ = ["reduce", "softmax"]

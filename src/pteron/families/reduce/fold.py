@@ -1,7 +1,7 @@
 """Folding rows: each comes down to one value, by as many dispatches as its length takes.
 
 A row that is short enough for the invocations that share it is folded at once. A longer one is folded in
-parts (ops/rows.py) to scratch memory, and its parts are folded in turn.
+parts (ops/row_layout.py) to scratch memory, and its parts are folded in turn.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pteron.dtypes import Storage
 from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops import Dispatch, Operand, Scratch, Target
-from pteron.ops.rows import row_groups, row_layout, row_parts
+from pteron.ops.row_layout import row_groups, row_layout, row_parts
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -47,7 +47,7 @@ class Rows:
 
 
 def strided_rows(x: Operand | Scratch, count: int, length: int, stride: int = 1) -> Rows:
-    """Rows whose elements lie `stride` apart, as many rows beside each other."""
+    """Rows whose elements are `stride` apart, `stride` rows interleaved."""
     kept = (count // stride, stride), (stride * length, 1)
     return Rows(x, kept, ((length,), (stride,)))
 

@@ -9,7 +9,7 @@ from pteron.families.reduce.fold import LARGEST, RANK_MAX, SUM, Rows, fold
 from pteron.graph import Shape
 from pteron.ops import Dispatch, Operand, Scratch, Target, define, require
 from pteron.ops.operand import compute_type
-from pteron.ops.rows import row_groups, row_layout, row_parts
+from pteron.ops.row_layout import row_groups, row_layout, row_parts
 from pteron.ops.shapes import axes, axis, collapse
 from pteron.wgsl import Kernels
 

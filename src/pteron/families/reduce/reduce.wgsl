@@ -31,7 +31,7 @@ fn offset(index: u32, shape: vec4<u32>, strides: vec4<u32>) -> u32 {
   return dot(vec4(x, y % shape.y, z % shape.z, index % shape.w), strides);
 }
 
-// Where a row's k-th element lies behind its first.
+// The offset of a row's k-th element from its first.
 fn walk(k: u32) -> u32 { return offset(k, params.reduced_shape, params.reduced_strides); }
 
 fn take(value: Lane, row: u32) -> Lane { return value; }

@@ -1,7 +1,7 @@
 //! use rows
 //! loops: ceil(span, LANES) + 8
 // out[row, part] = the index k of the part's first best element, where a NaN is better than any number. A row's
-// elements lie `stride` apart; its candidates, at first all of them, are cut into `parts` of `span`. LANES
+// elements are `stride` apart; its candidates, at first all of them, are cut into `parts` of `span`. LANES
 // invocations share a part.
 alias X = f32;
 alias T = f32; // what is compared

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pteron.families.reduce.fold import LARGEST, SUM, Rows, fold, strided_rows
 from pteron.ops import Dispatch, Operand, Scratch, Target, define, same_shape
-from pteron.ops.rows import row_groups, row_layout, row_parts
+from pteron.ops.row_layout import row_groups, row_layout, row_parts
 from pteron.ops.shapes import axis
 from pteron.wgsl import Kernels
 

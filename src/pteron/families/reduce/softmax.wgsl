@@ -2,7 +2,7 @@
 //! use sums
 //! loops: 3 * ceil(length, LANES) + ceil(length, BLOCK * LANES) + 16
 // out[k] = exp(x[k] - m) / Σ exp(x - m) over a row's elements, m their maximum, or the logarithm of it.
-// A row's elements lie `stride` apart; LANES invocations share it. Longer rows: softmax_write.wgsl.
+// A row's elements are `stride` apart; LANES invocations share it. Longer rows: softmax_write.wgsl.
 alias X = f32;
 alias R = f32;
 

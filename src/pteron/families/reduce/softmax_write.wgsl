@@ -1,6 +1,6 @@
 //! use index
 // out[i] = exp(x[i] - m) / t, or the logarithm of it, with m the maximum of the row that element i is in and t
-// the sum of its exponentials. A row's elements lie `stride` apart. One invocation writes one element.
+// the sum of its exponentials. A row's elements are `stride` apart. One invocation writes one element.
 alias X = f32;
 alias R = f32;
 const WORKGROUP = 64u;

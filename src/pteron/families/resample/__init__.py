@@ -1,5 +1,3 @@
 """Resampling: planes on another grid."""
 
 from pteron.families.resample import grid, shuffle, upsample
-
-__all__ = ["grid", "shuffle", "upsample"]

@@ -29,7 +29,7 @@ struct Params {
 // A place in elements of a dim, from its first.
 fn elements(place: f32, size: f32) -> f32 { return (place + 1.0) * 0.5 * (size - 1.0); }
 
-// What stands for a position beyond the plane; by itself it reads as zero.
+// The index of a position outside the plane; it reads as zero.
 fn onto_plane(position: f32, size: f32) -> f32 { return position; }
 
 fn within(position: f32, size: f32) -> f32 { return at_most(at_least(position, 0.0), size - 1.0); }
@@ -75,7 +75,7 @@ fn bilinear(plane: u32, position: vec2<f32>) -> f32 {
   return weighted(upper, lower, part.x);
 }
 
-// Weights of the four elements around a position that lies `part` behind the second, by the cubic convolution
+// Weights of the four elements around a position `part` after the second, by the cubic convolution
 // whose slope at 1 is -0.75.
 fn cubic(part: f32) -> vec4<f32> {
   let distance = vec4(part + 1.0, part, 1.0 - part, 2.0 - part);

@@ -12,7 +12,6 @@ from pteron.ops.operand import contiguous_strides
 
 
 def shuffled_shape(x: Operand, upscale_factor: AnyInt) -> Shape:
-    """The shape of the output."""
     factor = int(upscale_factor)
     require(x.rank >= 3, "pixel_shuffle takes three dims or more", x)
     require(factor > 0, f"upscale_factor {factor} must be positive", x)

@@ -2,7 +2,7 @@
 //! extent x: planes * height * width
 //! extent out: planes * out_height * out_width
 // out[plane, y, x] = x[plane] at (source(y), source(x)), between the four elements around it, each weighted by
-// how near it lies. One invocation computes one element.
+// its distance. One invocation computes one element.
 alias X = f32;
 alias R = f32;
 const WORKGROUP = 64u;

@@ -1,5 +1,3 @@
 """Rotary position embeddings."""
 
 from pteron.families.rope import rope
-
-__all__ = ["rope"]

@@ -10,7 +10,7 @@
 //! extent v_out: (count // (work * all * steps) - 1) * out_stride + (place + steps) * key_heads * width
 //! extent cosines: (start + steps - 1) * angle_strides[0] + (heads - 1) * angle_strides[1] + columns
 //! extent sines: (start + steps - 1) * angle_strides[0] + (heads - 1) * angle_strides[1] + columns
-// Turns queries and keys by their position, and brings values along. Pairs of a head's elements become
+// Rotates queries and keys by their position, and brings values along. Pairs of a head's elements become
 // (u, v) -> (u·cos - v·sin, u·sin + v·cos), the angle by step, head and pair; the first `rotary` elements of a
 // head are rotated, the rest are copied. Tensors are [batch, steps, heads, width]. Keys and values are
 // written from step `place` on: into a cache that has room for more steps, or into a tensor of their own. One

@@ -11,7 +11,7 @@ from typing import Any
 
 from pteron.families.layout.rearrange import slice_bounds
 from pteron.ops import AnyInt, Dispatch, Operand, Target, require
-from pteron.ops.rows import row_groups, row_layout
+from pteron.ops.row_layout import row_groups, row_layout
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)

@@ -1,5 +1,3 @@
 """Live integers, computed on the host."""
 
 from pteron.families.symint import scalars
-
-__all__ = ["scalars"]

@@ -1,5 +1,3 @@
-"""What training takes: a loss, gradients of linear layers, an optimiser's step, 4-bit weights anew."""
+"""Operators of training: a loss, gradients of linear layers, optimiser steps, 4-bit requantisation."""
 
-from pteron.families.training import adamw, cross_entropy, gradients, requantize
-
-__all__ = ["adamw", "cross_entropy", "gradients", "requantize"]
+from pteron.families.training import adamw, cross_entropy, gradients

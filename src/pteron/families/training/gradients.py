@@ -10,6 +10,7 @@ from pteron.families.quantized.packing import packed_words
 from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops import AnyInt, Dispatch, Operand, Target, Weight, op, require
+from pteron.wgsl import Kernels
 
 
 def _weight_shape(d_out: Operand, x: Operand) -> Shape:
@@ -44,9 +45,9 @@ def _input_shape(d_out: Operand, weights: Operand, *_: object) -> Shape:
 def linear_q4gsw_backward(
     d_out: Operand, weights: Operand, scales: Operand, group_size: AnyInt, out: Operand, *, target: Target
 ) -> Iterator[Dispatch]:
-    """out = d_out · W, W the matrix [n, k] that the weights and scales [k / group, n] stand for."""
+    """out = d_out · W, with the matrix W [n, k] of the weights and scales [k / group, n]."""
     depth, columns, group = weights.shape[0], 2 * weights.shape[1], int(group_size)
-    require(weights.dtype in (DType.U8, DType.I8), "4-bit weights lie two to a byte", weights)
+    require(weights.dtype in (DType.U8, DType.I8), "4-bit weights must be two to a byte", weights)
     require(group > 0, f"group_size {group} must be positive")
     fits = scales.rank == 2 and scales.shape[0] * group >= columns and scales.shape[1] >= depth
     require(fits, f"scales must be [k / {group}, n]", scales, weights)
@@ -71,3 +72,30 @@ def linear_q4gsw_backward(
         b_layout=layout,
         b_scales=scales,
     ).dispatches(target)
+
+
+kernel = Kernels(__name__)
+
+
+def _packed_shape(latent: Operand, *_: object) -> Shape:
+    require(latent.rank == 2, "weights must have two dims", latent)
+    return latent.shape[0], -(-latent.shape[1] // 2)
+
+
+@op("et_vk.q4gsw_requant.default", "latent scales group_size:int -> out", shape=_packed_shape)
+def q4gsw_requant(latent: Operand, scales: Operand, group_size: AnyInt, out: Operand) -> Iterator[Dispatch]:
+    (rows, columns), group = latent.shape, int(group_size)
+    require(group > 0, f"group_size {group} must be positive")
+    fits = scales.rank == 2 and scales.shape[0] * group >= columns and scales.shape[1] >= rows
+    require(fits, f"scales must be [k / {group}, n]", scales, latent)
+    yield Dispatch(
+        kernel("q4_requant"),
+        latent=latent,
+        scales=scales,
+        out=out,
+        rows=rows,
+        columns=columns,
+        group=group,
+        scales_pitch=scales.shape[1],
+        threads=out.numel,
+    )

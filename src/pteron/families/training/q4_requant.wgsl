@@ -3,7 +3,7 @@
 //! extent scales: (columns - 1) // group * scales_pitch + rows
 //! extent out: rows * ceil(columns, 2)
 // out[n, j] = code[n, 2j] + 16 · code[n, 2j + 1], code[n, k] = clamp(round(latent[n, k] / scale[k / group, n]),
-// -8, 7) + 8, or 8 where the scale is zero. One invocation writes one byte, which lies in a word of its own; the
+// -8, 7) + 8, or 8 where the scale is zero. One invocation writes one byte, which is stored in its own word; the
 // last of an odd row has its lower nibble alone.
 alias X = f32;
 alias S = f32;
@@ -23,7 +23,7 @@ struct Params {
 @group(0) @binding(3) var<uniform> params: Params;
 
 // x / s rounded to f32, then to the nearest whole number, halves to the even one. A GPU's quotient may be off in
-// its last bits, which matters beside a half: there, exact products tell on which side of it x / s lies.
+// its last bits, which matters beside a half: there, exact products show on which side of it x / s is.
 fn whole_quotient(x: f32, s: f32) -> f32 {
   let quotient = x / s;
   let half = floor(quotient) + 0.5;

@@ -19,8 +19,7 @@ from pteron.families.attention.sdpa import check_cached
 from pteron.families.quantized import digits
 from pteron.families.quantized.ends import Ends, RotatedEnds
 from pteron.families.quantized.linear_q4 import linear_shape
-from pteron.families.quantized.products import Products
-from pteron.families.quantized.sums import apart, sum_shape
+from pteron.families.quantized.products import Products, apart, sum_shape
 from pteron.families.rope.rotate import Norm, Rotation
 from pteron.graph import Shape
 from pteron.graph.values import numel

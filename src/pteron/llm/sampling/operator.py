@@ -18,7 +18,7 @@ from pteron.llm.sampling.form import Form
 from pteron.llm.sampling.row import LANES, Row, kernel
 from pteron.llm.sampling.settings import TOPS_MAX
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
-from pteron.ops.rows import shared_rows
+from pteron.ops.row_layout import shared_rows
 from pteron.plan.advance import GROWTHS
 
 SAMPLE, SAMPLE_PEAKS = "pteron.sample", "pteron.sample_peaks"

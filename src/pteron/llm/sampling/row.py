@@ -12,7 +12,7 @@ from pteron.llm.sampling.form import Form
 from pteron.llm.sampling.texts import Texts
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target
 from pteron.ops.dispatch import Bound
-from pteron.ops.rows import shared_rows
+from pteron.ops.row_layout import shared_rows
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)

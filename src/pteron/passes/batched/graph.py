@@ -1,9 +1,10 @@
-"""Graph of a language model over one sequence -> graph over rows, each the next token of its own sequence.
+"""Graph of a language model for one sequence -> graph for batched decode: a row is the next token of a
+sequence.
 
-Enters: a graph of (tokens [1, steps], position [1]) -> logits that keeps keys and values in caches. Leaves: a
-graph of (slots [rows], context) -> logits [rows, vocabulary], with states for all sequences: the caches
-[slots, ...] under the ids that they had, the next token and the position of every slot. So weights are read
-once for all rows. It plans by the number of rows; `context` is how many keys the furthest of them sees.
+Enters: a graph (tokens [1, steps], position [1]) -> logits with KV caches. Leaves: a graph (slots [rows],
+context) -> logits [rows, vocabulary], with states for all sequences: the caches [slots, ...] under the same
+ids, the next token and the position of every slot. So weights are read once for all rows. A plan depends on
+the number of rows; `context` is the number of keys of the longest sequence.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ import pteron.passes.batched.positions
 import pteron.passes.batched.row_wise  # noqa: F401  # they register the rules
 from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
-from pteron.families.attention.caches import caches_of
+from pteron.families.attention.sdpa import caches_of
 from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import numel
+from pteron.passes.batched.builder import BatchedGraphBuilder, NotBatchableError
 from pteron.passes.batched.rule import RULES
-from pteron.passes.batched.walk import NotInRowsError, Walk
 
 _ATTENTION, _PREPACK = "sdpa_with_kv_cache.default", "et_vk.prepack.default"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchedGraph:
-    """The graph over rows, and where what all sequences share lies among its states, by id."""
+    """The batched graph, and the ids of its states."""
 
     graph: Graph
     slots: int
@@ -36,16 +37,16 @@ class BatchedGraph:
 
 
 def batch(graph: Graph, slots: int) -> BatchedGraph:
-    """The graph over up to `slots` rows. Raises an UnsupportedError that says why there is none."""
+    """The graph for up to `slots` rows, or an UnsupportedError with the reason."""
     try:
         return _batched(graph, slots)
-    except NotInRowsError as error:
+    except NotBatchableError as error:
         raise UnsupportedError(f"{graph.name} cannot be batched: {error}") from None
 
 
 def _batched(graph: Graph, slots: int) -> BatchedGraph:
     ids = _tokens(graph)
-    walk = Walk(graph, slots)
+    walk = BatchedGraphBuilder(graph, slots)
     caches = _caches(graph)
     for id, cache in caches.items():
         walk.caches[id] = walk.zeros(id, cache.dtype, (slots, *cache.shape_max[1:]))
@@ -53,12 +54,12 @@ def _batched(graph: Graph, slots: int) -> BatchedGraph:
     chosen = walk.new(DType.I32, (slots,))
     walk.context, walk.places = SymInt(walk.new_id()), walk.new(DType.I32, (slots, 2))
     results = ValueList(walk.new_id(), (walk.give_rows(ids, 1), walk.places))
-    walk.emit("pteron.place_rows", chosen, tokens, positions, results)
+    walk.emit("pteron.locate_rows", chosen, tokens, positions, results)
     for node in graph.nodes:
         _take(walk, node)
     logits = graph.outputs[0] if graph.outputs else None
     if not isinstance(logits, Tensor) or not walk.has_rows(logits):
-        raise NotInRowsError("its first output has no rows")
+        raise NotBatchableError("its first output has no rows")
     output = walk.now(logits)
     assert isinstance(output, Tensor)
     made = Graph(f"{graph.name} in rows", tuple(walk.nodes), (chosen, walk.context), (output,), True)
@@ -66,8 +67,8 @@ def _batched(graph: Graph, slots: int) -> BatchedGraph:
     return BatchedGraph(made, slots, tuple(walk.caches), tokens.id, positions.id, capacity)
 
 
-def _take(walk: Walk, node: Node) -> None:
-    """Add what stands for a node."""
+def _take(walk: BatchedGraphBuilder, node: Node) -> None:
+    """Add the nodes that replace one node."""
     if _is_cache(walk, node):
         return
     rule = RULES.get(node.name)
@@ -77,20 +78,20 @@ def _take(walk: Walk, node: Node) -> None:
         return
     try:
         if rule is None:
-            raise NotInRowsError("nothing is known of what it does to rows")
+            raise NotBatchableError("nothing is known of what it does to rows")
         rule(walk, node)
-    except NotInRowsError as error:
-        raise NotInRowsError(f"node {node.index} {node.name}: {error}") from None
+    except NotBatchableError as error:
+        raise NotBatchableError(f"node {node.index} {node.name}: {error}") from None
 
 
-def _is_cache(walk: Walk, node: Node) -> bool:
-    """Whether a node gives a cache its first content: it begins as zeros."""
+def _is_cache(walk: BatchedGraphBuilder, node: Node) -> bool:
+    """Whether a node initialises a cache, with zeros."""
     output = node.args[-1]
     return node.name == _PREPACK and isinstance(output, Tensor) and output.id in walk.caches
 
 
 def _tokens(graph: Graph) -> Tensor:
-    """The tokens that a graph of them and a position takes."""
+    """The input of tokens, of a graph of tokens and a position."""
     if len(graph.inputs) == 2:
         ids, position = graph.inputs
         if (
@@ -102,11 +103,11 @@ def _tokens(graph: Graph) -> Tensor:
         ):
             return ids
     shown = ", ".join(map(str, graph.inputs))
-    raise NotInRowsError(f"it takes ({shown}), not (tokens [1, steps], position [1])")
+    raise NotBatchableError(f"it takes ({shown}), not (tokens [1, steps], position [1])")
 
 
 def _caches(graph: Graph) -> dict[int, Tensor]:
-    """The caches by id, all of which begin as zeros and have room for one sequence."""
+    """The caches by id: all start as zeros and hold one sequence."""
     packed: dict[int, Value] = {
         node.args[-1].id: node.args[0]
         for node in graph.nodes
@@ -117,14 +118,14 @@ def _caches(graph: Graph) -> dict[int, Tensor]:
         for cache in caches_of(node) if node.name == _ATTENTION else ():
             assert isinstance(cache, Tensor)
             if cache.id in found:
-                raise NotInRowsError(f"{cache} is the cache of several attentions")
+                raise NotBatchableError(f"{cache} is the cache of several attentions")
             source = packed.get(cache.id, cache)
             constant = source.constant if isinstance(source, Tensor) else None
             if constant is None or len(cache.shape_max) != 4 or cache.shape_max[0] != 1:
-                raise NotInRowsError(f"{cache} is no cache of one sequence that the graph keeps")
+                raise NotBatchableError(f"{cache} is no cache of one sequence that the graph keeps")
             if constant.bytes().any():
-                raise NotInRowsError(f"the cache {cache} does not begin as zeros")
+                raise NotBatchableError(f"the cache {cache} does not begin as zeros")
             found[cache.id] = cache
     if not found:
-        raise NotInRowsError("it keeps no cache")
+        raise NotBatchableError("it keeps no cache")
     return found

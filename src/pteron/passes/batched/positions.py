@@ -1,19 +1,19 @@
-"""Operators that look at the position, which every row has its own of: rotations, caches, attention.
+"""Operators that depend on the position, which differs per row: RoPE, KV cache, attention.
 
-They become those of rows (families/rows), which find it in the walk's `places`.
+They become operators of families/batched_rows, which read it from the builder's `places`.
 """
 
 from __future__ import annotations
 
 from pteron.graph import Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import tensors
+from pteron.passes.batched.builder import BatchedGraphBuilder, Live, NotBatchableError
 from pteron.passes.batched.rule import along, dim_of, leads, refuse_unless, rule, shape_of
-from pteron.passes.batched.walk import Live, NotInRowsError, Walk
 
 
 @rule("aten.slice_copy.Tensor")
-def slice_copy(walk: Walk, node: Node) -> None:
-    """Columns of rows, the last step, or rows of a table from the position on."""
+def slice_copy(walk: BatchedGraphBuilder, node: Node) -> None:
+    """A slice of columns, the last step, or the rows of a table from the position on."""
     x, at, start, end, step, output = node.args
     assert isinstance(x, Tensor)
     assert isinstance(output, Tensor)
@@ -32,8 +32,8 @@ def slice_copy(walk: Walk, node: Node) -> None:
 
 
 @rule("aten.index.Tensor")
-def index(walk: Walk, node: Node) -> None:
-    """Rows of a table at the position, of graphs that take a step at a time."""
+def index(walk: BatchedGraphBuilder, node: Node) -> None:
+    """Rows of a table at the position, in graphs that decode one step at a time."""
     x, picked, output = node.args
     assert isinstance(x, Tensor)
     assert isinstance(output, Tensor)
@@ -46,8 +46,8 @@ def index(walk: Walk, node: Node) -> None:
 
 
 @rule("sym_size.int")
-def size(walk: Walk, node: Node) -> None:
-    """The number of steps is now that of rows; any other size stays."""
+def size(walk: BatchedGraphBuilder, node: Node) -> None:
+    """The number of steps becomes the number of rows; other sizes stay."""
     x, at, output = node.args
     assert isinstance(output, SymInt)
     if walk.has_rows(x) and dim_of(at, len(shape_of(x))) == walk.row_dim(x):
@@ -56,7 +56,7 @@ def size(walk: Walk, node: Node) -> None:
 
 
 @rule("et_vk.select_as_symint.default")
-def source(walk: Walk, node: Node) -> None:
+def source(walk: BatchedGraphBuilder, node: Node) -> None:
     """The position itself."""
     x, *_, output = node.args
     refuse_unless(x is walk.graph.inputs[1], "it reads an integer that is not the position")
@@ -65,8 +65,8 @@ def source(walk: Walk, node: Node) -> None:
 
 
 @rule("add", "sub", "mul", "floordiv")
-def arithmetic(walk: Walk, node: Node) -> None:
-    """Where steps end is told apart from all else that is made of the position."""
+def arithmetic(walk: BatchedGraphBuilder, node: Node) -> None:
+    """Classify a number made of the position: the end of the steps, or something else."""
     a, b, output = node.args
     assert isinstance(output, SymInt)
     kinds = {walk.symbols.get(value.id) for value in (a, b) if isinstance(value, SymInt)}
@@ -83,7 +83,7 @@ def arithmetic(walk: Walk, node: Node) -> None:
 
 
 @rule("et_vk.apply_rotary_emb.default")
-def rope(walk: Walk, node: Node) -> None:
+def rope(walk: BatchedGraphBuilder, node: Node) -> None:
     xq, xk, cosines, sines, outputs = node.args
     tables = [
         walk.from_position.get(each.id) if isinstance(each, Tensor) else None for each in (cosines, sines)
@@ -92,7 +92,7 @@ def rope(walk: Walk, node: Node) -> None:
 
 
 @rule("et_vk.apply_rotary_emb_hf.default")
-def rope_hf(walk: Walk, node: Node) -> None:
+def rope_hf(walk: BatchedGraphBuilder, node: Node) -> None:
     xq, xk, cosines, sines, start, outputs = node.args
     refuse_unless(walk.is_position(start), "it rotates by more than the position")
     fixed = [each if isinstance(each, Tensor) and walk.is_fixed(each) else None for each in (cosines, sines)]
@@ -100,11 +100,11 @@ def rope_hf(walk: Walk, node: Node) -> None:
 
 
 def _rotate(
-    walk: Walk, x: tuple[Value, Value], tables: list[Tensor | None], form: str, outputs: Value
+    walk: BatchedGraphBuilder, x: tuple[Value, Value], tables: list[Tensor | None], form: str, outputs: Value
 ) -> None:
     cosines, sines = tables
     if cosines is None or sines is None:
-        raise NotInRowsError("its angles are not rows of tables from the position on")
+        raise NotBatchableError("its angles are not rows of tables from the position on")
     key = cosines.id, sines.id
     if key not in walk.angles:
         made = walk.new(cosines.dtype, (walk.slots, 2 * cosines.shape_max[1]))
@@ -118,7 +118,7 @@ def _rotate(
 
 
 @rule("sdpa_with_kv_cache.default")
-def attention(walk: Walk, node: Node) -> None:
+def attention(walk: BatchedGraphBuilder, node: Node) -> None:
     """Each row attends to the keys of its own slot, up to its own position."""
     query, key, value, key_cache, value_cache, start, _, mask, _, _, scale, output = node.args
     refuse_unless(walk.is_position(start), "it attends from more than the position")

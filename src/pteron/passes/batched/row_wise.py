@@ -1,6 +1,6 @@
-"""Operators that treat every row alike, and those that give rows another shape.
+"""Operators that process every row independently, and those that reshape rows.
 
-They stay themselves, over more rows; of what selects the last step, every row is one.
+They stay as they are, for more rows. Every row is a last step, so selecting the last step selects all rows.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from functools import partial
 from pteron.graph import Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import Item, tensors
 from pteron.ops import OPERATORS, Operator
+from pteron.passes.batched.builder import BatchedGraphBuilder, Live
 from pteron.passes.batched.rule import along, dim_of, leads, refuse_unless, rule, shape_of
-from pteron.passes.batched.walk import Live, Walk
 
 
 def _module(operator: Operator) -> str:
-    """Where the function of an operator is written."""
+    """The module of an operator's function."""
     function = operator.compute
     while isinstance(function, partial):
         function = function.func
@@ -30,12 +30,12 @@ _ELEMENTWISE = [
 
 
 @rule(*_ELEMENTWISE)
-def elementwise(walk: Walk, node: Node) -> None:
-    """Operands meet from their last dim on: rows meet rows, or what is the same for all of them."""
+def elementwise(walk: BatchedGraphBuilder, node: Node) -> None:
+    """Broadcasting aligns last dims: rows combine with rows, or with values shared by all rows."""
     *inputs, output = node.args
     given = [value for argument in inputs for value in tensors(argument)]
     from_end = {len(each.shape_max) - walk.rows[each.id] for each in given if each.id in walk.rows}
-    refuse_unless(len(from_end) == 1, "rows stand in different dims of its operands")
+    refuse_unless(len(from_end) == 1, "rows are in different dims of its operands")
     (back,) = from_end
     for each in given:
         is_plain = each.id in walk.rows or len(each.shape_max) < back or each.shape_max[-back] == 1
@@ -49,7 +49,7 @@ def elementwise(walk: Walk, node: Node) -> None:
 
 
 @rule("et_vk.rms_norm.default")
-def norm(walk: Walk, node: Node) -> None:
+def norm(walk: BatchedGraphBuilder, node: Node) -> None:
     x, weight, *_ = node.args
     inner = len(shape_of(x)) - len(shape_of(weight))
     refuse_unless(walk.row_dim(x) < inner and walk.is_fixed(weight), "it norms over rows")
@@ -57,7 +57,7 @@ def norm(walk: Walk, node: Node) -> None:
 
 
 @rule("aten.native_layer_norm.default")
-def layer_norm(walk: Walk, node: Node) -> None:
+def layer_norm(walk: BatchedGraphBuilder, node: Node) -> None:
     x, shape, *rest = node.args
     dims = len(shape.items) if isinstance(shape, ValueList) else len(shape) if isinstance(shape, tuple) else 0
     fixed = all(walk.is_fixed(value) for value in rest[:2])
@@ -67,8 +67,8 @@ def layer_norm(walk: Walk, node: Node) -> None:
 
 @rule("aten.linear.default", "et_vk.linear_q4gsw.default", "et_vk.linear_q8ta_q8csw.default")
 @rule("et_vk.linear_dq8ca_q4gsw.default", "aten.mm.default")
-def linear(walk: Walk, node: Node) -> None:
-    """x, what is known of its rows, and weights that all rows share."""
+def linear(walk: BatchedGraphBuilder, node: Node) -> None:
+    """x, quantisation parameters of its rows, and weights shared by all rows."""
     x, *rest, _ = node.args
     dim = walk.row_dim(x)
     refuse_unless(dim < len(shape_of(x)) - 1, "it adds rows up")
@@ -81,7 +81,7 @@ def linear(walk: Walk, node: Node) -> None:
 
 
 @rule("torchao.choose_qparams_affine.default")
-def qparams(walk: Walk, node: Node) -> None:
+def qparams(walk: BatchedGraphBuilder, node: Node) -> None:
     x, _, block, *_ = node.args
     sizes = block.items if isinstance(block, ValueList) else block
     dim = walk.row_dim(x)
@@ -98,7 +98,7 @@ _INDICES = {
 
 
 @rule(*_INDICES)
-def embedding(walk: Walk, node: Node) -> None:
+def embedding(walk: BatchedGraphBuilder, node: Node) -> None:
     place = _INDICES[node.name]
     others = (value for index, value in enumerate(node.args[:-1]) if index != place)
     refuse_unless(all(map(walk.is_fixed, others)), "its table differs from row to row")
@@ -112,7 +112,7 @@ def embedding(walk: Walk, node: Node) -> None:
 
 @rule("aten.clone.default", "aten.alias_copy.default", "aten._to_copy.default")
 @rule("dim_order_ops._clone_dim_order.default", "dim_order_ops._to_dim_order_copy.default")
-def copy(walk: Walk, node: Node) -> None:
+def copy(walk: BatchedGraphBuilder, node: Node) -> None:
     x, output = node.args[0], node.args[-1]
     if isinstance(x, Tensor) and isinstance(output, Tensor) and x.id in walk.from_position:
         refuse_unless(x.dtype is output.dtype, "it converts what depends on the position")
@@ -122,7 +122,7 @@ def copy(walk: Walk, node: Node) -> None:
 
 
 @rule("aten.view_copy.default")
-def view(walk: Walk, node: Node) -> None:
+def view(walk: BatchedGraphBuilder, node: Node) -> None:
     """A view that keeps each row's elements together, with the number of rows in its sizes."""
     x, sizes, output = node.args
     items = sizes.items if isinstance(sizes, ValueList) else sizes
@@ -133,7 +133,7 @@ def view(walk: Walk, node: Node) -> None:
     open_ones = [place for place, item in enumerate(items) if item == -1]
     shape = output.shape_max
     first = next((place for place, size in enumerate(shape) if size != 1), len(shape))
-    # Of one step no size tells: the dim stays where it was, among those of one element.
+    # With one step, sizes do not identify the dim: it stays where it was, among those of size 1.
     dim = (named or [place for place in open_ones if steps > 1] or [before if steps == 1 else first])[0]
     fits = dim < len(shape) and shape[dim] == steps and all(size == 1 for size in shape[:dim])
     refuse_unless(fits, "it does not keep rows together")
@@ -143,7 +143,7 @@ def view(walk: Walk, node: Node) -> None:
     walk.emit(node.name, walk.now(x), ValueList(walk.new_id(), now), made)  # type: ignore[arg-type]
 
 
-def _steps(walk: Walk) -> SymInt:
+def _steps(walk: BatchedGraphBuilder) -> SymInt:
     """The number of rows, as a live integer."""
     rows = SymInt(walk.new_id())
     walk.symbols[rows.id] = Live.STEPS
@@ -152,7 +152,7 @@ def _steps(walk: Walk) -> SymInt:
 
 
 @rule("aten.unsqueeze_copy.default")
-def unsqueeze(walk: Walk, node: Node) -> None:
+def unsqueeze(walk: BatchedGraphBuilder, node: Node) -> None:
     x, at, output = node.args
     assert isinstance(output, Tensor)
     dim, added = walk.row_dim(x), dim_of(at, len(output.shape_max))
@@ -161,7 +161,7 @@ def unsqueeze(walk: Walk, node: Node) -> None:
 
 
 @rule("aten.permute_copy.default", "aten.permute.default")
-def permute(walk: Walk, node: Node) -> None:
+def permute(walk: BatchedGraphBuilder, node: Node) -> None:
     x, dims, output = node.args
     assert isinstance(dims, tuple)
     assert isinstance(output, Tensor)
@@ -171,14 +171,14 @@ def permute(walk: Walk, node: Node) -> None:
 
 
 @rule("aten.split_with_sizes_copy.default")
-def split(walk: Walk, node: Node) -> None:
+def split(walk: BatchedGraphBuilder, node: Node) -> None:
     x, _, at, _ = node.args
     refuse_unless(dim_of(at, len(shape_of(x))) != walk.row_dim(x), "it splits rows apart")
     along(walk, node)
 
 
 @rule("aten.cat.default")
-def cat(walk: Walk, node: Node) -> None:
+def cat(walk: BatchedGraphBuilder, node: Node) -> None:
     parts, at, output = node.args
     given = tensors(parts)
     dims = {walk.row_dim(each) for each in given}
@@ -189,8 +189,8 @@ def cat(walk: Walk, node: Node) -> None:
 
 
 @rule("aten.select_copy.int")
-def select(walk: Walk, node: Node) -> None:
-    """The last step of a sequence: every row is one."""
+def select(walk: BatchedGraphBuilder, node: Node) -> None:
+    """The last step of a sequence: every row is a last step."""
     x, at, index, output = node.args
     assert isinstance(output, Tensor)
     dim, chosen = walk.row_dim(x), dim_of(at, len(shape_of(x)))

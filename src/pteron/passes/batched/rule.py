@@ -1,4 +1,4 @@
-"""What rules of rows have in common: their table, and what they ask of nodes."""
+"""The table of batching rules by operator, and the checks that they share."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pteron.families  # noqa: F401  # registers the operators
 from pteron.graph import Node, Shape, Tensor, Value
 from pteron.graph.values import tensors
 from pteron.ops import OPERATORS
-from pteron.passes.batched.walk import NotInRowsError, Walk
+from pteron.passes.batched.builder import BatchedGraphBuilder, NotBatchableError
 
-Rule: TypeAlias = Callable[[Walk, Node], None]
+Rule: TypeAlias = Callable[[BatchedGraphBuilder, Node], None]
 RULES: dict[str, Rule] = {}
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register what stands for a node of these operators in a graph over rows."""
+    """Register the function that adds the batched form of a node of these operators."""
 
     def register(function: Rule) -> Rule:
         for name in names:
@@ -28,9 +28,9 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def refuse_unless(holds: bool, reason: str) -> None:
-    """Say why a node is nothing for rows, where it is not."""
+    """Raise a NotBatchableError with the reason unless the condition holds."""
     if not holds:
-        raise NotInRowsError(reason)
+        raise NotBatchableError(reason)
 
 
 def shape_of(value: Value) -> Shape:
@@ -38,22 +38,22 @@ def shape_of(value: Value) -> Shape:
     return value.shape_max
 
 
-def leads(walk: Walk, value: Value) -> int:
-    """The dim of rows of a tensor whose dims before it are all 1: its rows lie one behind the other."""
+def leads(walk: BatchedGraphBuilder, value: Value) -> int:
+    """The dim of rows of a tensor whose earlier dims are all 1, so that each row is contiguous."""
     dim = walk.row_dim(value)
     refuse_unless(all(size == 1 for size in shape_of(value)[:dim]), f"{value} does not keep rows together")
     return dim
 
 
 def dim_of(value: Value, rank: int) -> int:
-    """A dim that a node names, counted from the first."""
+    """A dim argument, counted from the front."""
     refuse_unless(isinstance(value, int), "a dim is not a number")
     assert isinstance(value, int)
     return value % rank if rank else 0
 
 
-def along(walk: Walk, node: Node) -> None:
-    """Every output has its rows where the first input has them."""
+def along(walk: BatchedGraphBuilder, node: Node) -> None:
+    """Every output has its rows in the dim of the first input's."""
     dim = walk.row_dim(node.args[0])
     for output in tensors(node.args[-1]):
         walk.give_rows(output, dim)

@@ -1,10 +1,9 @@
-"""Executable <-> bytes: a header of JSON that any language reads, and the weights behind it, aligned.
+"""Executable <-> bytes: a JSON header that any language can read, then the aligned weights.
 
-    magic "PTEX" · version u32 · length of the header u64 · header · weights, each from a multiple of 64 on
+    magic "PTEX" · version u32 · length of the header u64 · header · weights, each at a multiple of 64
 
-The header holds the modules as finished WGSL, the buffers as one table that launches refer to by number, and
-the plans. A file that comes from elsewhere is only as good as its author: its kernels are compiled with
-bounds checks, unless whoever reads it trusts it.
+The header holds the modules as complete WGSL, the buffers as one table that launches refer to by number, and
+the plans. Kernels of an untrusted file are compiled with bounds checks; the reader of the file decides.
 """
 
 from pteron.plan.archive.reader import read

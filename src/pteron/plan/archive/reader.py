@@ -17,7 +17,7 @@ from pteron.ops import Target, Weight
 from pteron.ops.operand import Slot, State
 from pteron.ops.terms import Affine, Guard, Product, Quotient, Symbol, Term
 from pteron.passes import Source
-from pteron.plan.archive.container import MAGIC, PREFIX, VERSION, aligned
+from pteron.plan.archive.writer import MAGIC, PREFIX, VERSION, aligned
 from pteron.plan.executable import Executable, Port, StateSpec, SymbolPort, TensorPort
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
 from pteron.wgsl import Binding, Kernel, Module, Statements
@@ -115,7 +115,7 @@ class _Reader:
         start, length, size = (_whole(entry[name]) for name in ("offset", "length", "bytes"))
         storage = Storage(entry["storage"])
         if start + length > len(self._body) or length > size or size % storage.itemsize:
-            raise ValueError(f"a weight of {length} bytes at {start} lies outside the file")
+            raise ValueError(f"a weight of {length} bytes at {start} is outside the file")
         data = self._body[start : start + length]
         constant = Constant(str(entry["content"]), DType.U8, (length,), data)
         return Weight(

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import struct
 from dataclasses import asdict
 from typing import Any, BinaryIO, TypeAlias
 
@@ -13,7 +14,6 @@ import numpy as np
 
 from pteron.ops.operand import Slot, State
 from pteron.ops.terms import Affine, Product, Symbol, Term
-from pteron.plan.archive.container import MAGIC, PREFIX, VERSION, aligned
 from pteron.plan.executable import Executable, Port, SymbolPort
 from pteron.plan.plan import Plan, PlanBuffer, ScratchRef
 from pteron.wgsl import Module
@@ -158,3 +158,13 @@ def _term(term: Term) -> Json:
 
 def _bound(number: float) -> int | None:
     return None if math.isinf(number) else int(number)
+
+
+MAGIC, VERSION = b"PTEX", 1
+PREFIX = struct.Struct("<4sIQ")  # magic, version, length of the header
+_ALIGNMENT = 64
+
+
+def aligned(size: int) -> int:
+    """The next place where a weight may start."""
+    return -(-size // _ALIGNMENT) * _ALIGNMENT

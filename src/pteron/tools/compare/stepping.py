@@ -22,7 +22,7 @@ from pteron.ops.live import affine
 from pteron.ops.operand import Slot, State, Weight
 from pteron.ops.terms import evaluate
 from pteron.plan import Compiled, Plan
-from pteron.plan.planning import Planning
+from pteron.plan.planner import Planning
 from pteron.runtime.outputs import Output, Wanted, taken
 from pteron.runtime.prerecord import PrerecordedCalls
 from pteron.runtime.session import Counters, Session

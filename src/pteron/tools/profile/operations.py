@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from pteron.graph import Shape, SymInt, Tensor
 from pteron.graph.values import numel
 from pteron.ops import Call
-from pteron.plan.planning import Planning
+from pteron.plan.planner import Planning
 
 # The call's inputs by name (tensors as their live shapes, live integers as numbers), its output's shape.
 Formula: TypeAlias = Callable[[Mapping[str, Any], Shape], int]

@@ -12,7 +12,7 @@ from pteron.graph.values import numel
 from pteron.ops import Call, Scratch, Target, Weight
 from pteron.ops.operand import BufferRef, State
 from pteron.passes import Placement
-from pteron.plan.planning import Planning
+from pteron.plan.planner import Planning
 from pteron.tools.profile.families import family_of_operator
 from pteron.tools.profile.operations import live
 

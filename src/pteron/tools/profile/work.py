@@ -22,7 +22,7 @@ from pteron.ops.join import memory_of
 from pteron.passes import prepare
 from pteron.plan import Compiled, Plan, Shapes
 from pteron.plan.collect import Collected
-from pteron.plan.planning import Planning
+from pteron.plan.planner import Planning
 from pteron.tools.profile.families import family_of_kernel, family_of_operator
 from pteron.tools.profile.operations import operations
 from pteron.tools.profile.touched import COPYING, Limits, Memory, limits_of

@@ -1,5 +1,5 @@
-// What the first four lanes of a subgroup hold, for all of its lanes. Workgroups are whole fours, so that every
-// subgroup has them.
+// Broadcasts the values of the first four lanes of a subgroup. Workgroups are multiples of four, so that every
+// subgroup has four lanes.
 fn of_four_lanes(own: f32) -> vec4<f32> {
   return vec4(
     subgroupBroadcast(own, 0u),

@@ -8,7 +8,7 @@ fn places_of(pair: u32) -> vec2<u32> {
   return select(vec2(2u * pair, 2u * pair + 1u), vec2(pair, pair + pairs), HALVED);
 }
 
-// The products are rounded as q4_digits.wgsl rounds them, so that no last bit depends on who rotates.
+// The products are rounded as q4_digits.wgsl rounds them, so that results do not depend on the kernel that rotates.
 fn rotate(x: vec2<f32>, row: u32, head: u32, pair: u32) -> vec2<f32> {
   if (pair >= params.rotary / 2u) { return x; }
   let step = u32(params.start) + row % params.steps;

@@ -1,9 +1,9 @@
-//! use held
+//! use row_registers
 //! loops: 32
 //! extent gain: 4 * QUADS
 //! extent normed: 4 * rows * QUADS
-// What becomes of a row that invocations hold (lib/held.wgsl): normed = x · gain / sqrt(mean(x²) + eps). Gains are
-// asked for first, so that they are there when the sum of squares is.
+// Processes a row that invocations hold (lib/row_registers.wgsl): normed = x · gain / sqrt(mean(x²) + eps). Gains
+// are loaded first, while squares are added up.
 alias G = f32;
 alias N = f32;
 const EPS = 1e-5;
@@ -11,15 +11,15 @@ const EPS = 1e-5;
 @group(0) @binding(30) var<storage, read> gain: array<vec4<G>>;
 @group(0) @binding(31) var<storage, read_write> normed: array<vec4<N>>;
 
-fn leave_row(held: array<vec4<f32>, HELD>, row: u32, local: u32) {
-  var gains: array<vec4<f32>, HELD>;
+fn finish_row(own: array<vec4<f32>, OWN_QUADS>, row: u32, local: u32) {
+  var gains: array<vec4<f32>, OWN_QUADS>;
   //! unroll
-  for (var i = 0u; i < HELD; i++) { gains[i] = vec4<f32>(gain[min(quad_of(i, local), QUADS - 1u)]); }
-  let factor = inverse_root(held, EPS, local);
+  for (var i = 0u; i < OWN_QUADS; i++) { gains[i] = vec4<f32>(gain[min(quad_of(i, local), QUADS - 1u)]); }
+  let factor = inverse_root(own, EPS, local);
   if (row >= params.rows) { return; }
   //! unroll
-  for (var i = 0u; i < HELD; i++) {
+  for (var i = 0u; i < OWN_QUADS; i++) {
     let quad = quad_of(i, local);
-    if (quad < QUADS) { normed[row * QUADS + quad] = vec4<N>(held[i] * factor * gains[i]); }
+    if (quad < QUADS) { normed[row * QUADS + quad] = vec4<N>(own[i] * factor * gains[i]); }
   }
 }

@@ -1,5 +1,5 @@
-// The same for rows of different sequences: the GPU knows where each of them is. Of what it has there, the
-// kernel uses no more than `params.context` keys and the last of the caches.
+// The same for rows of different sequences, with positions and slots on the GPU. They are clamped to
+// `params.context` keys and to the last cache.
 const CACHES = 1u;
 @group(0) @binding(9) var<storage, read> places: array<vec2<i32>>; // (position, slot) of a row
 

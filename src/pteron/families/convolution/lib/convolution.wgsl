@@ -69,7 +69,7 @@ fn pixel_after(pixel: Pixel) -> Pixel {
 // What a tap meets at a pixel: an index into a plane of the source.
 struct Meeting { index: u32, inside: bool }
 
-// What lies before the first row or column wraps round to large numbers.
+// Positions before the first row or column wrap around to large numbers.
 fn meet(pixel: Pixel, tap_y: u32, tap_x: u32) -> Meeting {
   let y = pixel.y * params.stride_height + tap_y * params.dilation_height - params.padding_height;
   let x = pixel.x * params.stride_width + tap_x * params.dilation_width - params.padding_width;
@@ -87,7 +87,7 @@ fn beside(pixel: Pixel, row: u32) -> f32 {
 fn bounded(value: f32) -> f32 { return at_most(at_least(value, params.low), params.high); }
 fn activated(value: f32) -> f32 { return value; }
 
-// What becomes of a part's sum; `row` is the filter, counted through all groups.
+// How a part's sum is finished; `row` is the filter, counted through all groups.
 fn result(pixel: Pixel, row: u32, sum: f32) -> f32 {
   return activated(bounded(sum + added(row) + beside(pixel, row)));
 }

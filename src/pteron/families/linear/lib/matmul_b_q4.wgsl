@@ -1,7 +1,7 @@
 //! extent b: depth * PITCH
 //! extent b_scales: (columns - 1) // GROUP * SCALES_PITCH + depth
 // The second factor of a matrix product in 4-bit weights: b[k, n] = (nibble - 8) · scale[n / GROUP, k]. Rows of
-// b lie PITCH words apart, each of which holds NIBBLES weights, the lowest nibble first.
+// b are PITCH words apart; a word holds NIBBLES weights, the lowest nibble first.
 alias B = u32;
 alias S = f32;
 const NIBBLES = 8u;

@@ -1,6 +1,6 @@
 // Floats as whole numbers that products of int8 can take. A chunk of 32 shares a power of two, by which its
 // largest becomes a number of BITS + 1 bits. The numbers are written in digits of eight bits, from -128 to 127,
-// the lowest first: a word holds a number's digits, of which PLANES are used. Chunks whose largest is below
+// the lowest first: a word holds a number's digits; PLANES of them are used. Chunks whose largest is below
 // 2^(BITS - 126) keep fewer bits, down to none at 2^-127.
 const PLANES = 3u; // digits of a number: at most 3
 const BITS = select(13u, 21u, PLANES == 3u);

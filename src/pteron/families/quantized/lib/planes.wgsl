@@ -1,7 +1,7 @@
 //! use digits
-//! use cells
+//! use x_planes
 //! loops: ROWS * (1 + PASSES * (1 + PLANES) + SUBGROUPS)
-// Rows of floats as planes of digits (lib/digits.wgsl, lib/cells.wgsl). What a norm scales them by is their
+// Rows of floats as planes of digits (lib/digits.wgsl, lib/x_planes.wgsl). What a norm scales them by is their
 // sums' factor.
 var<workgroup> squares: array<f32, ROWS * SUBGROUPS>;
 

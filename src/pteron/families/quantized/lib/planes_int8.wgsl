@@ -1,10 +1,10 @@
-//! use cells
+//! use x_planes
 //! use extremes
 //! use int8_steps
 //! loops: ROWS * (1 + PASSES * 3 + ceil(SUBGROUPS, SUBGROUP))
 //! loops: ROWS * (ceil(LANES, WORKGROUP) * (3 + ceil(QUADS, 2 * LANES)) + ceil(LANES, SUBGROUP) + 16)
 //! extent x_zeros: rows
-// Rows of x as int8, after an RMS norm where there is a gain, in one plane (lib/cells.wgsl). A row's scale and
+// Rows of x as int8, after an RMS norm where there is a gain, in one plane (lib/x_planes.wgsl). A row's scale and
 // zero point fit its extremes (lib/extremes.wgsl), or are given. Invocations hold a row while they look for these.
 alias Z = i32;
 const PLANES = 1u;
@@ -12,9 +12,9 @@ const IS_GIVEN = false; // whether x_scales and x_zeros are there
 const LEAST = 1.1754943508222875e-38; // that a scale can be
 const LANES = 256u; // that share a norm's row
 const LANE_TURNS = (LANES + WORKGROUP - 1u) / WORKGROUP;
-const HELD = (QUADS + 2u * LANES - 1u) / (2u * LANES); // eights of each
+const OWN_QUADS = (QUADS + 2u * LANES - 1u) / (2u * LANES); // eights of each
 const BY_SUBGROUPS = SUBGROUP == 32u;
-const MERGED = select(1u, 32u, BY_SUBGROUPS); // lanes of which one sum is left
+const MERGED = select(1u, 32u, BY_SUBGROUPS); // lanes that share a sum
 
 @group(0) @binding(5) var<storage, read> x_zeros: array<Z>;
 
@@ -24,14 +24,14 @@ var<workgroup> row_zeros: array<i32, ROWS>;
 
 alias Row = array<mat2x4<f32>, PASSES>; // what an invocation holds of a row
 
-// The sum of a row's squares, in the order in which norms of few rows and quantize_rows.wgsl add them up, so that
-// its last bit is the same: each of LANES lanes has every LANES-th eight (lib/held.wgsl), and lanes are brought
+// The sum of a row's squares, in the order in which norms of few rows and quantize_rows.wgsl add them up, so that its
+// last bit is the same: each of LANES lanes has every LANES-th eight (lib/row_registers.wgsl), and lanes are brought
 // together as lib/rows.wgsl does it, or lib/rows_subgroup.wgsl where subgroups have its width.
 fn sum_of_squares(m: u32, local: u32) -> f32 {
   for (var turn = 0u; turn < LANE_TURNS; turn++) {
     let lane = turn * WORKGROUP + local;
     var sum = 0.0;
-    for (var i = 0u; i < HELD && lane < LANES; i++) {
+    for (var i = 0u; i < OWN_QUADS && lane < LANES; i++) {
       let eight = load(m, lane + i * LANES);
       sum += dot(eight[0], eight[0]);
       sum += dot(eight[1], eight[1]);
@@ -69,7 +69,7 @@ fn normed(row: Row, m: u32, local: u32) -> Row {
   return held;
 }
 
-// The bits of the greatest of some numbers and of zero: as whole numbers they grow with what they stand for, and
+// The bits of the greatest of some numbers and of zero: as integers they have the order of the floats, and
 // those of a negative number are negative.
 fn greatest_bits(values: vec4<f32>) -> u32 {
   let most = max(max(values.x, values.y), max(values.z, values.w));

@@ -7,8 +7,8 @@
 //! extent x_zeros: rows
 // Products with weights of few bits: out[m, n] = Σ x[m, k] · w[n, k] · scale[n, k / group] + added(n).
 //
-// A word holds eight weights (lib/words.wgsl, lib/words8.wgsl). Rows of w lie PITCH words apart and are WORDS
-// long, enough to cover x; rows of x are QUADS vec4s long; GROUP words share a scale; scales lie [n][group]; an
+// A word holds eight weights (lib/words.wgsl, lib/words8.wgsl). Rows of w are PITCH words apart and are WORDS
+// long, enough to cover x; rows of x are QUADS vec4s long; GROUP words share a scale; scales are [n][group]; an
 // invocation takes PART words. Row lengths are known when a kernel is compiled, so that its loops unroll.
 alias Z = i32;
 const WORDS = 8u;
@@ -22,7 +22,7 @@ const PART = 8u;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
 @group(0) @binding(5) var<storage, read> x_zeros: array<Z>;
 
-// What becomes of x before the product, where activations are quantised.
+// Quantises activations before the product; by default x stays.
 fn activation(m: u32, value: vec4<f32>) -> vec4<f32> { return value; }
 
 // Four elements of x; beyond its end, where weights are padding, zeros.

@@ -9,7 +9,7 @@ const HEAD_WIDTH = 64u; // elements of a head, even
 const ROTARY = 64u; // of them, those that are rotated
 const QUERIES = 128u; // columns of all heads
 const KEYS = 128u; // as many are values
-const SINES = 0u; // where they begin in `cosines`, if they lie there
+const SINES = 0u; // where they begin in `cosines`, if both are in one table
 
 @group(0) @binding(23) var<storage, read> cosines: array<C>;
 @group(0) @binding(24) var<storage, read> sines: array<C>;

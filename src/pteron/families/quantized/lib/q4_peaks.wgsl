@@ -3,7 +3,7 @@
 //! extent bias: columns
 //! extent out: rows * columns
 //! extent peaks: 4 * groups[0]
-// What becomes of the sums of a single row over k, as in q4_result.wgsl; and for each workgroup of q4_digits.wgsl
+// How the sums of a single row over k are finished, as in q4_result.wgsl; and for each workgroup of q4_digits.wgsl
 // the greatest of its results, the first column that has it, and the sum of exp(result - greatest). A NaN is the
 // least, but makes the sum one. A block is left as sample_merge.wgsl takes picks: a score, its column, and the
 // logit of that column, which is the score.

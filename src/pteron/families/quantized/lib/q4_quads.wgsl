@@ -5,7 +5,7 @@
 //! extent out: PARTS * rows * (columns - OTHERS)
 //! extent out_b: rows * WIDTH_B
 //! extent out_c: rows * (OTHERS - WIDTH_B)
-// What becomes of sums over k, in place of lib/q4_result.wgsl: by fours of neighbouring columns, where every
+// How sums over k are finished, in place of lib/q4_result.wgsl: by fours of neighbouring columns, where every
 // output has whole fours of them.
 alias X = f32;
 alias D = f32;

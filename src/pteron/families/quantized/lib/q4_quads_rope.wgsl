@@ -4,7 +4,7 @@
 //! extent q_out: rows * QUERIES
 //! extent k_out: (rows // steps - 1) * out_stride + (place + steps) * KEYS
 //! extent v_out: (rows // steps - 1) * out_stride + (place + steps) * KEYS
-// What becomes of sums over k whose columns are queries, keys and values, in place of lib/q4_quads.wgsl: as
+// How sums over k are finished whose columns are queries, keys and values, in place of lib/q4_quads.wgsl: as
 // lib/q4_rope.wgsl has it, by fours of neighbouring columns. `store_quad` rotates neighbours; where halves of a
 // head rotate one another, q4_merge_rope.wgsl brings them together.
 alias X = f32;

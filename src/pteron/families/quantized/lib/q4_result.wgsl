@@ -5,9 +5,9 @@
 //! extent out: PARTS * rows * (columns - OTHERS)
 //! extent out_b: rows * WIDTH_B
 //! extent out_c: rows * (OTHERS - WIDTH_B)
-// What becomes of sums over k: out[m, n] = finish(m, n, sum) + added(m, n). A deep product is cut into PARTS:
+// How sums over k are finished: out[m, n] = finish(m, n, sum) + added(m, n). A deep product is cut into PARTS:
 // then `result` leaves their sums as they are, [part][m][n], and q4_merge.wgsl finishes. The last OTHERS columns
-// may lie in outputs of their own: `store_other` puts them there.
+// may go to outputs of their own, by `store_other`.
 alias X = f32;
 alias D = f32;
 alias R = f32;
@@ -45,7 +45,7 @@ fn ended(block: u32, local: u32) { } // of a workgroup
 
 fn store(part: u32, m: u32, n: u32, sum: f32) { put(part, m, n, result(m, n, sum)); }
 
-// Four neighbouring columns, as far as there are so many.
+// Four neighbouring columns, up to the last one.
 fn store_quad(part: u32, m: u32, n: u32, sums: vec4<f32>) {
   //! unroll
   for (var e = 0u; e < 4u; e++) {

@@ -3,7 +3,7 @@
 //! extent q_out: rows * QUERIES
 //! extent k_out: (rows // steps - 1) * out_stride + (place + steps) * KEYS
 //! extent v_out: (rows // steps - 1) * out_stride + (place + steps) * KEYS
-// What becomes of sums over k whose columns are queries, keys and values: they are rotated (lib/q4_angles.wgsl),
+// How sums over k are finished whose columns are queries, keys and values: they are rotated (lib/q4_angles.wgsl),
 // and keys and values go into their caches, from step `place` on. The pairs of an invocation's neighbour and its
 // own are q4_digits.wgsl's to bring together.
 alias X = f32;

@@ -3,13 +3,13 @@
 //! extent weights: group_count * ceil(channels, 4) * 4 * WORDS
 //! extent weight_sums: channels * group_count
 // Products of int8 with sums in i32: Σ x · w over a window of TAPS elements and the channels of a group, four to
-// a word. x lies [image][y][x][group][word], weights [group][channel / 4][tap][word][channel % 4]; padding of
+// a word. x is [image][y][x][group][word], weights [group][channel / 4][tap][word][channel % 4]; padding of
 // words is zero in the weights. Places outside of x are its zero point, so that the sum less zero · Σ w is exact.
 // A linear layer is a window of one element on planes of one place.
 const TAPS = 9u;
 const WINDOW_WIDTH = 3u;
 const DEPTH = 1u; // words of one tap
-const IS_PADDED = false; // x lies with its padding around it, so that no tap is outside
+const IS_PADDED = false; // x has its padding around it, so that no tap is outside
 const WORDS = TAPS * DEPTH;
 
 @group(0) @binding(0) var<storage, read> x: array<u32>;

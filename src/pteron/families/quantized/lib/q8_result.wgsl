@@ -2,8 +2,8 @@
 //! extent scales: scale_count
 //! extent bias: channels * group_count
 //! extent out: places * channels * group_count
-// What becomes of an exact sum Σ (x - zero) · w: its value is sum · x_scale · scale of the channel + bias, which
-// `finish` quantises to int8, or leaves. Outputs lie [image][channel][place of a plane].
+// How an exact sum is finished: Σ (x - zero) · w: its value is sum · x_scale · scale of the channel + bias, which
+// `finish` quantises to int8, or leaves. Outputs are [image][channel][place of a plane].
 alias S = f32;
 alias D = f32;
 alias R = i32;

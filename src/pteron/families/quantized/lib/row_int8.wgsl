@@ -1,11 +1,11 @@
-//! use held
+//! use row_registers
 //! use extremes
 //! use int8_steps
 //! loops: 96
 //! extent gain: 4 * QUADS
 //! extent row_scales: 2 * rows
 //! extent words: rows * QUADS
-// What becomes of a row that invocations hold (lib/held.wgsl): int8 by a scale and a zero point that fit it as
+// Processes a row that invocations hold (lib/row_registers.wgsl): int8 by a scale and a zero point that fit it as
 // choose_qparams.wgsl finds them, after an RMS norm where there is a gain:
 // clamp(round(y / scale) + zero, -128, 127), y = x · gain / sqrt(mean(x²) + eps).
 // Of eight neighbours, which an invocation holds side by side, a pair of words is left, as q4_quantize.wgsl
@@ -24,22 +24,22 @@ fn weighted(quad: u32, value: vec4<f32>) -> vec4<f32> { return value * vec4<f32>
 
 fn greatest(value: vec4<f32>) -> f32 { return max(max(value.x, value.y), max(value.z, value.w)); }
 
-fn leave_row(given: array<vec4<f32>, HELD>, row: u32, local: u32) {
-  var held = given;
+fn finish_row(given: array<vec4<f32>, OWN_QUADS>, row: u32, local: u32) {
+  var own = given;
   if (IS_NORMED) {
-    var gains: array<vec4<f32>, HELD>; // asked for first, so that they are there when the sum of squares is
+    var gains: array<vec4<f32>, OWN_QUADS>; // asked for first, so that they are there when the sum of squares is
     //! unroll
-    for (var i = 0u; i < HELD; i++) { gains[i] = weighted(min(quad_of(i, local), QUADS - 1u), vec4(1.0)); }
+    for (var i = 0u; i < OWN_QUADS; i++) { gains[i] = weighted(min(quad_of(i, local), QUADS - 1u), vec4(1.0)); }
     let factor = inverse_root(given, EPS, local);
     //! unroll
-    for (var i = 0u; i < HELD; i++) { held[i] = held[i] * factor * gains[i]; }
+    for (var i = 0u; i < OWN_QUADS; i++) { own[i] = own[i] * factor * gains[i]; }
   }
   var most = 0.0;
   var least = 0.0;
   //! unroll
-  for (var i = 0u; i < HELD; i++) {
-    most = max(most, greatest(held[i]));
-    least = min(least, -greatest(-held[i]));
+  for (var i = 0u; i < OWN_QUADS; i++) {
+    most = max(most, greatest(own[i]));
+    least = min(least, -greatest(-own[i]));
   }
   most = row_max(most, local);
   least = -row_max(-least, local);
@@ -51,11 +51,11 @@ fn leave_row(given: array<vec4<f32>, HELD>, row: u32, local: u32) {
     row_scales[params.rows + row] = zero;
   }
   //! unroll
-  for (var i = 0u; i < HELD; i += 2u) {
+  for (var i = 0u; i < OWN_QUADS; i += 2u) {
     let quad = quad_of(i, local);
     if (quad < QUADS) {
-      let low = vec4<i32>(int8_steps(held[i], step, zero));
-      let high = vec4<i32>(int8_steps(held[i + 1u], step, zero));
+      let low = vec4<i32>(int8_steps(own[i], step, zero));
+      let high = vec4<i32>(int8_steps(own[i + 1u], step, zero));
       words[(row * QUADS + quad) / 2u] = vec2(pack4xI8(vec4(low.xz, high.xz)), pack4xI8(vec4(low.yw, high.yw)));
     }
   }

@@ -1,5 +1,5 @@
 // Products by tiles: a workgroup of DOWN × ACROSS invocations computes HEIGHT rows by WIDTH columns of one part,
-// TALL × WIDE outputs each, read from workgroup memory in quads that lie DOWN and ACROSS quads apart. Tiles
+// TALL × WIDE outputs each, read from workgroup memory in quads that are DOWN and ACROSS quads apart. Tiles
 // are numbered along the columns, then along the rows, then by part, in a grid that may be folded.
 //
 // Where it is gated, the first half of the columns is a gate for the second, OTHERS: half a tile's columns are

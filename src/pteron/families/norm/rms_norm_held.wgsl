@@ -1,4 +1,0 @@
-//! use row_normed
-//! use rows_read
-// normed[k] = x[k] · gain[k] / sqrt(mean(x²) + eps) over each row, as rms_norm.wgsl, of whole vec4s, which its
-// invocations hold meanwhile (lib/rows_read.wgsl, lib/row_normed.wgsl).

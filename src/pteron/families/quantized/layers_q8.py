@@ -1,0 +1,231 @@
+"""Convolutions and linear layers with int8 weights, a scale per output channel, and int8 activations with one
+scale for all. Every layer takes the same first arguments (`_FIRST`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from pteron.dtypes import DType, Storage
+from pteron.families.quantized.affine import reciprocal
+from pteron.families.quantized.elements_q8 import require_int8
+from pteron.families.quantized.product_q8 import (
+    DEPTH_MAX,
+    TRANSPOSED,
+    Epilogue,
+    Planes,
+    pack,
+    product,
+    to_int8,
+)
+from pteron.graph import Shape
+from pteron.graph.values import numel
+from pteron.ops import AnyInt, Dispatch, Operand, Target, define, op, require
+from pteron.ops.operand import HostArray, packing
+from pteron.ops.window import Window
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+Ints = Sequence[AnyInt]
+
+_FIRST = (
+    "x input_scale:float input_zero_point:int weights weight_sums weight_scales output_scale:float "
+    "output_zero_point:int bias? "
+)
+_FIRST_COUNT = len(_FIRST.split())
+_WINDOW = "kernel_size:ints stride:ints padding:ints "
+_LAST = "dilation:ints groups:int activation:str -> out"
+
+
+def _epilogue(
+    first: Sequence[Any],
+    activation: str,
+    out: Operand,
+    further: Mapping[str, str] = MappingProxyType({}),
+) -> Epilogue:
+    """How sums become int8 outputs, by a layer's first arguments."""
+    x, x_scale, x_zero, _, _, weight_scales, out_scale, out_zero, bias = first
+    require_int8(x, out)
+    return to_int8(weight_scales, bias, x_scale, x_zero, out_scale, out_zero, activation, further)
+
+
+# Convolutions ------------------------------------------------------------------------------------
+
+
+def _planes(
+    x: Operand,
+    channels: int,
+    kernel_size: Ints,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    groups: AnyInt,
+    output_padding: Ints | None = None,
+) -> Planes:
+    """The sizes of a convolution of one or several images; of a transposed one, if it has an
+    `output_padding`."""
+    window = Window.of(*([int(size) for size in sizes] for sizes in (kernel_size, stride, padding, dilation)))
+    groups = int(groups)
+    fits = x.rank in (3, 4) and min(x.shape[-2:]) > 0
+    require(fits, "x must be [image, channel, height, width], or one image, with places", x)
+    fits = groups > 0 and x.shape[-3] % groups == 0 and channels % groups == 0
+    require(fits, f"{groups} groups must divide the channels of x and of the output, {channels}", x)
+    plane = x.shape[-2], x.shape[-1]
+    more = None if output_padding is None else [int(size) for size in output_padding]
+    return Planes(
+        images=x.shape[0] if x.rank == 4 else 1,
+        groups=groups,
+        channels_in=x.shape[-3] // groups,
+        channels=channels // groups,
+        size_in=plane,
+        size=window.places(plane) if more is None else window.spread(plane, more),
+        window=window,
+    )
+
+
+def _sizes(arguments: Sequence[Any]) -> Planes:
+    """The sizes of a regular or a transposed convolution, by all its inputs."""
+    x, weights = arguments[0], arguments[3]
+    kernel_size, stride, padding, *more, dilation, groups, _ = arguments[_FIRST_COUNT:]
+    output_padding = more[0] if more else None
+    require(weights.rank == 2, "weights must be [channel, tap · channel of a group]", weights)
+    return _planes(x, weights.shape[0], kernel_size, stride, padding, dilation, groups, output_padding)
+
+
+def _conv2d_shape(*arguments: Any) -> Shape:
+    planes = _sizes(arguments)
+    return (*arguments[0].shape[:-3], planes.groups * planes.channels, *planes.size)
+
+
+def q8ta_conv2d(*arguments: Any, target: Target) -> Iterator[Dispatch]:
+    """Weights are [channel, tap · channel of a group], rows padded at their end."""
+    *inputs, out = arguments
+    planes, epilogue = _sizes(inputs), _epilogue(inputs[:_FIRST_COUNT], inputs[-1], out)
+    yield from product(inputs[0], inputs[3], inputs[4], planes, epilogue, out, target)
+
+
+# Pointwise convolutions have a name of their own, and windows of one element.
+for _name in ("et_vk.q8ta_conv2d.default", "et_vk.q8ta_conv2d_pw.default"):
+    define(_name, _FIRST + _WINDOW + _LAST, shape=_conv2d_shape, compute=q8ta_conv2d)
+
+
+@op(
+    "et_vk.q8ta_conv2d_transposed.default",
+    f"{_FIRST}{_WINDOW}output_padding:ints {_LAST}",
+    shape=_conv2d_shape,
+)
+def q8ta_conv2d_transposed(*arguments: Any, target: Target) -> Iterator[Dispatch]:
+    """Weights are those of `q8ta_conv2d`. Groups share their scales: the exporter quantises along the dim of
+    weights that holds the output channels of one group."""
+    *inputs, out = arguments
+    planes, epilogue = _sizes(inputs), _epilogue(inputs[:_FIRST_COUNT], inputs[-1], out, TRANSPOSED)
+    yield from product(inputs[0], inputs[3], inputs[4], planes, epilogue, out, target, planes.channels)
+
+
+# Depthwise convolutions --------------------------------------------------------------------------
+
+
+def _depthwise_shape(*arguments: Any) -> Shape:
+    x, weights = arguments[0], arguments[3]
+    planes = _planes(x, numel(weights.shape[2:]), *arguments[_FIRST_COUNT:-1])
+    size = planes.window.size
+    fits = weights.rank == 3 and weights.shape[:2] == size and planes.channels_in == planes.channels == 1
+    require(fits, f"depthwise weights must be [{size[0]}, {size[1]}, channels], a group each", weights, x)
+    return (*x.shape[:-3], planes.groups, *planes.size)
+
+
+@op("et_vk.q8ta_conv2d_dw.default", _FIRST + _WINDOW + _LAST, shape=_depthwise_shape)
+def q8ta_conv2d_dw(*arguments: Any) -> Iterator[Dispatch]:
+    """Every channel has a window of its own: weights are [height, width, channel]."""
+    *inputs, out = arguments
+    x, weights, weight_scales, bias = (inputs[place] for place in (0, 3, 5, 8))
+    epilogue = _epilogue(inputs[:_FIRST_COUNT], inputs[-1], out)
+    planes = _planes(x, weights.shape[-1], *inputs[_FIRST_COUNT:-1])
+    require(weights.dtype is DType.I8, "weights must be i8", weights)
+    require(planes.taps <= DEPTH_MAX, f"sums over {planes.taps} products of int8 do not fit into 32 bits")
+    epilogue.check(planes.groups, planes.groups)
+    if out.numel == 0:
+        return
+    # Channels are independent, so to the kernels they are the channels of one group.
+    together = replace(planes, groups=1, channels_in=planes.groups, channels=planes.groups)
+    padded = together.padded
+    packed = padded.packed
+    yield pack(x, together, padded, epilogue, packed, {"IS_PLANAR": True})
+    height, width = planes.window.size
+    absent = {} if bias else {"added": "0.0"}
+    yield Dispatch(
+        kernel("q8_depthwise", HEIGHT=height, WIDTH=width, **epilogue.declarations, **absent),
+        x=packed,
+        weights=weights.packed("int8 taps", count=together.quads * planes.taps, storage=Storage.U32),
+        scales=weight_scales,
+        bias=bias,
+        out=out,
+        **padded.parameters(epilogue, planes.groups),
+        threads=planes.places * together.quads,
+    )
+
+
+@packing("int8 taps")
+def _taps(elements: HostArray) -> HostArray:
+    """[height, width, channel] as [channel / 4][tap], four channels to a word."""
+    taps = elements.reshape(-1, elements.shape[-1])
+    padded = np.pad(taps, ((0, 0), (0, -taps.shape[1] % 4)))
+    return np.ascontiguousarray(padded.reshape(len(taps), -1, 4).transpose(1, 0, 2))
+
+
+# Linear layers -----------------------------------------------------------------------------------
+
+
+def _linear_shape(x: Operand, input_scale: float, zero: AnyInt, weights: Operand, *_: object) -> Shape:
+    fits = x.rank >= 1 and weights.rank == 2 and x.shape[-1] <= weights.shape[1]
+    require(fits, "an int8 product takes x [..., k] and weights [n, at least k]", x, weights)
+    return (*x.shape[:-1], weights.shape[0])
+
+
+def _rows(x: Operand, weights: Operand, out: Operand) -> Planes:
+    """Rows as images of one pixel."""
+    columns = weights.shape[0]
+    rows = out.numel // columns if columns else 0
+    return Planes(rows, 1, x.shape[-1], columns, (1, 1), (1, 1), Window.of((1, 1)))
+
+
+def q8ta_linear(*arguments: Any, target: Target) -> Iterator[Dispatch]:
+    """int8 to int8."""
+    *first, activation, out = arguments
+    epilogue = _epilogue(first, activation, out)
+    yield from product(first[0], first[3], first[4], _rows(first[0], first[3], out), epilogue, out, target)
+
+
+# The exporter has a name for one row and a name for several; here the live shape decides.
+for _name in ("et_vk.q8ta_linear.default", "et_vk.q8ta_linear_gemv.default"):
+    define(_name, f"{_FIRST}activation:str -> out", shape=_linear_shape, compute=q8ta_linear)
+
+
+@op(
+    "et_vk.linear_q8ta_q8csw.default",
+    "x input_scale:float input_zero_point:int weights weight_sums weight_scales bias? -> out",
+    shape=_linear_shape,
+)
+def linear_q8ta_q8csw(
+    x: Operand,
+    input_scale: float,
+    input_zero_point: AnyInt,
+    weights: Operand,
+    weight_sums: Operand,
+    weight_scales: Operand,
+    bias: Operand | None,
+    out: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    """int8, or floats that become int8, to floats."""
+    require(out.dtype.is_float, "the output must be of floats: it has no scale", out)
+    reciprocal(input_scale)
+    numbers = input_scale, int(input_zero_point), 1.0, 0
+    epilogue = Epilogue(weight_scales, bias, *numbers, {"finish": "R(value)"})
+    yield from product(x, weights, weight_sums, _rows(x, weights, out), epilogue, out, target)

@@ -1,9 +1,0 @@
-// Kernels declare the places of rows, (position, slot), and of what lies there the slots and the rows of a slot, its
-// capacity, in Params.
-
-// Where a row is written, among the rows of all slots; none where that is negative.
-fn row_of(row: u32) -> i32 {
-  let place = places[row];
-  let is_there = all(place >= vec2(0)) && all(place < vec2(i32(params.capacity), i32(params.slots)));
-  return select(-1, place.y * i32(params.capacity) + place.x, is_there);
-}

@@ -1,0 +1,141 @@
+"""Builds the batched graph node by node, and knows the batched form of every value.
+
+The dim of one sequence's steps becomes the dim of rows. A value is fixed (the same for all rows), or has a
+dim of rows, or depends on the position. Rows have different positions, so only operators that look up each
+row's own position may take such a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from itertools import count
+
+from pteron.dtypes import DType
+from pteron.graph import Constant, Graph, Node, Shape, SymInt, Tensor, Value, ValueList
+from pteron.graph.values import Item, tensors
+
+
+class Live(Enum):
+    """The meaning of a live integer of the graph."""
+
+    STEPS = auto()  # the steps of a call, now its rows
+    POSITION = auto()  # of the first step
+    END = auto()  # position + steps
+    OTHER = auto()  # another number made of the position
+
+
+class NotBatchableError(Exception):
+    """A node that cannot run on rows of several sequences; the message is the reason."""
+
+
+@dataclass(slots=True)
+class BatchedGraphBuilder:
+    """The nodes so far, and the batched form of the values that they take."""
+
+    graph: Graph
+    slots: int
+    nodes: list[Node] = field(default_factory=list)
+    rows: dict[int, int] = field(default_factory=dict)  # the dim of rows, of tensors that have one
+    symbols: dict[int, Live] = field(default_factory=dict)  # of live integers that are not plain ones
+    # Rows of a table from the position on: the table.
+    from_position: dict[int, Tensor] = field(default_factory=dict)
+    caches: dict[int, Tensor] = field(default_factory=dict)
+    angles: dict[tuple[int, int], Tensor] = field(default_factory=dict)  # by tables
+    _made: dict[int, Tensor] = field(default_factory=dict)  # the batched form of tensors with rows
+    _ids: Iterator[int] = field(init=False)
+    places: Tensor = field(init=False)
+    context: SymInt = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._ids = count(1 + max(_ids_of(self.graph), default=0))
+
+    @property
+    def steps_max(self) -> int:
+        """The maximum of steps in a call for one sequence: the size of the dim that becomes rows."""
+        tokens = self.graph.inputs[0]
+        assert isinstance(tokens, Tensor)
+        return tokens.shape_max[1]
+
+    # Values ---------------------------------------------------------------------------------------
+
+    def new_id(self) -> int:
+        return next(self._ids)
+
+    def new(self, dtype: DType, shape: Shape) -> Tensor:
+        return Tensor(self.new_id(), dtype, shape)
+
+    def zeros(self, id: int, dtype: DType, shape: Shape) -> Tensor:
+        """A state that starts as zeros, without stored bytes."""
+        return Tensor(id, dtype, shape, Constant(f"zeros {id}", dtype, shape, memoryview(b"")))
+
+    def give_rows(self, tensor: Tensor, dim: int) -> Tensor:
+        """Register a tensor whose dim counts rows, and return its batched form."""
+        if tensor.id in self.rows:
+            raise NotBatchableError(f"{tensor} is written twice")
+        shape = (*tensor.shape_max[:dim], self.slots, *tensor.shape_max[dim + 1 :])
+        self.rows[tensor.id] = dim
+        self._made[tensor.id] = replace(tensor, shape_max=shape)
+        return self._made[tensor.id]
+
+    def has_rows(self, value: Value) -> bool:
+        return isinstance(value, Tensor) and value.id in self.rows
+
+    def row_dim(self, value: Value) -> int:
+        if not isinstance(value, Tensor) or value.id not in self.rows:
+            raise NotBatchableError(f"{value} is the same for all sequences")
+        return self.rows[value.id]
+
+    def is_fixed(self, value: Value) -> bool:
+        """Whether a value is the same for all rows."""
+        if isinstance(value, ValueList):
+            return all(map(self.is_fixed, value.items))
+        if isinstance(value, SymInt):
+            return value.id not in self.symbols
+        is_live = isinstance(value, Tensor) and (
+            value.id in self.rows or value.id in self.from_position or value.id in self.caches
+        )
+        return not is_live and not (isinstance(value, Tensor) and value in self.graph.inputs)
+
+    def is_position(self, value: Value, of: Live = Live.POSITION) -> bool:
+        return isinstance(value, SymInt) and self.symbols.get(value.id) is of
+
+    def now(self, value: Value) -> Value:
+        """The batched form of a value, for an operator that treats rows independently."""
+        if isinstance(value, ValueList):
+            return replace(value, items=tuple(_item(self.now(item)) for item in value.items))
+        if isinstance(value, SymInt) and self.symbols.get(value.id, Live.STEPS) is not Live.STEPS:
+            raise NotBatchableError("it takes the position, which differs from sequence to sequence")
+        if isinstance(value, Tensor):
+            if value.id in self.from_position or value in self.graph.inputs[1:]:
+                raise NotBatchableError("it takes what depends on the position")
+            if value.id in self.caches:
+                raise NotBatchableError("it reads a cache as a whole")
+            return self._made.get(value.id, value)
+        return value
+
+    # Nodes ----------------------------------------------------------------------------------------
+
+    def emit(self, name: str, *arguments: Value) -> None:
+        self.nodes.append(Node(len(self.nodes), name, arguments))
+
+    def keep(self, node: Node) -> None:
+        """Add a node as it is, on the batched form of its values."""
+        self.emit(node.name, *map(self.now, node.args))
+
+
+def _item(value: Value) -> Item:
+    assert not isinstance(value, (ValueList, tuple))  # lists do not nest
+    return value
+
+
+def _ids_of(graph: Graph) -> Iterator[int]:
+    for value in (*graph.inputs, *graph.outputs):
+        yield value.id
+    for node in graph.nodes:
+        for argument in node.args:
+            yield from (tensor.id for tensor in tensors(argument))
+            if isinstance(argument, (SymInt, ValueList)):
+                yield argument.id
+            if isinstance(argument, ValueList):
+                yield from (item.id for item in argument.items if isinstance(item, SymInt))

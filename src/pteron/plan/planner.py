@@ -1,0 +1,215 @@
+"""Calls and live shapes -> plan: run each shape rule in the order of calls, collect the dispatches.
+
+Nothing here touches a device, so a resize is simply another plan: no operator has a resize hook, and
+because calls are walked in order, none sees one operand resized and the other not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from pteron.errors import MisfitError, PteronError, ShapeError
+from pteron.families.layout.copy import copy_elements
+from pteron.graph import Graph, Shape, SymInt, Tensor, Value, ValueList
+from pteron.ops import (
+    AnyInt,
+    Call,
+    Dispatch,
+    Indices,
+    Kind,
+    Operand,
+    RequirementError,
+    Target,
+    Weight,
+    require,
+)
+from pteron.ops.join import Join
+from pteron.ops.live import Trace, affine
+from pteron.ops.operand import Slot
+from pteron.ops.requirement import problem_of
+from pteron.passes import Placement, Prepared
+from pteron.plan.collect import Collector
+from pteron.plan.copy_elision import CopyElision
+from pteron.plan.plan import IndexRange, Plan
+
+
+@dataclass(slots=True)
+class Planning:
+    """A plan under construction: shapes and live integers after the calls planned so far."""
+
+    graph: Graph
+    target: Target
+    placement: Placement
+    trace: Trace
+    shapes: dict[int, Shape]
+    repeated: CopyElision
+    joins: Sequence[Join]
+    integers: dict[int, AnyInt] = field(default_factory=dict)
+    indices: list[IndexRange] = field(default_factory=list)
+    # Buffers of tensors that this plan does not copy (plan/copy_elision.py), and of views of them.
+    moved: dict[int, Slot] = field(default_factory=dict)
+    collector: Collector = field(init=False)
+
+    @classmethod
+    def of(
+        cls,
+        prepared: Prepared,
+        target: Target,
+        placement: Placement,
+        repeated: CopyElision,
+        shapes: Mapping[int, Shape],
+        values: Mapping[int, int],
+    ) -> Planning:
+        """A plan whose inputs have these shapes and whose live integers have these values."""
+        planning = cls(
+            prepared.graph, target, placement, Trace(dict(values)), dict(shapes), repeated, prepared.joins
+        )
+        for value in prepared.graph.inputs:
+            live = shapes.get(value.id)
+            if isinstance(value, Tensor) and live is not None and not _fits(live, value):
+                raise ShapeError(f"{prepared.graph.name}: input {value} cannot be {list(live)}")
+        for source in prepared.sources:
+            if source.symbol in values:
+                planning.integers[source.symbol] = planning.trace.symbol(source.symbol)
+        return planning
+
+    def __post_init__(self) -> None:
+        self.collector = Collector(self.target, self.joins)
+
+    def add(self, call: Call) -> None:
+        try:
+            self._add(call)
+        except PteronError:
+            raise
+        except Exception as error:  # a requirement, or a bug in the operator's functions
+            where = f"{self.graph.name}, node {call.node.index} {call.node.name}"
+            live = "".join(f"; live integer %{id} is {value}" for id, value in self.trace.values.items())
+            problem, cause = problem_of(error), None if isinstance(error, RequirementError) else error
+            certain = not self.trace.decisions
+            raise MisfitError(f"{where}: {problem}{live}", is_certain=certain) from cause
+
+    def finish(self) -> Plan:
+        outputs = self.graph.outputs
+        shapes = {
+            value.id: self.shapes.get(value.id, value.shape_max)
+            for value in outputs
+            if isinstance(value, Tensor)
+        }
+        integers = {
+            value.id: affine(self.integers[value.id])
+            for value in outputs
+            if isinstance(value, SymInt) and value.id in self.integers
+        }
+        return self.collector.finish(shapes, integers, self.trace, tuple(self.indices))
+
+    def _add(self, call: Call) -> None:
+        operator = call.operator
+        if operator.kind is Kind.SOURCE:
+            return
+        inputs = [self._live(value) for value in call.inputs]
+        if operator.kind is Kind.SCALAR:
+            (output,) = call.outputs
+            assert isinstance(output, SymInt)
+            self.integers[output.id] = operator.compute(*inputs)
+            return
+        outputs = self._outputs(call, inputs)
+        targets, copies = self._without_hazards(call, outputs)
+        dispatches: list[Dispatch] = []
+        for stated in operator.dispatches(inputs, targets, self.target):
+            if isinstance(stated, Dispatch):
+                dispatches.append(stated)
+            else:
+                self._note(stated, call)
+        source = self.repeated.source(call, dispatches) if not copies else None
+        if source is not None:
+            (output,) = call.outputs
+            assert isinstance(output, Tensor)
+            self.moved[output.id] = source
+        else:
+            is_read = partial(self._is_read_after, call)
+            self.collector.add(call.node, [*dispatches, *copies], is_read, call.nodes)
+
+    def _is_read_after(self, call: Call, operand: Operand) -> bool:
+        """Whether a later call reads a tensor's memory, as that tensor or as an elided copy of it."""
+        is_moved = operand.buffer in self.moved.values()
+        return is_moved or self.repeated.is_read_after(call, operand.tensor)
+
+    def _note(self, indices: Indices, call: Call) -> None:
+        """Check the range of indices: of a constant now, of an input at every call."""
+        if isinstance(indices.operand.buffer, Weight):
+            _check_constant(indices)
+        origin = self.placement.roots.get(indices.operand.tensor.id)
+        for position, value in enumerate(self.graph.inputs):
+            if value.id == origin:
+                self.indices.append(IndexRange(position, indices.low, indices.high, call.node.name))
+
+    def _live(self, value: Value) -> object:
+        """A value as operators see it."""
+        if isinstance(value, Tensor):
+            return self.operand(value)
+        if isinstance(value, SymInt):
+            return self.integers[value.id]
+        if isinstance(value, ValueList):
+            return tuple(self._live(item) for item in value.items)
+        return value
+
+    def operand(self, tensor: Tensor) -> Operand:
+        """A tensor at its live shape, in its buffer of this plan."""
+        shape = self.shapes.get(tensor.id, tensor.shape_max)
+        root = self.placement.roots.get(tensor.id, tensor.id)
+        buffer = self.moved.get(root, self.placement.buffers[tensor.id])
+        return Operand(tensor, shape, self.target.storage(tensor.dtype), buffer)
+
+    def _outputs(self, call: Call, inputs: list[object]) -> list[Operand | None]:
+        """The outputs at the shapes of the operator's rule, checked against their maximum shapes."""
+        assert call.operator.shape is not None
+        result = call.operator.shape(*inputs)
+        several = len(call.outputs) > 1 or call.operator.signature.outputs[0].kind == "tensors"
+        rules = list(result) if several else [result]
+        if len(rules) < len(call.outputs):
+            raise RequirementError(f"{len(call.outputs)} outputs, but {len(rules)} shapes")
+        outputs: list[Operand | None] = []
+        for tensor, rule in zip(call.outputs, rules, strict=False):
+            if tensor is None:
+                outputs.append(None)
+                continue
+            assert isinstance(tensor, Tensor)
+            shape = tuple(int(size) for size in rule)
+            if not _fits(shape, tensor):
+                shown = ", ".join(str(value) for value in inputs if isinstance(value, Operand))
+                raise RequirementError(f"output {list(shape)} does not fit into {tensor}; inputs {shown}")
+            self.shapes[tensor.id] = shape
+            outputs.append(self.operand(tensor))
+        return outputs
+
+    def _without_hazards(
+        self, call: Call, outputs: list[Operand | None]
+    ) -> tuple[list[Operand | None], list[Dispatch]]:
+        """In WebGPU no dispatch may read and write one buffer. If an output shares an input's buffer, the
+        operator writes to scratch memory, and a copy follows."""
+        read = {self.placement.buffers[tensor.id] for tensor in call.reads}
+        targets, copies = list(outputs), []
+        for position, output in enumerate(outputs):
+            if output is None or call.operator.is_view or output.buffer not in read:
+                continue
+            scratch = output.scratch()
+            targets[position] = scratch
+            copies.append(copy_elements(scratch, output))
+        return targets, copies
+
+
+def _fits(shape: Shape, tensor: Tensor) -> bool:
+    """Whether a live shape is within a tensor's maximum."""
+    return len(shape) == len(tensor.shape_max) and all(
+        0 <= live <= most for live, most in zip(shape, tensor.shape_max, strict=True)
+    )
+
+
+def _check_constant(indices: Indices) -> None:
+    assert isinstance(indices.operand.buffer, Weight)
+    elements = indices.operand.buffer.constant.numpy()
+    for index in (int(elements.min()), int(elements.max())) if elements.size else ():
+        inside = indices.low <= index <= indices.high
+        require(inside, f"index {index} is outside {indices.low} to {indices.high}", indices.operand)

@@ -19,7 +19,8 @@ PAGES = sorted(
 )
 FOLDERS = "benchmarks|docs|examples|native|scripts|src|tests"
 ROOMS = "|".join(path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__")
-ELSEWHERE = {"replay.py", "test_vulkan_delegate.py"}  # files that a command writes, or that ExecuTorch has
+# Files that a command writes, that ExecuTorch has, and that the tutorial has its reader write.
+ELSEWHERE = {"replay.py", "test_vulkan_delegate.py", "families/triangle/", "triangle.py", "triangle.wgsl"}
 
 # Words that a reader of English as a second language reads twice; say who does what instead.
 WORDS = (
@@ -41,9 +42,9 @@ def missing_files(page: Path) -> Iterator[str]:
     for path in re.findall(rf"(?<![\w/.-])((?:{FOLDERS})/[\w/*.<>-]*[\w/*>])", text):
         if not exists(ROOT, path):
             yield path
-    for path in re.findall(r"`([\w/*.<>-]+)`", text):
+    for path in set(re.findall(r"`([\w/*.<>-]+)`", text)) - ELSEWHERE:
         in_room = re.match(rf"(?:{ROOMS})/", path)
-        is_name = re.fullmatch(r"\w+\.(?:py|wgsl)", path) and path not in ELSEWHERE
+        is_name = re.fullmatch(r"\w+\.(?:py|wgsl)", path)
         if in_room and not exists(PACKAGE, path):
             yield path
         if is_name and not any(exists(ROOT, f"{folder}/**/{path}") for folder in FOLDERS.split("|")):

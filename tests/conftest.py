@@ -53,10 +53,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--all"):
         return
     cases: dict[str, dict[str, int]] = {}  # by test: its cases without their route, numbered
-    routes = {item: str(item.callspec.params["target"]) for item in items if _has_route(item)}
-    for item, route in routes.items():
-        numbers = cases.setdefault(item.nodeid.partition("[")[0], {})
-        numbers.setdefault(item.nodeid.replace(route, ""), len(numbers))
+    routes: dict[pytest.Item, str] = {
+        item: str(item.callspec.params["target"]) for item in items if _has_route(item)
+    }
+    for routed, route in routes.items():
+        numbers = cases.setdefault(routed.nodeid.partition("[")[0], {})
+        numbers.setdefault(routed.nodeid.replace(route, ""), len(numbers))
 
     def is_on_its_route(item: pytest.Item) -> bool:
         route = routes.get(item)

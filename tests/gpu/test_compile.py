@@ -309,7 +309,7 @@ def test_channels_last() -> None:
 @pytest.mark.parametrize("kind", ["none", "bool", "float"])
 def test_attention_is_written_out(kind: str) -> None:
     """Rows whose keys are all hidden are zero, as in PyTorch. The lowered operators are run as they are."""
-    from pteron.export.attention import decompose_attention
+    from pteron.export.graph_passes import decompose_attention
 
     class Attend(nn.Module):
         def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from pteron.errors import FormatError, InputError, LoweringError, UnsupportedError
 from pteron.export import cache
-from pteron.export.attention import decompose_attention
-from pteron.export.cache_key import content_key
+from pteron.export.cache import content_key
 from pteron.export.compiled import CompiledModule
-from pteron.export.functional import make_functional
+from pteron.export.graph_passes import decompose_attention, make_functional
 from pteron.export.lowering import Options, check_bounds, check_inference, exporting, lower
 from pteron.export.signature import Signature
 from pteron.extras import check_installed

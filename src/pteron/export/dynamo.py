@@ -20,7 +20,7 @@ from pteron.errors import InputError, ShapeError
 from pteron.export.compiled import CompiledModule
 from pteron.export.compiling import compile_exported, export
 from pteron.export.dynamo_capture import Capture, buffer_position, make_module
-from pteron.export.functional import make_functional
+from pteron.export.graph_passes import make_functional
 from pteron.export.lowering import Options, exporting
 from pteron.extras import check_installed
 from pteron.gpu.fork import new_lock

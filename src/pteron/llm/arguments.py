@@ -77,3 +77,7 @@ def strings(name: str, values: object) -> list[str]:
         if all(isinstance(value, str) for value in listed):
             return listed
     raise InputError(f"{name} must be a string or a sequence of strings, not {shortened(values)}")
+
+
+SEQUENCES_MAX = 16  # of a model
+WAITING_MAX = 64  # requests that an engine lets wait

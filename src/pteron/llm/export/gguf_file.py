@@ -12,9 +12,15 @@ from typing import Any
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
-from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Checkpoint, Weights, naming_what_is_missing
+from pteron.llm.export.checkpoint import (
+    EMBEDDING,
+    OUTPUT,
+    Checkpoint,
+    Weights,
+    as_config_error,
+    rope_parameters,
+)
 from pteron.llm.export.gguf_vocabulary import read_vocabulary
-from pteron.llm.export.rope_scaling import rope_parameters
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 TOP_NAMES = {"token_embd.weight": EMBEDDING, "output_norm.weight": "norm.weight", "output.weight": OUTPUT}
@@ -48,7 +54,7 @@ def read_gguf(path: Path) -> Checkpoint:
     # GGUF lists the fastest dimension first.
     stored = {tensor.name: tuple(int(size) for size in reversed(tensor.shape)) for tensor in reader.tensors}
     shapes = {rename(name): shape for name, shape in stored.items() if name != ROPE_FACTORS}
-    with naming_what_is_missing(path.name):
+    with as_config_error(path.name):
         parameters = read_parameters(fields, architecture, path.name)
         vocabulary = read_vocabulary(fields, path.name)
     parameters["vocab_size"] = shapes[EMBEDDING][0]

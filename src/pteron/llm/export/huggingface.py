@@ -19,9 +19,9 @@ from pteron.llm.export.checkpoint import (
     Checkpoint,
     Vocabulary,
     Weights,
-    naming_what_is_missing,
+    as_config_error,
+    rope_parameters,
 )
-from pteron.llm.export.rope_scaling import rope_parameters
 from pteron.llm.model_files import COMPANION_BYTES_MAX, read_json, read_utf8
 from pteron.llm.tokenizers.load import FILE_NAMES, load_tokenizer
 
@@ -54,7 +54,7 @@ def read_huggingface(folder: Path) -> Checkpoint:
     config = read_json(folder / "config.json")
     if not config:
         raise FormatError(f"{folder} has no config.json: not a Hugging Face checkpoint")
-    with naming_what_is_missing(folder.name):
+    with as_config_error(folder.name):
         parameters = read_parameters(config, folder.name)
         context_length = int(config.get("max_position_embeddings", 2048))
     tied = bool(config.get("tie_word_embeddings", False))

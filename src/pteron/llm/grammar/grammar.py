@@ -14,8 +14,8 @@ from pteron.errors import InputError
 from pteron.extras import need
 from pteron.gpu.fork import when_forked
 from pteron.llm.arguments import integers
-from pteron.llm.grammar.bounds import lark_text, pattern_text, schema_text
-from pteron.llm.grammar.matcher import Matcher, first_line, refusing
+from pteron.llm.grammar.limits import lark_text, pattern_text, schema_text
+from pteron.llm.grammar.matcher import Matcher, as_input_error, first_line
 from pteron.llm.grammar.vocabulary import Vocabulary, vocabulary_of
 from pteron.llm.tokenizer import Tokenizer
 
@@ -95,7 +95,7 @@ def _made(
     library = need("llguidance", "a grammar", "serve")
     ends = tokenizer.eos_ids if eos_ids is None else tuple(integers("eos_ids", eos_ids))
     vocabulary = vocabulary_of(tokenizer, ends)
-    with refusing(f"{what} cannot be read"):
+    with as_input_error(f"{what} cannot be read"):
         text = read(library.LLMatcher)
 
     def compile() -> Any:
@@ -125,7 +125,7 @@ def _in_time(what: str, work: Callable[[], Any]) -> Any:
 
     def run() -> None:
         try:
-            with refusing(f"{what} cannot be compiled"):
+            with as_input_error(f"{what} cannot be compiled"):
                 made.append(work())
         except BaseException as error:
             failed.append(error)

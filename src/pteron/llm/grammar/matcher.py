@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import FormatError, InputError
-from pteron.llm.foreign import naming
+from pteron.llm.model_files import as_format_error
 
 
 @contextmanager
-def refusing(what: str) -> Iterator[None]:
+def as_input_error(what: str) -> Iterator[None]:
     """Let whatever llguidance raises be an InputError: what it met came from a caller."""
     try:
-        with naming(what):
+        with as_format_error(what):
             yield
     except FormatError as error:
         raise InputError(str(error)) from error
@@ -34,14 +34,14 @@ class Matcher:
     def mask(self) -> npt.NDArray[np.uint32]:
         """A bit for each token that may come next, the lowest of a word first. Tokens that end a text are
         among them where the text may end."""
-        with refusing("the grammar cannot be followed"):
+        with as_input_error("the grammar cannot be followed"):
             words = np.frombuffer(self._followed.compute_bitmask(), np.uint32)
         self._check()
         return words
 
     def take(self, token: int) -> None:
         """A token has come. One that the grammar does not allow is an InputError."""
-        with refusing("the grammar cannot be followed"):
+        with as_input_error("the grammar cannot be followed"):
             was_taken = self._followed.consume_token(token)
         if not was_taken:
             self._check()

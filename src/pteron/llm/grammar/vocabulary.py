@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary, ref
 from pteron.errors import FormatError, PteronError
 from pteron.extras import need
 from pteron.gpu.fork import new_lock
-from pteron.llm.foreign import naming
+from pteron.llm.model_files import as_format_error
 from pteron.llm.reentrancy import non_reentrant
 from pteron.llm.tokenizer import Tokenizer
 
@@ -30,7 +30,7 @@ class Vocabulary:
         self.eos_ids = eos_ids
         self._compiled: OrderedDict[str, Any] = OrderedDict()
         self._lock = new_lock()
-        with naming(f"{tokenizer.name} cannot be used with a grammar"):
+        with as_format_error(f"{tokenizer.name} cannot be used with a grammar"):
             tokens = _Tokens(tokenizer, eos_ids)
             self.tokens = library.LLTokenizer(tokens, n_vocab=len(tokens.tokens), eos_token=list(tokens.ends))
 

@@ -324,7 +324,7 @@ def test_gguf_vocabularies_that_cannot_be(key: str, value: Any) -> None:
 
 def test_a_llama2c_header_that_asks_for_much(folder: Path) -> None:
     (folder / "model.bin").write_bytes(struct.pack("<7i", 8, 8, 2**31 - 1, 2, 2, 2**31 - 1, 2**31 - 1))
-    with pytest.raises(FormatError, match=r"model\.bin: 28 bytes, but its header asks for"):
+    with pytest.raises(FormatError, match=r"model\.bin: 28 bytes, but its header requires"):
         read_checkpoint(folder / "model.bin")
 
 

@@ -188,7 +188,7 @@ def test_what_cannot_be_exported_is_refused_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"model_type": "bert"}, "models of type 'bert'"),
+        ({"model_type": "bert"}, "model type 'bert'"),
         ({"hidden_act": "gelu"}, "activation 'gelu'"),
         ({"use_sliding_window": True, "sliding_window": 8}, "a sliding window of 8 tokens"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "scaled by 'yarn'"),

@@ -1,38 +1,37 @@
-"""An exported program that writes to buffers or inputs -> one that takes old values and returns new ones.
+"""Exported program -> exported program, before lowering: without writes, and with attention decomposed.
 
-ExecuTorch places a written buffer only where a single delegate has all its users. As inputs and outputs such
-buffers are like all other tensors, and stay on the GPU from call to call all the same.
+A program that writes to buffers or inputs becomes one that takes their old values and returns the new ones:
+ExecuTorch supports a written buffer only if all its users are in one delegate. As inputs and outputs, buffers
+still stay on the GPU between calls.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from pteron.export.lowering import copy_returned_constants, returned_constants
 
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
-import math
 
 
 @dataclass(frozen=True)
 class Functional:
-    """A program that writes nothing. It takes the states before its inputs, and returns the new states, then
-    the new values of the inputs that were written to, then its outputs."""
+    """A program without writes. Its inputs are the states, then the original inputs; its outputs are the new
+    states, then the new values of written inputs, then the original outputs."""
 
     exported: ExportedProgram
-    states: dict[str, torch.Tensor]  # by the buffer's name: the value it has now
-    written: tuple[int, ...]  # inputs, by position
+    states: dict[str, torch.Tensor]  # current values by buffer name
+    written: tuple[int, ...]  # positions of written inputs
 
 
 def make_functional(exported: ExportedProgram) -> Functional:
-    """The program with the writes of the module as outputs, and copies of the constants that it returns;
-    itself, where there is neither. The program that is given stays as it is."""
+    """The program with its writes as outputs, and with copies of returned constants. Returns the same program
+    if it has neither; never changes its argument."""
     from torch.export.graph_signature import InputKind, OutputKind
 
-    if not _is_written(exported) and not returned_constants(exported):
+    if not _is_written(exported) and not _returned_constants(exported):
         return Functional(exported, {}, ())
     functional = exported.run_decompositions({})
     signature = functional.graph_signature
@@ -43,17 +42,17 @@ def make_functional(exported: ExportedProgram) -> Functional:
     for name in names:
         values = functional.state_dict if name in functional.state_dict else functional.constants
         states[name] = values.pop(name).detach().clone()
-    _take(functional, names)
+    _make_inputs(functional, names)
     for output in signature.output_specs:
         if output.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
             output.kind, output.target = OutputKind.USER_OUTPUT, None
     _describe_flat(functional, len(states) + len(inputs), len(signature.output_specs))
-    copy_returned_constants(functional)
+    _copy_returned_constants(functional)
     return Functional(functional, states, written)
 
 
-def _take(functional: ExportedProgram, names: list[str]) -> None:
-    """Make inputs of some buffers, in this order, before all other inputs."""
+def _make_inputs(functional: ExportedProgram, names: list[str]) -> None:
+    """Turn these buffers into inputs, in this order, before all other inputs."""
     from torch.export.graph_signature import InputKind
 
     specs = functional.graph_signature.input_specs
@@ -77,7 +76,7 @@ def _take(functional: ExportedProgram, names: list[str]) -> None:
 
 
 def _describe_flat(functional: ExportedProgram, inputs: int, outputs: int) -> None:
-    """Let the program take and give tuples: pytrees are for who calls it."""
+    """Let the program take and return flat tuples; CompiledModule handles the pytrees."""
     from torch.utils._pytree import tree_structure
 
     signature = functional.module_call_graph[0].signature
@@ -88,7 +87,8 @@ def _describe_flat(functional: ExportedProgram, inputs: int, outputs: int) -> No
 
 
 def _is_written(exported: ExportedProgram) -> bool:
-    """Whether a program writes to buffers or inputs, by its operators or, decomposed, by its outputs."""
+    """Whether a program writes to buffers or inputs: by its operators or, after decomposition, by its
+    outputs."""
     signature = exported.graph_signature
     by_outputs = signature.buffers_to_mutate or signature.user_inputs_to_mutate
     return bool(by_outputs) or any(map(_writes, exported.graph.nodes))
@@ -100,7 +100,8 @@ def _writes(node: Any) -> bool:
 
 
 def decompose_attention(exported: ExportedProgram) -> ExportedProgram:
-    """The program with its scaled_dot_product_attention written out; itself, where it has none."""
+    """The program with scaled_dot_product_attention in operators that the GPU delegate supports; PyTorch's
+    own decomposition leaves some to the host. Returns the same program if it has none."""
     import torch
 
     operator = torch.ops.aten.scaled_dot_product_attention.default
@@ -120,19 +121,48 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """softmax(scale · query · keyᵀ + mask) · value, where a row whose keys are all hidden gives zeros."""
+    """softmax(scale · query · keyᵀ + mask) · value; a row with all keys masked gives zeros."""
     import torch
 
     if is_causal or enable_gqa or dropout_p:
         return NotImplemented
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = (query * factor) @ key.transpose(-2, -1)
-    if attn_mask is None:  # no key is hidden
+    if attn_mask is None:
         return torch.softmax(scores, -1) @ value
     if attn_mask.dtype == torch.bool:
         scores = torch.where(attn_mask, scores, torch.full_like(scores, -math.inf))
     else:
         scores = scores + attn_mask
-    is_hidden = scores.amax(-1, keepdim=True) == -math.inf
+    is_masked = scores.amax(-1, keepdim=True) == -math.inf
     weights = torch.softmax(scores, -1)
-    return torch.where(is_hidden, torch.zeros_like(weights), weights) @ value
+    return torch.where(is_masked, torch.zeros_like(weights), weights) @ value
+
+
+def _returned_constants(exported: ExportedProgram) -> list[int]:
+    """Positions of outputs that are parameters or buffers."""
+    signature = exported.graph_signature
+    constants = {
+        *signature.inputs_to_parameters,
+        *signature.inputs_to_buffers,
+        *signature.inputs_to_lifted_tensor_constants,
+    }
+    returned = exported.graph.output_node().args[0]
+    return [index for index, node in enumerate(returned) if getattr(node, "name", None) in constants]
+
+
+def _copy_returned_constants(exported: ExportedProgram) -> None:
+    """Return copies of parameters and buffers: the partitioner does not support a constant as an output."""
+    import torch
+
+    graph, specs = exported.graph, exported.graph_signature.output_specs
+    output = graph.output_node()
+    returned = list(output.args[0])
+    for index in _returned_constants(exported):
+        with graph.inserting_before(output):
+            copy = graph.call_function(torch.ops.aten.clone.default, (returned[index],))
+            copy.meta = dict(returned[index].meta)
+        returned[index] = copy
+        specs[index].arg.name = copy.name
+    output.args = (tuple(returned),)
+    exported.graph_module.recompile()

@@ -12,6 +12,8 @@ import numpy as np
 
 from pteron.errors import InputError
 
+SEQUENCES_MAX = 16  # of a model, by default
+WAITING_MAX = 64  # queued requests of an engine, by default
 _TRUTHS = (bool, np.bool_)  # Python counts with them; whoever gives one here means something else
 
 
@@ -77,7 +79,3 @@ def strings(name: str, values: object) -> list[str]:
         if all(isinstance(value, str) for value in listed):
             return listed
     raise InputError(f"{name} must be a string or a sequence of strings, not {shortened(values)}")
-
-
-SEQUENCES_MAX = 16  # of a model
-WAITING_MAX = 64  # requests that an engine lets wait

@@ -1,7 +1,7 @@
 """A GGUF file -> a checkpoint, for the architectures llama, qwen2 and qwen3.
 
-Quantised tensors are widened to float32. Files of the architecture `llama` store queries and keys with each
-head's rows interleaved; they are put back into halves, as the other architectures store them.
+Quantised tensors are dequantised to float32. Files of the architecture `llama` store each head's rows of
+queries and keys interleaved; they are reordered into halves, as the other architectures store them.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ LAYER_NAMES = {
     "ffn_down": "feed_forward.w2",
     "ffn_up": "feed_forward.w3",
 }
-ROPE_FACTORS = "rope_freqs.weight"  # what each rotary frequency is divided by
+ROPE_FACTORS = "rope_freqs.weight"  # divisors of the rotary frequencies
 
 
 def read_gguf(path: Path) -> Checkpoint:
     try:
         reader = open_gguf(path)
         fields: dict[str, Any] = {name: field.contents() for name, field in reader.fields.items()}
-    except Exception as error:  # the library raises what its arithmetic happens to run into
+    except Exception as error:  # the library raises anything
         raise FormatError(f"{path.name} is damaged: {error}") from error
     architecture = fields.get("general.architecture")
     if architecture not in ARCHITECTURES:
         raise UnsupportedError(
             f"{path.name}: architecture {architecture!r}; known are {', '.join(ARCHITECTURES)}"
         )
-    # GGUF lists the fastest dimension first.
+    # GGUF lists the innermost dimension first.
     stored = {tensor.name: tuple(int(size) for size in reversed(tensor.shape)) for tensor in reader.tensors}
     shapes = {rename(name): shape for name, shape in stored.items() if name != ROPE_FACTORS}
     with as_config_error(path.name):
@@ -74,14 +74,14 @@ def read_gguf(path: Path) -> Checkpoint:
 
 
 def open_gguf(path: Path) -> Any:
-    """The library's reader; its own goes on past the end of a file where the header says so."""
+    """The library's reader, with a check that it does not read past the end of a cut file."""
     library = need("gguf", f"reading {path.name}", "export")
 
     class Reader(library.GGUFReader):  # type: ignore[misc,name-defined]  # untyped
         def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
             found = super()._get(offset, dtype, count, override_order)
             if len(found) < count:
-                raise ValueError(f"it ends before byte {offset}, where its header claims data")
+                raise ValueError(f"the file ends before byte {offset}, where its header claims data")
             return found
 
     return Reader(str(path))
@@ -122,7 +122,7 @@ def rename(name: str) -> str:
         return TOP_NAMES[name]
     matched = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
     if matched is None or matched[2] not in LAYER_NAMES:
-        raise UnsupportedError(f"a tensor that this exporter has no place for: {name}")
+        raise UnsupportedError(f"unknown tensor {name}")
     return f"layers.{matched[1]}.{LAYER_NAMES[matched[2]]}.{matched[3]}"
 
 
@@ -133,7 +133,7 @@ def _dequantize(reader: Any, name: str) -> Any:
 
 
 def _read_weights(path: Path, interleaved: tuple[int, int] | None) -> Weights:
-    """`interleaved` are the heads of queries and of keys, where their rows have to be put back."""
+    """`interleaved`: the numbers of query and key heads, if their rows are interleaved."""
     import torch
 
     gguf = need("gguf", f"reading {path.name}", "export")

@@ -95,10 +95,10 @@ class _Checks(NodeTransformer):
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
         texts = [self._filter(part, "string") for part in node.nodes]
-        joined: nodes.Expr = reduce(lambda left, right: nodes.Add(left, right, lineno=node.lineno), texts)
-        return joined.set_environment(self._environment)
+        joined = reduce(lambda left, right: nodes.Add(left, right, lineno=node.lineno), texts)
+        return joined.set_environment(self._environment)  # type: ignore[no-any-return]
 
-    def _filter(self, node: nodes.Expr, name: str) -> nodes.Expr:
+    def _filter(self, node: Any, name: str) -> Any:
         made = nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
         return made.set_environment(self._environment)
 

@@ -6,9 +6,8 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from families import FAMILIES, PROMPT, VOCABULARY, write_folder
+from families import VOCABULARY, write_folder
 
 from pteron.llm.export import read_checkpoint
 from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Vocabulary
@@ -27,7 +26,6 @@ pytest.importorskip("safetensors")
 pytest.importorskip("tokenizers")
 
 GROUP = 8
-GOLDENS = Path(__file__).parents[1] / "fixtures/llm/families.npz"
 STORIES = Path(__file__).parents[2] / "src/pteron/models/stories15m/tokenizer.bin"
 
 
@@ -119,16 +117,6 @@ def test_feedback_comes_near_the_best_there_is(random: Any) -> None:
     assert best <= found * 1.0001
     assert found < 3 * best
     assert found < nearest
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_decoder_means_what_the_checkpoint_means(family: str, tmp_path: Path) -> None:
-    checkpoint = read_checkpoint(write_folder(family, tmp_path))
-    with torch.no_grad():
-        logits = Decoder(checkpoint.parameters, checkpoint.weights())(torch.tensor([PROMPT, PROMPT]))
-    with np.load(GOLDENS) as goldens:
-        for text in logits:
-            np.testing.assert_allclose(text.numpy(), goldens[family], atol=2e-5)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2"])  # with one table, with two

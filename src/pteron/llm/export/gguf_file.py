@@ -41,8 +41,9 @@ ROPE_FACTORS = "rope_freqs.weight"  # divisors of the rotary frequencies
 
 
 def read_gguf(path: Path) -> Checkpoint:
+    library = need("gguf", f"reading {path.name}", "export")
     try:
-        reader = open_gguf(path)
+        reader = library.GGUFReader(str(path))
         fields: dict[str, Any] = {name: field.contents() for name, field in reader.fields.items()}
     except Exception as error:  # the library raises anything
         raise FormatError(f"{path.name} is damaged: {error}") from error
@@ -71,20 +72,6 @@ def read_gguf(path: Path) -> Checkpoint:
         vocabulary,
         fields.get("general.license"),
     )
-
-
-def open_gguf(path: Path) -> Any:
-    """The library's reader, with a check that it does not read past the end of a cut file."""
-    library = need("gguf", f"reading {path.name}", "export")
-
-    class Reader(library.GGUFReader):  # type: ignore[misc,name-defined]  # untyped
-        def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
-            found = super()._get(offset, dtype, count, override_order)
-            if len(found) < count:
-                raise ValueError(f"the file ends before byte {offset}, where its header claims data")
-            return found
-
-    return Reader(str(path))
 
 
 def read_parameters(fields: dict[str, Any], architecture: str, name: str) -> dict[str, Any]:
@@ -138,7 +125,7 @@ def _read_weights(path: Path, interleaved: tuple[int, int] | None) -> Weights:
 
     gguf = need("gguf", f"reading {path.name}", "export")
     weights: Weights = {}
-    for tensor in open_gguf(path).tensors:
+    for tensor in gguf.GGUFReader(str(path)).tensors:
         if tensor.name == ROPE_FACTORS:
             continue
         name = rename(tensor.name)

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from pteron.llm.export.apart import lower_apart
 from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Checkpoint, Vocabulary
+from pteron.llm.export.lower_process import lower_in_subprocess
 from pteron.llm.export.lowering import QUANTIZATIONS, Options, check, stage
 
 ROWS = 64  # that differ
@@ -38,7 +38,7 @@ def main() -> None:
     check(checkpoint, options)
     with tempfile.TemporaryDirectory(dir=arguments.program.absolute().parent, prefix=".export-") as folder:
         stage(checkpoint, Path(folder), options)
-        made = lower_apart(Path(folder), options, {"get_bos_id": 1, "get_eos_ids": [2]}, print)
+        made = lower_in_subprocess(Path(folder), options, {"get_bos_id": 1, "get_eos_ids": [2]}, print)
         shutil.move(made, arguments.program)
     print(f"{arguments.program}: {arguments.program.stat().st_size / 1e6:.1f} MB")
 

@@ -10,9 +10,9 @@ import torch._export.utils as torch_export
 from torch.utils._pytree import tree_leaves
 
 from conformance.record import Array
-from pteron.export.lowering import remember_patterns
+from pteron.export.lowering import cache_patterns
 
-remember_patterns()
+cache_patterns()
 
 # Every decomposition looks all operators up many times over, lest one was registered since. None is.
 torch_export._materialize_cpp_cia_ops = cache(torch_export._materialize_cpp_cia_ops)

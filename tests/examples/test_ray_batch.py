@@ -1,7 +1,6 @@
-"""examples/ray_batch.py: what its workers say is what the program says; with Ray, by two of them.
+"""examples/ray_batch.py: its workers return what the program returns.
 
-scripts/test --heavy tests/examples
-scripts/test --ray
+`scripts/test --ray` runs the tests with Ray, in an environment without PyTorch.
 """
 
 from __future__ import annotations
@@ -22,10 +21,7 @@ from letters import letters_mean, write_letters  # noqa: E402
 import pteron  # noqa: E402
 from pteron.extras import has_torch  # noqa: E402
 
-# Takes 17 rows of 16 pixels, and needs PyTorch for an operator on the host.
-VISION = Path(__file__).parents[1] / "fixtures" / "programs" / "vision.pte"
-
-needs_torch = pytest.mark.skipif(not has_torch(), reason="needs PyTorch")
+IMAGES = Path(__file__).parents[1] / "fixtures" / "programs" / "images.pte"  # of 17 rows and 16 columns
 
 
 @pytest.fixture
@@ -46,17 +42,16 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def expected(path: Path) -> Any:
-    """The scores of a photograph, by the program alone."""
+    """The scores of a photograph, from the program alone."""
     image = ray_batch.read_photograph(path, 17, 16)
     assert image.shape == (1, 3, 17, 16)
-    with pteron.load(VISION) as program:
+    with pteron.load(IMAGES) as program:
         return program["forward"](image)[0].astype(np.float64)[0]
 
 
-@needs_torch
 @pytest.mark.usefixtures("without_ray")
 def test_a_worker_classifies(photographs: list[Path]) -> None:
-    found = ray_batch.Classifier(str(VISION))({"path": np.array([str(path) for path in photographs])})
+    found = ray_batch.Classifier(str(IMAGES))({"path": np.array([str(path) for path in photographs])})
     assert found["worker"].tolist() == [str(os.getpid())] * 11
     for path, best, probability in zip(photographs, found["class"], found["probability"], strict=True):
         scores = expected(path)
@@ -65,7 +60,7 @@ def test_a_worker_classifies(photographs: list[Path]) -> None:
         np.testing.assert_allclose(probability, powers.max() / powers.sum(), rtol=1e-6)
 
 
-@needs_torch
+@pytest.mark.skipif(not has_torch(), reason="needs PyTorch")
 def test_a_photograph_is_read_as_the_other_example_reads_it(photographs: list[Path]) -> None:
     from classify_image import read_photograph
 
@@ -114,11 +109,10 @@ def ray() -> Iterator[Any]:
     ray.shutdown()
 
 
-@needs_torch
 @pytest.mark.heavy
 def test_photographs_by_two_workers_of_ray(ray: Any, photographs: list[Path]) -> None:
     rows = ray.data.from_items([{"path": str(path)} for path in photographs], override_num_blocks=4)
-    done, shares = ray_batch.run(ray_batch.Classifier, str(VISION), rows, workers=2, batch=3, gpus=0)
+    done, shares = ray_batch.run(ray_batch.Classifier, str(IMAGES), rows, workers=2, batch=3, gpus=0)
     found = {row["path"]: row["class"] for row in done.take_all()}
     assert found == {str(path): expected(path).argmax() for path in photographs}
     assert sum(share.rows for share in shares) == len(photographs)

@@ -26,8 +26,8 @@ from fuzz.targets import TARGETS
 from pteron.dtypes import DType
 from pteron.errors import PteronError
 from pteron.format import VkSymInt, VkTensor, VkValueList, read_bundled, read_program, read_weights
+from pteron.llm.tokenizers.bpe import merge_pairs
 from pteron.llm.tokenizers.load import load_tokenizer
-from pteron.llm.tokenizers.merging import merge_best
 from pteron.ops.terms import Affine, Product, Quotient, Symbol, evaluate
 from pteron.passes import prepare
 
@@ -105,7 +105,7 @@ def test_llama2c_vocabularies(pieces: list[tuple[float, bytes]]) -> None:
     st.dictionaries(st.binary(min_size=2, max_size=4), st.integers()),
 )
 def test_merging_keeps_every_byte(symbols: list[bytes], ranks: dict[bytes, int]) -> None:
-    merged = merge_best(symbols, ranks.get)
+    merged = merge_pairs(symbols, ranks.get)
     assert b"".join(merged) == b"".join(symbols)
     assert all(a + b not in ranks for a, b in itertools.pairwise(merged))
 

@@ -19,7 +19,7 @@ import pytest
 import pteron
 from pteron import InputError
 from pteron.export import compiling, dynamo
-from pteron.export.lowering import remember_patterns
+from pteron.export.lowering import cache_patterns
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
@@ -236,7 +236,7 @@ def test_lowering_keeps_what_others_compiled() -> None:
 
     double = torch.compile(lambda x: 2 * x, backend=counting)
     double(torch.ones(3))
-    remember_patterns()
+    cache_patterns()
     for entry in fusable_patterns.values():
         if entry.get_graphs_fn is not None:
             entry.get_graphs_fn.__wrapped__()  # past the memory of earlier calls

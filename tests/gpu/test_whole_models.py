@@ -16,7 +16,7 @@ import pytest
 
 import pteron
 from pteron import CompiledModule
-from pteron.export.report import gpu_operators, host_operators
+from pteron.export.compiled import gpu_operators, host_operators
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")

@@ -21,7 +21,7 @@ from interruption import InterruptedAt
 import pteron
 from pteron import Device, DeviceError, InputError
 from pteron.llm import LLM, Piece, Sampling
-from pteron.llm.bounds import SEQUENCES_MAX
+from pteron.llm.arguments import SEQUENCES_MAX
 
 MODEL = Path(__file__).parents[1] / "fixtures" / "models" / "tiny_llama_q4.pte"
 SOURCES = str(Path(pteron.__file__).parent)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-import tracemalloc
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from pteron.errors import InputError, PteronError
 from pteron.llm.chat import render
-from pteron.llm.templates import budget
 
 pytest.importorskip("jinja2")
+from pteron.llm import chat_template  # imports jinja2
 
 MESSAGES = [
     {"role": "system", "content": "Be brief."},
@@ -61,12 +61,134 @@ def test_a_template_may_refuse() -> None:
     template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(InputError, match="roles must alternate"):
         render(MESSAGES, template)
-    with pytest.raises(InputError, match="does not take these messages"):
+    with pytest.raises(InputError, match="cannot render these messages"):
         render(MESSAGES, "{% for %}")
 
 
-def test_a_template_knows_the_date() -> None:
-    assert render([], "{{ strftime_now('%Y') }}").isdigit()
+TOOLS = [{"type": "function", "function": {"name": "größe", "parameters": {"type": "object"}}}]
+# Small versions of known models' templates: (template, variables, the prompt for MESSAGES and an answer).
+FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "smollm3": (
+        """\
+{%- if reasoning_mode is not defined %}
+    {%- set reasoning_mode = "/think" if enable_thinking else "/no_think" %}
+{%- endif %}
+{%- for message in messages -%}
+    {%- set content = message.content if message.content is string else "" -%}
+    {%- if message.role == "assistant" -%}
+        {% generation %}
+        {{- "<|im_start|>assistant\\n" + content.lstrip("\\n") + "<|im_end|>\\n" -}}
+        {% endgeneration %}
+    {%- else -%}
+        {{- "<|im_start|>" + message.role + "\\n" ~ content -}}
+        {{- " " + reasoning_mode if message.role == "system" else "" -}}{{- "<|im_end|>\\n" -}}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ "<|im_start|>assistant\\n" }}{%- endif -%}""",
+        {"enable_thinking": False},
+        "<|im_start|>system\nBe brief. /no_think<|im_end|>\n<|im_start|>user\nHello <there> & you<|im_end|>\n"
+        "<|im_start|>assistant\nHi.<|im_end|>\n<|im_start|>assistant\n",
+    ),
+    "qwen3": (
+        """\
+{%- if tools %}
+    {{- '<|im_start|>system\\n' }}
+    {%- for tool in tools %}
+        {{- "\\n" }}
+        {{- tool | tojson }}
+    {%- endfor %}
+    {{- "<|im_end|>\\n" }}
+{%- endif %}
+{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.multi_step_tool and message.role == "user" %}
+        {%- set ns.multi_step_tool = false %}
+        {%- set ns.last_query_index = index %}
+        {%- break %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if loop.index0 > ns.last_query_index %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}
+    {{- message.content.split('</think>')[-1].lstrip('\\n') + '<|im_end|>' + '\\n' }}
+{%- endfor %}
+{%- if enable_thinking is defined and enable_thinking is false %}
+    {{- '<think>\\n\\n</think>\\n\\n' }}
+{%- endif %}""",
+        {"tools": TOOLS, "enable_thinking": False},
+        "<|im_start|>system\n\n"
+        '{"type": "function", "function": {"name": "größe", "parameters": {"type": "object"}}}<|im_end|>\n'
+        "Be brief.<|im_end|>\nHello <there> & you<|im_end|>\n"
+        "<think>\n\n</think>\n\nHi.<|im_end|>\n<think>\n\n</think>\n\n",
+    ),
+    "llama 3.1": (
+        """\
+{{- bos_token }}
+{%- if not date_string is defined %}
+    {%- if strftime_now is defined %}
+        {%- set date_string = strftime_now("%Y") %}
+    {%- endif %}
+{%- endif %}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system_message = messages[0]['content']|trim %}
+    {%- set messages = messages[1:] %}
+{%- endif %}
+{{- "<|start_header_id|>system<|end_header_id|>\\n\\n" }}
+{{- "Today: " + date_string + "\\n" }}
+{%- for t in tools %}
+    {{- t | tojson(indent=4) }}
+{%- endfor %}
+{{- system_message }}
+{{- "<|eot_id|>" }}
+{%- for message in messages %}
+    {%- if message.role == 'tool' %}{%- continue %}{%- endif %}
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | trim }}
+    {{- '<|eot_id|>' }}
+{%- endfor %}""",
+        {"bos": "<s>", "tools": [{"a": ["ü"]}]},
+        f"<s><|start_header_id|>system<|end_header_id|>\n\nToday: {datetime.now():%Y}\n"
+        '{\n    "a": [\n        "ü"\n    ]\n}Be brief.<|eot_id|>'
+        "<|start_header_id|>user<|end_header_id|>\n\nHello <there> & you<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\nHi.<|eot_id|>",
+    ),
+    "mistral": (
+        """\
+{%- if messages[0]["role"] == "system" %}
+    {%- set system_message = messages[0]["content"] %}
+    {%- set loop_messages = messages[1:] %}
+{%- endif %}
+{{- bos_token }}
+{%- for message in loop_messages %}
+    {%- if (message["role"] == "user") != (loop.index0 % 2 == 0) %}
+        {{- raise_exception("After the optional system message, roles must alternate") }}
+    {%- endif %}
+    {%- if message["role"] == "user" %}
+        {%- if loop.first and system_message is defined %}
+            {{- "[INST] " + system_message + "\\n\\n" + message["content"] + "[/INST]" }}
+        {%- endif %}
+    {%- else %}
+        {{- " " + message["content"] + eos_token }}
+    {%- endif %}
+{%- endfor %}""",
+        {"bos": "<s>", "eos": "</s>"},
+        "<s>[INST] Be brief.\n\nHello <there> & you[/INST] Hi.</s>",
+    ),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_templates_of_known_models(family: str) -> None:
+    template, variables, expected = FAMILIES[family]
+    answer = {"role": "assistant", "content": "Hi."}
+    assert render([*MESSAGES, answer], template, **variables) == expected
+
+
+def test_variables_set_in_a_generation_block_stay_there() -> None:
+    """As in transformers; unlike there, a loop may be left inside the block."""
+    template = "{% set a = 1 %}{% generation %}{% set a = 2 %}{{ a }}{% endgeneration %}{{ a }}"
+    assert render([], template) == "21"
+    template = "{% for m in messages %}{% generation %}{{ m.role }}{% break %}{% endgeneration %}{% endfor %}"
+    assert render(MESSAGES, template) == "system"
 
 
 def test_a_template_cannot_reach_out() -> None:
@@ -108,97 +230,43 @@ HOSTILE = {
     "repeated list": "{{ ([1] * 10 ** 9) | length }}",
     "doubled by ~": sixty_times("'ab'", "n.x ~ n.x"),
     "doubled by +": sixty_times("'ab'", "n.x + n.x"),
-    "doubled lists": sixty_times("[1]", "[n.x, n.x]"),
-    "doubled dicts": sixty_times("1", "{1: n.x, 2: n.x}"),
-    "doubled by dict": sixty_times("1", "dict(a=n.x, b=n.x)"),
-    "doubled namespaces": sixty_times("namespace()", "namespace(a=n.x, b=n.x)"),
     "doubled blocks": "{% set n = namespace(x='ab') %}{% for a in range(60) %}"
     "{% set y %}{{ n.x }}{{ n.x }}{% endset %}{% set n.x = y %}{% endfor %}",
-    "doubled by replace": sixty_times("'a'", "n.x.replace('a', 'aa')"),
-    "doubled by filter": sixty_times("'a'", "n.x | replace('a', 'aa')"),
-    "doubled by join": sixty_times("'a'", "[n.x, n.x] | join"),
-    "joined by much": "{{ ('a' * 9999999).join(range(99999) | map('string') | list) }}",
-    "many copies": "{% set n = namespace(x=[]) %}{% set t = 'a' * 9999999 %}{% for a in range(999) %}"
-    "{% set n.x = n.x + [t[1:]] %}{% endfor %}",
     "much text": "{% for a in range(99999) %}" + "a" * 9999 + "{% endfor %}",
-    "centred": "{{ 'a' | center(10 ** 9) }}",
-    "centred by method": "{{ 'a'.center(10 ** 9) }}",
-    "filled": "{{ 'a'.zfill(10 ** 9) }}",
-    "percent width": "{{ '%999999999d' % 1 }}",
-    "percent star": "{{ '%*d' % (999999999, 1) }}",
-    "format width": "{{ '{:999999999}'.format(1) }}",
-    "format nested": "{{ '{:{}}'.format(1, 999999999) }}",
-    "format item": "{{ 'x{:999999999}'['format'](1) }}",
-    "date width": "{{ strftime_now('%999999999Y') }}",
-    "indent": "{{ ('\\n' * 999999) | indent(999999) }}",
-    "json indent": "{{ [[[[1]]]] | tojson(indent=999999999) }}",
-    "json separators": "{{ range(99999) | list | tojson(separators=('a' * 9999, 'b')) }}",
     "lipsum": "{{ lipsum(n=10 ** 6) }}",
-    "attr": "{{ ''|attr('__class__') }}",
+    "attr": "{{ (''|attr('__class__')).mro() }}",
     "class": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "format": "{{ '{0.__class__.__init__.__globals__}'.format(messages) }}",
     "nested": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
     "nots": "{{ " + "not " * 50000 + "1 }}",
-    "long": "{{ 1 }}" * 99999,
 }
 
 
 @pytest.mark.parametrize("template", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_template_is_an_error(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "SECONDS_MAX", 1.0)
+    monkeypatch.setattr(chat_template, "SECONDS_MAX", 1.0)
     began = time.monotonic()
-    with pytest.raises(InputError, match="the chat template does not take these messages: "):
+    with pytest.raises(InputError, match="the chat template cannot render these messages: "):
         render(MESSAGES, template)
     assert time.monotonic() - began < 5
     assert render(MESSAGES, "{{ messages | length }}") == str(len(MESSAGES))
 
 
-# What would take a gigabyte before anybody weighs it.
-LARGE = {
-    "joined texts": "{{ ('a' * 99999).join('b' * 99999) }}",
-    "joined rows": "{{ ('a' * 99999).join(range(99999) | map('string')) }}",
-    "joined keys": "{{ ('a' * 499999).join({" + ",".join(f"'{n}': 1" for n in range(2000)) + "}) }}",
-    "bytes": "{{ (1).to_bytes(10 ** 9, 'big') | length }}",
-    "safe texts": "{{ ('a' | safe).center(10 ** 9) }}",
-    "escaped texts": "{{ ('a' | e).zfill(10 ** 9) }}",
-    "escaping": "{% autoescape true %}{% set x %}a{% endset %}{{ x.ljust(10 ** 9) }}{% endautoescape %}",
-    "percent name": "{{ '%((a))999999999d' % {'(a)': 1} }}",
-    "format name": "{{ '{0[}]:999999999}'.format({'}': 1}) }}",
-    "format of a variable": "{% set f = 'x{:999999999}'.format %}{{ f(1) }}",
-    "indented by other line ends": "{{ ('\\r' * 499999) | indent(64, blank=true) }}",
-    "hoarded rows": "{% set n = namespace(x=0) %}{% for i in range(999) %}{% set m = namespace() %}"
-    "{% set m.v = range(99999) | list %}{% set m.p = n.x %}{% set n.x = m %}{% endfor %}",
-    "filled rows": "{{ dict.fromkeys(range(99999), 1) | length }}",
-    "dates": "{{ strftime_now('%99Y' * 99999) }}",
-}
-
-
-@pytest.mark.parametrize("template", LARGE.values(), ids=LARGE)
-def test_nothing_large_is_made(template: str) -> None:
-    tracemalloc.start()
-    try:
-        with pytest.raises(InputError, match="the chat template does not take these messages: "):
-            render(MESSAGES, template)
-        assert tracemalloc.get_traced_memory()[1] < 1 << 27
-    finally:
-        tracemalloc.stop()
-
-
 @pytest.mark.parametrize(
     ("template", "expected"),
     [
-        ("{{ ('<a>' | safe) ~ ('<' | e) ~ (\"'\" | escape) }}", "<a>&lt;&#39;"),
         ("{{ ', '.join(messages | map(attribute='role')) }}", ", ".join(m["role"] for m in MESSAGES)),
         ("{{ '-'.join('abc') ~ '{0[a]:>4}'.format({'a': 'b'}) ~ '%(a)3s' % {'a': 'b'} }}", "a-b-c   b  b"),
         ("{{ {'a': 1}.get('a') ~ [1, 1].count(1) ~ 'abc'.find('c') ~ 'a b'.split() }}", "122['a', 'b']"),
     ],
 )
-def test_what_is_bounded_still_works(template: str, expected: str) -> None:
+def test_methods_of_values(template: str, expected: str) -> None:
     assert render(MESSAGES, template) == expected
 
 
 def test_a_slow_template_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "SECONDS_MAX", 0.05)
-    with pytest.raises(InputError, match=r"it takes longer than 0\.05 seconds"):
+    monkeypatch.setattr(chat_template, "SECONDS_MAX", 0.05)
+    with pytest.raises(InputError, match=r"rendering takes longer than 0\.05 seconds"):
         render(MESSAGES, "{% for a in range(999) %}{% for b in range(999) %}{% endfor %}{% endfor %}")
 
 
@@ -233,5 +301,5 @@ def test_what_templates_do_still_works() -> None:
 
 @pytest.mark.parametrize("messages", [None, "hello", ["hello"], [None], {"role": "user"}, 7], ids=repr)
 def test_messages_that_are_none(messages: Any) -> None:
-    with pytest.raises(InputError, match="messages are a list of mappings"):
+    with pytest.raises(InputError, match="messages must be a list of mappings"):
         render(messages)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pteron.llm.export.eight_bits import to_eight_bits
+from pteron.llm.export.quantize_model import quantize_8_bits
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch.ao.quantization.fx._decomposed")  # brings the operator that widens weights
@@ -19,7 +19,7 @@ def test_all_linear_layers_are_replaced_and_mean_nearly_the_same() -> None:
         inputs = torch.randn(4, 5, 16)
         expected, largest = model(inputs), model[0].weight.abs().amax(1)
         kept = model[0].weight.clone()
-        to_eight_bits(model)
+        quantize_8_bits(model)
         assert not any(isinstance(module, torch.nn.Linear) for module in model.modules())
         error = (model[0].weight * model[0].scales[:, None] - kept).abs()
         assert (error <= largest[:, None] / 127 * 0.501).all()  # half a step

@@ -30,7 +30,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / "model.pte").write_bytes(b"a program")
         return folder / "model.pte"
 
-    monkeypatch.setattr(export, "lower_apart", lower)
+    monkeypatch.setattr(export, "lower_in_subprocess", lower)
     weights = VOCABULARY * DIM + LAYERS * (2 * DIM + 4 * DIM * DIM + 3 * DIM * HIDDEN) + DIM
     count = weights + CONTEXT * DIM // HEADS
     folder = tmp_path / "checkpoint"

@@ -131,7 +131,7 @@ def test_a_forked_child_does_not_wait_for_a_stream() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_forked_child_has_places_to_compile_grammars() -> None:
+def test_a_forked_child_has_slots_to_compile_grammars() -> None:
     pytest.importorskip("llguidance", reason="needs the extra `serve`")
     subprocess.run([sys.executable, "-c", COMPILING], check=True, timeout=100)
 

@@ -183,7 +183,7 @@ class TestWhatIsAllowed:
 
     def test_a_token_that_does_not_follow(self, tokenizer: Tokenizer) -> None:
         matcher = Grammar.regex(tokenizer, "ab").matcher()
-        with pytest.raises(InputError, match=r"cannot be followed further|does not follow the grammar"):
+        with pytest.raises(InputError, match=r"the grammar failed|does not allow token"):
             matcher.take(FIRST_BYTE + ord("x"))
 
     def test_matchers_are_independent(self, tokenizer: Tokenizer) -> None:
@@ -207,8 +207,8 @@ class TestWhatIsRefused:
             ({"type": "object", "propertyNames": {"pattern": "a"}}, "propertyNames"),
             ({"type": "string", "pattern": "(("}, "regex"),
             ({"enum": []}, "nsatisfiable"),
-            ({"type": "number", "minimum": float("nan")}, "holds what JSON does not"),
-            ({"type": {1, 2}}, "holds what JSON does not"),
+            ({"type": "number", "minimum": float("nan")}, "has a value that JSON does not allow"),
+            ({"type": {1, 2}}, "has a value that JSON does not allow"),
         ],
     )
     def test_schemas(self, schema: Any, message: str, tokenizer: Tokenizer) -> None:
@@ -226,7 +226,7 @@ class TestWhatIsRefused:
             Grammar.lark(tokenizer, text)
 
     def test_no_tokenizer(self) -> None:
-        with pytest.raises(InputError, match="made for a Tokenizer"):
+        with pytest.raises(InputError, match="needs a Tokenizer"):
             Grammar.json_object("stories15m")  # type: ignore[arg-type]  # what is refused
 
     def test_a_missing_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +259,6 @@ class TestHostile:
             {"enum": [f"x{i * 7919}" for i in range(100_000)]},
             {"type": "integer", "multipleOf": 99_999_989},
             {"type": "integer", "multipleOf": 10**400},
-            {"allOf": [{"type": "integer", "multipleOf": 9973}, {"type": "integer", "multipleOf": 9967}]},
             {"allOf": [{"type": "number", "multipleOf": 1e-300}, {"type": "number", "multipleOf": 1e300}]},
             {"allOf": [{"anyOf": [{"properties": {f"k{i}{j}": {}}} for j in range(6)]} for i in range(8)]},
             {"type": "string", "pattern": "(a?){1000}a{1000}", "maxLength": 1000},
@@ -271,7 +270,6 @@ class TestHostile:
             "enum",
             "multiple",
             "no float",
-            "multiples",
             "apart",
             "product",
             "pattern",
@@ -313,10 +311,10 @@ class TestHostile:
     ) -> None:
         go_on = threading.Event()
         monkeypatch.setattr(compiling, "COMPILE_SECONDS", 0.05)
-        monkeypatch.setattr(compiling, "_places", threading.BoundedSemaphore(1))
+        monkeypatch.setattr(compiling, "_slots", threading.BoundedSemaphore(1))
         with pytest.raises(InputError, match=r"the work takes more than 0.05 s to compile"):
             compiling._in_time("the work", go_on.wait)
-        with pytest.raises(InputError, match="others still are"):
+        with pytest.raises(InputError, match="still compiling"):
             compiling._in_time("the work", int)
         go_on.set()
         monkeypatch.setattr(compiling, "COMPILE_SECONDS", 30)

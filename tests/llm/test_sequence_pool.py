@@ -16,7 +16,7 @@ from pteron import Device, InputError
 from pteron.errors import OutOfMemory
 from pteron.gpu import memory_check
 from pteron.llm import LLM, LanguageModel
-from pteron.llm.bounds import SEQUENCES_MAX
+from pteron.llm.arguments import SEQUENCES_MAX
 from pteron.llm.sequence_pool import COPIED_MIN
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"

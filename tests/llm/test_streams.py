@@ -18,7 +18,7 @@ from interruption import InterruptedAt
 import pteron
 from pteron import Device
 from pteron.llm import LLM, Sampling
-from pteron.llm.bounds import SEQUENCES_MAX
+from pteron.llm.arguments import SEQUENCES_MAX
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 SOURCES = str(Path(pteron.__file__).parent)

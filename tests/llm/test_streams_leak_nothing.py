@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,32 +10,13 @@ from typing import Any
 import pytest
 from byte_tokenizer import ByteTokenizer
 from faulty import Faults
+from leaks import GROWTH_MAX, held, host_bytes, needs_proc
 
 from pteron import Device, DeviceError
-from pteron.gpu import readback
 from pteron.llm import LLM, Sampling
 
 MODEL = Path(__file__).parents[1] / "fixtures" / "models" / "tiny_llama_q4.pte"
 PROMPTS = ([1, *range(40, 80)], [5, 17, 99, 250, 3], [9])
-GROWTH_MAX = 3 << 20  # bytes of host memory: what the allocator may keep
-needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-
-
-def host_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def held(device: Device) -> dict[str, int]:
-    """What the device and the package hold, by name."""
-    gc.collect()
-    return {
-        "buffers": len(device._buffers),
-        "bytes": device.buffer_bytes,
-        "uploads": len(device.uploads),
-        "users": sum(len(upload.users) for upload in device.uploads.values()),
-        "pipelines": len(device._pipelines),
-        "maps": len(readback._asked) + len(readback._finished),
-    }
 
 
 def grows(device: Device, rounds: int, each: Callable[[int], None]) -> int:

@@ -15,8 +15,8 @@ import pytest
 
 from pteron.errors import FormatError, InputError, PteronError
 from pteron.llm import Tokenizer, load_tokenizer
-from pteron.llm.tokenizers import bytelevel
-from pteron.llm.tokenizers.merging import merge_best
+from pteron.llm.tokenizers.bpe import merge_pairs
+from pteron.llm.tokenizers.huggingface import BYTE_OF, byte_level_bytes
 
 STORIES = Path(__file__).parents[2] / "src/pteron/models/stories15m"
 CORPUS = [
@@ -316,11 +316,11 @@ def test_merging_by_score_is_sentencepieces(tmp_path: Path) -> None:
     ],
 )
 def test_merges(symbols: str, ranks: dict[str, int], expected: Sequence[str]) -> None:
-    merged = merge_best([symbol.encode() for symbol in symbols], lambda piece: ranks.get(piece.decode()))
+    merged = merge_pairs([symbol.encode() for symbol in symbols], lambda piece: ranks.get(piece.decode()))
     assert merged == [piece.encode() for piece in expected]
 
 
 def test_the_byte_alphabet_is_complete() -> None:
-    assert sorted(bytelevel.BYTE_OF.values()) == list(range(256))
-    assert bytelevel.to_bytes("Ġhello") == b" hello"
-    assert bytelevel.to_bytes("Ċ") == b"\n"
+    assert sorted(BYTE_OF.values()) == list(range(256))
+    assert byte_level_bytes("Ġhello") == b" hello"
+    assert byte_level_bytes("Ċ") == b"\n"

@@ -14,8 +14,8 @@ from test_screen import on_terminal, seen
 
 from pteron.cli.eta import Estimate, remember, remembered
 from pteron.cli.progress import estimate, shown, words
-from pteron.llm.export.apart import MILESTONES
-from pteron.llm.export.stages import LOADING, QUANTISING, READING, STAGES, WRITTEN, Stage, in_stages
+from pteron.llm.export.cost import LOADING, QUANTISING, READING, STAGES, WRITTEN, Stage, report_stages
+from pteron.llm.export.lower_process import MILESTONES
 
 BAR = """
 import time, pteron.cli.progress as progress
@@ -70,7 +70,7 @@ def test_the_time_that_is_left() -> None:
 def test_an_export_tells_its_stages() -> None:
     assert set(MILESTONES.values()) <= set(STAGES)
     told: list[str] = []
-    tell = in_stages(told.append, 40_000_000)
+    tell = report_stages(told.append, 40_000_000)
     for line in (READING, "a remark", WRITTEN):
         tell(line)
     assert told == [READING, "a remark", WRITTEN]
@@ -152,10 +152,10 @@ def test_paces_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 EXPORT = """
 import time, pteron.cli.progress as progress
 from pteron.cli.exporting import told
-from pteron.llm.export.stages import STAGES, in_stages
+from pteron.llm.export.cost import STAGES, report_stages
 progress._PATIENCE = 0.05
 with told() as tell:
-    tell = in_stages(tell, 1_000_000)
+    tell = report_stages(tell, 1_000_000)
     tell("tiny: 1 million parameters")
     for line in STAGES:
         tell(line)

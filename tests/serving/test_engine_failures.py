@@ -16,7 +16,7 @@ from faulty import CALLS, MESSAGE, Faults
 
 from pteron import Device, DeviceError, DeviceLost, InputError
 from pteron.llm import LLM, LanguageModel, Sampling
-from pteron.llm.bounds import SEQUENCES_MAX
+from pteron.llm.arguments import SEQUENCES_MAX
 from pteron.serving import Answer, Engine
 
 TESTS = Path(__file__).parents[1]

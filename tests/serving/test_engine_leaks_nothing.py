@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from engine_fixtures import PATIENCE, SHORT, A, B, asked
 from faulty import Faults
-from test_streams_leak_nothing import GROWTH_MAX, held, host_bytes, needs_proc
+from leaks import GROWTH_MAX, held, host_bytes, needs_proc
 
 from pteron import Device, DeviceError
 from pteron.llm import LLM, Sampling

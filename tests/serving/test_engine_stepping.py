@@ -13,8 +13,8 @@ from engine_fixtures import MODEL, A, B, Watched, alone, asked, at_once, tokens
 
 from pteron import Device, DeviceError, OutOfMemory, UnsupportedError
 from pteron.llm import LLM, Grammar, Sampling
+from pteron.llm.arguments import SEQUENCES_MAX
 from pteron.llm.batched_model import BatchedModel
-from pteron.llm.bounds import SEQUENCES_MAX
 from pteron.serving import Engine, Request
 
 PROMPTS = [(3 + index, *range(60 + 9 * index, 64 + 10 * index)) for index in range(7)]

@@ -359,7 +359,7 @@ def test_a_template_that_fails_is_told(stories: LLM) -> None:
     model = ScriptedModel.like(stories, "{{ x }}")
 
     def refuse(*_: object, **__: object) -> tuple[int, ...]:
-        raise InputError("the chat template does not take these messages: roles must alternate")
+        raise InputError("the chat template cannot render these messages: roles must alternate")
 
     model.encode_chat = refuse  # type: ignore[method-assign]
     with running(ScriptedEngine(model, lambda _: Script(["x"]))) as server:

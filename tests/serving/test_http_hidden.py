@@ -199,7 +199,7 @@ def test_which_programs_write(folders: dict[str, Path], stories: LLM) -> None:
 def test_what_cannot_be_pooled(folders: dict[str, Path]) -> None:
     with pytest.raises(UnsupportedError, match="the state of the last token alone"):
         opened(named(folders["last"], "mean"))
-    with pytest.raises(FormatError, match='pooling is neither "last" nor "mean": \'middle\''):
+    with pytest.raises(FormatError, match='pooling must be "last" or "mean", not \'middle\''):
         opened(named(folders["all"], "middle"))
 
 

@@ -12,7 +12,7 @@ from scripted import Script, ScriptedEngine
 
 from pteron.cli import build_parser
 from pteron.llm import LLM
-from pteron.llm.bounds import SEQUENCES_MAX
+from pteron.llm.arguments import SEQUENCES_MAX
 from pteron.serving.http import Limits
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text("utf-8")

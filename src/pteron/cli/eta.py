@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pteron.folders import cache_folder
 
 if TYPE_CHECKING:
-    from pteron.llm.export.stages import Stage
+    from pteron.llm.export.cost import Stage
 
 _TRUST = 10.0  # as if so long had been measured already: a stage of a moment tells little of the pace
 _OVERRUN = 0.5  # a stage that is late will take this much longer than it is late, at any time

@@ -46,7 +46,7 @@ def _end(number: int, frame: object) -> None:
 @contextmanager
 def _shown() -> Iterator[Callable[[str], None]]:
     """A bar on a terminal."""
-    from pteron.llm.export.stages import Stage
+    from pteron.llm.export.cost import Stage
 
     course, doing = Estimate(remembered()), "looking at the checkpoint"
     remarks: list[str] = []

@@ -147,9 +147,9 @@ def _path(arguments: argparse.Namespace) -> Path:
 def model_path(given: str) -> Path:
     """The program or folder of a path, or of a model by its name where no such path is there."""
     from pteron.cli.exporting import fetched
-    from pteron.llm.models import located
+    from pteron.llm.models import locate_model
 
-    return _runnable(located(given, fetched))
+    return _runnable(locate_model(given, fetched))
 
 
 def _runnable(path: Path) -> Path:

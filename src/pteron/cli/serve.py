@@ -15,7 +15,7 @@ from pteron.cli.arguments import add_adapter, examples, number, positive
 from pteron.cli.language import model_path
 from pteron.cli.progress import shown
 from pteron.cli.terminal import note
-from pteron.llm.bounds import SEQUENCES_MAX, WAITING_MAX
+from pteron.llm.arguments import SEQUENCES_MAX, WAITING_MAX
 from pteron.llm.models import names
 from pteron.serving.http.limits import Limits
 

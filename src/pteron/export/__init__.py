@@ -1,10 +1,10 @@
-"""PyTorch modules as they are: exported, lowered, kept on disk, run on the GPU. Needs the extra `export`.
+"""PyTorch modules: exported, lowered, cached on disk, run on the GPU. Needs the extra `export`.
 
     compiled = pteron.compile(model, (x,))
     y = compiled(x)
 
-A module and example inputs enter, a callable that stands for the module leaves. `torch.compile(model,
-backend="pteron")` comes the same way.
+In: a module and example inputs. Out: a callable with the module's signature. `torch.compile(model,
+backend="pteron")` uses the same path.
 """
 
 from pteron.export.compiled import CompiledModule

@@ -1,37 +1,45 @@
-"""Lowered programs on disk, found by what they were made from.
+"""Lowered programs on disk, by a key of what they were lowered from.
 
-The folder is `compiled` in the one for all caches (`pteron.folders`). An entry is one file,
-KEY-CHECKSUM.pte: the key says what it was made from, the checksum what it must contain, so a damaged entry is
-noticed and made anew. Beyond BYTES_MAX those go that were not used for longest.
+The folder is `compiled` in the cache folder (`pteron.folders`). An entry is one file, KEY-CHECKSUM.pte; the
+checksum of its content detects damage. Above BYTES_MAX the least recently used entries are removed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import tempfile
 import time
+from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from pteron.export import lowering
+from pteron.export.lowering import Options
 from pteron.folders import cache_folder
 
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+
 BYTES_MAX = 8_000_000_000
-_DIGITS = 32  # of a checksum, in an entry's name
+_KEY_DIGITS, _CHECKSUM_DIGITS = 40, 32  # hexadecimal
 
 
 def programs_folder() -> Path:
-    """Where lowered programs are kept."""
     return cache_folder() / "compiled"
 
 
 def find(key: str) -> Path | None:
-    """The undamaged entry of a key; damaged ones are removed."""
+    """The entry of a key; removes damaged ones."""
     for path in sorted(programs_folder().glob(f"{key}-*.pte")):
         with contextlib.suppress(OSError):
             if path.stem.removeprefix(f"{key}-") == _checksum_of(path):
-                with contextlib.suppress(OSError):  # a file of another user's
-                    # Used now, and not changed: whoever has it open looks at the time of its last change.
+                with contextlib.suppress(OSError):  # another user's file
+                    # Only the access time: processes that have it open check the modification time.
                     os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
                 return path
         remove(path)
@@ -39,9 +47,9 @@ def find(key: str) -> Path | None:
 
 
 def keep(key: str, program: bytes) -> Path | None:
-    """Write an entry, whole or not at all; None where the folder cannot be written to."""
+    """Write an entry atomically; None if the folder is not writable."""
     folder = programs_folder()
-    path = folder / f"{key}-{hashlib.sha256(program).hexdigest()[:_DIGITS]}.pte"
+    path = folder / f"{key}-{hashlib.sha256(program).hexdigest()[:_CHECKSUM_DIGITS]}.pte"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as file:
@@ -55,20 +63,20 @@ def keep(key: str, program: bytes) -> Path | None:
                 raise
     except OSError:
         return None
-    _forget_oldest(folder, path)
+    _remove_oldest(folder, path)
     return path
 
 
 def _checksum_of(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:_DIGITS]
+        return hashlib.file_digest(file, "sha256").hexdigest()[:_CHECKSUM_DIGITS]
 
 
-def _forget_oldest(folder: Path, kept: Path) -> None:
-    """Remove entries until the rest fits; the one just written stays whatever its size."""
+def _remove_oldest(folder: Path, kept: Path) -> None:
+    """Remove least recently used entries until the rest fits; `kept` stays whatever its size."""
     used = []
     for path in folder.iterdir():
-        with contextlib.suppress(OSError):  # another process may have removed it
+        with contextlib.suppress(OSError):  # removed by another process
             state = path.stat()
             used.append((state.st_atime, state.st_size, path))
     total = sum(size for _, size, _ in used)
@@ -81,6 +89,57 @@ def _forget_oldest(folder: Path, kept: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove an entry, if that can be done."""
-    with contextlib.suppress(OSError):  # gone already, mapped, or in a read-only folder
+    with contextlib.suppress(OSError):  # removed by another process, mapped, or in a read-only folder
         path.unlink()
+
+
+def content_key(exported: ExportedProgram, options: Options) -> str:
+    """A hash of the graph, all weights, the options, and the versions of the libraries that lower it."""
+    digest = hashlib.sha256()
+    for line in _description(exported, options):
+        digest.update(line.encode() + b"\n")
+    for name, value in sorted({**exported.state_dict, **exported.constants}.items()):
+        digest.update(f"{name} ".encode())
+        for part in _parts(value):
+            digest.update(part)
+    return digest.hexdigest()[:_KEY_DIGITS]
+
+
+def _description(exported: ExportedProgram, options: Options) -> Iterator[str]:
+    import torch
+    from torch.fx import GraphModule
+
+    yield f"torch {torch.__version__}, executorch {version('executorch')}, torchao {version('torchao')}"
+    yield Path(lowering.__file__).read_text("utf-8")  # Pteron's part of the lowering
+    yield repr(options)
+    yield str(exported.graph_signature)
+    yield repr(sorted((str(symbol), str(range)) for symbol, range in exported.range_constraints.items()))
+    for name, module in exported.graph_module.named_modules():
+        if isinstance(module, GraphModule):  # the program and its branches of control flow
+            yield f"graph {name}"
+            for node in module.graph.nodes:
+                value = _described(node.meta.get("val"))
+                yield f"{node.op} {node.name} {node.target} {node.args} {node.kwargs} {value}"
+
+
+def _described(value: Any) -> str:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} {tuple(value.shape)} {value.stride()}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_described, value))}]"
+    return str(value)
+
+
+def _parts(value: Any) -> Iterator[bytes | memoryview]:
+    """A weight's dtype, shape, strides and bytes; anything else as torch.save writes it."""
+    import torch
+
+    if type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided:
+        yield f"{value.dtype} {tuple(value.shape)} {value.stride()}\n".encode()
+        yield memoryview(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        return
+    saved = io.BytesIO()
+    torch.save(value, saved)
+    yield saved.getbuffer()

@@ -1,10 +1,11 @@
-"""A lowered module as a callable: pytrees of torch tensors in, the module's own pytree out."""
+"""A lowered module as a callable: pytrees of torch tensors in, the module's pytree out."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,13 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.errors import InputError
-from pteron.export.report import report_lines
 from pteron.export.signature import Signature
+from pteron.format import KernelCall, MethodRecord
 from pteron.format.source import contents, open_bytes
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
 from pteron.gpu.tensors import to_torch
+from pteron.graph import Graph
 from pteron.runtime import GpuTensor, Program, load
 
 if TYPE_CHECKING:
@@ -28,11 +30,12 @@ METHOD = "forward"
 
 
 class CompiledModule:
-    """`compiled(*inputs, **kwargs)` is what the module would return. `print(compiled)` says what runs where.
+    """`compiled(*inputs, **kwargs)` returns what the module would. `print(compiled)` shows which operators
+    run on the GPU and which on the host.
 
-    Buffers that the module writes to live on in the program from call to call, apart from the module's own;
-    `reset()` brings back the values that they had when it was compiled. What the module writes into its
-    inputs is written there; outputs have memory of their own, also where the module returns views of inputs.
+    Buffers that the module writes to have copies in the program that persist between calls; the module's own
+    do not change. `reset()` restores the values from compile time. Writes to inputs change the caller's
+    tensors. Outputs never share memory with inputs.
     """
 
     def __init__(
@@ -51,7 +54,7 @@ class CompiledModule:
         self.was_cached = was_cached
         self.signature = signature
         self.program: Program = load(source, device=device)
-        self._bytes = open_bytes(source).view  # they stay, also where the cache forgets the file
+        self._bytes = open_bytes(source).view  # stays valid if the cache removes the file
         self._written = tuple(written)
         self._initial = list(states.values())
         self._states: list[Any] = list(self._initial)
@@ -64,7 +67,7 @@ class CompiledModule:
         leaves = self.signature.check(given)
         for position in self._written:
             _check_writable(self.signature.leaves[position].name, given[position])
-        with self._lock:  # calls that share states follow one another
+        with self._lock:  # calls share the states
             outputs = self._run(leaves)
         with torch.no_grad():
             for position, value in zip(self._written, outputs, strict=False):
@@ -72,12 +75,12 @@ class CompiledModule:
         return self.signature.unflatten(outputs[len(self._written) :])
 
     def reset(self) -> None:
-        """Bring buffers that the module writes to back to the values that they had when it was compiled."""
+        """Restore the buffers that the module writes to, to their values at compile time."""
         with self._lock:
             self._states = list(self._initial)
 
     def _run(self, leaves: Sequence[Any]) -> list[Any]:
-        """One call; new states stay where they were made."""
+        """One call; new states stay on the GPU."""
         method, count = self.program[METHOD], len(self._states)
         outputs = method(*self._states, *leaves, on_gpu=count > 0)
         specs = method.outputs
@@ -88,11 +91,11 @@ class CompiledModule:
         return found
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the program as a .pte file, which `pteron.load` takes; there inputs and outputs are flat."""
+        """Write the program as a .pte file for `pteron.load`, where inputs and outputs are flat."""
         Path(path).write_bytes(contents(self._bytes))
 
     def close(self) -> None:
-        """Free its GPU memory."""
+        """Free GPU memory."""
         self.program.close()
 
     def __enter__(self) -> CompiledModule:
@@ -107,14 +110,14 @@ class CompiledModule:
         return f"<pteron.CompiledModule {self.name}>"
 
     def __str__(self) -> str:
-        kept = "in memory alone" if self.cache_file is None else str(self.cache_file)
-        how = "found there" if self.was_cached else "made now"
+        kept = "not cached" if self.cache_file is None else str(self.cache_file)
+        how = "from the cache" if self.was_cached else "lowered now"
         lines = [repr(self), *report_lines(self.program.file.methods, self.program.graphs(METHOD))]
         return "\n".join([*lines, f"  program      {len(self._bytes) / 1e6:,.1f} MB, {kept} ({how})"])
 
 
 def _as_torch(value: Any, dtype: DType | None) -> torch.Tensor | Any:
-    """An output as a tensor: it may be on the GPU, and is an array where no input was a tensor."""
+    """An output as a torch tensor. It may be a GPU tensor, or an array if no input was a tensor."""
     if isinstance(value, GpuTensor):
         return value.torch()
     return to_torch(value, dtype) if isinstance(value, np.ndarray) and dtype is not None else value
@@ -126,8 +129,47 @@ def _check_writable(name: str, value: Any) -> None:
 
 
 def _write(target: Any, value: torch.Tensor) -> None:
-    """Bring a new value into the tensor or array that was given."""
     if isinstance(target, np.ndarray):
         np.copyto(target, value.numpy())
     else:
         target.copy_(value)
+
+
+_NO_WORK = {"et_vk.prepack.default"}  # uploads a weight
+
+
+def report_lines(methods: Sequence[MethodRecord], delegates: Sequence[Graph]) -> Iterator[str]:
+    """Lines that show how many operators run on the GPU and how many on the host."""
+    on_gpu = [gpu_operators(graph) for graph in delegates]
+    on_host = host_operators(methods)
+    hosted, delegated = on_host.total(), sum(uses.total() for uses in on_gpu)
+    total = max(1, hosted + delegated)
+    share, parts = f"{delegated / total:.0%}", _counted(len(on_gpu), "delegate")
+    yield f"  on the GPU   {_counted(delegated, 'operator')}, {share}, in {parts}"
+    for index, uses in enumerate(on_gpu):
+        yield f"    delegate {index}   {_counted(uses.total(), 'operator')}: {_listed(uses)}"
+    names = f": {_listed(on_host)}" if hosted else ""
+    yield f"  on the host  {_counted(hosted, 'operator')}, {hosted / total:.0%}{names}"
+
+
+def gpu_operators(graph: Graph) -> Counter[str]:
+    """Uses of each operator in a delegate."""
+    return Counter(node.name for node in graph.nodes if node.name not in _NO_WORK)
+
+
+def host_operators(methods: Sequence[MethodRecord]) -> Counter[str]:
+    """Uses of each operator outside delegates."""
+    return Counter(
+        record.operators[call.operator]
+        for record in methods
+        for call in record.instructions
+        if isinstance(call, KernelCall)
+    )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _listed(uses: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in uses.most_common())

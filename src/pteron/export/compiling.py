@@ -1,4 +1,4 @@
-"""A module and example inputs -> a CompiledModule, from the cache where it was made before."""
+"""A module and example inputs -> a CompiledModule, from the cache if it was lowered before."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from pteron.errors import FormatError, InputError, LoweringError, UnsupportedError
 from pteron.export import cache
-from pteron.export.attention import decompose_attention
-from pteron.export.cache_key import content_key
+from pteron.export.cache import content_key
 from pteron.export.compiled import CompiledModule
-from pteron.export.functional import make_functional
+from pteron.export.graph_passes import decompose_attention, make_functional
 from pteron.export.lowering import Options, check_bounds, check_inference, exporting, lower
 from pteron.export.signature import Signature
 from pteron.extras import check_installed
@@ -33,19 +32,19 @@ def compile(
     device: Device | str | None = None,
     use_cache: bool = True,
 ) -> CompiledModule:
-    """A callable that does on the GPU what `module` does in inference, whatever mode the module is in.
+    """A callable that runs `module` on the GPU, in inference mode.
 
-    The example inputs may be any pytrees; calls look like them. `dynamic_shapes` is torch.export's: a dim
-    varies up to the maximum that it is given. A module that was exported already is taken as it is.
-    `force_fp16` computes in f16, with f32 at the borders. `device` is as for `pteron.load`. The lowered
-    program is kept on disk, by content, unless `use_cache` is false.
+    The example inputs may be any pytrees; calls must have the same structure. `dynamic_shapes` is
+    torch.export's; each dynamic dim needs a maximum. An ExportedProgram is used as it is. `force_fp16`
+    computes in f16, with f32 inputs and outputs. `device` is as in `pteron.load`. The lowered program is
+    cached on disk by content, unless `use_cache` is false.
     """
     check_installed(("torch", "torchao", "executorch"), "compiling a module", "export")
     from torch.export import ExportedProgram
 
     if isinstance(module, ExportedProgram):
         if example_inputs or example_kwargs or dynamic_shapes is not None:
-            raise InputError("an exported program has its inputs and shapes already; give it alone")
+            raise InputError("an ExportedProgram has its own inputs and shapes; pass no others")
         exported, name = module, module.graph_module._get_name()
     else:
         exported = export(module, tuple(example_inputs), dict(example_kwargs or {}), dynamic_shapes)
@@ -56,12 +55,12 @@ def compile(
 def export(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
 ) -> ExportedProgram:
-    """What the module does in inference, as PyTorch exports it; the module stays as it is."""
+    """The module in inference mode, exported; leaves the module unchanged."""
     import torch
     from torch.utils._pytree import tree_map_only
 
     def example(tensor: torch.Tensor) -> torch.Tensor:
-        """A copy that the tracer may write to, in the order of memory that every call is brought into."""
+        """A contiguous copy, which the tracer may write to."""
         return tensor.detach().clone(memory_format=torch.contiguous_format)
 
     args, kwargs = tree_map_only(torch.Tensor, example, (args, kwargs))
@@ -72,7 +71,7 @@ def export(
 def compile_exported(
     exported: ExportedProgram, name: str, options: Options, device: Device | str | None, use_cache: bool
 ) -> CompiledModule:
-    """Lower an exported program, or find it lowered."""
+    """Lower an exported program, or load it from the cache."""
     check_inference(exported)
     check_bounds(exported)
     signature = Signature(exported)
@@ -87,29 +86,27 @@ def compile_exported(
             except UnsupportedError:
                 raise
             except FormatError:
-                cache.remove(found)  # the checksum is right, the program is not
+                cache.remove(found)  # a correct checksum of an invalid program
         program = _lower(functional.exported, name, options)
         source: Path | bytes = (cache.keep(key, program) if use_cache else None) or program
         return CompiledModule(name, source, signature, states, written, device, was_cached=False)
 
 
 def _lower(exported: ExportedProgram, name: str, options: Options) -> bytes:
-    """Lower, or say which module it is that cannot be lowered, and what stands in the way."""
+    """Lower; an error names the module and the cause."""
     try:
         return lower(exported, options)
     except Exception as error:
         cause: BaseException = error
-        while cause.__cause__ is not None:  # ExecuTorch's passes wrap what they raise
+        while cause.__cause__ is not None:  # ExecuTorch's passes wrap exceptions
             cause = cause.__cause__
         first = next(iter(str(cause).splitlines()), "")
-        raise LoweringError(
-            f"{name}: ExecuTorch cannot lower it ({type(cause).__name__}: {first})"
-        ) from error
+        raise LoweringError(f"ExecuTorch cannot lower {name} ({type(cause).__name__}: {first})") from error
 
 
 @contextmanager
 def _in_inference(module: torch.nn.Module) -> Iterator[None]:
-    """The module in eval mode, and afterwards every part in the mode that it had."""
+    """The module in eval mode; restores the mode of each submodule."""
     training = [part for part in module.modules() if part.training]
     for part in training:
         part.training = False

@@ -1,10 +1,10 @@
-"""`torch.compile(model, backend="pteron")`: graphs that Dynamo captured enter, callables on the GPU leave.
+"""`torch.compile(model, backend="pteron")`: graphs that Dynamo captured in, callables that run on the GPU
+out.
 
-Dynamo passes parameters and buffers among the inputs, and sizes of dynamic dims as integers. Parameters and
-buffers become constants of the program, and it is lowered again once one of them has changed: it was
-replaced, or written to by an operation that PyTorch counts (writes through `.data` or NumPy are not counted).
-Buffers that the graph itself writes to stay inputs, and are written back; those that others write to again
-and again become inputs.
+Dynamo passes parameters and buffers as inputs, and sizes of dynamic dims as integers. Parameters and buffers
+become constants of the program. It is lowered again if one is replaced, or written by an operation that
+increments its version (writes through `.data` or NumPy do not). Buffers that the graph writes to stay inputs
+and are written back; buffers that change often between calls become inputs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pteron.errors import InputError, ShapeError
 from pteron.export.compiled import CompiledModule
 from pteron.export.compiling import compile_exported, export
 from pteron.export.dynamo_capture import Capture, buffer_position, make_module
-from pteron.export.functional import make_functional
+from pteron.export.graph_passes import make_functional
 from pteron.export.lowering import Options, exporting
 from pteron.extras import check_installed
 from pteron.gpu.fork import new_lock
@@ -28,16 +28,16 @@ from pteron.gpu.fork import new_lock
 if TYPE_CHECKING:
     from torch.fx import GraphModule
 
-_PROGRAMS_KEPT = 16  # for one captured graph, by shapes
-_CHANGES_MAX = 2  # a buffer that changed as often between calls is an input from then on
+_PROGRAMS_KEPT = 16  # per captured graph, for different shapes
+_CHANGES_MAX = 2  # a buffer that changed this often between calls becomes an input
 
 
 def backend(
     graph_module: GraphModule, example_inputs: Sequence[object], *, options: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """Dynamo's entry point; lowering waits for the first call, since Dynamo's own tracing forbids it.
+    """Dynamo's entry point. Lowering happens at the first call, because Dynamo's tracing forbids it here.
 
-    The options, those of `torch.compile`, are `force_fp16`, `device` and `use_cache` of `pteron.compile`.
+    `options` of `torch.compile` are `force_fp16`, `device` and `use_cache`, as in `pteron.compile`.
     """
     check_installed(("torch", "torchao", "executorch"), "compiling a module", "export")
     chosen = dict(options or {})
@@ -50,7 +50,7 @@ def backend(
 
 @dataclass
 class CapturedGraph:
-    """One graph of Dynamo's, with the programs it was lowered to: for these weights, by shapes."""
+    """One graph of Dynamo, with its lowered programs: for the current weights, one per set of shapes."""
 
     capture: Capture
     options: Options
@@ -65,20 +65,19 @@ class CapturedGraph:
         with self._lock:
             lowered = self._find(inputs)
         if lowered is None:
-            with exporting(), self._lock:  # in this order everywhere: who holds the second waits for nobody
+            with exporting(), self._lock:  # lock order: exporting() first, everywhere
                 lowered = self._find(inputs) or self._lower(inputs)
         return lowered.compiled(*(inputs[position] for position in lowered.live))
 
     @property
     def programs(self) -> tuple[CompiledModule, ...]:
-        """What it was lowered to up to now."""
         return tuple(lowered.compiled for lowered in self._programs)
 
     def _find(self, inputs: Sequence[Any]) -> _Lowered | None:
-        """The program for these weights, shapes and numbers."""
+        """The program for these weights, shapes and integers."""
         changed = [seen.position for seen in self._constants if not seen.is_unchanged(inputs)]
         if changed:
-            self._programs.clear()  # freed with the last call that uses them
+            self._programs.clear()  # running calls hold references
             self._constants.clear()
             self._changes.update(changed)
         numbers = self.capture.free_numbers(inputs)
@@ -89,7 +88,6 @@ class CapturedGraph:
         return None
 
     def _lower(self, inputs: Sequence[Any]) -> _Lowered:
-        """A new program for them, which is kept."""
         constants = [
             position
             for position, is_parameter in self.capture.constants(inputs).items()
@@ -97,13 +95,13 @@ class CapturedGraph:
         ]
         exported, live = self._export(inputs, constants)
         written = {buffer_position(name) for name in make_functional(exported).states}
-        if written:  # they live on in the caller's module
+        if written:  # their values belong to the caller's module
             constants = [position for position in constants if position not in written]
             exported, live = self._export(inputs, constants)
         self._constants = [_Seen.of(position, inputs[position]) for position in constants]
         compiled = compile_exported(exported, self.capture.name, self.options, self.device, self.use_cache)
         if not compiled.signature.fits([inputs[position] for position in live]):
-            raise ShapeError(f"{self.capture.name}: PyTorch exported it for other shapes than the call has")
+            raise ShapeError(f"{self.capture.name}: torch.export specialised it to other shapes")
         lowered = _Lowered(compiled, live, self.capture.free_numbers(inputs))
         self._programs.insert(0, lowered)
         del self._programs[_PROGRAMS_KEPT:]
@@ -119,7 +117,7 @@ class CapturedGraph:
 
 @dataclass(frozen=True)
 class _Lowered:
-    """A program, the inputs of Dynamo's that it takes, and the numbers that are built into it."""
+    """A program, the positions of its inputs among Dynamo's, and the integers that are constants in it."""
 
     compiled: CompiledModule
     live: list[int]
@@ -128,7 +126,7 @@ class _Lowered:
 
 @dataclass(frozen=True)
 class _Seen:
-    """A parameter or buffer as it was when it became a constant."""
+    """The state of a parameter or buffer when it became a constant."""
 
     position: int
     tensor: weakref.ref[Any]

@@ -1,4 +1,4 @@
-"""What Dynamo says of the inputs of a graph, and the graph as a module that torch.export takes."""
+"""A graph that Dynamo captured -> its kinds of inputs, and a module for torch.export."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Capture:
-    """A graph that Dynamo captured; inputs are known by their positions."""
+    """A captured graph; inputs are identified by position."""
 
     def __init__(self, graph_module: GraphModule) -> None:
         import torch
@@ -20,7 +20,7 @@ class Capture:
         self.name = graph_module._get_name()
         self._placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
         self._examples = [node.meta.get("example_value") for node in self._placeholders]
-        # Where the size of a dynamic dim can be read: symbol -> (position, dim).
+        # Symbol of a dynamic dim -> (position, dim) of a tensor that has it.
         self._sizes: dict[Any, tuple[int, int]] = {}
         for position, example in enumerate(self._examples):
             if isinstance(example, torch.Tensor):
@@ -29,8 +29,8 @@ class Capture:
                         self._sizes.setdefault(size.node.expr, (position, dim))
 
     def constants(self, inputs: Sequence[Any]) -> dict[int, bool]:
-        """The parameters and buffers of modules, and whether they are parameters. PyTorch counts no writes to
-        inference tensors, so these are none."""
+        """Positions of parameters (True) and buffers (False). Inference tensors are neither: they have no
+        version counter."""
         import torch
 
         return {
@@ -42,7 +42,7 @@ class Capture:
         }
 
     def live_tensors(self, inputs: Sequence[Any], constants: Sequence[int]) -> list[int]:
-        """The tensors that each call brings."""
+        """Positions of tensors that are inputs of each call."""
         import torch
 
         known = set(constants)
@@ -53,14 +53,14 @@ class Capture:
         ]
 
     def size_of(self, position: int) -> tuple[int, int] | None:
-        """The tensor and its dim that an integer input is the size of."""
+        """The (position, dim) of a tensor whose size this integer input is."""
         import torch
 
         example = self._examples[position]
         return self._sizes.get(example.node.expr) if isinstance(example, torch.SymInt) else None
 
     def free_numbers(self, inputs: Sequence[Any]) -> dict[int, int]:
-        """Numbers that are no tensor's size: they are built into a program."""
+        """Integers that are not the size of a tensor: they are constants of a program."""
         import torch
 
         return {
@@ -70,8 +70,8 @@ class Capture:
         }
 
     def dynamic_dims(self, position: int, tensor: torch.Tensor) -> dict[int, Any]:
-        """torch.export's description of the dims that Dynamo calls dynamic. One without a maximum gets twice
-        its size, rounded up to a power of two: beyond that the graph is lowered again."""
+        """torch.export's description of dims that Dynamo marked as dynamic. The default maximum is twice the
+        current size, rounded up to a power of two: above it the graph is lowered again."""
         import torch
         from torch.export import Dim
         from torch.utils._sympy.numbers import int_oo
@@ -87,7 +87,6 @@ class Capture:
 
 
 def buffer_name(position: int) -> str:
-    """What the input at a position is called as a constant."""
     return f"constant_{position}"
 
 
@@ -98,8 +97,8 @@ def buffer_position(name: str) -> int:
 def make_module(
     capture: Capture, inputs: Sequence[Any], constants: Sequence[int], live: Sequence[int]
 ) -> torch.nn.Module:
-    """The graph as a module of its live tensors alone: constants are its buffers, called by their position,
-    sizes are read from the tensors, other numbers are built in."""
+    """The graph as a module whose inputs are the live tensors: constants are buffers, sizes are read from the
+    tensors, other integers are constants."""
     import torch
 
     sizes = {

@@ -1,4 +1,4 @@
-"""An exported program -> the bytes of a .pte whose operators VulkanPartitioner gave to the GPU."""
+"""An exported program -> the bytes of a .pte, with GPU delegates that VulkanPartitioner chose."""
 
 from __future__ import annotations
 
@@ -17,33 +17,31 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 _DROPOUTS = {"dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"}
-_RANDOM_IN_TRAINING = {f"aten.{name}.default": 2 for name in _DROPOUTS}  # which argument says `train`
+_RANDOM_IN_TRAINING = {f"aten.{name}.default": 2 for name in _DROPOUTS}  # position of the argument `train`
 _TRAINING_ARGUMENTS = {**_RANDOM_IN_TRAINING, "aten.batch_norm.default": 5}
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a program is lowered."""
-
     force_fp16: bool = False  # f32 tensors inside delegates are f16; inputs and outputs stay f32
 
 
 def exporting() -> AbstractContextManager[object]:
-    """Hold Dynamo's own lock: the exporters of PyTorch and ExecuTorch change global state while they work,
-    and must meet neither each other nor Dynamo's tracing in another thread."""
+    """Hold Dynamo's lock: the exporters of PyTorch and ExecuTorch change global state, so they must not run
+    at the same time as each other or as Dynamo's tracing in another thread."""
     from torch._dynamo.convert_frame import compile_lock
 
     return cast("AbstractContextManager[object]", compile_lock)
 
 
 def lower(exported: ExportedProgram, options: Options) -> bytes:
-    """Let the partitioner choose what the GPU runs, and write the program. It stays as it is.
+    """Partition and write the program; leaves `exported` unchanged.
 
-    Pteron resizes every operator. Where ExecuTorch cannot write a program with dynamic dims like that, the
-    GPU gets those operators alone that ExecuTorch's own runtime resizes.
+    Pteron can resize every operator. If ExecuTorch fails to write a program with dynamic dims that way, only
+    the operators that ExecuTorch's own runtime can resize are delegated.
     """
     with exporting(), _quiet():
-        remember_patterns()
+        cache_patterns()
         chosen = {"force_fp16": options.force_fp16}
         try:
             return _write(exported, chosen)
@@ -55,7 +53,6 @@ def lower(exported: ExportedProgram, options: Options) -> bytes:
 
 
 def _write(exported: ExportedProgram, chosen: dict[str, bool]) -> bytes:
-    """The program, partitioned with these options."""
     from executorch.exir import to_edge_transform_and_lower
 
     edge = to_edge_transform_and_lower(exported, partitioner=[_partitioner(chosen)])
@@ -63,37 +60,37 @@ def _write(exported: ExportedProgram, chosen: dict[str, bool]) -> bytes:
 
 
 def check_inference(exported: ExportedProgram) -> None:
-    """Refuse what only training does: it is random, or changes with every batch."""
+    """Raise for operators in training mode: they are random, or depend on the batch."""
     for node in exported.graph.nodes:
         position = _TRAINING_ARGUMENTS.get(str(node.target))
         is_training = position is not None and len(node.args) > position and node.args[position] is True
         if is_training and not _has_no_running_statistics(node):
             raise InputError(
-                f"{node.target} works as in training, Pteron only in inference: call eval() on the module"
+                f"{node.target} is in training mode; Pteron only runs inference: call eval() on the module"
             )
 
 
 def _has_no_running_statistics(node: Node) -> bool:
-    """Batch norm without them takes every batch's own, in inference too."""
+    """Such a batch norm uses the batch's statistics in inference too."""
     return str(node.target) == "aten.batch_norm.default" and node.args[3] is None
 
 
 def check_bounds(exported: ExportedProgram) -> None:
-    """Refuse dynamic dims without a maximum: memory is planned for it, and ExecuTorch would invent one."""
+    """Raise for dynamic dims without a maximum: memory is planned for the maximum."""
     from torch.utils._sympy.numbers import int_oo
 
     for symbol, range in exported.range_constraints.items():
         if range.upper >= int_oo:
             raise InputError(
-                f"the dynamic dim {symbol} has no upper bound; give one: torch.export.Dim('name', max=512)"
+                f"dynamic dim {symbol} has no maximum; give one: torch.export.Dim('name', max=512)"
             )
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """ExecuTorch logs each operator, and warns of what its users cannot change."""
+    """Silence ExecuTorch, which logs each operator and warns about its own code."""
     level = logging.root.level
-    import executorch.backends.vulkan.partitioner.vulkan_partitioner  # noqa: F401  # it sets the level
+    import executorch.backends.vulkan.partitioner.vulkan_partitioner  # noqa: F401  # its import sets the level
 
     logging.root.setLevel(logging.ERROR)
     try:
@@ -104,19 +101,19 @@ def _quiet() -> Iterator[None]:
         logging.root.setLevel(level)
 
 
-def remember_patterns() -> None:
-    """Let ExecuTorch export the patterns that it fuses once in a process: they take longer than most models,
-    and are made twice at each lowering."""
+def cache_patterns() -> None:
+    """Cache ExecuTorch's fusion patterns for the process: exporting them takes longer than most models, and
+    ExecuTorch does it twice per lowering."""
     from executorch.backends.vulkan.patterns import fusable_patterns
 
     for entry in fusable_patterns.values():
         if entry.get_graphs_fn is not None and not hasattr(entry.get_graphs_fn, "cache_info"):
-            entry.get_graphs_fn = functools.cache(_keeping_compiled(entry.get_graphs_fn))
+            entry.get_graphs_fn = functools.cache(_without_dynamo_reset(entry.get_graphs_fn))
 
 
-def _keeping_compiled(make_patterns: Callable[[], Any]) -> Callable[[], Any]:
-    """Some patterns are exported in a mode that first frees all that Dynamo compiled in this process: others
-    would compile again, and threads that run such code crash. They need no such reset."""
+def _without_dynamo_reset(make_patterns: Callable[[], Any]) -> Callable[[], Any]:
+    """Disable `dynamo.reset` while patterns are exported: it would free all code that Dynamo compiled in this
+    process, and crash threads that run such code. The patterns do not need it."""
     import torch._dynamo as dynamo
 
     def make() -> Any:
@@ -130,27 +127,27 @@ def _keeping_compiled(make_patterns: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _partitioner(chosen: dict[str, bool]) -> Any:
-    """VulkanPartitioner, without delegates that only give integers: ExecuTorch cannot write these."""
+    """VulkanPartitioner without delegates that only return integers, which ExecuTorch cannot write."""
     from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
 
     class TensorPartitioner(VulkanPartitioner):  # type: ignore[misc]  # untyped
         def partition(self, exported_program: ExportedProgram) -> Any:
             result = super().partition(exported_program)
             nodes = result.tagged_exported_program.graph.nodes
-            gives_tensors = {tag for node in nodes for tag in _given_to_others(node)}
+            returns_tensors = {tag for node in nodes for tag in _returned_by(node)}
             for node in nodes:
-                if node.meta.get("delegation_tag", None) not in {*gives_tensors, None}:
+                if node.meta.get("delegation_tag", None) not in {*returns_tensors, None}:
                     del node.meta["delegation_tag"]
             result.partition_tags = {
-                tag: spec for tag, spec in result.partition_tags.items() if tag in gives_tensors
+                tag: spec for tag, spec in result.partition_tags.items() if tag in returns_tensors
             }
             return result
 
     return TensorPartitioner(chosen)
 
 
-def _given_to_others(node: Node) -> set[str]:
-    """The delegate of a node whose value is, or has, a tensor that is used outside it."""
+def _returned_by(node: Node) -> set[str]:
+    """The tag of the delegate that returns this node's value, if the value is or contains a tensor."""
     tag = node.meta.get("delegation_tag")
     is_integer = not hasattr(node.meta.get("val"), "shape") and not isinstance(
         node.meta.get("val"), (list, tuple)
@@ -158,32 +155,3 @@ def _given_to_others(node: Node) -> set[str]:
     if tag is None or node.op != "call_function" or is_integer:
         return set()
     return {tag} if any(user.meta.get("delegation_tag") != tag for user in node.users) else set()
-
-
-def returned_constants(exported: ExportedProgram) -> list[int]:
-    """The outputs, by position, that are parameters or buffers."""
-    signature = exported.graph_signature
-    constants = {
-        *signature.inputs_to_parameters,
-        *signature.inputs_to_buffers,
-        *signature.inputs_to_lifted_tensor_constants,
-    }
-    returned = exported.graph.output_node().args[0]
-    return [index for index, node in enumerate(returned) if getattr(node, "name", None) in constants]
-
-
-def copy_returned_constants(exported: ExportedProgram) -> None:
-    """Return copies of parameters and buffers: the partitioner cannot place a constant that is an output."""
-    import torch
-
-    graph, specs = exported.graph, exported.graph_signature.output_specs
-    output = graph.output_node()
-    returned = list(output.args[0])
-    for index in returned_constants(exported):
-        with graph.inserting_before(output):
-            copy = graph.call_function(torch.ops.aten.clone.default, (returned[index],))
-            copy.meta = dict(returned[index].meta)
-        returned[index] = copy
-        specs[index].arg.name = copy.name
-    output.args = (tuple(returned),)
-    exported.graph_module.recompile()

@@ -1,4 +1,4 @@
-"""What an exported program takes and gives, as pytrees: calls are flattened and checked against it."""
+"""The inputs and outputs of an exported program as pytrees: flattens calls and checks their inputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _SHAPES_KEPT = 1024
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One input: a tensor with its dims, numbers or symbols; or a value that the program was made for."""
+    """One input: a tensor, whose dims are integers or symbols, or a constant that the program was exported
+    with."""
 
     name: str
     dtype: torch.dtype | None = None
@@ -29,8 +30,6 @@ class Leaf:
 
 
 class Signature:
-    """How calls of an exported program look."""
-
     def __init__(self, exported: ExportedProgram) -> None:
         assert exported.call_spec.in_spec is not None
         self._in_spec = exported.call_spec.in_spec
@@ -40,13 +39,13 @@ class Signature:
         self._fitting: set[tuple[Any, ...]] = set()
 
     def flatten(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[Any]:
-        """The leaves of a call, as they are."""
+        """The leaves of a call, unchecked."""
         from torch.utils._pytree import tree_flatten
 
         ordered = self._in_order(kwargs)
         leaves, spec = tree_flatten((tuple(args), ordered))
         if spec != self._in_spec:
-            raise InputError(f"the call does not look like the example: expected {self._in_spec}, got {spec}")
+            raise InputError(f"the call differs from the example: expected {self._in_spec}, got {spec}")
         return list(leaves)
 
     def check(self, given: Sequence[object]) -> list[Any]:
@@ -58,13 +57,13 @@ class Signature:
         return leaves
 
     def unflatten(self, outputs: Sequence[object]) -> Any:
-        """The outputs as the module returns them."""
+        """The outputs in the module's structure."""
         from torch.utils._pytree import tree_unflatten
 
         return tree_unflatten(outputs, self._out_spec)
 
     def fits(self, leaves: Sequence[Any]) -> bool:
-        """Whether inputs have shapes that the program takes."""
+        """Whether the shapes of inputs are valid."""
         try:
             self._check_shapes(leaves)
         except ShapeError:
@@ -72,11 +71,11 @@ class Signature:
         return True
 
     def _in_order(self, kwargs: Mapping[str, object]) -> dict[str, object]:
-        """Keyword arguments in the order that they had in the example."""
+        """Keyword arguments in the example's order."""
         expected: list[str] = self._in_spec.child(1).context or []
         if set(kwargs) != set(expected):
             named = ", ".join(expected) or "none"
-            raise InputError(f"expected the keyword arguments {named}; got {', '.join(kwargs) or 'none'}")
+            raise InputError(f"expected keyword arguments {named}; got {', '.join(kwargs) or 'none'}")
         return {name: kwargs[name] for name in expected}
 
     def _check_shapes(self, leaves: Sequence[Any]) -> None:
@@ -85,7 +84,7 @@ class Signature:
         if shapes in self._fitting:
             return
         sizes: dict[Any, int] = {}
-        for is_derived in (False, True):  # a symbol gets its size where it stands alone
+        for is_derived in (False, True):  # plain symbols first: they give the sizes that expressions use
             for leaf, shape in zip(self.leaves, shapes, strict=True):
                 self._check_shape(leaf, shape, sizes, is_derived)
         if len(self._fitting) >= _SHAPES_KEPT:
@@ -105,13 +104,13 @@ class Signature:
                 if range is not None and not range.lower <= size <= range.upper:
                     raise ShapeError(f"{where} must be from {range.lower} to {range.upper}")
                 if sizes.setdefault(dim, size) != size:
-                    raise ShapeError(f"{where} must be {sizes[dim]}, the size of {dim} elsewhere")
+                    raise ShapeError(f"{where} must be {sizes[dim]}, as {dim} is in another input")
             elif is_derived and dim.free_symbols <= sizes.keys() and dim.subs(sizes) != size:
                 raise ShapeError(f"{where} must be {dim} = {dim.subs(sizes)}")
 
 
 def _leaves(exported: ExportedProgram) -> list[Leaf]:
-    """The inputs that are the caller's: neither parameters nor buffers nor constants."""
+    """The caller's inputs, without parameters, buffers and constants."""
     from torch.export.graph_signature import InputKind
 
     placeholders = (node for node in exported.graph.nodes if node.op == "placeholder")
@@ -132,7 +131,7 @@ def _leaf(node: Any, argument: Any) -> Leaf:
 
 
 def _dim(size: Any) -> Any:
-    """A number, or a symbolic expression."""
+    """An integer or a symbolic expression."""
     return size if isinstance(size, int) else size.node.expr
 
 
@@ -160,15 +159,15 @@ def _check(leaf: Leaf, value: Any) -> None:
     if value.dtype != leaf.dtype:
         raise DtypeError(f"{leaf.name}: expected {leaf.dtype}, got {value.dtype}")
     if value.device.type != "cpu":
-        raise InputError(f"{leaf.name}: expected a tensor in host memory (cpu), got one on {value.device}")
+        raise InputError(f"{leaf.name}: expected a CPU tensor, got one on {value.device}")
     if value.requires_grad and torch.is_grad_enabled():
         raise InputError(
-            f"{leaf.name} requires a gradient; Pteron only runs inference: use torch.no_grad() or detach()"
+            f"{leaf.name} requires grad; Pteron only runs inference: use torch.no_grad() or detach()"
         )
 
 
 def _is_same(known: Any, value: Any) -> bool:
-    """Equal and of one type: 2, 2.0 and True may well give other results. NaN is the same as NaN."""
+    """Equal and of the same type: 2, 2.0 and True may give different results. NaN equals NaN here."""
     import torch
 
     if isinstance(value, torch.Tensor) and value.ndim == 0:

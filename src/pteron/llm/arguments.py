@@ -12,6 +12,8 @@ import numpy as np
 
 from pteron.errors import InputError
 
+SEQUENCES_MAX = 16  # of a model, by default
+WAITING_MAX = 64  # queued requests of an engine, by default
 _TRUTHS = (bool, np.bool_)  # Python counts with them; whoever gives one here means something else
 
 

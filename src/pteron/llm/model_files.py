@@ -1,23 +1,26 @@
-"""What the files beside a tokenizer say: the tokens that begin and end a text, and the chat template.
+"""A model's folder -> what its configuration files say: special tokens, chat template, sampling, pooling.
 
-In: a folder with any of pteron.json, generation_config.json, tokenizer_config.json, special_tokens_map.json,
-config.json, chat_template.jinja. Out: Settings. Where two files disagree, the earlier in that list holds: it
-is closer to how the model is meant to be used.
+pteron.json, generation_config.json, tokenizer_config.json, special_tokens_map.json and config.json may name
+the tokens that begin and end a text; where two of them disagree, the earlier in this list wins. The chat
+template is found as Hugging Face's transformers finds it: the file chat_template.jinja wins over
+`chat_template` in any of these.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from pteron.errors import FormatError
+from pteron.errors import FormatError, PteronError
 from pteron.format.source import read_file
 
-Token: TypeAlias = int | str  # by id or by text
+Token: TypeAlias = int | str  # an id or a text
 
-Pooling = Literal["last", "mean"]  # which of a text's hidden states stand for it
+Pooling = Literal["last", "mean"]  # how hidden states become one vector
 
 COMPANION_BYTES_MAX = 1 << 28  # of a file beside a program: the largest vocabularies take an eighth
 MANIFEST, TEMPLATE = "pteron.json", "chat_template.jinja"
@@ -34,7 +37,7 @@ DRAWING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
 @dataclass
-class Settings:
+class TokenizerConfig:
     bos: Token | None = None
     eos: tuple[Token, ...] = ()
     adds_bos: bool | None = None
@@ -42,59 +45,56 @@ class Settings:
     tokenizer: str | None = None  # the tokenizer's file name
 
 
-def read_settings(folder: Path) -> Settings:
-    settings = Settings()
+def read_tokenizer_config(folder: Path) -> TokenizerConfig:
+    config = TokenizerConfig(tokenizer=_file_name(read_json(folder / MANIFEST), "tokenizer"))
+    if file_exists(folder / TEMPLATE):
+        config.chat_template = read_utf8(folder / TEMPLATE)
     for name in CONFIGURATIONS:
         content = read_json(folder / name)
-        if settings.bos is None:
-            settings.bos = next(iter(_tokens(content, "bos", name)), None)
-        settings.eos = settings.eos or _tokens(content, "eos", name)
-        if settings.adds_bos is None:
-            settings.adds_bos = _adds_bos(content, name)
-        if settings.chat_template is None:
-            settings.chat_template = _template(content.get("chat_template"), name)
-    settings.tokenizer = _file_name(read_json(folder / MANIFEST), "tokenizer")
-    template = folder / TEMPLATE
-    if is_there(template):
-        settings.chat_template = read_utf8(template)
-    return settings
+        if config.bos is None:
+            config.bos = next(iter(_tokens(content, "bos", name)), None)
+        config.eos = config.eos or _tokens(content, "eos", name)
+        if config.adds_bos is None:
+            config.adds_bos = _adds_bos(content, name)
+        if config.chat_template is None:
+            config.chat_template = _template(content.get("chat_template"), name)
+    return config
 
 
 def read_sampling(folder: Path) -> dict[str, Any]:
-    """What a model's authors say of how its tokens are drawn, as arguments of `Sampling`. Where they do not
-    ask for drawing, only the repetition penalty counts."""
+    """The sampling that the model's authors recommend, as arguments of `Sampling`. Without `do_sample` only
+    the repetition penalty applies."""
     content = read_json(folder / GENERATION)
-    counting = DRAWING if content.get("do_sample") is True else DRAWING[-1:]
-    return {name: content[name] for name in counting if content.get(name) is not None}
+    names = DRAWING if content.get("do_sample") is True else DRAWING[-1:]
+    return {name: content[name] for name in names if content.get(name) is not None}
 
 
 def read_pooling(folder: Path) -> Pooling | None:
-    """Which hidden states stand for a text, where the folder's program gives any: its `pooling`."""
+    """`pooling` of the manifest, for programs that return hidden states."""
     value = read_json(folder / MANIFEST).get("pooling")
     for known in get_args(Pooling):
         if value == known:
             return known  # type: ignore[no-any-return]  # one of them
     if value is not None:
-        raise FormatError(f'{MANIFEST}: pooling is neither "last" nor "mean": {_shown(value)}')
+        raise FormatError(f'{MANIFEST}: pooling must be "last" or "mean", not {_shown(value)}')
     return None
 
 
 def program_file(folder: Path) -> Path:
-    """The program in a folder: the one that its manifest names, or model.pte."""
+    """The program in a folder: the file that the manifest names, or model.pte."""
     return folder / (_file_name(read_json(folder / MANIFEST), "model") or "model.pte")
 
 
-def is_there(file: Path) -> bool:
-    """Whether a folder has such a file. A name that no system takes, or a folder of somebody else's, is an
-    error."""
+def file_exists(file: Path) -> bool:
+    """Like `Path.exists`; a name that the system rejects, or a folder without permission, is a
+    FormatError."""
     try:
         return file.exists()
     except OSError as error:
-        raise FormatError(f"{_shown(file.name)} cannot be looked at: {error.strerror}") from error
+        raise FormatError(f"cannot access {_shown(file.name)}: {error.strerror}") from error
 
 
 def read_utf8(file: Path) -> str:
-    """The text in a file, which is UTF-8."""
     try:
         return read_file(file, COMPANION_BYTES_MAX).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -102,14 +102,13 @@ def read_utf8(file: Path) -> str:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """The object in a file; empty where there is no file."""
-    return parse_json(read_utf8(file), file.name) if is_there(file) else {}
+    """The object in a file; empty if the file does not exist."""
+    return parse_json(read_utf8(file), file.name) if file_exists(file) else {}
 
 
 def parse_json(text: str, name: str) -> dict[str, Any]:
-    """The object that a text is. No key stands twice in one: others might take the other for good."""
     try:
-        content = json.loads(text, object_pairs_hook=_distinct)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{name} is not valid JSON: {error}") from error
     if not isinstance(content, dict):
@@ -117,15 +116,22 @@ def parse_json(text: str, name: str) -> dict[str, Any]:
     return content
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return content
+@contextmanager
+def as_format_error(what: str) -> Iterator[None]:
+    """Turn any error of a library into a FormatError that begins with `what`. A Rust library's panic is a
+    BaseException, not an Exception."""
+    try:
+        yield
+    except PteronError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
+            raise
+        raise FormatError(f"{what}: {error or type(error).__name__}") from error
 
 
 def _tokens(content: dict[str, Any], kind: str, name: str) -> tuple[Token, ...]:
-    """A token is given by id, by text, or as an object with its text; a model may end on several."""
+    """A token is an id, a text, or an object with a text; several tokens may end a text."""
     for key in (f"{kind}_ids", f"{kind}_id", f"{kind}_token_id", f"{kind}_token"):
         value = content.get(key)
         if value is None:
@@ -138,37 +144,37 @@ def _tokens(content: dict[str, Any], kind: str, name: str) -> tuple[Token, ...]:
 def _token(item: Any, where: str) -> Token:
     token = item.get("content") if isinstance(item, dict) else item
     if not isinstance(token, (int, str)) or isinstance(token, bool):
-        raise FormatError(f"{where} is neither a token's id nor its text: {_shown(item)}")
+        raise FormatError(f"{where} must be a token's id or its text, not {_shown(item)}")
     return token
 
 
 def _adds_bos(content: dict[str, Any], name: str) -> bool | None:
     value = content.get("add_bos_token")
     if not isinstance(value, (bool, type(None))):
-        raise FormatError(f"{name}: add_bos_token is neither true nor false: {_shown(value)}")
+        raise FormatError(f"{name}: add_bos_token must be true or false, not {_shown(value)}")
     return value
 
 
 def _template(value: Any, name: str) -> str | None:
-    """A template, or the one called `default` of a list of named ones."""
+    """A template, or the template named `default` in a list of named templates."""
     if isinstance(value, list) and all(isinstance(item, dict) for item in value):
         value = next((item.get("template") for item in value if item.get("name") == "default"), None)
     if not isinstance(value, (str, type(None))):
-        raise FormatError(f"{name}: chat_template is no text: {_shown(value)}")
+        raise FormatError(f"{name}: chat_template must be a string, not {_shown(value)}")
     return value
 
 
 def _file_name(content: dict[str, Any], key: str) -> str | None:
-    """A file in the manifest's own folder: a name that leads elsewhere is refused."""
+    """The name of a file in the manifest's own folder; a path to elsewhere is an error."""
     name = content.get(key)
     if name is None:
         return None
     if not isinstance(name, str) or not name or name in (".", "..") or set(name) & set("/\\:\0"):
-        raise FormatError(f"{MANIFEST}: {key} is not the name of a file beside it: {_shown(name)}")
+        raise FormatError(f"{MANIFEST}: {key} must be the name of a file in its folder, not {_shown(name)}")
     return name
 
 
 def _shown(value: object) -> str:
-    """A value in a message: its beginning, where it is long."""
+    """A value for a message, cut to 80 characters."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]} …"

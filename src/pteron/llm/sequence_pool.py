@@ -17,9 +17,8 @@ import numpy.typing as npt
 
 from pteron.errors import DeviceError, InputError, OutOfMemory
 from pteron.gpu.fork import new_lock
-from pteron.llm.arguments import integer
+from pteron.llm.arguments import SEQUENCES_MAX, integer
 from pteron.llm.batched_model import BatchedModel
-from pteron.llm.bounds import SEQUENCES_MAX
 from pteron.llm.cached_sequence import Read
 from pteron.llm.model import LanguageModel
 from pteron.llm.reentrancy import non_reentrant

@@ -16,7 +16,7 @@ from pteron.llm.arguments import path_of
 from pteron.llm.chat import Message, render
 from pteron.llm.model import LanguageModel
 from pteron.llm.model_files import GENERATION, program_file, read_pooling, read_sampling
-from pteron.llm.models import located
+from pteron.llm.models import locate_model
 from pteron.llm.output import Statistics
 from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import Sampling
@@ -43,7 +43,7 @@ class TextModel:
         sequences: int | None = None,
         cache_bytes: int | None = None,
     ) -> None:
-        path = located(path)
+        path = locate_model(path)
         folder = path if path.is_dir() else path.parent
         file = program_file(folder) if path.is_dir() else path
         self.tokenizer = (

@@ -1,4 +1,4 @@
-"""Text <-> token ids: the one interface of all tokenizers."""
+"""Text <-> token ids: the interface of all tokenizers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from reprlib import repr as shortened
 
 from pteron.errors import FormatError, InputError
 from pteron.llm.arguments import integers
-from pteron.llm.foreign import naming
-from pteron.llm.model_files import Settings
+from pteron.llm.model_files import TokenizerConfig, as_format_error
 
 
 class Tokenizer(ABC):
-    """What a model's tokenizer can do, whatever file it came from.
-
-    A token is a run of bytes, not of characters: an emoji may take four. `token_bytes` says which bytes a
-    token adds to a text (none, for a control token), and everything about decoding follows from that.
+    """A token is a run of bytes, not of characters: an emoji may take four tokens. `token_bytes` gives the
+    bytes that a token adds to a text (none for a control token); decoding needs nothing else.
     """
 
     name: str = "the tokenizer"  # of its file, for messages
@@ -25,7 +22,7 @@ class Tokenizer(ABC):
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()
     chat_template: str | None = None
-    adds_bos: bool = False  # whether the model expects plain text to open with `bos_id`
+    adds_bos: bool = False  # whether the model expects `bos_id` before plain text
     leading_space: bool = False  # whether encoding puts a space before the text, which decoding drops
 
     @abstractmethod
@@ -46,62 +43,61 @@ class Tokenizer(ABC):
     def encode(self, text: str, *, bos: bool = False, special: bool = False) -> list[int]:
         """The ids of a text.
 
-        `bos` puts the token that opens a text in front, if there is one and the text does not spell it.
-        `special` recognises control tokens inside the text: for prompts made by a chat template, not for
-        what a user typed.
+        `bos` puts `bos_id` first, unless the text begins with it. `special` recognises control tokens inside
+        the text: for prompts that a chat template rendered, not for what a user typed.
         """
         if not isinstance(text, str):
-            raise InputError(f"a text must be a string, not {shortened(text)}")
+            raise InputError(f"text must be a string, not {shortened(text)}")
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise InputError(f"the text holds half a character, at {error.start}: {error.reason}") from None
-        with naming(f"{self.name} cannot encode this text"):
+            raise InputError(f"the text holds a lone surrogate, at {error.start}: {error.reason}") from None
+        with as_format_error(f"{self.name} cannot encode this text"):
             ids = self._encode(text, special)
         if ids and not 0 <= min(ids) <= max(ids) < self.vocab_size:
-            raise FormatError(f"{self.name}: tokens from {min(ids)} to {max(ids)}, of {self.vocab_size}")
+            raise FormatError(f"{self.name} gives token {max(ids)}, of only {self.vocab_size}")
         if bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             ids.insert(0, self.bos_id)
         return ids
 
     def encode_marked(self, text: str) -> list[int]:
-        """The ids of a whole text, with all that the tokenizer's own file puts before and behind it."""
+        """The ids of a whole text, with the special tokens that the tokenizer's file puts around it."""
         return self.encode(text, bos=self.adds_bos)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of a whole sequence; control tokens add nothing, broken characters become U+FFFD."""
+        """The text of a sequence; control tokens add nothing, incomplete characters become U+FFFD."""
         stream = self.stream(continuing=False)
         return "".join([stream.push(token) for token in integers("token ids", ids)]) + stream.finish()
 
     def stream(self, *, continuing: bool = True) -> TextDecoder:
-        """A decoder for tokens as they arrive, `continuing` a text or opening one."""
+        """A decoder for tokens as they arrive. Unless `continuing` a text, it drops the leading space."""
         return TextDecoder(self.token_bytes, drop_space=self.leading_space and not continuing)
 
-    def apply(self, settings: Settings) -> None:
-        """Let what the files beside a tokenizer say override what the tokenizer itself knows."""
+    def apply(self, config: TokenizerConfig) -> None:
+        """Let the configuration files override what the tokenizer's file says."""
 
         def known(token: int | str) -> int:
-            with naming(f"{self.name} cannot look up {token!r}, which the files beside it name"):
+            with as_format_error(f"{self.name} cannot look up {token!r}, which a file in its folder names"):
                 found = token if isinstance(token, int) else self.token_id(token)
             if found is None or not 0 <= found < self.vocab_size:
-                raise FormatError(f"{self.name} has no token {token!r}, which the files beside it name")
+                raise FormatError(f"{self.name} has no token {token!r}, which a file in its folder names")
             return found
 
-        if settings.bos is not None:
-            self.bos_id = known(settings.bos)
-        if settings.eos:
-            self.eos_ids = tuple(dict.fromkeys(known(token) for token in settings.eos))
-        if settings.adds_bos is not None:
-            self.adds_bos = settings.adds_bos
-        if settings.chat_template is not None:
-            self.chat_template = settings.chat_template
+        if config.bos is not None:
+            self.bos_id = known(config.bos)
+        if config.eos:
+            self.eos_ids = tuple(dict.fromkeys(known(token) for token in config.eos))
+        if config.adds_bos is not None:
+            self.adds_bos = config.adds_bos
+        if config.chat_template is not None:
+            self.chat_template = config.chat_template
 
 
 class TextDecoder:
-    """Turns tokens into text while they arrive.
+    """Turns tokens into text as they arrive.
 
-    `push` returns what a token completes: a character whose bytes are spread over tokens comes out once,
-    whole, with the last of them. `finish` returns U+FFFD for bytes that never became a character.
+    `push` returns the text that a token completes: a character whose bytes are spread over several tokens
+    comes with the last of them. `finish` returns U+FFFD for bytes that did not become a character.
     """
 
     def __init__(self, token_bytes: Callable[[int], bytes], drop_space: bool) -> None:

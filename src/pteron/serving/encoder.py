@@ -95,16 +95,16 @@ def _encoding(path: Path) -> tuple[Callable[[str], list[int]], int]:
         tokenizer = load_tokenizer(path)
         return tokenizer.encode_marked, tokenizer.vocab_size
     library = need("tokenizers", f"reading {file.name}", "serve")
-    from pteron.llm.foreign import naming
+    from pteron.llm.model_files import as_format_error
 
-    with naming(f"{file.name} is not a tokenizer that `tokenizers` reads"):
+    with as_format_error(f"{file.name} is not a tokenizer that `tokenizers` reads"):
         reader = library.Tokenizer.from_file(str(file))
         reader.no_padding()
         reader.no_truncation()
         size = 1 + max(reader.get_vocab().values())
 
     def encode(text: str) -> list[int]:
-        with naming(f"{file.name} cannot encode this text"):
+        with as_format_error(f"{file.name} cannot encode this text"):
             return list(reader.encode(text).ids)
 
     return encode, size

@@ -80,7 +80,7 @@ CHECKPOINT_TARGETS = [
         run=_run_gguf,
         seeds=lambda: (file.read_bytes() for file in sorted(SEEDS.glob("*.gguf"))),
         mutate=havoc,
-        watched=("llm/export/gguf*.py", "llm/export/checkpoint.py", "llm/export/rope_scaling.py"),
+        watched=("llm/export/gguf*.py", "llm/export/checkpoint.py"),
         suffix=".gguf",
         warm=import_torch,
         needs=("gguf", "tokenizers", "torch"),
@@ -104,7 +104,7 @@ CHECKPOINT_TARGETS = [
         mutate=member_mutation(
             {".json": tree_mutation(("llama", "qwen2", "qwen3", "mistral", "yarn", "linear"))}
         ),
-        watched=("llm/export/huggingface.py", "llm/export/checkpoint.py", "llm/export/rope_scaling.py"),
+        watched=("llm/export/huggingface.py", "llm/export/checkpoint.py"),
         suffix=".folder",
         warm=import_torch,
         needs=("safetensors", "tokenizers", "torch"),

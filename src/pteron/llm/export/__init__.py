@@ -1,4 +1,4 @@
-"""From a checkpoint to a folder that `pteron generate` and `pteron chat` take: program, tokenizer, template.
+"""A checkpoint -> a folder for `pteron generate` and `pteron chat`: program, tokenizer, chat template.
 
     export_llm("SmolLM2-135M-Instruct", "smollm2", max_context_len=2048)
 
@@ -8,9 +8,11 @@ chat_template.jinja and pteron.json. Needs the extra `export`.
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 from pteron.errors import InputError
@@ -18,27 +20,25 @@ from pteron.extras import check_installed
 from pteron.folders import writing_to
 from pteron.format.source import open_file
 from pteron.llm.arguments import existing, path_of
-from pteron.llm.export.apart import Progress, lower_apart
 from pteron.llm.export.checkpoint import Checkpoint
-from pteron.llm.export.folder import put_in_place, write_companions
-from pteron.llm.export.lowering import PROGRAM, Options, check, stage
-from pteron.llm.export.memory import check_memory
-from pteron.llm.export.stages import LOADING, READING, in_stages
-from pteron.llm.foreign import naming
+from pteron.llm.export.cost import LOADING, READING, check_memory, report_stages
+from pteron.llm.export.lower_process import Progress, lower_in_subprocess
+from pteron.llm.export.lowering import FOUR_BITS, PROGRAM, Options, check, stage
+from pteron.llm.model_files import MANIFEST, TEMPLATE, as_format_error
 
 __all__ = ["Options", "check_exporter", "export_checkpoint", "export_llm", "read_checkpoint"]
 
 
 def check_exporter() -> None:
-    """All packages that exporting needs are there."""
+    """Raise if a package that exporting needs is not installed."""
     needed = ("torch", "torchao", "executorch", "gguf", "safetensors", "tokenizers")
     check_installed(needed, "exporting a model", "export")
 
 
 def read_checkpoint(source: str | os.PathLike[str]) -> Checkpoint:
-    """Everything about a checkpoint but its weights, which are read when they are asked for."""
+    """A checkpoint with its configuration; weights are read later, on use."""
     source = existing(source)
-    with naming(f"{source} cannot be exported"):
+    with as_format_error(f"{source} cannot be exported"):
         return _read_checkpoint(source)
 
 
@@ -57,7 +57,7 @@ def _read_checkpoint(source: Path) -> Checkpoint:
         from pteron.llm.export.llama2c import read_llama2c
 
         return read_llama2c(source)
-    raise InputError(f"{source}: neither a Hugging Face folder nor a GGUF file nor a llama2.c model (.bin)")
+    raise InputError(f"{source} is neither a Hugging Face folder nor a GGUF file nor a llama2.c model (.bin)")
 
 
 def export_llm(
@@ -77,13 +77,12 @@ def export_llm(
 ) -> Path:
     """Export a checkpoint into `out_dir` and return that folder.
 
-    `quantize` is "4w" (4-bit weights), "8da4w" (and 8-bit activations), "8w" (8-bit weights) or None
-    (float32). `group_size` columns share a scale of 4-bit weights, all columns of a row one of 8-bit weights.
-    `rounding` to 4 bits is "nearest" (each weight by itself, at its group's best scale), "extremes" (the
-    same at the scale of the largest weight: quick and coarse) or "feedback" (what rounding a column does is
-    made good in the next ones, by what enters them in a few conversations). `max_seq_len` bounds the tokens
-    of one call, `max_context_len` those of a conversation (the model's own bound, up to 2048, unless given).
-    `name` is what the model is called in its folder. `progress` receives a line now and then.
+    `quantize` is "4w" (4-bit weights), "8da4w" (also 8-bit activations), "8w" (8-bit weights) or None
+    (float32). 4-bit weights have a scale per `group_size` columns, 8-bit weights a scale per row. `rounding`
+    to 4 bits is "nearest" (with searched scales), "extremes" (with scales from each group's largest weight:
+    fast and coarse) or "feedback" (GPTQ, calibrated with a few conversations). `max_seq_len` is the most
+    tokens of one call, `max_context_len` of a conversation (default: the model's own, at most 2048). `name`
+    is the model's name in its manifest. `progress` receives lines of text.
     """
     checkpoint = read_checkpoint(source)
     checkpoint.name = name or checkpoint.name
@@ -103,14 +102,14 @@ def export_llm(
 def export_checkpoint(
     checkpoint: Checkpoint, out_dir: Path, options: Options, progress: Progress = lambda line: None
 ) -> Path:
-    """Export a checkpoint that has been read already."""
+    """Export a checkpoint that `read_checkpoint` returned."""
     started = time.perf_counter()
     check_exporter()
-    progress = in_stages(progress, checkpoint.parameter_count)
+    progress = report_stages(progress, checkpoint.parameter_count)
     check(checkpoint, options)
     if options.max_context_len > checkpoint.context_length:
         progress(
-            f"the model was trained for {checkpoint.context_length} tokens, less than the context asked for"
+            f"the model was trained for {checkpoint.context_length} tokens, less than the requested context"
         )
     progress(check_memory(checkpoint, options.max_context_len))
 
@@ -120,17 +119,53 @@ def export_checkpoint(
         metadata["get_bos_id"] = vocabulary.bos_id
     with writing_to(out_dir):
         out_dir.mkdir(parents=True, exist_ok=True)
-        # Beside the result, because the system's temporary folder may be too small for the weights.
+        # Not in the system's temporary folder, which may be too small for the weights.
         with tempfile.TemporaryDirectory(dir=out_dir, prefix=".export-") as temporary:
             progress(READING)
             stage(checkpoint, Path(temporary), options)
             progress(LOADING)
-            program = lower_apart(Path(temporary), options, metadata, progress)
+            program = lower_in_subprocess(Path(temporary), options, metadata, progress)
             made = Path(temporary) / "made"
             made.mkdir()
             program.rename(made / PROGRAM)
-            write_companions(checkpoint, options, made)
-            put_in_place(made, out_dir)
+            _write_companions(checkpoint, options, made)
+            _move_into(made, out_dir)
     size = (out_dir / PROGRAM).stat().st_size
     progress(f"{out_dir / PROGRAM}: {size / 1e6:.1f} MB in {time.perf_counter() - started:.0f} s")
     return out_dir
+
+
+def _move_into(made: Path, folder: Path) -> None:
+    """Move all files of a folder into another, the manifest last. Each replaces an earlier file or link
+    atomically, so readers never see an incomplete file."""
+    if not (made / TEMPLATE).exists():
+        (folder / TEMPLATE).unlink(missing_ok=True)  # from an earlier export
+    for file in sorted(made.iterdir(), key=lambda file: file.name == MANIFEST):
+        file.replace(folder / file.name)
+
+
+def _write_companions(checkpoint: Checkpoint, options: Options, folder: Path) -> None:
+    vocabulary = checkpoint.vocabulary
+    for name, content in {**vocabulary.files, **checkpoint.notices}.items():
+        (folder / name).write_bytes(content)
+    if vocabulary.chat_template is not None:
+        (folder / TEMPLATE).write_text(vocabulary.chat_template, encoding="utf-8")
+    manifest = {
+        "name": checkpoint.name,
+        "model": PROGRAM,
+        "tokenizer": vocabulary.tokenizer,
+        "bos_id": vocabulary.bos_id,
+        "eos_ids": list(vocabulary.eos_ids),
+        "add_bos_token": vocabulary.adds_bos,
+        "max_seq_len": options.max_seq_len,
+        "max_context_len": options.max_context_len,
+        "vocab_size": checkpoint.parameters["vocab_size"],
+        "quantize": options.quantize,
+        "group_size": options.group_size if options.quantize or options.embedding_bits else None,
+        "embedding_bits": options.embedding_bits,
+        "rounding": options.rounding if options.quantize in FOUR_BITS else None,
+        "force_fp16": options.force_fp16,
+        "licence": checkpoint.licence,
+        "exporter": f"executorch {version('executorch')}",
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")

@@ -1,6 +1,6 @@
-"""The decoder that a checkpoint describes, in plain PyTorch, one layer at a time and for many texts at once.
+"""The decoder of a checkpoint in plain PyTorch, one layer at a time, for a batch of texts.
 
-In: the checkpoint's parameters and weights. What enters each matrix can be asked for, as rounding needs it.
+In: the checkpoint's parameters and weights. Methods return the inputs of each matrix, which GPTQ needs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ Tensor: TypeAlias = Any  # torch.Tensor, which is untyped here
 
 
 class Decoder:
-    """Hidden states are [texts, tokens, dim]. Weights are looked up at every use, so that they may change."""
+    """Hidden states are [texts, tokens, dim]. Weights are looked up at each use: the caller may replace
+    them."""
 
     def __init__(self, parameters: dict[str, Any], weights: Weights) -> None:
         self.parameters, self.weights = parameters, weights
@@ -29,17 +30,17 @@ class Decoder:
         return self._linear(self.norm(hidden, "norm"), OUTPUT.removesuffix(".weight"))
 
     def attention_input(self, hidden: Tensor, layer: int) -> Tensor:
-        """What the matrices of queries, keys and values take."""
+        """The input of wq, wk and wv."""
         return self.norm(hidden, f"layers.{layer}.attention_norm")
 
-    def attended(self, entering: Tensor, layer: int) -> Tensor:
-        """What the matrix after the attention takes."""
+    def attended(self, inputs: Tensor, layer: int) -> Tensor:
+        """The attention's result: the input of wo."""
         from torch.nn.functional import scaled_dot_product_attention
 
         name = f"layers.{layer}.attention"
-        queries = self._heads(entering, f"{name}.wq", self.heads)
-        keys = self._heads(entering, f"{name}.wk", self.kv_heads)
-        values = self._heads(entering, f"{name}.wv", self.kv_heads)
+        queries = self._heads(inputs, f"{name}.wq", self.heads)
+        keys = self._heads(inputs, f"{name}.wk", self.kv_heads)
+        values = self._heads(inputs, f"{name}.wv", self.kv_heads)
         if self.parameters.get("use_qk_norm"):
             queries, keys = self.norm(queries, f"{name}.q_norm_fn"), self.norm(keys, f"{name}.k_norm_fn")
         queries, keys = self._rotate(queries), self._rotate(keys)
@@ -50,21 +51,21 @@ class Decoder:
         return hidden + self._linear(attended, f"layers.{layer}.attention.wo")
 
     def feed_forward_input(self, hidden: Tensor, layer: int) -> Tensor:
-        """What the gate and the widening matrix take."""
+        """The input of w1 and w3."""
         return self.norm(hidden, f"layers.{layer}.ffn_norm")
 
-    def gated(self, entering: Tensor, layer: int) -> Tensor:
-        """What the narrowing matrix takes."""
+    def gated(self, inputs: Tensor, layer: int) -> Tensor:
+        """The input of w2."""
         from torch.nn.functional import silu
 
         name = f"layers.{layer}.feed_forward"
-        return silu(self._linear(entering, f"{name}.w1")) * self._linear(entering, f"{name}.w3")
+        return silu(self._linear(inputs, f"{name}.w1")) * self._linear(inputs, f"{name}.w3")
 
     def after_feed_forward(self, hidden: Tensor, gated: Tensor, layer: int) -> Tensor:
         return hidden + self._linear(gated, f"layers.{layer}.feed_forward.w2")
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        """The logits after every token, [texts, tokens, vocabulary]."""
+        """Logits, [texts, tokens, vocabulary]."""
         hidden = self.embed(tokens)
         for layer in range(self.layers):
             attended = self.attended(self.attention_input(hidden, layer), layer)
@@ -90,11 +91,12 @@ class Decoder:
         return self._linear(values, name).unflatten(-1, (heads, self.head_dim)).transpose(1, 2)
 
     def _rotate(self, values: Tensor) -> Tensor:
-        """Each pair of columns, as a complex number, turned with its token's position."""
+        """RoPE: each pair of columns is a complex number, rotated by an angle proportional to the
+        position."""
         import torch
 
         rotary = int(self.head_dim * self.parameters.get("partial_rotary_factor", 1.0))
-        turned, kept = values[..., :rotary], values[..., rotary:]
+        rotated, kept = values[..., :rotary], values[..., rotary:]
         frequencies = self.parameters["rope_theta"] ** (
             -torch.arange(0, rotary, 2, dtype=torch.float64) / rotary
         )
@@ -103,7 +105,7 @@ class Decoder:
         angles = torch.outer(positions, frequencies)
         cos, sin = angles.cos().to(values.dtype), angles.sin().to(values.dtype)
         in_halves = self.parameters.get("use_hf_rope")
-        real, imaginary = turned.chunk(2, -1) if in_halves else (turned[..., 0::2], turned[..., 1::2])
+        real, imaginary = rotated.chunk(2, -1) if in_halves else (rotated[..., 0::2], rotated[..., 1::2])
         parts = [real * cos - imaginary * sin, real * sin + imaginary * cos]
-        turned = torch.cat(parts, -1) if in_halves else torch.stack(parts, -1).flatten(-2)
-        return torch.cat([turned, kept], -1)
+        rotated = torch.cat(parts, -1) if in_halves else torch.stack(parts, -1).flatten(-2)
+        return torch.cat([rotated, kept], -1)

@@ -1,7 +1,7 @@
 """A GGUF file -> a checkpoint, for the architectures llama, qwen2 and qwen3.
 
-Quantised tensors are widened to float32. Files of the architecture `llama` store queries and keys with each
-head's rows interleaved; they are put back into halves, as the other architectures store them.
+Quantised tensors are dequantised to float32. Files of the architecture `llama` store each head's rows of
+queries and keys interleaved; they are reordered into halves, as the other architectures store them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,15 @@ from typing import Any
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
-from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Checkpoint, Weights, naming_what_is_missing
+from pteron.llm.export.checkpoint import (
+    EMBEDDING,
+    OUTPUT,
+    Checkpoint,
+    Weights,
+    as_config_error,
+    rope_parameters,
+)
 from pteron.llm.export.gguf_vocabulary import read_vocabulary
-from pteron.llm.export.rope_scaling import rope_parameters
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 TOP_NAMES = {"token_embd.weight": EMBEDDING, "output_norm.weight": "norm.weight", "output.weight": OUTPUT}
@@ -31,24 +37,25 @@ LAYER_NAMES = {
     "ffn_down": "feed_forward.w2",
     "ffn_up": "feed_forward.w3",
 }
-ROPE_FACTORS = "rope_freqs.weight"  # what each rotary frequency is divided by
+ROPE_FACTORS = "rope_freqs.weight"  # divisors of the rotary frequencies
 
 
 def read_gguf(path: Path) -> Checkpoint:
+    library = need("gguf", f"reading {path.name}", "export")
     try:
-        reader = open_gguf(path)
+        reader = library.GGUFReader(str(path))
         fields: dict[str, Any] = {name: field.contents() for name, field in reader.fields.items()}
-    except Exception as error:  # the library raises what its arithmetic happens to run into
+    except Exception as error:  # the library raises anything
         raise FormatError(f"{path.name} is damaged: {error}") from error
     architecture = fields.get("general.architecture")
     if architecture not in ARCHITECTURES:
         raise UnsupportedError(
             f"{path.name}: architecture {architecture!r}; known are {', '.join(ARCHITECTURES)}"
         )
-    # GGUF lists the fastest dimension first.
+    # GGUF lists the innermost dimension first.
     stored = {tensor.name: tuple(int(size) for size in reversed(tensor.shape)) for tensor in reader.tensors}
     shapes = {rename(name): shape for name, shape in stored.items() if name != ROPE_FACTORS}
-    with naming_what_is_missing(path.name):
+    with as_config_error(path.name):
         parameters = read_parameters(fields, architecture, path.name)
         vocabulary = read_vocabulary(fields, path.name)
     parameters["vocab_size"] = shapes[EMBEDDING][0]
@@ -65,20 +72,6 @@ def read_gguf(path: Path) -> Checkpoint:
         vocabulary,
         fields.get("general.license"),
     )
-
-
-def open_gguf(path: Path) -> Any:
-    """The library's reader; its own goes on past the end of a file where the header says so."""
-    library = need("gguf", f"reading {path.name}", "export")
-
-    class Reader(library.GGUFReader):  # type: ignore[misc,name-defined]  # untyped
-        def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
-            found = super()._get(offset, dtype, count, override_order)
-            if len(found) < count:
-                raise ValueError(f"it ends before byte {offset}, where its header claims data")
-            return found
-
-    return Reader(str(path))
 
 
 def read_parameters(fields: dict[str, Any], architecture: str, name: str) -> dict[str, Any]:
@@ -116,7 +109,7 @@ def rename(name: str) -> str:
         return TOP_NAMES[name]
     matched = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
     if matched is None or matched[2] not in LAYER_NAMES:
-        raise UnsupportedError(f"a tensor that this exporter has no place for: {name}")
+        raise UnsupportedError(f"unknown tensor {name}")
     return f"layers.{matched[1]}.{LAYER_NAMES[matched[2]]}.{matched[3]}"
 
 
@@ -127,12 +120,12 @@ def _dequantize(reader: Any, name: str) -> Any:
 
 
 def _read_weights(path: Path, interleaved: tuple[int, int] | None) -> Weights:
-    """`interleaved` are the heads of queries and of keys, where their rows have to be put back."""
+    """`interleaved`: the numbers of query and key heads, if their rows are interleaved."""
     import torch
 
     gguf = need("gguf", f"reading {path.name}", "export")
     weights: Weights = {}
-    for tensor in open_gguf(path).tensors:
+    for tensor in gguf.GGUFReader(str(path)).tensors:
         if tensor.name == ROPE_FACTORS:
             continue
         name = rename(tensor.name)

@@ -1,8 +1,8 @@
 """The tokenizer in a GGUF file's metadata -> a tokenizer.json.
 
-Byte-level vocabularies ("gpt2") bring their merges; how they cut text into words is only named, and the
-names known here have their rule in CUTS. SentencePiece vocabularies ("llama") bring scores, from which
-merges follow.
+Byte-level vocabularies ("gpt2") contain their merges, but only a name for the rule that splits text into
+words: PRE_TOKENIZERS has the rules. SentencePiece vocabularies ("llama") contain scores, from which merges
+follow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def read_vocabulary(fields: dict[str, Any], name: str) -> Vocabulary:
     }
     kind = metadata.get("model")
     if kind not in BUILDERS:
-        raise UnsupportedError(f"{name}: a tokenizer of kind {kind!r}; known are {', '.join(BUILDERS)}")
+        raise UnsupportedError(f"{name}: tokenizer of kind {kind!r}; known are {', '.join(BUILDERS)}")
     tokenizers = need("tokenizers", f"converting the tokenizer of {name}")
     tokenizer = BUILDERS[kind](tokenizers, metadata, name)
     types = metadata.get("token_type") or []
@@ -39,7 +39,7 @@ def read_vocabulary(fields: dict[str, Any], name: str) -> Vocabulary:
     ends = [_token(metadata, key, name) for key in ("eos_token_id", "eot_token_id", "eom_token_id")]
     template = fields.get("tokenizer.chat_template")
     if not isinstance(template, (str, type(None))):
-        raise FormatError(f"{name}: its chat template is no text")
+        raise FormatError(f"{name}: its chat template is not a string")
     return Vocabulary(
         "tokenizer.json",
         {"tokenizer.json": tokenizer.to_str().encode()},
@@ -51,26 +51,25 @@ def read_vocabulary(fields: dict[str, Any], name: str) -> Vocabulary:
 
 
 def _token(metadata: dict[str, Any], key: str, name: str) -> int | None:
-    """One of the tokens, by its id."""
     id, count = metadata.get(key), len(metadata["tokens"])
     if id is None:
         return None
     if not isinstance(id, int) or not 0 <= id < count:
-        raise FormatError(f"{name}: {key} is {shortened(id)}, which is none of its {count} tokens")
+        raise FormatError(f"{name}: {key} is {shortened(id)}, not one of its {count} tokens")
     return id
 
 
 def _digits(library: Any) -> Any:
-    """Every digit alone, otherwise GPT-2's words."""
-    cuts = library.pre_tokenizers
-    return cuts.Sequence([cuts.Digits(individual_digits=True), cuts.ByteLevel(add_prefix_space=False)])
+    """Single digits, otherwise GPT-2's words."""
+    steps = library.pre_tokenizers
+    return steps.Sequence([steps.Digits(individual_digits=True), steps.ByteLevel(add_prefix_space=False)])
 
 
 def _pattern(pattern: str) -> Callable[[Any], Any]:
     def build(library: Any) -> Any:
-        cuts = library.pre_tokenizers
-        split = cuts.Split(library.Regex(pattern), behavior="isolated")
-        return cuts.Sequence([split, cuts.ByteLevel(add_prefix_space=False, use_regex=False)])
+        steps = library.pre_tokenizers
+        split = steps.Split(library.Regex(pattern), behavior="isolated")
+        return steps.Sequence([split, steps.ByteLevel(add_prefix_space=False, use_regex=False)])
 
     return build
 
@@ -79,7 +78,7 @@ def _words(library: Any) -> Any:
     return library.pre_tokenizers.ByteLevel(add_prefix_space=False)
 
 
-CUTS: dict[str, Callable[[Any], Any]] = {
+PRE_TOKENIZERS: dict[str, Callable[[Any], Any]] = {
     "default": _words,
     "gpt-2": _words,
     "smollm": _digits,
@@ -91,17 +90,17 @@ CUTS: dict[str, Callable[[Any], Any]] = {
 
 
 def _byte_level(library: Any, metadata: dict[str, Any], name: str) -> Any:
-    cut = metadata.get("pre", "default")
-    if cut not in CUTS:
-        raise UnsupportedError(f"{name}: text cut in the way {cut!r}; known are {', '.join(CUTS)}")
+    kind = metadata.get("pre", "default")
+    if kind not in PRE_TOKENIZERS:
+        raise UnsupportedError(f"{name}: pre-tokenizer {kind!r}; known are {', '.join(PRE_TOKENIZERS)}")
     merges = [tuple(merge.split(" ", 1)) for merge in metadata["merges"]]
     ids = {token: id for id, token in enumerate(metadata["tokens"])}
-    # Llama 3's vocabulary has whole words that its merges do not reach.
-    whole = cut == "llama-bpe"
+    # Llama 3's vocabulary has words that no sequence of merges gives.
+    whole = kind == "llama-bpe"
     tokenizer = library.Tokenizer(library.models.BPE(ids, merges, ignore_merges=whole))
-    if cut == "qwen2":
+    if kind == "qwen2":
         tokenizer.normalizer = library.normalizers.NFC()
-    tokenizer.pre_tokenizer = CUTS[cut](library)
+    tokenizer.pre_tokenizer = PRE_TOKENIZERS[kind](library)
     tokenizer.decoder = library.decoders.ByteLevel()
     return tokenizer
 
@@ -109,8 +108,8 @@ def _byte_level(library: Any, metadata: dict[str, Any], name: str) -> Any:
 def _scored(library: Any, metadata: dict[str, Any], name: str) -> Any:
     pieces: list[str] = metadata["tokens"]
     longest = max(map(len, pieces), default=0)
-    if longest > _PIECE_MAX:  # every way to cut a piece in two is tried
-        raise FormatError(f"{name}: a token of {longest} characters; up to {_PIECE_MAX} are possible")
+    if longest > _PIECE_MAX:  # all splits of a piece are tried
+        raise FormatError(f"{name}: a token of {longest} characters; the most is {_PIECE_MAX}")
     ids = {piece: id for id, piece in enumerate(pieces)}
     unknown = next((pieces[id] for id, type in enumerate(metadata["token_type"]) if type == UNKNOWN), None)
     scores = metadata["scores"]

@@ -1,7 +1,7 @@
 """A Hugging Face folder (config.json, *.safetensors, tokenizer) -> a checkpoint.
 
-The Llama, SmolLM2, Mistral, Qwen2 and Qwen3 families: one decoder that differs in a few parameters. Rotary
-embeddings pair the two halves of a head there, which ExecuTorch can do as well, so no weight is reordered.
+The Llama, SmolLM2, Mistral, Qwen2 and Qwen3 families have one decoder with different parameters. RoPE pairs
+the two halves of a head; ExecuTorch has that mode too (`use_hf_rope`), so weights keep their order.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pteron.llm.export.checkpoint import (
     Checkpoint,
     Vocabulary,
     Weights,
-    naming_what_is_missing,
+    as_config_error,
+    rope_parameters,
 )
-from pteron.llm.export.rope_scaling import rope_parameters
 from pteron.llm.model_files import COMPANION_BYTES_MAX, read_json, read_utf8
 from pteron.llm.tokenizers.load import FILE_NAMES, load_tokenizer
 
@@ -44,7 +44,7 @@ LAYER_NAMES = {
     "mlp.down_proj": "feed_forward.w2",
     "mlp.up_proj": "feed_forward.w3",
 }
-# Derived from the configuration, and stored by some exporters all the same.
+# Derived from the configuration; some checkpoints store it anyway.
 IGNORED = re.compile(r".*rotary_emb\.inv_freq")
 COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
 NOTICES = re.compile(r"(LICEN[CS]E|NOTICE)[^/]*", re.IGNORECASE)
@@ -54,7 +54,7 @@ def read_huggingface(folder: Path) -> Checkpoint:
     config = read_json(folder / "config.json")
     if not config:
         raise FormatError(f"{folder} has no config.json: not a Hugging Face checkpoint")
-    with naming_what_is_missing(folder.name):
+    with as_config_error(folder.name):
         parameters = read_parameters(config, folder.name)
         context_length = int(config.get("max_position_embeddings", 2048))
     tied = bool(config.get("tie_word_embeddings", False))
@@ -88,7 +88,7 @@ def read_huggingface(folder: Path) -> Checkpoint:
 def read_parameters(config: dict[str, Any], name: str) -> dict[str, Any]:
     family = config.get("model_type")
     if family not in FAMILIES:
-        raise UnsupportedError(f"{name}: models of type {family!r}; known are {', '.join(FAMILIES)}")
+        raise UnsupportedError(f"{name}: model type {family!r}; known are {', '.join(FAMILIES)}")
     if config.get("hidden_act", "silu") != "silu":
         raise UnsupportedError(f"{name}: activation {config['hidden_act']!r}; only silu is known")
     windowed = config.get("use_sliding_window", family == "mistral") and config.get("sliding_window")
@@ -112,14 +112,14 @@ def read_parameters(config: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def rename(name: str) -> str | None:
-    """ExecuTorch's name of a weight; None for what it does not need."""
+    """ExecuTorch's name of a weight; None for a weight that it does not need."""
     if IGNORED.fullmatch(name):
         return None
     if name in TOP_NAMES:
         return TOP_NAMES[name]
     matched = re.fullmatch(r"model\.layers\.(\d+)\.(.+)\.(weight|bias)", name)
     if matched is None or matched[2] not in LAYER_NAMES:
-        raise UnsupportedError(f"a weight that this exporter has no place for: {name}")
+        raise UnsupportedError(f"unknown weight {name}")
     return f"layers.{matched[1]}.{LAYER_NAMES[matched[2]]}.{matched[3]}"
 
 
@@ -127,7 +127,7 @@ def _stored_shapes(files: list[Path]) -> dict[str, tuple[int, ...]]:
     library = need("safetensors", "reading .safetensors", "export")
     shapes = {}
     for file in files:
-        open_file(file).close()  # the library would wait for a pipe
+        open_file(file).close()  # raises for a pipe, on which the library would block
         try:
             with library.safe_open(str(file), framework="pt") as opened:
                 for name in opened.keys():  # noqa: SIM118 (not a mapping)
@@ -149,7 +149,7 @@ def _read_weights(files: list[Path], wanted: dict[str, tuple[int, ...]]) -> Weig
 
 
 def read_licence(folder: Path) -> str | None:
-    """The licence that a model card's header names."""
+    """The licence in the header of the model card."""
     card = folder / "README.md"
     found = card.exists() and re.search(r"^license: *(\S+)", read_utf8(card), re.MULTILINE)
     return found[1] if found else None

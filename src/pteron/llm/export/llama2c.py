@@ -1,7 +1,7 @@
 """llama2.c's model file (its first version: seven integers, then float32 weights) -> a checkpoint.
 
-The weights lie kind by kind, all layers of a kind together. Rotary embeddings are interleaved, as
-ExecuTorch's own are, so that queries and keys need no reordering.
+Weights are stored kind by kind, each for all layers. RoPE is interleaved as in ExecuTorch, so queries and
+keys keep their order.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ HEADER = struct.Struct("<7i")
 
 
 def read_llama2c(path: Path) -> Checkpoint:
-    """The model at `path`, with the tokenizer.bin that lies beside it."""
+    """The model at `path`, with the tokenizer.bin in the same folder."""
     with open_file(path) as file:
         header, size = file.read(HEADER.size), os.fstat(file.fileno()).st_size
     if len(header) < HEADER.size:
         raise FormatError(f"{path.name}: too short for a llama2.c model")
     dim, hidden, layers, heads, kv_heads, vocab_size, context = HEADER.unpack(header)
-    # A negative vocabulary size says that the output matrix is stored, at the end.
+    # A negative vocabulary size: the output matrix is stored, at the end.
     own_output, vocab_size = vocab_size < 0, abs(vocab_size)
     if min(dim, hidden, layers, heads, kv_heads, vocab_size, context) <= 0 or dim % heads or heads % kv_heads:
-        raise FormatError(f"{path.name}: not a llama2.c model (its header makes no sense)")
+        raise FormatError(f"{path.name}: not a llama2.c model (invalid header)")
     kv_dim = dim // heads * kv_heads
     kinds: dict[str, tuple[int, ...]] = {
         "attention_norm": (dim,),
@@ -48,8 +48,8 @@ def read_llama2c(path: Path) -> Checkpoint:
     rotary_tables = context * (dim // heads)
     tables = (2 if own_output else 1) * vocab_size * dim
     expected = HEADER.size + 4 * (layers * sum(map(prod, kinds.values())) + dim + tables + rotary_tables)
-    if size != expected:  # first: a header may ask for more layers than there is room for their names
-        raise FormatError(f"{path.name}: {size} bytes, but its header asks for {expected}")
+    if size != expected:  # before `shapes` is filled: a damaged header may have 2^31 layers
+        raise FormatError(f"{path.name}: {size} bytes, but its header requires {expected}")
     shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (vocab_size, dim)}
     for kind, shape in kinds.items():
         shapes |= {f"layers.{layer}.{kind}.weight": shape for layer in range(layers)}
@@ -86,7 +86,7 @@ def _read_weights(path: Path, shapes: dict[str, tuple[int, ...]], rotary_tables:
     for name, shape in shapes.items():
         if name == OUTPUT:
             position += rotary_tables  # the exporter computes its own
-        # A copy, so that saving one weight does not save the whole file with it.
+        # A copy: torch.save would write the whole file for a view.
         weights[name] = values[position : position + prod(shape)].view(shape).clone()
         position += prod(shape)
     return weights
@@ -94,7 +94,7 @@ def _read_weights(path: Path, shapes: dict[str, tuple[int, ...]], rotary_tables:
 
 def read_vocabulary(tokenizer: Path) -> Vocabulary:
     if not tokenizer.exists():
-        raise FormatError(f"a llama2.c model needs its tokenizer beside it: {tokenizer} does not exist")
-    # The training text is one story after the other, each opened by token 1: that one ends a story, too.
+        raise FormatError(f"a llama2.c model needs a tokenizer.bin in its folder: {tokenizer} does not exist")
+    # In training, token 1 separates stories: it ends a text too.
     files = {tokenizer.name: read_file(tokenizer, COMPANION_BYTES_MAX)}
     return Vocabulary(tokenizer.name, files, bos_id=1, eos_ids=(1, 2), adds_bos=True)

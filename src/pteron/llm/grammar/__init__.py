@@ -1,4 +1,4 @@
-"""Grammars: what a text may be, as masks over the vocabulary, token by token."""
+"""Constrained decoding: a grammar gives a mask over the vocabulary for each token."""
 
 from pteron.llm.grammar.grammar import Grammar
 from pteron.llm.grammar.matcher import Matcher

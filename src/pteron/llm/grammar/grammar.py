@@ -1,7 +1,6 @@
-"""A grammar for the texts of a tokenizer: a JSON schema, any JSON object, a regular expression, Lark's rules.
+"""A JSON schema, a regular expression or a Lark grammar -> a compiled grammar for a tokenizer.
 
-llguidance compiles it and finds the tokens that may follow. Work is bounded: by the size of the text
-(bounds.py), by what the compiler may build, and by seconds.
+llguidance compiles it, under limits of source size (limits.py), compiled size and time.
 """
 
 from __future__ import annotations
@@ -14,49 +13,49 @@ from pteron.errors import InputError
 from pteron.extras import need
 from pteron.gpu.fork import when_forked
 from pteron.llm.arguments import integers
-from pteron.llm.grammar.bounds import lark_text, pattern_text, schema_text
-from pteron.llm.grammar.matcher import Matcher, first_line, refusing
+from pteron.llm.grammar.limits import lark_text, pattern_text, schema_text
+from pteron.llm.grammar.matcher import Matcher, as_input_error, first_line
 from pteron.llm.grammar.vocabulary import Vocabulary, vocabulary_of
 from pteron.llm.tokenizer import Tokenizer
 
 COMPILE_SECONDS = 10.0
-COMPILERS = 2  # at work at once: one that does not come back holds its place
-LEXER_STATES_MAX = 50_000  # a kilobyte or two each
+COMPILERS = 2  # threads at the same time; one that exceeds the time limit keeps its slot until it ends
+LEXER_STATES_MAX = 50_000  # of one to two kilobytes
 GRAMMAR_MAX = 100_000  # symbols
-# Between the parts of a JSON text: a space, or a line's end and what the next begins with. Weak models go on
-# for pages where any blanks are allowed.
+# Between JSON tokens: a space, or a newline and indentation. If any white space were allowed, weak models
+# would generate pages of it.
 WHITESPACE = r"( |\n {0,16}|\n\t{0,8})"
-_places = threading.BoundedSemaphore(COMPILERS)
+_slots = threading.BoundedSemaphore(COMPILERS)
 
 
-def _open_places() -> None:
-    """In a forked child, which has none of the threads that held places."""
-    global _places
-    _places = threading.BoundedSemaphore(COMPILERS)
+def _reset_slots() -> None:
+    """In a forked child: the threads that held slots do not exist there."""
+    global _slots
+    _slots = threading.BoundedSemaphore(COMPILERS)
 
 
-when_forked(_open_places)
+when_forked(_reset_slots)
 
 
 class Grammar:
-    """What a text may be. It is compiled once for each tokenizer: making it again costs nothing.
+    """A compiled grammar. Compiled grammars are cached per tokenizer.
 
-    Tokens that end a text are the tokenizer's, unless `eos_ids` names others.
+    `eos_ids` are the tokens that end a text, by default the tokenizer's.
     """
 
     def __init__(self, tokenizer: Tokenizer, compiled: Any, vocabulary: Vocabulary) -> None:
         self.tokenizer = tokenizer
         self._compiled = compiled
-        self._vocabulary = vocabulary  # whose tokens the compiled one is made of
+        self._vocabulary = vocabulary  # kept alive: the compiled grammar uses it
 
     @classmethod
     def json_schema(
         cls, tokenizer: Tokenizer, schema: dict[str, Any] | str, *, eos_ids: Sequence[int] | None = None
     ) -> Grammar:
-        """JSON that a schema describes. Keywords that cannot be held to are an InputError."""
+        """JSON that matches a schema. An unsupported keyword is an InputError."""
         text = schema_text(schema)
         options = {"whitespace_pattern": WHITESPACE}
-        return _made(
+        return _compile(
             tokenizer,
             eos_ids,
             "the JSON schema",
@@ -70,77 +69,77 @@ class Grammar:
 
     @classmethod
     def regex(cls, tokenizer: Tokenizer, pattern: str, *, eos_ids: Sequence[int] | None = None) -> Grammar:
-        """Text that a regular expression matches from beginning to end."""
+        """Text that a regular expression matches fully."""
         text = pattern_text(pattern)
-        return _made(
+        return _compile(
             tokenizer, eos_ids, "the regular expression", lambda matching: matching.grammar_from_regex(text)
         )
 
     @classmethod
     def lark(cls, tokenizer: Tokenizer, text: str, *, eos_ids: Sequence[int] | None = None) -> Grammar:
-        """Text of a context-free grammar in Lark's notation, from its rule `start`."""
+        """Text that a context-free grammar in Lark's notation matches; the start rule is `start`."""
         text = lark_text(text)
-        return _made(tokenizer, eos_ids, "the grammar", lambda matching: matching.grammar_from_lark(text))
+        return _compile(tokenizer, eos_ids, "the grammar", lambda matching: matching.grammar_from_lark(text))
 
     def matcher(self) -> Matcher:
-        """What follows one text from its beginning."""
+        """A new matcher at the start of a text."""
         return Matcher(self._compiled.deep_copy(), frozenset(self._vocabulary.eos_ids))
 
 
-def _made(
+def _compile(
     tokenizer: Tokenizer, eos_ids: Sequence[int] | None, what: str, read: Callable[[Any], str]
 ) -> Grammar:
     if not isinstance(tokenizer, Tokenizer):
-        raise InputError(f"a grammar is made for a Tokenizer, as llm.tokenizer, not {tokenizer!r}")
+        raise InputError(f"a grammar needs a Tokenizer, such as llm.tokenizer, not {tokenizer!r}")
     library = need("llguidance", "a grammar", "serve")
     ends = tokenizer.eos_ids if eos_ids is None else tuple(integers("eos_ids", eos_ids))
     vocabulary = vocabulary_of(tokenizer, ends)
-    with refusing(f"{what} cannot be read"):
+    with as_input_error(f"{what} cannot be read"):
         text = read(library.LLMatcher)
 
-    def compile() -> Any:
+    def compile_text() -> Any:
         limits = library.LLParserLimits(
             max_lexer_states=LEXER_STATES_MAX, max_grammar_size=GRAMMAR_MAX, verbose_errors=False
         )
         matcher = library.LLMatcher(vocabulary.tokens, text, log_level=0, limits=limits)
         error = matcher.get_error()
-        if not error:  # some faults show where a text begins
-            begun = matcher.deep_copy()
-            begun.compute_bitmask()
-            error = begun.get_error()
+        if not error:  # some errors appear only with the first mask
+            first = matcher.deep_copy()
+            first.compute_bitmask()
+            error = first.get_error()
         if error:
             raise InputError(f"{what} cannot be used: {first_line(error)}")
         return matcher
 
-    return Grammar(tokenizer, vocabulary.compiled(text, lambda: _in_time(what, compile)), vocabulary)
+    return Grammar(tokenizer, vocabulary.compiled(text, lambda: _in_time(what, compile_text)), vocabulary)
 
 
 def _in_time(what: str, work: Callable[[], Any]) -> Any:
-    """What some work makes, or an InputError where it takes too long. It goes on then, in a thread that
-    nobody waits for, and holds one of few places."""
-    if not _places.acquire(timeout=COMPILE_SECONDS):
-        raise InputError(f"{what} was not compiled: others still are, after {COMPILE_SECONDS:g} s")
+    """Run `work` in a thread; an InputError after COMPILE_SECONDS. A thread cannot be stopped, so it
+    continues and holds one of the slots."""
+    if not _slots.acquire(timeout=COMPILE_SECONDS):
+        raise InputError(f"{what} was not compiled: others are still compiling after {COMPILE_SECONDS:g} s")
     made: list[Any] = []
     failed: list[BaseException] = []
 
     def run() -> None:
         try:
-            with refusing(f"{what} cannot be compiled"):
+            with as_input_error(f"{what} cannot be compiled"):
                 made.append(work())
         except BaseException as error:
             failed.append(error)
         finally:
-            _places.release()
+            _slots.release()
 
     thread = threading.Thread(target=run, name="pteron-grammar", daemon=True)
     try:
         thread.start()
     except BaseException:
-        _places.release()
+        _slots.release()
         raise
     thread.join(COMPILE_SECONDS)
     if failed:
         raise failed[0]
     if not made:
-        raise InputError(f"{what} takes more than {COMPILE_SECONDS:g} s to compile; a simpler one is needed")
+        raise InputError(f"{what} takes more than {COMPILE_SECONDS:g} s to compile; simplify it")
     return made[0]

@@ -1,4 +1,4 @@
-"""A text that follows a grammar, token by token: what may come next, and whether it has ended."""
+"""Follows a sequence through a grammar: which tokens may come next, and whether it may end."""
 
 from __future__ import annotations
 
@@ -10,63 +10,62 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import FormatError, InputError
-from pteron.llm.foreign import naming
+from pteron.llm.model_files import as_format_error
 
 
 @contextmanager
-def refusing(what: str) -> Iterator[None]:
-    """Let whatever llguidance raises be an InputError: what it met came from a caller."""
+def as_input_error(what: str) -> Iterator[None]:
+    """Turn any error of llguidance into an InputError: grammars come from callers."""
     try:
-        with naming(what):
+        with as_format_error(what):
             yield
     except FormatError as error:
         raise InputError(str(error)) from error
 
 
 class Matcher:
-    """Follows one text. `mask` says which tokens may come next, `take` that one has come."""
+    """The state of one sequence. `mask` gives the allowed next tokens, `take` appends a token."""
 
-    def __init__(self, followed: Any, eos_ids: frozenset[int]) -> None:
-        self._followed = followed
+    def __init__(self, matcher: Any, eos_ids: frozenset[int]) -> None:
+        self._matcher = matcher
         self._eos_ids = eos_ids
         self._is_ended = False
 
     def mask(self) -> npt.NDArray[np.uint32]:
-        """A bit for each token that may come next, the lowest of a word first. Tokens that end a text are
-        among them where the text may end."""
-        with refusing("the grammar cannot be followed"):
-            words = np.frombuffer(self._followed.compute_bitmask(), np.uint32)
+        """A bit per token, the lowest bit of a word first; 1 is allowed. EOS tokens are allowed where the
+        text may end."""
+        with as_input_error("the grammar failed"):
+            words = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
         self._check()
         return words
 
     def take(self, token: int) -> None:
-        """A token has come. One that the grammar does not allow is an InputError."""
-        with refusing("the grammar cannot be followed"):
-            was_taken = self._followed.consume_token(token)
+        """Append a token. A token that the grammar does not allow is an InputError."""
+        with as_input_error("the grammar failed"):
+            was_taken = self._matcher.consume_token(token)
         if not was_taken:
             self._check()
             raise InputError(
-                f"token {token} does not follow the grammar; it is drawn where biases, or logits that are no "
-                "numbers, leave none of those that do"
+                f"the grammar does not allow token {token}; logit biases or NaN logits left no allowed token"
             )
         self._is_ended |= token in self._eos_ids
 
     @property
     def is_finished(self) -> bool:
-        """Whether the text is whole and nothing can follow it."""
-        return self._is_ended or bool(self._followed.is_stopped())
+        """Whether the text is complete and nothing can follow it."""
+        return self._is_ended or bool(self._matcher.is_stopped())
 
     @property
     def may_end(self) -> bool:
-        """Whether the text is whole as it is."""
-        return self._is_ended or bool(self._followed.is_accepting())
+        """Whether the text is complete."""
+        return self._is_ended or bool(self._matcher.is_accepting())
 
     def _check(self) -> None:
-        error = self._followed.get_error()
+        error = self._matcher.get_error()
         if error:
-            raise InputError(f"the grammar cannot be followed further: {first_line(error)}")
+            raise InputError(f"the grammar failed: {first_line(error)}")
 
 
 def first_line(error: str) -> str:
-    """What a message of llguidance says, without the grammar and the state behind it."""
+    """A message of llguidance without the dump of grammar and state that follows it."""
     return error.strip().partition("\n")[0].partition("<non-verbose")[0].strip()[:400]

@@ -1,6 +1,6 @@
-"""A tokenizer -> llguidance's view of it: the bytes of every token, and which of them are control tokens.
+"""A tokenizer -> llguidance's tokenizer: the bytes of each token, and which are control tokens.
 
-One is made of each tokenizer and kept as long as that lives, with the grammars compiled for it last.
+There is one Vocabulary per tokenizer, which lives as long as the tokenizer and caches its compiled grammars.
 """
 
 from __future__ import annotations
@@ -13,35 +13,33 @@ from weakref import WeakKeyDictionary, ref
 from pteron.errors import FormatError, PteronError
 from pteron.extras import need
 from pteron.gpu.fork import new_lock
-from pteron.llm.foreign import naming
+from pteron.llm.model_files import as_format_error
 from pteron.llm.reentrancy import non_reentrant
 from pteron.llm.tokenizer import Tokenizer
 
-GRAMMARS_MAX = 64  # that are kept compiled, of each tokenizer
-FORCED_MAX = 128  # characters that follow for certain, of which more tokens need not be known
-_LONGEST = 64  # bytes of a token that is looked for
+GRAMMARS_MAX = 64  # in the cache of a tokenizer
+FORCED_MAX = 128  # characters of forced text that are tokenised at once
+_LONGEST = 64  # bytes of a token in the greedy search
 
 
 class Vocabulary:
-    """What a tokenizer is to llguidance."""
-
     def __init__(self, tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> None:
         library = need("llguidance", "a grammar", "serve")
         self.eos_ids = eos_ids
         self._compiled: OrderedDict[str, Any] = OrderedDict()
         self._lock = new_lock()
-        with naming(f"{tokenizer.name} cannot be used with a grammar"):
+        with as_format_error(f"{tokenizer.name} cannot be used with a grammar"):
             tokens = _Tokens(tokenizer, eos_ids)
             self.tokens = library.LLTokenizer(tokens, n_vocab=len(tokens.tokens), eos_token=list(tokens.ends))
 
     def compiled(self, text: str, compile: Callable[[], Any]) -> Any:
-        """What was compiled from a text, or is now."""
+        """The compiled grammar of a source text, from the cache or compiled now."""
         with non_reentrant(self._lock):
             found = self._compiled.get(text)
             if found is not None:
                 self._compiled.move_to_end(text)
                 return found
-        made = compile()  # without the lock: others compile meanwhile
+        made = compile()  # without the lock: other threads may compile
         with non_reentrant(self._lock):
             self._compiled[text] = made
             while len(self._compiled) > GRAMMARS_MAX:
@@ -53,7 +51,7 @@ _vocabularies: WeakKeyDictionary[Tokenizer, Vocabulary] = WeakKeyDictionary()
 
 
 def vocabulary_of(tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> Vocabulary:
-    """The vocabulary of a tokenizer, with the tokens that end a text."""
+    """The cached vocabulary of a tokenizer with these EOS tokens."""
     found = _vocabularies.get(tokenizer)
     if found is None or found.eos_ids != eos_ids:
         found = _vocabularies[tokenizer] = Vocabulary(tokenizer, eos_ids)
@@ -61,7 +59,7 @@ def vocabulary_of(tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> Vocabulary:
 
 
 class _Tokens:
-    """The attributes that llguidance reads from a tokenizer. It keeps no tokenizer alive."""
+    """The attributes that llguidance reads from a tokenizer. Holds only a weak reference to the tokenizer."""
 
     is_tokenizer_wrapper = True
 
@@ -69,9 +67,9 @@ class _Tokens:
         count = tokenizer.vocab_size
         outside = [token for token in eos_ids if not 0 <= token < count]
         if outside:
-            raise FormatError(f"token {outside[0]}, which ends a text, is none of {count}")
+            raise FormatError(f"EOS token {outside[0]} is outside the vocabulary of {count} tokens")
         plain = [tokenizer.token_bytes(token) for token in range(count)]
-        # Whoever ends no text has a token for it all the same, behind all others: it is never drawn.
+        # llguidance requires an EOS token. Without one, an id after the last is used, which is never sampled.
         self.ends = eos_ids or (count,)
         self.special_token_ids = [token for token in range(count) if not plain[token]]
         self.special_token_ids += [token for token in self.ends if token not in set(self.special_token_ids)]
@@ -83,8 +81,8 @@ class _Tokens:
         self._tokenizer = ref(tokenizer)
 
     def __call__(self, text: str) -> list[int]:
-        """The first tokens of a text that is certain to follow: their bytes are the text's, cut as the model
-        knows them where that is known."""
+        """The first tokens of a forced text, split as the tokenizer splits it if that gives the same
+        bytes."""
         text = text[:FORCED_MAX]
         wanted = text.encode()
         tokenizer = self._tokenizer()
@@ -93,13 +91,13 @@ class _Tokens:
         except PteronError:
             ids = []
         parts = [tokenizer.token_bytes(token) for token in ids] if tokenizer else []
-        # Encoding may put a space before a text.
+        # Encoding may add a leading space.
         if ids and b"".join(parts) == b" " + wanted and parts[0].startswith(b" "):
             return [*self._greedy(parts[0][1:]), *ids[1:]]
         return ids if ids and b"".join(parts) == wanted else self._greedy(wanted)
 
     def _greedy(self, data: bytes) -> list[int]:
-        """The longest token that fits, again and again, as far as there is any."""
+        """The longest matching token, repeated until none matches."""
         found: list[int] = []
         while data:
             sizes = range(min(len(data), _LONGEST), 0, -1)

@@ -1,1 +1,1 @@
-"""One module for each kind of tokenizer file; `load.load_tokenizer` picks among them."""
+"""One module per format of tokenizer files; `load.load_tokenizer` picks one."""

@@ -1,6 +1,6 @@
 """Hugging Face's tokenizer.json, encoded by their `tokenizers` library.
 
-Decoding is done here, from the bytes of each token. Two conventions cover language models: a byte-level
+Decoding is done here, from the bytes of each token. Language models use one of two conventions: a byte-level
 alphabet, or SentencePiece's pieces, with ▁ for a space and <0x0A> for a single byte.
 """
 
@@ -13,14 +13,16 @@ from typing import Any
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
 from pteron.gpu.fork import new_lock
-from pteron.llm.foreign import naming
-from pteron.llm.model_files import parse_json, read_utf8
+from pteron.llm.model_files import as_format_error, parse_json, read_utf8
 from pteron.llm.reentrancy import non_reentrant
 from pteron.llm.tokenizer import Tokenizer
-from pteron.llm.tokenizers import bytelevel
-from pteron.llm.tokenizers.growth import check_growth, check_model
 
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+# GPT-2's alphabet of byte-level vocabularies: bytes that are printable in Latin-1 map to themselves, the
+# others in order to U+0100 and up.
+PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+HIDDEN = [byte for byte in range(256) if byte not in PRINTABLE]
+BYTE_OF = {chr(byte): byte for byte in PRINTABLE} | {chr(0x100 + i): byte for i, byte in enumerate(HIDDEN)}
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -29,43 +31,40 @@ class HuggingFaceTokenizer(Tokenizer):
         self._lock = new_lock()
         content = read_utf8(file)
         description = parse_json(content, file.name)
-        check_growth(description, file.name)
-        with naming(f"{file.name} is not a tokenizer that `tokenizers` reads"):
+        with as_format_error(f"{file.name} is not a tokenizer that `tokenizers` reads"):
             self._tokenizer = library.Tokenizer.from_str(content)
-            # Language models are not given texts of one length; a file may ask for gigabytes of it.
+            # For training: padded, truncated or randomly merged texts.
             self._tokenizer.no_padding()
             self._tokenizer.no_truncation()
-            if getattr(self._tokenizer.model, "dropout", None):  # for training: it merges at random
+            if getattr(self._tokenizer.model, "dropout", None):
                 self._tokenizer.model.dropout = None
             self._examine(description, file)
 
     def _examine(self, description: dict[str, Any], file: Path) -> None:
-        """What decoding needs to know."""
         steps = list(_steps(description.get("decoder")))
         self._byte_level = any(step["type"] == "ByteLevel" for step in steps)
         if not self._byte_level and not any(_opens_spaces(step) for step in steps):
-            raise UnsupportedError(f"{file.name}: a decoder that language models do not use: {steps}")
-        check_model(self._tokenizer, file.name)
+            raise UnsupportedError(f"{file.name}: unknown decoder {steps}; known are ByteLevel and Metaspace")
         self.leading_space = any(_drops_space(step) for step in steps)
         self.vocab_size = 1 + max(self._tokenizer.get_vocab().values())
         added = description.get("added_tokens") or []
         self._added = {token["id"]: b"" if token["special"] else token["content"].encode() for token in added}
-        # What the library puts before a text by itself opens it.
+        # A special token that the library puts before a text is the BOS token.
         opened, plain = (self._tokenizer.encode("a", add_special_tokens=add).ids for add in (True, False))
         if opened[:1] != plain[:1]:
             self.bos_id, self.adds_bos = opened[0], True
         if opened and max(opened) >= self.vocab_size:
-            raise FormatError(f"{file.name} opens texts with token {max(opened)}, of {self.vocab_size}")
+            raise FormatError(f"{file.name} puts token {max(opened)} into texts, of only {self.vocab_size}")
 
     def token_bytes(self, token: int) -> bytes:
         added = self._added.get(token)
         if added is not None:
             return added
         text = self.token_text(token)
-        if not text:  # a model's table may be larger than its vocabulary
+        if not text:  # the model may have more rows than the vocabulary has tokens
             return b""
         if self._byte_level:
-            return bytelevel.to_bytes(text)
+            return byte_level_bytes(text)
         single = BYTE_TOKEN.fullmatch(text)
         return bytes.fromhex(single[1]) if single else text.replace("▁", " ").encode()
 
@@ -85,10 +84,15 @@ class HuggingFaceTokenizer(Tokenizer):
         return self._ids(text, special=special)
 
     def _ids(self, text: str, *, special: bool, marked: bool = False) -> list[int]:
-        with non_reentrant(self._lock):  # one setting for all threads
+        with non_reentrant(self._lock):  # the setting is the tokenizer's, not the call's
             self._tokenizer.encode_special_tokens = not special
             ids: list[int] = self._tokenizer.encode(text, add_special_tokens=marked).ids
         return ids
+
+
+def byte_level_bytes(token: str) -> bytes:
+    """The bytes of a token; characters outside the alphabet become their UTF-8."""
+    return b"".join(bytes([BYTE_OF[char]]) if char in BYTE_OF else char.encode() for char in token)
 
 
 def _steps(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""llama2.c's tokenizer.bin: pieces with scores, for the same byte pair encoding as SentencePiece's.
+"""llama2.c's tokenizer.bin: pieces with scores, for byte pair encoding as in SentencePiece.
 
 The file is an int32 (the longest piece's length), then for each id a float32 score, an int32 length and the
 piece's bytes. Ids 0, 1 and 2 are unknown, begin and end; the next 256 are the single bytes.
@@ -13,7 +13,7 @@ from pteron.errors import FormatError
 from pteron.format.source import read_file
 from pteron.llm.model_files import COMPANION_BYTES_MAX
 from pteron.llm.tokenizer import Tokenizer
-from pteron.llm.tokenizers.merging import merge_best
+from pteron.llm.tokenizers.bpe import merge_pairs
 
 CONTROLS = ("<unk>", "<s>", "</s>")
 FIRST_BYTE = len(CONTROLS)
@@ -29,7 +29,7 @@ class Llama2cTokenizer(Tokenizer):
     def __init__(self, file: Path) -> None:
         self._scores, pieces = _read(file)
         self._pieces = [b""] * FIRST_BYTE + [bytes([byte]) for byte in range(256)] + pieces[FIRST_PIECE:]
-        # A character may also be a piece of its own: only bytes without one fall back on the first 256.
+        # Single characters may be pieces too; characters without a piece become byte tokens.
         self._ids = {piece: id for id, piece in enumerate(self._pieces) if id >= FIRST_PIECE}
         self.vocab_size = len(self._pieces)
 
@@ -48,7 +48,7 @@ class Llama2cTokenizer(Tokenizer):
         if not text:
             return []
         characters = [character.encode("utf-8", "replace") for character in " " + text]
-        return [id for piece in merge_best(characters, self._rank) for id in self._ids_of(piece)]
+        return [id for piece in merge_pairs(characters, self._rank) for id in self._ids_of(piece)]
 
     def _rank(self, piece: bytes) -> float | None:
         """Smaller merges earlier: the negated score."""

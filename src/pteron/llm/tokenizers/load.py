@@ -14,33 +14,33 @@ from pathlib import Path
 from pteron.errors import InputError
 from pteron.format.source import open_file
 from pteron.llm.arguments import existing
-from pteron.llm.model_files import is_there, read_settings
+from pteron.llm.model_files import file_exists, read_tokenizer_config
 from pteron.llm.tokenizer import Tokenizer
 
-# In the order of preference: the first says most about how its model wants text to be cut.
+# In order of preference: the first describes the tokenizer most completely.
 FILE_NAMES = ("tokenizer.json", "tokenizer.model", "*.tiktoken", "tokenizer.bin")
 RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+\s")
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """The tokenizer of a file, or of a folder that holds one.
+    """The tokenizer in a file or folder.
 
-    Hugging Face's tokenizer.json, SentencePiece models, tiktoken ranks and llama2.c's tokenizer.bin are told
-    apart by their content. The configuration files in the same folder give the ids that begin and end a text
+    The format is recognised by content: Hugging Face's tokenizer.json, a SentencePiece model, tiktoken ranks
+    or llama2.c's tokenizer.bin. Configuration files in the same folder give the ids that begin and end a text
     and the chat template.
     """
     path = existing(path)
     folder = path if path.is_dir() else path.parent
-    settings = read_settings(folder)
-    file = _find(folder, settings.tokenizer) if path.is_dir() else path
+    config = read_tokenizer_config(folder)
+    file = _find(folder, config.tokenizer) if path.is_dir() else path
     tokenizer = _open(file)
     tokenizer.name = file.name
-    tokenizer.apply(settings)
+    tokenizer.apply(config)
     return tokenizer
 
 
 def _find(folder: Path, named: str | None) -> Path:
-    if named is not None and is_there(folder / named):
+    if named is not None and file_exists(folder / named):
         return folder / named
     for pattern in () if named else FILE_NAMES:
         for file in sorted(folder.glob(pattern)):
@@ -49,7 +49,7 @@ def _find(folder: Path, named: str | None) -> Path:
 
 
 def _open(file: Path) -> Tokenizer:
-    # Each format brings its own library, imported only where it is needed.
+    # Each format needs its own library: imports are lazy.
     with open_file(file) as opened:
         head = opened.read(4096)
     if head.lstrip()[:1] == b"{":

@@ -7,10 +7,8 @@ from pathlib import Path
 
 from pteron.extras import need
 from pteron.format.source import read_file
-from pteron.llm.foreign import naming
-from pteron.llm.model_files import COMPANION_BYTES_MAX
+from pteron.llm.model_files import COMPANION_BYTES_MAX, as_format_error
 from pteron.llm.tokenizer import Tokenizer
-from pteron.llm.tokenizers.growth import check_pieces
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -19,21 +17,19 @@ class SentencePieceTokenizer(Tokenizer):
     def __init__(self, file: Path) -> None:
         library = need("sentencepiece", f"reading {file.name}")
         content = read_file(file, COMPANION_BYTES_MAX)
-        with naming(f"{file.name} is not a SentencePiece model"):
+        with as_format_error(f"{file.name} is not a SentencePiece model"):
             self._processor = library.SentencePieceProcessor(model_proto=content)
-            self._examine(file)
+            self._examine()
 
-    def _examine(self, file: Path) -> None:
-        """What decoding needs to know."""
+    def _examine(self) -> None:
         self.vocab_size = self._processor.get_piece_size()
         if self._processor.bos_id() >= 0:
             self.bos_id = self._processor.bos_id()
         if self._processor.eos_id() >= 0:
             self.eos_ids = (self._processor.eos_id(),)
-        # Whether the model puts a space before a text is a setting that only its effect shows.
+        # The library does not expose the setting add_dummy_prefix; its effect shows it.
         self.leading_space = "".join(self._processor.encode("a", out_type=str)).startswith("▁")
         pieces: list[str] = self._processor.id_to_piece(list(range(self.vocab_size)))
-        check_pieces(pieces, file.name)
         self._controls = {piece: id for id, piece in enumerate(pieces) if self._processor.is_control(id)}
         self._bytes = [self._bytes_of(id, piece) for id, piece in enumerate(pieces)]
 
@@ -57,7 +53,7 @@ class SentencePieceTokenizer(Tokenizer):
         return str(self._processor.id_to_piece(token)) if 0 <= token < self.vocab_size else ""
 
     def _encode(self, text: str, special: bool) -> list[int]:
-        """The library never finds control tokens in a text: where they are wanted, they part it."""
+        """The library does not recognise control tokens in a text, so the text is split at them."""
         if not special or not self._controls:
             return list(self._processor.encode(text))
         pattern = "|".join(re.escape(control) for control in sorted(self._controls, key=len, reverse=True))

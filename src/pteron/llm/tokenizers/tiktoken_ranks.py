@@ -1,7 +1,7 @@
 """tiktoken's rank files (Llama 3's tokenizer.model, qwen.tiktoken), encoded by the `tiktoken` library.
 
-Each line is a token in base64 and its rank, which is its id. How text is cut into words and what the control
-tokens are the file does not say: both follow from the family, known by the number of ranks.
+Each line is a token in base64 and its rank, which is its id. The file has neither the pattern that splits
+text into words nor the control tokens: both come from the model family, which the number of ranks identifies.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from pathlib import Path
 from pteron.errors import FormatError
 from pteron.extras import need
 from pteron.format.source import read_file
-from pteron.llm.foreign import naming
-from pteron.llm.model_files import COMPANION_BYTES_MAX
+from pteron.llm.model_files import COMPANION_BYTES_MAX, as_format_error
 from pteron.llm.tokenizer import Tokenizer
 
 
 def words(digits: str) -> str:
-    """The pattern of words that GPT-4 introduced; families differ in how many digits go together."""
+    """GPT-4's pattern of words; families differ in how many digits they group."""
     return (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"  # English contractions
-        r"|[^\r\n\p{L}\p{N}]?\p{L}+"  # a word, with the space or mark before it
+        r"|[^\r\n\p{L}\p{N}]?\p{L}+"  # a word, with one space or mark before it
         rf"|{digits}"
-        r"| ?[^\s\p{L}\p{N}]+[\r\n]*"  # marks, with the line ends after them
+        r"| ?[^\s\p{L}\p{N}]+[\r\n]*"  # punctuation, with the line ends after it
         r"|\s*[\r\n]+|\s+(?!\S)|\s+"  # white space, leaving one space to the next word
     )
 
@@ -33,8 +32,8 @@ def words(digits: str) -> str:
 @dataclass(frozen=True)
 class Family:
     pattern: str
-    controls: dict[int, str]  # by their place after the last rank
-    count: int  # of places after the last rank
+    controls: dict[int, str]  # by offset from the last rank
+    count: int  # of ids after the last rank
     bos: str | None
     eos: tuple[str, ...]
 
@@ -75,7 +74,7 @@ class TiktokenTokenizer(Tokenizer):
         self._controls = {name: len(ranks) + place for place, name in enumerate(names)}
         self._tokens = {rank: token for token, rank in ranks.items()}
         self._ranks = ranks
-        with naming(f"{file.name} is not a file of ranks that `tiktoken` takes"):
+        with as_format_error(f"`tiktoken` cannot read the ranks in {file.name}"):
             self._encoding = library.Encoding(
                 file.name, pat_str=family.pattern, mergeable_ranks=ranks, special_tokens=self._controls
             )
@@ -110,10 +109,10 @@ def read_ranks(file: Path) -> dict[bytes, int]:
             token, rank = line.split()
             ranks[base64.b64decode(token, validate=True)] = int(rank)
         except (ValueError, binascii.Error) as error:
-            raise FormatError(f"{file.name}, line {number}: not a token in base64 and its rank") from error
+            raise FormatError(f"{file.name}, line {number}: expected base64 token and rank") from error
     if sorted(ranks.values()) != list(range(len(ranks))):
-        raise FormatError(f"{file.name}: the ranks do not number the tokens from 0 on")
+        raise FormatError(f"{file.name}: ranks must be 0, 1, 2, ... without gaps")
     missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
-    if missing:  # the library takes every text apart into bytes
+    if missing:  # tiktoken starts from single bytes
         raise FormatError(f"{file.name}: {len(missing)} single bytes have no rank, such as {missing[0]:#04x}")
     return ranks

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pteron.errors import InputError
-from pteron.llm.bounds import SEQUENCES_MAX, WAITING_MAX
+from pteron.llm.arguments import SEQUENCES_MAX, WAITING_MAX
 from pteron.serving.http.limits import Limits
 
 

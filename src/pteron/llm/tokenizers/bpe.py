@@ -1,4 +1,4 @@
-"""Byte pair encoding: symbols in, what remains of them after every possible merge out."""
+"""Byte pair encoding: merges neighbouring symbols until no pair has a rank."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import heapq
 from collections.abc import Callable, Sequence
 
 
-def merge_best(symbols: Sequence[bytes], rank: Callable[[bytes], float | None]) -> list[bytes]:
-    """Join neighbours as long as their join has a rank, the smallest rank first and, of equals, the leftmost.
+def merge_pairs(symbols: Sequence[bytes], rank: Callable[[bytes], float | None]) -> list[bytes]:
+    """Merge the pair with the smallest rank first, the leftmost among equals.
 
-    The symbols form a doubly linked list, and candidate joins wait in a heap; a candidate whose sides have
-    been merged into something else meanwhile is recognised by its length and dropped.
+    The symbols form a doubly linked list, and candidate pairs wait in a heap; a candidate is dropped if one
+    of its sides was merged before its turn.
     """
     parts: list[bytes | None] = list(symbols)
     before = list(range(-1, len(parts) - 1))

@@ -1,8 +1,8 @@
-"""Runs the lowering in a process of its own: a staged checkpoint in, progress lines and a .pte out.
+"""Lowers a staged checkpoint in a subprocess: a folder in, progress lines and a .pte out.
 
-ExecuTorch's exporter logs thousands of lines (also natively), reconfigures Python's logging and holds a
-multiple of the model in memory. Apart, none of this reaches the caller; and should the system kill it for
-its memory, the caller lives to say so.
+ExecuTorch's exporter logs thousands of lines (some from C++), reconfigures Python's logging and needs several
+times the model's size in memory. In a subprocess none of this affects the caller, which also survives if the
+system kills the exporter for its memory.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pteron.errors import PteronError
+from pteron.llm.export.cost import FINDING, PACKING, QUANTISING, ROUNDING, WRITTEN
 from pteron.llm.export.lowering import PROGRAM, Options, lower
-from pteron.llm.export.stages import FINDING, PACKING, QUANTISING, ROUNDING, WRITTEN
 from pteron.processes import python_module, started_in
 
 Progress: TypeAlias = Callable[[str], None]
 JOB = "job.json"
-# What the exporter's log and `lower` say, and what that means.
+# Lines in the log of the exporter and of `lower` -> the stage that starts there.
 MILESTONES = {
     ROUNDING: ROUNDING,
     QUANTISING: QUANTISING,
@@ -30,12 +30,14 @@ MILESTONES = {
     "Operators included in this Vulkan partition": PACKING,
     "Saved exported program": WRITTEN,
 }
-LINES_KEPT = 15
+LINES_KEPT = 15  # of the log, for an error message
 
 
-def lower_apart(folder: Path, options: Options, metadata: dict[str, object], progress: Progress) -> Path:
+def lower_in_subprocess(
+    folder: Path, options: Options, metadata: dict[str, object], progress: Progress
+) -> Path:
     (folder / JOB).write_text(json.dumps({"options": asdict(options), "metadata": metadata}), "utf-8")
-    # Inside the folder: the exporter takes a path with "8da4w" or "int8" in it for one to quantised weights.
+    # With relative paths: the exporter takes a path with "8da4w" or "int8" in it for quantised weights.
     start = started_in(folder)
     start["env"]["PYTHONWARNINGS"] = "ignore"
     last = deque[str](maxlen=LINES_KEPT)
@@ -51,22 +53,18 @@ def lower_apart(folder: Path, options: Options, metadata: dict[str, object], pro
         try:
             for line in process.stdout:
                 last.append(line)
-                _tell(line, progress)
+                for sign, stage in MILESTONES.items():
+                    if sign in line:
+                        progress(stage)
         except BaseException:
             process.kill()
             raise
     if process.returncode == -9:
-        raise PteronError("the system ended ExecuTorch's exporter, most probably because memory ran out")
+        raise PteronError("the system killed ExecuTorch's exporter, probably because memory ran out")
     program = folder / PROGRAM
     if process.returncode or not program.exists():
-        raise PteronError(f"ExecuTorch's exporter failed; it said at the end:\n{''.join(last)}")
+        raise PteronError(f"ExecuTorch's exporter failed; the end of its log:\n{''.join(last)}")
     return program
-
-
-def _tell(line: str, progress: Progress) -> None:
-    for sign, meaning in MILESTONES.items():
-        if sign in line:
-            progress(meaning)
 
 
 def main() -> None:

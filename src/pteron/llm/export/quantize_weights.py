@@ -1,8 +1,7 @@
-"""A matrix of floats -> integers of 4 bits, from -8 to 7, and a scale for each group of columns in a row.
+"""A float matrix -> 4-bit integers from -8 to 7, with a scale for each group of columns in a row.
 
-`to_nearest` looks for the scales that leave the least squared error. `with_feedback` also makes good what
-rounding a column did to the matrix's results, in the columns that are still to come; it has to know what
-enters the matrix. (The method is known as GPTQ.)
+`quantize_nearest` searches the scales with the least squared error. `quantize_gptq` also compensates the
+error of each column in the columns after it; for that it needs statistics of the matrix's inputs.
 """
 
 from __future__ import annotations
@@ -12,45 +11,43 @@ from typing import Any, TypeAlias
 
 Tensor: TypeAlias = Any  # torch.Tensor, which is untyped here
 LOWEST, HIGHEST = -8, 7
-# Where the largest weight of a group is tried, as multiples of -8; beyond 1 it is cut off. The first two are
-# what its extremes alone suggest, with either sign.
+# Candidates for a group's scale, as multiples of (largest weight / -8); above 1 the largest weight is
+# clipped. The first two are the plain choice, with either sign.
 REACHES = (7.5 / 8, -7.5 / 8, 1.0, 1.07, 1.14, 1.22, 1.3)
-DAMPING = 0.01  # of the mean second moment, added to each: what never entered may enter some day
+DAMPING = 0.01  # of the mean second moment, added to the diagonal: some inputs may be zero in all texts
 
 
 @dataclass
-class Rounded:
+class QuantizedMatrix:
     values: Tensor  # int8 [rows, columns]
     scales: Tensor  # float32 [rows, groups]
 
     def weight(self) -> Tensor:
-        """The matrix that these stand for."""
+        """The dequantised matrix."""
         group = self.values.shape[1] // self.scales.shape[1]
         return self.values * self.scales.repeat_interleave(group, 1)
 
-    def split(self, rows: list[int]) -> list[Rounded]:
-        """Matrices of so many rows each."""
-        return [
-            Rounded(*parts) for parts in zip(self.values.split(rows), self.scales.split(rows), strict=True)
-        ]
+    def split(self, rows: list[int]) -> list[QuantizedMatrix]:
+        parts = zip(self.values.split(rows), self.scales.split(rows), strict=True)
+        return [QuantizedMatrix(*part) for part in parts]
 
 
-def to_nearest(weight: Tensor, group: int) -> Rounded:
-    """Every weight becomes the integer that is nearest to it at its group's scale."""
+def quantize_nearest(weight: Tensor, group: int) -> QuantizedMatrix:
+    """Round each weight to the nearest integer at its group's scale."""
     import torch
 
     groups = weight.unflatten(1, (-1, group))
     scales = choose_scales(groups, torch.ones(group))
-    return Rounded(to_integers(groups, scales).flatten(1).to(torch.int8), scales.squeeze(-1))
+    return QuantizedMatrix(to_integers(groups, scales).flatten(1).to(torch.int8), scales.squeeze(-1))
 
 
-def with_feedback(weight: Tensor, group: int, moments: Tensor) -> Rounded:
-    """`moments` are the sums of the products of every two inputs, [columns, columns]."""
+def quantize_gptq(weight: Tensor, group: int, moments: Tensor) -> QuantizedMatrix:
+    """`moments` is inputsᵀ · inputs, [columns, columns]."""
     import torch
 
     rows, columns = weight.shape
-    spread = spread_of(moments)
-    pivots = spread.diagonal()
+    factor = compensation_factor(moments)
+    pivots = factor.diagonal()
     pending = weight.clone()
     values = torch.empty(rows, columns, dtype=torch.int8)
     scales = torch.empty(rows, columns // group)
@@ -62,33 +59,33 @@ def with_feedback(weight: Tensor, group: int, moments: Tensor) -> Rounded:
             rounded = to_integers(pending[:, column : column + 1], scale)
             values[:, column] = rounded[:, 0].to(torch.int8)
             error = (pending[:, column : column + 1] - rounded * scale) / pivots[column]
-            pending[:, column + 1 : end] -= error * spread[column, column + 1 : end]
+            pending[:, column + 1 : end] -= error * factor[column, column + 1 : end]
             errors[:, column - start] = error[:, 0]
-        pending[:, end:] -= errors @ spread[start:end, end:]
+        pending[:, end:] -= errors @ factor[start:end, end:]
         scales[:, start // group] = scale[:, 0]
-    return Rounded(values, scales)
+    return QuantizedMatrix(values, scales)
 
 
-def spread_of(moments: Tensor) -> Tensor:
-    """How a column's error is made good by later columns: row j for column j, an upper triangle.
+def compensation_factor(moments: Tensor) -> Tensor:
+    """The upper Cholesky factor of the moments' inverse.
 
-    It is the Cholesky factor of the moments' inverse. An error in column j, divided by the diagonal, times
-    the row is what to take from the columns after it; its square is what the results still lose.
+    The error of column j, divided by the diagonal element j, times row j is what to subtract from the columns
+    after it; the square of the quotient is the remaining loss.
     """
     import torch
 
     damped = moments.double()
     diagonal = damped.diagonal()
-    diagonal += DAMPING * diagonal.mean() + 1e-12  # of a matrix that nothing ever entered as well
+    diagonal += DAMPING * diagonal.mean() + 1e-12  # positive also if all inputs are zero
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
     return torch.linalg.cholesky(inverse, upper=True).float()
 
 
 def choose_scales(groups: Tensor, importance: Tensor) -> Tensor:
-    """The scales [..., 1] of groups [..., group], where an error counts by its column's importance.
+    """The scales [..., 1] of groups [..., group]; `importance` weights the squared error of each column.
 
-    Each reach is tried, with the scale that is best for the integers that it leads to. As -8 has no positive
-    counterpart, a scale may be negative.
+    For each candidate the integers are computed, then the best scale for these integers. Scales may be
+    negative, because -8 has no positive counterpart.
     """
     import torch
 
@@ -107,5 +104,5 @@ def choose_scales(groups: Tensor, importance: Tensor) -> Tensor:
 
 
 def to_integers(values: Tensor, scale: Tensor) -> Tensor:
-    """As floats still."""
+    """Integers, stored as floats."""
     return (values / scale).round_().clamp_(LOWEST, HIGHEST)

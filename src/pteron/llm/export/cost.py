@@ -1,0 +1,96 @@
+"""What an export costs: the memory it needs, checked before it starts, and its stages with their usual
+times."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from pteron.errors import PteronError
+from pteron.llm.export.checkpoint import Checkpoint
+
+# Measured with executorch 1.5.1: bytes of the libraries in both processes, and how many float32 copies of the
+# weights exist at the peak (in the model, the traced graph and the program).
+LIBRARIES = 1_000_000_000
+COPIES = 4.2
+_CACHED = ("attention.wk.weight", "attention.wv.weight")  # the KV cache holds their outputs
+
+READING, LOADING = "reading the weights", "loading ExecuTorch"
+ROUNDING = "rounding the weights"
+QUANTISING, FINDING = "quantising and tracing the model", "partitioning the graph for the GPU"
+PACKING, WRITTEN = "packing the weights", "program written"
+
+
+class _Cost(NamedTuple):
+    """Seconds of a stage: fixed, and per million parameters."""
+
+    fixed: float
+    per_million: float
+
+
+# From an export of 40 million parameters by executorch 1.5.1 on two busy cores, which took 814 s. Only the
+# ratios matter: cli/eta.py measures the speed of the machine.
+STAGES = {
+    READING: _Cost(0.2, 0.02),
+    LOADING: _Cost(28.0, 0.0),
+    ROUNDING: _Cost(0.0, 1.2),  # only with rounding="feedback"
+    QUANTISING: _Cost(14.0, 11.0),
+    FINDING: _Cost(21.0, 6.5),
+    PACKING: _Cost(2.0, 0.9),
+    WRITTEN: _Cost(1.0, 0.25),
+}
+
+
+class Stage(str):
+    """A progress line that starts a stage, with the usual seconds of every stage for a model of this size."""
+
+    __slots__ = ("usual",)
+    usual: dict[str, float]
+
+    @classmethod
+    def of(cls, name: str, parameters: int) -> Self:
+        stage = cls(name)
+        millions = parameters / 1e6
+        stage.usual = {name: cost.fixed + cost.per_million * millions for name, cost in STAGES.items()}
+        return stage
+
+
+def report_stages(progress: Callable[[str], None], parameters: int) -> Callable[[str], None]:
+    """A callback that forwards lines to `progress`, and turns lines that start a stage into a Stage."""
+    return lambda line: progress(Stage.of(line, parameters) if line in STAGES else line)
+
+
+def check_memory(checkpoint: Checkpoint, context: int) -> str:
+    """A line about the memory needed; an error if the machine has too little."""
+    needed, free = estimate_memory(checkpoint, context), available_memory()
+    described = f"{checkpoint.parameter_count / 1e6:,.0f} million parameters, a context of {context:,} tokens"
+    line = f"{checkpoint.name}: {described}, about {_gigabytes(needed)} to export"
+    if free is not None and needed > free:
+        raise PteronError(f"{line}, but only {_gigabytes(free)} of memory are free")
+    return line if free is None else f"{line} ({_gigabytes(free)} of memory are free)"
+
+
+def estimate_memory(checkpoint: Checkpoint, context: int) -> int:
+    """The peak memory of an export, in bytes, with a KV cache of `context` tokens."""
+    per_token = sum(shape[0] for name, shape in checkpoint.shapes.items() if name.endswith(_CACHED))
+    return int(LIBRARIES + COPIES * 4 * checkpoint.parameter_count) + 4 * per_token * context
+
+
+def available_memory() -> int | None:
+    """Bytes; None on systems that do not report it."""
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text("utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name == "MemAvailable":
+                return int(value.split()[0]) * 1024
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB"

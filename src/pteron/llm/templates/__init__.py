@@ -1,1 +1,0 @@
-"""Chat templates are programs of strangers: a sandbox that bounds what they may take."""

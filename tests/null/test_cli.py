@@ -51,7 +51,7 @@ def test_no_command_shows_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert "inspect      what is in a program" in printed.err
+    assert "inspect      show what a program contains" in printed.err
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_options_that_would_change_nothing(
     with pytest.raises(SystemExit) as ended:
         main(["inspect", str(programs / "mlp.pte"), *options])
     assert ended.value.code == 2
-    assert f"error: {options[0]} goes with " in capsys.readouterr().err
+    assert f"error: {options[0]} needs " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("options", [[], ["--html"]])
@@ -147,7 +147,7 @@ def test_a_reader_that_stops_reading_is_no_error(models: Path) -> None:
         (OSError(28, "No space left on device"), "No space left on device"),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), "invalid start byte"),
         (MemoryError(), "there is not enough memory"),
-        (RecursionError("too deep"), "too deep"),
+        (RecursionError("too deep"), "nested too deeply: too deep"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )

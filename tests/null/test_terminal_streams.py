@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pteron.cli.stdio import prepare
+from pteron.cli.terminal import prepare_streams
 
 # As on a machine whose locale is not UTF-8; Python is not to help by choosing UTF-8 itself.
 FOREIGN = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
@@ -53,7 +53,7 @@ def test_streams_that_are_closed(redirected: str, code: int, programs: Path) -> 
 def test_a_closed_stream_is_no_file_that_is_opened_later() -> None:
     """The next file opened would get the number of standard output, and all that is printed."""
     code = (
-        "import os, sys; from pteron.cli.stdio import prepare; prepare(); "
+        "import os, sys; from pteron.cli.terminal import prepare_streams; prepare_streams(); "
         "opened = os.open(os.devnull, os.O_RDONLY); print('text', flush=True); sys.exit(opened)"
     )
     done = subprocess.run(["sh", "-c", 'exec "$@" >&- <&-', "sh", sys.executable, "-c", code], check=False)
@@ -71,7 +71,7 @@ def test_signs_that_an_encoding_lacks(encoding: str, programs: Path) -> None:
 def test_stand_ins_and_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii", write_through=True))
-    prepare()
+    prepare_streams()
     sys.stdout.write("5 µs ≤ 2\N{MULTIPLICATION SIGN}3 … größe 😀")
     assert written.getvalue() == rb"5 us <= 2x3 ... gr\xf6\xdfe \U0001f600"
 

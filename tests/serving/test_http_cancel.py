@@ -10,9 +10,8 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from http_fixtures import NAME, PATIENCE, Running, running, until
+from http_fixtures import NAME, PATIENCE, Running, error, running, until
 from scripted import Script, ScriptedEngine
-from test_http_errors import error
 
 from pteron.llm import LLM
 from pteron.serving import Engine

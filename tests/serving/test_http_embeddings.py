@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 import openai
 import pytest
-from http_fixtures import NAME, Running, running
+from http_fixtures import NAME, Running, error, running
 from letters import letters_mean, letters_table
-from test_http_errors import error
 
 from pteron import DType, UnsupportedError, ValueSpec
 from pteron.llm.models import BUNDLED
 from pteron.serving.encoder import Encoder, is_encoder
+from pteron.serving.hidden_states import open_served
 from pteron.serving.http import Limits
-from pteron.serving.opening import opened
 
 WIDTH, TOKENS_MAX = 24, 37
 
@@ -157,7 +156,7 @@ def test_what_an_encoder_is(inputs: list[ValueSpec], outputs: list[ValueSpec], e
 
 
 def test_a_language_model_is_none() -> None:
-    with pytest.raises(UnsupportedError, match="forward is no encoder"):
+    with pytest.raises(UnsupportedError, match="forward is not an encoder"):
         Encoder(BUNDLED["stories15m"])
 
 
@@ -184,7 +183,7 @@ def test_a_program_of_minilm(tmp_path: Path) -> None:
     tokenizer.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 1), ("[CLS]", 0))
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     texts = ["the cat sat", "dog", "the dog and the cat sat"]
-    with opened(tmp_path) as encoder, running(encoder) as server:  # as `pteron serve` does
+    with open_served(tmp_path) as encoder, running(encoder) as server:  # as `pteron serve` does
         assert isinstance(encoder, Encoder)
         assert encoder.encode("the cat sat") == [0, 5, 3, 6, 1]
         client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)

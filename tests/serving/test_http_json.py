@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-from http_fixtures import NAME, Running, running
-from test_http_errors import CHAT, error
-from test_http_tools import HERMES, LLAMA, MESSAGES, TOOLS, together
+from http_fixtures import CHAT, NAME, Running, error, running
+from tool_fixtures import MESSAGES, TEMPLATES, TOOLS, together, with_template
 
 from pteron.llm import LLM
-from pteron.llm.models import BUNDLED
 from pteron.serving import Engine
 
 pytest.importorskip("llguidance", reason="needs the extra `serve`")
@@ -109,17 +106,6 @@ def test_a_schema_that_is_too_large(server: Running) -> None:
     schema = {"type": "object", "properties": {f"key {number}": {"type": "string"} for number in range(9000)}}
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     error(server.http.post("/v1/chat/completions", json=CHAT | {"response_format": wanted}), 400)
-
-
-TEMPLATES = pytest.fixture(scope="module", params=[HERMES, LLAMA], ids=["tags", "bare"])
-
-
-def with_template(folder: Path, template: str) -> Path:
-    """The folder of a model that has a chat template."""
-    for file in BUNDLED["stories15m"].iterdir():
-        (folder / file.name).symlink_to(file)
-    (folder / "chat_template.jinja").write_text(template, "utf-8")
-    return folder
 
 
 @TEMPLATES

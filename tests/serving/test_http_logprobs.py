@@ -113,5 +113,5 @@ def test_of_tokens_that_read_alike_the_likeliest_is_told() -> None:
     """A byte that is no text by itself reads as any other such."""
     high, low, letter = 3 + 0xE6, 3 + 0xE7, 3 + ord("x")
     top = ((high, -0.5), (letter, -1.0), (low, -2.0))
-    told = CompletionLogprobs(ByteTokenizer(), 3).take(Piece(high, "", -0.5, top))
+    told = CompletionLogprobs(ByteTokenizer(), 3).add(Piece(high, "", -0.5, top))
     assert told["top_logprobs"] == [{"\ufffd": -0.5, "x": -1.0}]

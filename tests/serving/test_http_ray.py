@@ -1,6 +1,6 @@
 """Two replicas on two nodes of a cluster of Ray, all of them on this machine: the tests of one server, and
-those of a cluster. Not those that make a server of their own (test_http_gate, test_http_tools) or read a
-process's own log and metrics (test_http_told): replicas run that very application.
+those of a cluster. Not those that make a server of their own (test_http_access, test_http_tools) or read a
+process's own log and metrics (test_http_status): replicas run that very application.
 
 scripts/test --ray
 """
@@ -34,7 +34,7 @@ import test_http_text
 from http_fixtures import NAME, until
 from letters import write_letters
 from ray_fixtures import PATIENCE, SLOW, Served, application, cluster, shared
-from test_http_json import TEMPLATES, with_template
+from tool_fixtures import TEMPLATES, with_template
 
 from pteron.llm import LLM
 from pteron.serving.cluster import Options

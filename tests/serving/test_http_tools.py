@@ -12,28 +12,21 @@ from http_fixtures import NAME, running
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted import Script, ScriptedEngine, ScriptedModel
+from tool_fixtures import HERMES, LLAMA, MESSAGES, TOOLS, WEATHER, together
 
 from pteron.llm import LLM
-from pteron.serving.http.tools import BARE, TAGGED, ToolReader, call_schema, form_of
+from pteron.serving.http.tool_calls import BARE, TAGGED, ToolCallParser, tool_call_format, tool_call_schema
 
-HERMES = "{% if tools %}<tool_call>{{ tools }}</tool_call>{% endif %}{{ messages }}"
-LLAMA = '{% if tools %}Respond in the format {"name": ..., "parameters": ...}{% endif %}'
-WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-TOOLS: Any = [
-    {"type": "function", "function": {"name": "weather", "description": "of a city", "parameters": WEATHER}},
-    {"type": "function", "function": {"name": "now"}},
-]
-MESSAGES: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
 CALL = '{"name": "weather", "arguments": {"city": "Paris"}}'
 
 
-def read(parts: list[str], reader: ToolReader) -> tuple[str, list[tuple[str, Any]]]:
+def read(parts: list[str], parser: ToolCallParser) -> tuple[str, list[tuple[str, Any]]]:
     said, calls = "", []
     for part in parts:
-        text, found = reader.push(part)
+        text, found = parser.push(part)
         said += text
         calls += found
-    text, found = reader.finish()
+    text, found = parser.finish()
     return said + text, [(call.name, json.loads(call.arguments)) for call in calls + found]
 
 
@@ -83,32 +76,32 @@ BARE_TEXTS = {
 
 @given(st.sampled_from(sorted(TAGGED_TEXTS)), st.lists(st.integers(0, 200), max_size=12))
 def test_calls_between_tags(text: str, places: list[int]) -> None:
-    assert read(cut(text, places), ToolReader({"weather", "now"}, TAGGED)) == TAGGED_TEXTS[text]
+    assert read(cut(text, places), ToolCallParser({"weather", "now"}, TAGGED)) == TAGGED_TEXTS[text]
 
 
 @given(st.sampled_from(sorted(BARE_TEXTS)), st.lists(st.integers(0, 200), max_size=12))
 def test_calls_that_are_all_of_an_answer(text: str, places: list[int]) -> None:
-    assert read(cut(text, places), ToolReader({"weather", "now"}, BARE)) == BARE_TEXTS[text]
+    assert read(cut(text, places), ToolCallParser({"weather", "now"}, BARE)) == BARE_TEXTS[text]
 
 
 def test_what_is_certain_is_said_at_once() -> None:
-    reader = ToolReader({"weather"}, TAGGED)
-    assert reader.push("Hello <tool") == ("Hello ", [])
-    assert reader.push("box>") == ("<toolbox>", [])
-    assert ToolReader({"weather"}, BARE).push("Hello") == ("Hello", [])
+    parser = ToolCallParser({"weather"}, TAGGED)
+    assert parser.push("Hello <tool") == ("Hello ", [])
+    assert parser.push("box>") == ("<toolbox>", [])
+    assert ToolCallParser({"weather"}, BARE).push("Hello") == ("Hello", [])
 
 
 def test_the_template_names_the_form() -> None:
-    assert form_of(None) is None
-    assert form_of("{{ messages }}") is None
-    assert form_of(HERMES) is TAGGED
-    assert form_of(LLAMA) is BARE
+    assert tool_call_format(None) is None
+    assert tool_call_format("{{ messages }}") is None
+    assert tool_call_format(HERMES) is TAGGED
+    assert tool_call_format(LLAMA) is BARE
 
 
 def test_a_schema_of_calls() -> None:
-    schema = call_schema({"weather": WEATHER}, TAGGED)
+    schema = tool_call_schema({"weather": WEATHER}, TAGGED)
     assert schema["properties"] == {"name": {"const": "weather"}, "arguments": WEATHER}
-    either = call_schema({"weather": WEATHER, "now": None}, BARE)
+    either = tool_call_schema({"weather": WEATHER, "now": None}, BARE)
     assert [one["properties"]["name"]["const"] for one in either["anyOf"]] == ["weather", "now"]
     assert either["anyOf"][1]["properties"]["parameters"] == {"type": "object"}
 
@@ -131,17 +124,6 @@ class Scene:
             assert deltas[-1].finish_reason == whole.finish_reason
             assert whole.finish_reason == ("tool_calls" if whole.message.tool_calls else "stop")
             return whole.message, [delta.delta for delta in deltas]
-
-
-def together(deltas: list[Any]) -> tuple[str, list[tuple[str, str]]]:
-    """What a client makes of deltas: the text, and the calls with their arguments."""
-    calls: dict[int, list[str]] = {}
-    for delta in deltas:
-        for part in delta.tool_calls or ():
-            name, arguments = calls.setdefault(part.index, ["", ""])
-            calls[part.index] = [name + (part.function.name or ""), arguments + part.function.arguments]
-    text = "".join(delta.content or "" for delta in deltas)
-    return text, [(name, arguments) for name, arguments in calls.values()]
 
 
 def test_calls_of_a_chat(stories: LLM) -> None:

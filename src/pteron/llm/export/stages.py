@@ -19,7 +19,7 @@ class _Cost(NamedTuple):
 
 
 # From an export of 40 million parameters by executorch 1.5.1, on two busy cores: 814 s. What counts is how
-# they compare; the pace of a machine is learnt on the way (cli/eta.py).
+# they compare; the pace of a machine is learnt on the way (cli/export_progress.py).
 STAGES = {
     READING: _Cost(0.2, 0.02),
     LOADING: _Cost(28.0, 0.0),

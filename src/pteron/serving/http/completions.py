@@ -14,62 +14,57 @@ from starlette.responses import Response
 from pteron.llm import Piece
 from pteron.llm.engine import Request as EngineRequest
 from pteron.serving.http.answers import Answers
-from pteron.serving.http.chat_shape import FINGERPRINT
-from pteron.serving.http.drawing import choices_of, nth, sampling_of, stops_of, tokens_of
-from pteron.serving.http.errors import ApiError
+from pteron.serving.http.chat_response import FINGERPRINT
 from pteron.serving.http.logprobs import CompletionLogprobs
-from pteron.serving.http.prompts import prompt_ids, several
-from pteron.serving.http.responding import respond
+from pteron.serving.http.prompts import as_list, encode_prompts
+from pteron.serving.http.responses import respond
+from pteron.serving.http.sampling_params import (
+    choice_count,
+    engine_requests,
+    new_token_count,
+    sampling_params,
+    stop_strings,
+)
 from pteron.serving.http.schema import CompletionBody
-from pteron.serving.http.service import Service, record_of, service_of
+from pteron.serving.http.service import Service, get_record, get_service
 
 router = APIRouter()
-TOKENS = 16  # of a completion that names no number, as OpenAI has it
+TOKENS = 16  # OpenAI's default of `max_tokens`
 
 
 @router.post("/v1/completions")
 async def complete(request: Request, body: CompletionBody) -> Response:
-    service, record = service_of(request), record_of(request)
+    service, record = get_service(request), get_record(request)
     service.check_name(body.model)
     record.model = service.names[0]
     if service.logs.with_prompts:
         record.prompt = body.prompt
-    tokenizer = service.writer.llm.tokenizer
+    tokenizer = service.text_engine.llm.tokenizer
     seconds = service.limits.seconds - record.seconds
-    wanted, prompts = await run_in_threadpool(_wanted, body, service, seconds)
-    answers = Answers(service, record, wanted)
+    requests = await run_in_threadpool(_engine_requests, body, service, seconds)
+    answers = Answers(service, record, requests)
     logprobs = [
-        None if body.logprobs is None else CompletionLogprobs(tokenizer, body.logprobs) for _ in wanted
+        None if body.logprobs is None else CompletionLogprobs(tokenizer, body.logprobs) for _ in requests
     ]
-    shape = CompletionShape(service.names[0], prompts, logprobs)
-    return await respond(request, service, record, answers, shape, bool(body.stream), body.stream_options)
+    prompts = len(as_list(body.prompt, "prompt"))
+    response = CompletionResponse(service.names[0], prompts, logprobs)
+    return await respond(request, service, record, answers, response, body)
 
 
-def _wanted(body: CompletionBody, service: Service, seconds: float) -> tuple[list[EngineRequest], int]:
-    """What the engine is asked for, prompt by prompt, and how many of these there are."""
+def _engine_requests(body: CompletionBody, service: Service, seconds: float) -> list[EngineRequest]:
     llm, limits = service.llm, service.limits
-    if body.stream_options and not body.stream:
-        raise ApiError(400, "stream_options goes with stream", param="stream_options", code="invalid_value")
-    count = choices_of(body.n, len(several(body.prompt, "prompt")), limits)
-    tokens = tokens_of(body.max_tokens, TOKENS, "max_tokens", limits)
-    sampling = sampling_of(body, llm, 0 if body.logprobs is None else max(1, body.logprobs))
-    stops = stops_of(body, limits)
-    prompts = prompt_ids(llm, body.prompt, limits)
-    wanted = [
-        EngineRequest(
-            ids,
-            max_new_tokens=tokens,
-            sampling=nth(sampling, number),
-            stop=stops,
-            seconds=max(seconds, 0.001),
-        )
-        for ids in prompts
-        for number in range(count)
-    ]
-    return wanted, len(prompts)
+    count = choice_count(body.n, len(as_list(body.prompt, "prompt")), limits)
+    return engine_requests(
+        encode_prompts(llm, body.prompt, limits),
+        count,
+        sampling_params(body, llm, 0 if body.logprobs is None else max(1, body.logprobs)),
+        max_new_tokens=new_token_count(body.max_tokens, TOKENS, "max_tokens", limits),
+        stop=stop_strings(body, limits),
+        seconds=max(seconds, 0.001),
+    )
 
 
-class CompletionShape:
+class CompletionResponse:
     """A text completion of several choices."""
 
     def __init__(self, model: str, prompts: int, logprobs: list[CompletionLogprobs | None]) -> None:
@@ -88,10 +83,10 @@ class CompletionShape:
     def opening(self) -> Iterator[dict[str, Any]]:
         yield from ()
 
-    def take(self, index: int, piece: Piece) -> Iterator[dict[str, Any]]:
+    def add(self, index: int, piece: Piece) -> Iterator[dict[str, Any]]:
         self._texts[index] += piece.text
-        kept = self._logprobs[index]
-        added = kept.take(piece) if kept else None
+        collected = self._logprobs[index]
+        added = collected.add(piece) if collected else None
         if piece.text or (added and added["tokens"]):
             yield self._chunk(index, piece.text, added, None)
 
@@ -99,15 +94,15 @@ class CompletionShape:
         self._reasons[index] = reason
         yield self._chunk(index, "", None, reason)
 
-    def usage(self, usage: dict[str, Any]) -> dict[str, Any]:
+    def usage_chunk(self, usage: dict[str, Any]) -> dict[str, Any]:
         return {**self._head, "choices": [], "usage": usage}
 
-    def whole(self, usage: dict[str, Any]) -> dict[str, Any]:
+    def body(self, usage: dict[str, Any]) -> dict[str, Any]:
         choices = [
             {
                 "index": index,
                 "text": text,
-                "logprobs": kept.all if (kept := self._logprobs[index]) else None,
+                "logprobs": collected.all if (collected := self._logprobs[index]) else None,
                 "finish_reason": self._reasons[index],
             }
             for index, text in enumerate(self._texts)

@@ -13,16 +13,14 @@ import numpy as np
 import openai
 import pytest
 from byte_tokenizer import ByteTokenizer
-from http_fixtures import NAME, Running, running
-from test_http_errors import error
+from http_fixtures import NAME, Running, error, running
 
 from pteron import FormatError, UnsupportedError
 from pteron.llm import LLM
 from pteron.llm.model import LanguageModel
 from pteron.serving import Engine
-from pteron.serving.embedder import Embedder
-from pteron.serving.hidden import HiddenStates, hidden_states, writes
-from pteron.serving.opening import opened
+from pteron.serving.encoder import Embedder
+from pteron.serving.hidden_states import HiddenStates, generates_text, hidden_states, open_served
 
 pytest.importorskip("executorch")
 import hidden_fixtures as fixtures
@@ -48,7 +46,7 @@ def named(folder: Path, pooling: str | None) -> Path:
 
 @contextmanager
 def served(path: Path) -> Iterator[tuple[Running, LLM | Embedder]]:
-    model = opened(path)
+    model = open_served(path)
     with model:
         if isinstance(model, LLM):
             with Engine(model) as engine, running(engine) as server:
@@ -88,7 +86,7 @@ def test_vectors_are_those_of_pytorch(folders: dict[str, Path], kind: str, pooli
         embedder = server.app.state.service.embedder
         assert isinstance(embedder, HiddenStates)
         client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
-        poison(embedder._own)
+        poison(embedder._sequence)
         found = client.embeddings.create(model=NAME, input=TEXTS, encoding_format="float")
         for text, item in zip(TEXTS, found.data, strict=True):
             ids = embedder.encode(text)
@@ -111,7 +109,7 @@ def test_vectors_are_those_of_pytorch(folders: dict[str, Path], kind: str, pooli
 def test_a_text_whose_reading_fails_leaves_nothing_behind(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(named(folders["all"], "mean")) as model:
+    with open_served(named(folders["all"], "mean")) as model:
         assert isinstance(model, HiddenStates)
         ids = model.encode(TEXTS[3])
         before = model.embed(ids)
@@ -133,17 +131,17 @@ def test_a_text_whose_reading_fails_leaves_nothing_behind(
 def test_what_is_no_cache_of_rows_is_brought_back_before_each_text(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(named(folders["all"], "mean")) as model:
+    with open_served(named(folders["all"], "mean")) as model:
         assert isinstance(model, HiddenStates)
-        poison(model._own)
-        monkeypatch.setattr(model._own, "_rows", (None,))  # as of a program that keeps anything else
-        reset, resets = model._own.method.reset, []
+        poison(model._sequence)
+        monkeypatch.setattr(model._sequence, "_rows", (None,))  # as of a program that keeps anything else
+        reset, resets = model._sequence.method.reset, []
 
         def counted() -> None:
             resets.append("once")
             reset()
 
-        monkeypatch.setattr(model._own.method, "reset", counted)
+        monkeypatch.setattr(model._sequence.method, "reset", counted)
         for text in TEXTS[:4]:
             ids = model.encode(text)
             np.testing.assert_allclose(model.embed(ids), expected(ids, "mean"), atol=1e-5)
@@ -184,23 +182,23 @@ def test_beside_answers_neither_changes_the_other(folders: dict[str, Path], kind
 
 
 def test_which_programs_write(folders: dict[str, Path], stories: LLM) -> None:
-    assert writes(stories)
+    assert generates_text(stories)
     assert hidden_states(stories) is None
     file = named(folders["all"], None) / "model.pte"
     with LLM(file) as model:  # 64 wide, of 96 tokens: nobody can tell
-        assert writes(model)
+        assert generates_text(model)
     with LLM(file, ByteTokenizer()) as model:  # of 512
-        assert not writes(model)
+        assert not generates_text(model)
         with running(model) as server:
             found = server.http.post("/v1/embeddings", json={"model": NAME, "input": [5, 17, 3]}).json()
             np.testing.assert_allclose(found["data"][0]["embedding"], expected([5, 17, 3], "last"), atol=1e-5)
 
 
 def test_what_cannot_be_pooled(folders: dict[str, Path]) -> None:
-    with pytest.raises(UnsupportedError, match="the state of the last token alone"):
-        opened(named(folders["last"], "mean"))
+    with pytest.raises(UnsupportedError, match="the state of the last token only"):
+        open_served(named(folders["last"], "mean"))
     with pytest.raises(FormatError, match='pooling is neither "last" nor "mean": \'middle\''):
-        opened(named(folders["all"], "middle"))
+        open_served(named(folders["all"], "middle"))
 
 
 def test_marks_of_the_tokenizer_count(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -211,7 +209,7 @@ def test_marks_of_the_tokenizer_count(folders: dict[str, Path], tmp_path: Path) 
     reader = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     reader.post_processor = tokenizers.processors.TemplateProcessing("$A <|end|>", None, [("<|end|>", 0)])
     reader.save(str(tmp_path / "tokenizer.json"))
-    with opened(folder, str(tmp_path / "tokenizer.json")) as model:
+    with open_served(folder, str(tmp_path / "tokenizer.json")) as model:
         assert isinstance(model, HiddenStates)
         plain = model.encode("cat")
         assert plain[-1] == 0

@@ -1,23 +1,54 @@
-"""Logs: one JSON object in a line for each request, and for what the server itself has to say.
+"""The log: one JSON object per line, for each request and for events of the server.
 
-PrefillQueue and answers are never in them, unless a server is told to log them.
+Prompts and answers are logged only with `with_prompts`.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import time
 import traceback
 from asyncio import CancelledError
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from pteron.gpu.fork import new_lock
-from pteron.serving.http.record import Record
+
+RECORD = "pteron.record"  # the key of a request's record in its ASGI scope
+CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left; only the log and the metrics have it
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """What the log and the metrics need of a request."""
+
+    id: str
+    method: str
+    arrived: float = field(default_factory=time.perf_counter)
+    route: str = "other"
+    status: int = 0
+    model: str | None = None
+    is_streamed: bool = False
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    new_tokens: int = 0
+    choices: int = 0
+    finish_reasons: list[str] = field(default_factory=list)
+    first_token_seconds: float | None = None  # since arrival
+    is_abandoned: bool = False  # the client disconnected before the end
+    error: str | None = None  # the code of an error, not its message, which may quote the request
+    prompt: Any = None  # set only if prompts are logged
+    answer: list[str] | None = None
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.arrived
 
 
 class Logs:
-    """Writes lines to a stream, from any thread; to none, nothing."""
+    """Writes lines to a stream, from any thread; without a stream it writes nothing."""
 
     def __init__(self, stream: TextIO | None = None, *, with_prompts: bool = False) -> None:
         self._stream = stream
@@ -27,15 +58,16 @@ class Logs:
     def write(self, event: str, **fields: Any) -> None:
         if self._stream is None:
             return
-        line = json.dumps({"time": _now(), "event": event, **fields}, default=str)
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        line = json.dumps({"time": now, "event": event, **fields}, default=str)
         with self._lock:
             try:
                 self._stream.write(line + "\n")
                 self._stream.flush()
-            except (OSError, ValueError):  # a full disk, or nobody left to read: the server goes on
+            except (OSError, ValueError):  # a full disk or a closed stream: the server continues
                 pass
 
-    def request(self, record: Record) -> None:
+    def request(self, record: RequestRecord) -> None:
         fields: dict[str, Any] = {
             "id": record.id,
             "method": record.method,
@@ -63,14 +95,14 @@ class Logs:
             fields |= {"prompt": record.prompt, "answer": record.answer}
         self.write("request", **fields)
 
-    def failure(self, record: Record, error: BaseException) -> None:
-        """An error that nobody foresaw."""
+    def failure(self, record: RequestRecord, error: BaseException) -> None:
+        """Log an unexpected error with its traceback."""
         trace = "".join(traceback.format_exception(error))
         self.write("failure", id=record.id, route=record.route, error=repr(error), trace=trace)
 
 
-class ServerHandler(logging.Handler):
-    """What the web server says, as lines of the same log."""
+class UvicornLogHandler(logging.Handler):
+    """Writes uvicorn's log records to the same log."""
 
     def __init__(self, logs: Logs) -> None:
         super().__init__()
@@ -79,10 +111,6 @@ class ServerHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         fields = {"level": record.levelname.lower(), "message": record.getMessage()}
         error = record.exc_info[1] if record.exc_info else None
-        if error and not isinstance(error, CancelledError):  # which says nothing but that the server ended
+        if error and not isinstance(error, CancelledError):  # cancelled: the server is shutting down
             fields["trace"] = "".join(traceback.format_exception(error))
         self._logs.write("server", **fields)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

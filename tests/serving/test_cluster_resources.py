@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pteron.serving.cluster import Options
-from pteron.serving.cluster.resources import shortage
+from pteron.serving.cluster.options import missing_resources
 
 SMALL: dict[str, float] = {"CPU": 2.0, "memory": 1e9}
 LARGE: dict[str, float] = {"CPU": 8.0, "GPU": 2.0}
@@ -40,6 +40,6 @@ LARGE: dict[str, float] = {"CPU": 8.0, "GPU": 2.0}
     ids=str,
 )
 def test_room(asked: dict[str, Any], machines: list[dict[str, float]], said: str | None) -> None:
-    found = shortage(Options("m", "n", **asked), machines)
+    found = missing_resources(Options("m", "n", **asked), machines)
     assert (found is None) == (said is None)
     assert (said or "") in (found or "")

@@ -2,55 +2,29 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 
 import pytest
+from terminal_fixtures import on_terminal, seen
 
 from pteron.tools.text import Line, Row, columns, json_text
 
 LINES = """
-from pteron.cli.terminal import show
+from pteron.cli.terminal import print_report
 from pteron.tools.text import Line, columns
-show([Line("a title", "title"), *columns([["first", "1"], ["second", "word " * 20 + "≤"]], indent=2), "end"])
+rows = [["first", "1"], ["second", "word " * 20 + "≤"]]
+print_report([Line("a title", "title"), *columns(rows, indent=2), "end"])
 """
 PLAIN = "a title\n  first   1\n  second  " + "word " * 20 + "≤\nend\n"
-
-
-def on_terminal(code: str, width: int, **environment: str) -> str:
-    """What a script prints on a terminal of some width, with lines ended as in a file."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    settings = {**kept, "TERM": "xterm-256color", "PYTHONUTF8": "1", **environment}
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=theirs, stderr=theirs, env=settings)
-    os.close(theirs)
-    read = b""
-    try:
-        while piece := os.read(ours, 65536):
-            read += piece
-    except OSError:  # how a terminal says that nobody writes to it any more
-        pass
-    process.wait()
-    os.close(ours)
-    return read.decode().replace("\r\n", "\n")
 
 
 def in_pipe(code: str, **environment: str) -> str:
     settings = {**os.environ, "PYTHONUTF8": "1", **environment}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=settings, check=True)
     return done.stdout.decode()
-
-
-def seen(text: str) -> str:
-    """A text without what is not seen: colours, and spaces at the end of lines."""
-    return re.sub(r" +(?=\n)", "", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text))
 
 
 def test_a_pipe_gets_the_lines() -> None:
@@ -78,7 +52,7 @@ def test_terminals_without_colour(environment: dict[str, str]) -> None:
 
 
 def test_complaints_are_told_from_text() -> None:
-    code = "from pteron.cli.terminal import complain; complain('it is [bold] late')"
+    code = "from pteron.cli.terminal import print_error; print_error('it is [bold] late')"
     assert seen(on_terminal(code, 20)) == "pteron: it is [bold] late\n"
     assert "\x1b[1;31mpteron:" in on_terminal(code, 20)
 
@@ -100,12 +74,12 @@ def test_json_has_no_numbers_that_json_lacks() -> None:
 
 
 HOSTILE = """
-from pteron.cli.terminal import complain, note, show
+from pteron.cli.terminal import print_error, print_note, print_report
 from pteron.tools.text import columns
 name = "\\x1b]0;owned\\x07\\x9b31m\\nruns here"
-show([name, *columns([["operator", name]])])
-complain(name)
-note(name)
+print_report([name, *columns([["operator", name]])])
+print_error(name)
+print_note(name)
 """
 
 
@@ -120,9 +94,9 @@ def test_a_name_commands_no_terminal_and_begins_no_line(is_terminal: bool) -> No
 
 def test_a_models_text_commands_no_terminal_either() -> None:
     code = """
-from pteron.cli.terminal import tell_text
+from pteron.cli.terminal import print_piece
 for piece in ("once\\n", "\\tupon", "\\x1b]0;owned\\x07", " ©\\n"):
-    tell_text(piece)
+    print_piece(piece)
 """
     assert on_terminal(code, 80).expandtabs() == "once\n        upon\\x1b]0;owned\\x07 ©\n"
     assert in_pipe(code) == "once\n\tupon\x1b]0;owned\x07 ©\n"
@@ -132,10 +106,10 @@ def test_progress_takes_a_name_for_no_markup() -> None:
     code = """
 import time
 from pteron.cli import progress
-progress._PATIENCE = 0.0
-with progress.shown() as tell:
+progress._BAR_DELAY = 0.0
+with progress.show_progress() as update:
     time.sleep(0.2)
-    tell("calling [/bold] \\x1b]0;owned\\x07", 1, 2)
+    update("calling [/bold] \\x1b]0;owned\\x07", 1, 2)
     time.sleep(0.4)
 """
     text = on_terminal(code, 100)

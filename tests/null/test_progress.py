@@ -10,18 +10,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_screen import on_terminal, seen
+from terminal_fixtures import on_terminal, seen
 
-from pteron.cli.eta import Estimate, remember, remembered
-from pteron.cli.progress import estimate, shown, words
+from pteron.cli.export_progress import ExportEta, load_slowness, save_slowness
+from pteron.cli.progress import extrapolate, format_remaining, show_progress
 from pteron.llm.export.apart import MILESTONES
 from pteron.llm.export.stages import LOADING, QUANTISING, READING, STAGES, WRITTEN, Stage, in_stages
 
 BAR = """
 import time, pteron.cli.progress as progress
-progress._PATIENCE = {patience}
-with progress.shown("loading") as tell:
-    while {waits} and tell.__self__._shown is None:
+progress._BAR_DELAY = {patience}
+with progress.show_progress("loading") as tell:
+    while {waits} and tell.__self__._drawn is None:
         time.sleep(0.01)
     time.sleep(0.5)
     tell("packing", 1, 2)
@@ -48,7 +48,7 @@ def test_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     written = io.StringIO()
     monkeypatch.setattr("time.monotonic", lambda: now)
     monkeypatch.setattr(sys, "stderr", written)
-    with shown("loading") as tell:
+    with show_progress("loading") as tell:
         for second in range(200):
             now = float(second)
             tell("packing", second, 200)
@@ -60,11 +60,11 @@ def test_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_time_that_is_left() -> None:
-    assert words(estimate(10, 50, 100)) == "about 10 s left"
-    assert words(estimate(30, 50, 118)) == "about 40 s left"
-    assert words(estimate(300, 250, 1000)) == "about 15 min left"
-    assert words(estimate(10, 995, 1000)) == ""
-    assert estimate(10, 0, 100) is estimate(10, 3, 0) is estimate(0.5, 50, 100) is None
+    assert format_remaining(extrapolate(10, 50, 100)) == "about 10 s left"
+    assert format_remaining(extrapolate(30, 50, 118)) == "about 40 s left"
+    assert format_remaining(extrapolate(300, 250, 1000)) == "about 15 min left"
+    assert format_remaining(extrapolate(10, 995, 1000)) == ""
+    assert extrapolate(10, 0, 100) is extrapolate(10, 3, 0) is extrapolate(0.5, 50, 100) is None
 
 
 def test_an_export_tells_its_stages() -> None:
@@ -81,8 +81,8 @@ def test_an_export_tells_its_stages() -> None:
 def test_an_export_that_is_asked_to_end_cleans_up(tmp_path: Path) -> None:
     code = f"""
 import tempfile, time
-from pteron.cli.exporting import told
-with told(), tempfile.TemporaryDirectory(dir={str(tmp_path)!r}):
+from pteron.cli.export_progress import export_progress
+with export_progress(), tempfile.TemporaryDirectory(dir={str(tmp_path)!r}):
     print("begun", flush=True)
     time.sleep(60)
 """
@@ -94,25 +94,25 @@ with told(), tempfile.TemporaryDirectory(dir={str(tmp_path)!r}):
     assert not list(tmp_path.iterdir())
 
 
-def followed(course: Estimate, times: dict[str, float]) -> list[tuple[float, float, float]]:
+def followed(eta: ExportEta, times: dict[str, float]) -> list[tuple[float, float, float]]:
     """An export of 40 million parameters whose stages take so many times what is usual: every second the time
     that has passed, the share that is done, and how far off the time is that is said to be left."""
     usual = Stage.of(READING, 40_000_000).usual
     took = {name: seconds * times.get(name, 1.0) for name, seconds in usual.items()}
     seen, now, end = [], 0.0, sum(took.values())
     for name in STAGES:
-        course.enter(Stage.of(name, 40_000_000), now)
+        eta.enter(Stage.of(name, 40_000_000), now)
         for second in range(int(took[name])):
-            left = course.left(now + second)
+            left = eta.remaining(now + second)
             assert left is not None
-            seen.append((now + second, course.share(now + second), left - (end - now - second)))
+            seen.append((now + second, eta.share(now + second), left - (end - now - second)))
         now += took[name]
-    course.leave(now)
+    eta.leave(now)
     return seen
 
 
 def test_the_estimate_is_there_at_once_and_right_on_a_usual_machine() -> None:
-    seen = followed(Estimate(), {})
+    seen = followed(ExportEta(), {})
     assert all(abs(error) < 2 for _, _, error in seen)
     shares = [share for _, share, _ in seen]
     assert shares == sorted(shares)
@@ -121,18 +121,18 @@ def test_the_estimate_is_there_at_once_and_right_on_a_usual_machine() -> None:
 
 def test_the_estimate_learns_the_pace_of_a_machine() -> None:
     """One three times as fast, but for a first stage that was slow: it says little."""
-    course = Estimate()
+    eta = ExportEta()
     times = dict.fromkeys(STAGES, 1 / 3) | {READING: 10.0}
-    seen = followed(course, times)
+    seen = followed(eta, times)
     end = seen[-1][0]
     assert all(abs(error) < 0.1 * end for passed, _, error in seen if passed > 0.65 * end)
     assert [share for _, share, _ in seen] == sorted(share for _, share, _ in seen)
-    assert all(abs(error) < 2 for _, _, error in followed(Estimate(course.slowness), times))  # the next one
+    assert all(abs(error) < 2 for _, _, error in followed(ExportEta(eta.slowness), times))  # the next one
 
 
 def test_a_stage_that_takes_far_longer_is_waited_for() -> None:
     """Nothing says that it is nearly done, neither the bar nor the time."""
-    seen = followed(Estimate(), {QUANTISING: 10.0})
+    seen = followed(ExportEta(), {QUANTISING: 10.0})
     shares = [share for _, share, _ in seen]
     assert shares == sorted(shares)
     end = seen[-1][0]
@@ -141,20 +141,20 @@ def test_a_stage_that_takes_far_longer_is_waited_for() -> None:
 
 def test_paces_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path / "cache"))
-    assert remembered() == {}
-    remember({READING: 2.0, LOADING: 0.0})
-    assert remembered() == {READING: 2.0, LOADING: 0.01}
+    assert load_slowness() == {}
+    save_slowness({READING: 2.0, LOADING: 0.0})
+    assert load_slowness() == {READING: 2.0, LOADING: 0.01}
     for damaged in ("", "[1]", '{"a": []}'):
         (tmp_path / "cache" / "export_stages.json").write_text(damaged, "utf-8")
-        assert remembered() == {}
+        assert load_slowness() == {}
 
 
 EXPORT = """
 import time, pteron.cli.progress as progress
-from pteron.cli.exporting import told
+from pteron.cli.export_progress import export_progress
 from pteron.llm.export.stages import STAGES, in_stages
-progress._PATIENCE = 0.05
-with told() as tell:
+progress._BAR_DELAY = 0.05
+with export_progress() as tell:
     tell = in_stages(tell, 1_000_000)
     tell("tiny: 1 million parameters")
     for line in STAGES:

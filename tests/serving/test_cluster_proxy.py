@@ -1,4 +1,4 @@
-"""The door of a cluster, and a replica behind it, without Ray: what a client gets, whatever replicas do."""
+"""The proxy of a cluster and a replica behind it, without Ray: what a client gets when replicas fail."""
 
 from __future__ import annotations
 
@@ -17,22 +17,26 @@ from pteron import DeviceError, InputError
 from pteron.cli import main
 from pteron.llm import LLM
 from pteron.serving.cluster import Options
-from pteron.serving.cluster.conversation import key_of
-from pteron.serving.cluster.proxy import Call, Message, Proxy
+from pteron.serving.cluster.proxy import AsgiMessage, Proxy, ProxyCall
 from pteron.serving.cluster.replica import Replica
+from pteron.serving.cluster.routing import conversation_key
 from pteron.serving.http.errors import ApiError
 from pteron.serving.http.limits import Limits
 
 NAME = "stories15m"
 CHAT = "/v1/chat/completions"
-START: Message = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]}
-STREAM: Message = {
+START: AsgiMessage = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [(b"content-type", b"text/plain")],
+}
+STREAM: AsgiMessage = {
     **START,
     "headers": [(b"content-type", b"text/event-stream; charset=utf-8")],
 }
 
 
-def said(text: bytes, more: bool = False) -> Message:
+def said(text: bytes, more: bool = False) -> AsgiMessage:
     return {"type": "http.response.body", "body": text, "more_body": more}
 
 
@@ -65,7 +69,7 @@ class Scripted:
         self.refusal: Exception | None = None  # of the call itself
         self.is_cancelled = False
 
-    async def __aiter__(self) -> AsyncIterator[list[Message]]:
+    async def __aiter__(self) -> AsyncIterator[list[AsgiMessage]]:
         for step in self._script:
             if isinstance(step, BaseException):
                 raise step
@@ -79,16 +83,16 @@ class Scripted:
 
 
 class Client:
-    """One request through a door: what was asked of replicas, and what came back."""
+    """One request through a proxy: what was asked of replicas, and what came back."""
 
     def __init__(self, *scripts: list[Any], limits: Limits | None = None) -> None:
         self.calls = [Scripted(script) for script in scripts]
         self.asked: list[tuple[str, Mapping[str, Any], bytes]] = []
-        self.sent: list[Message] = []
+        self.sent: list[AsgiMessage] = []
         self.leaves = asyncio.Event()
-        self.door = Proxy(self._next, limits or Limits(), self._told)
+        self.proxy = Proxy(self._next, limits or Limits(), self._map_error)
 
-    def _next(self, key: str, scope: Mapping[str, Any], body: bytes) -> Call:
+    def _next(self, key: str, scope: Mapping[str, Any], body: bytes) -> ProxyCall:
         self.asked.append((key, scope, body))
         call = self.calls[len(self.asked) - 1]
         if call.refusal is not None:
@@ -96,30 +100,30 @@ class Client:
         return call
 
     @staticmethod
-    def _told(error: BaseException) -> ApiError | None:
+    def _map_error(error: BaseException) -> ApiError | None:
         return None if isinstance(error, LostError) else ApiError(500, "no", code="internal_error")
 
     async def ask(
         self, *parts: bytes, path: str = CHAT, headers: tuple[tuple[bytes, bytes], ...] = ()
     ) -> None:
         """A request in parts; an empty one at the end never comes."""
-        self.unread: list[Message] = [
+        self.unread: list[AsgiMessage] = [
             {"type": "http.request", "body": part, "more_body": index + 1 < len(parts)}
             for index, part in enumerate(parts)
             if part or index == 0
         ]
 
-        async def receive() -> Message:
+        async def receive() -> AsgiMessage:
             if self.unread:
                 return self.unread.pop(0)
             await self.leaves.wait()
             return {"type": "http.disconnect"}
 
-        async def send(message: Message) -> None:
+        async def send(message: AsgiMessage) -> None:
             self.sent.append(message)
 
         scope = {**scope_of(path), "headers": list(headers), "app": object()}
-        await asyncio.wait_for(self.door(scope, receive, send), 60)
+        await asyncio.wait_for(self.proxy(scope, receive, send), 60)
 
     @property
     def status(self) -> int:
@@ -200,7 +204,7 @@ def test_a_client_that_leaves() -> None:
 def test_no_answer_in_time() -> None:
     async def wait() -> Client:
         client = Client([asyncio.Event()], limits=Limits(seconds=0.01))
-        client.door._grace = 0.01
+        client.proxy._grace = 0.01
         await client.ask(b"{}")
         return client
 
@@ -259,7 +263,7 @@ class TestConversations:
     FIRST = ({"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello"})
 
     def key(self, *messages: Any, **more: Any) -> str:
-        return key_of(CHAT, json.dumps({"model": "m", "messages": messages, **more}).encode())
+        return conversation_key(CHAT, json.dumps({"model": "m", "messages": messages, **more}).encode())
 
     def test_turns_share_a_key(self) -> None:
         first = self.key(*self.FIRST)
@@ -281,7 +285,7 @@ class TestConversations:
 
     def test_texts(self) -> None:
         def key(prompt: Any) -> str:
-            return key_of("/v1/completions", json.dumps({"model": "m", "prompt": prompt}).encode())
+            return conversation_key("/v1/completions", json.dumps({"model": "m", "prompt": prompt}).encode())
 
         long = "It was a dark and stormy night. " * 20
         assert key(long) == key(long + "And") == key([long, "other"])
@@ -293,13 +297,13 @@ class TestConversations:
         [b"", b"{", b"[]", b"null", b"{}", b'{"messages": 5}', b'{"prompt": {}}', b"[" * 100_000, b"\xff"],
     )
     def test_bodies_that_are_none(self, body: bytes) -> None:
-        assert key_of(CHAT, body) == ""
+        assert conversation_key(CHAT, body) == ""
 
     def test_half_a_character(self) -> None:
-        assert len(key_of(CHAT, b'{"messages": [{"role": "user", "content": "\\ud800"}]}')) == 64
+        assert len(conversation_key(CHAT, b'{"messages": [{"role": "user", "content": "\\ud800"}]}')) == 64
 
     def test_other_paths(self) -> None:
-        assert key_of("/v1/models", b'{"prompt": "a"}') == ""
+        assert conversation_key("/v1/models", b'{"prompt": "a"}') == ""
 
     def test_a_session_by_its_name(self) -> None:
         def asked(name: bytes) -> str:
@@ -313,7 +317,14 @@ class TestConversations:
 @pytest.mark.parametrize(
     "wrong",
     [
-        *({"replicas": 0}, {"replicas": (2, 1)}, {"sequences": 0}, {"queue": 0}, {"doors": 0}, {"name": ""}),
+        *(
+            {"replicas": 0},
+            {"replicas": (2, 1)},
+            {"sequences": 0},
+            {"queue": 0},
+            {"proxies": 0},
+            {"name": ""},
+        ),
         *({"gpus": -1}, {"gpus": 1.5}, {"cpus": float("nan")}, {"more_seconds": -1}),
         {"fewer_seconds": float("inf")},
     ],
@@ -327,15 +338,15 @@ def test_options_that_are_none(wrong: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (["--replicas", "2"], "--replicas is for --ray"),
-        (["--doors", "2"], "--doors is for --ray"),
-        (["--ray-address", "host:1"], "--ray-address is for --ray"),
-        (["--ray", "--log", "file"], "--log is not for --ray"),
-        (["--ray", "--certificate", "file"], "--certificate is not for --ray"),
-        (["--ray", "--grace", "5"], "--grace is not for --ray"),
-        (["--ray", "--cache-bytes", "9999999"], "needs --sequences, which replicas are scaled by"),
-        (["--ray", "--replicas", "0"], "expected a number or a range, as 2 or 1-4, not '0'"),
-        (["--ray", "--replicas", "4-1"], "expected a number or a range, as 2 or 1-4, not '4-1'"),
+        (["--replicas", "2"], "--replicas needs --ray"),
+        (["--doors", "2"], "--proxies needs --ray"),
+        (["--ray-address", "host:1"], "--ray-address needs --ray"),
+        (["--ray", "--log", "file"], "--log has no effect with --ray"),
+        (["--ray", "--certificate", "file"], "--certificate has no effect with --ray"),
+        (["--ray", "--grace", "5"], "--grace has no effect with --ray"),
+        (["--ray", "--cache-bytes", "9999999"], "needs --sequences, by which replicas are scaled"),
+        (["--ray", "--replicas", "0"], "expected a number or a range, such as 2 or 1-4, not '0'"),
+        (["--ray", "--replicas", "4-1"], "expected a number or a range, such as 2 or 1-4, not '4-1'"),
     ],
     ids=str,
 )
@@ -352,9 +363,9 @@ class Direct:
     """A call of a replica in this process."""
 
     def __init__(self, replica: Replica, scope: Mapping[str, Any], body: bytes) -> None:
-        self._generator: AsyncGenerator[list[Message], None] = replica.answer(scope, body)
+        self._generator: AsyncGenerator[list[AsgiMessage], None] = replica.answer(scope, body)
 
-    def __aiter__(self) -> AsyncIterator[list[Message]]:
+    def __aiter__(self) -> AsyncIterator[list[AsgiMessage]]:
         return self._generator
 
     def cancel(self) -> None:
@@ -376,7 +387,7 @@ def replica() -> Iterator[Replica]:
 
 def ask(replica: Replica, body: dict[str, Any], path: str = CHAT) -> Client:
     client = Client()
-    client.door = Proxy(lambda key, scope, text: Direct(replica, scope, text), Limits(), lambda error: None)
+    client.proxy = Proxy(lambda key, scope, text: Direct(replica, scope, text), Limits(), lambda error: None)
     headers = ((b"content-type", b"application/json"), (b"host", b"localhost"))
     return run(client, json.dumps(body).encode(), path=path, headers=headers)
 

@@ -1,4 +1,4 @@
-"""Pieces of answers -> chat completions: chunks of a stream, and the whole."""
+"""Pieces of answers -> chat completions: the chunks of a stream, and the complete body."""
 
 from __future__ import annotations
 
@@ -10,73 +10,73 @@ from typing import Any
 import pteron
 from pteron.llm import Piece, Tokenizer
 from pteron.serving.http.logprobs import chat_entry, is_token
-from pteron.serving.http.tools import ToolCall, ToolReader
+from pteron.serving.http.tool_calls import ToolCall, ToolCallParser
 
 FINGERPRINT = f"pteron-{pteron.__version__}"
 
 
 class ChatChoice:
-    """One answer: what it says, the calls it makes, its tokens."""
+    """One answer: its text, its tool calls, its log-probabilities (`alternatives` is None: without them)."""
 
     def __init__(
-        self, reader: ToolReader | None, tokenizer: Tokenizer, alternatives: int | None, *, one_call: bool
+        self, parser: ToolCallParser | None, tokenizer: Tokenizer, alternatives: int | None, *, one_call: bool
     ) -> None:
-        self._reader = reader
+        self._parser = parser
         self._tokenizer = tokenizer
-        self._alternatives = alternatives  # None: log-probabilities are not wanted
+        self._alternatives = alternatives
         self._calls_max = 1 if one_call else None
         self.content = ""
         self.calls: list[ToolCall] = []
         self.logprobs: list[dict[str, Any]] = []
         self.reason: str | None = None
 
-    def take(self, piece: Piece) -> Iterator[dict[str, Any]]:
+    def add(self, piece: Piece) -> Iterator[dict[str, Any]]:
         """The deltas of a piece, each with its log-probabilities."""
-        said, calls = self._reader.push(piece.text) if self._reader else (piece.text, [])
+        text, calls = self._parser.push(piece.text) if self._parser else (piece.text, [])
         entries = []
         if self._alternatives is not None and is_token(piece):
             entries = [chat_entry(self._tokenizer, piece, self._alternatives)]
             self.logprobs += entries
-        if said or entries:
-            self.content += said
-            yield {"delta": {"content": said}, "logprobs": self._shown(entries)}
-        yield from self._called(calls)
+        if text or entries:
+            self.content += text
+            yield {"delta": {"content": text}, "logprobs": self._logprobs_field(entries)}
+        yield from self._call_deltas(calls)
 
     def end(self, reason: str) -> Iterator[dict[str, Any]]:
-        said, calls = self._reader.finish() if self._reader else ("", [])
-        if said:
-            self.content += said
-            yield {"delta": {"content": said}, "logprobs": None}
-        yield from self._called(calls)
+        text, calls = self._parser.finish() if self._parser else ("", [])
+        if text:
+            self.content += text
+            yield {"delta": {"content": text}, "logprobs": None}
+        yield from self._call_deltas(calls)
         self.reason = "tool_calls" if self.calls and reason == "stop" else reason
         yield {"delta": {}, "logprobs": None, "finish_reason": self.reason}
 
-    def whole(self) -> dict[str, Any]:
+    def body(self) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": self.content, "refusal": None}
         if self.calls:
             message["content"] = self.content.strip() or None
             message["tool_calls"] = [call.json for call in self.calls]
         return {
             "message": message,
-            "logprobs": self._shown(self.logprobs),
+            "logprobs": self._logprobs_field(self.logprobs),
             "finish_reason": self.reason,
         }
 
-    def _shown(self, entries: list[dict[str, Any]]) -> dict[str, Any] | None:
+    def _logprobs_field(self, entries: list[dict[str, Any]]) -> dict[str, Any] | None:
         return None if self._alternatives is None else {"content": entries, "refusal": None}
 
-    def _called(self, calls: list[ToolCall]) -> Iterator[dict[str, Any]]:
-        """A call in two deltas, as clients put them together: its name, its arguments."""
+    def _call_deltas(self, calls: list[ToolCall]) -> Iterator[dict[str, Any]]:
+        """Two deltas per call, which clients join: its name, then its arguments."""
         for call in calls[: None if self._calls_max is None else self._calls_max - len(self.calls)]:
             index = len(self.calls)
             self.calls.append(call)
             named = call.json | {"index": index, "function": {"name": call.name, "arguments": ""}}
             yield {"delta": {"tool_calls": [named]}, "logprobs": None}
-            filled = {"index": index, "function": {"arguments": call.arguments}}
-            yield {"delta": {"tool_calls": [filled]}, "logprobs": None}
+            arguments = {"index": index, "function": {"arguments": call.arguments}}
+            yield {"delta": {"tool_calls": [arguments]}, "logprobs": None}
 
 
-class ChatShape:
+class ChatResponse:
     """A chat completion of several choices."""
 
     prompts = 1
@@ -94,19 +94,19 @@ class ChatShape:
         for index in range(len(self._choices)):
             yield self._chunk(index, {"delta": {"role": "assistant", "content": ""}, "logprobs": None})
 
-    def take(self, index: int, piece: Piece) -> Iterator[dict[str, Any]]:
-        for part in self._choices[index].take(piece):
+    def add(self, index: int, piece: Piece) -> Iterator[dict[str, Any]]:
+        for part in self._choices[index].add(piece):
             yield self._chunk(index, part)
 
     def end(self, index: int, reason: str) -> Iterator[dict[str, Any]]:
         for part in self._choices[index].end(reason):
             yield self._chunk(index, part)
 
-    def usage(self, usage: dict[str, Any]) -> dict[str, Any]:
+    def usage_chunk(self, usage: dict[str, Any]) -> dict[str, Any]:
         return {**self._head, "object": "chat.completion.chunk", "choices": [], "usage": usage}
 
-    def whole(self, usage: dict[str, Any]) -> dict[str, Any]:
-        choices = [{"index": index, **choice.whole()} for index, choice in enumerate(self._choices)]
+    def body(self, usage: dict[str, Any]) -> dict[str, Any]:
+        choices = [{"index": index, **choice.body()} for index, choice in enumerate(self._choices)]
         return {**self._head, "object": "chat.completion", "choices": choices, "usage": usage}
 
     def texts(self) -> list[str]:

@@ -57,7 +57,7 @@ def test_no_command_shows_all(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "options", [["--plan"], ["--dim", "1"], ["--histograms", "--json"], ["--integer", "3"]]
 )
-def test_options_that_would_change_nothing(
+def test_options_without_effect(
     options: list[str], programs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -67,7 +67,7 @@ def test_options_that_would_change_nothing(
 
 
 @pytest.mark.parametrize("options", [[], ["--html"]])
-def test_a_folder_is_looked_into_where_it_holds_a_model(
+def test_a_models_folder(
     options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -151,7 +151,7 @@ def test_a_reader_that_stops_reading_is_no_error(models: Path) -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-def test_what_a_machine_lacks_is_said(
+def test_system_errors_are_one_sentence(
     error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -166,7 +166,7 @@ def test_what_a_machine_lacks_is_said(
 
 
 def test_text_that_a_terminal_cannot_show(programs: Path) -> None:
-    """Not an error: it is shown in another way."""
+    """They are escaped."""
     script = (
         "import pteron.tools.inspect_text as i, pteron.cli as c; i.inspect_lines = lambda r: ['größe 😀']"
     )

@@ -30,7 +30,7 @@ print("done")
 """
 
 
-def test_a_terminal_shows_a_bar_and_then_nothing_of_it() -> None:
+def test_the_bar_disappears_at_the_end() -> None:
     text = on_terminal(BAR.format(patience=0.1, waits=True), 80)
     assert "loading" in text
     assert "packing" in text
@@ -39,7 +39,7 @@ def test_a_terminal_shows_a_bar_and_then_nothing_of_it() -> None:
     assert text.count("\x1b[?25h") >= text.count("\x1b[?25l") > 0  # the cursor is back
 
 
-def test_what_is_quick_shows_nothing() -> None:
+def test_quick_work_shows_no_bar() -> None:
     assert seen(on_terminal(BAR.format(patience=60, waits=False), 80)) == "done\n"
 
 
@@ -78,7 +78,7 @@ def test_an_export_tells_its_stages() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows ends processes without asking them")
-def test_an_export_that_is_asked_to_end_cleans_up(tmp_path: Path) -> None:
+def test_sigterm_cleans_up_an_export(tmp_path: Path) -> None:
     code = f"""
 import tempfile, time
 from pteron.cli.export_progress import export_progress
@@ -111,7 +111,7 @@ def followed(eta: ExportEta, times: dict[str, float]) -> list[tuple[float, float
     return seen
 
 
-def test_the_estimate_is_there_at_once_and_right_on_a_usual_machine() -> None:
+def test_the_estimate_on_a_usual_machine() -> None:
     seen = followed(ExportEta(), {})
     assert all(abs(error) < 2 for _, _, error in seen)
     shares = [share for _, share, _ in seen]
@@ -120,7 +120,7 @@ def test_the_estimate_is_there_at_once_and_right_on_a_usual_machine() -> None:
 
 
 def test_the_estimate_learns_the_pace_of_a_machine() -> None:
-    """One three times as fast, but for a first stage that was slow: it says little."""
+    """Three times as fast as usual, except for a slow first stage."""
     eta = ExportEta()
     times = dict.fromkeys(STAGES, 1 / 3) | {READING: 10.0}
     seen = followed(eta, times)
@@ -130,8 +130,8 @@ def test_the_estimate_learns_the_pace_of_a_machine() -> None:
     assert all(abs(error) < 2 for _, _, error in followed(ExportEta(eta.slowness), times))  # the next one
 
 
-def test_a_stage_that_takes_far_longer_is_waited_for() -> None:
-    """Nothing says that it is nearly done, neither the bar nor the time."""
+def test_a_stage_that_takes_far_longer() -> None:
+    """Neither the bar nor the time claims that it is nearly done."""
     seen = followed(ExportEta(), {QUANTISING: 10.0})
     shares = [share for _, share, _ in seen]
     assert shares == sorted(shares)
@@ -165,7 +165,7 @@ with export_progress() as tell:
 
 
 def test_an_export_on_a_terminal(tmp_path: Path) -> None:
-    """A stage at a time in one line, then the remarks."""
+    """One line with the current stage, then the notes."""
     text = on_terminal(EXPORT, 100, PTERON_CACHE=str(tmp_path))
     for line in (LOADING, QUANTISING):
         assert line in text

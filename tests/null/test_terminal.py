@@ -1,4 +1,4 @@
-"""What is shown on a terminal, of some width, and in a pipe."""
+"""What commands print on a terminal and in a pipe."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_terminals_without_colour(environment: dict[str, str]) -> None:
     assert " ".join(seen(text).split()) == " ".join(PLAIN.split())
 
 
-def test_complaints_are_told_from_text() -> None:
+def test_errors_are_red() -> None:
     code = "from pteron.cli.terminal import print_error; print_error('it is [bold] late')"
     assert seen(on_terminal(code, 20)) == "pteron: it is [bold] late\n"
     assert "\x1b[1;31mpteron:" in on_terminal(code, 20)
@@ -84,7 +84,7 @@ print_note(name)
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_a_name_commands_no_terminal_and_begins_no_line(is_terminal: bool) -> None:
+def test_control_characters_in_names_are_escaped(is_terminal: bool) -> None:
     text = seen(on_terminal(HOSTILE, 200)) if is_terminal else in_pipe(HOSTILE)
     shown = r"\x1b]0;owned\x07\x9b31m\x0aruns here"
     assert not set(text) & {"\x1b", "\x07", "\x9b"}
@@ -92,7 +92,7 @@ def test_a_name_commands_no_terminal_and_begins_no_line(is_terminal: bool) -> No
     assert text.splitlines() == (expected if is_terminal else expected[:2])
 
 
-def test_a_models_text_commands_no_terminal_either() -> None:
+def test_control_characters_in_text_are_escaped() -> None:
     code = """
 from pteron.cli.terminal import print_piece
 for piece in ("once\\n", "\\tupon", "\\x1b]0;owned\\x07", " ©\\n"):
@@ -102,7 +102,7 @@ for piece in ("once\\n", "\\tupon", "\\x1b]0;owned\\x07", " ©\\n"):
     assert in_pipe(code) == "once\n\tupon\x1b]0;owned\x07 ©\n"
 
 
-def test_progress_takes_a_name_for_no_markup() -> None:
+def test_progress_shows_brackets_in_names() -> None:
     code = """
 import time
 from pteron.cli import progress

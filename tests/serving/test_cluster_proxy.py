@@ -62,7 +62,7 @@ class LostError(Exception):
 
 
 class Scripted:
-    """A call that gives what it is told to, message by message; an exception is raised."""
+    """A call that yields the messages of a script, and raises its exceptions."""
 
     def __init__(self, script: list[Any]) -> None:
         self._script = script
@@ -83,7 +83,7 @@ class Scripted:
 
 
 class Client:
-    """One request through a proxy: what was asked of replicas, and what came back."""
+    """One request through a proxy: the calls of replicas, and the response."""
 
     def __init__(self, *scripts: list[Any], limits: Limits | None = None) -> None:
         self.calls = [Scripted(script) for script in scripts]
@@ -106,7 +106,7 @@ class Client:
     async def ask(
         self, *parts: bytes, path: str = CHAT, headers: tuple[tuple[bytes, bytes], ...] = ()
     ) -> None:
-        """A request in parts; an empty one at the end never comes."""
+        """Send a request in parts; an empty last part never arrives."""
         self.unread: list[AsgiMessage] = [
             {"type": "http.request", "body": part, "more_body": index + 1 < len(parts)}
             for index, part in enumerate(parts)
@@ -154,14 +154,14 @@ def test_a_replica_that_is_lost_before_it_says_anything() -> None:
     assert (client.status, client.body, len(client.asked)) == (200, b"a", 2)
 
 
-def test_two_that_are_lost() -> None:
+def test_two_lost_replicas() -> None:
     client = run(Client([LostError()], [LostError()], [START, said(b"a")]), b"{}")
     assert (client.status, len(client.asked)) == (503, 2)
     assert (b"retry-after", b"1") in client.sent[0]["headers"]
     assert json.loads(client.body)["error"]["code"] == "replica_lost"
 
 
-def test_a_stream_that_breaks_off_says_so() -> None:
+def test_a_broken_stream_ends_with_an_error() -> None:
     client = run(Client([STREAM, said(b"data: 1\n\n", True), LostError()]), b"{}")
     assert (client.status, len(client.asked)) == (200, 1)  # nobody begins it again
     first, last = client.body.split(b"\n\n")[:2]
@@ -170,7 +170,7 @@ def test_a_stream_that_breaks_off_says_so() -> None:
     assert not client.sent[-1]["more_body"]
 
 
-def test_an_answer_in_one_part_that_breaks_off() -> None:
+def test_a_broken_answer_is_aborted() -> None:
     with pytest.raises(ApiError):
         run(Client([START, said(b"a", True), LostError()]), b"{}")
 
@@ -180,7 +180,7 @@ def test_an_answer_that_ends_too_early() -> None:
     assert b"incomplete" in client.body
 
 
-def test_what_another_replica_would_not_do_better() -> None:
+def test_other_errors_are_not_retried() -> None:
     client = run(Client([ValueError()], [START, said(b"a")]), b"{}")
     assert (client.status, len(client.asked)) == (500, 1)
 
@@ -296,10 +296,10 @@ class TestConversations:
         "body",
         [b"", b"{", b"[]", b"null", b"{}", b'{"messages": 5}', b'{"prompt": {}}', b"[" * 100_000, b"\xff"],
     )
-    def test_bodies_that_are_none(self, body: bytes) -> None:
+    def test_invalid_bodies_have_no_key(self, body: bytes) -> None:
         assert conversation_key(CHAT, body) == ""
 
-    def test_half_a_character(self) -> None:
+    def test_lone_surrogates_have_a_key(self) -> None:
         assert len(conversation_key(CHAT, b'{"messages": [{"role": "user", "content": "\\ud800"}]}')) == 64
 
     def test_other_paths(self) -> None:
@@ -330,7 +330,7 @@ class TestConversations:
     ],
     ids=str,
 )
-def test_options_that_are_none(wrong: dict[str, Any]) -> None:
+def test_invalid_options(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         Options(**{"model": "m", "name": "n", **wrong})
 

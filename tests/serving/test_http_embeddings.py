@@ -84,7 +84,7 @@ def test_vectors_by_the_official_client(server: Running) -> None:
     assert ids == one
 
 
-def test_what_embeddings_cannot_be_of(server: Running) -> None:
+def test_invalid_inputs_of_embeddings(server: Running) -> None:
     changes: list[dict[str, Any]] = [
         {"input": wrong} for wrong in ("x" * 17, "", [], ["a"] * 999, [128], [-1])
     ]
@@ -117,11 +117,11 @@ def test_texts_that_take_too_long(letters: Letters, monkeypatch: pytest.MonkeyPa
     assert len(letters.calls) < 3
 
 
-def test_an_encoder_writes_no_text(server: Running) -> None:
+def test_an_encoder_generates_no_text(server: Running) -> None:
     chat = {"model": NAME, "messages": [{"role": "user", "content": "Hi"}]}
-    assert "no text" in error(server.http.post("/v1/chat/completions", json=chat), 400)["message"]
+    assert "embeddings only" in error(server.http.post("/v1/chat/completions", json=chat), 400)["message"]
     asked = {"model": NAME, "prompt": "Hi"}
-    assert "no text" in error(server.http.post("/v1/completions", json=asked), 400)["message"]
+    assert "embeddings only" in error(server.http.post("/v1/completions", json=asked), 400)["message"]
     assert server.http.get("/health").json() == {"status": "ok"}
     assert b"pteron_http_requests_total" in server.http.get("/metrics").content
 
@@ -155,7 +155,7 @@ def test_what_an_encoder_is(inputs: list[ValueSpec], outputs: list[ValueSpec], e
     assert is_encoder(inputs, outputs) is expected
 
 
-def test_a_language_model_is_none() -> None:
+def test_a_language_model_is_not_an_encoder() -> None:
     with pytest.raises(UnsupportedError, match="forward is not an encoder"):
         Encoder(BUNDLED["stories15m"])
 

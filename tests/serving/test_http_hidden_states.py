@@ -1,4 +1,4 @@
-"""Embeddings of programs that read through a cache and give hidden states, as PyTorch has them in float64."""
+"""Embeddings of programs with a KV cache that give hidden states, compared with float64 PyTorch."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_vectors_are_those_of_pytorch(folders: dict[str, Path], kind: str, pooli
             assert error(chat, 400)["code"] == "no_text"
 
 
-def test_a_text_whose_reading_fails_leaves_nothing_behind(
+def test_a_failed_text_does_not_affect_the_next(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_served(named(folders["all"], "mean")) as model:
@@ -128,7 +128,7 @@ def test_a_text_whose_reading_fails_leaves_nothing_behind(
         np.testing.assert_array_equal(model.embed(ids), before)
 
 
-def test_what_is_no_cache_of_rows_is_brought_back_before_each_text(
+def test_an_unknown_cache_layout_is_reset_before_each_text(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_served(named(folders["all"], "mean")) as model:
@@ -181,7 +181,7 @@ def test_beside_answers_neither_changes_the_other(folders: dict[str, Path], kind
         assert found == [alone_vectors] * 3
 
 
-def test_which_programs_write(folders: dict[str, Path], stories: LLM) -> None:
+def test_which_programs_generate_text(folders: dict[str, Path], stories: LLM) -> None:
     assert generates_text(stories)
     assert hidden_states(stories) is None
     file = named(folders["all"], None) / "model.pte"
@@ -194,15 +194,15 @@ def test_which_programs_write(folders: dict[str, Path], stories: LLM) -> None:
             np.testing.assert_allclose(found["data"][0]["embedding"], expected([5, 17, 3], "last"), atol=1e-5)
 
 
-def test_what_cannot_be_pooled(folders: dict[str, Path]) -> None:
+def test_unsupported_pooling(folders: dict[str, Path]) -> None:
     with pytest.raises(UnsupportedError, match="the state of the last token only"):
         open_served(named(folders["last"], "mean"))
     with pytest.raises(FormatError, match='pooling is neither "last" nor "mean": \'middle\''):
         open_served(named(folders["all"], "middle"))
 
 
-def test_marks_of_the_tokenizer_count(folders: dict[str, Path], tmp_path: Path) -> None:
-    """As Qwen3-Embedding's file puts a token behind each text, whose state stands for it."""
+def test_special_tokens_of_the_tokenizer_are_used(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Qwen3-Embedding's tokenizer appends a token to each text, whose state is the vector."""
     import tokenizers
 
     folder = named(folders["all"], "last")

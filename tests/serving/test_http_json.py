@@ -1,4 +1,4 @@
-"""Answers held to a form while they are drawn: any JSON, a schema, a call of a tool. The model knows none."""
+"""Answers constrained by a grammar: any JSON, a schema, a tool call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "animal", "schema"
 
 
 def fits(text: str) -> None:
-    """Looks at what the schema says, by hand."""
+    """Check a text against SCHEMA."""
     found = json.loads(text)
     assert found.keys() == {"name", "kind", "age", "tags"}
     assert isinstance(found["name"], str)
@@ -83,7 +83,7 @@ def test_any_object(client: openai.OpenAI) -> None:
 
 
 def test_a_schema_beside_one_without(client: openai.OpenAI, server: Running) -> None:
-    """Others are not held to it."""
+    """Other answers are not constrained."""
     asked: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "max_tokens": 30}
     alone = client.chat.completions.create(**asked).choices[0].message.content
     held = client.chat.completions.create(**asked | {"max_tokens": 120}, response_format=FORMAT, stream=True)
@@ -96,7 +96,7 @@ def test_a_schema_beside_one_without(client: openai.OpenAI, server: Running) -> 
     "schema",
     [{"type": "nonsense"}, {"$ref": "https://evil.example/schema"}, {"type": "string", "pattern": "(("}],
 )
-def test_a_schema_that_cannot_be_held_to(server: Running, schema: dict[str, Any]) -> None:
+def test_an_invalid_schema(server: Running, schema: dict[str, Any]) -> None:
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     found = error(server.http.post("/v1/chat/completions", json=CHAT | {"response_format": wanted}), 400)
     assert (found["param"], found["code"]) == ("response_format", "invalid_json_schema")
@@ -120,7 +120,7 @@ def templated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     [("required", {"weather", "now"}), ({"type": "function", "function": {"name": "weather"}}, {"weather"})],
     ids=["required", "named"],
 )
-def test_a_call_that_must_be(templated: Running, choice: Any, names: set[str]) -> None:
+def test_a_forced_tool_call(templated: Running, choice: Any, names: set[str]) -> None:
     client = openai.OpenAI(base_url=f"{templated.address}/v1", api_key="none", max_retries=0)
     tools: Any = json.loads(json.dumps(TOOLS))
     tools[0]["function"]["parameters"]["properties"]["city"]["maxLength"] = 8

@@ -96,7 +96,7 @@ def test_there_is_one_on_each_node(server: Served) -> None:
 TestText = shared(test_http_text, {})
 TestJson = shared(test_http_json, {})
 TestLogprobs = shared(test_http_logprobs, {})
-TestErrors = shared(test_http_errors, {"test_half_a_character_is_logged": "reads its process's log"})
+TestErrors = shared(test_http_errors, {"test_lone_surrogates_are_logged": "reads its process's log"})
 TestMany = shared(test_http_many, {})
 TestCancel = shared(
     test_http_cancel,

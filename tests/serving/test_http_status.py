@@ -1,4 +1,4 @@
-"""What a server tells of itself: its log, its metrics, whether it is well."""
+"""The log, the metrics and the health of a server."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_a_request_is_one_line(server: Running) -> None:
     assert 0 < line["first_token_seconds"] <= line["seconds"]
 
 
-def test_how_answers_are_made_side_by_side(tiny_llm: LLM) -> None:
-    """One line of the log, and a number of the metrics."""
+def test_batching_is_logged_and_measured(tiny_llm: LLM) -> None:
+    """In one line of the log and one metric."""
     with Engine(tiny_llm) as engine, running(engine) as server:
         assert samples(server)["pteron_slots{}"] == 0
         for answer in at_once(engine, [asked(A), asked(B)]):
@@ -54,7 +54,7 @@ def test_how_answers_are_made_side_by_side(tiny_llm: LLM) -> None:
         assert line["message"] == "each sequence steps by itself: the engine was told so"
 
 
-def test_prompts_are_not_logged_unless_told(server: Running, stories: LLM) -> None:
+def test_prompts_are_logged_only_on_request(server: Running, stories: LLM) -> None:
     server.logged(server.http.post("/v1/completions", json=ASKED))
     assert SECRET not in str(server.log())
     with running(ScriptedEngine(stories, lambda _: Script(["Once", " upon"])), prompts=True) as other:
@@ -106,7 +106,7 @@ def test_names_and_aliases(stories: LLM) -> None:
         assert found["model"] == NAME
 
 
-def test_an_engine_that_ended_is_told(stories: LLM) -> None:
+def test_health_of_an_ended_engine(stories: LLM) -> None:
     engine = ScriptedEngine(stories, lambda _: Script(["Once"]))
     with running(engine) as server:
         engine.is_alive = False
@@ -114,7 +114,7 @@ def test_an_engine_that_ended_is_told(stories: LLM) -> None:
         assert (response.status_code, response.json()["status"]) == (503, "lost")
 
 
-def test_a_server_that_ends_says_so(stories: LLM) -> None:
+def test_health_during_shutdown(stories: LLM) -> None:
     with running(ScriptedEngine(stories, lambda _: Script(["Once"]))) as server:
         assert server.http.get("/health").json()["status"] == "ok"
         server.app.state.service.is_draining = True

@@ -1,4 +1,4 @@
-"""Tools: calls read out of a model's text however it is cut, offered and forced in its template's form."""
+"""Tools: calls parsed from a model's text in pieces, offered and forced in the template's format."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ def test_calls_that_are_all_of_an_answer(text: str, places: list[int]) -> None:
     assert read(cut(text, places), ToolCallParser({"weather", "now"}, BARE)) == BARE_TEXTS[text]
 
 
-def test_what_is_certain_is_said_at_once() -> None:
+def test_certain_text_is_returned_at_once() -> None:
     parser = ToolCallParser({"weather"}, TAGGED)
     assert parser.push("Hello <tool") == ("Hello ", [])
     assert parser.push("box>") == ("<toolbox>", [])
     assert ToolCallParser({"weather"}, BARE).push("Hello") == ("Hello", [])
 
 
-def test_the_template_names_the_form() -> None:
+def test_the_template_determines_the_format() -> None:
     assert tool_call_format(None) is None
     assert tool_call_format("{{ messages }}") is None
     assert tool_call_format(HERMES) is TAGGED
@@ -107,7 +107,7 @@ def test_a_schema_of_calls() -> None:
 
 
 class Scene:
-    """A server whose model says a text, and a client of it."""
+    """A server whose model generates a given text, and its client."""
 
     def __init__(self, llm: LLM, template: str, text: str) -> None:
         self.model = ScriptedModel.like(llm, template)
@@ -148,7 +148,7 @@ def test_one_call_at_a_time(stories: LLM) -> None:
     assert len(message.tool_calls) == len(together(deltas)[1]) == 1
 
 
-def test_no_call_where_none_is_wanted(stories: LLM) -> None:
+def test_tool_choice_none(stories: LLM) -> None:
     scene = Scene(stories, HERMES, f"<tool_call>{CALL}</tool_call>")
     message, _ = scene.ask(tool_choice="none")
     assert message.tool_calls is None
@@ -177,7 +177,7 @@ def test_a_turn_with_a_call_and_its_result(stories: LLM) -> None:
 
 
 @pytest.mark.parametrize("arguments", ["{", "[]", "5", ""])
-def test_arguments_that_are_none(stories: LLM, arguments: str) -> None:
+def test_arguments_that_are_not_an_object(stories: LLM, arguments: str) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
     turns: Any = [*MESSAGES, {"role": "assistant", "tool_calls": [call]}]
     with pytest.raises(openai.BadRequestError, match="JSON object"):
@@ -190,7 +190,7 @@ def test_variables_reach_the_template(stories: LLM) -> None:
     assert scene.model.conversations[0]["enable_thinking"] is False
 
 
-def test_a_tool_that_nobody_offers_cannot_be_chosen(stories: LLM) -> None:
+def test_an_unknown_tool_cannot_be_chosen(stories: LLM) -> None:
     choice: Any = {"type": "function", "function": {"name": "fly"}}
     with pytest.raises(openai.BadRequestError, match="no tool 'fly'"):
         Scene(stories, HERMES, "x").ask(tool_choice=choice)

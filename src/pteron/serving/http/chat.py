@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from pteron.llm.engine import Request as EngineRequest
 from pteron.serving.http.answers import Answers
-from pteron.serving.http.chat_response import ChatChoice, ChatResponse
+from pteron.serving.http.chat_response import ChatChoice
 from pteron.serving.http.errors import invalid_value
 from pteron.serving.http.prompts import encode_chat
-from pteron.serving.http.responses import respond
+from pteron.serving.http.responses import ResponseBuilder, respond
 from pteron.serving.http.sampling_params import (
     check_schema_size,
     choice_count,
@@ -68,8 +68,10 @@ async def chat(request: Request, body: ChatBody) -> Response:
         ChatChoice(offered.parser() if offered else None, tokenizer, alternatives, one_call=one_call)
         for _ in requests
     ]
-    response = ChatResponse(service.names[0], choices)
-    return await respond(request, service, record, answers, response, body)
+    builder = ResponseBuilder(
+        "chatcmpl", "chat.completion", "chat.completion.chunk", service.names[0], choices
+    )
+    return await respond(request, service, record, answers, builder, body)
 
 
 def _engine_requests(

@@ -1,18 +1,13 @@
-"""Pieces of answers -> chat completions: the chunks of a stream, and the complete body."""
+"""ChatChoice: the pieces of one answer -> its part of a chat completion."""
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
-import pteron
 from pteron.llm import Piece, Tokenizer
 from pteron.serving.http.logprobs import chat_entry, is_token
 from pteron.serving.http.tool_calls import ToolCall, ToolCallParser
-
-FINGERPRINT = f"pteron-{pteron.__version__}"
 
 
 class ChatChoice:
@@ -29,6 +24,9 @@ class ChatChoice:
         self.calls: list[ToolCall] = []
         self.logprobs: list[dict[str, Any]] = []
         self.reason: str | None = None
+
+    def opening(self) -> Iterator[dict[str, Any]]:
+        yield {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
 
     def add(self, piece: Piece) -> Iterator[dict[str, Any]]:
         """The deltas of a piece, each with its log-probabilities."""
@@ -74,44 +72,3 @@ class ChatChoice:
             yield {"delta": {"tool_calls": [named]}, "logprobs": None}
             arguments = {"index": index, "function": {"arguments": call.arguments}}
             yield {"delta": {"tool_calls": [arguments]}, "logprobs": None}
-
-
-class ChatResponse:
-    """A chat completion of several choices."""
-
-    prompts = 1
-
-    def __init__(self, model: str, choices: list[ChatChoice]) -> None:
-        self._choices = choices
-        self._head = {
-            "id": f"chatcmpl-{uuid.uuid4().hex}",
-            "created": int(time.time()),
-            "model": model,
-            "system_fingerprint": FINGERPRINT,
-        }
-
-    def opening(self) -> Iterator[dict[str, Any]]:
-        for index in range(len(self._choices)):
-            yield self._chunk(index, {"delta": {"role": "assistant", "content": ""}, "logprobs": None})
-
-    def add(self, index: int, piece: Piece) -> Iterator[dict[str, Any]]:
-        for part in self._choices[index].add(piece):
-            yield self._chunk(index, part)
-
-    def end(self, index: int, reason: str) -> Iterator[dict[str, Any]]:
-        for part in self._choices[index].end(reason):
-            yield self._chunk(index, part)
-
-    def usage_chunk(self, usage: dict[str, Any]) -> dict[str, Any]:
-        return {**self._head, "object": "chat.completion.chunk", "choices": [], "usage": usage}
-
-    def body(self, usage: dict[str, Any]) -> dict[str, Any]:
-        choices = [{"index": index, **choice.body()} for index, choice in enumerate(self._choices)]
-        return {**self._head, "object": "chat.completion", "choices": choices, "usage": usage}
-
-    def texts(self) -> list[str]:
-        return [choice.content for choice in self._choices]
-
-    def _chunk(self, index: int, part: dict[str, Any]) -> dict[str, Any]:
-        choice = {"index": index, "finish_reason": None, **part}
-        return {**self._head, "object": "chat.completion.chunk", "choices": [choice]}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,10 +12,9 @@ from starlette.responses import Response
 from pteron.llm import Piece
 from pteron.llm.engine import Request as EngineRequest
 from pteron.serving.http.answers import Answers
-from pteron.serving.http.chat_response import FINGERPRINT
 from pteron.serving.http.logprobs import CompletionLogprobs
 from pteron.serving.http.prompts import as_list, encode_prompts
-from pteron.serving.http.responses import respond
+from pteron.serving.http.responses import ResponseBuilder, respond
 from pteron.serving.http.sampling_params import (
     choice_count,
     engine_requests,
@@ -43,12 +40,13 @@ async def complete(request: Request, body: CompletionBody) -> Response:
     seconds = service.limits.seconds - record.seconds
     requests = await run_in_threadpool(_engine_requests, body, service, seconds)
     answers = Answers(service, record, requests)
-    logprobs = [
-        None if body.logprobs is None else CompletionLogprobs(tokenizer, body.logprobs) for _ in requests
+    choices = [
+        CompletionChoice(None if body.logprobs is None else CompletionLogprobs(tokenizer, body.logprobs))
+        for _ in requests
     ]
+    builder = ResponseBuilder("cmpl", "text_completion", "text_completion", service.names[0], choices)
     prompts = len(as_list(body.prompt, "prompt"))
-    response = CompletionResponse(service.names[0], prompts, logprobs)
-    return await respond(request, service, record, answers, response, body)
+    return await respond(request, service, record, answers, builder, body, prompts)
 
 
 def _engine_requests(body: CompletionBody, service: Service, seconds: float) -> list[EngineRequest]:
@@ -64,54 +62,27 @@ def _engine_requests(body: CompletionBody, service: Service, seconds: float) -> 
     )
 
 
-class CompletionResponse:
-    """A text completion of several choices."""
+class CompletionChoice:
+    """The pieces of one answer -> its part of a text completion."""
 
-    def __init__(self, model: str, prompts: int, logprobs: list[CompletionLogprobs | None]) -> None:
-        self.prompts = prompts
+    def __init__(self, logprobs: CompletionLogprobs | None) -> None:
         self._logprobs = logprobs
-        self._texts = ["" for _ in logprobs]
-        self._reasons: list[str | None] = [None for _ in logprobs]
-        self._head = {
-            "id": f"cmpl-{uuid.uuid4().hex}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": model,
-            "system_fingerprint": FINGERPRINT,
-        }
+        self.content = ""
+        self.reason: str | None = None
 
     def opening(self) -> Iterator[dict[str, Any]]:
         yield from ()
 
-    def add(self, index: int, piece: Piece) -> Iterator[dict[str, Any]]:
-        self._texts[index] += piece.text
-        collected = self._logprobs[index]
-        added = collected.add(piece) if collected else None
+    def add(self, piece: Piece) -> Iterator[dict[str, Any]]:
+        self.content += piece.text
+        added = self._logprobs.add(piece) if self._logprobs else None
         if piece.text or (added and added["tokens"]):
-            yield self._chunk(index, piece.text, added, None)
+            yield {"text": piece.text, "logprobs": added}
 
-    def end(self, index: int, reason: str) -> Iterator[dict[str, Any]]:
-        self._reasons[index] = reason
-        yield self._chunk(index, "", None, reason)
+    def end(self, reason: str) -> Iterator[dict[str, Any]]:
+        self.reason = reason
+        yield {"text": "", "logprobs": None, "finish_reason": reason}
 
-    def usage_chunk(self, usage: dict[str, Any]) -> dict[str, Any]:
-        return {**self._head, "choices": [], "usage": usage}
-
-    def body(self, usage: dict[str, Any]) -> dict[str, Any]:
-        choices = [
-            {
-                "index": index,
-                "text": text,
-                "logprobs": collected.all if (collected := self._logprobs[index]) else None,
-                "finish_reason": self._reasons[index],
-            }
-            for index, text in enumerate(self._texts)
-        ]
-        return {**self._head, "choices": choices, "usage": usage}
-
-    def texts(self) -> list[str]:
-        return self._texts
-
-    def _chunk(self, index: int, text: str, added: Any, reason: str | None) -> dict[str, Any]:
-        choice = {"index": index, "text": text, "logprobs": added, "finish_reason": reason}
-        return {**self._head, "choices": [choice]}
+    def body(self) -> dict[str, Any]:
+        logprobs = self._logprobs.all if self._logprobs else None
+        return {"text": self.content, "logprobs": logprobs, "finish_reason": self.reason}

@@ -1,9 +1,9 @@
-// What screen readers are told: an answer sentence by sentence as it is written, and how it ended.
+// Announcements for screen readers: an answer sentence by sentence, and how it ended.
 
 import { byId } from "./elements.js";
 
 const region = byId("spoken");
-const said = new WeakMap(); // answer -> how much of its text was said
+const said = new WeakMap(); // answer -> length of the text that was announced
 
 export function say(text) {
   region.textContent = text;

@@ -1,11 +1,11 @@
-// The question for an API key: asked once, however many requests want one.
+// The dialog for the API key: one dialog for all requests that need a key.
 
 import { byId, setText } from "./elements.js";
 import { setKey } from "./server.js";
 
 let asking = null;
 
-/** Promises whether the user gave a key. */
+/** Resolves to whether the user entered a key. */
 export function askKey(reason) {
   asking ??= ask(reason).finally(() => { asking = null; });
   return asking;

@@ -1,9 +1,9 @@
-// The colours that were chosen, before anything is drawn: so no page flashes in others.
+// Sets the chosen theme before the page is drawn, so that it does not flash in another.
 "use strict";
 
 try {
   const chosen = localStorage.getItem("pteron.theme");
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 } catch {
-  // Without storage, the system's.
+  // Without storage: the system's theme.
 }

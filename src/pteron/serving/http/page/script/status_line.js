@@ -1,11 +1,11 @@
-// The line below the field: what stands in the way, and how much of the context is used.
+// The line below the message field: an error or hint, and how much of the context is used.
 
 import { byId, make, setText } from "./elements.js";
-import { contextUsed } from "./pace.js";
+import { usedContext } from "./speed.js";
 
 export function showHint(error, isBlocked, retry) {
   const place = byId("hint");
-  const text = error?.message ?? (isBlocked ? "Another tab is writing the answer." : "Enter sends, Shift+Enter makes a new line.");
+  const text = error?.message ?? (isBlocked ? "Another tab is receiving the answer." : "Enter sends, Shift+Enter adds a line.");
   if (place.dataset.text === text) return;
   place.dataset.text = text;
   place.classList.toggle("bad", error !== null);
@@ -13,10 +13,10 @@ export function showHint(error, isBlocked, retry) {
   place.replaceChildren(text, ...(error ? [" ", make("button", { type: "button", class: "link", onclick: retry }, "Try again")] : []));
 }
 
-/** "412 of 2,048 tokens", with a bar where the whole is known. */
+/** "412 of 2,048 tokens", with a bar if the size of the context is known. */
 export function showContext(conversation, model) {
   const place = byId("context");
-  const used = contextUsed(conversation);
+  const used = usedContext(conversation);
   place.hidden = used === null;
   if (used === null) return;
   const whole = model?.context ?? null;

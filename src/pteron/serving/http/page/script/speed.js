@@ -1,15 +1,15 @@
-// When tokens of an answer come -> how long the first took, how many come in a second, how much context is used.
+// The arrival times of an answer's tokens -> time to the first token, tokens per second, used context.
 
-const SECONDS_MIN = 0.02; // what comes in less came at once: no rate can be told from it
+const SECONDS_MIN = 0.02; // too short an interval to compute a rate from
 
-export class Pace {
+export class SpeedMeter {
   #asked = performance.now();
   #first = null;
   #last = null;
   #pieces = 0;
   #usage = null;
 
-  /** A chunk of the answer came. Where chunks hold no count, each is taken as a token until the end says it. */
+  /** Add a chunk of the answer. Until the last chunk brings the token counts, each chunk counts as one token. */
   take(chunk) {
     if (chunk.usage) this.#usage = chunk.usage;
     if (!chunk.choices?.some((choice) => choice.delta?.content)) return;
@@ -18,7 +18,7 @@ export class Pace {
     this.#pieces += 1;
   }
 
-  /** { first, rate, tokens, prompt, kept }: seconds, tokens a second, and counts; null where unknown. */
+  /** { first, rate, tokens, prompt, kept }: seconds, tokens per second, and counts; null if unknown. */
   figures() {
     const tokens = this.#usage?.completion_tokens ?? this.#pieces;
     const seconds = (this.#last - this.#first) / 1000;
@@ -41,8 +41,8 @@ export function figuresText({ tokens, rate, first }) {
   return parts.join(" · ");
 }
 
-/** Context that a conversation takes, as of its last answer; null before one. */
-export function contextUsed(conversation) {
+/** The tokens that a conversation takes, as of its last answer; null before the first. */
+export function usedContext(conversation) {
   const counted = conversation.messages.findLast((message) => message.figures?.prompt);
   return counted ? counted.figures.prompt + counted.figures.tokens : null;
 }

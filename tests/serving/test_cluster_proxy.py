@@ -12,12 +12,13 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra `serve`")
 
 from http_fixtures import until
+from starlette.types import Message as AsgiMessage
 
 from pteron import DeviceError, InputError
 from pteron.cli import main
 from pteron.llm import LLM
 from pteron.serving.cluster import Options
-from pteron.serving.cluster.proxy import AsgiMessage, Proxy, ProxyCall
+from pteron.serving.cluster.proxy import Proxy, ProxyCall
 from pteron.serving.cluster.replica import Replica
 from pteron.serving.cluster.routing import conversation_key
 from pteron.serving.http.errors import ApiError

@@ -27,9 +27,9 @@ def main() -> int:
 
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in the background
             signal.signal(signal.SIGINT, _interrupt)
-        from pteron.cli.process import run
+        from pteron.cli import run_process
 
-        run()
+        run_process()
     except BaseException as error:
         if _is_interrupt(error):
             return INTERRUPTED

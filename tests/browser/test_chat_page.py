@@ -146,18 +146,18 @@ def test_copying_an_answer_and_its_code(chat: Chat, tab: Tab) -> None:
 def test_settings_reach_the_server(chat: Chat, tab: Tab) -> None:
     tab.button("Settings").click()
     tab.page.get_by_label("System prompt").fill("Be brief.")
-    wishes = {
+    settings = {
         "Temperature": "0.7",
         "Top p": "0.9",
         "Top k": "40",
         "Min p": "0.05",
         "Seed": "7",
-        "Most tokens": "64",
+        "Max tokens": "64",
         "Presence penalty": "-0.5",
         "Frequency penalty": "0.25",
         "Repetition penalty": "1.1",
     }
-    for label, value in wishes.items():
+    for label, value in settings.items():
         tab.page.get_by_label(label, exact=True).fill(value)
     tab.ask("Hello")
     tab.sees("You said: Hello")
@@ -184,10 +184,10 @@ def test_settings_reach_the_server(chat: Chat, tab: Tab) -> None:
 @pytest.mark.parametrize(
     ("label", "text", "said"),
     [
-        ("Temperature", "warm", "Temperature is a number."),
-        ("Top k", "2.5", "Top k is a whole number."),
-        ("Top p", "1.5", "Top p is 1 or less."),
-        ("Most tokens", "0", "Most tokens is 1 or more."),
+        ("Temperature", "warm", "Temperature must be a number."),
+        ("Top k", "2.5", "Top k must be a whole number."),
+        ("Top p", "1.5", "Top p must be 1 or less."),
+        ("Max tokens", "0", "Max tokens must be 1 or more."),
     ],
 )
 def test_a_setting_that_is_none(chat: Chat, tab: Tab, label: str, text: str, said: str) -> None:

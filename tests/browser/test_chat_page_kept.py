@@ -23,7 +23,7 @@ def test_a_reload_in_the_middle_keeps_what_came(chat: Chat, tab: Tab) -> None:
     reply.release(2)
     tab.sees("Half of it")
     tab.reload()
-    tab.sees("The page was closed before the answer was whole.")
+    tab.sees("The page was closed before the answer was complete.")
     assert tab.texts() == ["Half of it"]
     assert reply.is_left.wait(60)
     chat.server.reply("All of it")
@@ -92,7 +92,7 @@ def test_two_tabs_at_one_conversation(chat: Chat) -> None:
     left.ask("More")
     reply.release(1)
     right.sees("Growing")
-    right.sees("Being written in another tab.")
+    right.sees("Another tab is receiving this answer.")
     right.page.fill("#question", "Me too")
     assert right.page.locator("#send").is_disabled()
     reply.release()
@@ -136,7 +136,7 @@ def test_a_tab_that_died_in_the_middle(chat: Chat) -> None:
         localStorage.setItem(key, JSON.stringify(stored));
     }""")
     tab.reload()
-    tab.sees("The page was closed before the answer was whole.")
+    tab.sees("The page was closed before the answer was complete.")
     tab.button("Try again").click()
     tab.sees("You said: Hello")
 

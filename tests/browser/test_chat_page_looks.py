@@ -113,9 +113,9 @@ def test_the_end_stays_in_sight_unless_somebody_reads_above(chat: Chat, tab: Tab
     tab.sees("Paragraph 49.")
     tab.until(at_end)
     tab.run("document.getElementById('scroll').scrollTop = 0")
-    tab.button("To the latest").wait_for()
+    tab.button("Scroll to the end").wait_for()
     reply.release()
     tab.until_idle()
     assert tab.run("document.getElementById('scroll').scrollTop") == 0
-    tab.button("To the latest").click()
+    tab.button("Scroll to the end").click()
     tab.until(at_end)

@@ -53,7 +53,7 @@ def test_an_error_in_the_middle(chat: Chat, tab: Tab) -> None:
 def test_a_stream_that_breaks_off(chat: Chat, tab: Tab) -> None:
     chat.server.reply("As far ", "as here", is_broken=True)
     tab.ask("Hello")
-    tab.sees("The connection ended before the answer was whole.")
+    tab.sees("The connection ended before the answer was complete.")
     assert tab.texts() == ["As far as here"]
 
 
@@ -61,7 +61,7 @@ def test_a_stream_that_breaks_off(chat: Chat, tab: Tab) -> None:
     ("kind", "body", "said"),
     [
         ("text/html", "<p>Hello", "The server does not stream its answer."),
-        ("text/event-stream", "data: {oh\n\n", "The server sent something that is no answer."),
+        ("text/event-stream", "data: {oh\n\n", "The server sent an invalid answer."),
     ],
 )
 def test_something_that_is_no_answer(chat: Chat, tab: Tab, kind: str, body: str, said: str) -> None:
@@ -71,7 +71,7 @@ def test_something_that_is_no_answer(chat: Chat, tab: Tab, kind: str, body: str,
 
 
 @pytest.mark.parametrize(
-    ("finish", "said"), [("length", "the most tokens were reached"), ("context", "the context is full")]
+    ("finish", "said"), [("length", "has the maximum number of tokens"), ("context", "the context is full")]
 )
 def test_why_an_answer_ends(chat: Chat, tab: Tab, finish: str, said: str) -> None:
     chat.server.reply("So much", finish=finish)

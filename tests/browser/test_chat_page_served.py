@@ -71,7 +71,7 @@ def test_the_page_shows_what_the_model_says(
         tab.until_idle()
         assert tab.texts() == [answer(stories, QUESTION, temperature=0.0)]
         tab.sees(f"{TOKENS} tokens ·")
-        tab.sees("the most tokens were reached")
+        tab.sees("it has the maximum number of tokens")
         tab.sees("of 256 tokens of context", within="#context")
 
 

@@ -73,10 +73,10 @@ def _interrupted(arguments: list[str], delay: float | None) -> tuple[float, int,
 def test_ctrl_c_where_python_wraps_it() -> None:
     """As it does while a class is made."""
     code = (
-        "import pteron.__main__ as command, pteron.cli.process as process\n"
+        "import pteron.__main__ as command, pteron.cli as process\n"
         "def wrapped():\n"
         "    raise RuntimeError('while a class is made') from KeyboardInterrupt()\n"
-        "process.run = wrapped\n"
+        "process.run_process = wrapped\n"
         "raise SystemExit(command.main())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True)
@@ -87,12 +87,12 @@ def test_ctrl_c_where_python_wraps_it() -> None:
 def test_ctrl_c_that_a_library_swallows(error: str) -> None:
     """As NumPy does while it is imported."""
     code = (
-        "import signal, pteron.__main__ as command, pteron.cli.process as process\n"
+        "import signal, pteron.__main__ as command, pteron.cli as process\n"
         "def swallowed():\n"
         "    try: signal.raise_signal(signal.SIGINT)\n"
         "    except KeyboardInterrupt: pass\n"
         f"    raise {error}('could not import module datetime')\n"
-        "process.run = swallowed\n"
+        "process.run_process = swallowed\n"
         "raise SystemExit(command.main())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True)
@@ -102,7 +102,7 @@ def test_ctrl_c_that_a_library_swallows(error: str) -> None:
 def test_ctrl_c_where_python_cannot_raise() -> None:
     """As in a callback or a destructor."""
     code = (
-        "import sys, pteron.__main__ as command, pteron.cli.process as process\n"
+        "import sys, pteron.__main__ as command, pteron.cli as process\n"
         "class Ended:\n"
         "    def __del__(self): raise KeyboardInterrupt\n"
         "def run():\n"

@@ -11,7 +11,7 @@ import pytest
 
 import pteron
 from pteron import Device
-from pteron.cli.language import add_language_arguments
+from pteron.cli.llm_arguments import add_llm_arguments
 from pteron.errors import InputError
 from pteron.llm import LanguageModel
 from pteron.ops import Target
@@ -79,6 +79,6 @@ def test_a_variable_of_other_digits_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_flag() -> None:
     parser = argparse.ArgumentParser()
-    add_language_arguments(parser, 9)
+    add_llm_arguments(parser, 9)
     assert parser.parse_args(["model", "--digits", "2"]).digits == 2
     assert parser.parse_args(["model"]).digits is None

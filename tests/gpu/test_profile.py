@@ -353,8 +353,8 @@ def test_the_command(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("argv", "problem"),
     [
-        (["--context", "3"], "--context says where --decode is"),
-        (["--prompt-tokens", "4", "--decode"], "ask for one of them"),
+        (["--context", "3"], "--context needs --decode"),
+        (["--prompt-tokens", "4", "--decode"], "choose one of them"),
         (["--prompt-tokens", "999"], "exceeds the context, which holds"),
         (["--decode", "--context", "9999"], "exceeds the context, which holds"),
         (["--method", "train"], "has no method 'train'"),

@@ -153,7 +153,7 @@ def test_locks_are_open_in_forked_children() -> None:
             )
         )
     }
-    in_commands = {"cli/exporting.py": 1, "cli/progress.py": 1}  # which fork nothing
+    in_commands = {"cli/export_progress.py": 1, "cli/progress.py": 1}  # which fork nothing
     assert made == in_commands | {
         "gpu/fork.py": 1,
         "gpu/spoiled.py": 1,

@@ -42,10 +42,13 @@ def generate(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["generate", "nowhere"], "there is no file or folder nowhere; models by name: --model smollm2 or "),
+        (
+            ["generate", "nowhere"],
+            "nowhere does not exist, and no model is called 'nowhere': known are smollm2, ",
+        ),
         (
             ["chat", "empty"],
-            "the folder empty holds no program model.pte; `pteron export llm empty -o FOLDER`",
+            "the folder empty has no program model.pte; `pteron export llm empty -o FOLDER`",
         ),
         (["generate"], "name a program or folder, or a model with --model, and not both"),
         (["generate", "--model", "stories15m", "--tokenizer", "nowhere"], "nowhere does not exist"),
@@ -70,7 +73,7 @@ def test_what_is_missing_is_called_missing(
 def test_arguments_without_effect_are_said(generate: Callable[..., tuple[str, str]]) -> None:
     out, err = generate("--prompt", "Once", "--seed", "3", "--top-k", "5")
     assert out == "Once upon a time,\n"
-    assert "--top-k and --seed change nothing at temperature 0" in err
+    assert "--top-k and --seed have no effect at temperature 0" in err
     assert "change nothing" not in generate("--prompt", "Once", "--seed", "3", "--temperature", "0.5")[1]
 
 
@@ -147,7 +150,7 @@ def test_a_conversation(
     assert main(["chat", str(folder), "--max-new-tokens", "3", "--quiet"]) == 0
     printed = capsys.readouterr()
     assert "/reset      forget the conversation" in printed.err
-    assert "there is no /dance; /help lists what there is" in printed.err
+    assert "unknown command /dance; /help lists all" in printed.err
     messages = json.loads(saved.read_text("utf-8"))
     assert [message["role"] for message in messages] == ["user", "assistant"]
     assert messages[1]["content"] in printed.out

@@ -162,9 +162,9 @@ def test_results_of_different_things() -> None:
 @pytest.mark.parametrize(
     ("argv", "problem"),
     [
-        (["new.json"], "--against says what to compare it with"),
+        (["new.json"], "--against names the one to compare with"),
         (["nowhere.pte"], "there is no such file"),
-        (["model.pte", "--context", "3"], "--context says where --decode is"),
+        (["model.pte", "--context", "3"], "--context needs --decode"),
         (["model.pte", "--json", "no/folder/r.json"], "cannot be written: no such folder"),
         (["model.pte", "--against", "nowhere.json"], "holds no result"),
     ],

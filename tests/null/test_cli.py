@@ -51,23 +51,23 @@ def test_no_command_shows_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert "inspect      what is in a program" in printed.err
+    assert "inspect      show what a program contains" in printed.err
 
 
 @pytest.mark.parametrize(
     "options", [["--plan"], ["--dim", "1"], ["--histograms", "--json"], ["--integer", "3"]]
 )
-def test_options_that_would_change_nothing(
+def test_options_without_effect(
     options: list[str], programs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["inspect", str(programs / "mlp.pte"), *options])
     assert ended.value.code == 2
-    assert f"error: {options[0]} goes with " in capsys.readouterr().err
+    assert f"error: {options[0]} needs " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("options", [[], ["--html"]])
-def test_a_folder_is_looked_into_where_it_holds_a_model(
+def test_a_models_folder(
     options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -147,11 +147,11 @@ def test_a_reader_that_stops_reading_is_no_error(models: Path) -> None:
         (OSError(28, "No space left on device"), "No space left on device"),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), "invalid start byte"),
         (MemoryError(), "there is not enough memory"),
-        (RecursionError("too deep"), "too deep"),
+        (RecursionError("too deep"), "nested too deeply: too deep"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-def test_what_a_machine_lacks_is_said(
+def test_system_errors_are_one_sentence(
     error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -166,7 +166,7 @@ def test_what_a_machine_lacks_is_said(
 
 
 def test_text_that_a_terminal_cannot_show(programs: Path) -> None:
-    """Not an error: it is shown in another way."""
+    """They are escaped."""
     script = (
         "import pteron.tools.inspect_text as i, pteron.cli as c; i.inspect_lines = lambda r: ['größe 😀']"
     )

@@ -1,4 +1,4 @@
-"""What shells complete: commands, options, values; files where there is nothing else."""
+"""Completion in shells: commands, options and values, otherwise files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_scripts_are_valid(shell: str, capsys: pytest.CaptureFixture[str], tmp_p
 
 @pytest.fixture
 def shell_environment(tmp_path: Path) -> dict[str, str]:
-    """In which `pteron` is a command of this Python's, and no shell reads the user's settings."""
+    """An environment where `pteron` is this Python's, and shells do not read the user's settings."""
     command = tmp_path / "bin" / "pteron"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pteron "$@"\n', "utf-8")
@@ -103,7 +103,7 @@ COMPLETED = [
 
 
 def test_fish_completes(shell_environment: dict[str, str], folder: Path) -> None:
-    """Words alone where there are some, files elsewhere."""
+    """Candidates if there are some, otherwise files."""
     lines = "; ".join(f"complete -C '{typed}'; echo" for typed, _ in [*COMPLETED, ("pteron ", None)])
     done = subprocess.run(
         [needed("fish"), "--no-config", "-c", f"pteron completion fish | source; {lines}"],

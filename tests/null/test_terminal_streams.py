@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pteron.cli.stdio import prepare
+from pteron.cli.terminal import prepare_streams
 
 # As on a machine whose locale is not UTF-8; Python is not to help by choosing UTF-8 itself.
 FOREIGN = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
@@ -20,7 +20,7 @@ FOREIGN = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
 def pteron(
     *arguments: str, encoding: str | None = None, redirected: str = ""
 ) -> subprocess.CompletedProcess[bytes]:
-    """A command in a process of its own, its streams redirected as a shell is told to."""
+    """Run a command in its own process, with its streams redirected by a shell."""
     environment = {**os.environ, **FOREIGN, **({"PYTHONIOENCODING": encoding} if encoding else {})}
     environment.pop("PYTHONUNBUFFERED", None)
     command = [sys.executable, "-m", "pteron", *arguments]
@@ -50,10 +50,10 @@ def test_streams_that_are_closed(redirected: str, code: int, programs: Path) -> 
     assert b"Traceback" not in failed.stderr
 
 
-def test_a_closed_stream_is_no_file_that_is_opened_later() -> None:
-    """The next file opened would get the number of standard output, and all that is printed."""
+def test_a_closed_stream_is_not_reused_by_a_file() -> None:
+    """The next file that is opened would get file descriptor 1, and everything that is printed."""
     code = (
-        "import os, sys; from pteron.cli.stdio import prepare; prepare(); "
+        "import os, sys; from pteron.cli.terminal import prepare_streams; prepare_streams(); "
         "opened = os.open(os.devnull, os.O_RDONLY); print('text', flush=True); sys.exit(opened)"
     )
     done = subprocess.run(["sh", "-c", 'exec "$@" >&- <&-', "sh", sys.executable, "-c", code], check=False)
@@ -61,17 +61,17 @@ def test_a_closed_stream_is_no_file_that_is_opened_later() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "ascii", "cp437"])
-def test_signs_that_an_encoding_lacks(encoding: str, programs: Path) -> None:
+def test_characters_that_an_encoding_lacks(encoding: str, programs: Path) -> None:
     done = pteron("inspect", str(programs / "mlp_dynamic.pte"), encoding=encoding)
     assert done.returncode == 0
     sign = "≤" if encoding == "cp437" else "<="
     assert f"forward(f32[{sign}17, 7])" in done.stdout.decode(encoding)
 
 
-def test_stand_ins_and_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ascii_replacements(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii", write_through=True))
-    prepare()
+    prepare_streams()
     sys.stdout.write("5 µs ≤ 2\N{MULTIPLICATION SIGN}3 … größe 😀")
     assert written.getvalue() == rb"5 us <= 2x3 ... gr\xf6\xdfe \U0001f600"
 

@@ -1,4 +1,4 @@
-"""A server of a small model, in a thread of its own on a port that is free, and clients for it."""
+"""A server of a small model, in its own thread and on a free port, and clients for it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from fastapi import FastAPI
 
 from pteron.llm import LLM
 from pteron.serving import Engine
-from pteron.serving.embedder import Embedder
+from pteron.serving.encoder import Embedder
 from pteron.serving.http import Limits, Logs, create_app
-from pteron.serving.http.protocol import Protocol
 
 NAME = "stories15m"
-PATIENCE = 60.0  # seconds that a busy machine is given for what should take none
+PATIENCE = 60.0  # seconds, for a busy machine
+CHAT: dict[str, Any] = {"model": NAME, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
+TEXT: dict[str, Any] = {"model": NAME, "prompt": "Hi", "max_tokens": 2}
 
 
 class Running:
@@ -53,12 +54,12 @@ class Running:
         return found()[0]
 
     def settle(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no request runs or waits."""
         until(lambda: self.engine.load.running == 0 and self.engine.load.waiting == 0)
 
 
 def until(happened: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Wait for something that is to happen soon."""
+    """Wait for a condition."""
     end = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < end, "it did not happen"
@@ -74,14 +75,14 @@ def running(
     page: bool = False,
     **options: Any,
 ) -> Iterator[Running]:
-    """A server for as long as it is needed."""
+    """A server that stops with the context."""
     log = StringIO()
     app = create_app(
         engine, name=NAME, limits=limits, logs=Logs(log, with_prompts=prompts), page=page, **options
     )
     header_bytes = app.state.service.limits.header_bytes
     config = uvicorn.Config(
-        app, port=0, http=Protocol, h11_max_incomplete_event_size=header_bytes, log_config=None, lifespan="on"
+        app, port=0, http="h11", h11_max_incomplete_event_size=header_bytes, log_config=None, lifespan="on"
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
@@ -99,7 +100,19 @@ def running(
 
 
 def events(response: httpx.Response) -> list[Any]:
-    """What a stream of events holds, less its end mark."""
+    """The events of a stream, without its end mark."""
     lines = [line for line in response.text.split("\n\n") if line]
     assert lines[-1] == "data: [DONE]"
     return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+
+
+def error(response: httpx.Response, status: int) -> dict[str, Any]:
+    """The error of a response, in OpenAI's format."""
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert body.keys() == {"error"}
+    assert body["error"].keys() == {"message", "type", "param", "code"}
+    found: dict[str, Any] = body["error"]
+    assert found["message"]
+    assert found["code"].replace("_", "").isalpha()
+    return found

@@ -1,4 +1,4 @@
-"""An engine that says what a test wants said: for what a small model cannot, and for what should go wrong."""
+"""An engine with scripted answers: for texts that a small model does not generate, and for failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pteron.serving import Answer, Engine, Load, Request
 
 @dataclass
 class Script:
-    """The answer to a request: texts of its pieces; how it ends, or what it fails with; whether it hangs."""
+    """The answer to a request: the texts of its pieces, its finish reason or error, and whether it hangs."""
 
     texts: Sequence[str]
     reason: str = "stop"
@@ -63,7 +63,7 @@ class ScriptedAnswer(Answer):
 
 @dataclass(eq=False)
 class ScriptedModel:
-    """As much of an LLM as a server looks at."""
+    """The part of an LLM that a server uses."""
 
     tokenizer: Any
     model: Any

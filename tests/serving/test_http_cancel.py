@@ -10,9 +10,8 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from http_fixtures import NAME, PATIENCE, Running, running, until
+from http_fixtures import NAME, PATIENCE, Running, error, running, until
 from scripted import Script, ScriptedEngine
-from test_http_errors import error
 
 from pteron.llm import LLM
 from pteron.serving import Engine
@@ -71,7 +70,7 @@ def test_others_go_on_when_one_leaves(server: Running) -> None:
 
 
 def test_a_reader_that_does_not_read_is_left_alone(stories: LLM) -> None:
-    """What it does not take stays in the server's memory for a while; then it is cut off."""
+    """What it does not read stays in the server's memory until the time limit."""
     engine = ScriptedEngine(stories, lambda _: Script(["x" * 1000] * 20_000))
     with running(engine, limits=Limits(read_seconds=0.3)) as server:
         host, port = server.address.removeprefix("http://").split(":")
@@ -97,7 +96,7 @@ def test_a_slow_reader_gets_all_of_it(server: Running) -> None:
     assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == expected
 
 
-def test_too_many_are_told_when_to_come_back(stories: LLM) -> None:
+def test_too_many_requests_get_retry_after(stories: LLM) -> None:
     with Engine(stories, running=1, waiting=1) as engine, running(engine) as server:
         client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
         running_one = client.completions.create(**LONG, stream=True, seed=1)
@@ -116,7 +115,7 @@ def test_too_many_are_told_when_to_come_back(stories: LLM) -> None:
 
 
 def test_a_client_that_tries_again_is_served(stories: LLM) -> None:
-    """The official client heeds Retry-After by itself."""
+    """The official client waits for Retry-After."""
     with Engine(stories, running=1, waiting=1) as engine, running(engine) as server:
         client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=9)
         texts: list[str] = []

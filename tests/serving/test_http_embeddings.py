@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 import openai
 import pytest
-from http_fixtures import NAME, Running, running
+from http_fixtures import NAME, Running, error, running
 from letters import letters_mean, letters_table
-from test_http_errors import error
 
 from pteron import DType, UnsupportedError, ValueSpec
 from pteron.llm.models import BUNDLED
 from pteron.serving.encoder import Encoder, is_encoder
+from pteron.serving.hidden_states import open_served
 from pteron.serving.http import Limits
-from pteron.serving.opening import opened
 
 WIDTH, TOKENS_MAX = 24, 37
 
@@ -85,7 +84,7 @@ def test_vectors_by_the_official_client(server: Running) -> None:
     assert ids == one
 
 
-def test_what_embeddings_cannot_be_of(server: Running) -> None:
+def test_invalid_inputs_of_embeddings(server: Running) -> None:
     changes: list[dict[str, Any]] = [
         {"input": wrong} for wrong in ("x" * 17, "", [], ["a"] * 999, [128], [-1])
     ]
@@ -118,11 +117,11 @@ def test_texts_that_take_too_long(letters: Letters, monkeypatch: pytest.MonkeyPa
     assert len(letters.calls) < 3
 
 
-def test_an_encoder_writes_no_text(server: Running) -> None:
+def test_an_encoder_generates_no_text(server: Running) -> None:
     chat = {"model": NAME, "messages": [{"role": "user", "content": "Hi"}]}
-    assert "no text" in error(server.http.post("/v1/chat/completions", json=chat), 400)["message"]
+    assert "embeddings only" in error(server.http.post("/v1/chat/completions", json=chat), 400)["message"]
     asked = {"model": NAME, "prompt": "Hi"}
-    assert "no text" in error(server.http.post("/v1/completions", json=asked), 400)["message"]
+    assert "embeddings only" in error(server.http.post("/v1/completions", json=asked), 400)["message"]
     assert server.http.get("/health").json() == {"status": "ok"}
     assert b"pteron_http_requests_total" in server.http.get("/metrics").content
 
@@ -156,8 +155,8 @@ def test_what_an_encoder_is(inputs: list[ValueSpec], outputs: list[ValueSpec], e
     assert is_encoder(inputs, outputs) is expected
 
 
-def test_a_language_model_is_none() -> None:
-    with pytest.raises(UnsupportedError, match="forward is no encoder"):
+def test_a_language_model_is_not_an_encoder() -> None:
+    with pytest.raises(UnsupportedError, match="forward is not an encoder"):
         Encoder(BUNDLED["stories15m"])
 
 
@@ -184,7 +183,7 @@ def test_a_program_of_minilm(tmp_path: Path) -> None:
     tokenizer.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 1), ("[CLS]", 0))
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     texts = ["the cat sat", "dog", "the dog and the cat sat"]
-    with opened(tmp_path) as encoder, running(encoder) as server:  # as `pteron serve` does
+    with open_served(tmp_path) as encoder, running(encoder) as server:  # as `pteron serve` does
         assert isinstance(encoder, Encoder)
         assert encoder.encode("the cat sat") == [0, 5, 3, 6, 1]
         client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)

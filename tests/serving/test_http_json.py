@@ -1,20 +1,17 @@
-"""Answers held to a form while they are drawn: any JSON, a schema, a call of a tool. The model knows none."""
+"""Answers constrained by a grammar: any JSON, a schema, a tool call."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-from http_fixtures import NAME, Running, running
-from test_http_errors import CHAT, error
-from test_http_tools import HERMES, LLAMA, MESSAGES, TOOLS, together
+from http_fixtures import CHAT, NAME, Running, error, running
+from tool_fixtures import MESSAGES, TEMPLATES, TOOLS, together, with_template
 
 from pteron.llm import LLM
-from pteron.llm.models import BUNDLED
 from pteron.serving import Engine
 
 pytest.importorskip("llguidance", reason="needs the extra `serve`")
@@ -34,7 +31,7 @@ FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "animal", "schema"
 
 
 def fits(text: str) -> None:
-    """Looks at what the schema says, by hand."""
+    """Check a text against SCHEMA."""
     found = json.loads(text)
     assert found.keys() == {"name", "kind", "age", "tags"}
     assert isinstance(found["name"], str)
@@ -86,7 +83,7 @@ def test_any_object(client: openai.OpenAI) -> None:
 
 
 def test_a_schema_beside_one_without(client: openai.OpenAI, server: Running) -> None:
-    """Others are not held to it."""
+    """Other answers are not constrained."""
     asked: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "max_tokens": 30}
     alone = client.chat.completions.create(**asked).choices[0].message.content
     held = client.chat.completions.create(**asked | {"max_tokens": 120}, response_format=FORMAT, stream=True)
@@ -99,7 +96,7 @@ def test_a_schema_beside_one_without(client: openai.OpenAI, server: Running) -> 
     "schema",
     [{"type": "nonsense"}, {"$ref": "https://evil.example/schema"}, {"type": "string", "pattern": "(("}],
 )
-def test_a_schema_that_cannot_be_held_to(server: Running, schema: dict[str, Any]) -> None:
+def test_an_invalid_schema(server: Running, schema: dict[str, Any]) -> None:
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     found = error(server.http.post("/v1/chat/completions", json=CHAT | {"response_format": wanted}), 400)
     assert (found["param"], found["code"]) == ("response_format", "invalid_json_schema")
@@ -109,17 +106,6 @@ def test_a_schema_that_is_too_large(server: Running) -> None:
     schema = {"type": "object", "properties": {f"key {number}": {"type": "string"} for number in range(9000)}}
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     error(server.http.post("/v1/chat/completions", json=CHAT | {"response_format": wanted}), 400)
-
-
-TEMPLATES = pytest.fixture(scope="module", params=[HERMES, LLAMA], ids=["tags", "bare"])
-
-
-def with_template(folder: Path, template: str) -> Path:
-    """The folder of a model that has a chat template."""
-    for file in BUNDLED["stories15m"].iterdir():
-        (folder / file.name).symlink_to(file)
-    (folder / "chat_template.jinja").write_text(template, "utf-8")
-    return folder
 
 
 @TEMPLATES
@@ -134,7 +120,7 @@ def templated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     [("required", {"weather", "now"}), ({"type": "function", "function": {"name": "weather"}}, {"weather"})],
     ids=["required", "named"],
 )
-def test_a_call_that_must_be(templated: Running, choice: Any, names: set[str]) -> None:
+def test_a_forced_tool_call(templated: Running, choice: Any, names: set[str]) -> None:
     client = openai.OpenAI(base_url=f"{templated.address}/v1", api_key="none", max_retries=0)
     tools: Any = json.loads(json.dumps(TOOLS))
     tools[0]["function"]["parameters"]["properties"]["city"]["maxLength"] = 8

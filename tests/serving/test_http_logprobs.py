@@ -1,4 +1,4 @@
-"""Log-probabilities in both of OpenAI's shapes, biases and penalties: beside the model's own, drawn alone."""
+"""Log-probabilities in OpenAI's two formats, biases and penalties, compared with the model's own."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_completion_reports_lists(client: openai.OpenAI, stories: LLM) -> None
 
 
 def test_text_that_was_held_back_is_no_token(client: openai.OpenAI) -> None:
-    """A stop string that never comes holds back what might be its beginning, to the very end."""
+    """Text that may begin a stop string is held back to the end."""
     asked: dict[str, Any] = {"model": NAME, "prompt": PROMPT, "max_tokens": 8}
     text = client.completions.create(**asked).choices[0].text
     found = client.completions.create(**asked, stop=text[-3:] + "never", logprobs=1).choices[0]
@@ -109,9 +109,9 @@ def test_penalties(client: openai.OpenAI, stories: LLM, penalties: dict[str, Any
     assert found != "".join(piece.text for piece in alone(stories, 40))
 
 
-def test_of_tokens_that_read_alike_the_likeliest_is_told() -> None:
-    """A byte that is no text by itself reads as any other such."""
+def test_of_equal_texts_the_most_likely_token_is_reported() -> None:
+    """Single bytes of a character all read as U+FFFD."""
     high, low, letter = 3 + 0xE6, 3 + 0xE7, 3 + ord("x")
     top = ((high, -0.5), (letter, -1.0), (low, -2.0))
-    told = CompletionLogprobs(ByteTokenizer(), 3).take(Piece(high, "", -0.5, top))
+    told = CompletionLogprobs(ByteTokenizer(), 3).add(Piece(high, "", -0.5, top))
     assert told["top_logprobs"] == [{"\ufffd": -0.5, "x": -1.0}]

@@ -135,7 +135,7 @@ class TestLiteLLM:
         assert json.loads(answer.message.content)["kind"] in ("cat", "dog")
 
     def test_many_clients_get_what_each_gets_alone(self, complete: Any, server: Running) -> None:
-        """Each of them is told apart from the others by what it asks."""
+        """Each client has its own prompt."""
 
         async def one(number: int, is_streamed: bool) -> str:
             found = await complete.errors.acompletion(

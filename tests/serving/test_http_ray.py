@@ -1,6 +1,6 @@
 """Two replicas on two nodes of a cluster of Ray, all of them on this machine: the tests of one server, and
-those of a cluster. Not those that make a server of their own (test_http_gate, test_http_tools) or read a
-process's own log and metrics (test_http_told): replicas run that very application.
+those of a cluster. Not those that make a server of their own (test_http_access, test_http_tools) or read a
+process's own log and metrics (test_http_status): replicas run that very application.
 
 scripts/test --ray
 """
@@ -34,7 +34,7 @@ import test_http_text
 from http_fixtures import NAME, until
 from letters import write_letters
 from ray_fixtures import PATIENCE, SLOW, Served, application, cluster, shared
-from test_http_json import TEMPLATES, with_template
+from tool_fixtures import TEMPLATES, with_template
 
 from pteron.llm import LLM
 from pteron.serving.cluster import Options
@@ -96,7 +96,7 @@ def test_there_is_one_on_each_node(server: Served) -> None:
 TestText = shared(test_http_text, {})
 TestJson = shared(test_http_json, {})
 TestLogprobs = shared(test_http_logprobs, {})
-TestErrors = shared(test_http_errors, {"test_half_a_character_is_logged": "reads its process's log"})
+TestErrors = shared(test_http_errors, {"test_lone_surrogates_are_logged": "reads its process's log"})
 TestMany = shared(test_http_many, {})
 TestCancel = shared(
     test_http_cancel,

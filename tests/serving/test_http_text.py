@@ -1,4 +1,4 @@
-"""Texts and chats by the official client: the same whether streamed or not, as the model says alone."""
+"""Completions and chats by the official client: streamed or not, the model's own text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def client(server: Running) -> openai.OpenAI:
 
 
 def alone(stories: LLM, prompt: str, count: int, sampling: Sampling | None = None, **settings: Any) -> str:
-    """What the model says to a prompt by itself."""
+    """The model's own text."""
     pieces = stories.generate(prompt, max_new_tokens=count, sampling=sampling, **settings)
     return "".join(piece.text for piece in pieces)
 

@@ -1,4 +1,4 @@
-"""Tools: calls read out of a model's text however it is cut, offered and forced in its template's form."""
+"""Tools: calls parsed from a model's text in pieces, offered and forced in the template's format."""
 
 from __future__ import annotations
 
@@ -12,28 +12,21 @@ from http_fixtures import NAME, running
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted import Script, ScriptedEngine, ScriptedModel
+from tool_fixtures import HERMES, LLAMA, MESSAGES, TOOLS, WEATHER, together
 
 from pteron.llm import LLM
-from pteron.serving.http.tools import BARE, TAGGED, ToolReader, call_schema, form_of
+from pteron.serving.http.tool_calls import BARE, TAGGED, ToolCallParser, tool_call_format, tool_call_schema
 
-HERMES = "{% if tools %}<tool_call>{{ tools }}</tool_call>{% endif %}{{ messages }}"
-LLAMA = '{% if tools %}Respond in the format {"name": ..., "parameters": ...}{% endif %}'
-WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-TOOLS: Any = [
-    {"type": "function", "function": {"name": "weather", "description": "of a city", "parameters": WEATHER}},
-    {"type": "function", "function": {"name": "now"}},
-]
-MESSAGES: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
 CALL = '{"name": "weather", "arguments": {"city": "Paris"}}'
 
 
-def read(parts: list[str], reader: ToolReader) -> tuple[str, list[tuple[str, Any]]]:
+def read(parts: list[str], parser: ToolCallParser) -> tuple[str, list[tuple[str, Any]]]:
     said, calls = "", []
     for part in parts:
-        text, found = reader.push(part)
+        text, found = parser.push(part)
         said += text
         calls += found
-    text, found = reader.finish()
+    text, found = parser.finish()
     return said + text, [(call.name, json.loads(call.arguments)) for call in calls + found]
 
 
@@ -83,38 +76,38 @@ BARE_TEXTS = {
 
 @given(st.sampled_from(sorted(TAGGED_TEXTS)), st.lists(st.integers(0, 200), max_size=12))
 def test_calls_between_tags(text: str, places: list[int]) -> None:
-    assert read(cut(text, places), ToolReader({"weather", "now"}, TAGGED)) == TAGGED_TEXTS[text]
+    assert read(cut(text, places), ToolCallParser({"weather", "now"}, TAGGED)) == TAGGED_TEXTS[text]
 
 
 @given(st.sampled_from(sorted(BARE_TEXTS)), st.lists(st.integers(0, 200), max_size=12))
 def test_calls_that_are_all_of_an_answer(text: str, places: list[int]) -> None:
-    assert read(cut(text, places), ToolReader({"weather", "now"}, BARE)) == BARE_TEXTS[text]
+    assert read(cut(text, places), ToolCallParser({"weather", "now"}, BARE)) == BARE_TEXTS[text]
 
 
-def test_what_is_certain_is_said_at_once() -> None:
-    reader = ToolReader({"weather"}, TAGGED)
-    assert reader.push("Hello <tool") == ("Hello ", [])
-    assert reader.push("box>") == ("<toolbox>", [])
-    assert ToolReader({"weather"}, BARE).push("Hello") == ("Hello", [])
+def test_certain_text_is_returned_at_once() -> None:
+    parser = ToolCallParser({"weather"}, TAGGED)
+    assert parser.push("Hello <tool") == ("Hello ", [])
+    assert parser.push("box>") == ("<toolbox>", [])
+    assert ToolCallParser({"weather"}, BARE).push("Hello") == ("Hello", [])
 
 
-def test_the_template_names_the_form() -> None:
-    assert form_of(None) is None
-    assert form_of("{{ messages }}") is None
-    assert form_of(HERMES) is TAGGED
-    assert form_of(LLAMA) is BARE
+def test_the_template_determines_the_format() -> None:
+    assert tool_call_format(None) is None
+    assert tool_call_format("{{ messages }}") is None
+    assert tool_call_format(HERMES) is TAGGED
+    assert tool_call_format(LLAMA) is BARE
 
 
 def test_a_schema_of_calls() -> None:
-    schema = call_schema({"weather": WEATHER}, TAGGED)
+    schema = tool_call_schema({"weather": WEATHER}, TAGGED)
     assert schema["properties"] == {"name": {"const": "weather"}, "arguments": WEATHER}
-    either = call_schema({"weather": WEATHER, "now": None}, BARE)
+    either = tool_call_schema({"weather": WEATHER, "now": None}, BARE)
     assert [one["properties"]["name"]["const"] for one in either["anyOf"]] == ["weather", "now"]
     assert either["anyOf"][1]["properties"]["parameters"] == {"type": "object"}
 
 
 class Scene:
-    """A server whose model says a text, and a client of it."""
+    """A server whose model generates a given text, and its client."""
 
     def __init__(self, llm: LLM, template: str, text: str) -> None:
         self.model = ScriptedModel.like(llm, template)
@@ -131,17 +124,6 @@ class Scene:
             assert deltas[-1].finish_reason == whole.finish_reason
             assert whole.finish_reason == ("tool_calls" if whole.message.tool_calls else "stop")
             return whole.message, [delta.delta for delta in deltas]
-
-
-def together(deltas: list[Any]) -> tuple[str, list[tuple[str, str]]]:
-    """What a client makes of deltas: the text, and the calls with their arguments."""
-    calls: dict[int, list[str]] = {}
-    for delta in deltas:
-        for part in delta.tool_calls or ():
-            name, arguments = calls.setdefault(part.index, ["", ""])
-            calls[part.index] = [name + (part.function.name or ""), arguments + part.function.arguments]
-    text = "".join(delta.content or "" for delta in deltas)
-    return text, [(name, arguments) for name, arguments in calls.values()]
 
 
 def test_calls_of_a_chat(stories: LLM) -> None:
@@ -166,7 +148,7 @@ def test_one_call_at_a_time(stories: LLM) -> None:
     assert len(message.tool_calls) == len(together(deltas)[1]) == 1
 
 
-def test_no_call_where_none_is_wanted(stories: LLM) -> None:
+def test_tool_choice_none(stories: LLM) -> None:
     scene = Scene(stories, HERMES, f"<tool_call>{CALL}</tool_call>")
     message, _ = scene.ask(tool_choice="none")
     assert message.tool_calls is None
@@ -195,7 +177,7 @@ def test_a_turn_with_a_call_and_its_result(stories: LLM) -> None:
 
 
 @pytest.mark.parametrize("arguments", ["{", "[]", "5", ""])
-def test_arguments_that_are_none(stories: LLM, arguments: str) -> None:
+def test_arguments_that_are_not_an_object(stories: LLM, arguments: str) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
     turns: Any = [*MESSAGES, {"role": "assistant", "tool_calls": [call]}]
     with pytest.raises(openai.BadRequestError, match="JSON object"):
@@ -208,7 +190,7 @@ def test_variables_reach_the_template(stories: LLM) -> None:
     assert scene.model.conversations[0]["enable_thinking"] is False
 
 
-def test_a_tool_that_nobody_offers_cannot_be_chosen(stories: LLM) -> None:
+def test_an_unknown_tool_cannot_be_chosen(stories: LLM) -> None:
     choice: Any = {"type": "function", "function": {"name": "fly"}}
     with pytest.raises(openai.BadRequestError, match="no tool 'fly'"):
         Scene(stories, HERMES, "x").ask(tool_choice=choice)

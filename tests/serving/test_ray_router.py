@@ -1,4 +1,4 @@
-"""Sticky as Ray Serve calls it: replicas and queue lengths in Ray's own types, without a cluster.
+"""ConversationRouter as Ray Serve calls it: replicas and queue lengths in Ray's own types, without a cluster.
 
 scripts/test --ray
 """
@@ -16,8 +16,8 @@ pytest.importorskip("ray", reason="needs the extra `ray`: scripts/test --ray")
 from ray.serve._private.common import DeploymentID, ReplicaID
 from ray.serve._private.request_router.common import ReplicaQueueLengthCache
 
-from pteron.serving.cluster.replica_choice import favourite
-from pteron.serving.cluster.routing import Sticky
+from pteron.serving.cluster.deployment import ConversationRouter
+from pteron.serving.cluster.routing import preferred_replica
 
 REPLICAS = [
     SimpleNamespace(replica_id=ReplicaID(f"name{index}", DeploymentID("replica", "pteron")))
@@ -31,10 +31,10 @@ def pending(session: str) -> Any:
 
 
 def test_the_favourite_until_it_is_full() -> None:
-    router = object.__new__(Sticky)
+    router = object.__new__(ConversationRouter)
     router._replica_queue_len_cache = ReplicaQueueLengthCache()
     router.initialize_state(busy=2)
-    first = favourite("one", [replica.replica_id.unique_id for replica in REPLICAS])
+    first = preferred_replica("one", [replica.replica_id.unique_id for replica in REPLICAS])
     (chosen,) = [replica for replica in REPLICAS if replica.replica_id.unique_id == first]
 
     def choose(request: Any) -> list[list[Any]]:

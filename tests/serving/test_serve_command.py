@@ -1,4 +1,4 @@
-"""pteron serve: a process that says where it is, serves, and ends as it is told to."""
+"""pteron serve: a process that prints its address, serves, and ends after a signal."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_streams_that_are_open_finish(tmp_path: Path, number: signal.Signals) ->
             httpx.get(server.address)
 
 
-def test_streams_that_take_too_long_are_told_so(tmp_path: Path) -> None:
+def test_streams_longer_than_the_grace_period_get_an_error(tmp_path: Path) -> None:
     with served(tmp_path, "--grace", "0") as server:
         url = f"{server.address}/v1/completions"
         with httpx.stream("POST", url, json=LONG, timeout=PATIENCE) as response:
@@ -120,7 +120,7 @@ def test_streams_that_take_too_long_are_told_so(tmp_path: Path) -> None:
     ids=["one after the other", "at once", "four at once"],
 )
 def test_a_second_signal_does_not_wait(tmp_path: Path, signals: list[signal.Signals], pause: float) -> None:
-    """Streams are told, and the log has no trace of anything."""
+    """Streams get an error, and the log has no traceback."""
     with served(tmp_path, "--grace", "600") as server:
         url = f"{server.address}/v1/completions"
         with httpx.stream("POST", url, json=LONG | {"n": 8}, timeout=PATIENCE) as response:
@@ -159,7 +159,7 @@ sys.exit(main(["serve", "stories15m", "--port", "0", "--grace", "600"]))
 
 
 def test_a_server_that_lost_its_device_ends(tmp_path: Path) -> None:
-    """So that a supervisor starts it anew; whoever reads a stream is told."""
+    """A supervisor restarts it; open streams get an error."""
     log = tmp_path / "log"
     with log.open("w") as stderr:
         process = subprocess.Popen(
@@ -191,7 +191,7 @@ def test_a_server_that_lost_its_device_ends(tmp_path: Path) -> None:
     assert said.splitlines()[-1].startswith("pteron: the server has ended: its model has lost its device")
 
 
-def test_keys_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PTERON_API_KEYS", "from-environment")
     with served(tmp_path, "--name", "stories15m", "--quiet") as server:
         assert httpx.get(f"{server.address}/v1/models").status_code == 401
@@ -214,7 +214,7 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
     ("options", "said"),
     [
         (["nowhere"], "'nowhere' is not a known model; known are smollm2, stories15m"),
-        (["stories15m", "--host", "no.such.host.example"], "no address to listen at"),
+        (["stories15m", "--host", "no.such.host.example"], "not an address to listen at"),
         (["stories15m", "--api-key", "two words"], "printable ASCII"),
         (["stories15m", "--api-key-file", "nowhere"], "there is no such file"),
     ],

@@ -1,66 +1,82 @@
-"""Arguments that several commands take, and what all of them share."""
+"""Arguments that several commands share, and the types of arguments."""
 
 from __future__ import annotations
 
 import argparse
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pteron.tools.inputs import LiveSize
 
 SEED_MAX = (1 << 31) - 1
+_Parser = argparse._ActionsContainer  # a parser or one of its groups
 
 
-def examples(parser: argparse.ArgumentParser, *commands: str) -> None:
-    """Show commands at the end of a parser's help, as they would be typed."""
+def add_examples(parser: argparse.ArgumentParser, *commands: str) -> None:
+    """Print commands at the end of a parser's help."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "examples:\n" + "\n".join(f"  {command}" for command in commands)
 
 
-def add_adapter(parser: argparse.ArgumentParser) -> None:
+def add_repeatable(
+    parser: _Parser,
+    flag: str,
+    metavar: str,
+    help: str,
+    type: Callable[[str], Any] = str,
+    default: str = "",
+) -> None:
+    """An option that collects a list; `default` says what an empty list means."""
+    details = f"repeatable; default: {default}" if default else "repeatable"
+    help = f"{help} ({details})"
+    parser.add_argument(flag, metavar=metavar, type=type, action="append", default=[], help=help)
+
+
+def add_default(
+    parser: _Parser, flag: str, metavar: str, type: Callable[[str], Any], default: object, help: str
+) -> None:
+    """An option whose help ends with its default."""
+    parser.add_argument(
+        flag, metavar=metavar, type=type, default=default, help=f"{help} (default: %(default)s)"
+    )
+
+
+def add_adapter(parser: _Parser) -> None:
     parser.add_argument(
         "--adapter",
         metavar="NAME",
-        help="an adapter, by part of its name or its number in `pteron info` (default: $PTERON_ADAPTER, or "
-        "the most capable)",
+        help="adapter, by part of its name or by its number in `pteron info` (default: $PTERON_ADAPTER, or "
+        "the most capable one)",
     )
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
+def add_json(parser: _Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
-def add_call(parser: argparse.ArgumentParser) -> None:
-    """What is called with which values; `add_dims` says how large those are that are random."""
-    parser.add_argument(
-        "--method", metavar="NAME", help="what to call (default: forward, or the only method there is)"
-    )
-    parser.add_argument(
+def add_call(parser: _Parser) -> None:
+    """The method to call and its inputs; `add_dims` adds the sizes of random inputs."""
+    parser.add_argument("--method", metavar="NAME", help="method to call (default: forward, or the only one)")
+    add_repeatable(
+        parser,
         "--input",
-        metavar="VALUE",
-        action="append",
-        default=[],
-        help=".npy, .npz or .json file, or a value (3, 2.5, true, [1, 2]); repeatable, in the method's order "
-        "(default: random values)",
+        "VALUE",
+        "an input of the method, in order: a .npy, .npz or .json file, or a value such as 3, 2.5 or [1, 2]",
+        default="random values",
     )
-    parser.add_argument(
-        "--seed", metavar="N", type=seed, default=0, help="of random inputs (default: %(default)s)"
-    )
+    add_default(parser, "--seed", "N", seed, 0, "seed of the random inputs")
 
 
-def add_dims(
-    parser: argparse.ArgumentParser, purpose: str, default: str = "the most that the program takes"
-) -> None:
-    parser.add_argument(
+def add_dims(parser: _Parser, purpose: str, default: str = "the maximum") -> None:
+    add_repeatable(
+        parser,
         "--dim",
-        metavar="SIZE",
-        type=live_size,
-        action="append",
-        default=[],
-        help=f"{purpose}: 0.1=7 for dim 1 of input 0, 7 for every dynamic dim; repeatable "
-        f"(default: {default})",
+        "SIZE",
+        f"{purpose}: 0.1=7 sets dim 1 of input 0, 7 sets every dynamic dim",
+        live_size,
+        default,
     )
 
 
@@ -75,29 +91,20 @@ def live_size(text: str) -> LiveSize:
     return LiveSize(int(size)) if input is None else LiveSize(int(size), int(input), int(dim))
 
 
-def add_program(parser: argparse.ArgumentParser, kinds: str) -> None:
+def add_program(parser: _Parser, kinds: str) -> None:
     parser.add_argument("program", metavar="FILE", help=kinds)
-    parser.add_argument(
-        "--data",
-        metavar="FILE.ptd",
-        action="append",
-        default=[],
-        help="a weight file of the program (repeatable)",
-    )
+    add_repeatable(parser, "--data", "FILE.ptd", "weight file of the program")
 
 
 def seed(text: str) -> int:
-    """An argument that numbers random draws."""
     return _integer(text, 0, SEED_MAX)
 
 
 def count(text: str) -> int:
-    """An argument that counts something, maybe nothing."""
     return _integer(text, 0)
 
 
 def positive(text: str) -> int:
-    """An argument that counts something."""
     return _integer(text, 1)
 
 
@@ -113,7 +120,7 @@ def _integer(text: str, least: int, most: int | None = None) -> int:
 
 
 def number(least: float, most: float = float("inf")) -> Callable[[str], float]:
-    """A type of arguments: a number within bounds."""
+    """The type of an argument that is a number within bounds."""
 
     def parse(text: str) -> float:
         try:
@@ -121,7 +128,7 @@ def number(least: float, most: float = float("inf")) -> Callable[[str], float]:
         except ValueError:
             found = float("nan")
         if not least <= found <= most:
-            bounds = f"from {least:g}" + (f" to {most:g}" if most < float("inf") else " on")
+            bounds = f"from {least:g} to {most:g}" if most < float("inf") else f"of at least {least:g}"
             raise argparse.ArgumentTypeError(f"expected a number {bounds}, not {text!r}")
         return found
 

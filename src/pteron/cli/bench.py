@@ -6,10 +6,20 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import add_call, add_program, count, examples, live_size, number, positive
-from pteron.cli.profile import CONTEXT, check_place
-from pteron.cli.progress import shown
-from pteron.cli.terminal import show
+from pteron.cli.arguments import (
+    add_call,
+    add_default,
+    add_examples,
+    add_program,
+    add_repeatable,
+    count,
+    live_size,
+    number,
+    positive,
+)
+from pteron.cli.profile import CONTEXT, check_writable
+from pteron.cli.progress import show_progress
+from pteron.cli.terminal import print_report
 from pteron.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,69 +29,35 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_program(parser, "a program (.pte), a language model's folder, or a kept result (.json)")
+    add_program(parser, "a program (.pte), a language model's folder, or a saved result (.json)")
     add_call(parser)
-    parser.add_argument(
-        "--dim",
-        metavar="SIZES",
-        type=live_sizes,
-        action="append",
-        default=[],
-        help="live sizes of a case as in `pteron run`, with commas: 0.1=7,1.0=3; repeatable, for more cases",
+    add_repeatable(
+        parser, "--dim", "SIZES", "live sizes of one case, separated by commas: 0.1=7,1.0=3", live_sizes
     )
-    step = parser.add_argument_group("language models (default for folders: a prompt, and decoding)")
-    step.add_argument(
-        "--prompt-tokens", metavar="N", type=positive, action="append", default=[], help="repeatable"
+    step = parser.add_argument_group("language models (default for folders: one prefill, one decode)")
+    add_repeatable(step, "--prompt-tokens", "N", "measure the prefill of N tokens", positive)
+    step.add_argument("--decode", action="store_true", help="measure decoding, one token after the other")
+    add_repeatable(step, "--context", "N", "tokens in the cache before --decode", count, str(CONTEXT))
+    add_default(step, "--tokens", "N", positive, 32, "tokens of one decode sample")
+    add_default(parser, "--runs", "N", positive, 50, "samples of each case")
+    add_default(
+        parser, "--seconds", "S", number(0), 10.0, "time limit of each case, which may cut its samples"
     )
-    step.add_argument("--decode", action="store_true", help="tokens one after the other")
-    step.add_argument(
-        "--context",
-        metavar="N",
-        type=count,
-        action="append",
-        default=[],
-        help=f"tokens before those, repeatable (default: {CONTEXT})",
+    add_default(parser, "--warmup", "N", positive, 5, "runs before the samples")
+    add_repeatable(parser, "--adapter", "NAME", "adapter, as in `pteron run`; several are compared")
+    parser.add_argument("--json", metavar="FILE", help="save the result, with all samples")
+    parser.add_argument("--against", metavar="OLD.json", help="compare with a saved result")
+    add_default(
+        parser, "--tolerance", "PART", number(0), 0.05, "slowdown that is not reported: 0.05 is 5 percent"
     )
-    step.add_argument(
-        "--tokens", metavar="N", type=positive, default=32, help="of a decode sample (default: 32)"
-    )
-    parser.add_argument(
-        "--runs", metavar="N", type=positive, default=50, help="samples of a case (default: 50)"
-    )
-    parser.add_argument(
-        "--seconds",
-        metavar="S",
-        type=number(0),
-        default=10.0,
-        help="a case takes fewer samples than it would take longer for (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--warmup", metavar="N", type=positive, default=5, help="runs before them (default: 5)"
-    )
-    parser.add_argument(
-        "--adapter",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="an adapter as `pteron run` takes it; repeatable, to see them side by side",
-    )
-    parser.add_argument("--json", metavar="FILE", help="keep the result, with all samples")
-    parser.add_argument("--against", metavar="OLD.json", help="compare with a result that was kept")
-    parser.add_argument(
-        "--tolerance",
-        metavar="PART",
-        type=number(0),
-        default=0.05,
-        help="how much slower is no regression, whatever the noise (default: 0.05)",
-    )
-    examples(
+    add_examples(
         parser,
         "pteron bench model.pte --dim 1 --dim 8               # a method at two live sizes",
-        "pteron bench folder --prompt-tokens 128 --decode     # a language model that reads, and writes",
+        "pteron bench folder --prompt-tokens 128 --decode     # a language model: prefill and decode",
         "pteron bench model.pte --adapter llvmpipe --adapter nvidia",
-        "pteron bench model.pte --json old.json               # keep the result,",
+        "pteron bench model.pte --json old.json               # save the result,",
         "pteron bench model.pte --against old.json            # compare with it later (exit code 1: slower),",
-        "pteron bench --against old.json new.json             # or compare two that were kept",
+        "pteron bench --against old.json new.json             # or compare two saved results",
     )
 
 
@@ -90,23 +66,26 @@ def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.bench.lines import bench_lines, judgement_lines
 
     if arguments.json:
-        check_place(arguments.json)
+        check_writable(arguments.json)
     old = Bench.read(arguments.against) if arguments.against else None
-    if arguments.program.endswith(".json"):
+    is_saved = arguments.program.endswith(".json")
+    if is_saved:
         if old is None:
-            raise InputError(f"{arguments.program} is a kept result; --against says what to compare it with")
+            raise InputError(
+                f"{arguments.program} is a saved result; --against names the one to compare with"
+            )
         new = Bench.read(arguments.program)
     else:
-        new = _measured(arguments)
+        new = _measure(arguments)
         if arguments.json:
             new.save(arguments.json)
-        show(bench_lines(new))
+        print_report(bench_lines(new))
     if old is None:
         return 0
     judgement = judge(old, new, arguments.tolerance)
-    if not arguments.program.endswith(".json"):
+    if not is_saved:
         print()
-    show(judgement_lines(judgement, arguments.tolerance))
+    print_report(judgement_lines(judgement, arguments.tolerance))
     return 1 if judgement.is_worse else 0
 
 
@@ -115,33 +94,32 @@ def live_sizes(text: str) -> list[LiveSize]:
     return [live_size(part) for part in text.split(",")]
 
 
-def _measured(arguments: argparse.Namespace) -> Bench:
+def _measure(arguments: argparse.Namespace) -> Bench:
     from pteron.tools.bench import Pace, bench
 
-    pace = Pace(arguments.runs, arguments.seconds, arguments.warmup, arguments.tokens)
-    with shown() as progress:
+    with show_progress() as progress:
         return bench(
             arguments.program,
-            _works(arguments),
+            _select_works(arguments),
             data=arguments.data,
             devices=arguments.adapter or [None],
-            pace=pace,
+            pace=Pace(arguments.runs, arguments.seconds, arguments.warmup, arguments.tokens),
             progress=progress,
         )
 
 
-def _works(arguments: argparse.Namespace) -> list[Work]:
+def _select_works(arguments: argparse.Namespace) -> list[Work]:
     from pteron.tools.inputs import read_inputs
     from pteron.tools.run import Selection
     from pteron.tools.subject import Decode, Prefill
 
     if arguments.context and not arguments.decode:
-        raise InputError("--context says where --decode is, which is missing")
+        raise InputError("--context needs --decode")
     works: list[Work] = [Prefill(tokens) for tokens in arguments.prompt_tokens]
     if arguments.decode:
         works += [Decode(context) for context in arguments.context or [CONTEXT]]
-    chosen = arguments.method or arguments.input or arguments.dim
-    if chosen or not (works or Path(arguments.program).is_dir()):
+    selected = arguments.method or arguments.input or arguments.dim
+    if selected or not (works or Path(arguments.program).is_dir()):
         inputs = read_inputs(arguments.input)
         works += [
             Selection(arguments.method, inputs, sizes, arguments.seed) for sizes in arguments.dim or [[]]

@@ -10,29 +10,35 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import examples
-from pteron.cli.language import add_language_arguments, is_typed, note_unheeded, open_model, sampling
-from pteron.cli.output import note_end, note_figures, tell
-from pteron.cli.terminal import complain, note
+from pteron.cli.arguments import add_examples
+from pteron.cli.llm_arguments import (
+    add_llm_arguments,
+    build_sampling,
+    is_interactive,
+    open_model,
+    warn_unused_options,
+)
+from pteron.cli.output import print_finish_reason, print_statistics, print_stream
+from pteron.cli.terminal import print_error, print_note
 
 if TYPE_CHECKING:
     from pteron.llm import LLM
 
 _COMMANDS = {
-    "/help": "these lines",
+    "/help": "list these commands",
     "/reset": "forget the conversation",
     "/save FILE": "write the conversation to a file, as JSON",
-    "/exit": "end, as Ctrl-D does; Ctrl-C ends an answer",
+    "/exit": "leave, as Ctrl-D does; Ctrl-C stops an answer",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_language_arguments(parser, max_new_tokens=512)
-    parser.add_argument("--system", metavar="TEXT", help="what the model should know or be")
+    add_llm_arguments(parser, max_new_tokens=512)
+    parser.add_argument("--system", metavar="TEXT", help="system prompt: what the model should know or be")
     parser.add_argument(
-        "--prompt", metavar="TEXT", action="append", help="say this and end (repeatable: turns)"
+        "--prompt", metavar="TEXT", action="append", help="send this message, then exit (repeatable: turns)"
     )
-    examples(
+    add_examples(
         parser,
         "pteron chat --model smollm2",
         'pteron chat folder --system "You are a pirate." --temperature 0.7',
@@ -43,9 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(arguments: argparse.Namespace) -> int:
     opening = [{"role": "system", "content": arguments.system}] if arguments.system else []
     with open_model(arguments) as llm:
-        note_unheeded(arguments, sampling(arguments, llm))
+        warn_unused_options(arguments, build_sampling(arguments, llm))
         messages = list(opening)
-        for text in arguments.prompt or _typed():
+        for text in arguments.prompt or _read_lines():
             if re.fullmatch(r"/[a-z]+( .*)?", text.strip()):
                 verb, _, rest = text.strip().partition(" ")
                 if verb in ("/exit", "/quit", "/bye"):
@@ -54,7 +60,7 @@ def command(arguments: argparse.Namespace) -> int:
                     messages = list(opening)
                     llm.reset()
                 else:
-                    _obey(verb, rest.strip(), messages)
+                    _run_slash_command(verb, rest.strip(), messages)
                 continue
             messages.append({"role": "user", "content": text})
             messages.append({"role": "assistant", "content": _answer(llm, messages, arguments)})
@@ -65,50 +71,49 @@ def _answer(llm: LLM, messages: list[dict[str, str]], arguments: argparse.Namesp
     pieces = llm.chat(
         messages,
         max_new_tokens=arguments.max_new_tokens,
-        sampling=sampling(arguments, llm),
+        sampling=build_sampling(arguments, llm),
         stop=arguments.stop,
         overflow="truncate",
     )
-    told = tell(pieces)
+    printed = print_stream(pieces)
     if not arguments.quiet:
-        note_end(llm, "/reset forgets the conversation")
-        note_figures(llm)
-    if told.is_interrupted and not is_typed():
+        print_finish_reason(llm, "/reset forgets the conversation")
+        print_statistics(llm)
+    if printed.is_interrupted and not is_interactive():
         raise KeyboardInterrupt
-    return told.text
+    return printed.text
 
 
-def _obey(verb: str, rest: str, messages: list[dict[str, str]]) -> None:
-    """What is typed to the terminal, not to the model."""
+def _run_slash_command(verb: str, rest: str, messages: list[dict[str, str]]) -> None:
     if verb == "/help":
         for command, purpose in _COMMANDS.items():
-            note(f"{command:<12}{purpose}")
+            print_note(f"{command:<12}{purpose}")
     elif verb == "/save" and rest:
         try:
             Path(rest).write_text(json.dumps(messages, indent=2, ensure_ascii=False) + "\n", "utf-8")
-            note(f"wrote {rest}")
+            print_note(f"wrote {rest}")
         except OSError as error:
-            complain(f"{rest}: {error.strerror}")
+            print_error(f"{rest}: {error.strerror}")
     elif verb == "/save":
-        complain("/save takes the name of a file")
+        print_error("/save needs a file name")
     else:
-        complain(f"there is no {verb}; /help lists what there is")
+        print_error(f"unknown command {verb}; /help lists all")
 
 
-def _typed() -> Iterator[str]:
-    """Lines from standard input until its end; on a terminal they can be edited and called back."""
+def _read_lines() -> Iterator[str]:
+    """The lines of standard input that are not empty; on a terminal with editing and history."""
     prompt = ""
-    if is_typed():
-        with suppress(ImportError):  # Windows' terminals do that themselves
+    if is_interactive():
+        with suppress(ImportError):  # Windows' terminals have their own history
             import readline  # noqa: F401
-        note("Type a message; /help lists commands, Ctrl-D ends.")
+        print_note("Type a message; /help lists commands, Ctrl-D ends.")
         prompt = "> "
     while True:
         try:
             text = input(prompt)
         except (EOFError, KeyboardInterrupt) as end:
             if prompt:
-                print()  # the shell's prompt gets a line of its own
+                print()  # the shell's prompt gets its own line
             if isinstance(end, KeyboardInterrupt):
                 raise
             return

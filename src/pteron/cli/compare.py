@@ -1,57 +1,63 @@
-"""pteron compare: the first node whose output departs from a reference."""
+"""pteron compare: the first node whose output differs from a reference."""
 
 from __future__ import annotations
 
 import argparse
 from typing import cast
 
-from pteron.cli.arguments import add_adapter, add_call, add_dims, add_json, add_program, count, examples
-from pteron.cli.progress import shown
-from pteron.cli.terminal import show
+from pteron.cli.arguments import (
+    add_adapter,
+    add_call,
+    add_default,
+    add_dims,
+    add_examples,
+    add_json,
+    add_program,
+    add_repeatable,
+    count,
+)
+from pteron.cli.progress import show_progress
+from pteron.cli.terminal import print_report
 from pteron.tools.compare.choice import FORMS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser, "a program (.pte, .bpte), or a folder made by `pteron export llm`")
-    parser.add_argument(
-        "--reference",
-        metavar="KIND",
-        default="float64",
-        help=f"what to compare with: {', '.join(FORMS)} (default: float64)",
-    )
+    add_default(parser, "--reference", "KIND", str, "float64", f"what to compare with: {', '.join(FORMS)}")
     add_call(parser)
     add_dims(parser, "live size of random inputs")
     parser.add_argument(
-        "--tokens", metavar="IDS", type=token_ids, default=[], help="of a language model's prompt: 1,5,9"
+        "--tokens", metavar="IDS", type=token_ids, default=[], help="prompt of a language model: 1,5,9"
     )
-    parser.add_argument(
-        "--steps", metavar="N", type=count, default=0, help="decode steps after the tokens (default: 0)"
-    )
-    parser.add_argument(
+    add_default(parser, "--steps", "N", count, 0, "decode steps after the prompt")
+    add_repeatable(
+        parser,
         "--tolerance",
-        metavar="T",
-        action="append",
-        default=[],
-        help="1e-3 for all floats, sums=1e-3 for one kind of operators; repeatable (docs/compare.md)",
+        "T",
+        "1e-3 for all floats, sums=1e-3 for one class of operators; see docs/compare.md",
     )
     parser.add_argument(
         "--each-node", action="store_true", help="run every node alone, without rewrites and joins"
     )
-    parser.add_argument("--save", metavar="FOLDER", help="write the first departure there, to run it again")
-    parser.add_argument("--in-order", action="store_true", help="rows as nodes ran (default: worst first)")
-    parser.add_argument("--all", action="store_true", help="all rows (default: the first twenty)")
-    parser.add_argument("--strict", action="store_true", help="exit with 1 where a node was not checked")
+    parser.add_argument(
+        "--save", metavar="FOLDER", help="write the first difference to FOLDER, to reproduce it"
+    )
+    parser.add_argument(
+        "--in-order", action="store_true", help="print rows in execution order (default: worst first)"
+    )
+    parser.add_argument("--all", action="store_true", help="print all rows (default: the first twenty)")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a node was not checked")
     add_adapter(parser)
     add_json(parser)
-    examples(
+    add_examples(
         parser,
-        "pteron compare model.pte                          # each node beside float64 PyTorch",
+        "pteron compare model.pte                          # each node against float64 PyTorch",
         "pteron compare model.pte --dim 7 --input x.npy    # at live sizes, with given inputs",
         "pteron compare folder --tokens 1,5,9 --steps 2    # a language model: a prompt, two decode steps",
-        "pteron compare model.pte --reference rewrites     # what rewrites make, each by its name",
-        "pteron compare model.pte --save report            # the first departure's inputs, to run it again",
+        "pteron compare model.pte --reference rewrites     # with and without each rewrite",
+        "pteron compare model.pte --save report            # save the inputs of the first difference",
         "",
-        "The exit code is 0 where nothing departs, 1 where something does, or (--strict) was not checked.",
+        "Exit code: 0 if nothing differs, 1 if a node differs or (--strict) was not checked.",
     )
 
 
@@ -63,7 +69,7 @@ def command(arguments: argparse.Namespace) -> int:
 
     tolerances = Tolerances.of(arguments.tolerance)
     inputs = read_inputs(arguments.input)
-    with shown() as progress:
+    with show_progress() as progress:
         report = compare(
             arguments.program,
             reference=arguments.reference,
@@ -85,7 +91,7 @@ def command(arguments: argparse.Namespace) -> int:
         print(json_text({**plain_report, "is_right": report.is_right}))
     else:
         rows = None if arguments.all else ROWS
-        show(compare_lines(report, in_order=arguments.in_order, rows=rows))
+        print_report(compare_lines(report, in_order=arguments.in_order, rows=rows))
     is_incomplete = arguments.strict and (report.unchecked or report.host_operators)
     return 0 if report.is_right and not is_incomplete else 1
 

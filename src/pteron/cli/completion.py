@@ -1,13 +1,13 @@
-"""pteron completion: a script for a shell, which asks this module what may follow what was typed."""
+"""pteron completion: a script for a shell, which calls `pteron completion --words` at each Tab."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 
-from pteron.cli.arguments import examples
+from pteron.cli.arguments import add_examples
 
-# Each asks for the words that may stand in place of the last one given; where there are none, for files.
+# Each script requests the candidates for the last word; where there are none, it completes file names.
 _SCRIPTS = {
     "bash": """\
 _pteron() {
@@ -37,15 +37,17 @@ complete -c pteron -f -a '(__pteron_words)'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", metavar="SHELL", nargs="?", choices=[*_SCRIPTS], help=", ".join(_SCRIPTS))
+    parser.add_argument(
+        "shell", metavar="SHELL", nargs="?", choices=[*_SCRIPTS], help=f"one of {', '.join(_SCRIPTS)}"
+    )
     parser.add_argument("--words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    examples(
+    add_examples(
         parser,
         'eval "$(pteron completion bash)"      # in ~/.bashrc',
         'eval "$(pteron completion zsh)"       # in ~/.zshrc, after compinit',
         "pteron completion fish | source       # in ~/.config/fish/config.fish",
     )
-    parser.set_defaults(complain=parser.error)
+    parser.set_defaults(fail=parser.error)
 
 
 def command(arguments: argparse.Namespace) -> int:
@@ -56,21 +58,23 @@ def command(arguments: argparse.Namespace) -> int:
     if arguments.shell is not None:
         print(_SCRIPTS[arguments.shell], end="")
     else:
-        arguments.complain(f"name a shell: {', '.join(_SCRIPTS)}")
+        arguments.fail(f"name a shell: {', '.join(_SCRIPTS)}")
     return 0
 
 
 def words_for(typed: Sequence[str]) -> list[str]:
-    """The words that may stand in place of the last one typed; none where a file may."""
+    """The candidates for the last word typed; none where a file name may follow."""
     *before, last = typed or [""]
     option, sign, value = last.partition("=")
     if sign and option:  # --option=value
         return [f"{option}={word}" for word in _words([*before, option], value)]
-    return _words([word for word in before if word != "="], value if sign else last)  # bash: "=" is a word
+    return _words(
+        [word for word in before if word != "="], value if sign else last
+    )  # bash passes "=" as a word
 
 
 def _words(before: Sequence[str], begun: str) -> list[str]:
-    """What may follow some words and begins like this."""
+    """The candidates that follow the words `before` and start with `begun`."""
     from pteron.cli import COMMANDS, build_parser
 
     parser = build_parser([name for name in COMMANDS if name in before])
@@ -87,7 +91,7 @@ def _words(before: Sequence[str], begun: str) -> list[str]:
 
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The parsers of commands within a command's."""
+    """The parsers of a parser's subcommands."""
     for action in parser._get_positional_actions():
         if isinstance(action, argparse._SubParsersAction):
             return dict(action.choices)

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pteron.cli import INTERRUPTED
-from pteron.cli.arguments import add_json, examples
-from pteron.cli.language import (
+from pteron.cli.arguments import add_examples, add_json
+from pteron.cli.llm_arguments import (
     add_grammar,
-    add_language_arguments,
-    grammar,
-    is_typed,
-    note_unheeded,
+    add_llm_arguments,
+    build_grammar,
+    build_sampling,
+    is_interactive,
     open_model,
-    sampling,
+    warn_unused_options,
 )
-from pteron.cli.output import note_end, note_figures, tell
+from pteron.cli.output import print_finish_reason, print_statistics, print_stream
 from pteron.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TextReport:
-    """A text that was generated, token by token, and what it took."""
+    """The output of --json."""
 
     prompt: str
     text: str
@@ -43,12 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--overflow",
         choices=["error", "truncate"],
         default="error",
-        help="for a prompt past the context: refuse it, or drop its oldest tokens (default: %(default)s)",
+        help="what to do with a prompt longer than the context: fail, or drop its oldest tokens "
+        "(default: %(default)s)",
     )
-    add_language_arguments(parser, max_new_tokens=200)
+    add_llm_arguments(parser, max_new_tokens=200)
     add_grammar(parser)
     add_json(parser)
-    examples(
+    add_examples(
         parser,
         'pteron generate --model stories15m --prompt "Once upon a time"',
         'pteron generate folder --prompt "The cat" --temperature 0.8 --top-p 0.9 --seed 1',
@@ -60,19 +61,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(arguments: argparse.Namespace) -> int:
     prompt = arguments.prompt
     if prompt is None:
-        if is_typed():
+        if is_interactive():
             raise InputError("give a text with --prompt, or on standard input")
         prompt = sys.stdin.read()
     with open_model(arguments) as llm:
-        chosen = sampling(arguments, llm)
-        note_unheeded(arguments, chosen)
+        sampling = build_sampling(arguments, llm)
+        warn_unused_options(arguments, sampling)
         pieces = llm.generate(
             prompt,
             max_new_tokens=arguments.max_new_tokens,
-            sampling=chosen,
+            sampling=sampling,
             stop=arguments.stop,
             overflow=arguments.overflow,
-            grammar=grammar(arguments, llm),
+            grammar=build_grammar(arguments, llm),
         )
         if arguments.json:
             from pteron.tools.text import json_text
@@ -80,10 +81,10 @@ def command(arguments: argparse.Namespace) -> int:
             tokens = list(pieces)
             text = "".join(piece.text for piece in tokens)
             device = str(llm.model.device.adapter)
-            print(json_text(TextReport(prompt, text, device, chosen, tokens, llm.statistics)))
+            print(json_text(TextReport(prompt, text, device, sampling, tokens, llm.statistics)))
             return 0
-        told = tell(pieces, prompt)
+        printed = print_stream(pieces, prompt)
         if not arguments.quiet:
-            note_end(llm, "`pteron export llm --max-context-len` makes room for more")
-            note_figures(llm)
-    return INTERRUPTED if told.is_interrupted else 0
+            print_finish_reason(llm, "export with a larger --max-context-len")
+            print_statistics(llm)
+    return INTERRUPTED if printed.is_interrupted else 0

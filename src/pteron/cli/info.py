@@ -1,17 +1,17 @@
-"""pteron info: the machine's adapters."""
+"""pteron info: the adapters of this machine."""
 
 from __future__ import annotations
 
 import argparse
 
-from pteron.cli.arguments import add_adapter, add_json, examples
-from pteron.cli.terminal import show
+from pteron.cli.arguments import add_adapter, add_examples, add_json
+from pteron.cli.terminal import print_report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_adapter(parser)
     add_json(parser)
-    examples(parser, "pteron info", "pteron info --adapter nvidia", "pteron info --json")
+    add_examples(parser, "pteron info", "pteron info --adapter nvidia", "pteron info --json")
 
 
 def command(arguments: argparse.Namespace) -> int:
@@ -23,5 +23,5 @@ def command(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json_text(report))
     else:
-        show(machine_lines(report))
+        print_report(machine_lines(report))
     return 0

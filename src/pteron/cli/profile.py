@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 from pteron.cli.arguments import (
     add_adapter,
     add_call,
+    add_default,
     add_dims,
+    add_examples,
     add_json,
     add_program,
     count,
-    examples,
     positive,
 )
-from pteron.cli.progress import shown
-from pteron.cli.terminal import show
+from pteron.cli.progress import show_progress
+from pteron.cli.terminal import print_report
 from pteron.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 TIMINGS = ("auto", "stamps", "passes", "wall")
 GROUPINGS = ("launch", "node", "operator", "family", "layer", "kernel")
-CONTEXT = 100  # tokens before a decode step, by default
+CONTEXT = 100  # default number of tokens in the cache before a decode step
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,32 +34,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_call(parser)
     add_dims(parser, "live size of random inputs")
     step = parser.add_argument_group("steps of language models")
-    step.add_argument("--prompt-tokens", metavar="N", type=positive, help="read N tokens at once")
-    step.add_argument("--decode", action="store_true", help="read one token (default for folders)")
+    step.add_argument("--prompt-tokens", metavar="N", type=positive, help="profile the prefill of N tokens")
     step.add_argument(
-        "--context", metavar="N", type=count, help=f"tokens before that one (default: {CONTEXT})"
+        "--decode", action="store_true", help="profile the decode step of one token (default for folders)"
     )
-    parser.add_argument("--runs", metavar="N", type=positive, default=20, help="that count (default: 20)")
-    parser.add_argument("--warmup", metavar="N", type=count, default=3, help="runs before them (default: 3)")
+    step.add_argument(
+        "--context", metavar="N", type=count, help=f"tokens in the cache before --decode (default: {CONTEXT})"
+    )
+    add_default(parser, "--runs", "N", positive, 20, "measured runs")
+    add_default(parser, "--warmup", "N", count, 3, "runs before the measured ones")
     parser.add_argument(
         "--timing",
         choices=TIMINGS,
         default="auto",
-        help="timestamps inside one pass, of a pass for each launch, or the host's clock "
-        "(default: auto, the first that the adapter can)",
+        help="stamps: GPU timestamps between the launches of one pass; passes: timestamps of one pass per "
+        "launch; wall: the host's clock (default: auto, the first that the adapter supports)",
     )
     parser.add_argument("--by", choices=GROUPINGS, default="node", help="rows of the table (default: node)")
-    parser.add_argument("--top", metavar="N", type=positive, help="only the N longest rows (default: all)")
-    parser.add_argument("--remeasure", action="store_true", help="measure the adapter's ceilings again")
+    parser.add_argument("--top", metavar="N", type=positive, help="only the N slowest rows (default: all)")
+    parser.add_argument("--remeasure", action="store_true", help="measure the adapter's peak speeds again")
     parser.add_argument("--trace", metavar="FILE", help="write a trace for Perfetto (ui.perfetto.dev)")
     parser.add_argument("--html", metavar="FILE", help="write a page with a timeline and bars")
     add_adapter(parser)
     add_json(parser)
-    examples(
+    add_examples(
         parser,
-        "pteron profile model.pte --dim 0.0=4         # a method with random inputs, its first dim 4",
-        "pteron profile folder --prompt-tokens 128    # a language model that reads 128 tokens",
-        "pteron profile folder --decode --by layer    # one more token behind 100 others",
+        "pteron profile model.pte --dim 0.0=4         # a method with random inputs, the first dim is 4",
+        "pteron profile folder --prompt-tokens 128    # a language model: prefill of 128 tokens",
+        "pteron profile folder --decode --by layer    # a decode step after 100 tokens",
         "pteron profile model.pte --html profile.html --trace profile.json",
     )
 
@@ -72,11 +75,11 @@ def command(arguments: argparse.Namespace) -> int:
 
     files = [path for path in (arguments.trace, arguments.html) if path]
     for path in files:
-        check_place(path)
-    with shown() as progress:
+        check_writable(path)
+    with show_progress() as progress:
         report = profile(
             arguments.program,
-            work_of(arguments),
+            _select_work(arguments),
             data=arguments.data,
             device=arguments.adapter,
             runs=arguments.runs,
@@ -92,34 +95,32 @@ def command(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json_text(report))
         return 0
-    show(profile_lines(report, arguments.by, arguments.top))
+    print_report(profile_lines(report, arguments.by, arguments.top))
     for path in files:
         print(f"wrote {path}")
     return 0
 
 
-def work_of(arguments: argparse.Namespace) -> Work:
-    """What the arguments ask for."""
+def _select_work(arguments: argparse.Namespace) -> Work:
     from pteron.tools.inputs import read_inputs
     from pteron.tools.run import Selection
     from pteron.tools.subject import Decode, Prefill
 
     if arguments.context is not None and not arguments.decode:
-        raise InputError("--context says where --decode is, which is missing")
+        raise InputError("--context needs --decode")
     if arguments.prompt_tokens is not None and arguments.decode:
-        raise InputError("--prompt-tokens and --decode are two profiles; ask for one of them")
+        raise InputError("--prompt-tokens and --decode are two profiles; choose one of them")
     if arguments.prompt_tokens is not None:
         return Prefill(arguments.prompt_tokens)
-    chosen = arguments.method or arguments.input or arguments.dim
-    if arguments.decode or (Path(arguments.program).is_dir() and not chosen):
+    selected = arguments.method or arguments.input or arguments.dim
+    if arguments.decode or (Path(arguments.program).is_dir() and not selected):
         return Decode(CONTEXT if arguments.context is None else arguments.context)
     return Selection(arguments.method, read_inputs(arguments.input), arguments.dim, arguments.seed)
 
 
-def check_place(path: str) -> None:
-    """Refuse a file that cannot be written before anything is measured for it."""
-    place = Path(path)
-    if place.is_dir() or not place.absolute().parent.is_dir():
-        raise InputError(
-            f"{path} cannot be written: {'it is a folder' if place.is_dir() else 'no such folder'}"
-        )
+def check_writable(path: str) -> None:
+    """Fail before the measurement where its result could not be written."""
+    file = Path(path)
+    if file.is_dir() or not file.absolute().parent.is_dir():
+        why = "it is a folder" if file.is_dir() else "no such folder"
+        raise InputError(f"{path} cannot be written: {why}")

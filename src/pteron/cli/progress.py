@@ -1,6 +1,6 @@
-"""Progress on stderr: a bar that ends without a trace on a terminal, a line now and then elsewhere.
+"""Progress on stderr: on a terminal a bar that disappears at the end, elsewhere a line now and then.
 
-What takes less than a second leaves nothing on a terminal, what takes less than 30 nothing in a file.
+A terminal shows nothing for work of less than a second, other streams nothing for less than 30 seconds.
 """
 
 from __future__ import annotations
@@ -12,71 +12,70 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
-from pteron.cli.terminal import is_rich, visible
+from pteron.cli.terminal import escape, supports_color
 from pteron.tools.progress import Progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
-_PATIENCE = 1.0  # seconds before a terminal shows anything
-_PATIENCE_PLAIN = 30.0  # before the first line where there is no terminal
-_EVERY_PLAIN = 60.0  # between two of these
+_BAR_DELAY = 1.0  # seconds before a terminal shows the bar
+_LINE_DELAY = 30.0  # seconds before the first line where stderr is not a terminal
+_LINE_INTERVAL = 60.0  # seconds between two such lines
 
 
 @contextmanager
-def shown(doing: str = "") -> Iterator[Progress]:
-    """Somebody to tell progress to, for as long as something lasts; `doing` is what it begins with."""
-    if not is_rich(sys.stderr):
-        yield _Lines(sys.stderr).tell
+def show_progress(task: str = "") -> Iterator[Progress]:
+    """A callback that shows progress while the context is open; `task` is shown before its first call."""
+    if not supports_color(sys.stderr):
+        yield _LineWriter(sys.stderr).update
         return
-    bar = Bar(doing)
+    bar = ProgressBar(task)
     try:
-        yield bar.tell
+        yield bar.update
     finally:
         bar.end()
 
 
-class _Lines:
-    """Progress where nobody watches, but somebody may read later."""
+class _LineWriter:
+    """Progress in a log file."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._next = time.monotonic() + _PATIENCE_PLAIN
+        self._next = time.monotonic() + _LINE_DELAY
 
-    def tell(self, doing: str, done: int, of: int) -> None:
+    def update(self, task: str, done: int, total: int) -> None:
         if time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + _EVERY_PLAIN
-        with suppress(OSError):  # a full disk is no reason to stop
-            print(visible(f"{doing}: {done} of {of}" if of else doing), file=self._stream, flush=True)
+        self._next = time.monotonic() + _LINE_INTERVAL
+        with suppress(OSError):  # a full disk does not stop the work
+            print(escape(f"{task}: {done} of {total}" if total else task), file=self._stream, flush=True)
 
 
-class Bar:
-    """A bar that shows itself after a while, from a thread of its own: whoever works may tell nothing."""
+class ProgressBar:
+    """A bar that appears after a delay, drawn by its own thread: the worker may not report for a while."""
 
-    def __init__(self, doing: str) -> None:
-        self._state = (doing, 0, 0)
-        self._left: float | None = None
+    def __init__(self, task: str) -> None:
+        self._state = (task, 0, 0)
+        self._remaining: float | None = None
         self._began = time.monotonic()
         self._lock = threading.Lock()
-        self._shown: tuple[RichProgress, TaskID] | None = None
-        self._timer = threading.Timer(_PATIENCE, self._start)
+        self._drawn: tuple[RichProgress, TaskID] | None = None
+        self._timer = threading.Timer(_BAR_DELAY, self._start)
         self._timer.daemon = True
         self._timer.start()
 
-    def tell(self, doing: str, done: int, of: int, left: float | None = None) -> None:
-        """What is being done, and how far that is; `left` are the seconds left, where somebody knows better
-        than by how long it took so far."""
+    def update(self, task: str, done: int, total: int, remaining: float | None = None) -> None:
+        """`remaining` is the caller's estimate in seconds; by default the elapsed time is extrapolated."""
         with self._lock:
-            self._state, self._left = (visible(doing), done, of), left
-            self._update()
+            self._state, self._remaining = (escape(task), done, total), remaining
+            self._draw()
 
     def end(self) -> None:
         self._timer.cancel()
         self._timer.join()
-        if self._shown is not None:
-            self._shown[0].stop()
+        if self._drawn is not None:
+            self._drawn[0].stop()
 
     def _start(self) -> None:
         from rich.console import Console
@@ -84,44 +83,53 @@ class Bar:
         from rich.progress import Progress as RichProgress
         from rich.table import Column
 
+        name = TextColumn(
+            "{task.description}",
+            markup=False,  # a file name may contain brackets
+            table_column=Column(no_wrap=True, overflow="ellipsis"),
+        )
         with self._lock:
             progress = RichProgress(
-                TextColumn(
-                    "{task.description}",
-                    markup=False,  # a name may look like it
-                    table_column=Column(no_wrap=True, overflow="ellipsis"),
-                ),
+                name,
                 BarColumn(bar_width=16),
                 TimeElapsedColumn(),
-                TextColumn("[dim]{task.fields[left]}"),
+                TextColumn("[dim]{task.fields[remaining]}"),
                 console=Console(file=sys.stderr),
                 refresh_per_second=4,
                 transient=True,
             )
-            self._shown = progress, progress.add_task("", total=None, left="")
+            self._drawn = progress, progress.add_task("", total=None, remaining="")
             progress.tasks[0].start_time = self._began
-            self._update()
+            self._draw()
             progress.start()
 
-    def _update(self) -> None:
-        if self._shown is not None:
-            progress, task = self._shown
-            doing, done, of = self._state
-            left = estimate(time.monotonic() - self._began, done, of) if self._left is None else self._left
-            progress.update(task, description=doing, completed=done, total=of or None, left=words(left))
+    def _draw(self) -> None:
+        if self._drawn is not None:
+            progress, task_id = self._drawn
+            task, done, total = self._state
+            remaining = self._remaining
+            if remaining is None:
+                remaining = extrapolate(time.monotonic() - self._began, done, total)
+            progress.update(
+                task_id,
+                description=task,
+                completed=done,
+                total=total or None,
+                remaining=format_remaining(remaining),
+            )
 
 
-def estimate(elapsed: float, done: int, of: int) -> float | None:
-    """The seconds that are left where everything takes as long as what is done; None where nobody knows."""
-    if not of or done * 20 < of or elapsed < _PATIENCE:
+def extrapolate(elapsed: float, done: int, total: int) -> float | None:
+    """The seconds left if the rest is as quick as what is done; None while less than 5 % is done."""
+    if not total or done * 20 < total or elapsed < _BAR_DELAY:
         return None
-    return elapsed * (of - done) / done
+    return elapsed * (total - done) / done
 
 
-def words(left: float | None) -> str:
-    """A time that is left, as exactly as it can be known; of the last moment nothing is said."""
-    if left is None or left < 1:
+def format_remaining(seconds: float | None) -> str:
+    """Rounded, since it is an estimate; empty for the last second."""
+    if seconds is None or seconds < 1:
         return ""
-    if left < 90:
-        return f"about {left:.0f} s left" if left < 20 else f"about {5 * round(left / 5)} s left"
-    return f"about {left / 60:.0f} min left"
+    if seconds < 90:
+        return f"about {seconds:.0f} s left" if seconds < 20 else f"about {5 * round(seconds / 5)} s left"
+    return f"about {seconds / 60:.0f} min left"

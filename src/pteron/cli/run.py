@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 from pteron.cli.arguments import (
     add_adapter,
     add_call,
+    add_default,
     add_dims,
+    add_examples,
     add_json,
     add_program,
     count,
-    examples,
     number,
 )
-from pteron.cli.progress import shown
-from pteron.cli.terminal import show
+from pteron.cli.progress import show_progress
+from pteron.cli.terminal import print_report
 from pteron.processes import ISOLATED_SECONDS
 
 if TYPE_CHECKING:
@@ -29,16 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser, "a program (.pte) or a bundled program (.bpte)")
     add_call(parser)
     add_dims(parser, "live size of random inputs")
-    parser.add_argument(
-        "--output", metavar="FOLDER", help="write the outputs there, as output_N.npy (default: nowhere)"
-    )
-    parser.add_argument(
-        "--repeat",
-        metavar="N",
-        type=count,
-        default=0,
-        help="call it N times more, for the time (default: %(default)s)",
-    )
+    parser.add_argument("--output", metavar="FOLDER", help="write the outputs to FOLDER, as output_N.npy")
+    add_default(parser, "--repeat", "N", count, 0, "call the method N more times and report the time")
     parser.add_argument(
         "--check",
         action=argparse.BooleanOptionalAction,
@@ -50,11 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=number(0),
         nargs="?",
         const=ISOLATED_SECONDS,
-        help="in a process of its own that may take so long (default: %(const)g): for programs not trusted",
+        help="run an untrusted program in a separate process, for at most SECONDS (default: %(const)g)",
     )
     add_adapter(parser)
     add_json(parser)
-    examples(
+    add_examples(
         parser,
         "pteron run model.pte",
         "pteron run model.pte --input x.npy --output results",
@@ -76,7 +69,7 @@ def command(arguments: argparse.Namespace) -> int:
     inputs = read_inputs(arguments.input)
     name = Path(arguments.program).name
     with (
-        shown(f"loading {name}") as progress,
+        show_progress(f"loading {name}") as progress,
         load(arguments.program, arguments.data, arguments.adapter) as program,
     ):
         is_checked = arguments.check
@@ -88,21 +81,21 @@ def command(arguments: argparse.Namespace) -> int:
             selection = Selection(arguments.method, inputs, arguments.dim, arguments.seed, arguments.repeat)
             report, outputs = run(program, selection, progress)
     if is_checked:
-        return _show_cases(name, device, cases, as_json=arguments.json)
+        return _print_cases(name, device, cases, as_json=arguments.json)
     paths = save_outputs(outputs, arguments.output) if arguments.output else []
     if arguments.json:
         print(json_text(report))
     else:
-        show([*run_lines(report), *(f"  wrote {path}" for path in paths)])
+        print_report([*run_lines(report), *(f"  wrote {path}" for path in paths)])
     return 0
 
 
-def _show_cases(name: str, device: str, cases: Sequence[CaseReport], *, as_json: bool) -> int:
+def _print_cases(name: str, device: str, cases: Sequence[CaseReport], *, as_json: bool) -> int:
     from pteron.tools.run_text import check_lines
     from pteron.tools.text import json_text
 
     if as_json:
         print(json_text(cases))
     else:
-        show(check_lines(name, device, cases))
+        print_report(check_lines(name, device, cases))
     return 1 if any(case.problem for case in cases) else 0

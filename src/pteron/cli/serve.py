@@ -1,4 +1,4 @@
-"""pteron serve: a model behind HTTP, for OpenAI's clients and for browsers."""
+"""pteron serve: a model over HTTP, for OpenAI's clients and for browsers."""
 
 from __future__ import annotations
 
@@ -11,33 +11,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from pteron.cli import serve_ray
-from pteron.cli.arguments import add_adapter, examples, number, positive
-from pteron.cli.language import model_path
-from pteron.cli.progress import shown
-from pteron.cli.terminal import note
+from pteron.cli.arguments import add_adapter, add_default, add_examples, add_repeatable, number, positive
+from pteron.cli.llm_arguments import add_digits, add_model_files, find_model
+from pteron.cli.progress import show_progress
+from pteron.cli.terminal import print_note
 from pteron.llm.arguments import SEQUENCES_MAX, WAITING_MAX
 from pteron.llm.models import names
 from pteron.serving.http.limits import Limits
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
-
     from pteron.llm.engine import Engine
-    from pteron.serving.embedder import Embedder
-    from pteron.serving.http import Logs
+    from pteron.serving.encoder import Embedder
 
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 _PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
 _GRACE = 30.0  # seconds
-# Options that are limits, by their names there; the defaults are the limits' own.
+# The fields of `Limits` that have an option --max-NAME.
 _LIMITS = {
-    "new_tokens": ("N", positive, "tokens of an answer at most; also where a chat request names no number"),
-    "prompt_tokens": ("N", positive, "tokens of a prompt at most (the model's context bounds it too)"),
-    "choices": ("N", positive, "answers of one request at most (its `n`, times its prompts)"),
-    "body_bytes": ("BYTES", positive, "size of a request at most"),
-    "header_bytes": ("BYTES", positive, "size of a request's headers at most"),
-    "seconds": ("S", number(0.001), "time of a request at most; its answer ends there"),
-    "read_seconds": ("S", number(0.001), "time that a client may take to accept what is sent to it"),
+    "new_tokens": ("N", positive, "tokens of an answer; also the length of a chat answer without max_tokens"),
+    "prompt_tokens": ("N", positive, "tokens of a prompt; the model's context is a limit too"),
+    "choices": ("N", positive, "answers to one request: its `n` times its prompts"),
+    "body_bytes": ("BYTES", positive, "size of a request's body"),
+    "header_bytes": ("BYTES", positive, "size of a request's headers"),
+    "seconds": ("S", number(0.001), "duration of a request; a longer answer is cut"),
+    "read_seconds": ("S", number(0.001), "time for a client to read what is sent to it"),
 }
 
 
@@ -45,96 +42,75 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help=f"a folder made by `pteron export llm`, a program (.pte), or by name: {', '.join(names())}",
+        help="a folder made by `pteron export llm`, a program (.pte), or a known model: "
+        f"{', '.join(names())}",
     )
-    parser.add_argument(
-        "--tokenizer", metavar="FILE", help="a tokenizer (default: the one beside the program)"
+    add_model_files(parser)
+    network = parser.add_argument_group("network")
+    network.add_argument(
+        "--host", default="127.0.0.1", help="address to listen at (default: %(default)s: this machine only)"
     )
-    parser.add_argument(
-        "--data", metavar="FILE.ptd", action="append", default=[], help="a weight file (repeatable)"
-    )
-    where = parser.add_argument_group("where it listens")
-    where.add_argument(
-        "--host", default="127.0.0.1", help="who can reach it (default: %(default)s: this machine alone)"
-    )
-    where.add_argument("--port", type=_port, default=8000, help="0: one that is free (default: %(default)s)")
-    where.add_argument("--certificate", metavar="FILE", help="a TLS certificate (PEM), for https")
-    where.add_argument("--private-key", metavar="FILE", help="its private key (PEM)")
-    where.add_argument(
+    network.add_argument("--port", type=_port, default=8000, help="0: any free port (default: %(default)s)")
+    network.add_argument("--certificate", metavar="FILE", help="TLS certificate (PEM), for https")
+    network.add_argument("--private-key", metavar="FILE", help="private key of the certificate (PEM)")
+    add_repeatable(
+        network,
         "--allow-host",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="a name that it answers to (repeatable; default: this machine's, where it listens there alone)",
+        "NAME",
+        "accept requests for this host name",
+        default="this machine's names if it listens there only, else any name",
     )
-    where.add_argument(
-        "--cors",
-        metavar="ORIGIN",
-        action="append",
-        default=[],
-        help="a site whose pages may use it (repeatable)",
-    )
-    who = parser.add_argument_group("who may use it")
-    who.add_argument(
+    add_repeatable(network, "--cors", "ORIGIN", "web site whose pages may use the server")
+    access = parser.add_argument_group("access")
+    add_repeatable(
+        access,
         "--api-key",
-        metavar="KEY",
-        action="append",
-        default=[],
-        help="repeatable; other users of the machine see it: rather $PTERON_API_KEYS, with commas, or a file",
+        "KEY",
+        "key that clients must send; other users of this machine can see it, so prefer --api-key-file, or "
+        "$PTERON_API_KEYS with commas between keys",
     )
-    who.add_argument("--api-key-file", metavar="FILE", help="keys, one in each line")
-    who.add_argument("--open-metrics", action="store_true", help="/metrics without a key")
-    who.add_argument("--closed-page", action="store_true", help="the page at / only with a key, too")
-    who.add_argument("--no-page", action="store_true", help="no page at /")
-    what = parser.add_argument_group("what it serves")
-    what.add_argument("--name", help="what clients call the model (default: the folder's name)")
-    what.add_argument(
-        "--alias", metavar="NAME", action="append", default=[], help="another name (repeatable)"
-    )
-    what.add_argument(
+    access.add_argument("--api-key-file", metavar="FILE", help="file with one key per line")
+    access.add_argument("--open-metrics", action="store_true", help="/metrics needs no key")
+    access.add_argument("--closed-page", action="store_true", help="the chat page at / needs a key too")
+    access.add_argument("--no-page", action="store_true", help="no chat page at /")
+    model = parser.add_argument_group("model and limits")
+    model.add_argument("--name", help="name of the model in the API (default: the folder's name)")
+    add_repeatable(model, "--alias", "NAME", "another name of the model")
+    model.add_argument(
         "--sequences",
         metavar="N",
         type=positive,
-        help=f"answers side by side (default: {SEQUENCES_MAX})",
+        help=f"answers generated at once (default: {SEQUENCES_MAX})",
     )
-    what.add_argument(
-        "--cache-bytes", metavar="BYTES", type=positive, help="GPU memory of all their caches at most"
-    )
-    what.add_argument(
-        "--queue",
-        metavar="N",
-        type=positive,
-        default=WAITING_MAX,
-        help="answers that wait, before 429 (default: %(default)s)",
+    model.add_argument("--cache-bytes", metavar="BYTES", type=positive, help="maximum size of all KV caches")
+    add_default(
+        model, "--queue", "N", positive, WAITING_MAX, "answers that may wait; further requests get status 429"
     )
     for name, (unit, kind, purpose) in _LIMITS.items():
-        what.add_argument(
-            f"--max-{name.replace('_', '-')}",
-            metavar=unit,
-            type=kind,
-            default=getattr(Limits(), name),
-            help=f"{purpose} (default: %(default)s)",
-        )
+        flag = f"--max-{name.replace('_', '-')}"
+        add_default(model, flag, unit, kind, getattr(Limits(), name), f"maximum {purpose}")
     serve_ray.add_arguments(parser)
     parser.add_argument(
         "--grace",
         metavar="S",
         type=number(0),
-        help=f"seconds for answers to finish at the end (default: {_GRACE:g})",
+        help=f"seconds for running answers to finish after Ctrl-C or SIGTERM (default: {_GRACE:g})",
     )
-    parser.add_argument("--log", metavar="FILE", help="where JSON lines go (default: standard error)")
-    parser.add_argument("--log-prompts", action="store_true", help="log what is asked and answered")
+    parser.add_argument(
+        "--log", metavar="FILE", help="append the log, as JSON lines, to FILE (default: standard error)"
+    )
+    parser.add_argument("--log-prompts", action="store_true", help="log prompts and answers too")
     parser.add_argument("--quiet", action="store_true", help="no log")
-    parser.add_argument("--digits", metavar="N", type=int, help="as in `pteron generate`")
+    add_digits(parser)
     add_adapter(parser)
-    examples(
+    add_examples(
         parser,
-        "pteron serve stories15m                    # then http://127.0.0.1:8000 in a browser",
+        "pteron serve stories15m                      # then open http://127.0.0.1:8000 in a browser",
         "pteron serve folder --port 0 --name my-model",
         "PTERON_API_KEYS=secret pteron serve folder --host 0.0.0.0",
         "pteron serve folder --ray --replicas 1-4 --replica-gpus 1",
         "",
-        "The first Ctrl-C or SIGTERM lets answers finish, the second does not. docs/serve.md has more.",
+        "The first Ctrl-C or SIGTERM lets running answers finish, the second cuts them. See docs/serve.md.",
     )
 
 
@@ -145,30 +121,33 @@ def command(arguments: argparse.Namespace) -> int:
     check_installed(_PACKAGES, "serving a model", "serve")
     if arguments.ray:
         check_installed(("ray",), "serving a model on many machines", "ray")
-    from pteron.serving.http import Logs, listening, run
-    from pteron.serving.http.keys import Keys, given_keys
+    from pteron.serving.http import Logs, create_app, listening, run
+    from pteron.serving.http.api_keys import ApiKeys, read_api_keys
 
-    keys = given_keys(arguments.api_key, arguments.api_key_file, os.environ)
-    Keys(keys)  # what is wrong with them is said before a model is loaded
-    path = model_path(arguments.model)
+    keys = read_api_keys(arguments.api_key, arguments.api_key_file, os.environ)
+    ApiKeys(keys)  # reports malformed keys before the model is loaded
+    path = find_model(arguments.model)
     name = arguments.name or (path.name if path.is_dir() else path.stem)
     if not keys and not _is_local(arguments.host):
-        note(f"anybody who reaches {arguments.host} may use the model: there is no --api-key")
+        print_note(f"everyone who can reach {arguments.host} can use the model: there is no --api-key")
     if arguments.ray:
-        is_name = not Path(arguments.model).exists()  # other machines have it elsewhere
-        model = arguments.model if is_name else str(path.resolve())
-        serve_ray.serve(arguments, model, name, _common(keys, arguments))
+        is_name = not Path(arguments.model).exists()  # its path may differ on other machines
+        serve_ray.serve(
+            arguments,
+            arguments.model if is_name else str(path.resolve()),
+            name,
+            _app_options(keys, arguments),
+        )
         return 0
     with (
-        _log(arguments) as stream,
-        listening(arguments.host, arguments.port) as place,
-        _opened(path, arguments) as model,
+        _open_log(arguments) as stream,
+        listening(arguments.host, arguments.port) as listener,
+        _open_served(path, arguments) as model,
     ):
         logs = Logs(stream, with_prompts=arguments.log_prompts)
-        app = _app(model, name, keys, logs, arguments)
         run(
-            app,
-            place,
+            create_app(model, name=name, logs=logs, **_app_options(keys, arguments)),
+            listener,
             grace=_GRACE if arguments.grace is None else arguments.grace,
             certificate=arguments.certificate,
             private_key=arguments.private_key,
@@ -177,16 +156,8 @@ def command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _app(
-    model: Engine | Embedder, name: str, keys: tuple[str, ...], logs: Logs, arguments: argparse.Namespace
-) -> FastAPI:
-    from pteron.serving.http import create_app
-
-    return create_app(model, name=name, logs=logs, **_common(keys, arguments))
-
-
-def _common(keys: tuple[str, ...], arguments: argparse.Namespace) -> dict[str, Any]:
-    """What an application is made with, wherever it runs."""
+def _app_options(keys: tuple[str, ...], arguments: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of `create_app` that do not depend on where it runs."""
     hosts = [*_LOCAL, *arguments.allow_host] if _is_local(arguments.host) else arguments.allow_host
     return {
         "aliases": tuple(arguments.alias),
@@ -201,14 +172,14 @@ def _common(keys: tuple[str, ...], arguments: argparse.Namespace) -> dict[str, A
 
 
 @contextmanager
-def _opened(path: Path, arguments: argparse.Namespace) -> Generator[Engine | Embedder, None, None]:
-    """The model at a path: a language model in its engine, or what makes vectors."""
+def _open_served(path: Path, arguments: argparse.Namespace) -> Generator[Engine | Embedder, None, None]:
+    """The model at a path: a language model in an engine, or an embedder."""
     from pteron.llm import LLM
     from pteron.llm.engine import Engine
-    from pteron.serving.opening import opened
+    from pteron.serving.hidden_states import open_served
 
-    with shown(f"loading {path.name}"):
-        model = opened(
+    with show_progress(f"loading {path.name}"):
+        model = open_served(
             path,
             arguments.tokenizer,
             data=arguments.data,
@@ -226,7 +197,7 @@ def _opened(path: Path, arguments: argparse.Namespace) -> Generator[Engine | Emb
 
 
 @contextmanager
-def _log(arguments: argparse.Namespace) -> Generator[TextIO | None, None, None]:
+def _open_log(arguments: argparse.Namespace) -> Generator[TextIO | None, None, None]:
     if arguments.quiet:
         yield None
     elif arguments.log is None:

@@ -1,12 +1,17 @@
-"""What commands say: with colour, and set to the terminal's width, on a terminal; plain text elsewhere.
+"""What commands print: colour and the terminal's width on a terminal, the plain lines in a pipe or file.
 
-Text in a pipe or a file is exactly the lines. NO_COLOR keeps colour from terminals, FORCE_COLOR brings it to
-pipes too. `rich` is imported where it has something to do. Names out of a file may hold signs that a terminal
-obeys, as escape sequences do: these are shown by their numbers, `\\x1b`, and a line stays one line.
+NO_COLOR switches colour off, FORCE_COLOR switches it on in pipes too. `rich` is imported only when needed.
+Control characters in names that a file contains, such as escape sequences, are printed as `\\x1b`: a terminal
+does not act on them, and a line stays one line.
+
+Characters that the stream's encoding lacks are replaced by ASCII: `≤7 µs` becomes `<=7 us`. Those without a
+replacement are printed as their code, `\\u4e00`.
 """
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import sys
 from collections.abc import Iterable
@@ -21,65 +26,100 @@ if TYPE_CHECKING:
     from pteron.tools.text import Table
 
 _STYLES = {"": "", "title": "bold", "note": "dim", "good": "green", "bad": "bold red"}
-_LABELS = "cyan"  # the first column of a table, where it has further ones
-_OBEYED = {sign: f"\\x{sign:02x}" for sign in (*range(0x20), *range(0x7F, 0xA0))}
+_LABELS = "cyan"  # the first column of a table that has several
+_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+_ASCII = {
+    "µ": "u",
+    "·": "*",
+    "…": "...",
+    "≤": "<=",
+    "≥": ">=",
+    "±": "+/-",
+    "→": "->",
+    "\N{MULTIPLICATION SIGN}": "x",
+    "\N{EN DASH}": "-",
+    "\N{EM DASH}": "-",
+    "\N{MINUS SIGN}": "-",
+    "\N{LEFT SINGLE QUOTATION MARK}": "'",
+    "\N{RIGHT SINGLE QUOTATION MARK}": "'",
+    "\N{LEFT DOUBLE QUOTATION MARK}": '"',
+    "\N{RIGHT DOUBLE QUOTATION MARK}": '"',
+}
+_ERRORS = "pteron-ascii"
 
 
-def show(lines: Iterable[str]) -> None:
-    """Print a report."""
-    if not is_rich(sys.stdout):
-        print("\n".join(map(visible, lines)))
+def prepare_streams() -> None:
+    """Let stdout and stderr take any text. Streams that the parent process closed become /dev/null."""
+    codecs.register_error(_ERRORS, _replace)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # open until the end
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_ERRORS)
+
+
+def discard_unwritten(stream: TextIO) -> None:
+    """Flush a stream. What cannot be written is dropped: Python would try again when it exits, and fail."""
+    try:
+        stream.flush()
+    except OSError:
+        with suppress(OSError, ValueError):  # a stream without a file descriptor
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def print_report(lines: Iterable[str]) -> None:
+    if not supports_color(sys.stdout):
+        print("\n".join(map(escape, lines)))
         return
     from pteron.tools.text import Row
 
-    console, shown = _console(sys.stdout), None
+    console, printed = _console(sys.stdout), None
     for line in lines:
         if not isinstance(line, Row):
-            console.print(_text(line))
-        elif line.table is not shown:  # its other rows are shown with the first
-            shown = line.table
-            console.print(_grid(shown))
+            console.print(_styled(line))
+        elif line.table is not printed:  # the first row prints the whole table
+            printed = line.table
+            console.print(_grid(printed))
 
 
-def complain(problem: str) -> None:
-    """Say in a line on stderr why a command failed."""
-    _tell(visible(f"pteron: {problem}"), len("pteron:"), "bold red")
+def print_error(problem: str) -> None:
+    """Print on stderr, in one line, why a command failed."""
+    _print_stderr(escape(f"pteron: {problem}"), len("pteron:"), "bold red")
 
 
-def note(text: str) -> None:
-    """Say something on stderr that is no part of a command's result."""
-    text = visible(text)
-    _tell(text, len(text), "dim")
+def print_note(text: str) -> None:
+    """Print on stderr what is not part of a command's result."""
+    text = escape(text)
+    _print_stderr(text, len(text), "dim")
 
 
-def visible(text: str) -> str:
-    """A line with nothing in it that a terminal would obey."""
-    return text.translate(_OBEYED)
-
-
-def tell_text(text: str) -> None:
-    """Print a piece of a text as it comes: on a terminal with nothing in it that would be obeyed but ends of
-    lines and tabs, in a pipe as it is."""
+def print_piece(text: str) -> None:
+    """Print a piece of a model's text: on a terminal with control characters escaped, in a pipe unchanged."""
     if sys.stdout.isatty():
-        text = text.translate(_OBEYED | {ord(sign): sign for sign in "\n\t"})
+        text = text.translate(_ESCAPES | {ord(kept): kept for kept in "\n\t"})
     print(text, end="", flush=True)
 
 
-def is_rich(stream: TextIO) -> bool:
-    """Whether a stream takes colour: a terminal that knows how to, or whatever FORCE_COLOR is set for."""
+def escape(text: str) -> str:
+    """A line without control characters."""
+    return text.translate(_ESCAPES)
+
+
+def supports_color(stream: TextIO) -> bool:
     if os.environ.get("FORCE_COLOR"):
         return True
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _tell(text: str, length: int, style: str) -> None:
-    """Print a line on stderr, so much of it styled."""
-    with suppress(OSError):  # there is nobody left to tell
-        if is_rich(sys.stderr):
+def _print_stderr(text: str, length: int, style: str) -> None:
+    """Print a line whose first `length` characters have a style."""
+    with suppress(OSError):  # stderr is closed or its disk is full
+        if supports_color(sys.stderr):
             from rich.text import Text
 
-            said = Text().append(text[:length], style).append(text[length:])
-            _console(sys.stderr).print(said, soft_wrap=True)
+            styled = Text().append(text[:length], style).append(text[length:])
+            _console(sys.stderr).print(styled, soft_wrap=True)
         else:
             print(text, file=sys.stderr, flush=True)
 
@@ -90,14 +130,14 @@ def _console(stream: TextIO) -> Console:
     return Console(file=stream, highlight=False, markup=False, emoji=False)
 
 
-def _text(line: str, style: str = "") -> Text:
+def _styled(line: str, style: str = "") -> Text:
     from rich.text import Text
 
-    return Text(visible(line), _STYLES[getattr(line, "style", "")] or style)
+    return Text(escape(line), _STYLES[getattr(line, "style", "")] or style)
 
 
 def _grid(table: Table) -> Padding:
-    """A table that fits into the terminal: its widest column folds what it has no room for."""
+    """A table that fits the terminal: its widest column wraps."""
     from rich.padding import Padding
     from rich.table import Table as RichTable
 
@@ -108,5 +148,15 @@ def _grid(table: Table) -> Padding:
         grid.add_column(justify=justify, overflow="fold", no_wrap=width < max(widths))
     labels = _LABELS if len(widths) > 1 else ""
     for first, *others in table.rows:
-        grid.add_row(_text(first, labels), *map(_text, others))
+        grid.add_row(_styled(first, labels), *map(_styled, others))
     return Padding(grid, (0, 0, 0, table.indent))
+
+
+def _replace(error: UnicodeError) -> tuple[str | bytes, int]:
+    """The codec error handler that `prepare_streams` installs."""
+    assert isinstance(error, UnicodeEncodeError)
+    character = error.object[error.start]
+    if character in _ASCII:
+        return _ASCII[character], error.start + 1
+    error.end = error.start + 1
+    return codecs.backslashreplace_errors(error)

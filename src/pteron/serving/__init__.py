@@ -9,6 +9,5 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Busy", "Engine", "Load", "Request"]
 
-# The modules of these names, imported when they are first asked for.
 _HOMES = dict.fromkeys(__all__, "pteron.llm.engine")
 __getattr__, __dir__ = lazy(__name__, _HOMES, driving={*_HOMES.values()})

@@ -1,29 +1,70 @@
-"""Encoder: a program that turns a text into one vector, with its tokenizer.
+"""Embedders: texts in, vectors of length one out. Encoder is the embedder for encoder programs.
 
-In: a folder with a program and a tokenizer.json (or another tokenizer's file). The program's `forward` takes
-tokens [S] or [1, S], and may take a mask of the same shape; it gives a vector [D] or [1, D], or a state for
-each token, [S, D] or [1, S, D], whose mean is taken, or with `"pooling": "last"` in the folder's pteron.json
-the last. Out: vectors of length one.
+An encoder's folder has a program and a tokenizer.json (or the file of another tokenizer). The program's
+`forward` takes tokens [S] or [1, S], and optionally a mask of the same shape. It gives a vector [D] or
+[1, D], or a state per token, [S, D] or [1, S, D]. States are averaged; with `"pooling": "last"` in the
+folder's pteron.json the last one is used.
 """
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from pteron.errors import UnsupportedError
+from pteron.errors import InputError, UnsupportedError
 from pteron.extras import need
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
 from pteron.llm.arguments import existing
 from pteron.llm.model_files import Pooling, program_file, read_pooling
 from pteron.llm.tokenizers.load import load_tokenizer
-from pteron.runtime import ValueSpec, load
-from pteron.serving.embedder import Embedder
+from pteron.runtime import Program, ValueSpec, load
+
+Vector = npt.NDArray[np.float32]
+
+
+class Embedder(ABC):
+    """A program with its tokenizer. Calls from several threads run one after the other."""
+
+    program: Program
+    vocabulary: int  # number of token ids
+
+    @property
+    @abstractmethod
+    def tokens_max(self) -> int:
+        """The maximum length of a text, in tokens."""
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, with those that mark its beginning and end."""
+
+    @abstractmethod
+    def _state(self, ids: Sequence[int]) -> npt.NDArray[np.float64]:
+        """The pooled state [D] of a text, not normalised."""
+
+    def embed(self, ids: Sequence[int]) -> Vector:
+        """The vector [D] of a text's tokens."""
+        if not 0 < len(ids) <= self.tokens_max:
+            raise InputError(f"the text has {len(ids)} tokens; it must have from 1 to {self.tokens_max}")
+        if not 0 <= min(ids) <= max(ids) < self.vocabulary:
+            raise InputError(f"token ids must be from 0 to {self.vocabulary - 1}")
+        state = self._state(ids)
+        return (state / max(float(np.linalg.norm(state)), 1e-12)).astype(np.float32)
+
+    def close(self) -> None:
+        self.program.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Encoder(Embedder):
@@ -44,11 +85,11 @@ class Encoder(Embedder):
         self.method = self.program["forward"]
         if not is_encoder(self.method.inputs, self.method.outputs):
             raise UnsupportedError(
-                f"{self.program.file.name}: forward is no encoder: it takes "
-                f"({', '.join(map(str, self.method.inputs))}), not tokens [S] and at most a mask"
+                f"{self.program.file.name}: forward is not an encoder: it takes "
+                f"({', '.join(map(str, self.method.inputs))}), not tokens [S] and optionally a mask"
             )
-        self._encode, self.vocabulary = _encoding(folder if tokenizer is None else existing(tokenizer))
-        self._lock = new_lock()  # calls of one method follow one another
+        self._encode, self.vocabulary = _load_encoding(folder if tokenizer is None else existing(tokenizer))
+        self._lock = new_lock()  # a method runs one call at a time
 
     @property
     def tokens_max(self) -> int:
@@ -59,10 +100,10 @@ class Encoder(Embedder):
 
     def _state(self, ids: Sequence[int]) -> npt.NDArray[np.float64]:
         inputs = []
-        for place, spec in enumerate(self.method.inputs):
+        for index, spec in enumerate(self.method.inputs):
             assert spec.dtype is not None
-            row = np.zeros(spec.shape_max[-1], spec.dtype.numpy)  # what a fixed length leaves over stays 0
-            row[: len(ids)] = ids if place == 0 else 1
+            row = np.zeros(spec.shape_max[-1], spec.dtype.numpy)  # a fixed length is padded with 0
+            row[: len(ids)] = ids if index == 0 else 1
             if spec.dynamic[-1]:
                 row = row[: len(ids)]
             inputs.append(row.reshape(*spec.shape_max[:-1], -1))
@@ -74,22 +115,22 @@ class Encoder(Embedder):
 
 
 def is_encoder(inputs: Sequence[ValueSpec], outputs: Sequence[ValueSpec]) -> bool:
-    """Whether a method of these inputs and outputs turns tokens into a vector, or into one for each.
-    Tokens of a fixed length come with a mask, which says where a text ends."""
+    """Whether a method maps tokens to a vector, or to a state per token. Tokens of a fixed length need a mask
+    as a second input, which marks the end of the text."""
     if len(inputs) not in (1, 2) or not outputs or inputs[0].dtype is None or outputs[0].dtype is None:
         return False
-    shape, given = inputs[0].shape_max, outputs[0].shape_max
+    shape, output_shape = inputs[0].shape_max, outputs[0].shape_max
     is_row = len(shape) in (1, 2) and all(size == 1 for size in shape[:-1])
-    is_like = all(spec.shape_max == shape and spec.dtype is not None for spec in inputs)
+    same_shapes = all(spec.shape_max == shape and spec.dtype is not None for spec in inputs)
     has_end = len(inputs) == 2 or (is_row and inputs[0].dynamic[-1])
     is_whole = np.issubdtype(inputs[0].dtype.numpy, np.integer)
     is_real = np.issubdtype(outputs[0].dtype.numpy, np.floating)
-    return bool(is_row and is_like and has_end and is_whole and is_real and 1 <= len(given) <= 3)
+    return bool(is_row and same_shapes and has_end and is_whole and is_real and 1 <= len(output_shape) <= 3)
 
 
-def _encoding(path: Path) -> tuple[Callable[[str], list[int]], int]:
-    """How texts become tokens, and how many there are. A tokenizer.json adds the marks that encoders are
-    trained with by itself."""
+def _load_encoding(path: Path) -> tuple[Callable[[str], list[int]], int]:
+    """The function from text to tokens, and the size of the vocabulary. A tokenizer.json adds the special
+    tokens that its encoder was trained with."""
     file = path / "tokenizer.json" if path.is_dir() else path
     if file.suffix != ".json" or not file.exists():
         tokenizer = load_tokenizer(path)

@@ -1,4 +1,4 @@
-"""One model on many machines: replicas of it behind one address, by Ray Serve."""
+"""One model on many machines: replicas behind one address, with Ray Serve."""
 
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Options", "build"]
 
-# The modules of these names, imported when they are first asked for: one of them needs Ray.
+# Imported at first use: `build` needs Ray, `Options` does not.
 _HOMES = {"Options": "options", "build": "deployment"}
 __getattr__, __dir__ = lazy(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""run: an application of Ray Serve on this machine or on a cluster, until a signal ends it."""
+"""run: serve a model with Ray Serve, on this machine or on a cluster, until a signal."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from ray import serve
 
 from pteron.errors import PteronError
 from pteron.serving.cluster.deployment import build
-from pteron.serving.cluster.options import Options
-from pteron.serving.cluster.resources import shortage
+from pteron.serving.cluster.options import Options, missing_resources
 
 _APPLICATION = "pteron"
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 def run(
@@ -31,18 +30,18 @@ def run(
     ready: Callable[[str], None] = lambda address: None,
     waits: Callable[[str], None] = lambda why: None,
 ) -> None:
-    """Serve a model by replicas until a signal ends it; those that are under way then may finish.
+    """Serve a model by replicas until a signal; running answers may finish.
 
-    `address` is that of a cluster, by default what $RAY_ADDRESS says; without one, a cluster of this machine
-    alone is made, and ends with this. Every machine of a cluster listens at `host` and `port`. `waits` is
-    told what holds up the replicas: a cluster may get further machines, this one alone is refused.
+    `address` is that of a cluster, by default $RAY_ADDRESS; without one, a cluster of this machine alone is
+    started and stopped. Every machine of a cluster listens at `host` and `port`. `waits` is called with the
+    reason why replicas do not start: a cluster may get more machines. On this machine alone it is an error.
     """
     port = port or _free_port(host)
-    # In this order: Ray's own handlers, where they stay, end a process three seconds after a signal.
-    with _connected(address, options.is_quiet) as is_mine, _signals() as ended:
-        short = shortage(options, _machines())
-        if short and is_mine:
-            raise PteronError(f"the model cannot be served on this machine: {short}")
+    # In this order: `ray.init` installs handlers that would end the process three seconds after a signal.
+    with _connect(address, options.is_quiet) as is_own, _catch_signals() as ended:
+        missing = missing_resources(options, _machines())
+        if missing and is_own:
+            raise PteronError(f"the model cannot be served on this machine: {missing}")
         try:
             serve.start(proxy_location="EveryNode", http_options={"host": host, "port": port})
             target = serve.RunTarget(build(options), name=_APPLICATION, route_prefix="/")
@@ -50,60 +49,60 @@ def run(
         except RuntimeError as error:
             raise PteronError(f"the model cannot be served by Ray: {error}") from error
         try:
-            if _is_running(options, ended, waits):
+            if _wait_until_running(options, ended, waits):
                 ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
                 ended.wait()
         finally:
             serve.delete(_APPLICATION)
 
 
-def _is_running(options: Options, ended: threading.Event, waits: Callable[[str], None]) -> bool:
-    """Wait until all replicas are there; False where a signal comes before."""
-    told = ""
-    while not ended.wait(_LOOK_SECONDS):
+def _wait_until_running(options: Options, ended: threading.Event, waits: Callable[[str], None]) -> bool:
+    """Wait until all replicas run; False if a signal comes first."""
+    reported = ""
+    while not ended.wait(_POLL_SECONDS):
         found = serve.status().applications[_APPLICATION]
         if found.status == "RUNNING":
             return True
         if found.status == "DEPLOY_FAILED":
             raise PteronError(f"the model cannot be served by Ray: {found.message}")
-        said = [each.message for each in found.deployments.values() if each.message]
-        why = shortage(options, _machines()) or " ".join(said)
-        if why and why != told:
+        messages = [each.message for each in found.deployments.values() if each.message]
+        why = missing_resources(options, _machines()) or " ".join(messages)
+        if why and why != reported:
             waits(why)
-            told = why
+            reported = why
     return False
 
 
 def _machines() -> list[dict[str, float]]:
-    """What each machine of the cluster has."""
+    """The resources of each machine of the cluster."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 @contextmanager
-def _connected(address: str | None, is_quiet: bool) -> Iterator[bool]:
-    """A cluster to work on; True: it was made for this, and is ended with it."""
-    is_mine = address is None and not os.environ.get("RAY_ADDRESS")
+def _connect(address: str | None, is_quiet: bool) -> Iterator[bool]:
+    """Connect to a cluster. True: it was started here, and is stopped with the context."""
+    is_own = address is None and not os.environ.get("RAY_ADDRESS")
     try:
         try:
             ray.init(
-                address="local" if is_mine else address,
-                include_dashboard=False if is_mine else None,
+                address="local" if is_own else address,
+                include_dashboard=False if is_own else None,
                 log_to_driver=not is_quiet,
                 namespace=_APPLICATION,
             )
-        except Exception as error:  # Ray raises plain ones where a node does not start
-            where = "on this machine" if is_mine else f"at {address or os.environ['RAY_ADDRESS']}"
-            raise PteronError(f"there is no cluster of Ray {where}: {error}") from error
-        yield is_mine
+        except Exception as error:  # Ray raises plain Exceptions if a node does not start
+            where = "on this machine" if is_own else f"at {address or os.environ['RAY_ADDRESS']}"
+            raise PteronError(f"cannot connect to Ray {where}: {error}") from error
+        yield is_own
     finally:
-        if is_mine and ray.is_initialized():
+        if is_own and ray.is_initialized():
             serve.shutdown()
         ray.shutdown()
 
 
 @contextmanager
-def _signals() -> Iterator[threading.Event]:
-    """An event that a signal sets; a second one interrupts as usual."""
+def _catch_signals() -> Iterator[threading.Event]:
+    """An event that the first SIGINT or SIGTERM sets; the second raises KeyboardInterrupt."""
     ended = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -120,7 +119,7 @@ def _signals() -> Iterator[threading.Event]:
 
 
 def _free_port(host: str) -> int:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as found:
-        found.bind((host, 0))
-        port: int = found.getsockname()[1]
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        listener.bind((host, 0))
+        port: int = listener.getsockname()[1]
     return port

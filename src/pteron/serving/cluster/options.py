@@ -1,24 +1,27 @@
-"""What replicas of a model are made of, as it travels to the machines that make them."""
+"""Options: how replicas of a model are made; and whether the machines of a cluster have room for them."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pteron.errors import InputError
 from pteron.llm.arguments import SEQUENCES_MAX, WAITING_MAX
 from pteron.serving.http.limits import Limits
 
+Machine = Mapping[str, float]  # the resources of a machine, by Ray's names
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A model, who may use it, and how many of it there are.
+    """A model, its access rules and the number of its replicas; sent to every machine of the cluster.
 
-    `model` is a folder, a program or a name, the same on every machine. `replicas` are so many, or from the
-    first number to the second as requests need them: one more where each has had more than `sequences` for
-    `more_seconds`, one less where fewer would have done for `fewer_seconds`.
-    `gpus` and `cpus` are what Ray sets aside for a replica; with a GPU the replica works on that one.
+    `model` is a folder, a program or a name, the same on every machine. `replicas` is a number, or a range
+    that scales with the requests: up after `more_seconds` with more than `sequences` requests per replica,
+    down after `fewer_seconds` in which fewer replicas would have been enough. `gpus` and `cpus` are what Ray
+    reserves for a replica; with a GPU the replica runs on that one.
     """
 
     model: str
@@ -29,11 +32,11 @@ class Options:
     digits: int | None = None
     sequences: int = SEQUENCES_MAX
     cache_bytes: int | None = None
-    queue: int = WAITING_MAX  # requests that wait for a replica before others are told to come back
+    queue: int = WAITING_MAX  # requests that wait for a replica; further ones get status 429
     replicas: int | tuple[int, int] = 1
     more_seconds: float = 30.0
     fewer_seconds: float = 600.0
-    doors: int = 1
+    proxies: int = 1
     gpus: float = 0
     cpus: float = 1
     aliases: tuple[str, ...] = ()
@@ -46,25 +49,59 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     logs_prompts: bool = False
     is_quiet: bool = False
-    environment: Mapping[str, str] = field(default_factory=dict)  # of a replica's process
-    created: int = field(default_factory=lambda: int(time.time()))  # as all replicas tell it
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables of a replica's process
+    created: int = field(default_factory=lambda: int(time.time()))  # the same in all replicas' /v1/models
 
     def __post_init__(self) -> None:
         least, most = self.range
         if not 1 <= least <= most:
-            raise InputError(f"replicas are at least 1 and rise, as 2 or (1, 4), not {self.replicas!r}")
-        for name in ("sequences", "queue", "doors"):
+            raise InputError(
+                f"replicas must be a number from 1 on or a range such as (1, 4), not {self.replicas!r}"
+            )
+        for name in ("sequences", "queue", "proxies"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
         for name in ("more_seconds", "fewer_seconds", "gpus", "cpus"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InputError(f"{name} must be a number of 0 or more, not {getattr(self, name)}")
         if self.gpus > 1 and self.gpus != int(self.gpus):
-            raise InputError(f"a replica has a share of one GPU or whole ones, not {self.gpus:g}")
+            raise InputError(f"a replica has a share of one GPU or whole GPUs, not {self.gpus:g}")
         if not self.name:
-            raise InputError("a model is served by a name, which is missing")
+            raise InputError("the name of the model is missing")
 
     @property
     def range(self) -> tuple[int, int]:
-        """The least replicas and the most."""
+        """The minimum and maximum number of replicas."""
         return (self.replicas, self.replicas) if isinstance(self.replicas, int) else self.replicas
+
+
+def missing_resources(options: Options, machines: Sequence[Machine]) -> str | None:
+    """Why the minimum number of replicas does not fit; None if it does. Resources that others use now count
+    as free: Ray waits for them."""
+    least, _ = options.range
+    needs = {"GPU": options.gpus, "CPU": options.cpus}
+    fitting = sum(_fitting(needs, machine) for machine in machines)
+    if fitting >= least:
+        return None
+    needed = " and ".join(_counted(name, count) for name, count in needs.items() if count)
+    owned = "; ".join(
+        " and ".join(_counted(name, machine.get(name, 0.0)) for name, count in needs.items() if count)
+        for machine in machines
+    )
+    replicas = "a replica" if least == 1 else f"each of {least} replicas"
+    have = "the machine has" if len(machines) == 1 else f"{len(machines)} machines have"
+    room = f"{have} {owned or 'nothing'} by Ray's count"
+    return f"{replicas} needs {needed}; there is room for {fitting:.0f}: {room}"
+
+
+def _fitting(needs: Machine, machine: Machine) -> float:
+    """How many replicas fit on one machine; infinite if they need nothing."""
+    # Ten shares of 0.1 must fit, although 0.1 is not exact.
+    return min(
+        (math.floor(machine.get(name, 0.0) / need + 1e-6) for name, need in needs.items() if need),
+        default=math.inf,
+    )
+
+
+def _counted(name: str, count: float) -> str:
+    return f"no {name}" if not count else f"{count:g} {name}{'' if count <= 1 else 's'}"

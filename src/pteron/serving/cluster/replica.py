@@ -1,6 +1,6 @@
-"""A replica: one model in its engine, behind the application that `pteron serve` runs, called by messages.
+"""Replica: one model in an engine, behind the application that `pteron serve` runs.
 
-In: a request's ASGI scope and its body. Out: the messages of the answer, as many together as there are.
+In: the ASGI scope and the body of a request. Out: batches of the ASGI messages of the answer.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
+from starlette.types import Message as AsgiMessage
+
 from pteron.errors import DeviceError
 from pteron.llm import LLM
 from pteron.llm.engine import Engine
 from pteron.serving.cluster.options import Options
-from pteron.serving.cluster.proxy import Message
+from pteron.serving.hidden_states import open_served
 from pteron.serving.http import Logs, create_app
-from pteron.serving.opening import opened
 
-_DRAIN_SECONDS = 20.0  # for answers that are under way when a replica is to end
+_DRAIN_SECONDS = 20.0  # for running answers when the replica ends
 
 
 class Replica:
-    """`adapter` is the GPU that was set aside for it, where one was."""
+    """`adapter` is the GPU that is reserved for the replica, if any."""
 
     def __init__(self, options: Options, adapter: str | None = None) -> None:
         self._engine: Engine | None = None
-        self._model = opened(
+        self._model = open_served(
             options.model,
             options.tokenizer,
             data=options.data,
@@ -53,44 +54,45 @@ class Replica:
         self._app.state.service.created = options.created
 
     def check_health(self) -> None:
-        """Raise where it can answer nothing any more: then it is replaced."""
+        """Raise if the model cannot answer any more: Ray then replaces the replica."""
         if self._engine is not None and not self._engine.is_alive:
             raise DeviceError("the engine has ended")
         self._model.program.device.check_open()
 
-    async def answer(self, scope: Mapping[str, Any], body: bytes) -> AsyncGenerator[list[Message], None]:
-        """What the application says to a request. Left early, it is told that its client has gone."""
-        said: asyncio.Queue[Message | None] = asyncio.Queue()
+    async def answer(self, scope: Mapping[str, Any], body: bytes) -> AsyncGenerator[list[AsgiMessage], None]:
+        """The application's messages. Closing the generator early tells the application that the client has
+        disconnected."""
+        sent: asyncio.Queue[AsgiMessage | None] = asyncio.Queue()  # None: the application has returned
         has_left = asyncio.Event()
         unread = [body]
 
-        async def receive() -> Message:
+        async def receive() -> AsgiMessage:
             if unread:
                 return {"type": "http.request", "body": unread.pop(), "more_body": False}
             await has_left.wait()
             return {"type": "http.disconnect"}
 
-        async def send(message: Message) -> None:
-            said.put_nowait(message)
+        async def send(message: AsgiMessage) -> None:
+            sent.put_nowait(message)
 
-        working = asyncio.create_task(self._app(dict(scope), receive, send))
-        working.add_done_callback(lambda _: said.put_nowait(None))
+        running = asyncio.create_task(self._app(dict(scope), receive, send))
+        running.add_done_callback(lambda _: sent.put_nowait(None))
         try:
-            while (message := await said.get()) is not None:
-                together = [message]
-                while not said.empty() and (more := said.get_nowait()) is not None:
-                    together.append(more)
-                yield together
-                if working.done() and said.empty():
+            while (message := await sent.get()) is not None:
+                batch = [message]
+                while not sent.empty() and (more := sent.get_nowait()) is not None:
+                    batch.append(more)
+                yield batch
+                if running.done() and sent.empty():
                     break
-            await working
+            await running
         finally:
             has_left.set()
-            if not working.done():
-                await asyncio.wait([working], timeout=_DRAIN_SECONDS)
+            if not running.done():
+                await asyncio.wait([running], timeout=_DRAIN_SECONDS)
 
     def close(self) -> None:
-        """Finish what is under way, and free the GPU."""
+        """Let running answers finish, and free the GPU."""
         if self._engine is not None:
             self._engine.drain(_DRAIN_SECONDS)
             self._engine.close()

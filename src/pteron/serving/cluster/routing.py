@@ -1,32 +1,79 @@
-"""Sticky: Ray Serve's way to choose a replica, by what `choosing` says of names."""
+"""Which replica answers a request, so that the turns of a conversation reuse one KV cache. Needs no Ray.
+
+In: a request's body and the names of the replicas. Out: the key of its conversation, and replicas in order of
+preference. The turns of a conversation begin with the same messages, so the key is a digest of these. Every
+proxy computes the same preferred replica: the one whose name gives the greatest digest with the key
+(rendezvous hashing). When replicas come and go, only their own conversations move.
+"""
 
 from __future__ import annotations
 
-from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
+import hashlib
+import json
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from pteron.serving.cluster.replica_choice import ranks
+_CHARACTERS = 512  # of a prompt; its beginning stays the same while it grows
 
 
-class Sticky(RequestRouter):  # type: ignore[misc]  # Ray is not there when types are checked
-    """Conversations are told apart by a request's session, which a door names."""
+def conversation_key(path: str, body: bytes) -> str:
+    """The key of the conversation that a request belongs to; empty if it belongs to none."""
+    if not path.endswith(("/chat/completions", "/completions")):
+        return ""
+    try:
+        request = json.loads(body)
+        beginning = _beginning(request) if isinstance(request, dict) else None
+        if beginning is None:
+            return ""
+        text = json.dumps([request.get("model"), beginning], sort_keys=True)
+    except (ValueError, RecursionError):  # the replica reports what is wrong with the body
+        return ""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
-    def initialize_state(self, busy: int = 16) -> None:
-        """From so many requests on a replica is overloaded."""
-        self._busy = busy
 
-    async def choose_replicas(
-        self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
-    ) -> list[list[RunningReplica]]:
-        """Replicas in ranks, the best first."""
-        session = ""
-        if pending_request is not None:
-            pending_request.routing_context.should_backoff = True  # where none of these takes it
-            session = pending_request.metadata.session_id
-        known = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
+def _beginning(request: dict[str, Any]) -> object:
+    """The part of a request that its conversation's next turn repeats."""
+    messages, prompt = request.get("messages"), request.get("prompt")
+    if isinstance(messages, list):
+        return [request.get("tools"), _opening(messages)]
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
+        prompt = prompt[0]  # several prompts follow the first one
+    return prompt[:_CHARACTERS] if isinstance(prompt, str | list) else None
 
-        def queued(name: str) -> int | None:
-            count: int | None = self.replica_queue_len_cache.get(known[name].replica_id)
-            return count
 
-        chosen = ranks(session, list(known), queued, self._busy)
-        return [[known[name] for name in rank] for rank in chosen]
+def _opening(messages: list[Any]) -> list[Any]:
+    """The messages up to the user's first: those before it are often the same for all users."""
+    for index, message in enumerate(messages):
+        if isinstance(message, dict) and message.get("role") == "user":
+            return messages[: index + 1]
+    return messages[:1]
+
+
+def preferred_replica(key: str, names: Sequence[str]) -> str:
+    return max(names, key=lambda name: hashlib.sha256(f"{key}\n{name}".encode()).digest())
+
+
+def rank_replicas(
+    key: str, names: Sequence[str], queued: Callable[[str], int | None], busy: int
+) -> list[list[str]]:
+    """Replicas in ranks; Ray takes the less busy one of a rank.
+
+    The preferred replica comes first, then two random others; the other way round if it has `busy` requests
+    or more (`queued` may not know: None). A request without a key goes to one of two random replicas.
+    """
+    if not names:
+        return []
+    if not key:
+        return [_pair(names)]
+    first = preferred_replica(key, names)
+    others = [name for name in names if name != first]
+    if not others:
+        return [[first]]
+    count = queued(first)
+    is_full = count is not None and count >= busy
+    return [_pair(others), [first]] if is_full else [[first], _pair(others)]
+
+
+def _pair(names: Sequence[str]) -> list[str]:
+    return random.sample(names, min(2, len(names)))

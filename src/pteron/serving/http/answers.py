@@ -1,7 +1,6 @@
-"""The answers to one request: pieces of each as they come, in the order in which they come.
+"""Answers: the choices of one request, merged into one stream of events.
 
-In: what the engine takes, once for each choice. Out: pairs of a choice's number and its next piece, or the
-reason why it ended. However that is left, the engine is told to end what still runs.
+In: one engine request per choice. Out: pairs of a choice's index and its next piece, or its finish reason.
 """
 
 from __future__ import annotations
@@ -16,25 +15,24 @@ from pteron.llm import Piece
 from pteron.llm.engine import Answer
 from pteron.llm.engine import Request as EngineRequest
 from pteron.serving.http.errors import ApiError
-from pteron.serving.http.record import Record
+from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.service import Service
 
-Event: TypeAlias = tuple[int, Piece | str]  # a choice's number, its piece or its end's reason
+Event: TypeAlias = tuple[int, Piece | str]  # a choice's index; its next piece, or OpenAI's finish reason
 
-# What OpenAI calls the end of an answer.
-_REASONS = {"stop": "stop", "length": "length", "context": "length", "time": "length"}
+_REASONS = {"stop": "stop", "length": "length", "context": "length", "time": "length"}  # engine -> OpenAI
 
 
 class Answers:
-    """Submits all of a request's answers, or none: where one is refused, so are those before it."""
+    """Submits all choices of a request, or none: if one is refused, those before it are cancelled."""
 
-    def __init__(self, service: Service, record: Record, requests: Sequence[EngineRequest]) -> None:
+    def __init__(self, service: Service, record: RequestRecord, requests: Sequence[EngineRequest]) -> None:
         self._service = service
         self._record = record
         self._answers: list[Answer] = []
         try:
             for request in requests:
-                answer = service.writer.submit(request)
+                answer = service.text_engine.submit(request)
                 self._answers.append(answer)
                 service.answers.add(answer)
         except BaseException:
@@ -43,26 +41,25 @@ class Answers:
         record.choices = len(requests)
 
     def cancel(self) -> None:
-        """End what still runs; it is no harm where nothing does."""
         for answer in self._answers:
             answer.cancel()
 
-    def settle(self) -> None:
-        """Note what the answers took."""
+    def update_record(self) -> None:
+        """Copy the answers' token counts and finish reasons to the request's record."""
         statistics = [answer.statistics for answer in self._answers]
-        self._record.prompt_tokens = sum(taken.prompt_tokens for taken in statistics)
-        self._record.reused_tokens = sum(taken.reused_tokens for taken in statistics)
-        self._record.new_tokens = sum(taken.new_tokens for taken in statistics)
-        # An answer that was cancelled a moment ago has not ended yet.
+        self._record.prompt_tokens = sum(each.prompt_tokens for each in statistics)
+        self._record.reused_tokens = sum(each.reused_tokens for each in statistics)
+        self._record.new_tokens = sum(each.new_tokens for each in statistics)
+        # An answer that was just cancelled has no reason yet.
         self._record.finish_reasons = [answer.finish_reason or "cancelled" for answer in self._answers]
 
     def usage(self, prompts: int) -> dict[str, object]:
-        """Tokens as OpenAI counts them: each prompt once, however many answers it gets."""
-        each = max(1, len(self._answers) // prompts)
+        """OpenAI's token counts: each prompt counts once, however many choices it has."""
+        choices = max(1, len(self._answers) // prompts)
         statistics = [answer.statistics for answer in self._answers]
-        prompt = sum(taken.prompt_tokens for taken in statistics[::each])
-        reused = sum(taken.reused_tokens for taken in statistics[::each])
-        new = sum(taken.new_tokens for taken in statistics)
+        prompt = sum(each.prompt_tokens for each in statistics[::choices])
+        reused = sum(each.reused_tokens for each in statistics[::choices])
+        new = sum(each.new_tokens for each in statistics)
         return {
             "prompt_tokens": prompt,
             "completion_tokens": new,
@@ -71,21 +68,21 @@ class Answers:
         }
 
     async def events(self) -> AsyncGenerator[Event, None]:
-        """Everything that the answers bring."""
+        """The events of all choices, in the order in which they come."""
         if len(self._answers) == 1:
-            async with aclosing(self._of(0)) as events:
+            async with aclosing(self._choice_events(0)) as events:
                 async for event in events:
                     yield event
             return
         queue: asyncio.Queue[Event | BaseException] = asyncio.Queue()
         pumps = [asyncio.create_task(self._pump(index, queue)) for index in range(len(self._answers))]
         try:
-            left = len(pumps)
-            while left:
+            running = len(pumps)
+            while running:
                 found = await queue.get()
                 if isinstance(found, BaseException):
                     raise found
-                left -= isinstance(found[1], str)
+                running -= isinstance(found[1], str)
                 yield found
         finally:
             for pump in pumps:
@@ -93,13 +90,13 @@ class Answers:
 
     async def _pump(self, index: int, queue: asyncio.Queue[Event | BaseException]) -> None:
         try:
-            async with aclosing(self._of(index)) as events:
+            async with aclosing(self._choice_events(index)) as events:
                 async for event in events:
                     queue.put_nowait(event)
         except Exception as error:
             queue.put_nowait(error)
 
-    async def _of(self, index: int) -> AsyncGenerator[Event, None]:
+    async def _choice_events(self, index: int) -> AsyncGenerator[Event, None]:
         answer, record, metrics = self._answers[index], self._record, self._service.metrics
         before: float | None = None
         async for piece in answer:
@@ -111,9 +108,9 @@ class Answers:
                 metrics.first_token(record.first_token_seconds)
             before = now
             yield index, piece
-        yield index, self._reason(answer)
+        yield index, self._finish_reason(answer)
 
-    def _reason(self, answer: Answer) -> str:
+    def _finish_reason(self, answer: Answer) -> str:
         reason = answer.finish_reason
         if reason == "time" and not answer.statistics.new_tokens:
             seconds = self._service.limits.seconds
@@ -121,5 +118,5 @@ class Answers:
         if reason == "cancelled":
             raise ApiError(503, "the server is shutting down", code="shutting_down")
         if reason not in _REASONS:
-            raise ApiError(500, "the model could not go on with this answer", code="model_error")
+            raise ApiError(500, "the model failed during this answer", code="model_error")
         return _REASONS[reason]

@@ -1,8 +1,8 @@
-"""create_app: a model -> an application that speaks OpenAI's protocol.
+"""create_app: a model -> an ASGI application with OpenAI's API.
 
     app = create_app(LLM("folder"), name="my-model")
 
-Any ASGI server runs it. What `pteron serve` adds is in server.py.
+Any ASGI server runs it. server.py has the one of `pteron serve`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,17 @@ import pteron
 from pteron.errors import InputError
 from pteron.llm import LLM
 from pteron.llm.engine import Engine
-from pteron.serving.embedder import Embedder
-from pteron.serving.hidden import hidden_states
-from pteron.serving.http import about, chat, completions, embeddings
-from pteron.serving.http.errors import add_handlers
-from pteron.serving.http.gate import Gate
-from pteron.serving.http.keys import Keys
+from pteron.serving.encoder import Embedder
+from pteron.serving.hidden_states import hidden_states, llm_or_embedder
+from pteron.serving.http import chat, completions, embeddings, status
+from pteron.serving.http.api_keys import ApiKeys
+from pteron.serving.http.errors import add_error_handlers
 from pteron.serving.http.limits import Limits
-from pteron.serving.http.logs import Logs
 from pteron.serving.http.metrics import Metrics
+from pteron.serving.http.middleware import AccessMiddleware, RequestLogMiddleware
 from pteron.serving.http.page import mount
+from pteron.serving.http.request_log import Logs
 from pteron.serving.http.service import Service
-from pteron.serving.http.watch import Watch
-from pteron.serving.opening import served
 
 _PAGE = ("/", "/page/")
 
@@ -51,23 +49,24 @@ def create_app(
 ) -> FastAPI:
     """An application that serves a model by its name and aliases.
 
-    With `api_keys` every route asks for one but /health, the page (unless `open_page` is False: it holds no
-    secrets, and asks its user for the key) and, with `open_metrics`, /metrics. `hosts` are the names that it
-    answers to, by default any; `origins` the sites whose pages may use it (CORS), by default none.
+    With `api_keys` every route needs a key except /health, the chat page (unless `open_page` is False; the
+    page holds no secrets and prompts its user for the key) and, with `open_metrics`, /metrics. `hosts` are
+    the host names that are accepted, by default any. `origins` are the web sites whose pages may use the API
+    (CORS).
 
-    An engine stays its owner's; where an LLM is given, the application makes one and ends it with itself.
+    The caller closes an engine that it passes. For an LLM the application creates an engine and closes it.
     """
     if not name:
-        raise InputError("a model is served by a name, which is missing")
+        raise InputError("the name of the model is missing")
     if isinstance(model, LLM):
-        model = served(model)
+        model = llm_or_embedder(model)
     engine = Engine(model) if isinstance(model, LLM) else model if isinstance(model, Engine) else None
     embedder = model if isinstance(model, Embedder) else hidden_states(engine.llm) if engine else None
     names = tuple(dict.fromkeys((name, *aliases)))
     service = Service(names, engine, embedder, limits or Limits(), Metrics(engine), logs or Logs())
 
     if engine is not None:
-        engine.tell_stepping(lambda words: service.logs.write("engine", model=name, message=words))
+        engine.tell_stepping(lambda message: service.logs.write("engine", model=name, message=message))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -77,17 +76,19 @@ def create_app(
         if engine is not None and engine is not model:
             await run_in_threadpool(engine.close)
 
-    # Without FastAPI's own pages and schema: docs/serve.md names all routes that there are.
+    # Without FastAPI's schema and its pages: docs/serve.md lists the routes.
     app = FastAPI(title="Pteron", version=pteron.__version__, lifespan=lifespan, openapi_url=None)
     app.state.service = service
-    add_handlers(app)
-    for routes in (about, chat, completions, embeddings):
+    add_error_handlers(app)
+    for routes in (chat, completions, embeddings, status):
         app.include_router(routes.router)
     open_paths = ["/metrics"] if open_metrics else []
     if page:
         mount(app)
         open_paths += _PAGE if open_page else ()
-    app.add_middleware(Gate, service=service, keys=Keys(api_keys), hosts=hosts, open_paths=open_paths)
+    app.add_middleware(
+        AccessMiddleware, service=service, keys=ApiKeys(api_keys), hosts=hosts, open_paths=open_paths
+    )
     if origins:
         app.add_middleware(
             CORSMiddleware,
@@ -96,5 +97,5 @@ def create_app(
             allow_headers=["Authorization", "Content-Type"],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
-    app.add_middleware(Watch, service=service)  # added last, so outermost
+    app.add_middleware(RequestLogMiddleware, service=service)  # added last, so it is the outermost
     return app

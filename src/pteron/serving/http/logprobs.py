@@ -1,4 +1,4 @@
-"""Log-probabilities of an answer's tokens, in the two shapes that OpenAI has for them."""
+"""Log-probabilities of an answer's tokens, in OpenAI's two formats."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from typing import Any
 
 from pteron.llm import Piece, Tokenizer
 
-_LEAST = -9999.0  # as OpenAI writes the log-probability of what cannot be
+_LEAST = -9999.0  # OpenAI's value for a token that is impossible
 
 
 def is_token(piece: Piece) -> bool:
-    """Whether a piece is a token with its alternatives, rather than text that was held back to the end."""
+    """Whether a piece is a token with alternatives; text that was held back to the end has none."""
     return bool(piece.top)
 
 
 def chat_entry(tokenizer: Tokenizer, piece: Piece, alternatives: int) -> dict[str, Any]:
-    """A token as chats report it."""
+    """A token in the format of chat completions."""
     return {
-        **_one(tokenizer, piece.token, piece.logprob),
-        "top_logprobs": [_one(tokenizer, *pair) for pair in piece.top[:alternatives]],
+        **_entry(tokenizer, piece.token, piece.logprob),
+        "top_logprobs": [_entry(tokenizer, *pair) for pair in piece.top[:alternatives]],
     }
 
 
 class CompletionLogprobs:
-    """Lists over the tokens of a completion, as its older form has them."""
+    """The tokens of an answer in the format of completions: parallel lists."""
 
     def __init__(self, tokenizer: Tokenizer, alternatives: int) -> None:
         self._tokenizer = tokenizer
@@ -31,13 +31,13 @@ class CompletionLogprobs:
         self._offset = 0
         self.all = self._empty()
 
-    def take(self, piece: Piece) -> dict[str, list[Any]]:
-        """What a piece adds."""
+    def add(self, piece: Piece) -> dict[str, list[Any]]:
+        """The lists of this piece alone."""
         added = self._empty()
         if is_token(piece):
             token = token_text(self._tokenizer, piece.token)
             top: dict[str, float] = {}
-            for other, logprob in piece.top[: self._alternatives]:  # of those that read alike, the likeliest
+            for other, logprob in piece.top[: self._alternatives]:  # of equal texts the most likely is kept
                 top.setdefault(token_text(self._tokenizer, other), _finite(logprob))
             values = (token, _finite(piece.logprob), top if self._alternatives else None, self._offset)
             for name, value in zip(added, values, strict=True):
@@ -51,12 +51,12 @@ class CompletionLogprobs:
 
 
 def token_text(tokenizer: Tokenizer, token: int) -> str:
-    """A token as text: its bytes where they are some, its name where it is a control token."""
+    """The text of a token; the name of a control token, which has no text."""
     data = tokenizer.token_bytes(token)
     return data.decode("utf-8", "replace") if data else tokenizer.token_text(token)
 
 
-def _one(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:
+def _entry(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:
     data = tokenizer.token_bytes(token)
     return {
         "token": token_text(tokenizer, token),
@@ -66,5 +66,5 @@ def _one(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:
 
 
 def _finite(logprob: float) -> float:
-    """What JSON can say: it has no infinity."""
+    """JSON has no infinity."""
     return logprob if logprob > _LEAST else _LEAST

@@ -1,8 +1,7 @@
-"""The bodies of requests: what clients of OpenAI's API send, checked field by field.
+"""The bodies of requests, in OpenAI's format, checked field by field.
 
-A field that is not known is refused, as OpenAI does: nothing that a client asks for is left out in silence.
-Fields that change no answer (`user`, `metadata`, ...) are taken and not looked at; those of OpenAI's that
-this server cannot do are taken at the value that asks for nothing.
+Unknown fields are errors, as with OpenAI. Fields without influence on the answer (`user`, `metadata`, ...)
+are accepted and ignored. Features of OpenAI's that this server lacks are accepted only switched off.
 """
 
 from __future__ import annotations
@@ -10,14 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WrapValidator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    WrapValidator,
+    field_validator,
+)
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Unheeded = Any  # says nothing about the answer
+Ignored = Any
 
 
-def _asking_nothing(reason: str, *neutral: object) -> AfterValidator:
-    """Takes the values that ask for nothing, and says why it takes no others."""
+def _unsupported(reason: str, *neutral: object) -> AfterValidator:
+    """Accepts only the values that switch a feature off."""
 
     def check(value: object) -> object:
         if value is not None and value not in neutral:
@@ -28,7 +36,7 @@ def _asking_nothing(reason: str, *neutral: object) -> AfterValidator:
 
 
 def _one_of(accepted: str) -> WrapValidator:
-    """Says what a field of several types takes: why each of these does not fit is told of the first alone."""
+    """One error for a field of several types; pydantic would report one for each type."""
 
     def check(value: object, inner: Callable[[object], object]) -> object:
         try:
@@ -39,12 +47,12 @@ def _one_of(accepted: str) -> WrapValidator:
     return WrapValidator(check)
 
 
-NoEcho = Annotated[bool | None, _asking_nothing("this server does not repeat the prompt (echo)", False)]
-NoSuffix = Annotated[str | None, _asking_nothing("this server does not fill gaps (suffix)", "")]
-NoBest = Annotated[int | None, _asking_nothing("this server picks no best of several answers; use n", 1)]
-NoFunctions = Annotated[Any, _asking_nothing("functions are out of date; use tools", [], "none", "auto")]
-TextAlone = Annotated[Any, _asking_nothing("this server writes text alone", ["text"])]
-Absent = Annotated[Any, _asking_nothing("this server has no such thing", {})]
+NoEcho = Annotated[bool | None, _unsupported("this server does not support echo", False)]
+NoSuffix = Annotated[str | None, _unsupported("this server does not support suffix", "")]
+NoBestOf = Annotated[int | None, _unsupported("this server does not support best_of; use n", 1)]
+NoFunctions = Annotated[Any, _unsupported("functions are deprecated; use tools", [], "none", "auto")]
+TextOnly = Annotated[Any, _unsupported("this server generates text only", ["text"])]
+Unsupported = Annotated[Any, _unsupported("this server does not support this", {})]
 Texts = Annotated[
     str | list[str] | list[int] | list[list[int]],
     _one_of("a string, a list of strings, a list of token ids (integers), or a list of such lists"),
@@ -58,11 +66,11 @@ class _Body(BaseModel):
 
 class StreamOptions(_Body):
     include_usage: bool | None = None
-    include_obfuscation: Unheeded = None
+    include_obfuscation: Ignored = None
 
 
-class Generation(_Body):
-    """What chats and completions share."""
+class GenerationBody(_Body):
+    """The fields of both chat completions and completions."""
 
     model: str
     stream: bool | None = None
@@ -79,25 +87,30 @@ class Generation(_Body):
     presence_penalty: Annotated[Finite, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[Finite, Field(ge=-2, le=2)] | None = None
     logit_bias: dict[str, Annotated[Finite, Field(ge=-100, le=100)]] | None = None
-    user: Unheeded = None
-    metadata: Unheeded = None
-    store: Unheeded = None
-    service_tier: Unheeded = None
-    safety_identifier: Unheeded = None
-    prompt_cache_key: Unheeded = None
-    prompt_cache_retention: Unheeded = None
+    user: Ignored = None
+    metadata: Ignored = None
+    store: Ignored = None
+    service_tier: Ignored = None
+    safety_identifier: Ignored = None
+    prompt_cache_key: Ignored = None
+    prompt_cache_retention: Ignored = None
+
+    @field_validator("stream_options")
+    @classmethod
+    def _check_stream(cls, value: StreamOptions | None, info: ValidationInfo) -> StreamOptions | None:
+        if value is not None and not info.data.get("stream"):
+            raise ValueError("stream_options needs stream")
+        return value
 
 
-class Part(BaseModel):
-    """A part of a message's content."""
-
+class ContentPart(BaseModel):
     model_config = ConfigDict(strict=True)
     type: Literal["text", "refusal"]
     text: str | None = None
     refusal: str | None = None
 
     @property
-    def said(self) -> str:
+    def content(self) -> str:
         return (self.text if self.type == "text" else self.refusal) or ""
 
 
@@ -107,7 +120,7 @@ class CalledFunction(BaseModel):
     arguments: str
 
 
-class Call(BaseModel):
+class MessageToolCall(BaseModel):
     model_config = ConfigDict(strict=True)
     id: str | None = None
     type: Literal["function"] = "function"
@@ -115,17 +128,17 @@ class Call(BaseModel):
 
 
 class Message(BaseModel):
-    """A turn of a conversation; what else it has reaches the model's chat template."""
+    """Additional fields are passed to the chat template."""
 
     model_config = ConfigDict(extra="allow", strict=True)
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[
-        str | list[Part] | None, _one_of("a string, or a list of parts of type text or refusal")
+        str | list[ContentPart] | None, _one_of("a string, or a list of parts of type text or refusal")
     ] = None
-    tool_calls: list[Call] | None = None
+    tool_calls: list[MessageToolCall] | None = None
 
 
-class Function(_Body):
+class ToolFunction(_Body):
     name: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
     description: str | None = None
     parameters: dict[str, Any] | None = None
@@ -134,7 +147,7 @@ class Function(_Body):
 
 class Tool(_Body):
     type: Literal["function"]
-    function: Function
+    function: ToolFunction
 
 
 class FunctionName(BaseModel):
@@ -158,7 +171,7 @@ class ResponseFormat(_Body):
     json_schema: JsonSchema | None = None
 
 
-class ChatBody(Generation):
+class ChatBody(GenerationBody):
     """POST /v1/chat/completions"""
 
     messages: Annotated[list[Message], Field(min_length=1)]
@@ -169,26 +182,26 @@ class ChatBody(Generation):
     tools: list[Tool] | None = None
     tool_choice: Annotated[
         Literal["none", "auto", "required"] | NamedTool | None,
-        _one_of('"none", "auto", "required", or a function by its name'),
+        _one_of('"none", "auto", "required", or the name of a function'),
     ] = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     functions: NoFunctions = None
     function_call: NoFunctions = None
-    modalities: TextAlone = None
-    audio: Absent = None
-    prediction: Absent = None
-    web_search_options: Absent = None
+    modalities: TextOnly = None
+    audio: Unsupported = None
+    prediction: Unsupported = None
+    web_search_options: Unsupported = None
 
 
-class CompletionBody(Generation):
+class CompletionBody(GenerationBody):
     """POST /v1/completions"""
 
     prompt: Texts
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     echo: NoEcho = None
     suffix: NoSuffix = None
-    best_of: NoBest = None
+    best_of: NoBestOf = None
 
 
 class EmbeddingBody(_Body):
@@ -198,4 +211,4 @@ class EmbeddingBody(_Body):
     input: Texts
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
-    user: Unheeded = None
+    user: Ignored = None

@@ -1,7 +1,6 @@
-"""Server-sent events: JSON objects as they come, to a client that may leave at any time.
+"""Server-sent events: a response of JSON objects, to a client that may disconnect at any time.
 
-A client that leaves, or does not take what is sent to it, ends the stream at once: `close` is called whatever
-happens, and tells the engine.
+A client that disconnects, or does not read what is sent, ends the stream; `close` is always called.
 """
 
 from __future__ import annotations
@@ -15,32 +14,29 @@ from typing import Any, TypeVar
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from pteron.serving.http.record import Record
+from pteron.serving.http.request_log import RequestRecord
 
 Result = TypeVar("Result")
-_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the latter: no proxy is to collect them
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the latter: nginx must not buffer
 DONE = b"data: [DONE]\n\n"
 
 
-class Gone(Exception):  # noqa: N818  # no error: it is what happens
-    """The client has left."""
+class ClientDisconnected(Exception):  # noqa: N818  # not an error
+    """The client has closed its connection."""
 
 
-def event(content: dict[str, Any]) -> bytes:
-    """An object as one event."""
+def encode_event(content: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
 
 
 class EventStream(Response):
-    """A response of events."""
-
     media_type = "text/event-stream"
 
     def __init__(
         self,
         events: AsyncGenerator[bytes, None],
         close: Callable[[], None],
-        record: Record,
+        record: RequestRecord,
         read_seconds: float,
     ) -> None:
         self._events = events
@@ -53,8 +49,8 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await until_gone(receive, self._write(send))
-        except (Gone, TimeoutError):
+            await run_until_disconnect(receive, self._write(send))
+        except (ClientDisconnected, TimeoutError):
             self._record.is_abandoned = True
         finally:
             self._close()
@@ -70,14 +66,15 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def until_gone(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
-    """What work results in; Gone, and the work is cancelled, where the client leaves before its end."""
+async def run_until_disconnect(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of `work`. If the client disconnects first, `work` is cancelled and ClientDisconnected is
+    raised."""
     working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(_left(receive))
+    watching = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
         await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise Gone
+            raise ClientDisconnected
         return working.result()
     finally:
         for task in (working, watching):
@@ -85,7 +82,6 @@ async def until_gone(receive: Receive, work: Coroutine[Any, Any, Result]) -> Res
         await asyncio.gather(working, watching, return_exceptions=True)
 
 
-async def _left(receive: Callable[[], Awaitable[Any]]) -> None:
-    """Returns once the client has left."""
+async def _wait_for_disconnect(receive: Callable[[], Awaitable[Any]]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,5 +1,86 @@
-"""THE PAGE AT `/`: a chat in the browser, of static files: no build, and nothing from elsewhere."""
+"""The chat page at `/`: static files, without a build step and without resources of other sites.
 
-from pteron.serving.http.page.mounting import POLICY, Part, mount, parts
+In: the files of this package. Out: routes of an application, `/` and below `/page/`. All files are read once,
+into a table by name, so that the path of a request never reaches the file system.
+"""
 
-__all__ = ["POLICY", "Part", "mount", "parts"]
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from types import MappingProxyType
+
+from fastapi import FastAPI, HTTPException, Request, Response
+
+# The page runs its own scripts, connects to its own server, and must not be framed.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",  # browsers check the ETag at each load
+}
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+_INDEX = "index.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file of the page; `tag` is its ETag."""
+
+    content: bytes
+    media_type: str
+    tag: str
+
+
+@lru_cache(maxsize=1)
+def parts() -> Mapping[str, Part]:
+    """All files of the page by their paths in this folder: "index.html", "script/main.js", ..."""
+    return MappingProxyType(dict(_read(files("pteron.serving.http.page"))))
+
+
+def mount(app: FastAPI) -> None:
+    """Add the page's routes. The page is public; it prompts for a key if the API needs one."""
+    table = parts()
+
+    async def index(request: Request) -> Response:
+        return _respond(request, table[_INDEX])
+
+    async def part(request: Request, name: str) -> Response:
+        if name not in table:
+            raise HTTPException(404)
+        return _respond(request, table[name])
+
+    app.add_api_route("/", index, methods=["GET", "HEAD"], include_in_schema=False)
+    app.add_api_route("/page/{name:path}", part, methods=["GET", "HEAD"], include_in_schema=False)
+
+
+def _respond(request: Request, part: Part) -> Response:
+    headers = {**_HEADERS, "ETag": part.tag}
+    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("If-None-Match", "").split(",")]
+    if part.tag in known:
+        return Response(status_code=304, headers=headers)
+    return Response(part.content, headers=headers, media_type=part.media_type)
+
+
+def _read(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Part]]:
+    for entry in folder.iterdir():
+        name = prefix + entry.name
+        media_type = _TYPES.get(entry.name.rpartition(".")[2])
+        if entry.is_dir():
+            yield from _read(entry, f"{name}/")
+        elif media_type is not None:
+            content = entry.read_bytes()
+            yield name, Part(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:20]}"')

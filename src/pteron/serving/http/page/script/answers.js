@@ -1,19 +1,19 @@
-// Answers that this tab is asking for: at most one a conversation, each with its own request.
+// The answers that this tab is receiving: at most one per conversation, each with its own request.
 //
-// What arrives is kept as it arrives: a reload loses what was on its way, not what was there.
+// Text is stored as it arrives, so that a reload of the page keeps it.
 
 import { newId } from "./elements.js";
-import { Pace } from "./pace.js";
+import { SpeedMeter } from "./speed.js";
 import { chat } from "./server.js";
-import { requestBody } from "./wishes.js";
+import { requestBody } from "./settings_fields.js";
 
 const SAVE_EVERY = 400; // milliseconds
 const BEAT_EVERY = 4000;
-export const STALE_AFTER = 20_000; // a tab that has said nothing for so long is gone
+export const STALE_AFTER = 20_000; // a tab without a sign of life for this long is gone
 const TRIES_MAX = 8;
 
-/** Whether some other tab is at work on a message. */
-export function isElsewhere(message) {
+/** Whether another tab is receiving a message. */
+export function isInOtherTab(message) {
   return message.state === "streaming" && Date.now() - (message.beat ?? 0) < STALE_AFTER;
 }
 
@@ -23,7 +23,7 @@ export class Answers extends EventTarget {
   #modelOf;
   #askKey;
 
-  /** `modelOf(conversation)` promises a model's name; `askKey(reason)` asks the user, and promises whether there is one. */
+  /** `modelOf(conversation)` resolves to a model's name; `askKey(reason)` to whether the user entered a key. */
   constructor(store, modelOf, askKey) {
     super();
     this.#store = store;
@@ -43,17 +43,17 @@ export class Answers extends EventTarget {
     this.of(conversationId)?.controller.abort();
   }
 
-  /** Ask for an answer to a conversation as it stands in the store. */
+  /** Request an answer to the stored conversation. */
   async start(conversationId) {
     if (this.#running.has(conversationId)) return;
     const answer = {
-      conversationId, messageId: newId(), text: "", pace: null, state: "streaming", finish: null, error: null, waitsUntil: null,
+      conversationId, messageId: newId(), text: "", speed: null, state: "streaming", finish: null, error: null, waitsUntil: null,
       controller: new AbortController(), tryNow: () => {}, saved: 0,
     };
     const message = { id: answer.messageId, role: "assistant", text: "", state: "streaming", beat: Date.now() };
     if (!this.#store.change(conversationId, ({ messages }) => void messages.push(message))) return;
     this.#running.set(conversationId, answer);
-    this.#tell(answer);
+    this.#notify(answer);
     const beat = setInterval(() => this.#save(answer), BEAT_EVERY);
     try {
       await this.#run(answer);
@@ -65,7 +65,7 @@ export class Answers extends EventTarget {
     clearInterval(beat);
     this.#running.delete(conversationId);
     this.#save(answer);
-    this.#tell(answer);
+    this.#notify(answer);
   }
 
   async #run(answer) {
@@ -75,11 +75,11 @@ export class Answers extends EventTarget {
         const conversation = this.#store.get(answer.conversationId);
         const model = await this.#modelOf(conversation);
         signal.throwIfAborted();
-        answer.pace = new Pace();
+        answer.speed = new SpeedMeter();
         await this.#read(answer, requestBody(conversation, model, answer.messageId));
         return;
       } catch (error) {
-        if (signal.aborted || answer.text) throw error; // what began is not asked for twice
+        if (signal.aborted || answer.text) throw error; // an answer that has begun is not requested again
         if (error.needsKey && (await this.#askKey(error.message))) continue;
         if (!error.isBusy || tries >= TRIES_MAX) throw error;
         await this.#wait(answer, error.seconds ?? Math.min(30, 2 ** tries));
@@ -89,21 +89,21 @@ export class Answers extends EventTarget {
 
   async #read(answer, body) {
     for await (const chunk of chat(body, answer.controller.signal)) {
-      answer.pace.take(chunk);
+      answer.speed.take(chunk);
       const [choice] = chunk.choices ?? [];
       if (choice?.finish_reason) answer.finish = choice.finish_reason;
       if (typeof choice?.delta?.content === "string") answer.text += choice.delta.content;
       if (performance.now() - answer.saved > SAVE_EVERY) this.#save(answer);
-      this.#tell(answer);
+      this.#notify(answer);
     }
   }
 
-  /** Until the server has room again, or the user does not want to wait. */
+  /** Wait until the server may have room, or the user presses a button. */
   async #wait(answer, seconds) {
     const { signal } = answer.controller;
     answer.waitsUntil = Date.now() + seconds * 1000;
-    const clock = setInterval(() => this.#tell(answer), 500);
-    this.#tell(answer);
+    const clock = setInterval(() => this.#notify(answer), 500);
+    this.#notify(answer);
     await new Promise((resolve) => {
       answer.tryNow = resolve;
       setTimeout(resolve, seconds * 1000);
@@ -114,19 +114,19 @@ export class Answers extends EventTarget {
     signal.throwIfAborted();
   }
 
-  /** Write what there is into the stored conversation; where that is gone, nobody wants the rest. */
+  /** Store the text so far. If the conversation was deleted, the request is aborted. */
   #save(answer) {
     answer.saved = performance.now();
     const isThere = this.#store.change(answer.conversationId, ({ messages }) => {
       const message = messages.find(({ id }) => id === answer.messageId);
       if (!message) return false;
       const { text, state, finish, error } = answer;
-      Object.assign(message, { text, state, finish, error, figures: answer.pace?.figures() ?? null, beat: Date.now() });
+      Object.assign(message, { text, state, finish, error, figures: answer.speed?.figures() ?? null, beat: Date.now() });
     });
     if (!isThere) answer.controller.abort();
   }
 
-  /** The page goes: what is half written stays so. */
+  /** The page is closed: running answers stay incomplete. */
   #leave() {
     for (const answer of this.#running.values()) {
       answer.state = "interrupted";
@@ -135,7 +135,7 @@ export class Answers extends EventTarget {
     }
   }
 
-  #tell(answer) {
+  #notify(answer) {
     this.dispatchEvent(new CustomEvent("progress", { detail: answer }));
   }
 }

@@ -1,4 +1,4 @@
-// Markdown's text -> blocks, plain data: { kind, source, ... }. Takes time that grows with the text's length alone.
+// Markdown text -> blocks, as plain data: { kind, source, ... }, in linear time.
 
 const FENCE = /^ {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)$/;
 const HEADING = /^ {0,3}(#{1,6})\s(.*)$/;
@@ -6,7 +6,7 @@ const RULE = /^ {0,3}(?:(?:\*\s*){3,}|(?:-\s*){3,}|(?:_\s*){3,})$/;
 const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^( {0,8})([-*+]|\d{1,9}[.)])( {1,4}|$)/;
 const DIVIDER = /^\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?$/; // of a line without spaces around it
-const DEPTH_MAX = 6; // lists in quotes in lists; what lies deeper is a paragraph
+const DEPTH_MAX = 6; // nesting of lists and quotes; deeper ones become paragraphs
 
 export function blocksOf(text, depth = 0) {
   const lines = text.replaceAll("\t", "    ").split("\n");
@@ -25,7 +25,7 @@ export function blocksOf(text, depth = 0) {
   return blocks;
 }
 
-/** The block that begins at a line, and the line after it. */
+/** The block that begins at a line, and the index of the line after it. */
 function blockAt(lines, at, depth) {
   const line = lines[at];
   const fence = FENCE.exec(line);
@@ -41,7 +41,7 @@ function blockAt(lines, at, depth) {
   return [{ kind: "paragraph", text: lines.slice(at, end).join("\n").trim() }, end];
 }
 
-/** Whether a line begins something else in the middle of a paragraph. */
+/** Whether a line ends the paragraph before it. */
 function interrupts(lines, at, depth) {
   const line = lines[at];
   if (FENCE.test(line) || HEADING.test(line) || RULE.test(line) || isTable(lines, at)) return true;
@@ -88,7 +88,7 @@ function listAt(lines, at, depth) {
   return [{ kind: "list", isOrdered, start: isOrdered ? parseInt(mark, 10) : 1, items }, end];
 }
 
-/** Whether a line is part of the item above it: deeper in, or going on with its paragraph. */
+/** Whether a line belongs to the list item above it: indented, or the same paragraph. */
 function belongs(lines, at, indent) {
   const line = lines[at];
   if (!line.trim()) {

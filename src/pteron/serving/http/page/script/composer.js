@@ -1,24 +1,24 @@
-// Where a message is written: the field grows with it, Enter sends, Shift+Enter is a new line, Escape stops.
+// The message field: it grows with its text, Enter sends, Shift+Enter adds a line, Escape stops.
 
 import { byId, icon } from "./elements.js";
 
-const DRAFT = "pteron.draft."; // of the tab: what was not sent yet outlives a reload
+const DRAFT = "pteron.draft."; // in the tab's storage: unsent text survives a reload
 
 export class Composer {
   #form = byId("composer");
   #field = byId("question");
   #send = byId("send");
-  #deeds;
+  #actions;
   #conversation = null;
   #isAnswering = false;
   #isBlocked = false;
 
-  /** `deeds`: send(text), stop(), editLast(). */
-  constructor(deeds) {
-    this.#deeds = deeds;
+  /** `actions`: send(text), stop(), editLast(). */
+  constructor(actions) {
+    this.#actions = actions;
     this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
-      if (this.#isAnswering) deeds.stop();
+      if (this.#isAnswering) actions.stop();
       else this.#submit();
     });
     this.#field.addEventListener("input", () => {
@@ -29,7 +29,7 @@ export class Composer {
     window.addEventListener("resize", () => this.#settle());
   }
 
-  /** `isAnswering`: this tab writes an answer, which can be stopped; `isBlocked`: another tab does. */
+  /** `isAnswering`: this tab receives an answer, which can be stopped; `isBlocked`: another tab does. */
   show(conversationId, { isAnswering, isBlocked }) {
     this.#isAnswering = isAnswering;
     this.#isBlocked = isBlocked;
@@ -49,7 +49,7 @@ export class Composer {
     if (!text.trim() || this.#isBlocked) return;
     this.#field.value = "";
     this.#keep();
-    this.#deeds.send(text);
+    this.#actions.send(text);
     this.#settle();
   }
 
@@ -60,7 +60,7 @@ export class Composer {
       if (!this.#isAnswering) this.#submit();
     } else if (event.key === "ArrowUp" && !this.#field.value && !this.#isAnswering && !this.#isBlocked) {
       event.preventDefault();
-      this.#deeds.editLast();
+      this.#actions.editLast();
     }
   }
 
@@ -82,7 +82,7 @@ export class Composer {
       if (this.#field.value) sessionStorage.setItem(DRAFT + this.#conversation, this.#field.value);
       else sessionStorage.removeItem(DRAFT + this.#conversation);
     } catch {
-      // Then a reload forgets it.
+      // Without storage, a reload loses the text.
     }
   }
 }

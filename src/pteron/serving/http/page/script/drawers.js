@@ -1,5 +1,5 @@
-// What slides in from the sides: the list where there is little room, and the settings. One at a time, closed by
-// Escape or a touch beside it; the rest of the page cannot be reached meanwhile.
+// The panels at the sides: the list of conversations on narrow screens, and the settings. One is open at a time;
+// Escape or a click beside it closes it. The rest of the page is inert while a panel covers it.
 
 import { byId, icon } from "./elements.js";
 
@@ -35,7 +35,7 @@ export class Drawers {
     if (hadFocus) this.#buttons[name].focus();
   }
 
-  /** What was chosen in the list is looked at now. */
+  /** After a choice in the list. */
   closeIfOver() {
     if (this.isOver) this.close();
   }

@@ -1,4 +1,4 @@
-// Elements, text and icons: what models and people write enters the page here, as text and never as markup.
+// Elements, text and icons. Text of models and users is inserted here, always as text and never as markup.
 
 /** An element; attributes named on... are listeners, children are elements or text. */
 export function make(tag, attributes = {}, ...children) {
@@ -13,7 +13,7 @@ export function make(tag, attributes = {}, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 
-// Lines of 1.6 on a field of 24.
+// Lines of width 1.6 on a grid of 24.
 const ICONS = {
   menu: "M4 7h16M4 12h16M4 17h10",
   plus: "M12 5v14M5 12h14",
@@ -40,17 +40,17 @@ export function icon(name) {
   return drawing;
 }
 
-/** A button that is an icon, with its name for those who cannot see it. */
+/** A button with an icon, and a label for screen readers. */
 export function iconButton(name, label, onclick, attributes = {}) {
   return make("button", { type: "button", class: "plain", "aria-label": label, title: label, onclick, ...attributes }, icon(name));
 }
 
-/** Change a text only where it differs: what stays the same is not drawn again, and stays selected. */
+/** Change a text only if it differs, so that a selection in it stays. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Text to the clipboard; pages that are not from this machine or by https may not ask for it directly. */
+/** Copy text to the clipboard; the clipboard API exists only for https and localhost. */
 export async function copyText(text) {
   if (navigator.clipboard && window.isSecureContext) return navigator.clipboard.writeText(text);
   const field = make("textarea", { class: "unseen", readonly: true });
@@ -64,7 +64,7 @@ export async function copyText(text) {
   if (!isCopied) throw new Error("the browser does not let this page copy");
 }
 
-/** A button that copies what `text()` is, and says that it did. */
+/** A button that copies the result of `text()` and confirms it. */
 export function copyButton(text, label = "Copy") {
   const button = iconButton("copy", label, async () => {
     let said = "Copied";
@@ -83,7 +83,7 @@ export function copyButton(text, label = "Copy") {
   return button;
 }
 
-/** A name for something new that no other tab gives too; `randomUUID` is for safe origins only. */
+/** A unique id; `randomUUID` exists only for https and localhost. */
 export function newId() {
   const parts = crypto.getRandomValues(new Uint32Array(3));
   return [...parts].map((part) => part.toString(36)).join("");

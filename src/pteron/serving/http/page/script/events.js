@@ -1,4 +1,4 @@
-// A body of server-sent events -> the data of each, as text; however the network cuts it.
+// The body of an event stream -> the data of each event, as text.
 
 export async function* eventsOf(body) {
   const reader = body.getReader();
@@ -17,9 +17,9 @@ export async function* eventsOf(body) {
           data = [];
         }
       }
-      if (done) return; // an event without its empty line is half a one
+      if (done) return; // an event without its empty line is incomplete
     }
   } finally {
-    reader.cancel().catch(() => {}); // whoever stops reading frees the server
+    reader.cancel().catch(() => {}); // closes the connection, so that the server stops generating
   }
 }

@@ -1,4 +1,4 @@
-// A paragraph's text -> nodes: code, strong, emphasis, struck out, links. One walk, whatever is left open.
+// The text of a paragraph -> nodes: code, strong, emphasis, strikethrough, links. One pass, in linear time.
 
 import { make } from "./elements.js";
 
@@ -11,7 +11,7 @@ const PLAIN = /[^\\`*_~[!h]+/y;
 export function inlineNodes(text) {
   const open = [{ mark: "", children: [] }]; // marks that are open, the paragraph itself below all
   const say = (child) => add(open.at(-1).children, child);
-  const lastTicks = new Map(); // where a run of so many backticks was last looked for in vain
+  const lastTicks = new Map(); // length of a run of backticks -> where the last search for it failed
   let at = 0;
   while (at < text.length) {
     const plain = match(PLAIN, text, at);
@@ -50,7 +50,7 @@ function match(pattern, text, at) {
   return pattern.exec(text);
 }
 
-/** A span of code ends with as many backticks as it began with. */
+/** A code span ends with as many backticks as it begins with. */
 function codeAt(text, at, lastTicks, say) {
   let count = 1;
   while (text[at + count] === "`") count += 1;
@@ -98,7 +98,7 @@ function marksAt(text, at, open, say) {
   return taken;
 }
 
-/** A mark that was never closed is the text that it is. */
+/** A mark without its end is plain text. */
 function dropTop(open) {
   const { mark, children } = open.pop();
   const below = open.at(-1).children;
@@ -106,13 +106,13 @@ function dropTop(open) {
   for (const child of children) add(below, child);
 }
 
-/** Texts that follow one another are one. */
+/** Join adjacent texts. */
 function add(children, child) {
   if (typeof child === "string" && typeof children.at(-1) === "string") children[children.length - 1] += child;
   else children.push(child);
 }
 
-/** A link to the web or to a mailbox; null for any other address. Pictures are links too: nothing is loaded. */
+/** A link to http, https or mailto; null for any other address. Images become links: nothing is loaded. */
 function linkTo(address, text) {
   if (!/^(https?:\/\/|mailto:)/i.test(address)) return null;
   return make("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, text);

@@ -1,16 +1,16 @@
-// The page: which conversation is looked at, what is done with it, and when what is drawn.
+// The page: the selected conversation, the user's actions, and when to draw.
 
-import { Answers, STALE_AFTER, isElsewhere } from "./answers.js";
+import { Answers, STALE_AFTER, isInOtherTab } from "./answers.js";
 import { Composer } from "./composer.js";
 import { Drawers } from "./drawers.js";
 import { byId, icon, make, newId } from "./elements.js";
-import { askKey } from "./key.js";
+import { askKey } from "./api_key.js";
 import { Models } from "./models.js";
 import { notice } from "./notices.js";
 import { Settings } from "./settings.js";
 import { Sidebar, titleOf } from "./sidebar.js";
-import { sayProgress } from "./spoken.js";
-import { showContext, showHint } from "./standing.js";
+import { sayProgress } from "./screen_reader.js";
+import { showContext, showHint } from "./status_line.js";
 import { Store, blank, openStorage } from "./store.js";
 import { offerThemes } from "./theme.js";
 import { Thread } from "./thread.js";
@@ -25,13 +25,13 @@ const sidebar = new Sidebar({ rename, remove });
 const composer = new Composer({ send, stop: () => answers.stop(current), editLast: () => thread.editLast() });
 const settings = new Settings({ change, close: () => drawers.close() });
 
-let draft = blank(); // a conversation is stored once something was said or set in it
+let draft = blank(); // stored with its first message or setting
 let current = draft.id;
 
 const conversation = () => store.get(current) ?? draft;
-const isAnsweredElsewhere = () => !answers.of(current) && conversation().messages.some(isElsewhere);
+const isAnsweredElsewhere = () => !answers.of(current) && conversation().messages.some(isInOtherTab);
 
-/** Look at a conversation; null, or one that is not there, is a new one. */
+/** Select a conversation; null or an unknown id: a new one. */
 function select(id) {
   if (id && store.get(id)) current = id;
   else {
@@ -43,7 +43,7 @@ function select(id) {
   draw();
 }
 
-/** Change the conversation that is looked at; from then on it is in the list. */
+/** Edit the selected conversation; a new one is stored first. */
 function change(edit) {
   if (!store.get(current)) {
     store.put(draft);
@@ -99,7 +99,7 @@ function remove(id) {
 
 let isDue = false;
 
-/** Draw all of it, with the next frame. */
+/** Draw everything in the next frame. */
 function draw() {
   if (isDue) return;
   isDue = true;
@@ -119,7 +119,7 @@ function show() {
   thread.show(shown, answer, { isBusy: answer !== null || isBlocked, model: model?.id });
   composer.show(current, { isAnswering: answer !== null, isBlocked });
   settings.show(shown);
-  sidebar.show(store.all(), current, ({ id, messages }) => answers.of(id) !== null || messages.some(isElsewhere));
+  sidebar.show(store.all(), current, ({ id, messages }) => answers.of(id) !== null || messages.some(isInOtherTab));
   showHint(models.error, isBlocked, () => models.load());
   showContext(shown, model);
   if (isBlocked) setTimeout(draw, STALE_AFTER);
@@ -137,7 +137,7 @@ answers.addEventListener("progress", ({ detail: answer }) => {
   });
 });
 store.addEventListener("change", draw);
-store.addEventListener("unsaved", () => notice("The browser's storage is full or closed: this conversation is kept until you leave the page. Deleting others makes room."));
+store.addEventListener("unsaved", () => notice("The browser's storage is full or disabled: this conversation is lost when you leave the page. Delete others to make room."));
 models.addEventListener("change", draw);
 window.addEventListener("hashchange", () => select(location.hash.slice(1)));
 window.addEventListener("focus", () => { if (models.error) models.load(); });
@@ -157,4 +157,4 @@ byId("new").addEventListener("click", () => {
 offerThemes(storage);
 select(location.hash.slice(1));
 models.load();
-if (matchMedia("(hover: hover)").matches) composer.focus(); // on a phone that would bring up the keyboard
+if (matchMedia("(hover: hover)").matches) composer.focus(); // not on phones, where it would open the keyboard

@@ -1,4 +1,4 @@
-// Markdown's text -> elements. A text that grows is drawn where it grew: what stands already stays as it is.
+// Markdown text -> elements. When a text grows, only its changed blocks are drawn again.
 
 import { blocksOf } from "./blocks.js";
 import { copyButton, make } from "./elements.js";
@@ -21,7 +21,7 @@ function isSame(before, block) {
   return before.kind === block.kind && before.source === block.source;
 }
 
-/** Code that goes on is added to: what somebody selects in it stays selected. */
+/** Growing code is appended to, so that a selection in it stays. */
 function grow(before, block, element) {
   if (block?.kind !== "code" || block.language !== before.language || !block.text.startsWith(before.text)) return false;
   element.querySelector("code").append(block.text.slice(before.text.length));

@@ -1,41 +1,41 @@
-// One message: its text, how it stands with it, and what can be done with it.
+// One message: its text, its state and its buttons.
 
-import { isElsewhere } from "./answers.js";
+import { isInOtherTab } from "./answers.js";
 import { copyButton, iconButton, make, setText } from "./elements.js";
 import { renderMarkdown } from "./markdown.js";
-import { figuresText, secondsText } from "./pace.js";
+import { figuresText, secondsText } from "./speed.js";
 
 const ENDS = {
-  length: "It ends here because the most tokens were reached.",
-  context: "It ends here because the context is full.",
-  time: "It ends here because its time was up.",
-  content_filter: "The server held the rest back.",
+  length: "The answer ends here: it has the maximum number of tokens.",
+  context: "The answer ends here: the context is full.",
+  time: "The answer ends here: the time limit was reached.",
+  content_filter: "The server withheld the rest.",
 };
 
 export class MessageView {
   #body = make("div", { class: "text" });
   #note = make("p", { class: "note" });
   #figures = make("span", { class: "figures" });
-  #actions = make("span", { class: "actions" });
-  #foot = make("div", { class: "foot" }, this.#figures, this.#actions);
-  #deeds;
+  #buttons = make("span", { class: "actions" });
+  #foot = make("div", { class: "foot" }, this.#figures, this.#buttons);
+  #actions;
   #text = "";
   #offered = "";
 
-  /** `deeds`: edit(id, text), regenerate(), tryNow(). */
-  constructor(message, deeds) {
+  /** `actions`: edit(id, text), regenerate(), tryNow(). */
+  constructor(message, actions) {
     this.id = message.id;
     this.role = message.role;
-    this.#deeds = deeds;
+    this.#actions = actions;
     this.element = make("article", { class: `message ${this.role}`, "data-id": this.id, "aria-label": this.role === "user" ? "You" : "Answer" },
       this.#body, this.#note, this.#foot);
   }
 
-  /** `answer`: what this tab is writing into it, or null; `isLast`: the last of its role. */
+  /** `answer`: the answer that this tab is receiving into it, or null; `isLast`: the last of its role. */
   update(message, { answer, isLast, isBusy }) {
     this.#text = answer?.text ?? message.text;
     if (this.#body.isConnected || !this.element.isConnected) this.#showText(answer);
-    const figures = answer ? answer.pace?.figures() : message.figures;
+    const figures = answer ? answer.speed?.figures() : message.figures;
     setText(this.#figures, figures ? figuresText(figures) : "");
     if (figures?.prompt) this.#figures.title = promptText(figures);
     this.#showNote(message, answer);
@@ -65,23 +65,23 @@ export class MessageView {
     return [...choices, isBroken ? "retry" : "regenerate"];
   }
 
-  /** Buttons stay the same elements as long as they are the same: the focus stays with them. */
+  /** Buttons are replaced only when they change, so that they keep the focus. */
   #offer(choices) {
     if (choices.join() === this.#offered) return;
     this.#offered = choices.join();
     const buttons = {
       copy: () => copyButton(() => this.#text),
       edit: () => iconButton("pencil", "Edit and send again", () => this.edit()),
-      regenerate: () => iconButton("again", "Answer again", () => this.#deeds.regenerate()),
-      retry: () => make("button", { type: "button", onclick: () => this.#deeds.regenerate() }, "Try again"),
-      now: () => make("button", { type: "button", onclick: () => this.#deeds.tryNow() }, "Try now"),
+      regenerate: () => iconButton("again", "Answer again", () => this.#actions.regenerate()),
+      retry: () => make("button", { type: "button", onclick: () => this.#actions.regenerate() }, "Try again"),
+      now: () => make("button", { type: "button", onclick: () => this.#actions.tryNow() }, "Try now"),
     };
-    this.#actions.replaceChildren(...choices.map((name) => buttons[name]()));
+    this.#buttons.replaceChildren(...choices.map((name) => buttons[name]()));
   }
 
-  /** The text becomes a field, until it is sent or left as it was. */
+  /** Replace the text by a field, until it is sent or cancelled. */
   edit() {
-    const lines = Math.min(12, this.#text.split("\n").length); // where the style sheet cannot fit it to its text
+    const lines = Math.min(12, this.#text.split("\n").length); // for browsers without field-sizing
     const field = make("textarea", { rows: lines, "aria-label": "Your message" });
     field.value = this.#text;
     const leave = () => {
@@ -95,7 +95,7 @@ export class MessageView {
         event.preventDefault();
         if (!field.value.trim()) return;
         leave();
-        this.#deeds.edit(this.id, field.value);
+        this.#actions.edit(this.id, field.value);
       },
     }, field, make("div", { class: "row" },
       make("button", { type: "button", onclick: leave }, "Cancel"), make("button", { type: "submit", class: "strong" }, "Send")));
@@ -115,22 +115,22 @@ export class MessageView {
   }
 }
 
-/** What is to be said of an answer besides its text, and whether it is bad news. */
+/** The note below an answer, and whether it is an error. */
 function noteOf(message, answer) {
   if (answer?.waitsUntil) {
     const seconds = Math.max(0, Math.ceil((answer.waitsUntil - Date.now()) / 1000));
     return [`The server is busy. Trying again in ${seconds} s.`, false];
   }
   if (answer || message.role === "user") return ["", false];
-  if (message.state === "failed") return [message.error || "There is no answer.", true];
+  if (message.state === "failed") return [message.error || "No answer.", true];
   if (message.state === "stopped") return [message.text ? "Stopped." : "Stopped before it began.", false];
-  if (isElsewhere(message)) return ["Being written in another tab.", false];
-  if (message.state === "interrupted" || message.state === "streaming") return ["The page was closed before the answer was whole.", false];
+  if (isInOtherTab(message)) return ["Another tab is receiving this answer.", false];
+  if (message.state === "interrupted" || message.state === "streaming") return ["The page was closed before the answer was complete.", false];
   if (!message.text) return ["The answer is empty.", false];
   return [ENDS[message.finish] ?? "", false];
 }
 
 function promptText({ prompt, kept, first }) {
-  const read = kept ? `, ${kept.toLocaleString("en")} of them known from before` : "";
+  const read = kept ? `, ${kept.toLocaleString("en")} of them reused from the cache` : "";
   return `Prompt of ${prompt.toLocaleString("en")} tokens${read}${first === null ? "" : `; first token after ${secondsText(first)}`}`;
 }

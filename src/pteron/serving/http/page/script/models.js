@@ -1,4 +1,4 @@
-// Which models the server has, asked for until it says.
+// The models of the server.
 
 import { byId, make } from "./elements.js";
 import { listModels } from "./server.js";
@@ -7,7 +7,7 @@ export class Models extends EventTarget {
   #list = [];
   #asking = null;
   #askKey;
-  error = null; // why there are none
+  error = null; // why the list is empty
 
   constructor(askKey) {
     super();
@@ -19,19 +19,19 @@ export class Models extends EventTarget {
     return this.#asking;
   }
 
-  /** { id, context } of the model that answers a conversation, or null before the server said which it has. */
+  /** { id, context } of the model that answers a conversation, or null before the list is loaded. */
   of(conversation) {
     return this.#list.find(({ id }) => id === conversation.model) ?? this.#list[0] ?? null;
   }
 
-  /** Promises the name of the model; rejects where there is none. */
+  /** Resolves to the name of the model; rejects if there is none. */
   async nameOf(conversation) {
     if (!this.#list.length) await this.load();
     if (this.error) throw this.error;
     return this.of(conversation).id;
   }
 
-  /** The model's name; where there are several, a choice. */
+  /** Show the model's name, or a menu if there are several. */
   show(conversation, choose) {
     const place = byId("model");
     const { id } = this.of(conversation) ?? { id: "" };

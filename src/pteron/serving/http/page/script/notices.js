@@ -1,14 +1,14 @@
-// Short sentences above the field, which go by themselves or when they are dismissed.
+// Short messages above the message field, shown for some seconds or until they are dismissed.
 
 import { byId, iconButton, make } from "./elements.js";
 
 const SECONDS = 12;
 
-/** `deed`: [what a button says, what it does]. */
-export function notice(text, deed = null) {
+/** `action`: [label of a button, function]. */
+export function notice(text, action = null) {
   const element = make("p", { class: "notice", role: "status" }, make("span", {}, text));
-  if (deed) {
-    element.append(make("button", { type: "button", onclick: () => { element.remove(); deed[1](); } }, deed[0]));
+  if (action) {
+    element.append(make("button", { type: "button", onclick: () => { element.remove(); action[1](); } }, action[0]));
   }
   element.append(iconButton("close", "Dismiss", () => element.remove()));
   byId("notices").replaceChildren(element);

@@ -1,12 +1,12 @@
-// The server's own interface: models, and answers as they are written. What goes wrong is said in sentences.
+// The server's API: models, and streamed answers. Errors are sentences for the user.
 
 import { eventsOf } from "./events.js";
 
-const KEY = "pteron.key"; // of the tab, and gone with it
+const KEY = "pteron.key"; // in the tab's storage, until the tab is closed
 const BUSY = new Set([429, 503]);
 const WAIT_MAX = 120;
 
-/** Why there is no answer. `seconds`: when to ask again, where the server says; `needsKey`: it knows no such user. */
+/** Why there is no answer. `seconds`: when to try again, if the server says so; `needsKey`: a valid key is needed. */
 export class Refused extends Error {
   constructor(message, { status = 0, seconds = null } = {}) {
     super(message);
@@ -36,7 +36,7 @@ function keyOf() {
   }
 }
 
-/** [{ id, context }]: the context's length in tokens, or null where the server does not say. */
+/** [{ id, context }]: the context's length in tokens, or null if unknown. */
 export async function listModels() {
   const answer = await ask("v1/models", {});
   const { data } = await answer.json().catch(() => ({}));
@@ -44,7 +44,7 @@ export async function listModels() {
   return data.map((model) => ({ id: String(model.id), context: Number(model.context_length ?? model.max_model_len) || null }));
 }
 
-/** Chunks of an answer, until the server says that it is whole. */
+/** The chunks of an answer, until the server marks its end. */
 export async function* chat(body, signal) {
   const answer = await ask("v1/chat/completions", { method: "POST", body: JSON.stringify(body), signal });
   if (!answer.headers.get("Content-Type")?.startsWith("text/event-stream")) {
@@ -54,14 +54,14 @@ export async function* chat(body, signal) {
     for await (const data of eventsOf(answer.body)) {
       if (data.trim() === "[DONE]") return;
       const chunk = parsed(data);
-      if (chunk.error) throw new Refused(sentence(chunk.error.message ?? "The server gave up on this answer"));
+      if (chunk.error) throw new Refused(sentence(chunk.error.message ?? "The server could not finish this answer"));
       yield chunk;
     }
   } catch (error) {
     if (error instanceof Refused || error.name === "AbortError") throw error;
-    throw new Refused("The connection broke before the answer was whole.");
+    throw new Refused("The connection broke before the answer was complete.");
   }
-  throw new Refused("The connection ended before the answer was whole.");
+  throw new Refused("The connection ended before the answer was complete.");
 }
 
 async function ask(path, options) {
@@ -86,11 +86,11 @@ function parsed(data) {
   try {
     return JSON.parse(data) ?? {};
   } catch {
-    throw new Refused("The server sent something that is no answer.");
+    throw new Refused("The server sent an invalid answer.");
   }
 }
 
-/** Retry-After holds seconds or a date. */
+/** Retry-After is in seconds or a date. */
 function secondsUntil(text) {
   if (!text) return null;
   const seconds = /^\d+(\.\d+)?$/.test(text) ? Number(text) : (Date.parse(text) - Date.now()) / 1000;

@@ -1,25 +1,25 @@
-// The panel of one conversation's settings: a system prompt, and what is asked of the sampler.
+// The settings panel of a conversation: its system prompt and sampling parameters.
 
 import { byId, iconButton, make, setText } from "./elements.js";
-import { FIELDS, wrongWith } from "./wishes.js";
+import { FIELDS, problemWith } from "./settings_fields.js";
 
 export class Settings {
   #panel = byId("settings");
   #system = make("textarea", { id: "system", rows: "4", placeholder: "None" });
   #rows = new Map();
   #shown = null;
-  #deeds;
+  #actions;
 
-  /** `deeds`: change(edit), which changes the conversation that is shown, and close(). */
-  constructor(deeds) {
-    this.#deeds = deeds;
-    this.#system.addEventListener("input", () => deeds.change((conversation) => { conversation.system = this.#system.value; }));
-    const reset = make("button", { type: "button", onclick: () => this.#reset() }, "As the server has it");
+  /** `actions`: change(edit), which edits the shown conversation, and close(). */
+  constructor(actions) {
+    this.#actions = actions;
+    this.#system.addEventListener("input", () => actions.change((conversation) => { conversation.system = this.#system.value; }));
+    const reset = make("button", { type: "button", onclick: () => this.#reset() }, "Use the server's defaults");
     this.#panel.append(
-      make("header", {}, make("h2", {}, "Settings"), iconButton("close", "Close settings", () => deeds.close())),
+      make("header", {}, make("h2", {}, "Settings"), iconButton("close", "Close settings", () => actions.close())),
       make("div", { class: "fields" },
         make("label", { for: "system" }, "System prompt"), this.#system,
-        make("p", { class: "quiet" }, "Of this conversation, from its next answer on. What is empty, the server chooses."),
+        make("p", { class: "quiet" }, "For this conversation, from the next answer on. Empty fields use the server's defaults."),
         make("div", { class: "numbers" }, FIELDS.map((field) => this.#row(field))),
         reset));
   }
@@ -30,7 +30,7 @@ export class Settings {
     fill(this.#system, conversation.system, isOther);
     for (const [name, { input, field, note }] of this.#rows) {
       fill(input, String(conversation.settings[name] ?? ""), isOther);
-      if (isOther) this.#judge(input, field, note);
+      if (isOther) this.#isInvalid(input, field, note);
     }
   }
 
@@ -41,9 +41,9 @@ export class Settings {
       id, type: "text", inputmode: Number.isInteger(field.step) && field.min >= 0 ? "numeric" : "text", placeholder: "default",
       autocomplete: "off", "aria-describedby": note.id,
       oninput: () => {
-        if (this.#judge(input, field, note)) return;
+        if (this.#isInvalid(input, field, note)) return;
         const text = input.value.trim();
-        this.#deeds.change(({ settings }) => {
+        this.#actions.change(({ settings }) => {
           if (text === "") delete settings[field.name];
           else settings[field.name] = Number(text);
         });
@@ -54,9 +54,9 @@ export class Settings {
     return [make("label", { for: id }, field.label), input, note];
   }
 
-  /** Whether something is wrong with what a field holds; then it says so, and the last good value counts. */
-  #judge(input, field, note) {
-    const wrong = wrongWith(field, input.value);
+  /** Whether a field is invalid. If so, its note says why, and the last valid value stays in use. */
+  #isInvalid(input, field, note) {
+    const wrong = problemWith(field, input.value);
     input.setAttribute("aria-invalid", String(wrong !== ""));
     note.classList.toggle("bad", wrong !== "");
     setText(note, wrong || field.hint);
@@ -64,21 +64,21 @@ export class Settings {
   }
 
   #reset() {
-    this.#deeds.change((conversation) => { conversation.settings = {}; });
-    this.#shown = null; // so that all fields are filled anew
-    this.#deeds.change(() => {});
+    this.#actions.change((conversation) => { conversation.settings = {}; });
+    this.#shown = null; // so that all fields are filled again
+    this.#actions.change(() => {});
   }
 }
 
-/** What another tab wrote is shown, but not in the middle of somebody's typing. */
+/** Show what another tab wrote, except in the field that the user is typing in. */
 function fill(input, text, isOther) {
   if (input.value !== text && (isOther || document.activeElement !== input) && (isOther || input.getAttribute("aria-invalid") !== "true")) input.value = text;
 }
 
-/** Arrows count up and down. */
+/** The arrow keys count up and down. */
 function step(event, input, field) {
   const sign = { ArrowUp: 1, ArrowDown: -1 }[event.key];
-  if (!sign || wrongWith(field, input.value)) return;
+  if (!sign || problemWith(field, input.value)) return;
   event.preventDefault();
   const from = input.value.trim() === "" ? Math.max(field.min, 0) : Number(input.value) + sign * field.step;
   const next = Math.min(field.max ?? Infinity, Math.max(field.min, from));

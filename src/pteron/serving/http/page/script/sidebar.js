@@ -1,4 +1,4 @@
-// The list of conversations: links, so that each opens in a tab of its own too; renamed and deleted in place.
+// The list of conversations: links, which can be opened in new tabs; renamed and deleted in place.
 
 import { byId, iconButton, make } from "./elements.js";
 
@@ -10,17 +10,17 @@ export function titleOf(conversation) {
 
 export class Sidebar {
   #list = byId("conversations");
-  #deeds;
+  #actions;
   #drawn = "";
   #renaming = null;
 
-  /** `deeds`: rename(id, title), remove(id). */
-  constructor(deeds) {
-    this.#deeds = deeds;
+  /** `actions`: rename(id, title), remove(id). */
+  constructor(actions) {
+    this.#actions = actions;
     this.#list.addEventListener("keydown", (event) => this.#move(event));
   }
 
-  /** `running`: tells whether an answer to a conversation is being written. */
+  /** `running(conversation)`: whether an answer to it is being received. */
   show(conversations, current, running) {
     const rows = conversations.map((conversation) => [conversation.id, titleOf(conversation), running(conversation)]);
     const drawn = JSON.stringify([rows, current]);
@@ -35,7 +35,7 @@ export class Sidebar {
     const link = make("a", { href: `#${id}`, title, "aria-current": id === current ? "page" : null }, title);
     return make("li", { "data-id": id, class: isRunning ? "running" : null }, link,
       iconButton("pencil", `Rename ${title}`, () => this.#rename(id, title)),
-      iconButton("bin", `Delete ${title}`, () => this.#deeds.remove(id)));
+      iconButton("bin", `Delete ${title}`, () => this.#actions.remove(id)));
   }
 
   #rename(id, title) {
@@ -46,7 +46,7 @@ export class Sidebar {
       if (this.#renaming !== id) return;
       this.#renaming = null;
       this.#drawn = "";
-      this.#deeds.rename(id, isKept ? field.value.trim() : null);
+      this.#actions.rename(id, isKept ? field.value.trim() : null);
       this.#list.querySelector(`[data-id="${CSS.escape(id)}"] a`)?.focus();
     };
     field.addEventListener("blur", () => end(true));
@@ -60,7 +60,7 @@ export class Sidebar {
     field.select();
   }
 
-  /** Arrows go from one conversation to the next. */
+  /** The arrow keys move between conversations. */
   #move(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!step || event.target.tagName === "INPUT") return;

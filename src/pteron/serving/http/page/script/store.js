@@ -1,7 +1,7 @@
-// Conversations in the browser's storage, one key each: tabs write to their own and see one another's.
+// Conversations in the browser's storage, one key each, shared by all tabs.
 //
-// A change reads what is stored now, edits that and writes it back, so two tabs at one conversation change their
-// own messages and keep each other's. What storage refuses lives on in this tab, and `unsaved` is said.
+// A change reads the stored conversation, edits it and writes it back, so that two tabs with one conversation keep
+// each other's messages. If storage refuses a conversation, it stays in this tab, and an `unsaved` event is sent.
 
 import { newId } from "./elements.js";
 
@@ -15,19 +15,19 @@ export function blank(id = newId()) {
 
 export class Store extends EventTarget {
   #storage;
-  #parsed = new Map(); // id -> [text in storage, what it says]
+  #parsed = new Map(); // id -> [text in storage, parsed conversation]
   #unsaved = new Map();
 
   constructor(storage) {
     super();
     this.#storage = storage;
     window.addEventListener("storage", (event) => {
-      if (event.key === null) this.#tell(null);
-      else if (event.key.startsWith(PREFIX)) this.#tell(event.key.slice(PREFIX.length));
+      if (event.key === null) this.#notify(null);
+      else if (event.key.startsWith(PREFIX)) this.#notify(event.key.slice(PREFIX.length));
     });
   }
 
-  /** A conversation, to be looked at only, or null. */
+  /** A conversation, read-only, or null. */
   get(id) {
     if (this.#unsaved.has(id)) return this.#unsaved.get(id);
     const text = this.#read(id);
@@ -39,7 +39,7 @@ export class Store extends EventTarget {
     return conversation;
   }
 
-  /** All conversations, the latest first. */
+  /** All conversations, newest first. */
   all() {
     const ids = new Set(this.#unsaved.keys());
     for (let index = 0; index < (this.#storage?.length ?? 0); index++) {
@@ -53,7 +53,7 @@ export class Store extends EventTarget {
     this.#write(conversation);
   }
 
-  /** Edit what is stored now; false where it was deleted meanwhile, or the edit says false: then it stays as it is. */
+  /** Edit the stored conversation; false, without a change, if it was deleted or `edit` returns false. */
   change(id, edit) {
     const stored = this.get(id);
     if (!stored) return false;
@@ -67,7 +67,7 @@ export class Store extends EventTarget {
     this.#unsaved.delete(id);
     this.#parsed.delete(id);
     this.#storage?.removeItem(PREFIX + id);
-    this.#tell(id);
+    this.#notify(id);
   }
 
   #read(id) {
@@ -86,15 +86,15 @@ export class Store extends EventTarget {
       if (!this.#unsaved.has(id)) this.dispatchEvent(new Event("unsaved"));
       this.#unsaved.set(id, conversation);
     }
-    this.#tell(id);
+    this.#notify(id);
   }
 
-  #tell(id) {
+  #notify(id) {
     this.dispatchEvent(new CustomEvent("change", { detail: id }));
   }
 }
 
-/** The storage, or null where the browser keeps none for this page. */
+/** The storage, or null if the browser has none for this page. */
 export function openStorage() {
   try {
     return window.localStorage;
@@ -103,7 +103,7 @@ export function openStorage() {
   }
 }
 
-/** What a text in storage says, as far as it is a conversation; anybody may have written it. */
+/** The conversation of a text in storage; null if it is not one. */
 function parsed(text, id) {
   try {
     const stored = JSON.parse(text);

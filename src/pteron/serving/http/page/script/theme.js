@@ -1,4 +1,4 @@
-// Light, dark, or as the system has it; kept for all tabs. (`early.js` sets it before the page is drawn.)
+// Light, dark or the system's theme; stored for all tabs. (`early_theme.js` sets it before the page is drawn.)
 
 import { byId, make } from "./elements.js";
 
@@ -23,7 +23,7 @@ export function offerThemes(storage) {
     try {
       storage?.setItem(KEY, name);
     } catch {
-      // Full: then it is for this page only.
+      // Storage is full: the choice holds for this page only.
     }
   };
   window.addEventListener("storage", (event) => { if (event.key === KEY) show(read()); });

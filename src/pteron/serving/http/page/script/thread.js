@@ -1,9 +1,9 @@
-// A conversation on the screen: its messages, kept in sight of the end as it grows, and read out as it is written.
+// A conversation on the screen: its messages, scrolled to the end while an answer grows.
 
 import { byId, make } from "./elements.js";
 import { MessageView } from "./message.js";
 
-const NEAR = 64; // pixels from the end that count as there
+const NEAR = 64; // pixels from the end that count as the end
 
 export class Thread {
   #thread = byId("thread");
@@ -12,21 +12,21 @@ export class Thread {
   #welcome = byId("welcome");
   #views = new Map();
   #shown = null;
-  #deeds;
+  #actions;
   #isAtEnd = true;
 
-  constructor(deeds) {
-    this.#deeds = deeds;
+  constructor(actions) {
+    this.#actions = actions;
     this.#scroll.addEventListener("scroll", () => {
       this.#isAtEnd = this.#scroll.scrollHeight - this.#scroll.scrollTop - this.#scroll.clientHeight < NEAR;
       this.#latest.hidden = this.#isAtEnd;
     }, { passive: true });
     this.#latest.addEventListener("click", () => this.toEnd());
-    // A keyboard that comes up or a text field that grows takes room from above the end.
+    // A phone's keyboard, or a growing message field, shrinks the visible part.
     new ResizeObserver(() => this.#follow()).observe(this.#scroll);
   }
 
-  /** Show a conversation; `answer` is what this tab is writing into it, or null. */
+  /** Show a conversation; `answer` is the one that this tab is receiving, or null. */
   show(conversation, answer, { isBusy, model }) {
     if (this.#shown !== conversation.id) {
       this.#views.clear();
@@ -49,7 +49,7 @@ export class Thread {
     this.#follow();
   }
 
-  /** Only the message that is growing. */
+  /** Update only the message that is growing. */
   grow(conversation, answer) {
     const message = conversation.messages.find(({ id }) => id === answer.messageId);
     if (!message) return;
@@ -67,7 +67,7 @@ export class Thread {
   }
 
   #viewOf(message) {
-    if (!this.#views.has(message.id)) this.#views.set(message.id, new MessageView(message, this.#deeds));
+    if (!this.#views.has(message.id)) this.#views.set(message.id, new MessageView(message, this.#actions));
     return this.#views.get(message.id);
   }
 

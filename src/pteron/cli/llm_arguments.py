@@ -1,0 +1,169 @@
+"""The arguments that commands for language models share: model, sampling, grammar."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pteron.cli.arguments import SEED_MAX, add_adapter, add_default, add_repeatable, count, number, positive
+from pteron.cli.arguments import seed as seed_type
+from pteron.cli.progress import show_progress
+from pteron.cli.terminal import print_note
+from pteron.errors import InputError
+from pteron.llm.models import names
+
+if TYPE_CHECKING:
+    from pteron.llm import LLM, Grammar, Sampling
+
+_RANDOM = ("top_k", "top_p", "min_p", "seed")  # these have no effect at temperature 0
+# name -> metavar, type, help, default
+_SAMPLING = {
+    "temperature": ("T", number(0), "0 always takes the most likely token", "0"),
+    "top_k": ("K", count, "sample from the K most likely tokens; 0: from all", "0"),
+    "top_p": ("P", number(0, 1), "sample from the most likely tokens whose probabilities sum to P", "1"),
+    "min_p": ("P", number(0, 1), "sample from tokens at least P times as likely as the first", "0"),
+    "repetition_penalty": ("R", number(0), "above 1: tokens of the text become less likely", "1"),
+    "presence_penalty": ("A", number(-2, 2), "subtract A from the logits of generated tokens", "0"),
+    "frequency_penalty": ("A", number(-2, 2), "the same, times how often a token was generated", "0"),
+}
+
+
+def add_llm_arguments(parser: argparse.ArgumentParser, max_new_tokens: int) -> None:
+    parser.add_argument(
+        "path",
+        metavar="MODEL",
+        nargs="?",
+        help="a program (.pte), a folder made by `pteron export llm`, or a known model's name",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        choices=names(),
+        help=f"a known model instead of MODEL: {', '.join(names())} (kept in ~/.cache/pteron, or "
+        "$PTERON_CACHE)",
+    )
+    add_model_files(parser)
+    add_default(parser, "--max-new-tokens", "N", positive, max_new_tokens, "maximum tokens to generate")
+    for name, (metavar, kind, purpose, default) in _SAMPLING.items():
+        help = f"{purpose} (default: the model's, or {default})"
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, type=kind, help=help)
+    parser.add_argument(
+        "--seed", metavar="N", type=seed_type, help="seed of the sampler (default: a random one)"
+    )
+    add_repeatable(parser, "--stop", "TEXT", "end the text before TEXT")
+    add_digits(parser)
+    parser.add_argument("--quiet", action="store_true", help="print the text only, without statistics")
+    add_adapter(parser)
+
+
+def add_model_files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--tokenizer", metavar="FILE", help="tokenizer file or folder (default: the one beside the program)"
+    )
+    add_repeatable(parser, "--data", "FILE.ptd", "weight file of the program")
+
+
+def add_digits(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--digits",
+        metavar="N",
+        type=int,
+        help="int8 digits of activations in 4-bit products; 3: as exact as f32, 2: faster, exact to 4 "
+        "decimals (default: $PTERON_DIGITS, or 3)",
+    )
+
+
+def add_grammar(parser: argparse.ArgumentParser) -> None:
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--json-schema", metavar="FILE", help="generate JSON that fits this JSON schema")
+    forms.add_argument(
+        "--regex", metavar="PATTERN", help="generate text that matches this regular expression"
+    )
+
+
+def build_grammar(arguments: argparse.Namespace, llm: LLM) -> Grammar | None:
+    from pteron.llm import Grammar
+    from pteron.llm.arguments import existing
+    from pteron.llm.model_files import read_utf8
+
+    if arguments.json_schema is not None:
+        schema = read_utf8(existing(arguments.json_schema))
+        return Grammar.json_schema(llm.tokenizer, schema, eos_ids=llm.eos_ids)
+    if arguments.regex is not None:
+        return Grammar.regex(llm.tokenizer, arguments.regex, eos_ids=llm.eos_ids)
+    return None
+
+
+@contextmanager
+def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
+    """The model that MODEL or --model names; it is closed with the context."""
+    from pteron.cli.export_progress import fetch_model
+    from pteron.llm import LLM
+
+    if (arguments.path is None) == (arguments.model is None):
+        raise InputError("name a program or folder, or a model with --model, and not both")
+    path = fetch_model(arguments.model) if arguments.model else find_model(arguments.path)
+    with show_progress(f"loading {path.name}"):
+        llm = LLM(
+            path, arguments.tokenizer, data=arguments.data, device=arguments.adapter, digits=arguments.digits
+        )
+    with llm:
+        yield llm
+
+
+def find_model(given: str) -> Path:
+    """The program or folder at a path; without one, the folder of the known model of that name."""
+    from pteron.cli.export_progress import fetch_model
+    from pteron.llm.models import locate_model
+
+    path = locate_model(given, fetch_model)
+    if path.is_dir() and _is_checkpoint(path):
+        from pteron.llm.model_files import program_file
+
+        raise InputError(
+            f"the folder {path} has no program {program_file(path).name}; "
+            f"`pteron export llm {path} -o FOLDER` makes one from a checkpoint"
+        )
+    return path
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    """Whether a folder without a program is a checkpoint to export, or has no file of a model at all."""
+    from pteron.llm.model_files import program_file
+    from pteron.llm.tokenizers.load import FILE_NAMES
+
+    if program_file(folder).exists():
+        return False
+    has_tokenizer = any(any(folder.glob(pattern)) for pattern in FILE_NAMES)
+    return not has_tokenizer or any(folder.glob("*.safetensors"))
+
+
+def build_sampling(arguments: argparse.Namespace, llm: LLM) -> Sampling:
+    """The sampling of the arguments; where they say nothing, the model's."""
+    given = {name: getattr(arguments, name) for name in _SAMPLING if getattr(arguments, name) is not None}
+    sampling = replace(llm.sampling, **given)
+    if sampling.temperature == 0:
+        return sampling
+    seed = arguments.seed if arguments.seed is not None else random.randint(0, SEED_MAX)
+    return replace(sampling, seed=seed)
+
+
+def warn_unused_options(arguments: argparse.Namespace, sampling: Sampling) -> None:
+    unused = [f"--{name.replace('_', '-')}" for name in _RANDOM if getattr(arguments, name) is not None]
+    if unused and sampling.temperature == 0:
+        verb = "has" if len(unused) == 1 else "have"
+        print_note(
+            f"{' and '.join(unused)} {verb} no effect at temperature 0, which always takes the most likely "
+            "token: add --temperature, for example 0.7"
+        )
+
+
+def is_interactive() -> bool:
+    """Whether standard input is a terminal, so that a person types."""
+    return sys.stdin.isatty()

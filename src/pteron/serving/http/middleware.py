@@ -1,0 +1,136 @@
+"""ASGI middleware: access control before a route runs, and the log line and metrics of every request."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, MutableMapping
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pteron.serving.http.api_keys import ApiKeys
+from pteron.serving.http.errors import ApiError, api_error, recorded_response
+from pteron.serving.http.request_body import CLOSE, RequestBody
+from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, RequestRecord
+from pteron.serving.http.service import Service
+
+_ALWAYS_OPEN = ("/health",)
+_NOT_LOGGED = ("/health", "/metrics")  # polled every few seconds; only failures are logged
+_HEADER_OVERHEAD = len(": \r\n")  # bytes per header
+
+
+class AccessMiddleware:
+    """Refuses requests with a wrong host name, without a key or beyond a limit, before the body is read.
+
+    `hosts` are the accepted host names; empty: any. A server on 127.0.0.1 accepts only this machine's names,
+    so that a web site cannot reach it by pointing its own name at 127.0.0.1 (DNS rebinding).
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        service: Service,
+        keys: ApiKeys,
+        hosts: Collection[str] = (),
+        open_paths: Collection[str] = (),
+    ) -> None:
+        self._app = app
+        self._service = service
+        self._keys = keys
+        self._hosts = {host.lower() for host in hosts}
+        self._open_paths = {*_ALWAYS_OPEN, *open_paths}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        body = RequestBody(receive, self._service.limits)
+        try:
+            self._check_headers(scope)
+            self._check_access(scope, headers)
+            body.check_length(headers.get(b"content-length"))
+            await self._app(scope, body.receive, send)
+        except ApiError as error:
+            await recorded_response(scope, error)(scope, receive, send)
+
+    def _check_headers(self, scope: Scope) -> None:
+        limit = self._service.limits.header_bytes
+        size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+        size += sum(len(name) + len(value) + _HEADER_OVERHEAD for name, value in scope["headers"])
+        if size > limit:
+            message = f"the request's headers are too large; the limit is {limit} bytes"
+            raise ApiError(431, message, code="headers_too_large", headers=CLOSE)
+        # A proxy in front might check the other one of two keys.
+        if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
+            message = "the request has two Authorization headers"
+            raise ApiError(400, message, code="invalid_request", headers=CLOSE)
+
+    def _check_access(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        host = _host_name(headers.get(b"host", b"").decode("latin-1"))
+        if self._hosts and host not in self._hosts:
+            raise ApiError(403, f"this server does not accept the host name {host!r}", code="unknown_host")
+        if not self._is_open(path) and not self._keys.allow(headers.get(b"authorization")):
+            message = "an API key is needed: Authorization: Bearer KEY"
+            if b"authorization" in headers:
+                message = "the API key is not valid for this server"
+            challenge = {"WWW-Authenticate": "Bearer"}
+            raise ApiError(401, message, code="invalid_api_key", headers=challenge)
+        if self._service.is_draining and path not in _ALWAYS_OPEN:
+            message = "the server is shutting down"
+            raise ApiError(503, message, code="shutting_down", headers={"Retry-After": "5"})
+
+    def _is_open(self, path: str) -> bool:
+        return path in self._open_paths or any(
+            path.startswith(opened) for opened in self._open_paths if opened.endswith("/") and opened != "/"
+        )
+
+
+class RequestLogMiddleware:
+    """Gives each request an id and a record, which inner layers fill in, and answers unexpected errors."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        record = RequestRecord(f"req_{uuid.uuid4().hex}", scope["method"])
+        scope[RECORD] = record
+
+        async def send_with_id(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+                header = (b"x-request-id", record.id.encode())
+                message = {**message, "headers": [*message.get("headers", ()), header]}
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception as error:
+            self._service.logs.failure(record, error)
+            response = recorded_response(scope, api_error(error))
+            if not record.status:
+                await response(scope, receive, send_with_id)
+        finally:
+            self._finish(scope, record)
+
+    def _finish(self, scope: Scope, record: RequestRecord) -> None:
+        if record.is_abandoned:
+            record.status = CLIENT_CLOSED_REQUEST
+        record.route = getattr(scope.get("route"), "path", record.route)
+        self._service.metrics.request(record)
+        if record.route not in _NOT_LOGGED or record.status >= 400:
+            self._service.logs.request(record)
+
+
+def _host_name(host: str) -> str:
+    """A Host header without its port."""
+    if host.startswith("["):
+        return host.partition("]")[0].lower() + "]"
+    return host.partition(":")[0].lower()

@@ -1,0 +1,62 @@
+"""RequestBody: reads the body of a request within its limits of size and time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any
+
+from starlette.types import Receive
+
+from pteron.serving.http.errors import ApiError
+from pteron.serving.http.limits import Limits
+
+CLOSE = {"Connection": "close"}  # the rest of the request is not read
+
+
+class RequestBody:
+    """The time limit starts with the first message that is requested."""
+
+    def __init__(self, receive: Receive, limits: Limits) -> None:
+        self._receive = receive
+        self._limits = limits
+        self._size = 0
+        self._is_complete = False
+        self._deadline: float | None = None
+
+    def check_length(self, header: bytes | None) -> None:
+        """Refuse a body by its Content-Length header, before it is read."""
+        if header is not None and header.isdigit():
+            self._check(int(header[:20]))  # int() refuses thousands of digits
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        """The next ASGI message."""
+        if self._is_complete:  # the next message is the client's disconnect, which has no deadline
+            return await self._receive()
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._limits.body_seconds
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            text = f"the request did not arrive within {self._limits.body_seconds:g} seconds"
+            raise ApiError(408, text, code="timeout", headers=CLOSE) from None
+        self._size += len(message.get("body", b""))
+        self._check(self._size)
+        self._is_complete = not message.get("more_body", False)
+        return message
+
+    async def read(self) -> bytes | None:
+        """The whole body; None if the client disconnected."""
+        found = bytearray()
+        while not self._is_complete:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                return None
+            found += message.get("body", b"")
+        return bytes(found)
+
+    def _check(self, size: int) -> None:
+        if size > self._limits.body_bytes:
+            text = f"the request has {size} bytes or more; the limit is {self._limits.body_bytes}"
+            raise ApiError(413, text, code="request_too_large", headers=CLOSE)

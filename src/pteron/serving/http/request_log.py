@@ -1,0 +1,116 @@
+"""The log: one JSON object per line, for each request and for events of the server.
+
+Prompts and answers are logged only with `with_prompts`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import traceback
+from asyncio import CancelledError
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from pteron.gpu.fork import new_lock
+
+RECORD = "pteron.record"  # the key of a request's record in its ASGI scope
+CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left; only the log and the metrics have it
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """What the log and the metrics need of a request."""
+
+    id: str
+    method: str
+    arrived: float = field(default_factory=time.perf_counter)
+    route: str = "other"
+    status: int = 0
+    model: str | None = None
+    is_streamed: bool = False
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    new_tokens: int = 0
+    choices: int = 0
+    finish_reasons: list[str] = field(default_factory=list)
+    first_token_seconds: float | None = None  # since arrival
+    is_abandoned: bool = False  # the client disconnected before the end
+    error: str | None = None  # the code of an error, not its message, which may quote the request
+    prompt: Any = None  # set only if prompts are logged
+    answer: list[str] | None = None
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.arrived
+
+
+class Logs:
+    """Writes lines to a stream, from any thread; without a stream it writes nothing."""
+
+    def __init__(self, stream: TextIO | None = None, *, with_prompts: bool = False) -> None:
+        self._stream = stream
+        self._lock = new_lock()
+        self.with_prompts = with_prompts
+
+    def write(self, event: str, **fields: Any) -> None:
+        if self._stream is None:
+            return
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        line = json.dumps({"time": now, "event": event, **fields}, default=str)
+        with self._lock:
+            try:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+            except (OSError, ValueError):  # a full disk or a closed stream: the server continues
+                pass
+
+    def request(self, record: RequestRecord) -> None:
+        fields: dict[str, Any] = {
+            "id": record.id,
+            "method": record.method,
+            "route": record.route,
+            "status": record.status,
+            "seconds": round(record.seconds, 6),
+        }
+        if record.choices:
+            fields |= {
+                "model": record.model,
+                "stream": record.is_streamed,
+                "prompt_tokens": record.prompt_tokens,
+                "reused_tokens": record.reused_tokens,
+                "new_tokens": record.new_tokens,
+                "choices": record.choices,
+                "finish_reasons": record.finish_reasons,
+            }
+        if record.first_token_seconds is not None:
+            fields["first_token_seconds"] = round(record.first_token_seconds, 6)
+        if record.is_abandoned:
+            fields["abandoned"] = True
+        if record.error:
+            fields["error"] = record.error
+        if self.with_prompts and record.prompt is not None:
+            fields |= {"prompt": record.prompt, "answer": record.answer}
+        self.write("request", **fields)
+
+    def failure(self, record: RequestRecord, error: BaseException) -> None:
+        """Log an unexpected error with its traceback."""
+        trace = "".join(traceback.format_exception(error))
+        self.write("failure", id=record.id, route=record.route, error=repr(error), trace=trace)
+
+
+class UvicornLogHandler(logging.Handler):
+    """Writes uvicorn's log records to the same log."""
+
+    def __init__(self, logs: Logs) -> None:
+        super().__init__()
+        self._logs = logs
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = {"level": record.levelname.lower(), "message": record.getMessage()}
+        error = record.exc_info[1] if record.exc_info else None
+        if error and not isinstance(error, CancelledError):  # cancelled: the server is shutting down
+            fields["trace"] = "".join(traceback.format_exception(error))
+        self._logs.write("server", **fields)

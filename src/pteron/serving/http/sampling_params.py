@@ -1,0 +1,117 @@
+"""The sampling parameters, lengths and formats of a request's body -> requests for the engine.
+
+Parameters that a request leaves out are the model's own (`llm.sampling`, from its generation_config.json),
+not OpenAI's temperature of 1: a model without such a file takes the most likely token.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from pteron.llm import Sampling
+from pteron.llm.engine import Request as EngineRequest
+from pteron.llm.text_model import TextModel
+from pteron.serving.http.errors import invalid_value
+from pteron.serving.http.limits import Limits
+from pteron.serving.http.schema import GenerationBody, ResponseFormat
+
+_NAMES = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+_SEEDS = 1 << 31
+_BIASES_MAX = 1024
+_TOKEN = re.compile(r"[0-9]{1,10}")  # int() refuses thousands of digits
+
+
+def engine_requests(
+    prompts: Iterable[tuple[int, ...]], count: int, sampling: Sampling, **settings: Any
+) -> list[EngineRequest]:
+    """`count` requests per prompt, each with its own seed."""
+    return [
+        EngineRequest(ids, sampling=replace(sampling, seed=(sampling.seed + number) % _SEEDS), **settings)
+        for ids in prompts
+        for number in range(count)
+    ]
+
+
+def sampling_params(body: GenerationBody, llm: TextModel, top_logprobs: int) -> Sampling:
+    """The sampling of a request. Any integer is a seed; without one the seed is random."""
+    given: dict[str, Any] = {name: getattr(body, name) for name in _NAMES if getattr(body, name) is not None}
+    if body.top_k is not None:
+        given["top_k"] = max(0, body.top_k)  # some clients send -1 for "all"
+    if body.logit_bias:
+        given["logit_bias"] = _logit_bias(body.logit_bias, llm.model.vocabulary)
+    if top_logprobs:
+        given["top_logprobs"] = top_logprobs
+    seed = random.randrange(_SEEDS) if body.seed is None else body.seed % _SEEDS
+    return replace(llm.sampling, **given, seed=seed)
+
+
+def stop_strings(body: GenerationBody, limits: Limits) -> tuple[str, ...]:
+    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    if len(stops) > limits.stops:
+        raise invalid_value(f"{len(stops)} stop strings; the limit is {limits.stops}", "stop")
+    if any(not 0 < len(stop) <= limits.stop_characters for stop in stops):
+        raise invalid_value(f"a stop string must have from 1 to {limits.stop_characters} characters", "stop")
+    return tuple(stops)
+
+
+def new_token_count(given: int | None, default: int, param: str, limits: Limits) -> int:
+    """The maximum number of tokens of an answer."""
+    if given is not None and given > limits.new_tokens:
+        raise invalid_value(f"{param} is {given}; the limit is {limits.new_tokens} tokens", param)
+    return min(default, limits.new_tokens) if given is None else given
+
+
+def choice_count(count: int | None, prompts: int, limits: Limits) -> int:
+    """The number of answers to each prompt."""
+    total = (count or 1) * prompts
+    if total > limits.choices:
+        message = f"{total} answers; the limit is {limits.choices} per request"
+        raise invalid_value(message, "prompt" if prompts > 1 else "n")
+    return count or 1
+
+
+def response_grammar(format: ResponseFormat | None, llm: TextModel, limits: Limits) -> Any:
+    """The grammar of a response_format, or None."""
+    if format is None or format.type == "text":
+        return None
+    if format.type == "json_object":
+        from pteron.llm.grammar import Grammar  # here: an optional package
+
+        return Grammar.json_object(llm.tokenizer)
+    if format.json_schema is None:
+        message = "response_format.json_schema is missing"
+        raise invalid_value(message, "response_format", code="missing_required_parameter")
+    return schema_grammar(format.json_schema.schema_ or {"type": "object"}, llm, "response_format", limits)
+
+
+def schema_grammar(schema: dict[str, Any], llm: TextModel, param: str, limits: Limits) -> Any:
+    """The grammar of JSON that fits a schema."""
+    from pteron.errors import InputError
+    from pteron.llm.grammar import Grammar
+
+    check_schema_size(schema, param, limits)
+    try:
+        return Grammar.json_schema(llm.tokenizer, schema)
+    except InputError as error:
+        raise invalid_value(str(error), param, code="invalid_json_schema") from error
+
+
+def check_schema_size(schema: object, param: str, limits: Limits) -> None:
+    size = len(json.dumps(schema))
+    if size > limits.schema_bytes:
+        raise invalid_value(
+            f"{param}: {size} bytes of JSON schema; the limit is {limits.schema_bytes}", param
+        )
+
+
+def _logit_bias(given: dict[str, float], vocabulary: int) -> dict[int, float]:
+    biases = {int(token): bias for token, bias in given.items() if _TOKEN.fullmatch(token)}
+    if len(biases) < len(given) or len(given) > _BIASES_MAX or max(biases) >= vocabulary:
+        message = f"logit_bias takes up to {_BIASES_MAX} token ids from 0 to {vocabulary - 1}"
+        raise invalid_value(message, "logit_bias")
+    return biases

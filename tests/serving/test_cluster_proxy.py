@@ -1,0 +1,423 @@
+"""The proxy of a cluster and a replica behind it, without Ray: what a client gets when replicas fail."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra `serve`")
+
+from http_fixtures import until
+from starlette.types import Message as AsgiMessage
+
+from pteron import DeviceError, InputError
+from pteron.cli import main
+from pteron.llm import LLM
+from pteron.serving.cluster import Options
+from pteron.serving.cluster.proxy import Proxy, ProxyCall
+from pteron.serving.cluster.replica import Replica
+from pteron.serving.cluster.routing import conversation_key
+from pteron.serving.http.errors import ApiError
+from pteron.serving.http.limits import Limits
+
+NAME = "stories15m"
+CHAT = "/v1/chat/completions"
+START: AsgiMessage = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [(b"content-type", b"text/plain")],
+}
+STREAM: AsgiMessage = {
+    **START,
+    "headers": [(b"content-type", b"text/event-stream; charset=utf-8")],
+}
+
+
+def said(text: bytes, more: bool = False) -> AsgiMessage:
+    return {"type": "http.response.body", "body": text, "more_body": more}
+
+
+def scope_of(path: str) -> dict[str, Any]:
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"content-type", b"application/json")],
+        "client": None,
+        "server": None,
+    }
+
+
+class LostError(Exception):
+    pass
+
+
+class Scripted:
+    """A call that yields the messages of a script, and raises its exceptions."""
+
+    def __init__(self, script: list[Any]) -> None:
+        self._script = script
+        self.refusal: Exception | None = None  # of the call itself
+        self.is_cancelled = False
+
+    async def __aiter__(self) -> AsyncIterator[list[AsgiMessage]]:
+        for step in self._script:
+            if isinstance(step, BaseException):
+                raise step
+            if isinstance(step, asyncio.Event):
+                await step.wait()
+            else:
+                yield [step]
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class Client:
+    """One request through a proxy: the calls of replicas, and the response."""
+
+    def __init__(self, *scripts: list[Any], limits: Limits | None = None) -> None:
+        self.calls = [Scripted(script) for script in scripts]
+        self.asked: list[tuple[str, Mapping[str, Any], bytes]] = []
+        self.sent: list[AsgiMessage] = []
+        self.leaves = asyncio.Event()
+        self.proxy = Proxy(self._next, limits or Limits(), self._map_error)
+
+    def _next(self, key: str, scope: Mapping[str, Any], body: bytes) -> ProxyCall:
+        self.asked.append((key, scope, body))
+        call = self.calls[len(self.asked) - 1]
+        if call.refusal is not None:
+            raise call.refusal
+        return call
+
+    @staticmethod
+    def _map_error(error: BaseException) -> ApiError | None:
+        return None if isinstance(error, LostError) else ApiError(500, "no", code="internal_error")
+
+    async def ask(
+        self, *parts: bytes, path: str = CHAT, headers: tuple[tuple[bytes, bytes], ...] = ()
+    ) -> None:
+        """Send a request in parts; an empty last part never arrives."""
+        self.unread: list[AsgiMessage] = [
+            {"type": "http.request", "body": part, "more_body": index + 1 < len(parts)}
+            for index, part in enumerate(parts)
+            if part or index == 0
+        ]
+
+        async def receive() -> AsgiMessage:
+            if self.unread:
+                return self.unread.pop(0)
+            await self.leaves.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: AsgiMessage) -> None:
+            self.sent.append(message)
+
+        scope = {**scope_of(path), "headers": list(headers), "app": object()}
+        await asyncio.wait_for(self.proxy(scope, receive, send), 60)
+
+    @property
+    def status(self) -> int:
+        return int(self.sent[0]["status"])
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message.get("body", b"") for message in self.sent)
+
+
+def run(client: Client, *parts: bytes, **options: Any) -> Client:
+    asyncio.run(client.ask(*parts, **options))
+    return client
+
+
+def test_an_answer_goes_through() -> None:
+    client = run(Client([START, said(b"a", True), said(b"b")]), b'{"x":', b"1}")
+    assert client.status == 200
+    assert client.body == b"ab"
+    ((_, scope, body),) = client.asked
+    assert body == b'{"x":1}'
+    assert "app" not in scope  # nothing of the web server's own travels
+    assert client.calls[0].is_cancelled
+
+
+def test_a_replica_that_is_lost_before_it_says_anything() -> None:
+    client = run(Client([LostError()], [START, said(b"a")]), b"{}")
+    assert (client.status, client.body, len(client.asked)) == (200, b"a", 2)
+
+
+def test_two_lost_replicas() -> None:
+    client = run(Client([LostError()], [LostError()], [START, said(b"a")]), b"{}")
+    assert (client.status, len(client.asked)) == (503, 2)
+    assert (b"retry-after", b"1") in client.sent[0]["headers"]
+    assert json.loads(client.body)["error"]["code"] == "replica_lost"
+
+
+def test_a_broken_stream_ends_with_an_error() -> None:
+    client = run(Client([STREAM, said(b"data: 1\n\n", True), LostError()]), b"{}")
+    assert (client.status, len(client.asked)) == (200, 1)  # nobody begins it again
+    first, last = client.body.split(b"\n\n")[:2]
+    assert first == b"data: 1"
+    assert json.loads(last.removeprefix(b"data: "))["error"]["code"] == "replica_lost"
+    assert not client.sent[-1]["more_body"]
+
+
+def test_a_broken_answer_is_aborted() -> None:
+    with pytest.raises(ApiError):
+        run(Client([START, said(b"a", True), LostError()]), b"{}")
+
+
+def test_an_answer_that_ends_too_early() -> None:
+    client = run(Client([STREAM, said(b"data: 1\n\n", True)]), b"{}")
+    assert b"incomplete" in client.body
+
+
+def test_other_errors_are_not_retried() -> None:
+    client = run(Client([ValueError()], [START, said(b"a")]), b"{}")
+    assert (client.status, len(client.asked)) == (500, 1)
+
+
+def test_a_client_that_leaves() -> None:
+    async def leave() -> Client:
+        never = asyncio.Event()
+        client = Client([STREAM, said(b"data: 1\n\n", True), never])
+        asking = asyncio.create_task(client.ask(b"{}"))
+        while len(client.sent) < 2:
+            await asyncio.sleep(0)
+        client.leaves.set()
+        await asking
+        return client
+
+    client = asyncio.run(leave())
+    assert client.calls[0].is_cancelled
+    assert client.body == b"data: 1\n\n"
+
+
+def test_no_answer_in_time() -> None:
+    async def wait() -> Client:
+        client = Client([asyncio.Event()], limits=Limits(seconds=0.01))
+        client.proxy._grace = 0.01
+        await client.ask(b"{}")
+        return client
+
+    client = asyncio.run(wait())
+    assert client.status == 503
+    assert client.calls[0].is_cancelled
+
+
+def test_a_call_that_cannot_be_made() -> None:
+    client = Client([], [START, said(b"a")])
+    client.calls[0].refusal = LostError()
+    assert run(client, b"{}").body == b"a"
+    client = Client([])
+    client.calls[0].refusal = ValueError("nobody's business")
+    run(client, b"{}")
+    assert (client.status, len(client.asked)) == (500, 1)
+    assert json.loads(client.body)["error"]["message"] == "no"
+
+
+def test_a_length_of_thousands_of_digits() -> None:
+    client = run(Client(), b"1", headers=((b"content-length", b"9" * 5000),))
+    assert (client.status, client.asked) == (413, [])
+
+
+@pytest.mark.parametrize("announced", [(), ((b"content-length", b"11"),)], ids=["counted", "announced"])
+def test_too_large_a_body(announced: tuple[tuple[bytes, bytes], ...]) -> None:
+    client = run(Client(limits=Limits(body_bytes=10)), b"123456", b"78901", headers=announced)
+    assert (client.status, client.asked) == (413, [])
+    assert json.loads(client.body)["error"]["message"].startswith("the request has 11 bytes or more")
+    assert len(client.unread) == (2 if announced else 0)  # nothing of what is too long anyway
+
+
+def test_a_body_as_large_as_may_be() -> None:
+    client = run(Client([START, said(b"a")], limits=Limits(body_bytes=11)), b"123456", b"78901")
+    assert client.asked[0][2] == b"12345678901"
+
+
+def test_a_body_that_does_not_come() -> None:
+    client = run(Client(limits=Limits(body_seconds=0.01)), b"1", b"")
+    assert (client.status, client.asked) == (408, [])
+    assert "did not arrive within 0.01 seconds" in json.loads(client.body)["error"]["message"]
+
+
+def test_a_client_that_leaves_before_its_body_has_come() -> None:
+    async def leave() -> Client:
+        client = Client()
+        client.leaves.set()
+        await client.ask(b"1", b"")
+        return client
+
+    client = asyncio.run(leave())
+    assert (client.sent, client.asked) == ([], [])
+
+
+class TestConversations:
+    FIRST = ({"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello"})
+
+    def key(self, *messages: Any, **more: Any) -> str:
+        return conversation_key(CHAT, json.dumps({"model": "m", "messages": messages, **more}).encode())
+
+    def test_turns_share_a_key(self) -> None:
+        first = self.key(*self.FIRST)
+        more = ({"role": "assistant", "content": "Hi"}, {"role": "user", "content": "Who?"})
+        assert first == self.key(*self.FIRST, *more) == self.key(*self.FIRST, temperature=1.0, stream=True)
+        assert len(first) == 64
+
+    def test_others_do_not(self) -> None:
+        system, user = self.FIRST
+        keys = {
+            self.key(system, user),
+            self.key(system, {**user, "content": "Hello you"}),
+            self.key({**system, "content": "Be rude."}, user),
+            self.key(user),
+            self.key(system),
+            self.key(system, user, tools=[{"type": "function"}]),
+        }
+        assert len(keys) == 6
+
+    def test_texts(self) -> None:
+        def key(prompt: Any) -> str:
+            return conversation_key("/v1/completions", json.dumps({"model": "m", "prompt": prompt}).encode())
+
+        long = "It was a dark and stormy night. " * 20
+        assert key(long) == key(long + "And") == key([long, "other"])
+        assert key(long) != key("And" + long)
+        assert key([1, 2, 3]) == key([[1, 2, 3], [4]])
+
+    @pytest.mark.parametrize(
+        "body",
+        [b"", b"{", b"[]", b"null", b"{}", b'{"messages": 5}', b'{"prompt": {}}', b"[" * 100_000, b"\xff"],
+    )
+    def test_invalid_bodies_have_no_key(self, body: bytes) -> None:
+        assert conversation_key(CHAT, body) == ""
+
+    def test_lone_surrogates_have_a_key(self) -> None:
+        assert len(conversation_key(CHAT, b'{"messages": [{"role": "user", "content": "\\ud800"}]}')) == 64
+
+    def test_other_paths(self) -> None:
+        assert conversation_key("/v1/models", b'{"prompt": "a"}') == ""
+
+    def test_a_session_by_its_name(self) -> None:
+        def asked(name: bytes) -> str:
+            client = Client([START, said(b"a")])
+            run(client, b'{"prompt": "x"}', headers=((b"X-Session-Id", name),))
+            return client.asked[0][0]
+
+        assert asked(b"one") == asked(b"one") != asked(b"two")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(
+            {"replicas": 0},
+            {"replicas": (2, 1)},
+            {"sequences": 0},
+            {"queue": 0},
+            {"proxies": 0},
+            {"name": ""},
+        ),
+        *({"gpus": -1}, {"gpus": 1.5}, {"cpus": float("nan")}, {"more_seconds": -1}),
+        {"fewer_seconds": float("inf")},
+    ],
+    ids=str,
+)
+def test_invalid_options(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        Options(**{"model": "m", "name": "n", **wrong})
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["--replicas", "2"], "--replicas needs --ray"),
+        (["--doors", "2"], "--proxies needs --ray"),
+        (["--ray-address", "host:1"], "--ray-address needs --ray"),
+        (["--ray", "--log", "file"], "--log has no effect with --ray"),
+        (["--ray", "--certificate", "file"], "--certificate has no effect with --ray"),
+        (["--ray", "--grace", "5"], "--grace has no effect with --ray"),
+        (["--ray", "--cache-bytes", "9999999"], "needs --sequences, by which replicas are scaled"),
+        (["--ray", "--replicas", "0"], "expected a number or a range, such as 2 or 1-4, not '0'"),
+        (["--ray", "--replicas", "4-1"], "expected a number or a range, such as 2 or 1-4, not '4-1'"),
+    ],
+    ids=str,
+)
+def test_options_of_the_command(given: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main(["serve", "stories15m", *given])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    assert code
+    assert why in capsys.readouterr().err
+
+
+class Direct:
+    """A call of a replica in this process."""
+
+    def __init__(self, replica: Replica, scope: Mapping[str, Any], body: bytes) -> None:
+        self._generator: AsyncGenerator[list[AsgiMessage], None] = replica.answer(scope, body)
+
+    def __aiter__(self) -> AsyncIterator[list[AsgiMessage]]:
+        return self._generator
+
+    def cancel(self) -> None:
+        pass
+
+
+ASKED: Any = {"model": NAME, "messages": [{"role": "user", "content": "A cat"}], "max_tokens": 8}
+
+
+@pytest.fixture(scope="module")
+def replica() -> Iterator[Replica]:
+    made = Replica(Options(NAME, NAME, sequences=3, page=False, is_quiet=True))
+    made.check_health()
+    yield made
+    made.close()
+    with pytest.raises(DeviceError, match="the engine has ended"):
+        made.check_health()
+
+
+def ask(replica: Replica, body: dict[str, Any], path: str = CHAT) -> Client:
+    client = Client()
+    client.proxy = Proxy(lambda key, scope, text: Direct(replica, scope, text), Limits(), lambda error: None)
+    headers = ((b"content-type", b"application/json"), (b"host", b"localhost"))
+    return run(client, json.dumps(body).encode(), path=path, headers=headers)
+
+
+def test_streamed_equals_whole(replica: Replica, stories: LLM) -> None:
+    whole = json.loads(ask(replica, ASKED).body)["choices"][0]["message"]["content"]
+    assert whole == stories(ASKED["messages"], max_new_tokens=8)
+    events = ask(replica, {**ASKED, "stream": True}).body.split(b"\n\n")
+    assert events[-2:] == [b"data: [DONE]", b""]
+    chunks = [json.loads(event.removeprefix(b"data: ")) for event in events[:-2]]
+    assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks) == whole
+
+
+def test_errors_are_the_applications(replica: Replica) -> None:
+    refused = ask(replica, {**ASKED, "max_tokens": "many"})
+    assert refused.status == 400
+    assert json.loads(refused.body)["error"]["param"] == "max_tokens"
+    assert ask(replica, {}, path="/nowhere").status == 404
+
+
+def test_left_early_frees_the_sequence(replica: Replica) -> None:
+    async def leave() -> None:
+        body = json.dumps({**ASKED, "max_tokens": 200, "stream": True}).encode()
+        generator = replica.answer(scope_of(CHAT), body)
+        await anext(generator)
+        await generator.aclose()
+
+    engine = replica._engine
+    assert engine is not None
+    before = engine.load.cancelled
+    asyncio.run(leave())
+    until(lambda: engine.load.cancelled == before + 1 and not engine.load.running)

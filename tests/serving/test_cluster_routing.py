@@ -1,0 +1,90 @@
+"""Which replica a conversation goes to: without Ray."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from pteron.serving.cluster.routing import conversation_key, preferred_replica, rank_replicas
+
+NAMES = [f"replica{index}" for index in range(5)]
+SESSIONS = [f"session {index}" for index in range(500)]
+BUSY = 3
+
+
+def chosen(session: str, names: list[str] = NAMES, queued: dict[str, int] | None = None) -> list[list[str]]:
+    return rank_replicas(session, names, lambda name: (queued or {}).get(name), BUSY)
+
+
+def test_a_conversation_stays_with_one_as_it_grows() -> None:
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "Be kind."}]
+    goals: set[str] = set()
+    for turn in range(9):
+        messages.append({"role": "user", "content": f"Question {turn}"})
+        body = json.dumps({"model": "m", "messages": messages, "seed": turn}).encode()
+        (first, *_) = chosen(conversation_key("/v1/chat/completions", body), NAMES[turn:] + NAMES[:turn])
+        goals.add(*first)
+        messages.append({"role": "assistant", "content": f"Answer {turn}"})
+    assert len(goals) == 1
+
+
+def test_many_are_spread() -> None:
+    counts = Counter(preferred_replica(session, NAMES) for session in SESSIONS)
+    assert counts.keys() == set(NAMES)
+    assert min(counts.values()) > 60  # of 100 each
+
+
+def test_where_one_goes_only_its_own_move() -> None:
+    for gone in NAMES:
+        left = [name for name in NAMES if name != gone]
+        moved = {session: preferred_replica(session, left) for session in SESSIONS}
+        for session in SESSIONS:
+            before = preferred_replica(session, NAMES)
+            assert moved[session] == before or before == gone
+        homes = Counter(moved[session] for session in SESSIONS if preferred_replica(session, NAMES) == gone)
+        assert homes.keys() == set(left)  # and not all to the same one
+
+
+def test_where_one_comes_others_only_move_there() -> None:
+    more = [*NAMES, "new"]
+    moved = [
+        session
+        for session in SESSIONS
+        if preferred_replica(session, more) != preferred_replica(session, NAMES)
+    ]
+    assert {preferred_replica(session, more) for session in moved} == {"new"}
+    assert 50 < len(moved) < 125  # a sixth of 500 is 83
+
+
+def test_one_that_is_full_is_passed_over() -> None:
+    for session in SESSIONS[:50]:
+        first = preferred_replica(session, NAMES)
+        for count in (0, BUSY - 1):
+            best, others = chosen(session, queued={first: count})
+            assert best == [first]
+            assert len({*others, first}) == 3
+        for count in (BUSY, BUSY + 9):
+            others, last = chosen(session, queued={first: count})
+            assert last == [first]  # where the others take no more
+            assert len({*others, first}) == 3
+
+
+def test_those_passed_over_are_spread_too() -> None:
+    (first,) = {preferred_replica("one", NAMES)}
+    counts = Counter(name for _ in range(300) for name in chosen("one", queued={first: BUSY})[0])
+    assert counts.keys() == set(NAMES) - {first}
+
+
+def test_what_belongs_to_no_conversation_goes_anywhere() -> None:
+    pairs = [chosen("") for _ in range(300)]
+    assert all(len(set(pair)) == 2 for (pair,) in pairs)
+    assert Counter(name for (pair,) in pairs for name in pair).keys() == set(NAMES)
+
+
+def test_few_replicas() -> None:
+    assert chosen("one", []) == chosen("", []) == []
+    assert chosen("one", ["a"]) == chosen("", ["a"]) == chosen("one", ["a"], {"a": BUSY}) == [["a"]]
+    first = preferred_replica("one", ["a", "b"])
+    assert sorted(map(str, chosen("one", ["a", "b"]))) == ["['a']", "['b']"]
+    assert chosen("one", ["a", "b"])[0] == [first]

@@ -1,0 +1,124 @@
+"""The log, the metrics and the health of a server."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from engine_fixtures import A, B, asked, at_once
+from http_fixtures import NAME, Running, running, until
+from prometheus_client.parser import text_string_to_metric_families
+from scripted import Script, ScriptedEngine
+
+from pteron.llm import LLM
+from pteron.serving import Engine
+
+SECRET = "a prompt that is nobody's business"
+ASKED: dict[str, Any] = {"model": NAME, "prompt": SECRET, "max_tokens": 4}
+
+
+def samples(server: Running) -> dict[str, float]:
+    """Metrics by name and labels."""
+    found = {}
+    for family in text_string_to_metric_families(server.http.get("/metrics").text):
+        for sample in family.samples:
+            labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
+            found[f"{sample.name}{{{labels}}}"] = sample.value
+    return found
+
+
+def test_a_request_is_one_line(server: Running) -> None:
+    response = server.http.post("/v1/completions", json=ASKED)
+    usage = response.json()["usage"]
+    line = server.logged(response)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"])
+    assert (line["method"], line["route"], line["status"]) == ("POST", "/v1/completions", 200)
+    assert (line["model"], line["stream"], line["choices"]) == (NAME, False, 1)
+    assert line["prompt_tokens"] == usage["prompt_tokens"]
+    assert line["new_tokens"] == usage["completion_tokens"] == 4
+    assert line["finish_reasons"] == ["length"]
+    assert 0 < line["first_token_seconds"] <= line["seconds"]
+
+
+def test_batching_is_logged_and_measured(tiny_llm: LLM) -> None:
+    """In one line of the log and one metric."""
+    with Engine(tiny_llm) as engine, running(engine) as server:
+        assert samples(server)["pteron_slots{}"] == 0
+        for answer in at_once(engine, [asked(A), asked(B)]):
+            answer.pieces()
+        assert samples(server)["pteron_slots{}"] == engine.slots > 1
+        (line,) = [line for line in server.log() if line["event"] == "engine"]
+        assert (line["model"], line["message"]) == (NAME, f"up to {engine.slots} sequences step together")
+    with Engine(tiny_llm, batched=False) as engine, running(engine) as server:
+        (line,) = [line for line in server.log() if line["event"] == "engine"]
+        assert line["message"] == "each sequence steps by itself: the engine was told so"
+
+
+def test_prompts_are_logged_only_on_request(server: Running, stories: LLM) -> None:
+    server.logged(server.http.post("/v1/completions", json=ASKED))
+    assert SECRET not in str(server.log())
+    with running(ScriptedEngine(stories, lambda _: Script(["Once", " upon"])), prompts=True) as other:
+        line = other.logged(other.http.post("/v1/completions", json=ASKED))
+        assert (line["prompt"], line["answer"]) == (SECRET, ["Once upon"])
+        chat = {"model": NAME, "messages": [{"role": "user", "content": SECRET}], "stream": True}
+        line = other.logged(other.http.post("/v1/chat/completions", json=chat))
+        assert (line["prompt"], line["answer"]) == (chat["messages"], ["Once upon"])
+
+
+def test_requests_that_fail_are_lines_too(server: Running) -> None:
+    line = server.logged(server.http.post("/v1/completions", json=ASKED | {"temperature": 9}))
+    assert (line["status"], line["route"], line["error"]) == (400, "/v1/completions", "invalid_value")
+    line = server.logged(server.http.get("/no/such/place"))
+    assert (line["status"], line["route"]) == (404, "other")  # whatever a client makes up is no label
+
+
+def test_metrics_count(server: Running) -> None:
+    server.settle()
+    before = samples(server)
+    for body in (ASKED, ASKED | {"stream": True}, ASKED | {"n": 2}, ASKED | {"top_p": 5}):
+        server.http.post("/v1/completions", json=body)
+    server.http.get("/no/such/place")
+    until(lambda: samples(server)["pteron_http_requests_total{route=other,status=404}"] >= 1)
+    after = samples(server)
+
+    def grown(name: str) -> float:
+        return after[name] - before.get(name, 0.0)
+
+    assert grown("pteron_http_requests_total{route=/v1/completions,status=200}") == 3
+    assert grown("pteron_http_requests_total{route=/v1/completions,status=400}") == 1
+    assert grown("pteron_generated_tokens_total{}") == 16
+    assert grown("pteron_engine_requests_total{}") == 4
+    assert grown("pteron_time_to_first_token_seconds_count{}") == 3  # of requests
+    assert grown("pteron_time_between_tokens_seconds_count{}") == 12  # of each answer's tokens
+    assert grown("pteron_http_request_seconds_count{route=/v1/completions}") == 4
+    assert after["pteron_requests_running{}"] == after["pteron_requests_waiting{}"] == 0
+    assert after["pteron_cache_bytes{}"] > 0
+
+
+def test_names_and_aliases(stories: LLM) -> None:
+    with running(
+        ScriptedEngine(stories, lambda _: Script(["Once"])), aliases=["gpt-4o", "team/model"]
+    ) as server:
+        listed = [model["id"] for model in server.http.get("/v1/models").json()["data"]]
+        assert listed == [NAME, "gpt-4o", "team/model"]
+        assert server.http.get("/v1/models/team/model").json()["id"] == "team/model"
+        found = server.http.post("/v1/completions", json=ASKED | {"model": "gpt-4o"}).json()
+        assert found["model"] == NAME
+
+
+def test_health_of_an_ended_engine(stories: LLM) -> None:
+    engine = ScriptedEngine(stories, lambda _: Script(["Once"]))
+    with running(engine) as server:
+        engine.is_alive = False
+        response = server.http.get("/health")
+        assert (response.status_code, response.json()["status"]) == (503, "lost")
+
+
+def test_health_during_shutdown(stories: LLM) -> None:
+    with running(ScriptedEngine(stories, lambda _: Script(["Once"]))) as server:
+        assert server.http.get("/health").json()["status"] == "ok"
+        server.app.state.service.is_draining = True
+        response = server.http.get("/health")
+        assert (response.status_code, response.json()["status"]) == (503, "draining")
+        refused = server.http.post("/v1/completions", json=ASKED)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")

@@ -8,7 +8,7 @@ from typing import cast
 from pteron.cli.arguments import add_adapter, add_call, add_dims, add_json, add_program, count, examples
 from pteron.cli.progress import shown
 from pteron.cli.terminal import show
-from pteron.tools.compare.choice import FORMS
+from pteron.tools.compare.reference import FORMS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ from pteron.cli.terminal import show
 from pteron.errors import InputError
 
 if TYPE_CHECKING:
-    from pteron.tools.subject import Work
+    from pteron.tools.workload import Workload
 
 TIMINGS = ("auto", "stamps", "passes", "wall")
 GROUPINGS = ("launch", "node", "operator", "family", "layer", "kernel")
@@ -65,9 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.profile import profile
-    from pteron.tools.profile.lines import profile_lines
-    from pteron.tools.profile.page import page_text
-    from pteron.tools.profile.trace import trace_text
+    from pteron.tools.profile.export import page_text, trace_text
+    from pteron.tools.profile.text import profile_lines
     from pteron.tools.text import json_text
 
     files = [path for path in (arguments.trace, arguments.html) if path]
@@ -98,11 +97,11 @@ def command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def work_of(arguments: argparse.Namespace) -> Work:
+def work_of(arguments: argparse.Namespace) -> Workload:
     """What the arguments ask for."""
     from pteron.tools.inputs import read_inputs
     from pteron.tools.run import Selection
-    from pteron.tools.subject import Decode, Prefill
+    from pteron.tools.workload import Decode, Prefill
 
     if arguments.context is not None and not arguments.decode:
         raise InputError("--context says where --decode is, which is missing")

@@ -30,11 +30,11 @@ def show(lines: Iterable[str]) -> None:
     if not is_rich(sys.stdout):
         print("\n".join(map(visible, lines)))
         return
-    from pteron.tools.text import Row
+    from pteron.tools.text import TableLine
 
     console, shown = _console(sys.stdout), None
     for line in lines:
-        if not isinstance(line, Row):
+        if not isinstance(line, TableLine):
             console.print(_text(line))
         elif line.table is not shown:  # its other rows are shown with the first
             shown = line.table

@@ -1,5 +1,5 @@
-"""The arithmetic that an operator's call asks for at its live shapes, where it is known: matrix products,
-convolutions and attention. A multiplication and an addition are two operations."""
+"""The arithmetic operations of a call at its live shapes: matrix products, convolutions and attention. A
+multiply-add counts as two."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Formula: TypeAlias = Callable[[Mapping[str, Any], Shape], int]
 
 
 def operations(call: Call, planned: Planning) -> int | None:
-    """How many operations a call takes; None where nobody has written down a formula."""
+    """The number of operations of a call; None for operators without a formula."""
     formula = _formula(call.operator.name)
     if formula is None or not isinstance(call.outputs[0], Tensor):
         return None
@@ -26,26 +26,26 @@ def operations(call: Call, planned: Planning) -> int | None:
 
 
 def live(value: Any, planned: Planning) -> Any:
-    """A tensor's live shape, a live integer's number, anything else as it is."""
+    """The live shape of a tensor, the value of a live integer, other values unchanged."""
     if isinstance(value, Tensor):
         return planned.shapes.get(value.id, value.shape_max)
     return int(planned.integers[value.id]) if isinstance(value, SymInt) else value
 
 
 def _product(values: Mapping[str, Any], out: Shape) -> int:
-    """Rows times a matrix; the first input's last dim is what is summed over."""
+    """A matrix product; the sum runs over the last dim of the first input."""
     x = values["mat1"] if "mat1" in values else next(iter(values.values()))
     return 2 * numel(out) * int(x[-1])
 
 
 def _weight_gradient(values: Mapping[str, Any], out: Shape) -> int:
-    """Summed over all dims of the first input but its last."""
+    """The sum runs over all dims of the first input except the last."""
     x = next(iter(values.values()))
     return 2 * numel(out) * numel(x[:-1])
 
 
 def _convolution(values: Mapping[str, Any], out: Shape) -> int:
-    """Every output sums a window of its group's inputs; transposed, every input is spread over one."""
+    """Every output sums one window; transposed, every input contributes to one window."""
     placed = values["input"] if values["transposed"] else out
     return 2 * numel(placed) * numel(values["weight"][1:])
 
@@ -58,7 +58,7 @@ def _quantized_convolution(values: Mapping[str, Any], out: Shape) -> int:
 
 
 def _cached_attention(values: Mapping[str, Any], out: Shape) -> int:
-    """Every step of a head sees what comes before it and itself; all of the context, where a mask says."""
+    """A query sees itself and the positions before it; with a mask, the whole context."""
     batch, steps, heads, width = values["query"]
     start = int(values["start_pos"])
     if values["is_causal"] and values["attn_mask"] is None:

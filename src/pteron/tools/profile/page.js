@@ -88,7 +88,7 @@ const colours = new Map(families.map((row, index) => [row.name, palette[index % 
 
 element("title").textContent = profile.program;
 element("what").textContent = `${profile.what} (${profile.inputs.join(", ")}) on ${profile.device}`;
-element("how").textContent = `${profile.timing_text}; medians of the quicker half of ${profile.runs} runs`;
+element("how").textContent = `${profile.timing_text}; medians of the faster half of ${profile.runs} runs`;
 element("notes").textContent = profile.notes.join("; ");
 function figure(value, meaning) {
   const box = make("div", "", element("figures"), "figure");
@@ -98,7 +98,7 @@ function figure(value, meaning) {
 const all = launches.reduce((sum, launch) => sum + moved(launch), 0);
 figure(seconds(profile.pass_seconds), "GPU, all in one pass");
 figure(seconds(total), `sum of ${launches.length} launches`);
-figure(seconds(profile.call_seconds), "a call, waited for");
+figure(seconds(profile.call_seconds), "whole call");
 figure(bytes(all), "read and written");
 if (profile.ceilings) {
   figure(`${giga(all / profile.pass_seconds)} GB/s`, `of ${giga(profile.ceilings.bytes_per_second)} copied`);
@@ -121,7 +121,7 @@ function bars(id, rows, none) {
 }
 bars("families", families.map((row) => ({ ...row, colour: colours.get(row.name) })), "");
 bars("layers", profile.layers ? rowsBy("layer").map((row) => ({ ...row, colour: "var(--accent)" })) : [],
-  "Nothing in the graph repeats, so it has no layers.");
+  "No layers found: nothing in the graph repeats.");
 bars("stages", stages.map((stage) => ({ name: stage.name, time: stage.seconds, colour: "var(--accent)" })), "");
 for (const row of families) {
   const entry = make("span", "", element("legend"));

@@ -29,7 +29,7 @@ from pteron.tools.local_adapter import find_adapter
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FILES = sorted(path for kind in ("pte", "bpte") for path in FIXTURES.glob(f"*/*.{kind}"))
 STORIES = Path(pteron.__file__).parent / "models" / "stories15m" / "model.pte"
-STYLE = Path(pteron.__file__).parent / "tools" / "page" / "style" / "theme.css"
+STYLE = Path(pteron.__file__).parent / "tools" / "inspect" / "page" / "style" / "theme.css"
 
 
 def only_delegate(inside: ProgramDetails) -> DelegateDetails:

@@ -78,7 +78,9 @@ def test_every_fixture_can_be_inspected(path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_program_as_text(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pteron.tools.inspect.program.find_adapter", lambda _: LocalAdapter(Target(), "an adapter"))
+    monkeypatch.setattr(
+        "pteron.tools.inspect.program.find_adapter", lambda _: LocalAdapter(Target(), "an adapter")
+    )
     report = inspect(programs / "mlp_dynamic.pte", graph=True)
     assert "\n".join(inspect_lines(report)) + "\n" == MLP_DYNAMIC
 

@@ -198,7 +198,7 @@ def test_buffers_that_an_export_mutated_as_outputs_do_not_run(
         shorter = replace(record, instructions=(replace(call, args=call.args[:-1]),))
         return replace(program, methods=(shorter,))
 
-    monkeypatch.setattr("pteron.tools.inspect.read_program", read_without_an_output)
+    monkeypatch.setattr("pteron.tools.inspect.program.read_program", read_without_an_output)
     (problem,) = program_report(programs / "mlp.pte").problems
     assert "alias_buffer_mutations=True" in problem
 

@@ -65,7 +65,7 @@ def judgement_lines(judgement: Judgement, tolerance: float) -> Iterator[str]:
     slower = sum(each.verdict == "slower" for each in cases)
     yield ""
     yield Line(
-        f"{slower or 'none'} of {counted(len(cases), 'case')} slower by more than {tolerance:.0%} and noise",
+        f"{slower or 'none'} of {counted(len(cases), 'case')} slower beyond noise and {tolerance:.0%}",
         "bad" if slower else "good",
     )
 

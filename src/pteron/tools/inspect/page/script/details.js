@@ -22,11 +22,11 @@ function itemDetails(page, item) {
   const parts = [
     make("h3", {}, operator.name),
     make("p", { class: "quiet" }, familyDot(operator.family), ` ${operator.family} · `,
-      isCall ? `call of ${counted(item.nodes.length, "node")}${item.is_once ? ", made once, at load" : ""}` : `node ${item.index}`),
+      isCall ? `call of ${counted(item.nodes.length, "node")}${item.is_once ? ", runs once, at load" : ""}` : `node ${item.index}`),
   ];
   if (!operator.is_available) parts.push(make("p", { class: "bad" }, "Pteron does not have this operator."));
   parts.push(make("h4", {}, "Arguments"), argumentTable(page, item, operator));
-  if (isCall) parts.push(make("h4", {}, "Nodes whose work it does"), nodeLinks(page, item.nodes));
+  if (isCall) parts.push(make("h4", {}, "Computes nodes"), nodeLinks(page, item.nodes));
   else parts.push(...callOf(page, item), ...neighbours(page, item));
   const launches = plan ? [...new Set(item.nodes.flatMap((node) => delegate.launchesOf(plan, node)))].sort((a, b) => a - b) : [];
   if (plan) {
@@ -126,10 +126,10 @@ function launchDetails(page, index) {
   return [
     make("h3", {}, `Launch ${index}: ${kernel.name}`),
     make("p", { class: "quiet" }, `${launch.groups.join(" × ")} workgroups of ${kernel.workgroup.join(" × ")}`),
-    make("h4", {}, "Nodes whose work it does"), nodeLinks(page, launch.nodes),
+    make("h4", {}, "Computes nodes"), nodeLinks(page, launch.nodes),
     make("h4", {}, "Buffers"), make("table", {}, buffers),
     ...(parameters.length ? [make("h4", {}, "Parameters"), make("table", {}, parameters)] : []),
     make("h4", {}, "Kernel"),
-    kernel.source === null ? make("p", { class: "quiet" }, "The page has no room for its text.") : button, source,
+    kernel.source === null ? make("p", { class: "quiet" }, "The source is left out to keep the page small.") : button, source,
   ];
 }

@@ -1,7 +1,7 @@
 // Nodes or calls, some of their blocks folded -> vertices and the edges between them.
 "use strict";
 
-/** What is to be drawn. An edge is a value on its way from the vertex that writes it to one that reads it. */
+/** The vertices and edges to draw. An edge is a value, from the vertex that writes it to one that reads it. */
 function flowOf(delegate, items, unfolded, withIntegers) {
   const vertices = new Map();
   const edges = new Map();

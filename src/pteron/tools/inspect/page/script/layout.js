@@ -5,7 +5,7 @@ const NODE_HEIGHT = 40, RANK_GAP = 44, NODE_GAP = 26, POINT_GAP = 14;
 const ORDER_SWEEPS = 10, PLACE_SWEEPS = 24;
 const TRUNK_REST = 0.85; // how much of a trunk's place is where its points were pushed to, the rest is where its ends are
 
-/** Where vertices and routes lie; the same input always gives the same picture. */
+/** The positions of vertices and routes; deterministic. */
 function layOut(vertices, edges, widthOf) {
   const { ranks, routes, trunks } = ranked(vertices, edges, widthOf);
   orderRanks(ranks);

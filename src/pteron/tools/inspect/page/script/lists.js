@@ -5,7 +5,7 @@ const ROWS_MAX = 5000; // of a list, so that the page stays quick
 
 function launchList(page) {
   const { plan, delegate, launch } = page.state;
-  if (!plan) return [make("p", { class: "quiet" }, "There is no plan: the graph could not be compiled.")];
+  if (!plan) return [make("p", { class: "quiet" }, "No plan: the graph could not be compiled.")];
   const parts = [planChoice(page)];
   for (const note of plan.notes) parts.push(make("p", { class: "quiet" }, note));
   if (plan.problem) return [...parts, make("p", { class: "bad" }, plan.problem)];
@@ -55,7 +55,7 @@ function constantList(page) {
     }, make("td", { class: "number" }, humanBytes(each.bytes)), make("td", {}, make("span", { class: "type" }, each.type)), make("td", {}, each.key.length > 14 ? `${each.key.slice(0, 13)}…` : each.key));
     return index === constant ? [row, make("tr", {}, make("td", { colspan: 3 }, constantDetails(page, index)))] : [row];
   });
-  return [make("p", { class: "quiet" }, `${counted(constants.length, "constant")}, ${humanBytes(total)}; press one for its histogram`),
+  return [make("p", { class: "quiet" }, `${counted(constants.length, "constant")}, ${humanBytes(total)}; click one for its histogram`),
     make("table", {}, make("tbody", {}, rows))];
 }
 
@@ -64,7 +64,7 @@ function constantDetails(page, index) {
   const constant = delegate.record.constants[index];
   const users = [...delegate.values.values()].filter((value) => value.constant === index).flatMap((value) => delegate.readers.get(value.id) ?? []);
   const parts = [make("p", { class: "quiet" }, constant.key), nodeLinks(page, [...new Set(users)])];
-  if (!constant.is_given) return [...parts, make("p", { class: "bad" }, "It is in none of the files given.")];
+  if (!constant.is_given) return [...parts, make("p", { class: "bad" }, "It is missing in the given files.")];
   const { histogram } = constant;
   if (!histogram) return [...parts, make("p", { class: "quiet" }, "It has no finite elements.")];
   const isSample = histogram.looked_at < histogram.elements;

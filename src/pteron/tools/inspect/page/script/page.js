@@ -1,4 +1,4 @@
-// The page: what is chosen, and who is told when it changes.
+// The page: the state of the selection, and the views to update when it changes.
 "use strict";
 
 const TABS = ["Node", "Launches", "Constants", "Program"];
@@ -41,7 +41,7 @@ class Page {
     this.redraw();
   }
 
-  // What is looked at ---------------------------------------------------------------------------
+  // The shown delegate ---------------------------------------------------------------------------
 
   chooseDelegate(index) {
     const { state } = this;
@@ -108,7 +108,7 @@ class Page {
     this.redraw();
   }
 
-  // What is chosen ------------------------------------------------------------------------------
+  // The selection ------------------------------------------------------------------------------
 
   chooseVertex(vertex) {
     const { state } = this;
@@ -116,7 +116,7 @@ class Page {
     Object.assign(state, { chosen: vertex?.key ?? null, item, launch: null });
     state.marked = new Set(this.views.length > 1 || item?.nodes.length > 1 ? item?.nodes ?? [] : []);
     if (vertex && vertex.kind !== "border") this.chooseTab("Node");
-    this.say(vertex ? `${vertex.title} ${vertex.subtitle}` : "nothing chosen");
+    this.say(vertex ? `${vertex.title} ${vertex.subtitle}` : "nothing selected");
     this.redraw();
     this.showMemory();
   }
@@ -177,7 +177,7 @@ class Page {
     this.showMemory();
   }
 
-  // What is shown -------------------------------------------------------------------------------
+  // Panels -------------------------------------------------------------------------------
 
   redraw() { this.views?.forEach((view) => view.draw()); }
 
@@ -210,7 +210,7 @@ class Page {
     if (state.item) return [problems, itemDetails(this, state.item)];
     const chosen = this.views.map((view) => view.layout.boxes.get(state.chosen)?.vertex).find(Boolean);
     if (chosen?.kind === "block") return [problems, blockDetails(this, chosen)];
-    return [problems, make("p", { class: "quiet" }, "Press a node to see its arguments, neighbours and launches. Press a block to unfold it, and its title to fold it again.")];
+    return [problems, make("p", { class: "quiet" }, "Click a node to see its arguments, neighbours and launches. Click a block to unfold it, and its title to fold it again.")];
   }
 
   fillLegend() {

@@ -1,4 +1,4 @@
-// The data of the page, with what is asked of it often made ready: values by id, who reads and writes them.
+// The data of the page, indexed: values by id, with their readers and writers.
 "use strict";
 
 const PROGRAM = JSON.parse(byId("data").textContent);

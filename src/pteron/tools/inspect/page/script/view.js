@@ -22,7 +22,7 @@ class GraphView {
     new ResizeObserver(() => this.resize()).observe(this.element);
   }
 
-  /** Lay the graph out anew; a vertex named stays where it is on the screen. */
+  /** Compute the layout again; the named vertex keeps its place on the screen. */
   arrange(anchor = null) {
     const before = anchor && this.layout?.boxes.get(anchor.from);
     const { vertices, edges } = flowOf(this.state.delegate, this.items, this.state.unfolded, this.state.withIntegers);
@@ -62,7 +62,7 @@ class GraphView {
     this.draw();
   }
 
-  /** Everything in sight. */
+  /** Fit the whole graph. */
   fit() {
     const { left, right, top, bottom } = this.layout.bounds;
     const scale = Math.min((this.width - 40) / (right - left), (this.height - 60) / (bottom - top), FIT_MAX);
@@ -72,7 +72,7 @@ class GraphView {
     this.draw();
   }
 
-  /** Everything in sight if it can be read then, else the beginning. */
+  /** Fit the whole graph if it stays readable, else show its beginning. */
   start() {
     this.fit();
     if (this.camera.scale >= 0.55) return;
@@ -103,7 +103,7 @@ class GraphView {
     this.draw();
   }
 
-  /** The vertex that stands for a node, folded or not. */
+  /** The vertex of a node, or of its folded block. */
   vertexOfNode(node) {
     for (const box of this.layout.boxes.values()) {
       if (box.vertex.items.some((item) => item.nodes.includes(node))) return box.vertex;

@@ -1,10 +1,11 @@
-"""A program -> a method whose delegates run step by step, and the calls that a comparison makes of it."""
+"""A program -> a method whose delegates run step by step, and the calls that a comparison makes of it: once,
+or once per rewrite."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -15,12 +16,15 @@ from pteron.gpu import Device
 from pteron.host.lookup import find_operator
 from pteron.llm.arguments import integers
 from pteron.ops import Target
+from pteron.ops.join import JOINS
 from pteron.passes import prepare
+from pteron.passes.rewrite import switched_on
 from pteron.plan import Compiled
 from pteron.runtime import Method, Program, ValueSpec
 from pteron.runtime.external import with_external_data
 from pteron.runtime.loaded_method import LoadedMethod
 from pteron.runtime.specs import describe
+from pteron.tools.compare.checker import StepChecker
 from pteron.tools.compare.session import SteppedSession, StepRecord
 from pteron.tools.inputs import Input, LiveSize, fill_inputs
 
@@ -129,3 +133,58 @@ def _context(program: Program) -> int:
 def _compiled(session: object) -> Compiled:
     assert isinstance(session, SteppedSession)
     return session.compiled
+
+
+def check_rewrites(
+    checker: StepChecker,
+    program: Program,
+    name: str,
+    weights: Mapping[str, memoryview],
+    target: Target,
+    calls: Calls,
+) -> None:
+    """Check every step that a rewrite or join has changed against its original nodes.
+
+    Rewrites are switched on one after the other, in the order in which they apply: a step that changed was
+    made by the last one.
+    """
+    names = switched_on()
+    structure = _structure(program, name, ())
+    before: set[object] = set()
+    for count in range(len(names) + 1):
+        on = names[:count]
+        last = on[-1] if on else ""
+        changed = _structure(program, name, on)
+        if last and last not in JOINS and changed == structure:
+            continue  # it does not apply to this program
+        structure = changed
+        changes = _ChangedSteps(checker, before, last)
+        with stepped(program, name, weights, program.device, target, on, changes) as (method, specs):
+            calls.make(method, specs, changes)
+        before = changes.signatures
+
+
+def _structure(program: Program, name: str, rewrites: tuple[str, ...]) -> tuple[object, ...]:
+    """The calls of a method's graphs after these rewrites."""
+    return tuple(
+        tuple((call.operator.name, call.nodes) for call in prepare(graph, rewrites).calls)
+        for graph in program.graphs(name)
+    )
+
+
+@dataclass(slots=True)
+class _ChangedSteps:
+    """Passes on the steps that did not exist before, and remembers all."""
+
+    checker: StepChecker
+    before: set[object]
+    rewrite: str
+    call: str = ""
+    signatures: set[object] = field(default_factory=set)
+
+    def observe(self, delegate: int, record: StepRecord, index: int, count: int) -> None:
+        signature = (self.call, delegate, record.step.signature)
+        self.signatures.add(signature)
+        if self.rewrite and signature not in self.before and not record.step.is_on_host:
+            self.checker.call, self.checker.rewrite = self.call, self.rewrite
+            self.checker.observe(delegate, record, index, count)

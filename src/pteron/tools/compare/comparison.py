@@ -22,13 +22,12 @@ from pteron.passes.rewrite import switched_on
 from pteron.runtime import Program, load
 from pteron.runtime.program import Source
 from pteron.tools import Progress, silent
-from pteron.tools.compare.calls import Calls, stepped, target_of
+from pteron.tools.compare.calls import Calls, check_rewrites, stepped, target_of
 from pteron.tools.compare.checker import Departure, Evaluate, StepChecker
 from pteron.tools.compare.outputs import expected_rows, exported_rows
 from pteron.tools.compare.reference import ROUTES, Reference
 from pteron.tools.compare.report import Comparison, NodeResult, Verdict
 from pteron.tools.compare.reproducer import RunInfo, save
-from pteron.tools.compare.rewrites import check_rewrites
 from pteron.tools.compare.subgraph import extract_subgraph, rerun_step
 from pteron.tools.compare.tolerances import Tolerances
 from pteron.tools.inputs import Input, LiveSize

@@ -106,7 +106,7 @@ def test_a_profile_in_a_browser(open_page: Open, models: Path, tmp_path: Path) -
 
 
 def test_the_page_answers(open_page: Open, tmp_path: Path) -> None:
-    """Rows by layer, searched and sorted; the timeline tells of launches, and zooms."""
+    """Rows by layer, searched and sorted; the timeline shows launches and zooms."""
     path = tmp_path / "made_up.html"
     path.write_text(page_text(made_up()), encoding="utf-8")
     page = open_page(path).page

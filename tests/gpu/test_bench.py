@@ -64,7 +64,7 @@ def test_the_command(programs: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_adapters_side_by_side(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The only adapter of a machine stands beside itself."""
+    """The only adapter of a machine compared with itself."""
     argv = ["bench", str(programs / "mlp.pte"), "--runs", "5", "--warmup", "1"]
     assert main([*argv, "--adapter", "0", "--adapter", "0"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "calls" in line]

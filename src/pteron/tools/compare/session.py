@@ -36,7 +36,7 @@ Array: TypeAlias = npt.NDArray[Any]
 class StepRecord:
     """A step that ran. Tensors are by id, in the element types of their buffers (bf16 as f32).
 
-    `before` holds its inputs and states; `after` its outputs, of which `shown` are used outside the step;
+    `before` holds its inputs and states; `after` its outputs, `shown` those used outside the step;
     `constants` are read from the file; `integers` are the live integers of the call; `lost` are tensors that
     were overwritten after the step that made them.
     """

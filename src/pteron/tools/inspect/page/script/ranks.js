@@ -56,7 +56,7 @@ function setRanks(byKey, edges) {
     const below = (outgoing.get(key) ?? []).map((to) => byKey.get(to).rank);
     if (below.length && !incoming.has(key)) byKey.get(key).rank = Math.min(...below) - 1;
   }
-  let next = 0; // what nothing drawn here reads stands beside what follows it
+  let next = 0; // a vertex without drawn readers goes next to its successor
   for (const [key, cell] of [...byKey].reverse()) {
     if (outgoing.has(key)) next = cell.rank;
     else if (cell.vertex.kind !== "border") cell.rank = Math.max(cell.rank, next);

@@ -53,7 +53,7 @@ function listenToSearch(page) {
       event.preventDefault();
       at = found.length ? (at + (event.key === "ArrowUp" ? -1 : event.shiftKey ? -1 : 1) + found.length) % found.length : -1;
       go();
-      if (event.key === "Enter") list.hidden = true; // it may lie over what was found
+      if (event.key === "Enter") list.hidden = true; // it may cover the result
     } else if (event.key === "Escape") {
       field.value = "";
       list.hidden = true;

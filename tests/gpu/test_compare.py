@@ -268,7 +268,7 @@ def test_strictness(without: Any, programs: Path) -> None:
         (["--tolerance", "sum=1"], "tolerance 'sum=1': expected a number such as 1e-3, or one of moved="),
         (["--tokens", "1,2"], "tokens: forward takes (f32[3, 7]), not (tokens"),
         (["--steps", "2"], "`steps` needs `tokens`"),
-        (["--tokens", "1", "--dim", "3"], "inputs and sizes go without them"),
+        (["--tokens", "1", "--dim", "3"], "`tokens` cannot be combined with inputs or sizes"),
         (["--method", "backward"], "has no method 'backward'"),
         (["--dim", "3"], "the method has no dynamic dims"),
     ],

@@ -25,7 +25,7 @@ from pteron.gpu import Device, PassTimer
 from pteron.gpu.encode import NATIVE_VARIABLE, encoder
 from pteron.graph import Graph, Node, Tensor
 from pteron.passes import prepare
-from pteron.runtime.loaded_method import Code
+from pteron.runtime.loaded_method import LoadedMethod
 from pteron.runtime.method import Method
 
 
@@ -81,7 +81,7 @@ def chain(device: Device, count: int, elements: int) -> Method:
     tensor = TensorRecord(DType.F32, (elements,), (0,), "static", None, False, False, None, False)
     call = DelegateCall(0, (0, 1, 2))
     record = MethodRecord("forward", (tensor,) * 3, (0, 1), (2,), (call,), (), (), (0,))
-    return Method(Code(f"chain of {count}", record, [prepare(graph)], [], device))
+    return Method(LoadedMethod(f"chain of {count}", record, [prepare(graph)], [], device))
 
 
 def encodings() -> dict[str, str]:

@@ -28,7 +28,7 @@ def test_light_and_dark(chat: Chat, tab: Tab) -> None:
 
 
 def test_the_colours_are_those_of_the_other_pages() -> None:
-    tools = (files("pteron.tools.page") / "style" / "theme.css").read_text("utf-8")
+    tools = (files("pteron.tools.inspect.page") / "style" / "theme.css").read_text("utf-8")
     light, dark = (dict(re.findall(r"--(\w+): (#\w+);", part)) for part in tools.split('[data-theme="dark"]'))
     ours = (files("pteron.serving.http.page") / "style" / "theme.css").read_text("utf-8")
     pairs = re.findall(r"--(\w+): light-dark\((#\w+), (#\w+)\);", ours)

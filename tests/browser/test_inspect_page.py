@@ -14,8 +14,14 @@ from pteron.ops import Target
 from pteron.passes import prepare
 from pteron.plan import Compiled, Plan
 from pteron.tools.inputs import LiveSize
-from pteron.tools.page import ProgramInside, Wishes, look_inside, page_text
-from pteron.tools.page.report import DelegateInside, MethodInside, NodeInside, OperatorInside, ValueInside
+from pteron.tools.inspect.page import PageOptions, ProgramDetails, page_text, program_details
+from pteron.tools.inspect.page.report import (
+    DelegateDetails,
+    MethodDetails,
+    NodeDetails,
+    OperatorDetails,
+    ValueDetails,
+)
 from pteron.tools.text import human_bytes
 
 STORIES = Path(pteron.__file__).parent / "models" / "stories15m" / "model.pte"
@@ -28,8 +34,8 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a language model, with one plan, at its maximum, on any machine the same."""
     path = tmp_path_factory.mktemp("pages") / "stories.html"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pteron.tools.here.Here.worth_planning_for", (GPU, "a test's GPU"))
-        path.write_text(page_text(look_inside(STORIES, method="forward")), "utf-8")
+        patch.setattr("pteron.tools.local_adapter.LocalAdapter.planning_target", (GPU, "a test's GPU"))
+        path.write_text(page_text(program_details(STORIES, method="forward")), "utf-8")
     return path
 
 
@@ -46,7 +52,7 @@ def plan_of(graph: Graph) -> Plan:
     return found[0]
 
 
-def written(folder: Path, inside: ProgramInside) -> Path:
+def written(folder: Path, inside: ProgramDetails) -> Path:
     path = folder / "page.html"
     path.write_text(page_text(inside), "utf-8")
     return path
@@ -127,7 +133,7 @@ def test_enter_uncovers_what_it_goes_to(stories: Path, open_page: Open) -> None:
 
 
 def test_constant_methods_show_their_values(tmp_path: Path, open_page: Open) -> None:
-    opened = open_page(written(tmp_path, look_inside(STORIES)))
+    opened = open_page(written(tmp_path, program_details(STORIES)))
     opened.page.get_by_role("tab", name="Program").click()
     rows = opened.page.locator("#panel table:last-of-type tr").all_inner_texts()
     assert "get_eos_ids\t1, 2" in rows
@@ -202,7 +208,7 @@ def test_constants_families_and_themes(stories: Path, open_page: Open) -> None:
 
 
 def test_several_delegates_and_the_host_between_them(programs: Path, tmp_path: Path, open_page: Open) -> None:
-    opened = open_page(written(tmp_path, look_inside(programs / "vision.pte")))
+    opened = open_page(written(tmp_path, program_details(programs / "vision.pte")))
     tabs = opened.page.locator("#delegates [role=tab]")
     assert tabs.all_inner_texts() == ["delegate 0", "delegate 1"]
     assert opened.page.locator(".pane h2").inner_text() == "File's graph · 10 nodes"
@@ -224,7 +230,7 @@ def test_several_delegates_and_the_host_between_them(programs: Path, tmp_path: P
             b"VulkanBackend",
             b"RemoteBackend",
             ["delegate 0"],
-            "RemoteBackend programs do not run here",
+            "RemoteBackend programs are not supported",
         ),
     ],
 )
@@ -240,7 +246,7 @@ def test_programs_of_other_kinds(
 ) -> None:
     copy = tmp_path / name
     copy.write_bytes((programs / name).read_bytes().replace(old, new))
-    opened = open_page(written(tmp_path, look_inside(copy)))
+    opened = open_page(written(tmp_path, program_details(copy)))
     assert opened.page.locator("#delegates [role=tab]").all_inner_texts() == tabs
     opened.page.get_by_role("tab", name="Program").click()
     assert shown in opened.page.locator("#panel").inner_text()
@@ -271,7 +277,7 @@ def test_names_of_the_file_are_text(programs: Path, tmp_path: Path, open_page: O
     content = (programs / "mlp.pte").read_bytes()
     damaged = tmp_path / "named.pte"
     damaged.write_bytes(content.replace(b"aten.gelu.default", b"</script><hr>abcd"))
-    opened = open_page(written(tmp_path, look_inside(damaged)))
+    opened = open_page(written(tmp_path, program_details(damaged)))
     opened.page.locator("#search").fill("abcd")
     assert "</script><hr>abcd" in opened.page.locator("#found").inner_text()
     assert "does not run here" in opened.page.locator("#summary").inner_text()
@@ -289,16 +295,16 @@ def test_no_name_becomes_markup_anywhere(tmp_path: Path, open_page: Open) -> Non
     assert opened.run("window.broken") is None
 
 
-def ladder(count: int, name: str = "aten.add.Tensor") -> DelegateInside:
+def ladder(count: int, name: str = "aten.add.Tensor") -> DelegateDetails:
     """So many nodes, each of which reads the one before it and one further up."""
-    values = [ValueInside(id, "f32", (1, 16), (1,), None, False) for id in range(count + 1)]
+    values = [ValueDetails(id, "f32", (1, 16), (1,), None, False) for id in range(count + 1)]
     nodes = [
-        NodeInside(
+        NodeDetails(
             0, ({"value": id}, {"value": max(0, id - 7)}, {"value": id + 1}), (id, max(0, id - 7)), (id + 1,)
         )
         for id in range(count)
     ]
-    return DelegateInside(
+    return DelegateDetails(
         name=name,
         backend=name,
         bytes=0,
@@ -306,18 +312,18 @@ def ladder(count: int, name: str = "aten.add.Tensor") -> DelegateInside:
         inputs=(0,),
         outputs=(count,),
         values=tuple(values),
-        operators=(OperatorInside(name, "elementwise", ("self", "other"), True),),
+        operators=(OperatorDetails(name, "elementwise", ("self", "other"), True),),
         nodes=tuple(nodes),
     )
 
 
-def program_of(delegate: DelegateInside, name: str = "ladder") -> ProgramInside:
-    method = MethodInside(name, (name,), (name,), (), (delegate,))
-    return ProgramInside(name, name, 0, name, name, (name,), (method,), ())
+def program_of(delegate: DelegateDetails, name: str = "ladder") -> ProgramDetails:
+    method = MethodDetails(name, (name,), (name,), (), (delegate,))
+    return ProgramDetails(name, name, 0, name, name, (name,), (method,), ())
 
 
 def test_a_page_at_chosen_sizes(tmp_path: Path, open_page: Open, programs: Path) -> None:
-    inside = look_inside(programs / "mlp_dynamic.pte", wishes=Wishes([LiveSize(5)]))
+    inside = program_details(programs / "mlp_dynamic.pte", options=PageOptions([LiveSize(5)]))
     opened = open_page(written(tmp_path, inside))
     assert "with inputs f32[5, 7]" in opened.page.locator("#panel").inner_text()
     press(opened, "n1")

@@ -11,10 +11,10 @@ from browser_fixtures import Open
 import pteron
 from pteron import Profile
 from pteron.cli import main
-from pteron.tools.profile.grouping import grouped
-from pteron.tools.profile.page import page_text
+from pteron.tools.profile.export import page_text
+from pteron.tools.profile.groups import group_launches
 from pteron.tools.profile.report import Ceilings, LaunchTime, Stage
-from pteron.tools.subject import Decode
+from pteron.tools.workload import Decode
 
 
 def launch(index: int, seconds: float, layer: int | None, family: str, operator: str = "") -> LaunchTime:
@@ -98,20 +98,22 @@ def test_a_profile_in_a_browser(open_page: Open, models: Path, tmp_path: Path) -
     assert page.title() == "tiny_llama_q4.pte, decode at context 9 · Pteron"
     assert page.inner_text("#what").startswith("decode at context 9 (int64[1, 1], int64[1]) on ")
     profile = pteron.profile(program, Decode(9), runs=1, ceilings=False)
-    assert page.locator("#families .bar").count() == len(grouped(profile, "family"))
+    assert page.locator("#families .bar").count() == len(group_launches(profile, "family"))
     assert page.locator("#layers .bar").count() == profile.layers + 1
-    assert page.locator("#rows tr").count() == len(grouped(profile, "node"))
+    assert page.locator("#rows tr").count() == len(group_launches(profile, "node"))
     names = page.locator("#rows td:first-child").all_inner_texts()
-    assert names[0] == grouped(profile, "node")[0].name
+    assert names[0] == group_launches(profile, "node")[0].name
 
 
 def test_the_page_answers(open_page: Open, tmp_path: Path) -> None:
-    """Rows by layer, searched and sorted; the timeline tells of launches, and zooms."""
+    """Rows by layer, searched and sorted; the timeline shows launches and zooms."""
     path = tmp_path / "made_up.html"
     path.write_text(page_text(made_up()), encoding="utf-8")
     page = open_page(path).page
     assert page.locator("#intruder").count() == 0
-    assert page.inner_text("#notes").startswith("stamps cost 2 µs a launch, taken off; the last launch draws")
+    assert page.inner_text("#notes").startswith(
+        "timestamps add 2 µs per launch, which is subtracted; the last launch samples"
+    )
     assert page.locator("#rows td:first-child").last.inner_text() == "draw pteron.sample"
     page.select_option("#by", "layer")
     names = page.locator("#rows td:first-child").all_inner_texts()

@@ -1,15 +1,13 @@
-"""Fuzzing that stays: inputs nobody made on purpose, for every part that reads what strangers wrote.
+"""A fuzzer for everything that reads untrusted files.
 
     scripts/fuzz MINUTES [--targets NAME,...] [--seed N]
     scripts/fuzz --replay FILE
     scripts/fuzz --list
 
-A target (targets/) takes the bytes of one file. What it does with them may end in a result or in one of the
-project's own errors; anything else is a finding: another exception, a process that dies, an input that takes
-longer or more memory than its target allows, a result that differs where it must not. Inputs are seeds and
-what was kept of earlier runs, changed where their format has fields (mutation/), or made by a generator. What
-reaches a new line of the watched sources is kept (.cache/fuzz), so a later run starts where an earlier one
-ended.
+A target (targets/) takes the bytes of one file. It ends with a result or with a PteronError; anything else is
+a finding: another exception, a dead process, an input beyond the target's time or memory limit, a wrong
+result. Inputs are seeds and the corpus of earlier runs, mutated at the fields of their format (mutation/), or
+generated. An input that reaches a new line of the watched sources joins the corpus (.cache/fuzz).
 """
 
 import sys

@@ -31,34 +31,30 @@ def main() -> int:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="scripts/fuzz", description="Fuzz everything that reads strangers' files."
+        prog="scripts/fuzz", description="Fuzz everything that reads untrusted files."
     )
-    parser.add_argument("minutes", nargs="?", type=float, default=10.0, help="for all targets together (10)")
-    parser.add_argument("--targets", help="names, with commas between; by default all that can run here")
-    parser.add_argument("--seed", type=int, default=0, help="of what chance decides (0)")
-    parser.add_argument("--executions", type=int, default=sys.maxsize, help="of a target, at most")
-    parser.add_argument("--cache", type=Path, default=CACHE, help="where inputs are kept (.cache/fuzz)")
-    parser.add_argument("--replay", type=Path, metavar="FILE", help="run one input and say what it does")
-    parser.add_argument(
-        "--target", help="the target of --replay, where the file's name does not begin with it"
-    )
-    parser.add_argument("--list", action="store_true", help="name the targets")
+    parser.add_argument("minutes", nargs="?", type=float, default=10.0, help="in total, for all targets (10)")
+    parser.add_argument("--targets", help="comma-separated names (default: all that can run)")
+    parser.add_argument("--seed", type=int, default=0, help="of all random choices (0)")
+    parser.add_argument("--executions", type=int, default=sys.maxsize, help="most executions per target")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of the corpus (.cache/fuzz)")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="run one input and print the outcome")
+    parser.add_argument("--target", help="the target of --replay, if the file name does not begin with it")
+    parser.add_argument("--list", action="store_true", help="list the targets")
     return parser.parse_args()
 
 
 def fuzz(arguments: argparse.Namespace) -> int:
-    """Run the targets, one after the other; 1 where anything was found."""
+    """Run the targets one after the other; 1 if anything was found."""
     names = arguments.targets.split(",") if arguments.targets else list(TARGETS)
     unknown = [name for name in names if name not in TARGETS]
     if unknown:
-        print(
-            f"scripts/fuzz: no target {', '.join(unknown)}; there are {', '.join(TARGETS)}", file=sys.stderr
-        )
+        print(f"scripts/fuzz: no target {', '.join(unknown)}; known: {', '.join(TARGETS)}", file=sys.stderr)
         return 2
     chosen = [TARGETS[name] for name in names if not missing(TARGETS[name])]
     for name in names:
         if reason := missing(TARGETS[name]):
-            print(f"{name:16} left out: {reason}")
+            print(f"{name:16} skipped: {reason}")
     shares = sum(target.share for target in chosen)
     reports = []
     for target in chosen:
@@ -95,7 +91,7 @@ def replay_file(file: Path, name: str | None) -> int:
 
 
 def missing(target: Target) -> str | None:
-    """Why a target cannot run here."""
+    """Why a target cannot run on this machine."""
     absent = [package for package in target.needs if importlib.util.find_spec(package) is None]
     return f"{', '.join(absent)} is not installed" if absent else None
 

@@ -1,4 +1,4 @@
-"""A target for some time: workers one after the other, and what becomes of those that die or hang."""
+"""Fuzz one target for some time: start workers one after the other, and record those that die or hang."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from fuzz.worker import save
 
 _PAUSE = 0.2
 _START_SECONDS = 120  # until the first input is tried
-_SILENCE_SECONDS = 60  # without a word, beyond an input's own time: other processes may have the cores
+_SILENCE_SECONDS = 60  # beyond an input's own time: the machine may be busy
 
 
 @dataclass
 class Report:
-    """What a target's time came to."""
+    """The results of one target."""
 
     target: str
     seconds: float = 0.0
@@ -72,7 +72,7 @@ class Campaign:
         return self.report
 
     def _work(self, seed: str, seconds: float, executions: int) -> None:
-        """One worker, to its end or to the time's."""
+        """Run one worker until it ends or its time is over."""
         for name in ("status.json", "current"):
             (self.folder / name).unlink(missing_ok=True)
         command = [
@@ -98,14 +98,14 @@ class Campaign:
             self._note_death(worker.returncode, hung)
 
     def _watch(self, worker: subprocess.Popen[bytes], seconds: float) -> bool:
-        """Wait for a worker; end one that has not begun another input for too long. Whether it was."""
+        """Wait for a worker; stop it if it hangs. Returns whether it hung."""
         began = time.time()
         current = self.folder / "current"
         while worker.poll() is None:
             time.sleep(_PAUSE)
             heard = current.stat().st_mtime if current.exists() else began + _START_SECONDS
             if time.time() > heard + 10 * self.target.seconds + _SILENCE_SECONDS:
-                worker.send_signal(signal.SIGABRT)  # which leaves a traceback
+                worker.send_signal(signal.SIGABRT)  # leaves a traceback
                 try:
                     worker.wait(10)
                 except subprocess.TimeoutExpired:

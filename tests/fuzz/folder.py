@@ -20,7 +20,7 @@ def joined(files: Mapping[str, bytes]) -> bytes:
 
 
 def parted(data: bytes) -> dict[str, bytes]:
-    """The files of an input; what stands before the first name belongs to none."""
+    """The files of an input; text before the first name is ignored."""
     _, *parts = _HEAD.split(data)
     return {
         name.decode(): content.removesuffix(b"\n")
@@ -29,7 +29,7 @@ def parted(data: bytes) -> dict[str, bytes]:
 
 
 def member_mutation(by_suffix: Mapping[str, Mutate]) -> Mutate:
-    """A mutation of one of the files, by its suffix, or of which files there are."""
+    """A mutation of one of the files, by its suffix, or of the set of files."""
 
     def mutate(data: bytes, random: Random, other: Callable[[], bytes]) -> bytes:
         files = parted(data)

@@ -1,7 +1,6 @@
-"""Which lines of some sources ran: what guides a fuzzer, and the coverage that it reports.
+"""The lines of sources that ran: they guide the fuzzer and are its coverage.
 
-From Python 3.12 on by `sys.monitoring`, where a line costs nothing once it was seen; before, by a trace
-function that looks only into functions with lines left.
+A trace function follows only functions with unreached lines.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import Any, TypeAlias
 from fuzz import SOURCES
 
 Line: TypeAlias = tuple[str, int]
-_TOOL = 4  # an identifier that no debugger, profiler or coverage tool has claimed
 
 
 class Lines:
@@ -28,36 +26,16 @@ class Lines:
             with open(file, encoding="utf-8") as opened:
                 self.all |= {(file, line) for line in _lines(compile(opened.read(), file, "exec"))}
         self.reached: set[Line] = set()
-        self._is_registered = False  # with `sys.monitoring`
         self._left: dict[int, tuple[CodeType, set[int]]] = {}  # by the code's identity: hashing code is slow
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Note what runs inside."""
-        if sys.version_info >= (3, 12):
-            monitoring: Any = sys.monitoring
-            if monitoring.get_tool(_TOOL) is None:
-                monitoring.use_tool_id(_TOOL, "fuzz")
-            if not self._is_registered:
-                monitoring.register_callback(_TOOL, monitoring.events.LINE, self._monitored)
-                monitoring.restart_events()  # what others have seen was not seen by this one
-                self._is_registered = True
-            monitoring.set_events(_TOOL, monitoring.events.LINE)
-            try:
-                yield
-            finally:
-                monitoring.set_events(_TOOL, 0)
-        else:
-            sys.settrace(self._called)
-            try:
-                yield
-            finally:
-                sys.settrace(None)
-
-    def _monitored(self, code: CodeType, line: int) -> Any:
-        if (code.co_filename, line) in self.all:
-            self.reached.add((code.co_filename, line))
-        return sys.monitoring.DISABLE  # type: ignore[attr-defined,unused-ignore]  # from 3.12 on
+        """Record the lines that run inside."""
+        sys.settrace(self._called)
+        try:
+            yield
+        finally:
+            sys.settrace(None)
 
     def _called(self, frame: FrameType, event: str, argument: object) -> Any:
         code = frame.f_code
@@ -81,7 +59,7 @@ class Lines:
 def _lines(code: CodeType) -> Iterator[int]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            if constant.co_flags & 0x2:  # a function: its variables are its own
+            if constant.co_flags & 0x2:  # CO_NEWLOCALS: a function
                 yield from _own_lines(constant)
             yield from _lines(constant)
 

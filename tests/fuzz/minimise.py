@@ -2,7 +2,7 @@
 
     python -m fuzz.minimise TARGET FILE KEY SECONDS
 
-Faults that are exceptions are tried in one process, those that end theirs in a process for each trial.
+Exceptions are reproduced in one process, faults that end the process in a new process per trial.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SECONDS = 8.0
 
 
 def minimise(target: Target, file: Path, key: str, seconds: float = _SECONDS) -> Path:
-    """Make a finding's file as simple as the time allows; the file."""
+    """Simplify the file of a finding in place; returns the file."""
     if key.startswith(("died", "ended", "hangs")):
         trial = file.with_suffix(".trial")
 
@@ -46,20 +46,20 @@ def minimise(target: Target, file: Path, key: str, seconds: float = _SECONDS) ->
             key,
             str(seconds),
         ]
-        with suppress(subprocess.TimeoutExpired):  # what was written until then is a finding all the same
+        with suppress(subprocess.TimeoutExpired):  # the file holds the simplest input so far
             subprocess.run(command, env=environment(), capture_output=True, timeout=2 * seconds + 60)
     return file
 
 
 def simplify(target: Target, file: Path, fails: Callable[[bytes], bool], seconds: float) -> None:
-    """Write to a finding's file the simplest input found that fails."""
+    """Replace the file of a finding by the simplest input that still fails."""
     end = time.monotonic() + seconds
     data, origin = file.read_bytes(), file.with_suffix(".origin").read_bytes()
     for simpler in (target.shrink, lambda data: reverted(data, origin), removed):
         if simpler is None:
             continue
         again = True
-        while again:  # every simpler input that still fails is taken, until none does
+        while again:  # until no simpler input fails
             again = False
             for candidate in simpler(data):
                 if time.monotonic() > end:
@@ -71,7 +71,7 @@ def simplify(target: Target, file: Path, fails: Callable[[bytes], bool], seconds
 
 
 def reverted(data: bytes, origin: bytes) -> Iterator[bytes]:
-    """The input with some of what was changed put back, where both are of one length."""
+    """The input with some changes reverted, if both have the same length."""
     if len(data) != len(origin):
         return
     changed = [at for at in range(len(data)) if data[at] != origin[at]]

@@ -57,7 +57,7 @@ def _parameters(launch: Launch, data: bytes) -> dict[str, Any]:
 
 
 def _itemsize(launch: Launch, element: str) -> int:
-    """Bytes of a scalar; an alias stands for what its module says."""
+    """Bytes of a scalar; an alias is resolved by its module."""
     for line in launch.module.source.splitlines():
         if line.startswith((f"alias {element} ", f"alias {element}=")):
             element = line.partition("=")[2].strip(" ;")

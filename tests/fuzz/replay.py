@@ -1,4 +1,4 @@
-"""Inputs in a process of their own: what each does, every time the same.
+"""Inputs in a separate process, reproducibly.
 
     python -m fuzz.replay TARGET FILE [TARGET FILE ...]
 
@@ -36,7 +36,7 @@ def replay(target: Target, file: Path) -> tuple[str, str]:
 
 
 def replay_all(inputs: Sequence[tuple[Target, Path]]) -> dict[Path, tuple[str, str]]:
-    """What each input does. They share a process; where it dies, the others get another."""
+    """The outcome of each input. They share a process, which is replaced if it dies."""
     left = list(inputs)
     found: dict[Path, tuple[str, str]] = {}
     while left:
@@ -72,7 +72,7 @@ def death(code: int, log: str, *, hung: bool = False) -> str:
 
 
 def target_of(file: Path) -> Target | None:
-    """The target of a file that is called after it, as `program-loop.pte`, or lies in its folder."""
+    """The target in a file's name, as in `program-loop.pte`, or of its folder."""
     return TARGETS.get(file.name.split("-")[0]) or TARGETS.get(file.absolute().parent.parent.name)
 
 
@@ -85,7 +85,7 @@ def main() -> None:
         print(
             json.dumps([result.key, result.text] if isinstance(result, Fault) else [result, ""]), flush=True
         )
-    os._exit(0)  # what drivers do at the end of a process is no part of it
+    os._exit(0)  # skips the drivers' exit handlers
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a target is, and the judgement of one input: an outcome in a word, or a fault."""
+"""A target, and the result of one input: an outcome in one word, or a fault."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ _MESSAGE_MAX = 20_000  # characters: an error is a sentence, whatever the file h
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Something that reads bytes. `run` returns an outcome in a word; what it raises, other than errors of
-    the project, is a finding."""
+    """Code that reads bytes. `run` returns an outcome in one word; any exception other than a PteronError is
+    a finding."""
 
     name: str
     run: Callable[[bytes], str]
-    seeds: Callable[[], Iterable[bytes]]  # sound inputs
-    mutate: Mutate  # an input, chance and a way to another input -> a new input
+    seeds: Callable[[], Iterable[bytes]]  # valid inputs
+    mutate: Mutate  # an input, a random generator, a source of other inputs -> a new input
     generate: Callable[[Random], bytes] | None = None
     watched: tuple[str, ...]  # patterns of sources whose lines count, within src/pteron
     suffix: str  # of its files
     needs: tuple[str, ...] = ()  # packages
-    seconds: float = 2.0  # processor time that an input may take,
-    megabytes: int = 512  # and memory, beyond what the process had before
-    on_device: bool = False  # whether it opens a device, for whose memory only a software adapter can be held
-    share: int = 1  # of the time, beside other targets
-    watched_share: float = 1.0  # of executions whose lines are looked at: before Python 3.12 that takes time
-    restart_after: int = 100_000  # executions, for what processes gather
+    seconds: float = 2.0  # CPU time limit per input
+    megabytes: int = 512  # memory limit, beyond that of the process before
+    on_device: bool = False  # whether it opens a device; its memory only counts on software adapters
+    share: int = 1  # weight of its time among the targets
+    watched_share: float = 1.0  # fraction of executions with coverage, which is slow
+    restart_after: int = 100_000  # executions
     shrink: Callable[[bytes], Iterator[bytes]] | None = None  # simpler inputs, to minimise with
     warm: Callable[[], object] = field(default=lambda: None)  # done before memory is counted
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What went wrong. Faults with one key are one finding."""
+    """A failure. Faults with equal keys are one finding."""
 
     key: str
     text: str
@@ -55,8 +55,8 @@ class TooSlowError(BaseException):
     """An input took more processor time than its target allows."""
 
 
-class Wrong(Exception):  # noqa: N818  # not an error of the code that fuzzes
-    """What a target found without an exception: `where` tells faults apart, the message says what."""
+class Wrong(Exception):  # noqa: N818  # a finding, not an error of the fuzzer
+    """A wrong result; `where` is its key."""
 
     def __init__(self, where: str, message: str) -> None:
         super().__init__(message)
@@ -64,13 +64,13 @@ class Wrong(Exception):  # noqa: N818  # not an error of the code that fuzzes
 
 
 def wrong_device(error: DeviceError) -> Wrong:
-    """An error of the device that no input should come to, told apart by what was being done."""
+    """An error of the device, which no input should cause; its key is the failed action."""
     doing = re.sub(r"[\d,]+", "N", str(error).partition(":")[0])
     return Wrong(f"device, {doing[:80]}", str(error))
 
 
 def judge(target: Target, data: bytes) -> str | Fault:
-    """Run one input within its time."""
+    """Run one input within its time limit."""
     try:
         with time_limit(target.seconds):
             return target.run(data)
@@ -100,8 +100,7 @@ def place(error: BaseException) -> str:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise TooSlowError after so much processor time of the process, and once more a second later: the first
-    may be lost where Python cannot raise."""
+    """Raise TooSlowError after this much CPU time, and again every second: Python can lose the first one."""
 
     def stop(_: int, frame: FrameType | None) -> NoReturn:
         raise TooSlowError(f"more than {seconds} s of processor time")

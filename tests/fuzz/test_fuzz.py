@@ -1,4 +1,4 @@
-"""A short run of every target, the same one every time, and what the fuzzer itself promises."""
+"""A short run of every target with a fixed seed, and tests of the fuzzer itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from fuzz.__main__ import missing
 from fuzz.campaign import Campaign
 from fuzz.draft import Draft
-from fuzz.known import OPEN
 from fuzz.lines import Lines
 from fuzz.minimise import removed, reverted, simplify
 from fuzz.mutation.flatbuffers import field_mutation
@@ -44,8 +43,7 @@ def test_a_short_run_finds_nothing_new(name: str, tmp_path: Path) -> None:
     report = Campaign(target, tmp_path, seed=1).run(seconds=120, executions=executions)
     assert report.executions >= executions
     assert report.lines > 0
-    new = {key: file.with_suffix(".txt").read_text("utf-8") for key, file in report.findings.items()}
-    assert not {key: text for key, text in new.items() if key not in OPEN.values()}
+    assert not {key: file.with_suffix(".txt").read_text("utf-8") for key, file in report.findings.items()}
 
 
 # The fuzzer itself ------------------------------------------------------------------------------
@@ -71,7 +69,7 @@ BROKEN = Target(
 )
 
 
-def test_a_fault_is_told_by_its_error_and_place() -> None:
+def test_a_fault_is_identified_by_its_error_and_place() -> None:
     assert judge(BROKEN, b"x") == "good"
     fault = judge(BROKEN, b"a bad one")
     assert isinstance(fault, Fault)

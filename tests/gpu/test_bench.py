@@ -13,7 +13,7 @@ from pteron.tools.bench import Pace
 from pteron.tools.bench.report import CONTROL
 from pteron.tools.inputs import LiveSize
 from pteron.tools.run import Selection
-from pteron.tools.subject import Decode, Prefill, Work
+from pteron.tools.workload import Decode, Prefill, Workload
 
 QUICK = Pace(runs=5, seconds=1, warmup=1, tokens=4)
 
@@ -38,7 +38,7 @@ def test_live_sizes_of_a_program(programs: Path) -> None:
 def test_a_language_model(models: Path) -> None:
     """Nothing is left behind but plans, which the first time makes."""
     with pteron.load(models / "tiny_llama_q4.pte") as program:
-        works: list[Work] = [Prefill(6), Decode(9)]
+        works: list[Workload] = [Prefill(6), Decode(9)]
         pteron.bench(program, works, pace=QUICK)
         before = program.device.buffer_bytes
         bench = pteron.bench(program, works, pace=QUICK)
@@ -64,7 +64,7 @@ def test_the_command(programs: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_adapters_side_by_side(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The only adapter of a machine stands beside itself."""
+    """The only adapter of a machine compared with itself."""
     argv = ["bench", str(programs / "mlp.pte"), "--runs", "5", "--warmup", "1"]
     assert main([*argv, "--adapter", "0", "--adapter", "0"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "calls" in line]
@@ -85,7 +85,7 @@ def test_a_folder_is_a_language_model(
 def test_what_does_not_fit(models: Path, programs: Path) -> None:
     with pytest.raises(InputError, match="exceeds the context"):
         pteron.bench(models / "tiny_llama_q4.pte", [Decode(5000)], pace=QUICK)
-    with pytest.raises(InputError, match="a text begins with at least one token"):
+    with pytest.raises(InputError, match="expected a context of at least one token"):
         pteron.bench(models / "tiny_llama_q4.pte", [Decode(0)], pace=QUICK)
     with pytest.raises(pteron.UnsupportedError, match="is not a language model"):
         pteron.bench(programs / "mlp.pte", [Prefill(3)], pace=QUICK)

@@ -157,7 +157,7 @@ def test_info_lists_adapters_and_says_why_one_is_used(
     monkeypatch.setenv("PTERON_ADAPTER", "0")
     assert main(["info", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert (report["chosen"], report["reason"]) == (0, "asked for by PTERON_ADAPTER=0")
+    assert (report["chosen"], report["reason"]) == (0, "requested by PTERON_ADAPTER=0")
 
 
 def test_info_without_an_adapter(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from pteron.cli import main
 from pteron.ops.rewrite import REWRITES, Flow, Replacement
 from pteron.passes.rewrite import REWRITES_VARIABLE
 from pteron.tools.compare import Tolerances, Verdict
-from pteron.tools.compare.running import Calls
+from pteron.tools.compare.calls import Calls
 from pteron.tools.inputs import LiveSize
 
 pytest.importorskip("torch")
@@ -79,7 +79,7 @@ def test_another_adapter_and_the_other_route(programs: Path, device: Device) -> 
         assert report.is_right, report.first
         is_anyway = reference != f"route={'hardware' if device.target.is_cpu else 'software'}"
         assert report.reference.startswith(reference)
-        assert ("runs anyway: only what changes from run to run can depart" in report.reference) == is_anyway
+        assert ("runs anyway: only differences from run to run can show" in report.reference) == is_anyway
     other = "hardware" if device.target.is_cpu else "software"
     with broken("rms_norm", "* scale * f32(weight[k])", "* scale * f32(weight[k]) * 1.01"):
         assert pteron.compare(programs / "norms.pte", reference=f"route={other}").is_right, "as wrong on both"
@@ -136,7 +136,7 @@ def test_a_wrong_rewrite_departs_from_its_nodes(models: Path, monkeypatch: pytes
     monkeypatch.setitem(REWRITES, "silu_mul", wrong)
     report = pteron.compare(models / "tiny_llama_fp32.pte", tokens=[5, 17])
     assert report.culprit is not None
-    assert report.culprit.endswith("each of these nodes alone is right, so it is what rewrites made of them")
+    assert report.culprit.endswith("each node alone is correct, so the fused operator is wrong")
 
 
 def test_expected_outputs(programs: Path) -> None:
@@ -176,11 +176,11 @@ def test_an_exported_program(sign: float, programs: Path, tmp_path: Path) -> Non
 def without(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Takes references away."""
     from pteron.reference import find
-    from pteron.tools.compare import evaluating
+    from pteron.tools.compare import float64
 
     def take(*words: str) -> None:
         monkeypatch.setattr(
-            evaluating, "find", lambda name: None if any(word in name for word in words) else find(name)
+            float64, "find", lambda name: None if any(word in name for word in words) else find(name)
         )
 
     return take
@@ -226,7 +226,7 @@ def test_the_table(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(programs / "vision.pte")]) == 0
     text = capsys.readouterr().out
     assert "vision.pte, forward, on " in text
-    assert "13 of 13 nodes checked, none departs" in text
+    assert "13 of 13 nodes checked, no departures" in text
     assert "not checked, on the host: 1x aten::mean.out" in text
     assert "cosine" in text
 
@@ -237,7 +237,7 @@ def test_a_departure_fails(programs: Path, tmp_path: Path, capsys: pytest.Captur
         assert main(argv) == 1
         text = capsys.readouterr().out
         assert main([*argv, "--in-order", "--all", "--json"]) == 1
-    assert "first to depart: node 1, aten.relu.default, %" in text
+    assert "first departure: node 1, aten.relu.default, %" in text
     assert f"saved to {tmp_path / 'it'}" in text
     first = text.index("aten.relu.default", text.index("cosine"))
     assert first < text.index("aten.linear.default"), "the worst comes first"
@@ -263,12 +263,12 @@ def test_strictness(without: Any, programs: Path) -> None:
         (["--reference", "float32"], "reference 'float32': expected one of float64, adapter=NAME, "),
         (["--reference", "route=fast"], "reference 'route=fast': expected one of "),
         (["--reference", "adapter=none such"], "no adapter matches 'none such'"),
-        (["--reference", "expected"], "has no expected outputs for forward; bundled programs"),
+        (["--reference", "expected"], "has no expected outputs for forward: it is not a bundled program"),
         (["--reference", "exported=none.pt2"], "PyTorch cannot load it as an exported program"),
         (["--tolerance", "sum=1"], "tolerance 'sum=1': expected a number such as 1e-3, or one of moved="),
         (["--tokens", "1,2"], "tokens: forward takes (f32[3, 7]), not (tokens"),
-        (["--steps", "2"], "steps follow tokens"),
-        (["--tokens", "1", "--dim", "3"], "inputs and sizes go without them"),
+        (["--steps", "2"], "`steps` needs `tokens`"),
+        (["--tokens", "1", "--dim", "3"], "`tokens` cannot be combined with inputs or sizes"),
         (["--method", "backward"], "has no method 'backward'"),
         (["--dim", "3"], "the method has no dynamic dims"),
     ],

@@ -109,7 +109,7 @@ def test_it_is_told_from_the_nodes_that_run_with_it(
     assert node in report.first.nodes
     assert len(report.first.nodes) > 1
     assert report.culprit is not None
-    assert report.culprit.startswith(f"node {node} {operator}, which departs alone, too")
+    assert report.culprit.startswith(f"node {node} {operator}, which also departs alone")
 
 
 def test_what_is_right_is_not_found(models: Path) -> None:
@@ -133,7 +133,7 @@ def test_memory_that_is_written_over_is_found(models: Path, monkeypatch: pytest.
     monkeypatch.setattr(placement, "_share", share)
     report = compared(models, each_node=True)
     assert report.first is not None
-    assert report.first.reason == "something wrote over it since the node that makes it ran"
+    assert report.first.reason == "its memory was overwritten after its node ran"
 
 
 @pytest.mark.parametrize(("name", "each_node"), [("norm", True), ("attention", True), ("product", False)])
@@ -152,7 +152,7 @@ def test_a_departure_is_saved_and_shown_again(
     assert not any(output.errors.departs for output in mended), list(map(str, mended))
     departing = [output for output in again if output.errors.departs]
     for output in departing:
-        assert "too far off" in str(output)
+        assert "exceed the tolerance" in str(output)
     assert {path.name for path in folder.iterdir()} >= {"node.json", "replay.py"}
     inputs = [np.load(path) for path in folder.glob("value_*.npy")]
     assert all(array.size for array in inputs)

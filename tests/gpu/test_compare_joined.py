@@ -14,10 +14,10 @@ from pteron.ops import Target
 from pteron.ops.join import JOINS
 from pteron.ops.rewrite import REWRITES
 from pteron.tools.compare import Tolerances, Verdict
-from pteron.tools.compare.culprit import culprit_of
-from pteron.tools.compare.evaluating import float64
-from pteron.tools.compare.extract import Extract
-from pteron.tools.compare.judging import Judge
+from pteron.tools.compare.checker import StepChecker
+from pteron.tools.compare.comparison import find_culprit
+from pteron.tools.compare.float64 import float64
+from pteron.tools.compare.subgraph import Subgraph
 
 pytestmark = pytest.mark.rewrites
 
@@ -27,11 +27,11 @@ def gpu(device: Device) -> Target:
     return replace(device.target, is_cpu=False)
 
 
-def judged(device: Device, target: Target, *, shows: bool) -> Judge:
+def judged(device: Device, target: Target, *, shows: bool) -> StepChecker:
     graph, (inputs, *_) = sum_and_norm(256, shows=shows)
-    judge = Judge(float64, Tolerances())
-    part = Extract(graph, tuple(inputs))
-    part.step(device, target, [*REWRITES, *JOINS], partial(judge.watch, 0))
+    judge = StepChecker(float64, Tolerances())
+    part = Subgraph(graph, tuple(inputs))
+    part.step(device, target, [*REWRITES, *JOINS], partial(judge.observe, 0))
     return judge
 
 
@@ -48,6 +48,6 @@ def test_a_wrong_join_is_told_from_wrong_nodes(device: Device, gpu: Target) -> N
     with broken("q4_merge_rows", "inverseSqrt(", "1.01 * inverseSqrt("):
         judge = judged(device, gpu, shows=False)
         assert judge.departure is not None
-        culprit = culprit_of(judge.departure, float64, device, gpu, Tolerances())
+        culprit = find_culprit(judge.departure, float64, device, gpu, Tolerances())
     assert judge.departure.row.nodes == (0, 1, 2, 3)
-    assert culprit.endswith("each of these nodes alone is right, so it is what rewrites made of them")
+    assert culprit.endswith("each node alone is correct, so the fused operator is wrong")

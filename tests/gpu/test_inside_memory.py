@@ -8,7 +8,7 @@ import pytest
 
 import pteron
 from pteron.gpu import Device
-from pteron.tools.page import look_inside
+from pteron.tools.inspect.page import program_details
 
 ROUNDING = 16  # bytes, by which each buffer may be larger
 
@@ -16,7 +16,7 @@ ROUNDING = 16  # bytes, by which each buffer may be larger
 @pytest.mark.parametrize("name", ["models/tiny_llama_q4.pte", "programs/mlp.pte"])
 def test_bytes_on_the_device(name: str, device: Device) -> None:
     path = Path(__file__).parents[1] / "fixtures" / name
-    inside = look_inside(path, adapter=device.adapter.name, method="forward")
+    inside = program_details(path, adapter=device.adapter.name, method="forward")
     (delegate,) = inside.methods[0].delegates
     memory = delegate.plans[0].memory
     assert memory is not None

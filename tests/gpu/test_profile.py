@@ -25,12 +25,12 @@ from pteron.ops import Target, Weight
 from pteron.tools.inputs import LiveSize
 from pteron.tools.profile import ceilings
 from pteron.tools.profile.clocks import Timing
-from pteron.tools.profile.grouping import By, grouped
-from pteron.tools.profile.lines import notes
-from pteron.tools.profile.measuring import STAGES, Times
+from pteron.tools.profile.groups import By, group_launches
+from pteron.tools.profile.text import notes
+from pteron.tools.profile.timing import STAGES, CallTimes
 from pteron.tools.run import Selection
-from pteron.tools.subject import Decode, Prefill, Work
 from pteron.tools.text import human_time
+from pteron.tools.workload import Decode, Prefill, Workload
 
 # Of the launches' sum beside the pass, on a software adapter whose cores others use: 1 to 17 % were measured
 # on Mesa's llvmpipe, undisturbed. A GPU has to keep to a tenth.
@@ -56,7 +56,7 @@ def seen(programs: Path) -> Profile:
     return pteron.profile(programs / "vision.pte", runs=5)
 
 
-def closest(path: Path, work: Work, timing: str) -> float:
+def closest(path: Path, work: Workload, timing: str) -> float:
     """How far launches are from adding up to their pass before anything makes them, in the best of some
     profiles: others use the machine too, and disturb now one and now the other."""
     found = []
@@ -91,8 +91,8 @@ def test_what_stamps_cost_is_told(decoded: Profile) -> None:
     assert sum(stamped) > (1 - APART_ON_CPU) * decoded.pass_seconds
     assert decoded.launch_seconds <= decoded.paired_seconds + 1e-12
     told = replace(decoded, paired_seconds=decoded.launch_seconds + 2e-6 * len(stamped))
-    begin = f"stamps cost {human_time(decoded.stamp_seconds)} a launch, taken off"
-    assert f"{begin}, 2 µs of it alike from all to add up to the pass" in notes(told)
+    begin = f"timestamps add {human_time(decoded.stamp_seconds)} per launch, which is subtracted"
+    assert f"{begin} (2 µs of it to match the time of the whole pass)" in notes(told)
     assert begin in notes(replace(decoded, paired_seconds=decoded.launch_seconds))
     assert not [note for note in notes(replace(decoded, timing="wall")) if "stamps" in note]
 
@@ -100,7 +100,7 @@ def test_what_stamps_cost_is_told(decoded: Profile) -> None:
 def test_disturbed_runs_do_not_count() -> None:
     """Medians are of the half that took least in all, whichever launch or stage was disturbed."""
     each = [[1.0, 2.0], [9.0, 1.0], [1.2, 1.9], [0.1, 7.0]]
-    times = Times("stamps", (), each=each, pairs=[[2.9], [9.0], [2.7], [9.0]])
+    times = CallTimes("stamps", (), each=each, pairs=[[2.9], [9.0], [2.7], [9.0]])
     times.whole = [2.8, 9.0, 2.4, 8.0]
     times.stages = [dict.fromkeys(STAGES, seconds) for seconds in (1.0, 5.0, 3.0)]
     assert times.pass_seconds == pytest.approx(2.6)
@@ -134,7 +134,7 @@ def test_a_decode_step_draws_a_token(decoded: Profile, models: Path) -> None:
     assert {launch.operator for launch in drawing} <= {"pteron.sample", "pteron.sample_peaks"}
     if drawing[0].operator == "pteron.sample":
         assert drawing[0].bytes_read == 4 * 512  # the vocabulary
-    (row,) = (row for row in grouped(decoded, "node") if row.name.startswith("draw pteron.sample"))
+    (row,) = (row for row in group_launches(decoded, "node") if row.name.startswith("draw pteron.sample"))
     assert row.launches == tuple(drawing)
     assert any("the next token" in note for note in notes(decoded))
     read = pteron.profile(models / "tiny_llama_q4.pte", Prefill(3), runs=1, ceilings=False)
@@ -144,9 +144,7 @@ def test_a_decode_step_draws_a_token(decoded: Profile, models: Path) -> None:
 def test_a_token_that_goes_through_the_host(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LanguageModel, "is_resident", False)
     profile = pteron.profile(models / "tiny_llama_q4.pte", Decode(3), runs=1, ceilings=False)
-    assert (
-        profile.what == "decode at context 3, without the draw of the next token, which goes through the host"
-    )
+    assert profile.what == "decode at context 3, without sampling, which runs on the host"
     assert all(launch.delegate == 0 for launch in profile.launches)
 
 
@@ -178,7 +176,7 @@ def test_layers(decoded: Profile, seen: Profile) -> None:
     assert decoded.layers == 2
     counts = Counter(launch.layer for launch in decoded.launches)
     assert counts[0] == counts[1] >= 4
-    rows = {row.name: row for row in grouped(decoded, "layer")}
+    rows = {row.name: row for row in group_launches(decoded, "layer")}
     assert rows["layer 0"].bytes == rows["layer 1"].bytes
     assert rows["layer 0"].operations == rows["layer 1"].operations
     assert seen.layers == 0
@@ -186,7 +184,7 @@ def test_layers(decoded: Profile, seen: Profile) -> None:
 
 @pytest.mark.parametrize("by", ["launch", "node", "operator", "family", "layer", "kernel"])
 def test_rows_hold_every_launch_once(by: str, decoded: Profile) -> None:
-    rows = grouped(decoded, by)
+    rows = group_launches(decoded, by)
     assert sorted(launch.index for row in rows for launch in row.launches) == list(
         range(len(decoded.launches))
     )
@@ -323,7 +321,7 @@ def test_an_adapter_without_timestamps(
     features = tuple(name for name in device.adapter.features if not name.startswith("timestamp"))
     monkeypatch.setattr(device, "adapter", replace(device.adapter, features=features))
     assert main(["profile", str(programs / "mlp.pte"), "--runs", "2"]) == 0
-    assert "by the host's clock: the adapter offers no timestamps" in capsys.readouterr().out
+    assert "timed by the host's clock, repeating each launch" in capsys.readouterr().out
 
 
 # The command ------------------------------------------------------------------------------------
@@ -335,7 +333,7 @@ def test_the_command(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     text = capsys.readouterr().out
     assert "decode at context 9 (int64[1, 1], int64[1])" in text
     assert "quantized" in text
-    assert "launches add up to" in text
+    assert " in one pass (" in text
     trace = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     launches = [event for event in trace if event["ph"] == "X" and event["tid"] == 2]
     for event, following in pairwise(launches):
@@ -375,8 +373,8 @@ def test_arguments_that_make_no_sense(
 @pytest.mark.parametrize(
     ("work", "runs", "problem"),
     [
-        (Prefill(0), 1, "there must be something to read"),
-        (Decode(-1), 1, "there must be something to read"),
+        (Prefill(0), 1, "expected at least one token"),
+        (Decode(-1), 1, "expected at least one token"),
         (Prefill(1), 0, "at least one run"),
     ],
 )

@@ -9,8 +9,7 @@ import pteron
 from pteron import Device, DeviceError
 from pteron.gpu import Replay, StepTimer
 from pteron.gpu.timing import STAMPS_MAX
-from pteron.tools.profile.clocks import StampClock
-from pteron.tools.profile.stamps import without_neighbours
+from pteron.tools.profile.clocks import StampClock, subtract_stamp_cost
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,7 @@ def test_times_of_steps_add_up_to_the_pass(inside: bool, replay: Replay, stampin
         each, pairs = (np.min([run[part] for run in runs], axis=0).tolist() for part in (0, 1))
         assert (len(each), len(pairs)) == (len(replay.steps), len(replay.steps) - 1)
         assert min(each) > 0
-        part = sum(without_neighbours(each, pairs)) / min(whole for _, _, whole in runs)
+        part = sum(subtract_stamp_cost(each, pairs)) / min(whole for _, _, whole in runs)
         if part == near:
             break
     assert part == near

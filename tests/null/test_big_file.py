@@ -21,10 +21,10 @@ NAMED = 2**64 - 1
 # Prints the seconds and megabytes that each step takes, on top of a process that has imported Pteron.
 MEASURE = """
 import sys, time
-import numpy, pteron, pteron.cli.inspect, pteron.runtime.program, pteron.tools.inspect_text
-from pteron.tools.here import find_here
+import numpy, pteron, pteron.cli.inspect, pteron.runtime.program, pteron.tools.inspect.text
+from pteron.tools.local_adapter import find_adapter
 
-find_here()
+find_adapter()
 
 def megabytes():
     with open("/proc/self/statm") as file:

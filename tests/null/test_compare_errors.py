@@ -10,10 +10,10 @@ import pytest
 from pteron.dtypes import DType
 from pteron.errors import FormatError, InputError
 from pteron.tools.compare import Tolerances, replay
-from pteron.tools.compare.choice import Choice
 from pteron.tools.compare.errors import held_type, measure
-from pteron.tools.compare.report import Row, Verdict
-from pteron.tools.compare.tolerances import Bound, Work, work_of, work_of_all
+from pteron.tools.compare.reference import Reference
+from pteron.tools.compare.report import NodeResult, Verdict
+from pteron.tools.compare.tolerances import Bound, Rounding, rounding_of, rounding_of_all
 
 EXACT = Bound(0.0, 0.0)
 
@@ -27,7 +27,7 @@ def test_the_measures() -> None:
     assert errors.relative == 0.125
     assert errors.cosine == pytest.approx(27 / (5 * math.sqrt(9 + 4.5**2 + 0.0625)))
     assert errors.of_tolerance == math.inf  # nothing is allowed beside a zero
-    assert errors.problem == "2 of 3 values are too far off, the worst at [2]: 0.25 instead of 0"
+    assert errors.problem == "2 of 3 values exceed the tolerance, the worst at [2]: 0.25 instead of 0"
     near = measure(np.array([1 + 2**-23, 2.0], np.float32), np.array([1.0, 2.0]), DType.F32, EXACT)
     assert near.ulp == 1.0
     half = measure(np.array([1 + 2**-9], np.float16), np.array([1.0]), DType.F16, EXACT)
@@ -59,44 +59,44 @@ def test_shapes_and_nothing() -> None:
 
 def test_what_is_allowed() -> None:
     default = Tolerances()
-    assert default.bound(Work.MOVED, DType.F32) == EXACT
-    assert default.bound(Work.SUMS, DType.I32) == EXACT
-    assert default.bound(Work.STEPS, DType.I8).steps == 1.0
-    assert default.bound(Work.STEPS, DType.BOOL).steps == 0.0
-    assert default.bound(Work.SUMS, DType.F16).relative > default.bound(Work.SUMS, DType.F32).relative
+    assert default.bound(Rounding.MOVED, DType.F32) == EXACT
+    assert default.bound(Rounding.SUMS, DType.I32) == EXACT
+    assert default.bound(Rounding.STEPS, DType.I8).steps == 1.0
+    assert default.bound(Rounding.STEPS, DType.BOOL).steps == 0.0
+    assert default.bound(Rounding.SUMS, DType.F16).relative > default.bound(Rounding.SUMS, DType.F32).relative
     chosen = Tolerances.of(["1e-2", "sums=0.5"])
-    assert chosen.bound(Work.ELEMENTS, DType.F32).relative == 1e-2
-    assert chosen.bound(Work.SUMS, DType.F16).relative == 0.5
-    assert chosen.bound(Work.MOVED, DType.F32) == EXACT
+    assert chosen.bound(Rounding.ELEMENTS, DType.F32).relative == 1e-2
+    assert chosen.bound(Rounding.SUMS, DType.F16).relative == 0.5
+    assert chosen.bound(Rounding.MOVED, DType.F32) == EXACT
     for wrong in ("", "x", "sums=", "sums=x", "-1", "nan", "inf", "other=1"):
         with pytest.raises(InputError, match="expected a number such as 1e-3, or one of moved=1e-3"):
             Tolerances.of([wrong])
 
 
 def test_what_operators_do() -> None:
-    assert work_of("aten.view_copy.default") is Work.MOVED
-    assert work_of("update_cache.default") is Work.MOVED
-    assert work_of("aten.add.Tensor") is Work.ELEMENTS
-    assert work_of("et_vk.linear_q4gsw.default") is Work.SUMS
-    assert work_of("quantized_decomposed.quantize_per_token.default") is Work.STEPS
-    assert work_of("quantized_decomposed.dequantize_per_token.default") is Work.SUMS
-    assert work_of("et_vk.linear_dq8ca_q4gsw.default") is Work.STEPS
-    assert work_of_all(["aten.view_copy.default", "aten.mul.Tensor"]) is Work.ELEMENTS
-    assert work_of_all(["aten.mul.Tensor", "aten.mul.Tensor"]) is Work.SUMS
-    assert work_of_all(["aten.linear.default", "et_vk.q8ta_add.default"]) is Work.STEPS
+    assert rounding_of("aten.view_copy.default") is Rounding.MOVED
+    assert rounding_of("update_cache.default") is Rounding.MOVED
+    assert rounding_of("aten.add.Tensor") is Rounding.ELEMENTS
+    assert rounding_of("et_vk.linear_q4gsw.default") is Rounding.SUMS
+    assert rounding_of("quantized_decomposed.quantize_per_token.default") is Rounding.STEPS
+    assert rounding_of("quantized_decomposed.dequantize_per_token.default") is Rounding.SUMS
+    assert rounding_of("et_vk.linear_dq8ca_q4gsw.default") is Rounding.STEPS
+    assert rounding_of_all(["aten.view_copy.default", "aten.mul.Tensor"]) is Rounding.ELEMENTS
+    assert rounding_of_all(["aten.mul.Tensor", "aten.mul.Tensor"]) is Rounding.SUMS
+    assert rounding_of_all(["aten.linear.default", "et_vk.q8ta_add.default"]) is Rounding.STEPS
 
 
 def test_references_by_name() -> None:
-    assert Choice.of("float64") == Choice("float64")
-    assert Choice.of("adapter=a=b") == Choice("adapter", "a=b")
+    assert Reference.of("float64") == Reference("float64")
+    assert Reference.of("adapter=a=b") == Reference("adapter", "a=b")
     for wrong in ("", "adapter", "adapter=", "float64=1", "route=slow", "expected=x", "other"):
         with pytest.raises(InputError, match="expected one of float64, adapter=NAME"):
-            Choice.of(wrong)
+            Reference.of(wrong)
 
 
 def test_nodes_in_a_table() -> None:
     def where(*nodes: int) -> str:
-        return Row("", 0, nodes, (), "", "", Verdict.WITHIN).where
+        return NodeResult("", 0, nodes, (), "", "", Verdict.WITHIN).where
 
     assert where(7) == "7"
     assert where(3, 4, 5) == "3-5"
@@ -110,7 +110,7 @@ def test_folders_that_are_no_departure(tmp_path: object) -> None:
     folder = Path(str(tmp_path))
     for content in ("", "{}", '{"form": 2}', "[]"):
         (folder / "node.json").write_text(content)
-        with pytest.raises(FormatError, match="not a departure that `pteron compare --save` wrote"):
+        with pytest.raises(FormatError, match="not a folder of `pteron compare --save`"):
             replay(folder)
 
 

@@ -42,7 +42,7 @@ MODULES = {
 # Imported only where a program needs an ATen operator on the host, or is compared with PyTorch.
 WITH_TORCH = {
     Path("host/torch_operators.py"),
-    Path("tools/compare/evaluating.py"),
+    Path("tools/compare/float64.py"),
     *(path for path in FILES if path.parent == Path("reference")),
 }
 

@@ -19,27 +19,27 @@ from pteron.ops import OPERATORS
 from pteron.ops.operand import Weight
 from pteron.passes import prepare
 from pteron.plan import Compiled
-from pteron.tools.here import find_here
+from pteron.tools.graph_structure import family_of_operator, find_repetitions
 from pteron.tools.inputs import LiveSize
-from pteron.tools.page import DelegateInside, ProgramInside, Wishes, look_inside, page_text
-from pteron.tools.page.blocks import find_repetitions
-from pteron.tools.page.graphs import family_of
-from pteron.tools.page.histograms import histogram
+from pteron.tools.inspect.page import DelegateDetails, PageOptions, ProgramDetails, page_text, program_details
+from pteron.tools.inspect.page.graphs import UNKNOWN
+from pteron.tools.inspect.page.histograms import histogram
+from pteron.tools.local_adapter import find_adapter
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FILES = sorted(path for kind in ("pte", "bpte") for path in FIXTURES.glob(f"*/*.{kind}"))
 STORIES = Path(pteron.__file__).parent / "models" / "stories15m" / "model.pte"
-STYLE = Path(pteron.__file__).parent / "tools" / "page" / "style" / "theme.css"
+STYLE = Path(pteron.__file__).parent / "tools" / "inspect" / "page" / "style" / "theme.css"
 
 
-def only_delegate(inside: ProgramInside) -> DelegateInside:
+def only_delegate(inside: ProgramDetails) -> DelegateDetails:
     (delegate,) = (each for method in inside.methods for each in method.delegates)
     return delegate
 
 
 @pytest.fixture(scope="module")
-def stories() -> ProgramInside:
-    return look_inside(STORIES)
+def stories() -> ProgramDetails:
+    return program_details(STORIES)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_every_fixture_has_a_page(path: Path, monkeypatch: pytest.MonkeyPatch) -
         raise AssertionError("looking inside opens no device")
 
     monkeypatch.setattr(Device, "__init__", refuse)
-    inside = look_inside(path)
+    inside = program_details(path)
     assert page_text(inside).startswith("<!DOCTYPE html>")
     for method in inside.methods:
         for delegate in method.delegates:
@@ -61,11 +61,11 @@ def test_every_fixture_has_a_page(path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.rewrites
-def test_a_plan_is_the_one_that_is_made(stories: ProgramInside) -> None:
+def test_a_plan_is_the_one_that_is_made(stories: ProgramDetails) -> None:
     delegate = only_delegate(stories)
     with pteron.load(STORIES) as program:
         (graph,) = program.graphs("forward")
-    compiled = Compiled(prepare(graph), find_here().worth_planning_for[0])
+    compiled = Compiled(prepare(graph), find_adapter().planning_target[0])
     found = compiled.plan_at_maximum()
     assert found is not None
     plan, inside = found[0], delegate.plans[0]
@@ -90,7 +90,7 @@ def test_a_plan_is_the_one_that_is_made(stories: ProgramInside) -> None:
 
 def test_memory_of_a_small_graph_by_hand(programs: Path) -> None:
     """x [17, 7] -> linear [17, 11] -> add -> softmax: each reads one tensor of f32 and writes another."""
-    inside = look_inside(programs / "mlp_dynamic.pte", wishes=Wishes([LiveSize(3)]))
+    inside = program_details(programs / "mlp_dynamic.pte", options=PageOptions([LiveSize(3)]))
     (plan,) = only_delegate(inside).plans
     assert plan.memory is not None
     x, y = 3 * 7 * 4, 3 * 11 * 4
@@ -100,7 +100,7 @@ def test_memory_of_a_small_graph_by_hand(programs: Path) -> None:
     assert plan.memory.weights == (11 * 7 + 11 + 11) * 4
 
 
-def test_layers_are_found_where_the_graph_repeats(stories: ProgramInside) -> None:
+def test_layers_are_found_where_the_graph_repeats(stories: ProgramDetails) -> None:
     ((first, *rest),) = only_delegate(stories).repetitions
     assert (first, len(rest)) == ((8, 35), 5)  # the first layer also prepares what all of them read
     assert {end - start for start, end in rest} == {24}
@@ -147,22 +147,22 @@ def test_a_block_begins_where_the_fewest_values_cross() -> None:
 
 
 def test_dims_that_vary_are_found_inside_the_graph(programs: Path) -> None:
-    first, _ = look_inside(programs / "vision.pte").methods[0].delegates
+    first, _ = program_details(programs / "vision.pte").methods[0].delegates
     types = {value.shape_max: value.dynamic for value in first.values if value.constant is None}
     assert types[1, 3, 17, 16] == (2, 3)
     assert types[1, 20, 9, 8] == (2, 3)  # after a stride of 2, one row less is often the same
-    inside = look_inside(programs / "mlp_dynamic.pte")
+    inside = program_details(programs / "mlp_dynamic.pte")
     weights = [value for value in only_delegate(inside).values if value.constant is not None]
     assert weights
     assert not any(value.dynamic for value in weights)
 
 
 def test_a_plan_that_cannot_be_says_why(programs: Path) -> None:
-    _, second = look_inside(programs / "vision.pte").methods[0].delegates
+    _, second = program_details(programs / "vision.pte").methods[0].delegates
     smallest = second.plans[1]
     assert smallest.launches == ()
     assert "does not fit a plane" in str(smallest.problem)
-    assert smallest.notes == ("input 0 comes from the host: it is planned at its maximum",)
+    assert smallest.notes == ("input 0 comes from the host: planned at its maximum shape",)
 
 
 def constant(array: np.ndarray[Any, Any], dtype: DType) -> Constant:
@@ -214,10 +214,10 @@ def test_bf16_is_read_as_numbers() -> None:
 
 
 def test_every_family_has_a_colour_in_both_themes() -> None:
-    families = {family_of(name) for name in OPERATORS}
+    families = {str(family_of_operator(name)) for name in OPERATORS} - {"None"}
     style = STYLE.read_text("utf-8")
     assert {"attention", "convolution", "linear", "quantized"} < families
-    for family in families | {family_of("aten.gild.default")}:
+    for family in families | {UNKNOWN}:
         assert style.count(f"--family-{family}:") == 2
 
 
@@ -247,11 +247,11 @@ def test_json_with_a_plan(programs: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_weights_have_no_page(programs: Path) -> None:
     with pytest.raises(InputError, match="a weight file has no graph"):
-        look_inside(programs / "external_weights.shard0.ptd")
+        program_details(programs / "external_weights.shard0.ptd")
 
 
 def test_constants_that_are_not_given_have_no_histogram(programs: Path) -> None:
-    delegate = only_delegate(look_inside(programs / "external_weights.pte"))
+    delegate = only_delegate(program_details(programs / "external_weights.pte"))
     assert delegate.constants
     assert not any(each.is_given or each.histogram for each in delegate.constants)
-    assert delegate.problems == ("6 constants in none of the files given",)
+    assert delegate.problems == ("6 constants missing in the given files",)

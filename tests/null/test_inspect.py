@@ -17,10 +17,10 @@ from pteron.format import DelegateCall, ProgramFile, read_program
 from pteron.gpu import Device
 from pteron.graph import Constant
 from pteron.ops import Target
-from pteron.tools.here import Here
 from pteron.tools.inspect import inspect
-from pteron.tools.inspect_reports import ProgramReport, WeightFileReport
-from pteron.tools.inspect_text import inspect_lines
+from pteron.tools.inspect.report import ProgramReport, WeightFileReport
+from pteron.tools.inspect.text import inspect_lines
+from pteron.tools.local_adapter import LocalAdapter
 from pteron.tools.text import json_text
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -78,7 +78,9 @@ def test_every_fixture_can_be_inspected(path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_program_as_text(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pteron.tools.inspect.find_here", lambda _: Here(Target(), "an adapter"))
+    monkeypatch.setattr(
+        "pteron.tools.inspect.program.find_adapter", lambda _: LocalAdapter(Target(), "an adapter")
+    )
     report = inspect(programs / "mlp_dynamic.pte", graph=True)
     assert "\n".join(inspect_lines(report)) + "\n" == MLP_DYNAMIC
 
@@ -110,7 +112,7 @@ def test_states_and_live_integers_of_a_language_model(models: Path) -> None:
 
 def test_missing_weights_are_counted_until_they_are_given(programs: Path) -> None:
     path = programs / "external_weights.pte"
-    assert program_report(path).problems == ("6 constants in none of the files given",)
+    assert program_report(path).problems == ("6 constants missing in the given files",)
     whole = program_report(path, *programs.glob("external_weights.*.ptd"))
     assert whole.problems == ()
     assert whole.methods[0].delegates[0].constants_missing == ()
@@ -120,9 +122,9 @@ def test_a_constant_too_large_for_any_memory(programs: Path, monkeypatch: pytest
     def no_memory(*_: object) -> None:
         raise OSError("Cannot allocate memory")
 
-    monkeypatch.setattr("pteron.tools.inspect_delegate.mmap", SimpleNamespace(mmap=no_memory))
+    monkeypatch.setattr("pteron.tools.inspect.delegate.mmap", SimpleNamespace(mmap=no_memory))
     report = program_report(programs / "external_weights.pte")
-    assert "larger than any memory" in report.problems[-1]
+    assert "does not fit into memory" in report.problems[-1]
 
 
 def test_unsupported_operators_are_marked(programs: Path, tmp_path: Path) -> None:
@@ -137,7 +139,7 @@ def test_unsupported_operators_are_marked(programs: Path, tmp_path: Path) -> Non
 def test_another_backend_is_named(programs: Path, tmp_path: Path) -> None:
     path = renamed(programs / "mlp.pte", b"VulkanBackend", b"RemoteBackend", tmp_path)
     report = program_report(path)
-    assert report.problems == ("RemoteBackend programs do not run here",)
+    assert report.problems == ("RemoteBackend programs are not supported",)
     assert any("delegate 0  RemoteBackend, " in line for line in inspect_lines(report))
 
 
@@ -147,7 +149,7 @@ def test_an_inconsistent_graph_is_a_reason_not_an_error(
     def refuse(*_: object) -> None:
         raise GraphError("node 3 contradicts itself")
 
-    monkeypatch.setattr("pteron.tools.inspect_delegate.prepare", refuse)
+    monkeypatch.setattr("pteron.tools.inspect.delegate.prepare", refuse)
     assert program_report(programs / "mlp.pte").problems == ("node 3 contradicts itself",)
 
 
@@ -177,8 +179,8 @@ def test_without_an_adapter_delegates_do_not_run(
 
 
 def test_a_buffer_larger_than_the_adapter_allows(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = Here(Target(binding_bytes_max=512), "a small adapter")
-    monkeypatch.setattr("pteron.tools.inspect.find_here", lambda _: small)
+    small = LocalAdapter(Target(binding_bytes_max=512), "a small adapter")
+    monkeypatch.setattr("pteron.tools.inspect.program.find_adapter", lambda _: small)
     (problem,) = program_report(programs / "mlp_dynamic.pte").problems
     assert "512" in problem
 
@@ -196,7 +198,7 @@ def test_buffers_that_an_export_mutated_as_outputs_do_not_run(
         shorter = replace(record, instructions=(replace(call, args=call.args[:-1]),))
         return replace(program, methods=(shorter,))
 
-    monkeypatch.setattr("pteron.tools.inspect.read_program", read_without_an_output)
+    monkeypatch.setattr("pteron.tools.inspect.program.read_program", read_without_an_output)
     (problem,) = program_report(programs / "mlp.pte").problems
     assert "alias_buffer_mutations=True" in problem
 

@@ -7,7 +7,7 @@ import pytest
 from sketch import Sketch
 
 from pteron.graph import Graph
-from pteron.tools.profile.layers import layers_of, longest_repetition
+from pteron.tools.graph_structure import layers_of, longest_repetition
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,13 @@ HEAVY = {"numpy", "wgpu", "cffi", "torch", "rich", "pteron.runtime.program"}
 NEEDLESS = {
     *("cffi", "html", "importlib.metadata", "importlib.resources", "jinja2", "rich", "tempfile", "torch"),
     *("wgpu", "pteron.gpu", "pteron.host.lookup", "pteron.host.numpy_operators", "pteron.runtime.method"),
-    *("pteron.export", "pteron.llm", "pteron.runtime.program", "pteron.tools.inputs", "pteron.tools.page"),
+    *(
+        "pteron.export",
+        "pteron.llm",
+        "pteron.runtime.program",
+        "pteron.tools.inputs",
+        "pteron.tools.inspect.page",
+    ),
 }
 
 
@@ -44,7 +50,7 @@ def test_inspect_imports_only_what_it_prints(
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
     command = ["inspect", str(programs / "mlp.pte")]
     assert imported(command, NEEDLESS & {"torch", "rich", "pteron.llm", "pteron.runtime.program"}) == set()
-    if not list(tmp_path.glob("here/*.json")):
+    if not list(tmp_path.glob("adapters/*.json")):
         pytest.skip("no adapter, or nothing that tells how long it stays")
     assert imported(command, NEEDLESS) == set()
     assert imported([*command, "--json", "--graph"], NEEDLESS) == set()

@@ -10,7 +10,7 @@ import sys
 import pytest
 from terminal_fixtures import on_terminal, seen
 
-from pteron.tools.text import Line, Row, columns, json_text
+from pteron.tools.text import Line, TableLine, columns, json_text
 
 LINES = """
 from pteron.cli.terminal import print_report
@@ -60,8 +60,8 @@ def test_errors_are_red() -> None:
 def test_rows_are_strings_that_know_their_cells() -> None:
     first, second = columns([["a", "1"], [Line("bb", "bad"), "22"]], align="<>")
     assert (first, second) == ("a    1", "bb  22")
-    assert isinstance(first, Row)
-    assert isinstance(second, Row)
+    assert isinstance(first, TableLine)
+    assert isinstance(second, TableLine)
     assert first.table is second.table
     assert first.table.rows == (("a", "1"), ("bb", "22"))
     assert columns([]) == []

@@ -160,3 +160,21 @@ except ModuleNotFoundError as error:
     print(error.name)
 """
     assert run(script, programs / "mlp.pte").strip() == "torch"
+
+
+def test_only_the_float64_reference_of_compare_needs_torch(programs: Path) -> None:
+    script = """
+path = sys.argv[1]
+try:
+    pteron.compare(path)
+except pteron.PteronError as error:
+    print(error)
+for reference in ("route=hardware", "rewrites"):
+    report = pteron.compare(path, reference=reference)
+    print(reference, report.is_right, report.checked)
+print("torch" in sys.modules)
+"""
+    needs, route, rewrites, imported = run(script, programs / "mlp.pte").splitlines()
+    assert needs == "a float64 reference needs the Python package 'torch': pip install 'pteron[host]'"
+    assert (route, rewrites) == ("route=hardware True 5", "rewrites True 0")
+    assert imported == "False"

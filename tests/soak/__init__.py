@@ -1,8 +1,8 @@
-"""Long runs: rounds of whatever users do, in one process, every answer compared with the first one given.
+"""Soak test: rounds of mixed use in one process; every answer is compared with the first one.
 
     scripts/soak ROUNDS [--seed N]
 
-A round loads, calls, generates, gives up half way, hands in what is wrong, is interrupted, or closes. What a
-question's answer is was noted at the start, by programs that had done nothing else. Between stretches of
-rounds everything is closed, and what is left is measured: memory must not grow.
+A round loads, calls, generates, stops half way, passes wrong inputs, is interrupted, or closes. The expected
+answers are recorded at the start, by freshly loaded programs. From time to time everything is closed and the
+remaining memory is measured: it must not grow.
 """

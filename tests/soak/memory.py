@@ -1,4 +1,4 @@
-"""What a process holds when it holds nothing, over time; and whether that grows."""
+"""The memory, files and threads of an idle process over time, and whether they grow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Sample:
-    """One look at the process, after a number of rounds."""
+    """The resources of the process after a number of rounds."""
 
     rounds: int
     resident: int  # bytes of the process in memory
@@ -41,7 +41,7 @@ class Sample:
 
 
 def _give_back() -> None:
-    """Let the C library return free pages, so that what is measured is what is used."""
+    """Let the C library return free pages, so that only used memory is measured."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -49,8 +49,8 @@ def _give_back() -> None:
 
 @dataclass(frozen=True)
 class Growth:
-    """How a figure went over the rounds: the median of the slopes between all pairs of samples, which a few
-    odd samples do not move (Theil and Sen), and the range of the figure."""
+    """The trend of a figure over the rounds (Theil-Sen: the median slope of all pairs of samples) and its
+    range."""
 
     name: str
     per_round: float
@@ -70,7 +70,7 @@ class Growth:
 
 
 def growths(samples: Sequence[Sample], bytes_per_round: float) -> list[Growth]:
-    """The growth of every figure; first kernels and first allocations, the first third, are left out."""
+    """The growth of every figure, without the first third of the samples: first kernels and allocations."""
     settled = samples[len(samples) // 3 :]
     allowed = {"resident": bytes_per_round, "buffers": 0.0, "uploads": 0.0, "files": 0.0, "threads": 0.0}
     return [

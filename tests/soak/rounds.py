@@ -166,7 +166,7 @@ class Rounds:
             self._compare_text(key, tokens(piece for piece in column if piece))
 
     def abandon(self) -> None:
-        """A stream that nobody reads to its end: closed, or dropped."""
+        """A stream that is closed or dropped before its end."""
         key = self.random.choice([key for key in self.texts if isinstance(key[0], int)])
         pieces = self._stream(key)
         found = tokens(itertools.islice(pieces, self.random.randrange(5)))

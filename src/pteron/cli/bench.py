@@ -25,7 +25,7 @@ from pteron.errors import InputError
 if TYPE_CHECKING:
     from pteron.tools.bench import Bench
     from pteron.tools.inputs import LiveSize
-    from pteron.tools.subject import Work
+    from pteron.tools.workload import Workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.bench import Bench, judge
-    from pteron.tools.bench.lines import bench_lines, judgement_lines
+    from pteron.tools.bench.text import bench_lines, judgement_lines
 
     if arguments.json:
         check_writable(arguments.json)
@@ -108,14 +108,14 @@ def _measure(arguments: argparse.Namespace) -> Bench:
         )
 
 
-def _select_works(arguments: argparse.Namespace) -> list[Work]:
+def _select_works(arguments: argparse.Namespace) -> list[Workload]:
     from pteron.tools.inputs import read_inputs
     from pteron.tools.run import Selection
-    from pteron.tools.subject import Decode, Prefill
+    from pteron.tools.workload import Decode, Prefill
 
     if arguments.context and not arguments.decode:
         raise InputError("--context needs --decode")
-    works: list[Work] = [Prefill(tokens) for tokens in arguments.prompt_tokens]
+    works: list[Workload] = [Prefill(tokens) for tokens in arguments.prompt_tokens]
     if arguments.decode:
         works += [Decode(context) for context in arguments.context or [CONTEXT]]
     selected = arguments.method or arguments.input or arguments.dim

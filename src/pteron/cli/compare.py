@@ -18,7 +18,7 @@ from pteron.cli.arguments import (
 )
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_report
-from pteron.tools.compare.choice import FORMS
+from pteron.tools.compare.reference import FORMS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,8 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(arguments: argparse.Namespace) -> int:
-    from pteron.tools.machine import examine
-    from pteron.tools.machine_text import machine_lines
+    from pteron.tools.machine import examine, machine_lines
     from pteron.tools.text import json_text
 
     report = examine(arguments.adapter)

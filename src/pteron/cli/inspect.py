@@ -13,7 +13,7 @@ from pteron.cli.terminal import print_note, print_report
 from pteron.errors import InputError
 
 if TYPE_CHECKING:
-    from pteron.tools.page import ProgramInside
+    from pteron.tools.inspect.page import ProgramDetails
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.inspect import inspect
-    from pteron.tools.inspect_text import inspect_lines
+    from pteron.tools.inspect.text import inspect_lines
     from pteron.tools.text import json_text
 
     is_page = arguments.html or arguments.output is not None
@@ -97,7 +97,7 @@ def _program_of(path: Path) -> Path:
 
 
 def _write_page(arguments: argparse.Namespace) -> int:
-    from pteron.tools.page import page_text
+    from pteron.tools.inspect.page import page_text
     from pteron.tools.text import human_bytes
 
     path = Path(arguments.output or arguments.program.with_suffix(".html").name)
@@ -111,16 +111,16 @@ def _write_page(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _look_inside(arguments: argparse.Namespace) -> ProgramInside:
-    from pteron.tools.page import Wishes, look_inside
+def _look_inside(arguments: argparse.Namespace) -> ProgramDetails:
+    from pteron.tools.inspect.page import PageOptions, program_details
 
-    wishes = Wishes(arguments.dim, arguments.integer, arguments.histograms)
+    options = PageOptions(arguments.dim, arguments.integer, arguments.histograms)
     with show_progress() as progress:
-        return look_inside(
+        return program_details(
             arguments.program,
             arguments.data,
             arguments.method,
             adapter=arguments.adapter,
-            wishes=wishes,
+            options=options,
             progress=progress,
         )

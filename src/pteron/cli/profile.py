@@ -22,7 +22,7 @@ from pteron.cli.terminal import print_report
 from pteron.errors import InputError
 
 if TYPE_CHECKING:
-    from pteron.tools.subject import Work
+    from pteron.tools.workload import Workload
 
 TIMINGS = ("auto", "stamps", "passes", "wall")
 GROUPINGS = ("launch", "node", "operator", "family", "layer", "kernel")
@@ -68,9 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.profile import profile
-    from pteron.tools.profile.lines import profile_lines
-    from pteron.tools.profile.page import page_text
-    from pteron.tools.profile.trace import trace_text
+    from pteron.tools.profile.export import page_text, trace_text
+    from pteron.tools.profile.text import profile_lines
     from pteron.tools.text import json_text
 
     files = [path for path in (arguments.trace, arguments.html) if path]
@@ -101,10 +100,10 @@ def command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _select_work(arguments: argparse.Namespace) -> Work:
+def _select_work(arguments: argparse.Namespace) -> Workload:
     from pteron.tools.inputs import read_inputs
     from pteron.tools.run import Selection
-    from pteron.tools.subject import Decode, Prefill
+    from pteron.tools.workload import Decode, Prefill
 
     if arguments.context is not None and not arguments.decode:
         raise InputError("--context needs --decode")

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 from pteron.cli.terminal import escape, supports_color
-from pteron.tools.progress import Progress
+from pteron.tools import Progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress

@@ -60,8 +60,7 @@ def command(arguments: argparse.Namespace) -> int:
     from pteron.isolated.command import is_isolated, run_isolated
     from pteron.runtime import load
     from pteron.tools.inputs import read_inputs
-    from pteron.tools.run import Selection, check_bundle, run, save_outputs
-    from pteron.tools.run_text import run_lines
+    from pteron.tools.run import Selection, check_bundle, run, run_lines, save_outputs
     from pteron.tools.text import json_text
 
     if arguments.isolated is not None and not is_isolated():
@@ -91,7 +90,7 @@ def command(arguments: argparse.Namespace) -> int:
 
 
 def _print_cases(name: str, device: str, cases: Sequence[CaseReport], *, as_json: bool) -> int:
-    from pteron.tools.run_text import check_lines
+    from pteron.tools.run import check_lines
     from pteron.tools.text import json_text
 
     if as_json:

@@ -72,11 +72,11 @@ def print_report(lines: Iterable[str]) -> None:
     if not supports_color(sys.stdout):
         print("\n".join(map(escape, lines)))
         return
-    from pteron.tools.text import Row
+    from pteron.tools.text import TableLine
 
     console, printed = _console(sys.stdout), None
     for line in lines:
-        if not isinstance(line, Row):
+        if not isinstance(line, TableLine):
             console.print(_styled(line))
         elif line.table is not printed:  # the first row prints the whole table
             printed = line.table

@@ -1,1 +1,11 @@
-"""What people do with programs and machines: library functions that give reports, and reports as text."""
+"""The functions behind the commands: each returns a report of dataclasses, which its `text` module prints."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+# Receives the current activity, the steps done and their total (0: not known).
+Progress: TypeAlias = Callable[[str, int, int], None]
+
+
+def silent(doing: str, done: int, of: int) -> None:
+    """The Progress that shows nothing."""

@@ -1,4 +1,4 @@
-"""The demo: a small language model that comes with Pteron tells a story, on whatever adapter there is."""
+"""The demo: a small language model that ships with Pteron tells a story on the default adapter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROMPT = "Once upon a time"
 
 
 def demo_text(adapter: str | None, tokens: int, seed: int) -> Generator[str, None, None]:
-    """The demo's text, piece by piece as it becomes known."""
+    """The demo's output, piece by piece."""
     with LLM(fetch("stories15m"), device=adapter) as llm:
         method = llm.model.method
         size = human_bytes(llm.program.file.size)
@@ -30,16 +30,16 @@ def demo_text(adapter: str | None, tokens: int, seed: int) -> Generator[str, Non
         command = _command()
         memory = human_bytes(sum(method.gpu_bytes.values()))
         yield (
-            f"\n\n{took.new_tokens} tokens at {took.decode_rate:.1f} tokens/s, each drawn on the GPU: "
+            f"\n\n{took.new_tokens} tokens at {took.decode_rate:.1f} tokens/s, each sampled on the GPU: "
             f"{each:.0f} dispatches of one delegate, nothing on the host; {memory} of GPU memory.\n\n"
-            f'Go on with   {command} generate --model stories15m --prompt "The cat" --temperature 0.8\n'
+            f'Try next     {command} generate --model stories15m --prompt "The cat" --temperature 0.8\n'
             f"             {command} inspect your-model.pte\n"
-            f"             {command} chat --model smollm2   (made once; needs pip install '.[export]')\n"
+            f"             {command} chat --model smollm2   (exported once; needs pip install '.[export]')\n"
         )
 
 
 def _command() -> str:
-    """How to call Pteron from here."""
+    """The command that starts Pteron from the current folder."""
     beside_python = Path(sys.executable).with_name("pteron")
     if shutil.which("pteron") or not beside_python.exists():
         return "pteron"

@@ -1,4 +1,4 @@
-"""What to call a method with: values from files and from the command line, random ones for the rest."""
+"""The inputs of a method: values from files and the command line, random values for the rest."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pteron.dtypes import DType
 from pteron.errors import DtypeError, FormatError, InputError, ShapeError
@@ -18,14 +19,14 @@ from pteron.format.source import open_file
 from pteron.graph import Shape
 from pteron.runtime import ValueSpec
 
-_INTEGERS_BELOW = 8  # random integers are often indices into something
+_INTEGERS_BELOW = 8  # random integers are often indices
 _DAMAGED = (zipfile.BadZipFile, zlib.error)
 _ARRAY_FILES = (".npy", ".npz", ".json")
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A value for one input, and where it comes from."""
+    """The value of one input, and its origin for reports."""
 
     value: Any
     origin: str
@@ -33,7 +34,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class LiveSize:
-    """The live size of one dim of one input, or (no input named) of every dynamic dim."""
+    """The live size of one dim of one input, or of every dynamic dim (`input` is None)."""
 
     size: int
     input: int | None = None
@@ -43,17 +44,25 @@ class LiveSize:
         return str(self.size) if self.input is None else f"{self.input}.{self.dim}={self.size}"
 
 
+def as_float(array: npt.NDArray[Any], dtype: DType | None) -> npt.NDArray[np.float64]:
+    """An array as float64; NumPy holds bf16 as its raw bits."""
+    if dtype is DType.BF16:
+        return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return array.astype(np.float64)
+
+
 def read_inputs(texts: Sequence[str]) -> list[Input]:
-    """Inputs in order: a .npy or .json file is one, a .npz file one per array, anything else a value."""
+    """Inputs in order: a .npy or .json file is one input, a .npz file one per array, other texts are
+    values."""
     return [given for text in texts for given in _read_input(text)]
 
 
 def fill_inputs(
     specs: Sequence[ValueSpec], given: Sequence[Input], sizes: Sequence[LiveSize], seed: int
 ) -> list[Input]:
-    """The inputs given, and random ones for those that are not."""
-    for index, (spec, held) in enumerate(zip(specs, given, strict=False)):
-        _check_width(spec, held, index)
+    """The given inputs, then random ones."""
+    for index, (spec, each) in enumerate(zip(specs, given, strict=False)):
+        _check_width(spec, each, index)
     shapes = live_shapes(specs, sizes)
     generator = np.random.default_rng(seed)
     drawn = [_random_input(spec, shape, generator) for spec, shape in zip(specs, shapes, strict=True)]
@@ -61,7 +70,7 @@ def fill_inputs(
 
 
 def _check_width(spec: ValueSpec, given: Input, index: int) -> None:
-    """NumPy makes and saves float64 unless told otherwise, and hardly a program takes that."""
+    """Explain the most frequent mistake: NumPy saves float64 by default, which few programs take."""
     found = getattr(given.value, "dtype", None)
     if found == np.float64 and spec.dtype is not None and spec.dtype.is_float and spec.dtype is not DType.F64:
         narrow = {DType.F16: "float16"}.get(spec.dtype, "float32")
@@ -72,7 +81,7 @@ def _check_width(spec: ValueSpec, given: Input, index: int) -> None:
 
 
 def live_shapes(specs: Sequence[ValueSpec], sizes: Sequence[LiveSize]) -> list[Shape]:
-    """The shape of each input: its maximum, where no live size was chosen."""
+    """The shape of each input: its maximum, except for the dims with a chosen size."""
     shapes = [list(spec.shape_max) for spec in specs]
     for chosen in sizes:
         for input, dim in _places(specs, chosen):
@@ -86,7 +95,7 @@ def live_shapes(specs: Sequence[ValueSpec], sizes: Sequence[LiveSize]) -> list[S
 
 
 def _places(specs: Sequence[ValueSpec], chosen: LiveSize) -> list[tuple[int, int]]:
-    """The (input, dim) pairs whose size is chosen."""
+    """The (input, dim) pairs that a size applies to."""
     dynamic = [(i, d) for i, spec in enumerate(specs) for d, free in enumerate(spec.dynamic) if free]
     listed = ", ".join(f"{i}.{d}" for i, d in dynamic) or "none"
     if chosen.input is None:
@@ -109,7 +118,7 @@ def _random_input(spec: ValueSpec, shape: Shape, generator: np.random.Generator)
         return Input((bits >> 16).astype(np.uint16), "random")
     if spec.dtype.is_float:
         return Input(generator.standard_normal(shape).astype(spec.dtype.numpy), "random")
-    if np.prod(shape) == 1:  # a position or a length: only the first surely leaves room for the rest
+    if np.prod(shape) == 1:  # a position or a length: only 0 is valid for all other inputs
         return Input(np.zeros(shape, spec.dtype.numpy), "zero")
     return Input(generator.integers(0, _INTEGERS_BELOW, shape).astype(spec.dtype.numpy), "random")
 
@@ -125,7 +134,7 @@ def _read_input(text: str) -> list[Input]:
                 f"input {text}: neither a value (3, 2.5, true, [1, 2]) nor a file ({kinds})"
             ) from None
     try:
-        open_file(path).close()  # reading a pipe would wait for whoever writes to it
+        open_file(path).close()  # refuses pipes, which would block
         if path.suffix == ".json":
             return [Input(json.loads(path.read_text("utf-8")), path.name)]
         loaded = np.load(path, allow_pickle=False)

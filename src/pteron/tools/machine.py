@@ -1,9 +1,9 @@
-"""This machine -> a report of its adapters, and which of them programs run on by default."""
+"""This machine -> a report of its adapters and the one that programs use; the report as lines."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -12,6 +12,7 @@ from pteron.extras import has_torch
 from pteron.gpu import adapters
 from pteron.gpu.adapters import ADAPTER_VARIABLE, AdapterInfo, choose
 from pteron.gpu.encode import encoder
+from pteron.tools.text import Line, columns, human_bytes
 
 _FEATURES = ("shader-f16", "subgroup", "timestamp-query")
 _LIMITS = {
@@ -24,7 +25,7 @@ _LIMITS = {
 
 @dataclass(frozen=True, slots=True)
 class AdapterReport:
-    """An adapter: features kernels can use, and limits programs meet (in bytes, but for invocations)."""
+    """An adapter: features for kernels, and limits (in bytes, except for invocations)."""
 
     index: int
     name: str
@@ -37,8 +38,7 @@ class AdapterReport:
 
 @dataclass(frozen=True, slots=True)
 class MachineReport:
-    """The adapters of a machine, the one that is used and why, what encodes commands, and the PyTorch that
-    host operators run on."""
+    """The adapters of a machine, the chosen one and why, the command encoder, and PyTorch's version."""
 
     version: str
     wgpu: str
@@ -50,7 +50,7 @@ class MachineReport:
 
 
 def examine(adapter: str | None = None) -> MachineReport:
-    """This machine, as `load(device=adapter)` sees it."""
+    """This machine, with the adapter that `load(device=adapter)` uses."""
     chosen = choose(adapter)
     found = adapters()
     wanted = adapter or os.environ.get(ADAPTER_VARIABLE) or ""
@@ -68,9 +68,9 @@ def examine(adapter: str | None = None) -> MachineReport:
 
 def _reason(adapter: str | None, count: int) -> str:
     if adapter:
-        return f"asked for as {adapter!r}"
+        return f"requested as {adapter!r}"
     if variable := os.environ.get(ADAPTER_VARIABLE):
-        return f"asked for by {ADAPTER_VARIABLE}={variable}"
+        return f"requested by {ADAPTER_VARIABLE}={variable}"
     return "the only adapter" if count == 1 else "the most capable adapter"
 
 
@@ -84,3 +84,35 @@ def _report(index: int, info: AdapterInfo) -> AdapterReport:
         features={feature: feature in info.features for feature in _FEATURES},
         limits={name: info.limits[limit] for name, limit in _LIMITS.items()},
     )
+
+
+def machine_lines(report: MachineReport) -> Iterator[str]:
+    """Every adapter, then how commands and host operators run."""
+    yield Line(f"pteron {report.version}, wgpu {report.wgpu}", "note")
+    for adapter in report.adapters:
+        yield ""
+        chosen = f"  (used: {report.reason})" if adapter.index == report.chosen else ""
+        yield Line(f"{adapter.index}  {adapter.name}{chosen}", "title")
+        yield from columns(_rows(adapter), indent=3)
+    yield ""
+    rest = (
+        f"others in PyTorch {report.torch}"
+        if report.torch
+        else "others need PyTorch: pip install 'pteron[host]'"
+    )
+    yield from columns(
+        [["commands", f"encoded by {report.encoder}"], ["host operators", f"common ones in NumPy, {rest}"]]
+    )
+
+
+def _rows(adapter: AdapterReport) -> list[list[str]]:
+    limits = [
+        f"{name} {f'{limit:,}' if name == 'invocations' else human_bytes(limit)}"
+        for name, limit in adapter.limits.items()
+    ]
+    return [
+        ["kind", f"{adapter.kind}, {adapter.backend}"],
+        ["driver", adapter.driver],
+        ["features", ", ".join(f"{'' if has else 'no '}{name}" for name, has in adapter.features.items())],
+        ["limits", ", ".join(limits)],
+    ]

@@ -1,10 +1,12 @@
-"""A program and inputs -> a report of one run: outputs, what ran where, how long it took."""
+"""A program and inputs -> a report of one run, or of bundled test cases: outputs, where operators ran, times;
+the reports as lines."""
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +17,23 @@ from pteron.dtypes import DType
 from pteron.errors import InputError
 from pteron.format import BundledTensor, BundledValue, DelegateCall, KernelCall
 from pteron.runtime import Counters, Method, Program, ValueSpec
-from pteron.tools.difference import as_float, difference
-from pteron.tools.inputs import Input, LiveSize, fill_inputs
-from pteron.tools.progress import Progress, silent
+from pteron.tools import Progress, silent
+from pteron.tools.inputs import Input, LiveSize, as_float, fill_inputs
+from pteron.tools.text import Line, Style, columns, counted, human_bytes, human_time
 
 _VALUES_SHOWN = 8
+# Relative and absolute: half of the type's digits. Integers and booleans are exact.
+_TOLERANCES = {
+    DType.F64: (1e-4, 1e-5),
+    DType.F32: (1e-4, 1e-5),
+    DType.F16: (1e-2, 1e-3),
+    DType.BF16: (4e-2, 1e-2),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What to run: a method (by default `forward`, or the only one), with which inputs, how often again."""
+    """A method (default: `forward`, or the only one), its inputs, and how often to repeat the call."""
 
     method: str | None = None
     inputs: Sequence[Input] = ()
@@ -35,7 +44,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class ValueReport:
-    """An input or output: its type, its range, and its values where they are few."""
+    """An input or output: its type, its range, and its values if they are few."""
 
     type: str
     origin: str = ""
@@ -48,11 +57,11 @@ class ValueReport:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """One run. `counters` are those of the first call; times are in seconds."""
+    """One run. `counters` are those of the first call."""
 
     program: str
     method: str
-    signature: str  # the types that the method takes and gives, "≤" before dims that may be smaller
+    signature: str  # types of inputs and outputs, "≤" before dynamic dims
     device: str | None
     inputs: tuple[ValueReport, ...]
     outputs: tuple[ValueReport, ...]
@@ -67,7 +76,7 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True)
 class CaseReport:
-    """A bundled test case: the largest difference of its outputs, and what is wrong, if anything."""
+    """A bundled test case: the largest difference of its outputs, and the problem if it failed."""
 
     method: str
     case: int
@@ -78,13 +87,13 @@ class CaseReport:
 def run(
     program: Program, selection: Selection, progress: Progress = silent
 ) -> tuple[RunReport, tuple[Any, ...]]:
-    """Call a method once, and `repeat` times more for the time it takes: a report, and the outputs."""
+    """Call a method once, then `repeat` times for timing; the report and the outputs."""
     name = method_name(program, selection.method)
     started = time.perf_counter()
     method = program[name]
     load_seconds = time.perf_counter() - started
     inputs = fill_inputs(method.inputs, selection.inputs, selection.sizes, selection.seed)
-    values = [given.value for given in inputs]
+    values = [each.value for each in inputs]
     before = method.counters
     progress(f"calling {name}", 0, selection.repeat)
     outputs, first_seconds = _timed(method, values)
@@ -100,8 +109,8 @@ def run(
         signature=f"{_types(method.inputs)} -> {_types(method.outputs)}",
         device=str(method.device.adapter) if method.device else None,
         inputs=tuple(
-            _value_report(given.value, spec, given.origin)
-            for given, spec in zip(inputs, method.inputs, strict=True)
+            _value_report(each.value, spec, each.origin)
+            for each, spec in zip(inputs, method.inputs, strict=True)
         ),
         outputs=tuple(map(_value_report, outputs, method.outputs)),
         delegate_calls=sum(isinstance(call, DelegateCall) for call in record.instructions),
@@ -118,9 +127,9 @@ def run(
 
 
 def check_bundle(program: Program, method: str | None = None) -> tuple[CaseReport, ...]:
-    """Run the test cases in a bundled program, each on fresh state, and compare their outputs."""
+    """Run each test case of a bundled program on fresh state and compare the outputs."""
     if program.bundle is None:
-        raise InputError(f"{program.file.name} has no test cases; bundled programs (.bpte) have")
+        raise InputError(f"{program.file.name} has no test cases: it is not a bundled program (.bpte)")
     suites = [suite for suite in program.bundle.suites if method in (None, suite.method)]
     if not any(suite.cases for suite in suites):
         raise InputError(f"{program.file.name} has no test cases{f' for {method!r}' if method else ''}")
@@ -132,7 +141,7 @@ def check_bundle(program: Program, method: str | None = None) -> tuple[CaseRepor
 
 
 def save_outputs(outputs: Sequence[Any], folder: str) -> list[str]:
-    """Write every output as output_N.npy; the paths."""
+    """Write every output as output_N.npy; returns the paths."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         paths = [Path(folder) / f"output_{index}.npy" for index in range(len(outputs))]
@@ -144,7 +153,7 @@ def save_outputs(outputs: Sequence[Any], folder: str) -> list[str]:
 
 
 def _save(path: Path, output: Any) -> None:
-    """Under another name first: a disk that is full leaves no half of a file, and what was there before."""
+    """Write to a temporary name first, so that a full disk does not truncate an existing file."""
     unfinished = path.with_suffix(".part")
     try:
         with unfinished.open("wb") as file:
@@ -155,11 +164,45 @@ def _save(path: Path, output: Any) -> None:
 
 
 def method_name(program: Program, wanted: str | None) -> str:
-    """The method that is meant: the one named, else `forward`, or the only one."""
+    """The wanted method, else `forward`, or the only one."""
     name = wanted or ("forward" if "forward" in program or len(program) != 1 else program.methods[0])
     if name not in program:
         raise InputError(f"{program.file.name} has no method {name!r}; it has {', '.join(program.methods)}")
     return name
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The largest difference of a result, and the problem if it is beyond the tolerance."""
+
+    largest: float
+    problem: str | None = None
+
+
+def difference(expected: Any, actual: Any, dtype: DType | None = None) -> Difference:
+    """Compare arrays or scalars; `dtype` is the element type where NumPy has none (bf16)."""
+    left, right = np.asarray(expected), np.asarray(actual)
+    if left.shape != right.shape:
+        return Difference(np.inf, f"shape {list(right.shape)} instead of {list(left.shape)}")
+    kind = dtype or DType.of(left.dtype) or DType.F64
+    relative, absolute = _TOLERANCES.get(kind, (0.0, 0.0))
+    wanted, found = as_float(left, kind), as_float(right, kind)
+    if wanted.size == 0:
+        return Difference(0.0)
+    with np.errstate(invalid="ignore"):  # inf - inf
+        is_same = (wanted == found) | (np.isnan(wanted) & np.isnan(found))
+        distance = np.where(is_same, 0.0, np.abs(wanted - found))
+        fine = distance <= absolute + relative * np.abs(wanted)
+    distance = np.nan_to_num(distance, nan=np.inf)
+    largest = float(np.max(distance))
+    if fine.all():
+        return Difference(largest)
+    worst = np.unravel_index(int(np.argmax(np.where(fine, -1.0, distance))), fine.shape)
+    return Difference(
+        largest,
+        f"{int((~fine).sum()):,} of {fine.size:,} values differ, "
+        f"the worst at {[int(i) for i in worst]}: {found[worst]:.7g} instead of {wanted[worst]:.7g}",
+    )
 
 
 def _types(specs: Sequence[ValueSpec]) -> str:
@@ -177,7 +220,7 @@ def _since(before: Counters, after: Counters) -> Counters:
 
 
 def _array(value: Any, spec: ValueSpec) -> Any:
-    """An output as NumPy can hold and save it: bf16, which it lacks, as float32."""
+    """An output for NumPy, which has no bf16: float32 instead."""
     return as_float(value, spec.dtype).astype(np.float32) if spec.dtype is DType.BF16 else np.asarray(value)
 
 
@@ -213,8 +256,78 @@ def _check_case(
     largest, problems = 0.0, []
     for position, (wanted, found) in enumerate(zip(expected, outputs, strict=True)):
         dtype = wanted.dtype if isinstance(wanted, BundledTensor) else None
-        apart = difference(wanted.array if isinstance(wanted, BundledTensor) else wanted, found, dtype)
-        largest = max(largest, apart.largest)
-        if apart.problem:
-            problems.append(f"output {position}: {apart.problem}")
+        error = difference(wanted.array if isinstance(wanted, BundledTensor) else wanted, found, dtype)
+        largest = max(largest, error.largest)
+        if error.problem:
+            problems.append(f"output {position}: {error.problem}")
     return CaseReport(method.name, index, largest, "; ".join(problems) or None)
+
+
+def run_lines(report: RunReport) -> Iterator[str]:
+    """Inputs and outputs, then where operators ran, then times."""
+    yield Line(f"{report.program}, {report.method}{report.signature}", "title")
+    rows = [_value_row("input", index, value) for index, value in enumerate(report.inputs)]
+    rows += [_value_row("output", index, value) for index, value in enumerate(report.outputs)]
+    yield from columns(rows, indent=2)
+    yield ""
+    yield from columns([*_device_rows(report), *_time_rows(report)], indent=2)
+
+
+def check_lines(program: str, device: str, cases: Sequence[CaseReport]) -> Iterator[str]:
+    """One line per test case, then how many passed."""
+    yield Line(f"{program} on {device}", "title")
+    yield from columns([[f"{case.method} {case.case}", _verdict(case)] for case in cases], indent=2)
+    passed = sum(case.problem is None for case in cases)
+    style: Style = "good" if passed == len(cases) else "bad"
+    yield Line(f"{passed} of {counted(len(cases), 'test case')} passed", style)
+
+
+def _verdict(case: CaseReport) -> str:
+    if case.problem:
+        return Line(case.problem, "bad")
+    return f"ok, largest difference {case.largest_difference:.2g}"
+
+
+def _gpu_work(counters: Counters) -> str:
+    return (
+        f"{counted(counters.dispatches, 'dispatch', 'dispatches')}, {counted(counters.plans, 'new plan')}, "
+        f"{human_bytes(counters.bytes_uploaded)} up, {human_bytes(counters.bytes_read)} down"
+    )
+
+
+def _value_row(what: str, index: int, value: ValueReport) -> list[str]:
+    return [f"{what} {index}", value.type, _content(value), f"({value.origin})" if value.origin else ""]
+
+
+def _content(value: ValueReport) -> str:
+    if value.values is not None:
+        return _values(value.values)
+    if value.minimum is None or value.maximum is None or value.mean is None:
+        return "only NaN" if value.not_a_number else "empty"
+    text = f"min {value.minimum:.4g}  max {value.maximum:.4g}  mean {value.mean:.4g}"
+    return f"{text}  NaN {value.not_a_number:,}" if value.not_a_number else text
+
+
+def _values(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_values, value))}]"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _device_rows(report: RunReport) -> Iterator[list[str]]:
+    if report.delegate_calls:
+        yield ["on the GPU", report.device or ""]
+        yield ["", f"{counted(report.delegate_calls, 'delegate call')}: {_gpu_work(report.counters)}"]
+        memory = [f"{human_bytes(size)} {kind}" for kind, size in report.gpu_bytes.items() if size]
+        yield ["", f"memory: {', '.join(memory)}"]
+    operators = [f"{count}x {name}" for name, count in report.host_operators.items()]
+    yield ["on the host", ", ".join(operators) or "nothing"]
+
+
+def _time_rows(report: RunReport) -> Iterator[list[str]]:
+    yield ["load", human_time(report.load_seconds)]
+    yield ["first call", human_time(report.first_seconds)]
+    if report.repeat_seconds:
+        median, best = statistics.median(report.repeat_seconds), min(report.repeat_seconds)
+        repeats = counted(len(report.repeat_seconds), "call")
+        yield ["then", f"{human_time(median)} (median of {repeats}, best {human_time(best)})"]

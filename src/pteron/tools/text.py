@@ -1,8 +1,7 @@
-"""Reports -> text for a terminal: sizes, counts, aligned columns; and JSON for other programs.
+"""Reports -> lines for a terminal (sizes, counts, aligned columns), and JSON for other programs.
 
-A report is a row of lines, which are strings. Some of them know more than their text (`Line`, `Row`), which
-whoever shows them on a screen may use for colour and layout (`pteron.cli.terminal`); elsewhere they are what
-they say.
+A report is a sequence of lines. `Line` and `TableLine` are strings that also carry a style and the table they
+belong to; `pteron.cli.terminal` uses these for colour and layout.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _UNITS = ("kB", "MB", "GB", "TB")
 
 
 class Line(str):
-    """A line, or a cell of one, that is of some kind: a title, a note aside, good or bad news."""
+    """A line or a cell, with a style: a title, a note, good or bad news."""
 
     __slots__ = ("style",)
     style: Style
@@ -31,15 +30,15 @@ class Line(str):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """What the lines of a table have in common: its rows, and how they are set."""
+    """The rows of a table and their layout, shared by all its lines."""
 
     rows: tuple[tuple[str, ...], ...]
     indent: int
     align: str  # "<" or ">" per column
 
 
-class Row(Line):
-    """A line of a table, beside its cells."""
+class TableLine(Line):
+    """A line of a table."""
 
     __slots__ = ("table",)
 
@@ -63,23 +62,23 @@ def human_bytes(count: int) -> str:
 
 
 def human_time(seconds: float) -> str:
-    """A duration in the unit that suits it."""
+    """A duration in s, ms or µs."""
     if seconds >= 1:
         return f"{seconds:.2f} s"
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """A number of things: 1 node, 2 nodes."""
+    """A number and its noun: 1 node, 2 nodes."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def columns(rows: Iterable[Sequence[str]], indent: int = 0, align: str = "") -> list[str]:
-    """Rows as lines with aligned columns; `align` has "<" or ">" per column, and is "<" beyond its end."""
+    """Rows as lines with aligned columns; `align` has "<" or ">" per column, "<" for the rest."""
     cells = tuple(tuple(row) for row in rows)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     table = Table(cells, indent, align.ljust(len(widths), "<"))
-    return [Row(_aligned(row, widths, table), table) for row in cells]
+    return [TableLine(_aligned(row, widths, table), table) for row in cells]
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int], table: Table) -> str:
@@ -88,13 +87,12 @@ def _aligned(row: Sequence[str], widths: Sequence[int], table: Table) -> str:
 
 
 def json_text(report: object) -> str:
-    """A report, which is made of dataclasses, as JSON of ASCII; numbers that JSON lacks become null."""
+    """A report of dataclasses as ASCII JSON."""
     return json.dumps(plain(report), indent=2, allow_nan=False)
 
 
 def plain(value: object) -> object:
-    """A value as JSON has it: of a dataclass its fields, of a number that JSON lacks nothing, of all else its
-    text."""
+    """A value as JSON types: a dataclass becomes an object, NaN and infinity null, other types their text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):

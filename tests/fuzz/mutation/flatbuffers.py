@@ -1,5 +1,5 @@
-"""Changes to the fields of flatbuffers. Which bytes are fields the project's own reader tells: whatever it
-reads of a sound file is noted with its name, its place and its size."""
+"""Mutations of flatbuffer fields. The project's own reader finds them: every read of a valid file is recorded
+with its name, position and size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ITEMS = 32  # of a vector whose places are noted
 
 @dataclass(frozen=True)
 class Field:
-    """A number in a file: a scalar, a vector's length or item, or the distance to what lies elsewhere."""
+    """A number in a file: a scalar, a vector's length or item, or an offset."""
 
     name: str
     at: int

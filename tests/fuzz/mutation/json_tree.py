@@ -76,7 +76,7 @@ def change(tree: Json, random: Random, other: Callable[[], Json], extra: tuple[J
             holder[key:key] = [holder[key]] * random.choice((1, 2, 30))
         case 5:
             holder[random.choice(("", "extra", *map(str, holder)))] = holder[key]
-        case 6:  # what stands somewhere else, here
+        case 6:  # a value from elsewhere
             donor = random.choice((tree, other()))
             for step in random_path(donor, random):
                 donor = donor[step]

@@ -1,4 +1,4 @@
-"""Executables on disk, whose header is JSON: read, and run where nothing in them asks for endless work."""
+"""Executables on disk, whose header is JSON: read, and run unless they request unbounded work."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _run(data: bytes) -> str:
 
 
 def _bytes(executable: Executable) -> int:
-    """Memory that it asks for."""
+    """The memory that it requests."""
     states = sum(state.bytes for state in executable.states.values())
     scratch = sum(sum(plan.scratch_bytes) for plan in executable.all_plans())
     ports = sum(

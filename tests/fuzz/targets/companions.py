@@ -1,4 +1,4 @@
-"""What lies beside a program: tokenizers of every kind, settings in JSON, chat templates."""
+"""Files next to a program: tokenizers of every kind, settings in JSON, chat templates."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _BYTES_MAX = 1 << 16
 
 
 def programs_of_operators() -> Iterator[bytes]:
-    """A small program of each operator, of which some have live dims."""
+    """A small program of each operator, some with live dims."""
     with zipfile.ZipFile(TESTS / "conformance" / "representative.zip") as archive:
         for name in sorted(archive.namelist()):
             if name.endswith(".pte"):

@@ -1,4 +1,4 @@
-"""What a benchmark is: samples of how long something took, by what was done where; files of them."""
+"""Benchmark results: samples of seconds by workload and device, and their JSON files."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import numpy as np
 from pteron.errors import InputError
 
 PERCENTILES = (50, 90, 95, 99)
-CONTROL = "control: small copies, each waited for"  # what tells how fast the machine itself is
+CONTROL = "control: small copies, each waited for"  # measures the machine itself
 _VERSION = 1
 _FILE_BYTES_MAX = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Something that was done again and again on an adapter. A sample is the seconds of doing it once, which
-    is `amount` calls or tokens."""
+    """The samples of one workload on one device. A sample is the seconds of one run of `amount` calls or
+    tokens."""
 
     program: str
     what: str
@@ -29,7 +29,7 @@ class Case:
     device: str
     unit: str  # "call" or "token"
     amount: int
-    rounds: int  # in which samples were taken, as many in each; other cases had their turns between
+    rounds: int  # with equally many samples each; the other cases ran in between
     samples: tuple[float, ...]
 
     @property
@@ -43,11 +43,10 @@ class Case:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What makes two cases comparable."""
+        """Cases with equal keys are comparable."""
         return self.program, self.what, self.inputs, self.device, self.unit, self.amount
 
     def percentile(self, percent: float) -> float:
-        """Seconds that so many of a hundred samples do not exceed."""
         return float(np.percentile(self.samples, percent))
 
     @property
@@ -60,18 +59,17 @@ class Case:
 
     @property
     def rate(self) -> float:
-        """Calls or tokens in a second, by the median."""
+        """Calls or tokens per second, by the median."""
         return self.amount / self.percentile(50)
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """All that was measured."""
+    """All cases of one `pteron bench`."""
 
     cases: tuple[Case, ...]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as JSON."""
         cases = [
             {**{name: getattr(case, name) for name in _FIELDS}, "samples": list(case.samples)}
             for case in self.cases
@@ -81,17 +79,17 @@ class Bench:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Bench:
-        """What `save` wrote; an InputError where it did not."""
+        """The content of a file that `save` wrote; an InputError for any other file."""
         try:
             if Path(path).stat().st_size > _FILE_BYTES_MAX:
-                raise ValueError("it is too large")
+                raise ValueError("the file is too large")
             content = json.loads(Path(path).read_text("utf-8"))
             if content["pteron_bench"] != _VERSION:
-                raise ValueError(f"it is of version {content['pteron_bench']}")
+                raise ValueError(f"its version is {content['pteron_bench']}, expected {_VERSION}")
             return cls(tuple(map(_case, content["cases"])))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             problem = f"{error.strerror}" if isinstance(error, OSError) else f"{error}"
-            raise InputError(f"{path} holds no result of `pteron bench`: {problem}") from None
+            raise InputError(f"{path} is not a result of `pteron bench`: {problem}") from None
 
 
 _FIELDS = ("program", "what", "inputs", "device", "unit", "amount", "rounds")

@@ -1,27 +1,36 @@
-"""Which node is wrong: what a program's nodes give on a GPU, each beside a reference on the same inputs."""
+"""Which node is wrong: the outputs of a program's nodes on a GPU against a reference on the same inputs."""
 
 from typing import TYPE_CHECKING
 
 from pteron.lazy import lazy
 
 if TYPE_CHECKING:
-    from pteron.tools.compare.comparing import compare
+    from pteron.tools.compare.comparison import compare
     from pteron.tools.compare.errors import Errors
-    from pteron.tools.compare.replaying import Replayed, replay
-    from pteron.tools.compare.report import Comparison, Row, Verdict
+    from pteron.tools.compare.report import Comparison, NodeResult, Verdict
+    from pteron.tools.compare.reproducer import ReplayedOutput, replay
     from pteron.tools.compare.tolerances import Tolerances
 
-__all__ = ["Comparison", "Errors", "Replayed", "Row", "Tolerances", "Verdict", "compare", "replay"]
+__all__ = [
+    "Comparison",
+    "Errors",
+    "NodeResult",
+    "ReplayedOutput",
+    "Tolerances",
+    "Verdict",
+    "compare",
+    "replay",
+]
 
-# The modules of these names, imported where one is asked for: the command's help needs none of them.
+# Imported on first use: the command's help needs none of them.
 _HOMES = {
     "Comparison": "report",
     "Errors": "errors",
-    "Replayed": "replaying",
-    "Row": "report",
+    "NodeResult": "report",
+    "ReplayedOutput": "reproducer",
     "Tolerances": "tolerances",
     "Verdict": "report",
-    "compare": "comparing",
-    "replay": "replaying",
+    "compare": "comparison",
+    "replay": "reproducer",
 }
 __getattr__, __dir__ = lazy(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""Two arrays -> how far apart they are, in all the measures that people ask for."""
+"""Two arrays -> their difference in several measures."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """How far a tensor is from its reference. What is NaN or infinite in one alone counts as infinitely
-    far."""
+    """The differences of a tensor from its reference. A NaN or infinity in only one of them counts as an
+    infinite difference."""
 
     max_abs: float
     mean_abs: float
-    relative: float  # the greatest difference, of the greatest magnitude in the reference
-    cosine: float  # of the angle between both
-    ulp: float  # the greatest difference in steps of the element type, at the reference's place
-    of_tolerance: float  # the greatest difference as a multiple of what is allowed there
-    problem: str | None = None  # in words, where it is more than that
+    relative: float  # the largest difference, relative to the largest magnitude of the reference
+    cosine: float  # similarity
+    ulp: float  # the largest difference in units in the last place of the reference
+    of_tolerance: float  # the largest difference as a multiple of the tolerance
+    problem: str | None = None  # in words, if beyond the tolerance
 
     @property
     def departs(self) -> bool:
@@ -33,7 +33,7 @@ class Errors:
 
 
 def measure(actual: Array, expected: Array, dtype: DType, bound: Bound) -> Errors:
-    """The errors of a tensor; both arrays hold its numbers, the reference's in float64 or int64."""
+    """The errors of a tensor; the reference is in float64 or int64."""
     if actual.shape != expected.shape:
         problem = f"shape {list(actual.shape)} instead of {list(expected.shape)}"
         return Errors(np.inf, np.inf, np.inf, 0.0, np.inf, np.inf, problem)
@@ -62,7 +62,7 @@ def measure(actual: Array, expected: Array, dtype: DType, bound: Bound) -> Error
 
 
 def held_type(dtype: DType, *arrays: Array) -> DType:
-    """The type that a tensor's numbers were rounded to: adapters without half floats hold them in 32 bits."""
+    """The type that values were rounded to: adapters without f16 store it as f32."""
     is_half = any(array.dtype == np.float16 for array in arrays)
     return DType.F32 if dtype is DType.F16 and not is_half else dtype
 
@@ -70,7 +70,9 @@ def held_type(dtype: DType, *arrays: Array) -> DType:
 def _cosine(found: Array, wanted: Array) -> float:
     finite = np.isfinite(found) & np.isfinite(wanted)
     a, b = found[finite], wanted[finite]
-    a, b = (x / max(float(np.abs(x).max(initial=0.0)), np.finfo(float).tiny) for x in (a, b))  # no overflow
+    a, b = (
+        x / max(float(np.abs(x).max(initial=0.0)), np.finfo(float).tiny) for x in (a, b)
+    )  # prevents overflow
     lengths = float(np.sqrt((a @ a) * (b @ b)))
     if lengths == 0:
         return 1.0 if not a.any() and not b.any() else 0.0
@@ -78,7 +80,7 @@ def _cosine(found: Array, wanted: Array) -> float:
 
 
 def _steps(wanted: Array, dtype: DType) -> Array:
-    """The distance from each number to the next of its type."""
+    """The distance from each value to the next value of its type."""
     if not dtype.is_float:
         return np.ones_like(wanted)
     if dtype is DType.BF16:
@@ -86,7 +88,7 @@ def _steps(wanted: Array, dtype: DType) -> Array:
             np.maximum(np.exp2(np.floor(np.log2(np.maximum(np.abs(wanted), 2.0**-126))) - 7), 2.0**-133)
         )
     narrow = np.float16 if dtype is DType.F16 else np.float32
-    most = float(np.finfo(narrow).max) / 2  # beyond, there is no next number to be far from
+    most = float(np.finfo(narrow).max) / 2  # the largest value has no next one
     clipped = np.clip(np.nan_to_num(np.abs(wanted), nan=0.0), 0, most).astype(narrow)
     return np.asarray(np.spacing(clipped), np.float64)
 
@@ -94,6 +96,6 @@ def _steps(wanted: Array, dtype: DType) -> Array:
 def _problem(found: Array, wanted: Array, times: Array) -> str:
     worst = np.unravel_index(int(np.argmax(times)), times.shape)
     return (
-        f"{int((times > 1).sum()):,} of {times.size:,} values are too far off, the worst at "
+        f"{int((times > 1).sum()):,} of {times.size:,} values exceed the tolerance, the worst at "
         f"{[int(i) for i in worst]}: {found[worst]:.7g} instead of {wanted[worst]:.7g}"
     )

@@ -1,4 +1,4 @@
-"""Outputs of a whole program beside those that a bundled program expects, or that PyTorch computes."""
+"""Outputs of a whole program against those of a bundled program, or of a torch.export program."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from pteron.extras import need
 from pteron.format import BundledTensor
 from pteron.format.source import open_file
 from pteron.runtime import Program, ValueSpec
+from pteron.tools.compare.calls import Calls
 from pteron.tools.compare.errors import measure
-from pteron.tools.compare.report import Row, Verdict
-from pteron.tools.compare.running import Calls
-from pteron.tools.compare.tolerances import Tolerances, Work
-from pteron.tools.difference import as_float
-from pteron.tools.inputs import fill_inputs
+from pteron.tools.compare.report import NodeResult, Verdict
+from pteron.tools.compare.tolerances import Rounding, Tolerances
+from pteron.tools.inputs import as_float, fill_inputs
 
 
-def expected_rows(program: Program, name: str, tolerances: Tolerances) -> list[Row]:
-    """The outputs of every test case that a bundled program has for a method, each case on fresh states."""
+def expected_rows(program: Program, name: str, tolerances: Tolerances) -> list[NodeResult]:
+    """The outputs of every bundled test case of a method, each on fresh states."""
     suites = program.bundle.suites if program.bundle else ()
     cases = [case for suite in suites if suite.method == name for case in suite.cases]
     if not cases:
         raise InputError(
-            f"{program.file.name} has no expected outputs for {name}; bundled programs (.bpte) have"
+            f"{program.file.name} has no expected outputs for {name}: it is not a bundled program (.bpte)"
         )
-    rows: list[Row] = []
+    rows: list[NodeResult] = []
     method = program[name]
     for index, case in enumerate(cases):
         method.reset()
@@ -41,18 +40,20 @@ def expected_rows(program: Program, name: str, tolerances: Tolerances) -> list[R
     return rows
 
 
-def exported_rows(program: Program, name: str, calls: Calls, path: str, tolerances: Tolerances) -> list[Row]:
-    """The outputs of one call beside those of the torch.export program that it was lowered from. Lowering
-    rewrites graphs, so nodes of one have no certain counterparts in the other: outputs alone are compared."""
+def exported_rows(
+    program: Program, name: str, calls: Calls, path: str, tolerances: Tolerances
+) -> list[NodeResult]:
+    """The outputs of one call against those of the torch.export program that it was lowered from. Lowering
+    rewrites the graph, so that nodes have no certain counterparts: only outputs are compared."""
     torch = need("torch", "an exported program", "host")
     if calls.tokens:
         raise InputError("an exported program is called once: give inputs, not tokens")
     try:
-        open_file(Path(path)).close()  # PyTorch has a page to say where there is none, or a pipe
+        open_file(Path(path)).close()  # PyTorch's own message for a missing file fills a page
         if not zipfile.is_zipfile(path):
-            raise ValueError("it is no archive")
+            raise ValueError("not a zip archive")
         module = torch.export.load(path).module()
-    except Exception as error:  # whatever is wrong with the file, or with operators that it needs
+    except Exception as error:  # PyTorch raises many types for bad files and unknown operators
         reason = str(error).partition("\n")[0]
         raise InputError(f"{path}: PyTorch cannot load it as an exported program: {reason}") from error
     method = program[name]
@@ -63,7 +64,7 @@ def exported_rows(program: Program, name: str, calls: Calls, path: str, toleranc
     try:
         with torch.no_grad():
             results = module(*arguments)
-    except Exception as error:  # the program's own checks of its inputs among them
+    except Exception as error:  # includes the program's own checks of its inputs
         reason = str(error).partition("\n")[0]
         raise InputError(f"{path} does not take the inputs of {name}: {reason}") from error
     leaves = torch.utils._pytree.tree_leaves(results)
@@ -83,7 +84,7 @@ def _rows(
     tolerances: Tolerances,
     *,
     bf16_as_bits: bool = True,
-) -> Iterator[Row]:
+) -> Iterator[NodeResult]:
     if len(found) != len(wanted):
         raise InputError(f"the reference has {len(wanted)} outputs, the program {len(found)}")
     for position, (actual, expected, spec) in enumerate(zip(found, wanted, specs, strict=True)):
@@ -92,10 +93,10 @@ def _rows(
         if dtype is DType.BF16:
             left = as_float(left, dtype)
             right = as_float(right, dtype) if bf16_as_bits else right
-        errors = measure(left, right, dtype, tolerances.bound(Work.PROGRAM, dtype))
+        errors = measure(left, right, dtype, tolerances.bound(Rounding.PROGRAM, dtype))
         verdict = Verdict.DEPARTS if errors.departs else Verdict.WITHIN
         output = f"output {position} {dtype}{list(left.shape)}"
-        yield Row(call, None, (), (), "", output, verdict, errors, errors.problem or "")
+        yield NodeResult(call, None, (), (), "", output, verdict, errors, errors.problem or "")
 
 
 def _plain(value: Any) -> Any:
@@ -103,7 +104,6 @@ def _plain(value: Any) -> Any:
 
 
 def _as_torch(value: Any, spec: ValueSpec, torch: Any) -> Any:
-    """An input as the exported program takes it."""
     if spec.dtype is None:
         return value
     array = np.array(value, spec.dtype.numpy)

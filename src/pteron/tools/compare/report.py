@@ -1,4 +1,4 @@
-"""What a comparison found, as plain data."""
+"""The results of a comparison."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pteron.tools.compare.errors import Errors
 
 
 class Verdict(Enum):
-    """What is known of an output."""
+    """The verdict on an output."""
 
-    WITHIN = "within"  # checked, and as near to its reference as its arithmetic allows
+    WITHIN = "within"  # within tolerance of its reference
     DEPARTS = "departs"
-    UNCHECKED = "unchecked"  # there is nothing to compare with; `reason` says why
-    IDLE = "idle"  # no kernel ran: it names a constant of the file, or computes a live integer on the host
+    UNCHECKED = "unchecked"  # no reference; `reason` says why
+    IDLE = "idle"  # no kernel ran: a constant of the file, or a live integer on the host
 
     __hash__ = object.__hash__
 
@@ -24,23 +24,23 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """An output of one node, or of several that ran as one."""
+class NodeResult:
+    """An output of one node, or of several nodes that ran as one."""
 
-    call: str  # "prefill", "decode 2"; nothing where there is one call alone
+    call: str  # "prefill", "decode at 3"; empty if there is only one call
     delegate: int | None  # None: an output of the method
     nodes: tuple[int, ...]
     operators: tuple[str, ...]  # of the nodes
-    ran: str  # the operator that ran: another one where a rewrite made it
+    ran: str  # the operator that ran, possibly made by a rewrite
     output: str  # "%17 f32[1, 5, 64]"
     verdict: Verdict
     errors: Errors | None = None
-    reason: str = ""  # why it was not checked, or what departs
-    rewrite: str = ""  # or join, that made it run this way, where these are compared
+    reason: str = ""  # why it was not checked, or how it departs
+    rewrite: str = ""  # the rewrite or join that made it, if these are compared
 
     @property
     def where(self) -> str:
-        """The nodes, as tables show them: 7, 3-5, 6-15+17."""
+        """The nodes for tables: 7, 3-5, 6-15+17."""
         runs: list[list[int]] = []
         for node in self.nodes:
             if runs and node == runs[-1][-1] + 1:
@@ -52,33 +52,33 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All rows in the order in which nodes ran, and what they come to."""
+    """All results in the order in which nodes ran, and a summary."""
 
     program: str
     method: str
     adapter: str
     reference: str
-    rows: tuple[Row, ...]
+    rows: tuple[NodeResult, ...]
     nodes: int  # of the delegates that ran
-    checked: int  # of those, how many had all their outputs compared
-    idle: int  # of those, how many ran no kernel, and were not compared with anything
-    unchecked: Mapping[str, str]  # "node 3 aten.foo.default": why nothing is known of it
-    host_operators: Mapping[str, int]  # that ran outside the delegates, unchecked
-    culprit: str | None  # what the first departure comes from, as far as it could be told
-    saved: str | None  # the folder with the first departure's inputs
+    checked: int  # nodes with all outputs compared
+    idle: int  # nodes that ran no kernel and were not compared
+    unchecked: Mapping[str, str]  # "node 3 aten.foo.default": why it was not checked
+    host_operators: Mapping[str, int]  # outside the delegates, not checked
+    culprit: str | None  # the node that the first departure comes from, in words
+    saved: str | None  # the folder of the first departure
     seconds: float
 
     @property
-    def departures(self) -> tuple[Row, ...]:
+    def departures(self) -> tuple[NodeResult, ...]:
         return tuple(row for row in self.rows if row.verdict is Verdict.DEPARTS)
 
     @property
-    def first(self) -> Row | None:
+    def first(self) -> NodeResult | None:
         """The first output that departs."""
         return next(iter(self.departures), None)
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing departs, of all that there was something to compare with."""
+        """Whether outputs were checked and none departs."""
         verdicts = {row.verdict for row in self.rows}
         return Verdict.DEPARTS not in verdicts and (Verdict.WITHIN in verdicts or not verdicts)

@@ -1,8 +1,8 @@
-"""A plan's calls -> steps: the least that can be looked at from outside, each with the launches that do
-its work.
+"""The calls of a plan -> steps: the smallest units whose inputs and outputs can be observed, with their
+launches.
 
-A call is a step of its own, unless a join has made one launch of its last and the next call's first, or it
-leaves the next something that no node of the graph has: these calls are one step.
+A step is one call, or several if a join merged the last launch of one with the first of the next, or if one
+passes the next a tensor that no node of the graph has.
 """
 
 from __future__ import annotations
@@ -19,31 +19,28 @@ from pteron.plan import Plan
 
 @dataclass(frozen=True)
 class Step:
-    """Calls that run together, and their launches: from `first` up to, but without, `last`."""
+    """Calls that run together, and their launches [first, last)."""
 
     calls: tuple[Call, ...]
     first: int = 0
     last: int = 0
-    left_out: tuple[
-        Node, ...
-    ] = ()  # nodes that rewrites dropped, since what these calls make needs them no more
+    left_out: tuple[Node, ...] = ()  # nodes that rewrites made unnecessary for these calls
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes whose work it does, in order."""
+        """The nodes that it computes, in order."""
         found = {node.index: node for call in self.calls for node in nodes_of(call)}
         found |= {node.index: node for node in self.left_out}
         return tuple(found[index] for index in sorted(found))
 
     @property
     def signature(self) -> tuple[object, ...]:
-        """What distinguishes it from a step that rewrites and joins made otherwise."""
+        """Differs from a step that other rewrites and joins made."""
         indices = tuple(node.index for node in self.nodes)
         return indices, tuple(call.operator.name for call in self.calls), self.last - self.first
 
     @property
     def ran(self) -> str:
-        """The operators that ran."""
         return " + ".join(call.operator.name for call in self.calls)
 
     @property
@@ -57,7 +54,7 @@ class Step:
 
     @cached_property
     def reads_besides(self) -> tuple[Tensor, ...]:
-        """What nodes that were left out would read."""
+        """The tensors that the left-out nodes would read."""
         read = (tensor for node in self.left_out for arg in node.args[:-1] for tensor in tensors(arg))
         return tuple(dict.fromkeys(tensor for tensor in read if tensor not in self.reads))
 
@@ -67,12 +64,11 @@ class Step:
 
 
 def nodes_of(call: Call) -> tuple[Node, ...]:
-    """The nodes whose work a call does."""
     return call.replaced or (call.node,)
 
 
 class NoReferenceError(Exception):
-    """Nothing to compare a step with; the message says why."""
+    """A step has no reference; the message says why."""
 
 
 def makers_of(graph: Graph) -> Mapping[int, Node]:
@@ -87,13 +83,12 @@ def makers_of(graph: Graph) -> Mapping[int, Node]:
 
 
 def values_of(graph: Graph) -> set[int]:
-    """The tensors that nodes of a graph make or read, by id; rewrites add others between the calls they
-    make."""
+    """The ids of the tensors of a graph's nodes; rewrites add others between their calls."""
     return {tensor.id for node in graph.nodes for arg in node.args for tensor in tensors(arg)}
 
 
 def steps_of(graph: Graph, once: Sequence[Call], calls: Sequence[Call], plan: Plan) -> list[Step]:
-    """The steps of a plan that was made of these calls, in order, behind those that ran once at load."""
+    """The steps of a plan of these calls: first those that ran once at load, then the others in order."""
     owners: dict[int, list[int]] = {}
     for position, call in enumerate(calls):
         for node in call.nodes:
@@ -114,7 +109,7 @@ def steps_of(graph: Graph, once: Sequence[Call], calls: Sequence[Call], plan: Pl
 
 
 class _LeftOut:
-    """Nodes that no call does the work of any more, by those that read what they made."""
+    """Finds nodes that no call computes any more, from the calls that would have read their outputs."""
 
     def __init__(self, graph: Graph, calls: Iterable[Call]) -> None:
         self._makers = makers_of(graph)
@@ -138,7 +133,7 @@ def _ids(value: Value) -> tuple[int, ...]:
 
 
 def _internal_spans(graph: Graph, calls: Sequence[Call]) -> Iterable[tuple[int, int]]:
-    """From who makes a tensor that no node has, to who reads it last."""
+    """From the call that makes a tensor that no node has, to the calls that read it."""
     known = values_of(graph)
     makers: dict[int, int] = {}
     for position, call in enumerate(calls):
@@ -151,7 +146,7 @@ def _internal_spans(graph: Graph, calls: Sequence[Call]) -> Iterable[tuple[int, 
 
 
 def _merged(spans: Iterable[tuple[int, int]], count: int) -> Iterable[tuple[int, int]]:
-    """Spans that reach into one another as one, and every other place alone."""
+    """Overlapping spans as one, and every other call alone."""
     ends = list(range(count))
     for start, end in spans:
         ends[start] = max(ends[start], end)

@@ -1,35 +1,34 @@
-"""The report of a comparison as lines: what departs first, then a table of errors, then what was not
-checked."""
+"""A comparison as lines: the first departure, a table of errors, the nodes that were not checked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pteron.tools.compare.report import Comparison, Row, Verdict
+from pteron.tools.compare.report import Comparison, NodeResult, Verdict
 from pteron.tools.text import Line, columns, counted, human_time
 
-ROWS = 20  # of the table, where not all are asked for
+ROWS = 20  # default length of the table
 _HEADINGS = ("node", "operator", "output", "max", "mean", "relative", "cosine", "ULP", "of tolerance", "")
 _NAMES_SHOWN = 3  # of nodes that were not checked, before the rest is counted
 
 
 def compare_lines(report: Comparison, *, in_order: bool = False, rows: int | None = ROWS) -> Iterator[str]:
-    """The worst first, or in the order in which nodes ran; `rows` of them at most (None: all)."""
-    title = f"{report.program}, {report.method}, on {report.adapter}, beside {report.reference}"
+    """The worst results first, or in the order in which nodes ran; at most `rows` (None: all)."""
+    title = f"{report.program}, {report.method}, on {report.adapter}, compared with {report.reference}"
     yield Line(title, "title")
     yield ""
     yield from _departure(report)
     ordered = list(report.rows) if in_order else sorted(report.rows, key=_badness, reverse=True)
-    told = [row for row in ordered if row.verdict is not Verdict.IDLE]
-    if any(row.rewrite for row in told):
-        yield from _by_rewrite(told)
+    reported = [row for row in ordered if row.verdict is not Verdict.IDLE]
+    if any(row.rewrite for row in reported):
+        yield from _by_rewrite(reported)
         yield ""
-        told = [row for row in told if rows is None or row.verdict is not Verdict.WITHIN]
-    shown = told[:rows]
+        reported = [row for row in reported if rows is None or row.verdict is not Verdict.WITHIN]
+    shown = reported[:rows]
     if shown:
         yield from _table(shown)
-        if len(told) > len(shown):
-            yield Line(f"  … and {counted(len(told) - len(shown), 'row')} more (--all shows them)", "note")
+        if len(reported) > len(shown):
+            yield Line(f"  … and {counted(len(reported) - len(shown), 'row')} more (use --all)", "note")
         yield ""
     yield from _counts(report)
 
@@ -43,7 +42,7 @@ def _departure(report: Comparison) -> Iterator[str]:
     noun = "node" if len(first.nodes) == 1 else "nodes"
     node = f"{delegate}{noun} {first.where}, {_operator(first)}, " if first.nodes else ""
     where = f"{call}{node}{first.output}"
-    yield Line(f"first to depart: {where}", "bad")
+    yield Line(f"first departure: {where}", "bad")
     yield f"  {first.reason}"
     if report.culprit:
         yield f"  from {report.culprit}"
@@ -52,9 +51,9 @@ def _departure(report: Comparison) -> Iterator[str]:
     yield ""
 
 
-def _by_rewrite(rows: Sequence[Row]) -> Iterator[str]:
-    """What each rewrite or join made, and the worst of it."""
-    lines = [["rewrite", "outputs", "departing", "worst, of tolerance"]]
+def _by_rewrite(rows: Sequence[NodeResult]) -> Iterator[str]:
+    """The number of outputs of each rewrite or join, and its worst error."""
+    lines = [["rewrite", "outputs", "departing", "worst of tolerance"]]
     for name in dict.fromkeys(row.rewrite for row in rows):
         made = [row for row in rows if row.rewrite == name]
         departing = sum(row.verdict is Verdict.DEPARTS for row in made)
@@ -67,7 +66,7 @@ def _times(of_tolerance: float) -> str:
     return f"{of_tolerance:.1%}" if of_tolerance < 10 else f"{of_tolerance:.2g}x"
 
 
-def _table(rows: Sequence[Row]) -> Iterator[str]:
+def _table(rows: Sequence[NodeResult]) -> Iterator[str]:
     calls = any(row.call for row in rows)
     rewrites = any(row.rewrite for row in rows)
     delegates = any(row.delegate for row in rows)
@@ -81,7 +80,7 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
     yield from columns(lines, indent=2, align=align)
 
 
-def _figures(row: Row) -> list[str]:
+def _figures(row: NodeResult) -> list[str]:
     if row.errors is None:
         exact = ["0"] * 3 + ["1", "0", "0"] if row.verdict is Verdict.WITHIN else [""] * 6
         return [*exact, _verdict(row)]
@@ -97,32 +96,32 @@ def _figures(row: Row) -> list[str]:
     ]
 
 
-def _verdict(row: Row) -> str:
+def _verdict(row: NodeResult) -> str:
     if row.verdict is Verdict.UNCHECKED:
         return f"not checked: {row.reason}"
     return Line("departs", "bad") if row.verdict is Verdict.DEPARTS else ""
 
 
-def _operator(row: Row) -> str:
-    """What ran, or the operator of the only node; a long line of several is cut."""
+def _operator(row: NodeResult) -> str:
+    """The operator that ran, shortened."""
     name = row.ran or ", ".join(row.operators)
     return name if len(name) <= 48 else f"{name[:45]}…"
 
 
-def _badness(row: Row) -> tuple[int, float]:
+def _badness(row: NodeResult) -> tuple[int, float]:
     order = [Verdict.IDLE, Verdict.WITHIN, Verdict.UNCHECKED, Verdict.DEPARTS]
     return order.index(row.verdict), row.errors.of_tolerance if row.errors else 0.0
 
 
 def _counts(report: Comparison) -> Iterator[str]:
-    """How much of the program the verdict is about."""
+    """How many nodes were checked, and which were not."""
     departing = {(row.delegate, row.nodes) if row.nodes else row.output for row in report.departures}
     if report.reference == "rewrites" and not report.rows:
-        yield "no rewrite or join changes how this program runs: there was nothing to compare"
+        yield "no rewrite or join applies to this program: nothing to compare"
     elif not any(row.nodes for row in report.rows):
         within = sum(row.verdict is Verdict.WITHIN for row in report.rows)
         outputs = counted(len(report.rows), "output")
-        yield f"{within} of {outputs} within tolerance; none of {counted(report.nodes, 'node')} was looked at"
+        yield f"{within} of {outputs} within tolerance; nodes were not compared"
         return
     else:
         yield Line(_nodes(report, len(departing)), "bad" if departing else "good")
@@ -130,15 +129,15 @@ def _counts(report: Comparison) -> Iterator[str]:
         yield f"  not checked: {node}: {reason}"
     if len(report.unchecked) > _NAMES_SHOWN:
         more = counted(len(report.unchecked) - _NAMES_SHOWN, "node")
-        yield f"  not checked: {more} more (--json names all)"
+        yield f"  not checked: {more} more (--json lists all)"
     if report.host_operators:
         listed = ", ".join(f"{count}x {name}" for name, count in report.host_operators.items())
         yield f"  not checked, on the host: {listed}"
 
 
 def _nodes(report: Comparison, departing: int) -> str:
-    result = f"{counted(departing, 'place')} depart" + ("s" if departing == 1 else "")
-    verdict = result if departing else "none departs"
+    result = counted(departing, "departure")
+    verdict = result if departing else "no departures"
     parts = [f"{report.checked} of {counted(report.nodes, 'node')} checked, {verdict}"]
     if report.idle:
         parts.append(f"{report.idle} ran no kernel (constants, live integers)")
@@ -146,5 +145,5 @@ def _nodes(report: Comparison, departing: int) -> str:
         parts.append(f"{counted(len(report.unchecked), 'node')} not checked")
     if report.reference == "rewrites":
         same = report.nodes - report.checked - report.idle - len(report.unchecked)
-        parts.append(f"{same} run alike with and without rewrites")
+        parts.append(f"{same} not affected by rewrites")
     return f"{'; '.join(parts)}; {human_time(report.seconds)}"

@@ -1,19 +1,16 @@
-"""What an adapter reaches at best, measured in less than two seconds and kept in the cache folder.
+"""The highest rates of an adapter, measured in less than two seconds and cached on disk.
 
-Bandwidth: a kernel, or on software adapters a command, copies a buffer that no cache holds to another; its
-bytes are counted as read and as written.
-Arithmetic: chains of multiply-adds of 32-bit floats in registers, written as `fma` and as `*` and `+`, of
-which the faster counts. A launch can exceed the first by what caches hold, or where an adapter reads faster
-than it writes, and the second where it computes in integers or half floats.
+Bandwidth: a kernel (on software adapters a copy command) copies a buffer larger than the caches; its bytes
+count as read and as written. A launch can exceed it with data in caches, or if the adapter reads faster than
+it writes. Arithmetic: chains of f32 multiply-adds in registers, the faster of `fma` and `*` with `+`. A
+launch can exceed it with integers or half floats.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from pteron.folders import cache_folder
@@ -24,36 +21,32 @@ from pteron.ops.live import Trace
 from pteron.plan import Executable
 from pteron.plan.collect import Collector
 from pteron.runtime.session import Counters, Session
+from pteron.tools.local_adapter import write_cache
 from pteron.tools.profile.clocks import clock_of
 from pteron.tools.profile.report import Ceilings
 from pteron.wgsl import Kernel
 
-_VERSION = 2  # of how they are measured
-_MOVED_BYTES, _MOVED_BYTES_CPU = 1 << 28, 1 << 25  # of one buffer: more than caches hold
+_VERSION = 2  # of the measurement
+_MOVED_BYTES, _MOVED_BYTES_CPU = 1 << 28, 1 << 25  # of one buffer: larger than caches
 _INVOCATIONS, _INVOCATIONS_CPU = 1 << 20, 1 << 14
-_CHAINS, _UNROLLED = 16, 8  # independent multiply-adds, and how often a loop writes them out
+_CHAINS, _UNROLLED = 16, 8  # independent multiply-adds, and how often the loop body repeats them
 _LOOPS = 32
 _SECONDS = 0.5  # for each of the three measurements
-_LEAST_SECONDS = 5e-3  # of work in one submission: clocks tell that to a few percent
+_LEAST_SECONDS = 5e-3  # per submission: clocks resolve that to a few percent
 _REPEATS_MAX = 1 << 12
 
 
 def ceilings_of(device: Device, *, remeasure: bool = False) -> Ceilings:
-    """The adapter's ceilings, from the cache folder where they are known."""
+    """The adapter's ceilings, from the cache if possible."""
     path = _path(device)
     found = None if remeasure else _read(path)
     if found is None:
         found = measure_ceilings(device)
-        with suppress(OSError):  # they are measured again next time
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(f".{os.getpid()}")
-            partial.write_text(json.dumps([found.bytes_per_second, found.operations_per_second]), "utf-8")
-            partial.replace(path)
+        write_cache(path, [found.bytes_per_second, found.operations_per_second])
     return found
 
 
 def measure_ceilings(device: Device) -> Ceilings:
-    """Measure them now."""
     moved = _copied(device) if device.target.is_cpu else _streamed(device)
     return Ceilings(
         moved, max(_arithmetic(device, _chains(step)) for step in ("fma({}, m, c)", "{} * m + c"))
@@ -61,7 +54,7 @@ def measure_ceilings(device: Device) -> Ceilings:
 
 
 def _streamed(device: Device) -> float:
-    """Bytes that a kernel reads and writes in a second."""
+    """Bytes per second that a kernel reads and writes."""
     floats = min(_MOVED_BYTES, device.target.binding_bytes_max) // 4
     kernel, quads = Kernel("pteron.tools.profile", "stream"), floats // 4
     moving = Dispatch(kernel, x=Scratch(floats), out=Scratch(floats), quads=quads, threads=quads)
@@ -69,10 +62,9 @@ def _streamed(device: Device) -> float:
 
 
 def _copied(device: Device) -> float:
-    """Bytes that a software adapter reads and writes in a second: its kernels are far from what it can move,
-    and its own copy takes so long that submitting it does not count."""
+    """Bytes per second of a copy command on a software adapter, whose kernels are much slower than memory."""
     size = min(_MOVED_BYTES_CPU, device.target.binding_bytes_max)
-    source, target = (device.create_buffer(size, "copied, for its time") for _ in range(2))
+    source, target = (device.create_buffer(size, "a ceiling's copy") for _ in range(2))
 
     def seconds() -> float:
         device.wait()
@@ -89,7 +81,7 @@ def _copied(device: Device) -> float:
 
 
 def _arithmetic(device: Device, combine: str) -> float:
-    """Operations of a function of two floats in a second."""
+    """Operations per second of a function of two floats."""
     count = _INVOCATIONS_CPU if device.target.is_cpu else _INVOCATIONS
     a, b, out = (Scratch(count) for _ in range(3))
     kernel = Kernel("pteron.families.elementwise", "binary_alike", combine=combine)
@@ -98,7 +90,7 @@ def _arithmetic(device: Device, combine: str) -> float:
 
 
 def _best_seconds(device: Device, dispatch: Dispatch) -> float:
-    """What a launch takes at best, of so many in a row that a clock can tell."""
+    """The least time of a launch, from enough repetitions for the clock's resolution."""
     session = _session(device, dispatch)
     try:
         _, replay = session.recorded((), session.states())
@@ -116,7 +108,7 @@ def _repeated(replay: Replay, count: int) -> Replay:
 
 
 def _chains(step: str) -> str:
-    """The body of a function of a and b: vectors of multiply-adds that do not wait for each other."""
+    """The body of a function of a and b: independent chains of vector multiply-adds."""
     names = [f"r{index}" for index in range(_CHAINS // 4)]
     lines = [f"var {name} = vec4<f32>(a + {index}.0);" for index, name in enumerate(names)]
     body = " ".join(f"{name} = {step.format(name)};" for name in names)
@@ -128,7 +120,7 @@ def _chains(step: str) -> str:
 
 
 def _best(seconds: Callable[[], float]) -> float:
-    """The least of what is measured for a while."""
+    """The least of the measurements of half a second."""
     end = time.perf_counter() + _SECONDS
     found = [seconds()]
     while time.perf_counter() < end:
@@ -157,5 +149,5 @@ def _read(path: Path) -> Ceilings | None:
     try:
         bandwidth, operations = json.loads(path.read_text("utf-8"))
         return Ceilings(float(bandwidth), float(operations)) if min(bandwidth, operations) > 0 else None
-    except (OSError, ValueError, TypeError):  # nobody has measured them, or the file is damaged
+    except (OSError, ValueError, TypeError):  # not measured yet, or a damaged file
         return None

@@ -1,34 +1,39 @@
-"""How long launches take on the GPU: by its own timestamps, or where it has none, by the host's clock."""
+"""Recorded launches -> their times on the GPU, by its timestamps or, without these, by the host's clock.
+
+A timestamp waits for the launch before it, and the launch after it waits for the timestamp, so launches
+neither overlap nor follow each other as closely as in a plain pass. The cost of a timestamp between two
+launches is the time of both with it, less the time of both without it; half of it is subtracted from each.
+What the sum of all launches still exceeds the whole pass by is subtracted from all of them equally."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Literal, Protocol, TypeAlias, get_args
 
 from pteron.errors import InputError
 from pteron.gpu import Device, Replay, StepTimer, submit
 
-# "stamps": timestamps between the launches of one pass. "passes": of a pass for each launch. "wall": the
-# host's time for many of each launch, less that for one. "auto": the first of these that the adapter can.
+# "stamps": timestamps between the launches of one pass. "passes": one pass per launch. "wall": the host's
+# time for many repetitions of a launch, less that of one. "auto": the first that the adapter supports.
 Timing: TypeAlias = Literal["auto", "stamps", "passes", "wall"]
-_REPEATED_SECONDS = 4e-3  # of work in one submission, beside which the host's own time is small
+_REPEATED_SECONDS = 4e-3  # of GPU work per submission, to make the host's time negligible
 _REPEATS_MAX = 64
 
 
 class Clock(Protocol):
-    """Runs replays and tells their times."""
+    """Runs recorded steps and returns their times."""
 
     timing: str
 
     def whole(self, replay: Replay) -> float:
-        """Seconds of all steps, as one pass."""
+        """Seconds of all steps in one pass."""
 
     def each(self, replay: Replay) -> list[float]:
         """Seconds of every step, in order."""
 
     def pairs(self, replay: Replay) -> list[float]:
-        """Seconds of every step and the one behind it, as one; empty where nothing lies between steps that
-        would keep them apart."""
+        """Seconds of every step together with the next one; empty if the clock needs no such correction."""
 
 
 class StampClock:
@@ -45,7 +50,7 @@ class StampClock:
         return self._steps.run(replay)
 
     def pairs(self, replay: Replay) -> list[float]:
-        """Every other one at a time, first those that begin with the first step."""
+        """One run for the pairs that start at even steps, one for the odd ones."""
         count = len(replay.steps)
         even = self._steps.run(replay, [*range(2, count, 2), count])[: count // 2]
         odd = self._steps.run(replay, [*range(1, count, 2), count])[1 : 1 + (count - 1) // 2]
@@ -55,7 +60,7 @@ class StampClock:
 
 
 class WallClock:
-    """By the host's clock: what more of the same takes more. Every step runs behind those before it."""
+    """By the host's clock: the additional time of additional repetitions."""
 
     timing = "wall"
 
@@ -87,7 +92,7 @@ class WallClock:
 
 
 def clock_of(device: Device, steps: int, timing: str = "auto") -> Clock:
-    """The clock for replays of so many steps, by the way asked for."""
+    """The clock for up to this many steps."""
     if timing not in get_args(Timing):
         raise InputError(f"timing must be one of {', '.join(get_args(Timing))}, not {timing!r}")
     has_stamps = "timestamp-query" in device.adapter.features
@@ -95,3 +100,31 @@ def clock_of(device: Device, steps: int, timing: str = "auto") -> Clock:
         return WallClock(device)
     inside = {"auto": None, "stamps": True, "passes": False}[timing]
     return StampClock(device, steps, inside=inside)
+
+
+def subtract_stamp_cost(each: Sequence[float], pairs: Sequence[float]) -> list[float]:
+    """The times of launches without the timestamps, from the times of each and of neighbouring pairs.
+
+    A cost is clamped to the shorter launch of a pair, so that no time becomes negative.
+    """
+    found = list(each)
+    for index, pair in enumerate(pairs):
+        first, second = each[index], each[index + 1]
+        cost = min(max(first + second - pair, 0.0), first, second)
+        found[index] -= cost / 2
+        found[index + 1] -= cost / 2
+    return found
+
+
+def fit_to_pass(each: Sequence[float], whole: float) -> list[float]:
+    """Subtract an equal part from every launch, at most its own time, until the sum does not exceed the
+    pass."""
+    found = list(each)
+    rest = sum(found) - whole
+    for place, index in enumerate(sorted(range(len(found)), key=lambda index: each[index])):
+        if rest <= 0:
+            break
+        taken = min(found[index], rest / (len(found) - place))  # the remaining launches share the rest
+        found[index] -= taken
+        rest -= taken
+    return found

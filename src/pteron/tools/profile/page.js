@@ -1,5 +1,5 @@
 "use strict";
-// The profile in #data -> figures, a timeline, bars and a table. Everything is put in as text.
+// The profile in #data -> figures, a timeline, bars and a table. All names are inserted as text.
 
 const profile = JSON.parse(document.getElementById("data").textContent);
 const launches = profile.launches;
@@ -37,7 +37,7 @@ function least(launch) {
   const ceilings = profile.ceilings;
   return Math.max(moved(launch) / ceilings.bytes_per_second, (launch.operations || 0) / ceilings.operations_per_second);
 }
-const isOwn = (launch) => launch.delegate !== null; // of the program: others draw the next token
+const isOwn = (launch) => launch.delegate !== null; // of the program; the others belong to the sampler
 const keys = {
   launch: (launch) => `${launch.index} ${launch.operator} by ${launch.kernel}`,
   node: (launch) => `${launch.delegate ?? "draw"}:${launch.node}`,
@@ -88,7 +88,7 @@ const colours = new Map(families.map((row, index) => [row.name, palette[index % 
 
 element("title").textContent = profile.program;
 element("what").textContent = `${profile.what} (${profile.inputs.join(", ")}) on ${profile.device}`;
-element("how").textContent = `${profile.timing_text}; medians of the quicker half of ${profile.runs} runs`;
+element("how").textContent = `${profile.timing_text}; medians of the faster half of ${profile.runs} runs`;
 element("notes").textContent = profile.notes.join("; ");
 function figure(value, meaning) {
   const box = make("div", "", element("figures"), "figure");
@@ -98,7 +98,7 @@ function figure(value, meaning) {
 const all = launches.reduce((sum, launch) => sum + moved(launch), 0);
 figure(seconds(profile.pass_seconds), "GPU, all in one pass");
 figure(seconds(total), `sum of ${launches.length} launches`);
-figure(seconds(profile.call_seconds), "a call, waited for");
+figure(seconds(profile.call_seconds), "whole call");
 figure(bytes(all), "read and written");
 if (profile.ceilings) {
   figure(`${giga(all / profile.pass_seconds)} GB/s`, `of ${giga(profile.ceilings.bytes_per_second)} copied`);
@@ -121,7 +121,7 @@ function bars(id, rows, none) {
 }
 bars("families", families.map((row) => ({ ...row, colour: colours.get(row.name) })), "");
 bars("layers", profile.layers ? rowsBy("layer").map((row) => ({ ...row, colour: "var(--accent)" })) : [],
-  "Nothing in the graph repeats, so it has no layers.");
+  "No layers found: nothing in the graph repeats.");
 bars("stages", stages.map((stage) => ({ name: stage.name, time: stage.seconds, colour: "var(--accent)" })), "");
 for (const row of families) {
   const entry = make("span", "", element("legend"));
@@ -137,7 +137,7 @@ const spans = launches.map((launch) => {
   begins = span.end;
   return span;
 });
-const drawn = spans.find((span) => !isOwn(span.launch)); // the first of those that draw the next token
+const drawn = spans.find((span) => !isOwn(span.launch)); // the first launch of the sampler
 const canvas = element("timeline"), tip = element("tip");
 let from = 0, to = total || 1, dragged = null;
 
@@ -167,7 +167,7 @@ function draw() {
     if (span === drawn) {
       pen.fillStyle = quiet;
       pen.fillRect(left, 12, 1, 82);
-      label(pen, "draw", left + 4, 20, 80, quiet);
+      label(pen, "sampler", left + 4, 20, 80, quiet);
     }
   }
   for (let mark = 0; mark <= 6; mark += 1) {
@@ -222,7 +222,7 @@ function described(launch) {
     `kernel ${launch.kernel}, ${launch.groups.join(" × ")} workgroups`,
     isOwn(launch)
       ? `nodes ${launch.nodes.join(", ")}${launch.layer === null ? "" : `; layer ${launch.layer}`}`
-      : "draws the next token",
+      : "samples the next token",
     `${bytes(launch.bytes_read)} read, ${bytes(launch.bytes_written)} written`,
   ];
   if (launch.operations !== null && launch.seconds) lines.push(`${giga(launch.operations / launch.seconds)} GFLOP/s`);

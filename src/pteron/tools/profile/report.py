@@ -1,4 +1,4 @@
-"""What a profile is: plain data, all times in seconds."""
+"""The data of a profile; all times in seconds."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """What an adapter reaches with kernels that do nothing else: bytes read and written in a second, and
-    32-bit float operations, a multiply-add being two."""
+    """The highest measured rates of an adapter: bytes read and written per second, and f32 operations per
+    second, where a multiply-add counts as two."""
 
     bytes_per_second: float
     operations_per_second: float
 
     def least_seconds(self, moved: int, operations: float | None) -> float:
-        """The least time that so many bytes and operations take."""
+        """The least time for this many bytes and operations."""
         return max(moved / self.bytes_per_second, (operations or 0) / self.operations_per_second)
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchTime:
-    """A dispatch: what it does, its time, the bytes and operations of its work."""
+    """A launch: its time, its bytes and its operations."""
 
     index: int  # among all launches of the call
-    delegate: int | None  # which graph of the method; None: it draws the next token, behind them
-    node: int  # of that graph,
-    nodes: tuple[int, ...]  # and all whose work it does
-    operator: str  # the one of these that it does most of
+    delegate: int | None  # None: a launch of the sampler, after the graphs
+    node: int  # of that delegate's graph
+    nodes: tuple[int, ...]  # all nodes whose work it does
+    operator: str  # the one with most of the work
     family: str
     kernel: str
-    layer: int | None  # of those that the graph repeats
+    layer: int | None  # None: outside the repeated layers
     groups: tuple[int, int, int]
     seconds: float
-    stamped_seconds: float  # as measured, with timestamps around it
+    stamped_seconds: float  # as measured, with the cost of timestamps
     bytes_read: int
     bytes_written: int
-    operations: float | None  # of matrix products, convolutions and attention; None elsewhere
+    operations: float | None  # of matrix products, convolutions and attention, else None
 
     @property
     def bytes(self) -> int:
@@ -44,7 +44,7 @@ class LaunchTime:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Something that the host does, once or at every call."""
+    """A step of the host, done once or at every call."""
 
     name: str
     seconds: float
@@ -53,10 +53,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Where the time of a call goes. `pass_seconds` is the GPU's time for all launches in one pass without
-    anything measured in between. The launches' own times add up to `launch_seconds`, which stamps leave no
-    longer than the pass. `paired_seconds` is their sum before that: nothing makes it equal to the pass, so it
-    shows how far to trust the times of single launches."""
+    """Where the time of a call goes.
+
+    `pass_seconds` is the GPU's time for all launches in one pass without timestamps in between. The times of
+    the launches add up to `launch_seconds`, which is scaled down to the pass if it is longer.
+    `paired_seconds` is their sum before that: its distance from the pass shows how reliable the times of
+    single launches are."""
 
     program: str
     method: str
@@ -64,14 +66,14 @@ class Profile:
     device: str
     inputs: tuple[str, ...]
     runs: int
-    timing: str  # how launches were timed: "stamps", "passes" or "wall"
+    timing: str  # "stamps", "passes" or "wall"
     launches: tuple[LaunchTime, ...]
-    stamp_seconds: float  # what timestamps cost, for each launch: it is taken off
-    paired_seconds: float  # of all launches, where only what neighbours show of that is taken off
+    stamp_seconds: float  # cost of timestamps per launch, already subtracted
+    paired_seconds: float  # sum of the launches before they are fitted to the pass
     pass_seconds: float
-    call_seconds: float  # of the host for a call as a whole, until its outputs are there
+    call_seconds: float  # host time of a whole call, until its outputs are read
     stages: tuple[Stage, ...]
-    layers: int  # that the graphs repeat; 0 where they do not
+    layers: int  # repeated layers of the graphs; 0: none found
     ceilings: Ceilings | None
 
     @property

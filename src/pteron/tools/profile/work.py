@@ -1,36 +1,35 @@
 """The bytes and operations of every launch of a graph's plan at live shapes.
 
-Bytes are those of what a launch binds, each buffer once: what it binds for reading is read, what it binds for
-writing is written. Of a tensor that is its bytes at the live shape, of a weight those of its packed form.
-Less is counted where an operator touches less: of a cache the positions that are filled, or that are written;
-of an embedding's table, or one that is sliced, the rows that are picked; by layout and index operators, as
-much as they write.
-Nothing is counted twice that several workgroups read, nor parameters.
+A launch reads the buffers that it binds for reading and writes those that it binds for writing, each once:
+tensors at their live shape, weights in their packed form. Less is counted where an operator accesses less: of
+a KV cache the filled or written positions; of an embedding table or a sliced constant the selected rows;
+layout and index operators read as much as they write. Repeated reads by several workgroups and parameters do
+not count. Operations are those of matrix products, convolutions and attention; a multiply-add counts as two.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-from pteron.graph import Constant, Graph
-from pteron.graph.values import tensors
-from pteron.ops import Call, Operand, Target, Weight, Window
+from pteron.graph import Constant, Graph, Shape, SymInt, Tensor, Value
+from pteron.graph.values import numel, tensors
+from pteron.ops import Call, Operand, Scratch, Target, Weight, Window
 from pteron.ops.dispatch import Bound, elements
 from pteron.ops.join import memory_of
-from pteron.passes import prepare
+from pteron.ops.operand import BufferRef, State
+from pteron.passes import Placement, prepare
 from pteron.plan import Compiled, Plan, Shapes
 from pteron.plan.collect import Collected
 from pteron.plan.planner import Planning
-from pteron.tools.profile.families import family_of_kernel, family_of_operator
-from pteron.tools.profile.operations import operations
-from pteron.tools.profile.touched import COPYING, Limits, Memory, limits_of
+from pteron.tools.graph_structure import family_of_kernel, family_of_operator
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchWork:
-    """What a launch does: the operator of its nodes that it does most of, bytes, operations."""
+    """The main operator of a launch, its bytes and its operations."""
 
     operator: str
     bytes_read: int
@@ -42,17 +41,17 @@ class LaunchWork:
 class _Bytes:
     read: int
     written: int
-    constants: Mapping[Constant, int]  # how much of each is bound
+    constants: Mapping[Constant, int]  # bytes bound of each
 
 
 def work_of(graph: Graph, target: Target, shapes: Shapes, values: Mapping[int, int]) -> list[LaunchWork]:
-    """The work of the launches of a graph's plan, in their order."""
+    """The work of every launch of a graph's plan, in order."""
     compiled = Compiled(prepare(graph), target)
     collected = compiled.walk(shapes, values).collector.launches
-    plain = Compiled(prepare(graph, ()), target)  # as the file has it: all its tensors have live shapes there
+    plain = Compiled(prepare(graph, ()), target)  # without rewrites every tensor of the file has a live shape
     planned = plain.walk(shapes, values)
     calls = plain.prepared.each
-    limits = limits_of(calls, planned, compiled.placement, target)
+    limits = access_limits(calls, planned, compiled.placement, target)
     moved = [_bytes(launch, limits) for launch in collected]
     done = _operations(calls, planned, collected, moved)
     names = {call.node.index: call.operator.name for call in calls}
@@ -67,15 +66,15 @@ def work_of(graph: Graph, target: Target, shapes: Shapes, values: Mapping[int, i
     ]
 
 
-def planned_again(graph: Graph, target: Target, shapes: Shapes, values: Mapping[int, int]) -> Plan:
-    """A plan made from the start, for the time that takes."""
+def make_plan(graph: Graph, target: Target, shapes: Shapes, values: Mapping[int, int]) -> Plan:
+    """Plan a graph from scratch."""
     return Compiled(prepare(graph), target).plan(shapes, values)
 
 
 # Bytes ------------------------------------------------------------------------------------------
 
 
-def _bytes(launch: Collected, limits: Limits) -> _Bytes:
+def _bytes(launch: Collected, limits: AccessLimits) -> _Bytes:
     read: dict[Memory, int] = defaultdict(int)
     written: dict[Memory, int] = defaultdict(int)
     constants: dict[Constant, int] = defaultdict(int)
@@ -105,7 +104,7 @@ def _bytes(launch: Collected, limits: Limits) -> _Bytes:
 
 
 def _weights(bound: Bound) -> Iterator[Weight]:
-    """The weights in what is bound: several may share a buffer."""
+    """The weights of a binding: several may share a buffer."""
     if isinstance(bound, Window):
         bound = bound.of
     weight = bound.buffer if isinstance(bound, Operand) else bound
@@ -124,10 +123,10 @@ def _own_bytes(weight: Weight) -> int:
 def _operations(
     calls: tuple[Call, ...], planned: Planning, launches: list[Collected], moved: list[_Bytes]
 ) -> list[dict[str, float]]:
-    """By launch: the operations that it does, by operator.
+    """The operations of every launch, by operator.
 
-    The work of a node belongs to the launches that bind its weights, by how much of them each binds; where it
-    has none, to the one of its family that moves most.
+    The work of a node is split over the launches that bind its largest weight, by the bytes that each binds.
+    Without weights it belongs to the launch of its family that reads most.
     """
     done: list[dict[str, float]] = [defaultdict(float) for _ in launches]
     for call in calls:
@@ -155,9 +154,151 @@ def _shares(
 
 
 def _operator(launch: Collected, done: Mapping[str, float], names: Mapping[int, str]) -> str:
-    """Of a launch's nodes: the operator it does most work of, or the first of its kernel's family."""
+    """The operator with most operations, else the first of the kernel's family."""
     if done:
         return max(done, key=lambda name: done[name])
     family = family_of_kernel(launch.module.kernel)
     own = (names[node] for node in sorted(launch.nodes) if node in names)
     return next((name for name in own if family_of_operator(name) == family), launch.node.name)
+
+
+Memory: TypeAlias = BufferRef | Scratch
+COPYING = ("layout", "index")  # families that read as much as they write
+
+
+@dataclass(frozen=True, slots=True)
+class AccessLimits:
+    """Upper limits of the bytes that launches access."""
+
+    cache_read: Mapping[Memory, int]
+    cache_written: Mapping[Memory, int]
+    parts: Mapping[Constant, Mapping[int, float]]  # the fraction that each node reads
+
+    def part(self, constant: Constant, nodes: Collection[int]) -> float:
+        """The fraction of a constant that launches of these nodes read; the largest one known if none of
+        these nodes takes the constant."""
+        of_nodes = self.parts.get(constant, {})
+        own = [part for node, part in of_nodes.items() if node in nodes]
+        return max(own or of_nodes.values(), default=1.0)
+
+
+def access_limits(
+    calls: Sequence[Call], planned: Planning, placement: Placement, target: Target
+) -> AccessLimits:
+    """The limits by the calls of the graph without rewrites; `placement` is that of the plan's caches."""
+    cache_read: dict[Memory, int] = {}
+    cache_written: dict[Memory, int] = {}
+    parts: dict[Constant, dict[int, float]] = defaultdict(dict)
+    for call in calls:
+        names = [argument.name for argument in call.operator.signature.inputs]
+        inputs = dict(zip(names, call.inputs, strict=True))
+        if "start_pos" in inputs:
+            start = int(live(inputs["start_pos"], planned))
+            steps = int(live(call.inputs[0], planned)[1])
+            for cache in call.reads:
+                buffer = placement.buffers.get(cache.id)
+                if isinstance(buffer, State):
+                    row = numel(cache.shape_max) // cache.shape_max[1] * target.storage(cache.dtype).itemsize
+                    cache_read[buffer] = max(cache_read.get(buffer, 0), (start + steps) * row)
+                    cache_written[buffer] = max(cache_written.get(buffer, 0), steps * row)
+        for tensor in call.reads:
+            memory = planned.placement.buffers.get(tensor.id)
+            if isinstance(memory, Weight):
+                parts[memory.constant][call.node.index] = _part(call, inputs, tensor, planned)
+    return AccessLimits(cache_read, cache_written, parts)
+
+
+def _part(call: Call, inputs: Mapping[str, Value], tensor: Tensor, planned: Planning) -> float:
+    """The fraction of a constant that a call reads: an embedding its rows, a slice its output."""
+    if "embedding" in call.operator.name and tensor.shape_max:
+        return min(1.0, numel(live(inputs["indices"], planned)) / tensor.shape_max[0])
+    out, whole = call.outputs[0], numel(tensor.shape_max)
+    if family_of_operator(call.operator.name) in COPYING and isinstance(out, Tensor) and whole:
+        return min(1.0, numel(live(out, planned)) / whole)
+    return 1.0
+
+
+# Operations of one call ------------------------------------------------------------------------
+
+# The call's inputs by name (tensors as their live shapes, live integers as numbers), its output's shape.
+Formula: TypeAlias = Callable[[Mapping[str, Any], Shape], int]
+
+
+def operations(call: Call, planned: Planning) -> int | None:
+    """The number of operations of a call; None for operators without a formula."""
+    formula = _formula(call.operator.name)
+    if formula is None or not isinstance(call.outputs[0], Tensor):
+        return None
+    names = [argument.name for argument in call.operator.signature.inputs]
+    values = {name: live(value, planned) for name, value in zip(names, call.inputs, strict=True)}
+    return formula(values, live(call.outputs[0], planned))
+
+
+def live(value: Any, planned: Planning) -> Any:
+    """The live shape of a tensor, the value of a live integer, other values unchanged."""
+    if isinstance(value, Tensor):
+        return planned.shapes.get(value.id, value.shape_max)
+    return int(planned.integers[value.id]) if isinstance(value, SymInt) else value
+
+
+def _product(values: Mapping[str, Any], out: Shape) -> int:
+    """A matrix product; the sum runs over the last dim of the first input."""
+    x = values["mat1"] if "mat1" in values else next(iter(values.values()))
+    return 2 * numel(out) * int(x[-1])
+
+
+def _weight_gradient(values: Mapping[str, Any], out: Shape) -> int:
+    """The sum runs over all dims of the first input except the last."""
+    x = next(iter(values.values()))
+    return 2 * numel(out) * numel(x[:-1])
+
+
+def _convolution(values: Mapping[str, Any], out: Shape) -> int:
+    """Every output sums one window; transposed, every input contributes to one window."""
+    placed = values["input"] if values["transposed"] else out
+    return 2 * numel(placed) * numel(values["weight"][1:])
+
+
+def _quantized_convolution(values: Mapping[str, Any], out: Shape) -> int:
+    window = numel(tuple(values["kernel_size"]))
+    if "output_padding" in values:  # transposed
+        return 2 * numel(values["x"]) * window * int(out[1]) // int(values["groups"])
+    return 2 * numel(out) * window * int(values["x"][1]) // int(values["groups"])
+
+
+def _cached_attention(values: Mapping[str, Any], out: Shape) -> int:
+    """A query sees itself and the positions before it; with a mask, the whole context."""
+    batch, steps, heads, width = values["query"]
+    start = int(values["start_pos"])
+    if values["is_causal"] and values["attn_mask"] is None:
+        seen = steps * start + steps * (steps + 1) // 2
+    else:
+        seen = steps * (start + steps)
+    return 4 * int(batch * heads * width * seen)
+
+
+def _attention(values: Mapping[str, Any], out: Shape) -> int:
+    """Scores and sums of every query (batch, heads, steps, width) over all keys."""
+    return 4 * numel(values["q"]) * int(values["k"][2])
+
+
+_EXACT: dict[str, Formula] = {
+    "aten.mm.default": _product,
+    "aten.bmm.default": _product,
+    "aten.addmm.default": _product,
+    "aten._weight_int8pack_mm.default": _product,
+    "et_vk.linear_dW.default": _weight_gradient,
+    "aten.convolution.default": _convolution,
+    "et_vk.conv_with_clamp.default": _convolution,
+    "sdpa_with_kv_cache.default": _cached_attention,
+    "custom_sdpa.default": _cached_attention,
+    "et_vk.sdpa.default": _attention,
+}
+
+
+def _formula(name: str) -> Formula | None:
+    if name in _EXACT:
+        return _EXACT[name]
+    if name.startswith("et_vk.q8ta_conv2d"):
+        return _quantized_convolution
+    return _product if "linear" in name else None

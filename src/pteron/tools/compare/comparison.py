@@ -1,0 +1,251 @@
+"""`compare`: a program and inputs -> a report of the first node whose output departs from a reference, and of
+all other nodes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from pteron.errors import InputError, PteronError
+from pteron.extras import check_installed
+from pteron.format import KernelCall, load_weights
+from pteron.gpu import Device
+from pteron.graph import Graph
+from pteron.llm.model_files import program_file
+from pteron.ops import Target
+from pteron.passes.rewrite import switched_on
+from pteron.runtime import Program, load
+from pteron.runtime.program import Source
+from pteron.tools import Progress, silent
+from pteron.tools.compare.calls import Calls, check_rewrites, stepped, target_of
+from pteron.tools.compare.checker import Departure, Evaluate, StepChecker
+from pteron.tools.compare.outputs import expected_rows, exported_rows
+from pteron.tools.compare.reference import ROUTES, Reference
+from pteron.tools.compare.report import Comparison, NodeResult, Verdict
+from pteron.tools.compare.reproducer import RunInfo, save
+from pteron.tools.compare.subgraph import extract_subgraph, rerun_step
+from pteron.tools.compare.tolerances import Tolerances
+from pteron.tools.inputs import Input, LiveSize
+from pteron.tools.run import method_name
+
+_SAME_KERNELS = ", which is what runs anyway: only differences from run to run can show"
+
+
+def compare(
+    path: str | os.PathLike[str],
+    *,
+    reference: str = "float64",
+    method: str | None = None,
+    inputs: Sequence[Input] = (),
+    sizes: Sequence[LiveSize] = (),
+    seed: int = 0,
+    tokens: Sequence[int] = (),
+    steps: int = 0,
+    tolerances: Tolerances | None = None,
+    each_node: bool = False,
+    save_to: str | os.PathLike[str] | None = None,
+    data: Iterable[Source] = (),
+    device: Device | str | None = None,
+    digits: int | None = None,
+    progress: Progress = silent,
+) -> Comparison:
+    """Compare the outputs of every node of a program on a GPU with a reference on the same inputs.
+
+    `reference` is one of `float64` (PyTorch), `adapter=NAME`, `route=software` or `route=hardware` (the
+    kernels for the other kind of adapter), `rewrites` (rewritten nodes against the original ones), `expected`
+    (the outputs in a bundled program) and `exported=FILE.pt2` (a torch.export program).
+
+    Missing inputs are random, with a seed and live sizes as in `pteron run`; `tokens` and `steps` are for
+    language models. Nodes run as in plain calls, several as one where rewrites fuse them, or each alone
+    (`each_node`). `save_to` is a folder for the inputs and outputs of the first departure.
+    """
+    chosen = Reference.of(reference)
+    if steps and not tokens:
+        raise InputError("`steps` needs `tokens`: decode steps follow a prompt")
+    if chosen.kind == "float64":
+        check_installed(("torch",), "a float64 reference", "host")
+    started = time.perf_counter()
+    calls = Calls(inputs, sizes, seed, tokens, steps)
+    weights = list(data)
+    with load(_program_path(path), weights, device, digits=digits) as program:
+        name = method_name(program, method)
+        calls.check(program)
+        if chosen.sees_nodes and not any(graph.nodes for graph in program.graphs(name)):
+            raise InputError(f"{program.file.name}, method {name}: no node runs on a GPU to be compared")
+        comparer = _Comparer(
+            program, name, weights, calls, chosen, tolerances or Tolerances(), each_node, progress
+        )
+        rows, departure = comparer.run()
+        culprit = comparer.culprit(departure) if departure else None
+        folder = None
+        if departure and save_to is not None and not departure.record.step.is_on_host:
+            folder = save(departure, comparer.run_info(departure), Path(save_to))
+        seconds = time.perf_counter() - started
+        return replace(comparer.report(rows), culprit=culprit, saved=folder, seconds=seconds)
+
+
+@dataclass(slots=True)
+class _Comparer:
+    program: Program
+    name: str
+    data: Sequence[Source]
+    calls: Calls
+    reference: Reference
+    tolerances: Tolerances
+    each_node: bool
+    progress: Progress
+
+    def run(self) -> tuple[list[NodeResult], Departure | None]:
+        kind, program, name = self.reference.kind, self.program, self.name
+        if kind == "expected":
+            return expected_rows(program, name, self.tolerances), None
+        if kind == "exported":
+            return exported_rows(program, name, self.calls, self.reference.value, self.tolerances), None
+        weights = load_weights(self.data)
+        if kind == "rewrites":
+            checker = self._checker(partial(rerun_step, device=self.device, target=self.target, rewrites=()))
+            check_rewrites(checker, program, name, weights, self.target, self.calls)
+        else:
+            checker = self._checker(self._evaluate())
+            with stepped(program, name, weights, self.device, self.target, self.rewrites, checker) as (
+                method,
+                specs,
+            ):
+                self.calls.make(method, specs, checker)
+        return checker.rows, checker.departure
+
+    def _checker(self, evaluate: Evaluate) -> StepChecker:
+        return StepChecker(evaluate, self.tolerances, self.progress)
+
+    @property
+    def device(self) -> Device:
+        return self.program.device
+
+    @property
+    def target(self) -> Target:
+        return target_of(self.program, self.device)
+
+    @property
+    def rewrites(self) -> tuple[str, ...]:
+        """The rewrites that are on while nodes run."""
+        return () if self.each_node and self.reference.kind != "rewrites" else switched_on()
+
+    def _evaluate(self) -> Evaluate:
+        if self.reference.kind == "float64":
+            from pteron.tools.compare.float64 import float64  # imports PyTorch
+
+            return float64
+        device, is_cpu = self.device, None
+        if self.reference.kind == "adapter":
+            device = Device.open(self.reference.value)
+        else:
+            is_cpu = ROUTES[self.reference.value]
+        target = target_of(self.program, device, is_cpu)
+        return partial(rerun_step, device=device, target=target, rewrites=self.rewrites)
+
+    def culprit(self, departure: Departure) -> str:
+        evaluate = self._evaluate() if self.reference.kind == "float64" else None
+        return find_culprit(departure, evaluate, self.device, self.target, self.tolerances)
+
+    def run_info(self, departure: Departure) -> RunInfo:
+        rewrites = self.rewrites
+        if departure.row.rewrite:  # later ones were still off
+            rewrites = rewrites[: rewrites.index(departure.row.rewrite) + 1]
+        return RunInfo(
+            self.program.file.name, self.name, self.device, self.target, rewrites, str(self.reference)
+        )
+
+    def report(self, rows: Sequence[NodeResult]) -> Comparison:
+        method = next(record for record in self.program.file.methods if record.name == self.name)
+        host = Counter(
+            method.operators[call.operator] for call in method.instructions if isinstance(call, KernelCall)
+        )
+        graphs = self.program.graphs(self.name)
+        checked, idle, unchecked = _count_nodes(rows, graphs, of_all=self.reference.kind != "rewrites")
+        return Comparison(
+            program=Path(self.program.file.name).name,
+            method=self.name,
+            adapter=str(self.device.adapter),
+            reference=self._reference_text(),
+            rows=tuple(rows),
+            nodes=sum(len(graph.nodes) for graph in graphs),
+            checked=checked,
+            idle=idle,
+            unchecked=unchecked,
+            host_operators=dict(host),
+            culprit=None,
+            saved=None,
+            seconds=0.0,
+        )
+
+    def _reference_text(self) -> str:
+        kind, value = self.reference.kind, self.reference.value
+        is_same = (kind == "route" and ROUTES[value] == self.device.target.is_cpu) or (
+            kind == "adapter" and Device.open(value) is self.device
+        )
+        return f"{self.reference}{_SAME_KERNELS if is_same else ''}"
+
+
+def find_culprit(
+    departure: Departure, evaluate: Evaluate | None, device: Device, target: Target, tolerances: Tolerances
+) -> str:
+    """The node that a departure comes from, in words. If several nodes ran as one and the reference evaluates
+    single nodes, they run again one by one on the same inputs."""
+    nodes = departure.record.step.nodes
+    if len(nodes) == 1:
+        return f"node {nodes[0].index} {nodes[0].name}"
+    listed = f"nodes {departure.row.where}, which run as {departure.row.ran}"
+    if departure.row.rewrite:
+        return f"{listed} by {departure.row.rewrite}"
+    if evaluate is None:
+        return listed
+    checker = StepChecker(evaluate, tolerances)
+    observe = partial(checker.observe, departure.row.delegate or 0)
+    try:
+        extract_subgraph(departure.record).step(device, target, (), observe)
+    except PteronError as error:
+        return f"{listed}; they could not be run one by one: {error}"
+    if checker.departure is None:
+        return f"{listed}: each node alone is correct, so the fused operator is wrong"
+    (node, *_) = checker.departure.record.step.nodes
+    return f"node {node.index} {node.name}, which also departs alone, part of {listed}"
+
+
+def _count_nodes(
+    rows: Sequence[NodeResult], graphs: Sequence[Graph], *, of_all: bool
+) -> tuple[int, int, Mapping[str, str]]:
+    """The number of nodes with all outputs compared, the number that ran no kernel, and why others were not
+    checked; `of_all` includes nodes without any result."""
+    found: dict[tuple[int, int], set[Verdict]] = {}
+    reasons: dict[tuple[int, int], str] = {}
+    for row in rows:
+        for index in row.nodes:
+            place = (row.delegate or 0, index)
+            found.setdefault(place, set()).add(row.verdict)
+            if row.verdict is Verdict.UNCHECKED:
+                reasons[place] = row.reason
+    unchecked: dict[str, str] = {}
+    why = "it did not run" if found else "only outputs are compared"
+    checked = idle = 0
+    for delegate, graph in enumerate(graphs):
+        for node in graph.nodes:
+            place = (delegate, node.index)
+            verdicts = found.get(place)
+            if verdicts == {Verdict.IDLE}:
+                idle += 1
+            elif place in reasons or (of_all and verdicts is None):
+                where = f"delegate {delegate} node" if len(graphs) > 1 else "node"
+                unchecked[f"{where} {node.index} {node.name}"] = reasons.get(place, why)
+            elif verdicts is not None:
+                checked += 1
+    return checked, idle, unchecked
+
+
+def _program_path(path: str | os.PathLike[str]) -> Path:
+    given = Path(path)
+    return program_file(given) if given.is_dir() else given

@@ -1,0 +1,108 @@
+// The panel's lists: launches of the plan, constants with their histograms, the program's methods.
+"use strict";
+
+const ROWS_MAX = 5000; // of a list, so that the page stays quick
+
+function launchList(page) {
+  const { plan, delegate, launch } = page.state;
+  if (!plan) return [make("p", { class: "quiet" }, "No plan: the graph could not be compiled.")];
+  const parts = [planChoice(page)];
+  for (const note of plan.notes) parts.push(make("p", { class: "quiet" }, note));
+  if (plan.problem) return [...parts, make("p", { class: "bad" }, plan.problem)];
+  parts.push(make("p", { class: "quiet" },
+    `${counted(plan.launches.length, "launch").replace("launchs", "launches")}, planned for ${PROGRAM.planned_for}, with inputs ${inRuns(plan.inputs).join(", ")}`));
+  const rows = plan.launches.slice(0, ROWS_MAX).map((each, index) => make("tr", {
+    class: "row", tabindex: 0, "aria-selected": String(index === launch), "data-launch": index,
+    onclick: () => page.chooseLaunch(index),
+    onkeydown: (event) => { if (event.key === "Enter") page.chooseLaunch(index); },
+  }, make("td", { class: "number" }, String(index)), make("td", { class: "name" }, PROGRAM.kernels[each.kernel].name),
+  make("td", {}, `#${each.node}${each.nodes.length > 1 ? ` +${each.nodes.length - 1}` : ""} ${delegate.launchName(each)}`),
+  make("td", { class: "number" }, each.groups.join("×"))));
+  const head = make("tr", {}, ["", "kernel", "node", "groups"].map((name, index) => make("th", index % 3 ? {} : { class: "number" }, name)));
+  parts.push(make("table", { id: "launches" }, make("thead", {}, head), make("tbody", {}, rows)));
+  if (plan.launches.length > ROWS_MAX) parts.push(make("p", { class: "quiet" }, `and ${plan.launches.length - ROWS_MAX} more`));
+  return parts;
+}
+
+/** Texts with those together that are the same and follow one another: 8 × f32[6, 64]. */
+function inRuns(texts) {
+  const runs = [];
+  for (const text of texts) {
+    if (runs.at(-1)?.text === text) runs.at(-1).count++;
+    else runs.push({ text, count: 1 });
+  }
+  return runs.map(({ text, count }) => (count > 1 ? `${count} × ${text}` : text));
+}
+
+function planChoice(page) {
+  const { delegate, plan } = page.state;
+  const { plans } = delegate.record;
+  const select = make("select", { id: "plan", "aria-label": "Plan", onchange: () => page.choosePlan(Number(select.value)) },
+    plans.map((each, index) => make("option", { value: index, selected: each === plan ? "" : null }, each.title)));
+  return make("p", {}, make("label", {}, "Plan ", select));
+}
+
+function constantList(page) {
+  const { delegate, constant } = page.state;
+  const { constants } = delegate.record;
+  const total = constants.reduce((sum, each) => sum + each.bytes, 0);
+  const order = constants.map((_, index) => index).sort((a, b) => constants[b].bytes - constants[a].bytes || a - b);
+  const rows = order.slice(0, ROWS_MAX).flatMap((index) => {
+    const each = constants[index];
+    const row = make("tr", { class: "row", tabindex: 0, "data-constant": index, "aria-selected": String(index === constant),
+      onclick: () => page.showConstant(index === page.state.constant ? null : index),
+      onkeydown: (event) => { if (event.key === "Enter") page.showConstant(index === page.state.constant ? null : index); },
+    }, make("td", { class: "number" }, humanBytes(each.bytes)), make("td", {}, make("span", { class: "type" }, each.type)), make("td", {}, each.key.length > 14 ? `${each.key.slice(0, 13)}…` : each.key));
+    return index === constant ? [row, make("tr", {}, make("td", { colspan: 3 }, constantDetails(page, index)))] : [row];
+  });
+  return [make("p", { class: "quiet" }, `${counted(constants.length, "constant")}, ${humanBytes(total)}; click one for its histogram`),
+    make("table", {}, make("tbody", {}, rows))];
+}
+
+function constantDetails(page, index) {
+  const { delegate } = page.state;
+  const constant = delegate.record.constants[index];
+  const users = [...delegate.values.values()].filter((value) => value.constant === index).flatMap((value) => delegate.readers.get(value.id) ?? []);
+  const parts = [make("p", { class: "quiet" }, constant.key), nodeLinks(page, [...new Set(users)])];
+  if (!constant.is_given) return [...parts, make("p", { class: "bad" }, "It is missing in the given files.")];
+  const { histogram } = constant;
+  if (!histogram) return [...parts, make("p", { class: "quiet" }, "It has no finite elements.")];
+  const isSample = histogram.looked_at < histogram.elements;
+  const what = histogram.bits ? `${histogram.bits}-bit numbers as they are stored` : "elements";
+  return [...parts, bars(histogram),
+    make("p", { class: "quiet" },
+      `from ${fewDigits(histogram.low)} to ${fewDigits(histogram.high)}, mean ${fewDigits(histogram.mean)}; `
+      + (isSample ? `a sample of ${histogram.looked_at.toLocaleString("en")} of ${histogram.elements.toLocaleString("en")} ${what}` : `all ${histogram.elements.toLocaleString("en")} ${what}`)
+      + (histogram.not_finite ? `, ${histogram.not_finite} of them not finite` : ""))];
+}
+
+function bars(histogram) {
+  const { counts, low, high, bits } = histogram;
+  const most = Math.max(...counts), width = 320 / counts.length;
+  const rects = counts.map((count, index) => makeSvg("rect", {
+    x: index * width, y: 70 - (count / most) * 66, width: Math.max(1, width - 1), height: (count / most) * 66, fill: "var(--accent)",
+  }, makeSvg("title", {}, document.createTextNode(`${count} of ${histogram.looked_at}`))));
+  const text = (x, anchor, value) => makeSvg("text", { x, y: 84, "text-anchor": anchor }, document.createTextNode(value));
+  return makeSvg("svg", { viewBox: "0 0 320 88", role: "img", class: "histogram", "aria-label": `Histogram of ${counts.length} bins` },
+    ...rects, text(0, "start", fewDigits(bits ? 0 : low)), text(320, "end", fewDigits(bits ? counts.length - 1 : high)));
+}
+
+function programPanel(page) {
+  const parts = [make("p", { class: "quiet" }, `${PROGRAM.kind}, ${humanBytes(PROGRAM.bytes)}`)];
+  for (const problem of PROGRAM.problems) parts.push(make("p", { class: "bad" }, problem));
+  const isConstant = (method) => !method.inputs.length && !method.instructions.length;
+  for (const method of PROGRAM.methods.filter((each) => !isConstant(each))) {
+    parts.push(make("h3", {}, method.name), make("p", {}, method.inputs.map((type) => [valueType(type), " "]), "→ ", method.outputs.map((type) => [valueType(type), " "])));
+    if (!method.instructions.length) continue;
+    parts.push(make("table", { class: "instructions" }, method.instructions.map((each, index) => make("tr", {},
+      make("td", { class: "number" }, String(index)), make("td", { class: "name" }, each.kind),
+      make("td", {}, each.delegate === null ? each.text : linkTo(each.text, () => page.chooseDelegate(
+        DELEGATES.findIndex((delegate) => delegate.method === method && delegate.record === method.delegates[each.delegate]))))))));
+  }
+  const constant = PROGRAM.methods.filter(isConstant);
+  if (constant.length) {
+    parts.push(make("h4", {}, "Constant methods"), make("table", {}, constant.map((method) => make("tr", {},
+      make("td", {}, method.name), make("td", {}, method.outputs.join(", "))))));
+  }
+  return parts;
+}

@@ -1,0 +1,204 @@
+"""`inspect`: a file -> a report of its content, without opening a device, reading weights or requiring that
+its operators are supported."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pteron.errors import InputError, PteronError
+from pteron.format import (
+    BundledFile,
+    DelegateCall,
+    FileBytes,
+    FreeCall,
+    JumpFalseCall,
+    KernelCall,
+    MethodRecord,
+    MoveCall,
+    ProgramFile,
+    TensorRecord,
+    contents,
+    is_bundled,
+    load_weights,
+    open_bytes,
+    read_bundled,
+    read_program,
+    read_weights,
+)
+from pteron.host.limits import Limits
+from pteron.runtime.checks import check_method
+from pteron.runtime.external import with_external_data
+from pteron.runtime.specs import describe
+from pteron.runtime.states import initial_states
+from pteron.tools.inspect.delegate import ExaminedDelegate, OperatorUse, inspect_delegate
+from pteron.tools.inspect.report import MethodReport, ProgramReport, WeightFileReport, WeightReport
+from pteron.tools.local_adapter import LocalAdapter, find_adapter
+
+if TYPE_CHECKING:
+    from pteron.host.operator import HostOperator
+
+_INSTRUCTIONS = {
+    DelegateCall: "delegate call",
+    KernelCall: "host operator",
+    MoveCall: "move",
+    JumpFalseCall: "jump",
+    FreeCall: "free",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedMethod:
+    """A method's report, its record, and its delegates, compiled if possible."""
+
+    report: MethodReport
+    record: MethodRecord
+    delegates: tuple[ExaminedDelegate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedProgram:
+    """A program's report and the data behind it."""
+
+    report: ProgramReport
+    local: LocalAdapter
+    methods: tuple[ExaminedMethod, ...]
+
+
+def inspect(
+    path: str | os.PathLike[str],
+    data: Sequence[str | os.PathLike[str]] = (),
+    method: str | None = None,
+    *,
+    graph: bool = False,
+    adapter: str | None = None,
+) -> ProgramReport | WeightFileReport:
+    """The content of a .pte, .bpte or .ptd file, and whether it runs on the named or default adapter of this
+    machine; `method` selects one method, `graph` adds every node."""
+    file = open_bytes(path)
+    if bytes(contents(file.view[4:8])) == b"FT01":
+        return _weight_file(file)
+    return examine_program(file, data, method, graph=graph, adapter=adapter).report
+
+
+def examine_program(
+    file: FileBytes,
+    data: Sequence[str | os.PathLike[str]] = (),
+    method: str | None = None,
+    *,
+    graph: bool = False,
+    adapter: str | None = None,
+) -> ExaminedProgram:
+    """The report of a program, and its graphs."""
+    bundle = read_bundled(file.view, file.name) if is_bundled(file.view) else None
+    view = bundle.program if bundle else file.view
+    program = read_program(view, file.name)
+    chosen = [record for record in program.methods if method in (None, record.name)]
+    if not chosen:
+        names = ", ".join(record.name for record in program.methods)
+        raise InputError(f"{program.name} has no method {method!r}; it has {names}")
+    local = find_adapter(adapter)
+    weights = {**load_weights(data), **program.named_data}
+    methods = tuple(_method(program, record, weights, local, graph) for record in chosen)
+    needs_adapter = any(examined.delegates for examined in methods)
+    problems = [problem for examined in methods for problem in examined.report.problems]
+    if needs_adapter and local.problem:
+        problems.append(local.problem)
+    report = ProgramReport(
+        name=Path(program.name).name,
+        kind=_kind(view, bundle),
+        bytes=len(file.view),
+        version=program.version,
+        named_data=len(program.named_data),
+        named_data_bytes=sum(map(len, program.named_data.values())),
+        methods=tuple(examined.report for examined in methods),
+        test_cases={suite.method: len(suite.cases) for suite in bundle.suites} if bundle else {},
+        problems=tuple(dict.fromkeys(problems)),
+        adapter=local.adapter if needs_adapter else None,
+    )
+    return ExaminedProgram(report, local, methods)
+
+
+def _kind(view: memoryview, bundle: BundledFile | None) -> str:
+    layout = "with segments" if bytes(contents(view[8:12])) == b"eh00" else "one flatbuffer, without segments"
+    return f"{'bundled ' if bundle else ''}ExecuTorch program, {layout}"
+
+
+def _method(
+    program: ProgramFile,
+    record: MethodRecord,
+    weights: Mapping[str, memoryview],
+    local: LocalAdapter,
+    graph: bool,
+) -> ExaminedMethod:
+    examined = tuple(
+        inspect_delegate(
+            delegate, f"{program.name}, {record.name}, delegate {index}", weights, local.limits, graph
+        )
+        for index, delegate in enumerate(record.delegates)
+    )
+    inputs, outputs = describe(record, [delegate.compiled for delegate in examined])
+    calls = Counter(
+        record.operators[call.operator] for call in record.instructions if isinstance(call, KernelCall)
+    )
+    constants = [
+        len(value.data)
+        for value in record.values
+        if isinstance(value, TensorRecord) and value.data is not None
+    ]
+    report = MethodReport(
+        name=record.name,
+        inputs=inputs,
+        outputs=outputs,
+        instructions=Counter(_INSTRUCTIONS[type(call)] for call in record.instructions),
+        host_operators=tuple(
+            OperatorUse(name, count, _host_operator(name) is not None) for name, count in calls.most_common()
+        ),
+        host_constants=len(constants),
+        host_constant_bytes=sum(constants),
+        delegates=tuple(delegate.report for delegate in examined),
+        refusal=_refusal(program, record, weights, examined),
+    )
+    return ExaminedMethod(report, record, examined)
+
+
+def _host_operator(name: str) -> HostOperator | None:
+    from pteron.host.lookup import find_operator  # lazy: most programs call none
+
+    return find_operator(name)
+
+
+def _refusal(
+    program: ProgramFile,
+    record: MethodRecord,
+    weights: Mapping[str, memoryview],
+    delegates: Sequence[ExaminedDelegate],
+) -> str | None:
+    """Why a method cannot be loaded although its operators and delegates are supported."""
+    operators = [operator for name in record.operators if (operator := _host_operator(name)) is not None]
+    graphs = [delegate.graph for delegate in delegates if delegate.graph is not None]
+    compiled = [delegate.compiled.executable for delegate in delegates if delegate.compiled is not None]
+    if len(operators) < len(record.operators) or len(compiled) < len(delegates):
+        return None  # reported elsewhere
+    where = f"{program.name}, method {record.name}"
+    try:
+        whole = with_external_data(program, record, weights)
+        check_method(where, whole, operators, graphs)
+        initial_states(where, whole, operators, compiled, Limits.chosen())
+    except PteronError as error:
+        return str(error)
+    return None
+
+
+def _weight_file(file: FileBytes) -> WeightFileReport:
+    weights = read_weights(file.view, file.name)
+    entries = []
+    for key, view in weights.data.items():
+        layout = weights.layouts[key]
+        dtype, shape = (layout.dtype, layout.sizes) if layout else (None, ())
+        entries.append(WeightReport(key, dtype, shape, len(view)))
+    return WeightFileReport(Path(file.name).name, "ExecuTorch weights", len(file.view), tuple(entries))

@@ -1,0 +1,140 @@
+"""`profile`: the time of every launch of one call."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pteron.errors import InputError
+from pteron.gpu import Device
+from pteron.runtime import Program
+from pteron.runtime.program import Source
+from pteron.tools import Progress, silent
+from pteron.tools.graph_structure import family_of_kernel, layers_of
+from pteron.tools.profile.ceilings import ceilings_of
+from pteron.tools.profile.report import Ceilings, LaunchTime, Profile, Stage
+from pteron.tools.profile.timing import (
+    CallTimes,
+    DelegateCall,
+    call_seconds,
+    delegate_calls,
+    measure,
+)
+from pteron.tools.profile.work import make_plan, work_of
+from pteron.tools.run import Selection
+from pteron.tools.workload import PreparedCall, Workload, open_program, prepare_call
+
+
+def profile(
+    source: Source | Program,
+    work: Workload | None = None,
+    *,
+    data: Iterable[Source] | Source = (),
+    device: Device | str | None = None,
+    runs: int = 20,
+    warmup: int = 3,
+    timing: str = "auto",
+    ceilings: bool = True,
+    remeasure: bool = False,
+    progress: Progress = silent,
+) -> Profile:
+    """Time every launch of one call in `runs` runs after `warmup` runs; medians of the faster half.
+
+    `work` is a Selection of a method and its inputs (default: `forward` with random inputs of the maximum
+    shapes), or a Prefill or Decode step of a language model. The call uses its own states. `timing` selects
+    the clock (see `Timing`). `ceilings` adds the adapter's ceilings, from the cache unless `remeasure`.
+    """
+    if runs < 1 or warmup < 0:
+        raise InputError(f"a profile needs at least one run, not {runs} after {warmup}")
+    progress("preparing", 0, 0)
+    program = open_program(source, data, device)
+    try:
+        started = time.perf_counter()
+        with prepare_call(program, work or Selection()) as prepared:
+            loaded = time.perf_counter()
+            calls = delegate_calls(prepared)
+            once = [Stage("prepare", loaded - started, True), Stage("first call", _since(loaded), True)]
+            if not calls:
+                raise InputError(f"{program.file.name}: {prepared.method.name} runs nothing on the GPU")
+            progress("measuring the adapter's ceilings", 0, 0)
+            found = ceilings_of(program.device, remeasure=remeasure) if ceilings or remeasure else None
+            times = measure(calls, runs, warmup, timing, prepared.sampler, progress)
+            return _report(prepared, calls, times, call_seconds(prepared, runs), once, found)
+    finally:
+        if program is not source:
+            program.close()
+
+
+def _report(
+    prepared: PreparedCall,
+    calls: Sequence[DelegateCall],
+    times: Sequence[CallTimes],
+    whole_call: float,
+    once: Sequence[Stage],
+    ceilings: Ceilings | None,
+) -> Profile:
+    launches: list[LaunchTime] = []
+    stages: dict[str, float] = defaultdict(float)
+    graphs = prepared.program.graphs(prepared.method.name)
+    layers = [layers_of(graph) for graph in graphs]
+    planning = 0.0
+    for call, measured in zip(calls, times, strict=True):
+        graph, target = graphs[call.index], call.delegate.executable.target
+        started = time.perf_counter()
+        make_plan(graph, target, call.shapes, call.values)
+        planning += _since(started)
+        works = work_of(graph, target, call.shapes, call.values)
+        own = len(works)  # the sampler's launches follow
+        works += measured.sampler.works if measured.sampler else ()
+        times_of = zip(
+            measured.launches, works, measured.launch_seconds, measured.stamped_seconds, strict=True
+        )
+        for index, (launch, work, seconds, stamped) in enumerate(times_of):
+            is_own = index < own
+            launches.append(
+                LaunchTime(
+                    index=len(launches),
+                    delegate=call.index if is_own else None,
+                    node=launch.node,
+                    nodes=launch.nodes,
+                    operator=work.operator,
+                    family=family_of_kernel(launch.module.kernel),
+                    kernel=launch.module.kernel.name,
+                    layer=layers[call.index].get(launch.node) if is_own else None,
+                    groups=launch.groups,
+                    seconds=seconds,
+                    stamped_seconds=stamped,
+                    bytes_read=work.bytes_read,
+                    bytes_written=work.bytes_written,
+                    operations=work.operations,
+                )
+            )
+        for name, spent in measured.stage_seconds.items():
+            stages[name] += spent
+    return Profile(
+        program=Path(prepared.program.file.name).name,
+        method=prepared.method.name,
+        what=prepared.what,
+        device=str(prepared.program.device.adapter),
+        inputs=prepared.inputs,
+        runs=len(times[0].whole),
+        timing=times[0].timing,
+        launches=tuple(launches),
+        stamp_seconds=sum(each.stamped_seconds - each.seconds for each in launches) / max(1, len(launches)),
+        paired_seconds=sum(sum(measured.paired_seconds) for measured in times),
+        pass_seconds=sum(measured.pass_seconds for measured in times),
+        call_seconds=whole_call,
+        stages=(
+            *once,
+            Stage("plan and prepare", planning, True),
+            *(Stage(name, seconds, False) for name, seconds in stages.items()),
+        ),
+        layers=max((max(found.values()) + 1 for found in layers if found), default=0),
+        ceilings=ceilings,
+    )
+
+
+def _since(started: float) -> float:
+    return time.perf_counter() - started

@@ -1,0 +1,100 @@
+"""A profile as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pteron.tools.profile.groups import LaunchGroup, group_launches
+from pteron.tools.profile.report import Ceilings, Profile
+from pteron.tools.text import Line, columns, counted, human_bytes, human_time
+
+TIMINGS = {
+    "stamps": "timed by GPU timestamps between the launches of one pass",
+    "passes": "timed by GPU timestamps, one pass per launch",
+    "wall": "timed by the host's clock, repeating each launch",
+}
+_LEAST = 1e-8  # seconds: less is rounding
+_HEADINGS = ("", "launches", "time", "share", "bytes", "GB/s", "GFLOP/s", "of ceiling")
+
+
+def profile_lines(profile: Profile, by: str = "node", top: int | None = None) -> Iterator[str]:
+    """What ran, the groups (the `top` longest, or all), the sum of the launches, the host's stages."""
+    yield Line(f"{profile.program}, {profile.what} ({', '.join(profile.inputs)})", "title")
+    yield f"on {profile.device}, {TIMINGS[profile.timing]}"
+    if profile.ceilings:
+        yield f"ceilings: {_ceilings(profile.ceilings)}"
+    yield ""
+    rows = group_launches(profile, by)
+    shown = sorted(rows, key=lambda row: -row.seconds)[:top] if top else rows
+    table = [(by, *_HEADINGS[1:]), *map(_cells, shown)]
+    if len(shown) < len(rows):
+        rest = sum(row.seconds for row in rows) - sum(row.seconds for row in shown)
+        table.append((f"{len(rows) - len(shown)} more", "", human_time(rest), *[""] * 5))
+    yield from columns(table, align="<>>>>>>>")
+    yield ""
+    yield _sum(profile)
+    yield from (Line(each, "note") for each in notes(profile))
+    if by == "layer" and not profile.layers:
+        yield "no layers found: nothing in the graph repeats"
+    yield ""
+    yield from columns(_stage_rows(profile), align="<>")
+
+
+def _cells(row: LaunchGroup) -> tuple[str, ...]:
+    return (
+        row.name,
+        str(len(row.launches)),
+        human_time(row.seconds),
+        f"{row.share:.1%}",
+        human_bytes(row.bytes),
+        _giga(row.bytes_per_second),
+        _giga(row.operations_per_second),
+        "" if row.fraction is None else f"{row.fraction:.0%}",
+    )
+
+
+def _sum(profile: Profile) -> str:
+    whole = profile.pass_seconds
+    apart = profile.launch_seconds / whole - 1 if whole else 0.0
+    return (
+        f"{counted(len(profile.launches), 'launch', 'launches')}: {human_time(profile.launch_seconds)} "
+        f"in total, {human_time(whole)} in one pass ({apart:+.0%}); medians of the faster half of "
+        f"{counted(profile.runs, 'run')}"
+    )
+
+
+def notes(profile: Profile) -> Iterator[str]:
+    """How the times of the launches were corrected, and the sampler's launches."""
+    if profile.timing != "wall":
+        count = max(1, len(profile.launches))
+        fitted = (profile.paired_seconds - profile.launch_seconds) / count
+        rest = f" ({human_time(fitted)} of it to match the time of the whole pass)" if fitted > _LEAST else ""
+        yield f"timestamps add {human_time(profile.stamp_seconds)} per launch, which is subtracted{rest}"
+    drawing = sum(launch.delegate is None for launch in profile.launches)
+    if drawing:
+        last = "launch samples" if drawing == 1 else f"{drawing} launches sample"
+        yield f"the last {last} the next token"
+
+
+def _stage_rows(profile: Profile) -> Iterator[tuple[str, str]]:
+    yield "whole call", human_time(profile.call_seconds)
+    yield "host, at every call", ""
+    yield from (
+        (f"  {stage.name}", human_time(stage.seconds)) for stage in profile.stages if not stage.is_once
+    )
+    yield "host, once", ""
+    yield from ((f"  {stage.name}", human_time(stage.seconds)) for stage in profile.stages if stage.is_once)
+
+
+def _ceilings(ceilings: Ceilings) -> str:
+    return (
+        f"{_giga(ceilings.bytes_per_second)} GB/s copied, "
+        f"{_giga(ceilings.operations_per_second)} GFLOP/s in f32"
+    )
+
+
+def _giga(rate: float | None) -> str:
+    """A rate in units of 1e9, in three digits."""
+    if rate is None:
+        return ""
+    return f"{rate / 1e9:,.0f}" if rate >= 1e11 else f"{rate / 1e9:.3g}"

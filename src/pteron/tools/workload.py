@@ -1,0 +1,142 @@
+"""What to profile or benchmark: a method of a program with inputs, or a prefill or decode step of a language
+model -> a call that can be repeated."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pteron.errors import InputError
+from pteron.gpu import Device
+from pteron.llm.model import LanguageModel
+from pteron.llm.model_files import program_file
+from pteron.llm.sampling import Sampler, Sampling
+from pteron.runtime import Method, Program, load
+from pteron.runtime.program import Source
+from pteron.tools.inputs import fill_inputs
+from pteron.tools.run import Selection, method_name
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """A language model reads this many tokens of a new sequence in one call."""
+
+    tokens: int
+
+    def __str__(self) -> str:
+        return f"prefill of {self.tokens} tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """A language model reads one token, with this many in its KV cache."""
+
+    context: int
+
+    def __str__(self) -> str:
+        return f"decode at context {self.context}"
+
+
+_WITHOUT_SAMPLER = ", without sampling, which runs on the host"
+Workload: TypeAlias = Selection | Prefill | Decode
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCall:
+    """A method with states of its own, and the values to call it with repeatedly."""
+
+    program: Program
+    method: Method
+    values: tuple[Any, ...]
+    what: str
+    inputs: tuple[str, ...] = field(default=())  # their types, for reports
+    sampler: Sampler | None = None  # samples the next token from the logits of a decode step
+
+
+def open_program(
+    source: Source | Program, data: Iterable[Source] | Source = (), device: Device | str | None = None
+) -> Program:
+    """A program from its file, its bytes, or the folder of a language model."""
+    if isinstance(source, Program):
+        return source
+    if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
+        source = program_file(Path(source))
+    return load(source, data, device)
+
+
+@contextmanager
+def prepare_call(program: Program, work: Workload) -> Iterator[PreparedCall]:
+    """A call over its own states, which are freed at the end."""
+    if isinstance(work, Selection):
+        name = method_name(program, work.method)
+        with program.sequence() as sequence:
+            method = sequence[name]
+            given = fill_inputs(method.inputs, work.inputs, work.sizes, work.seed)
+            yield _prepared(program, method, [each.value for each in given], name)
+    else:
+        with language_model(program) as model, _sampler(model, work) as sampler:
+            is_unsampled = isinstance(work, Decode) and sampler is None
+            what = f"{work}{_WITHOUT_SAMPLER if is_unsampled else ''}"
+            call = _prepared(program, model.method, prepare_step(model, work), what)
+            yield replace(call, sampler=sampler)
+
+
+@contextmanager
+def _sampler(model: LanguageModel, work: Prefill | Decode) -> Iterator[Sampler | None]:
+    """A greedy sampler for decode steps whose logits stay on the GPU."""
+    if isinstance(work, Prefill) or not model.is_resident:
+        yield None
+        return
+    sampler = Sampler(model.device, model.vocabulary, Sampling(), model.logits_dtype)
+    try:
+        yield sampler
+    finally:
+        sampler.close()
+
+
+@contextmanager
+def language_model(program: Program) -> Iterator[LanguageModel]:
+    """A program as a language model, with its own KV cache."""
+    model = LanguageModel(program, own_sequence=True)
+    try:
+        yield model
+    finally:
+        model.close()
+
+
+def prepare_step(model: LanguageModel, work: Prefill | Decode) -> list[Any]:
+    """Fill the KV cache with the context of a step; the inputs of the step."""
+    count, start = (work.tokens, 0) if isinstance(work, Prefill) else (1, work.context)
+    name = model.program.file.name
+    if count < 1 or start < 0:
+        raise InputError(f"{work}: expected at least one token and no negative context")
+    if model.context and start + count > model.context:
+        raise InputError(f"{name}: {work} exceeds the context, which holds {model.context}")
+    if len(model.chunks(range(count))) > 1:
+        most = model.steps_max if model.is_dynamic else 1
+        raise InputError(f"{name}: {work} is more than the program takes in one call, {most}")
+    tokens = random_tokens(model, start + count)
+    model.reset()
+    if start:
+        model.prefill(tokens[:start])
+    return [np.array([tokens[start:]], np.int64), np.array([start], np.int64)]
+
+
+def random_tokens(model: LanguageModel, count: int) -> list[int]:
+    """Random tokens, the same every time."""
+    tokens: list[int] = np.random.default_rng(0).integers(0, model.vocabulary, count).tolist()
+    return tokens
+
+
+def _prepared(program: Program, method: Method, values: list[Any], what: str) -> PreparedCall:
+    return PreparedCall(program, method, tuple(values), what, tuple(map(_type, values)))
+
+
+def _type(value: object) -> str:
+    return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else repr(value)

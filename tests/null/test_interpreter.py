@@ -291,6 +291,30 @@ def test_values_that_do_not_fit_are_host_errors() -> None:
         machine()
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("ceil", 2.25, 3), ("ceil", -1.5, -1), ("ceil", 4, 4), ("round", 2.5, 2), ("round", -1.5, -2),
+        ("trunc", -1.5, -1), ("trunc", 9.99, 9), ("sym_float", 3, 3.0), ("neg", 2, -2), ("neg", 2.5, -2.5),
+    ],
+)  # fmt: skip
+def test_scalar_functions_give_the_types_of_executorch(name: str, value: float, expected: float) -> None:
+    """`ceil`, `round` and `trunc` of a float are integers."""
+    calls: list[Instruction] = [KernelCall(0, (1, 2))]
+    (found,) = Machine([tensor(3), value, 0], [f"executorch_prim::{name}.Scalar"], calls, (2,))()
+    assert (type(found), found) == (type(expected), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b", "expected"),
+    [("floordiv", -7, 2, -4), ("floordiv", 7.0, 2, 3.0), ("truediv", 6, 3, 2.0), ("mod", 7, 4, 3)],
+)
+def test_quotients_of_scalars(name: str, a: float, b: float, expected: float) -> None:
+    calls: list[Instruction] = [KernelCall(0, (1, 2, 3))]
+    (found,) = Machine([tensor(3), a, b, 0], [f"executorch_prim::{name}.Scalar"], calls, (3,))()
+    assert (type(found), found) == (type(expected), expected)
+
+
 def test_functional_operators_are_of_no_use() -> None:
     """They write nowhere, so that a program that names one could only lose its result."""
     pytest.importorskip("torch")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
@@ -196,7 +197,7 @@ _BINARY: dict[str, Callable[..., Any]] = {
 _UNARY: dict[str, Callable[..., Any]] = {
     "neg": operator.neg,
     "sym_float": float,
-    "ceil": lambda a: -(-a // 1),
+    "ceil": math.ceil,  # an integer, as `round` and `trunc` give
     "round": round,
     "trunc": int,
 }

@@ -11,7 +11,7 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.host.operator import HostOperator, Parameter
-from pteron.host.values import HostTensor, Unset
+from pteron.host.values import HostTensor, UnsetTensor
 
 
 def ones(*shape: int) -> HostTensor:
@@ -138,10 +138,10 @@ _VALUES: dict[str, dict[str, Any]] = {
     "select_scatter": {"src": ones(2, 4), "index": 1},
     "slice_copy": {"start": 0, "end": 2, "step": 1},
     "slice_scatter": {"src": ones(2, 2, 4), "start": 0, "end": 2, "step": 1},
-    "split_with_sizes_copy": {"split_sizes": (1, 2), "out": (Unset(DType.F32), Unset(DType.F32))},
+    "split_with_sizes_copy": {"split_sizes": (1, 2), "out": (UnsetTensor(DType.F32), UnsetTensor(DType.F32))},
     "squeeze_copy": {"self": ones(2, 1, 4)},
     "t_copy": {"self": ones(2, 3)},
-    "unbind_copy": {"out": (Unset(DType.F32),) * 3},
+    "unbind_copy": {"out": (UnsetTensor(DType.F32),) * 3},
     "unfold_copy": {"dimension": 2, "size": 2, "step": 1},
     "upsample_bicubic2d": {"self": PLANES, "output_size": (7, 8)},
     "upsample_bilinear2d": {"self": PLANES, "input": PLANES, "output_size": (7, 8)},
@@ -204,7 +204,7 @@ def _argument(parameter: Parameter, written_out: dict[str, Any]) -> Any:
     if parameter.name in written_out:
         return written_out[parameter.name]
     if parameter.is_written and not parameter.is_read:
-        return Unset(DType.F32)
+        return UnsetTensor(DType.F32)
     if parameter.name in _NAMED and _is_kind(_NAMED[parameter.name], parameter.kind):
         return _NAMED[parameter.name]
     if parameter.kind.startswith("Optional["):

@@ -18,7 +18,7 @@ from pteron.host.lookup import find_operator
 from pteron.host.numpy_operators import NUMPY, find_numpy_operator
 from pteron.host.operator import HostOperator, Parameter
 from pteron.host.torch_operators import find_torch_operator
-from pteron.host.values import HostTensor, Unset
+from pteron.host.values import HostTensor, UnsetTensor
 
 EXAMPLES = 50
 SIGNS_OF_ZERO = {"relu", "clamp", "maximum", "minimum", "amax", "amin"}  # of +0 and -0 either is the greater
@@ -51,11 +51,11 @@ class Chance:
         for parameter in self._parameters[:-1]:
             made[parameter.name] = self._argument(parameter, made)
         dtype = self._choose([self._likely(made)] * 5 + list(DType))
-        out: Any = Unset(dtype)
+        out: Any = UnsetTensor(dtype)
         if self._parameters[-1].kind.startswith("List"):
             shape = made["self"].array.shape
             parts = made.get("split_sizes", range(shape[made["dim"] % len(shape)] if shape else 1))
-            out = (Unset(dtype),) * self._choose([len(parts)] * 4 + [2])
+            out = (UnsetTensor(dtype),) * self._choose([len(parts)] * 4 + [2])
         return [*made.values(), out]
 
     def _likely(self, made: dict[str, Any]) -> DType:
@@ -151,11 +151,11 @@ class Chance:
 def outcome(operator: HostOperator, arguments: list[Any]) -> Any:
     """What the interpreter gets of an operator, or the error."""
     try:
-        forecast = operator.foresee(arguments)
+        cost = operator.estimate_cost(arguments)
         (written,) = operator.run(arguments).values()
     except HostError as error:
         return error
-    (shape,) = forecast.shapes.values()
+    (shape,) = cost.shapes.values()
     if isinstance(written, tuple):
         assert shape == [item.array.shape for item in written]
         return [numbers(item.array, item.dtype) for item in written]
@@ -201,8 +201,8 @@ def test_what_numpy_leaves_to_pytorch_is_run_by_it() -> None:
     operator = find_operator("aten::add.out")
     assert operator is not None
     half = HostTensor(np.array([1, 2], np.float16), DType.F16)
-    arguments = [half, half, 1, Unset(DType.F16)]
-    assert operator.foresee(arguments).shapes == {3: (2,)}
+    arguments = [half, half, 1, UnsetTensor(DType.F16)]
+    assert operator.estimate_cost(arguments).shapes == {3: (2,)}
     (written,) = operator.run(arguments).values()
     np.testing.assert_array_equal(written.array, [2, 4])  # type: ignore[attr-defined]
 
@@ -218,7 +218,7 @@ def test_results_are_memory_of_their_own() -> None:
         operator = find_operator(f"aten::{name}")
         assert operator is not None
         first: list[Any] = [(a,), 0] if name == "cat.out" else [a]
-        out = (Unset(DType.F32),) if name.startswith("split") else Unset(DType.F32)
+        out = (UnsetTensor(DType.F32),) if name.startswith("split") else UnsetTensor(DType.F32)
         for array in outcome(operator, [*first, *rest, out]):
             assert array.flags.writeable
             assert not np.may_share_memory(array, a.array), name

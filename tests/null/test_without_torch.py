@@ -109,10 +109,10 @@ def test_arguments_that_numpy_does_not_take(programs: Path) -> None:
     """They say so when the program runs: which they are is not known before."""
     script = """
 from pteron.host.lookup import find_operator
-from pteron.host.values import HostTensor, Unset
+from pteron.host.values import HostTensor, UnsetTensor
 half = HostTensor(np.ones(2, np.float16), pteron.DType.F16)
 try:
-    find_operator("aten::add.out").foresee([half, half, 1, Unset(pteron.DType.F16)])
+    find_operator("aten::add.out").estimate_cost([half, half, 1, UnsetTensor(pteron.DType.F16)])
 except pteron.HostError as error:
     print(error)
 """

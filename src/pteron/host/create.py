@@ -11,10 +11,10 @@ from pteron.dtypes import DType
 from pteron.errors import HostError
 from pteron.graph import Shape
 from pteron.host.numpy_operators import Result, define
-from pteron.host.type_promotion import Beyond, number_as
-from pteron.host.values import HostTensor, Unset
+from pteron.host.type_promotion import NeedsTorch, number_as
+from pteron.host.values import HostTensor, UnsetTensor
 
-Out = HostTensor | Unset
+Out = HostTensor | UnsetTensor
 _F32_WHOLE_MAX = 1 << 24  # whole numbers up to it are exact in f32
 
 
@@ -61,9 +61,9 @@ def _arange(start: float, end: float, step: float, out: Out) -> Result:
     is_whole = all(isinstance(number, int) and not isinstance(number, bool) for number in (start, end, step))
     most = max(abs(start), abs(end), abs(step))
     if not is_whole or out.dtype in (DType.BOOL, DType.F16, DType.BF16):
-        raise Beyond("numbers that are not whole")
+        raise NeedsTorch("numbers that are not whole")
     if most > (_F32_WHOLE_MAX if out.dtype.is_float else np.iinfo(cast(Any, out.dtype.numpy)).max):
-        raise Beyond(f"numbers up to {most} in {out.dtype}")
+        raise NeedsTorch(f"numbers up to {most} in {out.dtype}")
     if step == 0 or (end - start) / step < 0:
         raise HostError(f"no steps of {step} lead from {start} to {end}")
     count = ceil((end - start) / step)

@@ -11,12 +11,12 @@ from pteron.dtypes import DType
 from pteron.errors import HostError
 from pteron.graph import Shape
 from pteron.host.numpy_operators import Result, define
-from pteron.host.type_promotion import Beyond, NumpyType, in_type, result_type
-from pteron.host.values import HostTensor, Unset
+from pteron.host.type_promotion import NeedsTorch, NumpyType, in_type, result_type
+from pteron.host.values import HostTensor, UnsetTensor
 from pteron.ops.operand import HostArray
 
 Operand = HostTensor | float
-Out = HostTensor | Unset
+Out = HostTensor | UnsetTensor
 _BOOL, _SINGLE = np.dtype(np.bool_), np.dtype(np.float32)
 
 
@@ -25,7 +25,7 @@ def each(
 ) -> Result:
     """A function of elements that are brought to one type and one shape."""
     if out.dtype.numpy != written or out.dtype is DType.BF16:
-        raise Beyond(f"a result of {written} written to {out.dtype}")
+        raise NeedsTorch(f"a result of {written} written to {out.dtype}")
     typed = [operand if isinstance(operand, HostTensor) else in_type(operand, kind) for operand in operands]
     try:
         shape = np.broadcast_shapes(*(_shape(operand) for operand in operands))
@@ -50,7 +50,7 @@ def _shape(operand: Operand) -> Shape:
 def _check_alpha(alpha: float) -> None:
     """PyTorch multiplies and adds in one rounding."""
     if alpha != 1:
-        raise Beyond(f"alpha {alpha}")
+        raise NeedsTorch(f"alpha {alpha}")
 
 
 @define("add.out", "Tensor self, Tensor other, number alpha")
@@ -107,7 +107,7 @@ def _minimum(a: HostTensor, b: HostTensor, out: Out) -> Result:
 def _clamp(a: HostTensor, low: float | None, high: float | None, out: Out) -> Result:
     bounds = [bound for bound in (low, high) if bound is not None]
     if not bounds or any(bound != bound or isinstance(bound, bool) for bound in bounds):
-        raise Beyond("bounds that are not numbers")
+        raise NeedsTorch("bounds that are not numbers")
     kind = result_type(a, *bounds)
     least, most = (None if bound is None else in_type(bound, kind) for bound in (low, high))
 
@@ -116,7 +116,7 @@ def _clamp(a: HostTensor, low: float | None, high: float | None, out: Out) -> Re
         return raised.copy() if most is None else np.minimum(raised, most)
 
     if kind == _BOOL:
-        raise Beyond("booleans between bounds")
+        raise NeedsTorch("booleans between bounds")
     return each(out, kind, kind, clamped, a)
 
 
@@ -125,7 +125,7 @@ def _clamp_to_tensors(a: HostTensor, low: HostTensor | None, high: HostTensor | 
     bounds = [bound for bound in (low, high) if bound is not None]
     kind = result_type(a, *bounds)
     if not bounds or kind == _BOOL:
-        raise Beyond("booleans between bounds")
+        raise NeedsTorch("booleans between bounds")
 
     def clamped(array: HostArray, *ends: HostArray) -> HostArray:
         raised = array if low is None else np.maximum(array, ends[0])
@@ -141,7 +141,7 @@ def _quotient(a: HostTensor, b: Operand, out: Out, function: Callable[..., Any])
     """PyTorch refuses to divide by 0; the rules of the table, what processors cannot."""
     kind = result_type(a, b)
     if kind.kind not in "ui":
-        raise Beyond("quotients of floats")
+        raise NeedsTorch("quotients of floats")
     prepared = each(out, kind, kind, function, a, b)
     if not np.all(b.array if isinstance(b, HostTensor) else b) and 0 not in prepared.shape:
         raise HostError("an integer is divided by 0")
@@ -172,7 +172,7 @@ def _div_mode(a: HostTensor, b: Operand, mode: str | None, out: Out) -> Result:
         return _quotient(a, b, out, np.floor_divide)
     if mode == "trunc":  # towards zero: what fmod leaves over is a multiple too many
         return _quotient(a, b, out, lambda x, y: np.floor_divide(x - np.fmod(x, y), y))
-    raise Beyond(f"rounding_mode {mode}")
+    raise NeedsTorch(f"rounding_mode {mode}")
 
 
 # Of one tensor ----------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def _define_unary(name: str, function: Callable[..., Any], kinds: str) -> None:
     def apply(a: HostTensor, out: Out) -> Result:
         kind = result_type(a)
         if kind.kind not in kinds:
-            raise Beyond(f"{name} of {a.dtype}")
+            raise NeedsTorch(f"{name} of {a.dtype}")
         return each(out, kind, kind, function, a)
 
 

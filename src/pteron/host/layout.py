@@ -12,17 +12,17 @@ from pteron.dtypes import DType
 from pteron.graph import Shape
 from pteron.host.numpy_operators import Result, define
 from pteron.host.rules import require
-from pteron.host.type_promotion import Beyond, number_as
-from pteron.host.values import HostTensor, Unset
+from pteron.host.type_promotion import NeedsTorch, number_as
+from pteron.host.values import HostTensor, UnsetTensor
 from pteron.ops.operand import HostArray
 
-Out = HostTensor | Unset
+Out = HostTensor | UnsetTensor
 
 
 def _moved(source: HostTensor, out: Out, view: Callable[[HostArray], HostArray]) -> Result:
     """A copy of a view, which costs nothing to make."""
     if out.dtype is not source.dtype:
-        raise Beyond(f"{source.dtype} written to {out.dtype}")
+        raise NeedsTorch(f"{source.dtype} written to {out.dtype}")
     seen = view(source.array)
     return Result(seen.shape, lambda: seen.copy())
 
@@ -58,7 +58,7 @@ def _view(a: HostTensor, size: Shape, out: Out) -> Result:
     require(fits, f"{count} elements cannot be {list(size)}")
     shape = tuple(count // known if length == -1 else length for length in size)
     if out.dtype is not a.dtype:
-        raise Beyond(f"{a.dtype} written to {out.dtype}")
+        raise NeedsTorch(f"{a.dtype} written to {out.dtype}")
     return Result(shape, lambda: np.array(a.array.reshape(shape), order="C"))
 
 
@@ -106,7 +106,7 @@ def _repeat(a: HostTensor, repeats: Shape, out: Out) -> Result:
         added >= 0 and all(times >= 0 for times in repeats), f"{list(repeats)} times {list(a.array.shape)}"
     )
     if out.dtype is not a.dtype:
-        raise Beyond(f"{a.dtype} written to {out.dtype}")
+        raise NeedsTorch(f"{a.dtype} written to {out.dtype}")
     sizes = zip((1,) * added + a.array.shape, repeats, strict=True)
     return Result(tuple(size * times for size, times in sizes), lambda: np.tile(a.array, repeats))
 
@@ -174,7 +174,7 @@ def _unbind(a: HostTensor, dim: int, out: tuple[Out, ...]) -> Result:
 
 def _parts(views: list[HostArray], dtype: DType, out: tuple[Out, ...]) -> Result:
     if any(each.dtype is not dtype for each in out):
-        raise Beyond(f"{dtype} written to other types")
+        raise NeedsTorch(f"{dtype} written to other types")
     return Result([view.shape for view in views], lambda: [np.array(view, order="C") for view in views])
 
 
@@ -183,7 +183,7 @@ def _cat(tensors: tuple[HostTensor, ...], dim: int, out: Out) -> Result:
     """One after the other; tensors [0] are nothing, whatever the others' dims."""
     arrays = [tensor.array for tensor in tensors if tensor.array.shape != (0,)]
     if not arrays or any(tensor.dtype is not out.dtype for tensor in tensors):
-        raise Beyond("tensors of several types")
+        raise NeedsTorch("tensors of several types")
     rank = arrays[0].ndim
     require(rank and all(array.ndim == rank for array in arrays), "tensors of several ranks")
     place = _dim(dim, rank)
@@ -198,7 +198,7 @@ def _cat(tensors: tuple[HostTensor, ...], dim: int, out: Out) -> Result:
 def _stack(tensors: tuple[HostTensor, ...], dim: int, out: Out) -> Result:
     require(tensors, "no tensors to stack")
     if any(tensor.dtype is not out.dtype for tensor in tensors):
-        raise Beyond("tensors of several types")
+        raise NeedsTorch("tensors of several types")
     arrays = [tensor.array for tensor in tensors]
     shape = arrays[0].shape
     require(all(array.shape == shape for array in arrays), "tensors of several shapes")
@@ -211,7 +211,7 @@ def _pad(a: HostTensor, pad: Shape, value: float, out: Out) -> Result:
     array = a.array
     require(len(pad) % 2 == 0 and len(pad) <= 2 * array.ndim, f"{len(pad)} paddings of {array.ndim} dims")
     if any(width < 0 for width in pad) or out.dtype is not a.dtype:
-        raise Beyond("paddings that cut")
+        raise NeedsTorch("paddings that cut")
     element = number_as(value, a.dtype)
     ends = [(0, 0)] * (array.ndim - len(pad) // 2) + list(zip(pad[::2], pad[1::2], strict=True))[::-1]
     shape = tuple(size + sum(width) for size, width in zip(array.shape, ends, strict=True))
@@ -232,5 +232,5 @@ def _triangle(a: HostTensor, diagonal: int, out: Out, function: Callable[..., Ho
     require(a.array.ndim >= 2, f"a tensor {list(a.array.shape)} is no matrix")
     require(abs(diagonal) < 1 << 31, f"diagonal {diagonal}")
     if out.dtype is not a.dtype:
-        raise Beyond(f"{a.dtype} written to {out.dtype}")
+        raise NeedsTorch(f"{a.dtype} written to {out.dtype}")
     return Result(a.array.shape, lambda: function(a.array, diagonal))

@@ -11,7 +11,7 @@ from pteron.dtypes import DType
 from pteron.errors import HostError
 from pteron.host.elementwise import Operand, Out, each
 from pteron.host.numpy_operators import Result, define
-from pteron.host.type_promotion import Beyond, in_type, number_as, result_type
+from pteron.host.type_promotion import NeedsTorch, in_type, number_as, result_type
 from pteron.host.values import HostTensor
 from pteron.ops.operand import HostArray
 
@@ -82,7 +82,7 @@ def _isinf(a: HostTensor, out: Out) -> Result:
 def _where(condition: HostTensor, a: HostTensor, b: HostTensor, out: Out) -> Result:
     kind = result_type(a, b)
     if condition.dtype is not DType.BOOL:
-        raise Beyond(f"a condition of {condition.dtype}")
+        raise NeedsTorch(f"a condition of {condition.dtype}")
     shape = each(out, kind, kind, np.add, condition, a, b).shape
 
     def make() -> HostArray:

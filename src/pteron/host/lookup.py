@@ -17,8 +17,8 @@ from pteron.gpu.tensors import bf16_bits, numbers
 from pteron.host import create, layout, logic, reductions  # noqa: F401  # they define operators
 from pteron.host.limits import check_integer
 from pteron.host.numpy_operators import find_numpy_operator
-from pteron.host.operator import Arguments, Forecast, Foresee, HostOperator, Parameter, Run
-from pteron.host.values import HostTensor, Rows, Unset
+from pteron.host.operator import Arguments, Cost, EstimateCost, HostOperator, Parameter, Run
+from pteron.host.values import GrowableRows, HostTensor, UnsetTensor
 from pteron.ops.operand import HostArray
 
 
@@ -35,10 +35,12 @@ def _find_torch(name: str) -> HostOperator | None:
     return find_torch_operator(name)
 
 
-def _native(run: Run, names: str, out: str = "out", foresee: Foresee = lambda _: Forecast()) -> HostOperator:
+def _native(
+    run: Run, names: str, out: str = "out", estimate_cost: EstimateCost = lambda _: Cost()
+) -> HostOperator:
     """An operator with these parameters, of which it writes `out`."""
     parameters = tuple(Parameter(n, "any", n == out, n != out) for n in names.split())
-    return HostOperator(run, foresee, parameters)
+    return HostOperator(run, estimate_cost, parameters)
 
 
 def _scalar(compute: Callable[..., Any], names: str) -> HostOperator:
@@ -96,14 +98,14 @@ def _item(tensor: object) -> Any:
     return numbers(array, tensor.dtype).item()
 
 
-def _foresee_view(arguments: Arguments) -> Forecast:
+def _cost_of_view(arguments: Arguments) -> Cost:
     """Nothing is copied where the elements lie in the order of their dims."""
     source, size = _array(arguments[0]), arguments[1]
     if source.flags.c_contiguous:
-        return Forecast(is_view=True)
+        return Cost(is_view=True)
     known = prod(length for length in size if length >= 0)
     shape = tuple(length if length >= 0 else source.size // max(1, known) for length in size)
-    return Forecast({2: shape}, source.size)
+    return Cost({2: shape}, source.size)
 
 
 def _view(arguments: Arguments) -> Mapping[int, object]:
@@ -112,28 +114,28 @@ def _view(arguments: Arguments) -> Mapping[int, object]:
     return {2: HostTensor(_array(source).reshape(tuple(size)), source.dtype)}
 
 
-def _foresee_rows(arguments: Arguments) -> Forecast:
+def _cost_of_rows(arguments: Arguments) -> Cost:
     """A row is copied, and those before it where they do not lie in memory that can take one more."""
     target, source, index = arguments[:3]
-    row, start = _array(source), isinstance(target, Unset)
+    row, start = _array(source), isinstance(target, UnsetTensor)
     if not isinstance(index, int) or not 0 <= index <= (0 if start else len(_array(target))):
         raise HostError(f"row {index} is written where {0 if start else len(_array(target))} are")
     if index > 0 and _array(target).shape[1:] != row.shape:
         raise HostError(f"a row {list(row.shape)} is written to rows {list(_array(target).shape[1:])}")
     copied = 0 if index == 0 or _has_room(target, index) else index
-    return Forecast({0: (index + 1, *row.shape)}, row.size * (copied + 1))
+    return Cost({0: (index + 1, *row.shape)}, row.size * (copied + 1))
 
 
 def _copy_index(arguments: Arguments) -> Mapping[int, object]:
     """Write one step's result into its row; rows are appended as a loop goes on."""
     target, source, index = arguments[:3]
     row = _array(source)
-    if isinstance(target, Unset) or index == 0:
-        rows = Rows(row[None].copy())
+    if isinstance(target, UnsetTensor) or index == 0:
+        rows = GrowableRows(row[None].copy())
     elif _has_room(target, index):
         rows = target.rows
     else:
-        rows = Rows(_array(target)[:index])
+        rows = GrowableRows(_array(target)[:index])
     return {0: HostTensor(rows.put(index, row), source.dtype, rows)}
 
 
@@ -148,10 +150,10 @@ def _check_order(dim_order: Sequence[int] | None, rank: int) -> None:
         raise HostError(f"dim order {list(dim_order)} is not an order of {rank} dims")
 
 
-def _foresee_empty(arguments: Arguments) -> Forecast:
+def _cost_of_empty(arguments: Arguments) -> Cost:
     size, order = _sizes(arguments[0]), arguments[1]
     _check_order(order if isinstance(order, tuple) else None, len(size))  # else it is a memory format
-    return Forecast({2: size}, prod(size))
+    return Cost({2: size}, prod(size))
 
 
 def _empty(arguments: Arguments) -> Mapping[int, object]:
@@ -160,10 +162,10 @@ def _empty(arguments: Arguments) -> Mapping[int, object]:
     return {2: HostTensor(np.zeros(size, out.dtype.numpy), out.dtype)}
 
 
-def _foresee_conversion(arguments: Arguments) -> Forecast:
+def _cost_of_conversion(arguments: Arguments) -> Cost:
     array = _array(arguments[0])
     _check_order(arguments[2], array.ndim)
-    return Forecast({3: array.shape}, array.size)
+    return Cost({3: array.shape}, array.size)
 
 
 def _convert(arguments: Arguments) -> Mapping[int, object]:
@@ -201,7 +203,7 @@ _UNARY: dict[str, Callable[..., Any]] = {
     "round": round,
     "trunc": int,
 }
-_CONVERT = _native(_convert, "self non_blocking dim_order out", foresee=_foresee_conversion)
+_CONVERT = _native(_convert, "self non_blocking dim_order out", estimate_cost=_cost_of_conversion)
 _NATIVE: dict[str, HostOperator] = {
     **{
         f"executorch_prim::{name}.{overload}": _scalar(_of_numbers(compute), names)
@@ -209,15 +211,17 @@ _NATIVE: dict[str, HostOperator] = {
         for name, compute in family.items()
         for overload in ("Scalar", "int")
     },
-    "executorch_prim::et_view.default": _native(_view, "self size out", foresee=_foresee_view),
+    "executorch_prim::et_view.default": _native(_view, "self size out", estimate_cost=_cost_of_view),
     "executorch_prim::et_copy_index.tensor": _native(
-        _copy_index, "copy_to copy_from index", "copy_to", _foresee_rows
+        _copy_index, "copy_to copy_from index", "copy_to", _cost_of_rows
     ),
-    "aten::empty.out": _native(_empty, "size memory_format out", foresee=_foresee_empty),
+    "aten::empty.out": _native(_empty, "size memory_format out", estimate_cost=_cost_of_empty),
     "aten::sym_size.int": _scalar(_size, "self dim"),
     "aten::sym_numel": _scalar(lambda tensor: int(_array(tensor).size), "self"),
     "aten::_local_scalar_dense": _scalar(_item, "self"),
-    "dim_order_ops::_empty_dim_order.out": _native(_empty, "size dim_order out", foresee=_foresee_empty),
+    "dim_order_ops::_empty_dim_order.out": _native(
+        _empty, "size dim_order out", estimate_cost=_cost_of_empty
+    ),
     "dim_order_ops::_to_dim_order_copy.out": _CONVERT,
     "dim_order_ops::_clone_dim_order.out": _CONVERT,
 }

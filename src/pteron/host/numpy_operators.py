@@ -1,7 +1,7 @@
 """ATen operators that NumPy runs, with PyTorch's own results: programs that call only these do without it.
 
 An operator is a function from its arguments to a `Result`: the shape that it will write, and what makes it.
-It raises Beyond for arguments that are left to PyTorch, where that is installed.
+It raises NeedsTorch for arguments that are left to PyTorch, where that is installed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 
 from pteron.errors import HostError
 from pteron.graph import Shape
-from pteron.host.operator import Arguments, Forecast, HostOperator, Parameter, check_kinds
+from pteron.host.operator import Arguments, Cost, HostOperator, Parameter, check_kinds
 from pteron.host.torch_table import TABLE
-from pteron.host.type_promotion import Beyond
+from pteron.host.type_promotion import NeedsTorch
 from pteron.host.values import HostTensor
 from pteron.ops.operand import HostArray
 
@@ -56,7 +56,7 @@ def find_numpy_operator(name: str, find_torch: FindTorch) -> HostOperator | None
     if name not in NUMPY:
         return None
     call = _NumpyCall(name, *NUMPY[name], find_torch)
-    return HostOperator(call.run, call.foresee, call.parameters)
+    return HostOperator(call.run, call.estimate_cost, call.parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,13 @@ class _NumpyCall:
     parameters: tuple[Parameter, ...]
     find_torch: FindTorch
 
-    def foresee(self, arguments: Arguments) -> Forecast:
+    def estimate_cost(self, arguments: Arguments) -> Cost:
         given = arguments[: len(self.parameters)]
         check_kinds(given, self.parameters)
         try:
             prepared = self.prepare(*given)
-        except Beyond as reason:
-            return self._torch(reason).foresee(arguments)
+        except NeedsTorch as reason:
+            return self._torch(reason).estimate_cost(arguments)
         named = {parameter.name: value for parameter, value in zip(self.parameters, given, strict=True)}
         for rule in TABLE[self.name].rules:
             rule(named)
@@ -81,13 +81,13 @@ class _NumpyCall:
         touched = sum(map(prod, shapes)) + sum(
             item.array.size for item in items if isinstance(item, HostTensor)
         )
-        return Forecast({len(given) - 1: prepared.shape}, touched)
+        return Cost({len(given) - 1: prepared.shape}, touched)
 
     def run(self, arguments: Arguments) -> Mapping[int, object]:
         given = arguments[: len(self.parameters)]
         try:
             prepared = self.prepare(*given)
-        except Beyond as reason:
+        except NeedsTorch as reason:
             return self._torch(reason).run(arguments)
         with np.errstate(all="ignore"):  # integers wrap, and divisions by 0 give what IEEE says
             made = prepared.make()
@@ -95,7 +95,7 @@ class _NumpyCall:
             return {len(given) - 1: tuple(map(_held, made, given[-1]))}
         return {len(given) - 1: _held(made, given[-1])}
 
-    def _torch(self, reason: Beyond) -> HostOperator:
+    def _torch(self, reason: NeedsTorch) -> HostOperator:
         found = self.find_torch(self.name)
         if found is None:
             raise HostError(f"{reason}: PyTorch needed for that: pip install 'pteron[host]'")

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from pteron.errors import HostError
 from pteron.graph import Shape
 from pteron.host.limits import check_integer
-from pteron.host.values import HostTensor, Unset
+from pteron.host.values import HostTensor, UnsetTensor
 
 Arguments: TypeAlias = Sequence[Any]
 _PRODUCTS_PER_ELEMENT = 16
@@ -17,7 +17,7 @@ Run: TypeAlias = Callable[[Arguments], Mapping[int, object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class Cost:
     """What a call will do, known before memory is taken.
 
     `shapes` are those of the tensors it will write, by argument position, a list's in a list. `elements` are
@@ -37,7 +37,7 @@ class Forecast:
         return max(_PRODUCTS_PER_ELEMENT * self.elements, self.products)
 
 
-Foresee: TypeAlias = Callable[[Arguments], Forecast]
+EstimateCost: TypeAlias = Callable[[Arguments], Cost]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ class Parameter:
 @dataclass(frozen=True, slots=True)
 class HostOperator:
     """`run` takes the arguments' values in schema order and gives what it wrote, by argument position.
-    `foresee` takes the same, and refuses what `run` must not be given.
+    `estimate_cost` takes the same, and refuses what `run` must not be given.
 
     Both raise HostError for values they cannot work with; anything else they raise is the program's fault.
     """
 
     run: Run
-    foresee: Foresee
+    estimate_cost: EstimateCost
     parameters: tuple[Parameter, ...]
 
 
@@ -72,7 +72,7 @@ NUMBERS: dict[str, tuple[type, ...]] = {
 }
 
 
-def unlike(value: object, parameter: Parameter) -> HostError:
+def kind_error(value: object, parameter: Parameter) -> HostError:
     """The error for a value that is not what the operator's schema has there."""
     found = (
         "nothing" if value is None else f"{value!r:.40}" if isinstance(value, (int, float, str)) else value
@@ -84,9 +84,9 @@ def check_kinds(arguments: Arguments, parameters: Sequence[Parameter]) -> None:
     """Refuse values that are not of their parameters' kinds."""
     for value, parameter in zip(arguments, parameters, strict=True):
         if not _is_kind(value, parameter.kind, parameter.is_read):
-            if isinstance(value, Unset):
+            if isinstance(value, UnsetTensor):
                 raise TypeError(f"{parameter.name} is a tensor that nothing has written yet")
-            raise unlike(value, parameter)
+            raise kind_error(value, parameter)
 
 
 def _is_kind(value: object, kind: str, is_read: bool) -> bool:
@@ -96,7 +96,7 @@ def _is_kind(value: object, kind: str, is_read: bool) -> bool:
         member = kind[len("List[") : -1]
         return isinstance(value, tuple) and all(_is_kind(item, member, is_read) for item in value)
     if kind == "Tensor":
-        return isinstance(value, HostTensor if is_read else (HostTensor, Unset))
+        return isinstance(value, HostTensor if is_read else (HostTensor, UnsetTensor))
     if kind in ("ScalarType", "MemoryFormat"):
         return isinstance(value, int)
     check_integer(value)

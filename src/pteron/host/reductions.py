@@ -11,11 +11,11 @@ from pteron.dtypes import DType
 from pteron.graph import Shape
 from pteron.host.numpy_operators import Result, define
 from pteron.host.rules import require
-from pteron.host.type_promotion import Beyond, result_type
-from pteron.host.values import HostTensor, Unset
+from pteron.host.type_promotion import NeedsTorch, result_type
+from pteron.host.values import HostTensor, UnsetTensor
 from pteron.ops.operand import HostArray
 
-Out = HostTensor | Unset
+Out = HostTensor | UnsetTensor
 _EVERY = slice(None)
 
 
@@ -31,7 +31,7 @@ def _reduced(
 ) -> Result:
     """A function over some dims; without any, over all of them."""
     if out.dtype is not dtype:
-        raise Beyond(f"{dtype} written to {out.dtype}")
+        raise NeedsTorch(f"{dtype} written to {out.dtype}")
     rank = a.array.ndim
     places = [_dim(dim, rank) for dim in dims or ()]
     require(len(set(places)) == len(places), f"a dim stands twice in {list(dims or ())}")
@@ -58,9 +58,9 @@ def _define_test(name: str, function: Callable[..., Any]) -> None:
     def over_dims(a: HostTensor, dims: Shape | None, keep: bool, out: Out) -> Result:
         result_type(a)
         if a.dtype is DType.U8:
-            raise Beyond("elements of u8")
+            raise NeedsTorch("elements of u8")
         if dims == ():
-            raise Beyond("a list of no dims")
+            raise NeedsTorch("a list of no dims")
         return _reduced(a, dims, keep, out, DType.BOOL, function)
 
     @define(f"{name}.out", "Tensor self, int dim, bool keepdim")
@@ -88,7 +88,7 @@ def _define_extreme(name: str, function: Callable[..., Any]) -> None:
     def place_of(a: HostTensor, dim: int | None, keep: bool, out: Out) -> Result:
         """The first place of it; NaN is beyond every number."""
         if result_type(a).kind == "b" or (dim is None and keep):
-            raise Beyond(f"places in {a.dtype}")
+            raise NeedsTorch(f"places in {a.dtype}")
 
         def found(array: HostArray, axis: tuple[int, ...], keepdims: bool) -> Any:
             return place(array) if dim is None else place(array, axis[0], keepdims=keepdims)
@@ -105,7 +105,7 @@ _define_extreme("min", np.min)
 def _sum(a: HostTensor, dims: Shape | None, keep: bool, dtype: int | None, out: Out) -> Result:
     """Of integers, which wrap in whatever order they are added."""
     if result_type(a).kind == "f" or dtype is not None:
-        raise Beyond("sums of floats")
+        raise NeedsTorch("sums of floats")
 
     def added(array: HostArray, **along: Any) -> Any:
         return np.sum(array, dtype=np.int64, **along)
@@ -118,7 +118,7 @@ def _cumsum(a: HostTensor, dim: int, dtype: int | None, out: Out) -> Result:
     """One after the other, floats in f64: the order and the type that PyTorch has."""
     is_float = result_type(a).kind == "f"
     if dtype is not None or out.dtype is not (a.dtype if is_float else DType.I64):
-        raise Beyond(f"sums of {a.dtype} written to {out.dtype}")
+        raise NeedsTorch(f"sums of {a.dtype} written to {out.dtype}")
     place, shape = _dim(dim, a.array.ndim), a.array.shape
     kind = np.float64 if is_float else np.int64
 
@@ -149,7 +149,7 @@ def _index_select(a: HostTensor, dim: int, index: HostTensor, out: Out) -> Resul
     _check_indices(a, index, out)
     require(index.array.ndim <= 1, f"an index {list(index.array.shape)}, not of one dim")
     if a.array.ndim == 0:
-        raise Beyond("a tensor without dims")
+        raise NeedsTorch("a tensor without dims")
     place, rows = _dim(dim, a.array.ndim), index.array.reshape(-1)
     shape = (*a.array.shape[:place], rows.size, *a.array.shape[place + 1 :])
     return Result(shape, lambda: np.take(a.array, cast(Any, rows), place))
@@ -159,7 +159,7 @@ def _index_select(a: HostTensor, dim: int, index: HostTensor, out: Out) -> Resul
 def _gather(a: HostTensor, dim: int, index: HostTensor, _: bool, out: Out) -> Result:
     _check_indices(a, index, out)
     if a.array.ndim == 0 or index.dtype is not DType.I64:
-        raise Beyond("a tensor without dims")
+        raise NeedsTorch("a tensor without dims")
     place, shape = _dim(dim, a.array.ndim), index.array.shape
     require(len(shape) == a.array.ndim, f"an index {list(shape)} of a tensor {list(a.array.shape)}")
     kept = tuple(
@@ -175,9 +175,9 @@ def _gather(a: HostTensor, dim: int, index: HostTensor, _: bool, out: Out) -> Re
 def _index(a: HostTensor, indices: tuple[HostTensor | None, ...], out: Out) -> Result:
     given = [index for index in indices if index is not None]
     if not given or any(index.dtype not in (DType.I32, DType.I64) for index in given):
-        raise Beyond("masks")
+        raise NeedsTorch("masks")
     if out.dtype is not a.dtype or a.array.ndim < len(indices):
-        raise Beyond(f"{a.dtype} written to {out.dtype}")
+        raise NeedsTorch(f"{a.dtype} written to {out.dtype}")
     key = tuple(_EVERY if index is None else index.array for index in indices)
     try:
         together = np.broadcast_shapes(*(index.array.shape for index in given))
@@ -194,4 +194,4 @@ def _index(a: HostTensor, indices: tuple[HostTensor | None, ...], out: Out) -> R
 
 def _check_indices(source: HostTensor, index: HostTensor, out: Out) -> None:
     if out.dtype is not source.dtype or index.dtype not in (DType.I32, DType.I64):
-        raise Beyond(f"{source.dtype} at {index.dtype} written to {out.dtype}")
+        raise NeedsTorch(f"{source.dtype} at {index.dtype} written to {out.dtype}")

@@ -16,8 +16,8 @@ import numpy as np
 from pteron.errors import HostError
 from pteron.host.values import HostTensor
 
-Named: TypeAlias = Mapping[str, Any]  # arguments by name, as the interpreter has them
-Rule: TypeAlias = Callable[[Named], None]
+NamedArguments: TypeAlias = Mapping[str, Any]  # arguments by name, as the interpreter has them
+Rule: TypeAlias = Callable[[NamedArguments], None]
 
 
 def require(condition: object, problem: str) -> None:
@@ -32,7 +32,7 @@ def require(condition: object, problem: str) -> None:
 def indices_along(index: str, tensor: str) -> Rule:
     """The elements of `index` are places along the dim `dim` of `tensor`."""
 
-    def rule(given: Named) -> None:
+    def rule(given: NamedArguments) -> None:
         shape, dim = given[tensor].array.shape, given["dim"]
         require(-max(1, len(shape)) <= dim < max(1, len(shape)), f"a tensor {list(shape)} has no dim {dim}")
         _check_indices(index, given[index], shape[dim] if shape else 1)
@@ -40,7 +40,7 @@ def indices_along(index: str, tensor: str) -> Rule:
     return rule
 
 
-def indices_in_lists(given: Named) -> None:
+def indices_in_lists(given: NamedArguments) -> None:
     """Each tensor of `indices` has places along the dims that it stands for, counted from either end."""
     shape, dim = given["self"].array.shape, 0
     for place, index in enumerate(given["indices"]):
@@ -61,7 +61,7 @@ def indices_in_lists(given: Named) -> None:
             dim += 1
 
 
-def weight_rows(given: Named) -> None:
+def weight_rows(given: NamedArguments) -> None:
     """`indices` are rows of `weight`; so is `padding_idx`, where there is one."""
     shape, padding = given["weight"].array.shape, given["padding_idx"]
     require(len(shape) == 2, f"weight is {list(shape)}, not rows")
@@ -69,7 +69,7 @@ def weight_rows(given: Named) -> None:
     _check_indices("indices", given["indices"], shape[0])
 
 
-def bag_members(given: Named) -> None:
+def bag_members(given: NamedArguments) -> None:
     """`offsets` begin at 0 and rise, each within `indices`, of the same type."""
     indices, offsets, weights = given["indices"], given["offsets"], given["per_sample_weights"]
     starts = offsets.array
@@ -87,7 +87,7 @@ def bag_members(given: Named) -> None:
         require(weights.dtype is given["weight"].dtype, "per_sample_weights must have the type of weight")
 
 
-def indices_of_planes(given: Named) -> None:
+def indices_of_planes(given: NamedArguments) -> None:
     """`indices` are places in the planes of `self`, one for each of `grad_output`."""
     indices, shape = given["indices"], given["self"].array.shape
     require(len(shape) in (3, 4), f"self is {list(shape)}, not planes")
@@ -109,7 +109,7 @@ def _check_indices(name: str, index: HostTensor, size: int, *, from_end: bool = 
 def numbers_between(name: str, low: float, high: float | None) -> Rule:
     """The number `name`, where the operator has one, is within these."""
 
-    def rule(given: Named) -> None:
+    def rule(given: NamedArguments) -> None:
         value = given.get(name)
         within = value is None or (low <= value and (high is None or value <= high))
         require(within, f"{name} is {value}; expected {low} to {'any' if high is None else high}")
@@ -117,7 +117,7 @@ def numbers_between(name: str, low: float, high: float | None) -> Rule:
     return rule
 
 
-def both_quotients(given: Named) -> None:
+def both_quotients(given: NamedArguments) -> None:
     """No least integer is divided by -1, which processors answer by ending the process."""
     dividend, divisor = _integers(given["self"]), _integers(given["other"])
     if dividend is not None and divisor is not None and (divisor == -1).any():
@@ -131,7 +131,7 @@ def _integers(value: object) -> np.ndarray[Any, Any] | None:
     return None if isinstance(value, float) else np.asarray(value)
 
 
-def scales_match(given: Named) -> None:
+def scales_match(given: NamedArguments) -> None:
     """Factors, where there are any, are those of the sizes, or near enough to them."""
     source = given["input"] if "input" in given else given["self"]
     shape, sizes = source.array.shape[2:], given.get("output_size")
@@ -148,7 +148,7 @@ def scales_match(given: Named) -> None:
             require(near, f"a scale of {factor} from {shape[place]} to {sizes[place]}")
 
 
-def windows_at_least_one(given: Named) -> None:
+def windows_at_least_one(given: NamedArguments) -> None:
     """Windows, their steps and their gaps are at least 1, paddings at least 0, and none beyond 31 bits."""
     for name, low in (("kernel_size", 1), ("stride", 1), ("dilation", 1), ("padding", 0), ("output_size", 1)):
         for number in given.get(name) or ():
@@ -159,7 +159,7 @@ def windows_at_least_one(given: Named) -> None:
 # Sizes that must agree --------------------------------------------------------------------------
 
 
-def group_norm_sizes(given: Named) -> None:
+def group_norm_sizes(given: NamedArguments) -> None:
     """`N`, `C`, `HxW` are the input's own sizes, and `group` divides `C`."""
     shape, group = given["input"].array.shape, given["group"]
     require(len(shape) >= 2, f"input is {list(shape)}")
@@ -169,7 +169,7 @@ def group_norm_sizes(given: Named) -> None:
     _check_per_channel(given, ("weight", "bias"), shape[1])
 
 
-def statistics_per_channel(given: Named) -> None:
+def statistics_per_channel(given: NamedArguments) -> None:
     """What there is for each channel is as many as the input has; training needs nothing that was kept."""
     shape = given["input"].array.shape
     require(len(shape) >= 2, f"input is {list(shape)}")
@@ -177,14 +177,14 @@ def statistics_per_channel(given: Named) -> None:
     _check_per_channel(given, ("weight", "bias", "running_mean", "running_var"), shape[1])
 
 
-def _check_per_channel(given: Named, names: Sequence[str], channels: int) -> None:
+def _check_per_channel(given: NamedArguments, names: Sequence[str], channels: int) -> None:
     for name in names:
         if given.get(name) is not None:
             found = given[name].array.shape
             require(found == (channels,), f"{name} is {list(found)} for {channels} channels")
 
 
-def repeats_counted(given: Named) -> None:
+def repeats_counted(given: NamedArguments) -> None:
     """`repeats` are whole numbers, none negative, and together `output_size`, where that is said."""
     repeats, said = given["repeats"], given["output_size"]
     require(str(repeats.dtype) in ("i32", "i64"), f"repeats are {repeats.dtype}, not i32 or i64")

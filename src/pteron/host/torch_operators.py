@@ -15,10 +15,10 @@ from pteron.errors import HostError
 from pteron.gpu.tensors import from_torch, to_torch
 from pteron.graph import Shape
 from pteron.host.limits import check_integer
-from pteron.host.operator import NUMBERS, Arguments, Forecast, HostOperator, Parameter, unlike
-from pteron.host.rules import Named, require
+from pteron.host.operator import NUMBERS, Arguments, Cost, HostOperator, Parameter, kind_error
+from pteron.host.rules import NamedArguments, require
 from pteron.host.torch_table import TABLE, Family
-from pteron.host.values import HostTensor, Unset
+from pteron.host.values import HostTensor, UnsetTensor
 
 # Constants are views into the program's file, and inputs the caller's: memory that operators never write to.
 # PyTorch warns of such memory once in a process: here, where nobody hears it.
@@ -42,7 +42,7 @@ _DTYPES = {
 _SCALAR_TYPES = dict(enumerate((torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)))
 _SCALAR_TYPES |= {5: torch.float16, 6: torch.float32, 7: torch.float64, 11: torch.bool, 15: torch.bfloat16}
 _MEMORY_FORMATS = range(4)  # contiguous, preserve, channels last, channels last in 3d
-_FORESEEN_MAX = 64  # forecasts that an operator keeps
+_SHAPES_KEPT_MAX = 64  # forecasts that an operator keeps
 Written: TypeAlias = Mapping[str, Shape | list[Shape]]  # by the names of arguments
 
 
@@ -66,7 +66,7 @@ def find_torch_operator(name: str) -> HostOperator | None:
     )
     named = frozenset(argument.name for argument in found._schema.arguments if argument.kwarg_only)
     call = _TorchCall(found, family, parameters, named)
-    return HostOperator(call.run, call.foresee, parameters)
+    return HostOperator(call.run, call.estimate_cost, parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,9 @@ class _TorchCall:
     family: Family
     parameters: tuple[Parameter, ...]
     named: frozenset[str]  # those that are passed by name
-    foreseen: dict[object, Written] = field(default_factory=dict)
+    shapes_kept: dict[object, Written] = field(default_factory=dict)
 
-    def foresee(self, arguments: Arguments) -> Forecast:
+    def estimate_cost(self, arguments: Arguments) -> Cost:
         """Refuse what must not be run, and find the shapes that will be written."""
         named = {parameter.name: value for parameter, value in zip(self.parameters, arguments, strict=False)}
         given = [_given(*pair, _meta) for pair in zip(arguments, self.parameters, strict=False)]
@@ -96,20 +96,20 @@ class _TorchCall:
         products = self.family.work(named, written) if self.family.work else 0
         scratch = self.family.scratch(named, written) if self.family.scratch else 0
         places = {parameter.name: place for place, parameter in enumerate(self.parameters)}
-        return Forecast({places[name]: shape for name, shape in shapes.items()}, touched, products, scratch)
+        return Cost({places[name]: shape for name, shape in shapes.items()}, touched, products, scratch)
 
     def _shapes(self, arguments: Arguments, given: list[Any]) -> Written:
         """What the operator writes to tensors without memory."""
         key = tuple(map(_key, arguments[: len(self.parameters)]))
-        if key not in self.foreseen:
+        if key not in self.shapes_kept:
             self._call(given)
-            if len(self.foreseen) >= _FORESEEN_MAX:
-                self.foreseen.clear()
+            if len(self.shapes_kept) >= _SHAPES_KEPT_MAX:
+                self.shapes_kept.clear()
             each = zip(self.parameters, given, strict=True)
-            self.foreseen[key] = {
+            self.shapes_kept[key] = {
                 parameter.name: _shape_of(value) for parameter, value in each if parameter.is_written
             }
-        return self.foreseen[key]
+        return self.shapes_kept[key]
 
     def run(self, arguments: Arguments) -> Mapping[int, object]:
         place = _dense if self.family.is_dense else _array
@@ -131,7 +131,7 @@ class _TorchCall:
             raise HostError(_sentence(error)) from error
 
 
-def _check_gradient(forward: str, named: Named) -> None:
+def _check_gradient(forward: str, named: NamedArguments) -> None:
     """Hold `grad_output` to the shape of what its operator, going forward, gives."""
     overload = getattr(torch.ops.aten, forward).default
     arguments = {
@@ -166,32 +166,32 @@ def _given(value: object, parameter: Parameter, tensor: Callable[[HostTensor, bo
         kind = kind[len("Optional[") : -1]
     if kind.startswith("List["):
         if not isinstance(value, tuple):
-            raise unlike(value, parameter)
+            raise kind_error(value, parameter)
         of_one = Parameter(parameter.name, kind[len("List[") : -1], parameter.is_written, parameter.is_read)
         return [_given(item, of_one, tensor) for item in value]
     if kind == "Tensor":
         return _tensor(value, parameter, tensor)
     if kind in NUMBERS:
         if not isinstance(value, NUMBERS[kind]):
-            raise unlike(value, parameter)
+            raise kind_error(value, parameter)
         check_integer(value)
         return bool(value) if kind == "bool" else value
     if kind == "ScalarType" and value in _SCALAR_TYPES:
         return _SCALAR_TYPES[value]
     if kind == "MemoryFormat" and value in _MEMORY_FORMATS:
         return None  # arrays go by their logical shape, whatever their strides
-    raise unlike(value, parameter)
+    raise kind_error(value, parameter)
 
 
 def _tensor(value: object, parameter: Parameter, tensor: Callable[[HostTensor, bool], Any]) -> Any:
     """A tensor. One that is only written starts out empty: operators resize it, and what else refers to the
     old value keeps it."""
-    if isinstance(value, (HostTensor, Unset)) and not parameter.is_read:
+    if isinstance(value, (HostTensor, UnsetTensor)) and not parameter.is_read:
         return torch.empty(0, dtype=_DTYPES[str(value.dtype)], device="meta" if tensor is _meta else "cpu")
-    if isinstance(value, Unset):
+    if isinstance(value, UnsetTensor):
         raise TypeError(f"{parameter.name} is a tensor that nothing has written yet")
     if not isinstance(value, HostTensor):
-        raise unlike(value, parameter)
+        raise kind_error(value, parameter)
     return tensor(value, parameter.is_written)
 
 
@@ -217,7 +217,7 @@ def _key(value: object) -> object:
         return value.array.shape, value.dtype
     if isinstance(value, tuple):
         return tuple(map(_key, value))
-    return (type(value), value) if not isinstance(value, Unset) else value.dtype
+    return (type(value), value) if not isinstance(value, UnsetTensor) else value.dtype
 
 
 def _tensors(arguments: Arguments) -> list[HostTensor]:

@@ -18,7 +18,7 @@ NumpyType = np.dtype[Any]
 _COVERED = frozenset(DType) - {DType.F16, DType.BF16}
 
 
-class Beyond(Exception):  # noqa: N818  # no error: somebody else takes over
+class NeedsTorch(Exception):  # noqa: N818  # no error: somebody else takes over
     """What NumPy's version of an operator leaves to PyTorch."""
 
 
@@ -32,7 +32,7 @@ def result_type(*operands: HostTensor | float) -> NumpyType:
         elif operand.dtype in _COVERED:
             weights[2 if operand.array.ndim else 1].append(operand.dtype.numpy)
         else:
-            raise Beyond(f"elements of {operand.dtype}")
+            raise NeedsTorch(f"elements of {operand.dtype}")
     found = [reduce(_promoted, types) for types in weights if types]
     return reduce(_outweighed, found)
 
@@ -63,7 +63,7 @@ def in_type(operand: HostTensor | float, kind: NumpyType) -> HostArray:
 
 
 def number_as(number: float, dtype: DType | None) -> HostArray:
-    """A number as one element; Beyond where the type has none for it."""
+    """A number as one element; NeedsTorch where the type has none for it."""
     assert dtype is not None
     if dtype.is_float:
         with np.errstate(over="ignore"):
@@ -72,11 +72,11 @@ def number_as(number: float, dtype: DType | None) -> HostArray:
         meant = numbers(made, dtype)
         is_lost = not isinf(number) and bool(np.isinf(meant))
         if is_lost or (dtype in (DType.F16, DType.BF16) and meant != number):
-            raise Beyond(f"{number} in {dtype}")
+            raise NeedsTorch(f"{number} in {dtype}")
         return made
     if dtype is DType.BOOL:
         return np.asarray(bool(number))
     bounds = np.iinfo(cast(Any, dtype.numpy))
     if isinstance(number, float) or not bounds.min <= number <= bounds.max:
-        raise Beyond(f"{number} in {dtype}")
+        raise NeedsTorch(f"{number} in {dtype}")
     return np.asarray(number, dtype.numpy)

@@ -24,7 +24,7 @@ class HostTensor:
 
     array: HostArray
     dtype: DType
-    rows: Rows | None = None  # that the array is the first of
+    rows: GrowableRows | None = None  # that the array is the first of
 
     def protected(self) -> HostTensor:
         """The same tensor, read-only."""
@@ -33,7 +33,7 @@ class HostTensor:
         return HostTensor(view, self.dtype)
 
 
-class Rows:
+class GrowableRows:
     """Memory that takes more rows without being copied at each: it doubles when it is full."""
 
     __slots__ = ("_memory", "count")
@@ -54,13 +54,13 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Unset:
+class UnsetTensor:
     """A tensor that nothing has written yet; kernels that write it ask for its element type."""
 
     dtype: DType
 
 
-RuntimeTensor: TypeAlias = HostTensor | GpuTensor | HostResult | Unset
+RuntimeTensor: TypeAlias = HostTensor | GpuTensor | HostResult | UnsetTensor
 RuntimeValue: TypeAlias = RuntimeTensor | int | float | str | tuple["RuntimeValue", ...] | None
 
 

@@ -1,8 +1,8 @@
-"""What must hold of an operator's arguments before PyTorch gets them, beyond what PyTorch checks itself.
+"""Checks of arguments that PyTorch's kernels trust, and estimates that its shape functions do not give.
 
-Its kernels trust some arguments: an index that is not checked reads or writes memory of others, so does a
-size that contradicts another, and a scale makes tables of any length. A rule takes the arguments by name and
-raises HostError.
+Without these checks an index reads or writes memory of others, so does a size that contradicts another, and a
+scale makes tables of any length. A rule takes the arguments by name and raises HostError. A shape function
+gives the shapes of outputs that depend on values; a work function counts products.
 """
 
 from __future__ import annotations
@@ -14,46 +14,40 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pteron.errors import HostError
+from pteron.gpu.tensors import numbers
+from pteron.graph import Shape
+from pteron.host.operator import require
 from pteron.host.values import HostTensor
 
 NamedArguments: TypeAlias = Mapping[str, Any]  # arguments by name, as the interpreter has them
 Rule: TypeAlias = Callable[[NamedArguments], None]
-
-
-def require(condition: object, problem: str) -> None:
-    """Raise a HostError unless the condition holds."""
-    if not condition:
-        raise HostError(problem)
+Work: TypeAlias = Callable[[NamedArguments, Sequence[Shape]], int]  # of arguments and the shapes written
+Shapes: TypeAlias = Callable[
+    [NamedArguments], Mapping[str, Shape]
+]  # of outputs by name; others are no larger
 
 
 # Indices ----------------------------------------------------------------------------------------
 
 
-def indices_along(index: str, tensor: str) -> Rule:
-    """The elements of `index` are places along the dim `dim` of `tensor`."""
-
-    def rule(given: NamedArguments) -> None:
-        shape, dim = given[tensor].array.shape, given["dim"]
-        require(-max(1, len(shape)) <= dim < max(1, len(shape)), f"a tensor {list(shape)} has no dim {dim}")
-        _check_indices(index, given[index], shape[dim] if shape else 1)
-
-    return rule
+def indices_along_dim(given: NamedArguments) -> None:
+    """The elements of `index` are places along the dim `dim` of `self`."""
+    shape, dim = given["self"].array.shape, given["dim"]
+    require(-max(1, len(shape)) <= dim < max(1, len(shape)), f"a tensor {list(shape)} has no dim {dim}")
+    _check_indices("index", given["index"], shape[dim] if shape else 1)
 
 
 def indices_in_lists(given: NamedArguments) -> None:
-    """Each tensor of `indices` has places along the dims that it stands for, counted from either end."""
+    """Each tensor of `indices` has places along its own dim, counted from either end."""
     shape, dim = given["self"].array.shape, 0
     for place, index in enumerate(given["indices"]):
         name = f"indices[{place}]"
         if index is None:
             dim += 1
-        elif (
-            index.dtype.numpy == np.bool_ or index.dtype.numpy == np.uint8
-        ):  # masks, of as many dims as they have
+        elif str(index.dtype) in ("bool", "u8"):  # a mask covers as many dims as it has
             found = index.array.shape
-            require(
-                found == shape[dim : dim + len(found)], f"{name} {list(found)} is no mask of {list(shape)}"
-            )
+            fits = found == shape[dim : dim + len(found)]
+            require(fits, f"{name} {list(found)} is no mask of {list(shape)}")
             dim += len(found)
         else:
             require(dim < len(shape), f"{len(given['indices'])} indices for a tensor {list(shape)}")
@@ -87,14 +81,6 @@ def bag_members(given: NamedArguments) -> None:
         require(weights.dtype is given["weight"].dtype, "per_sample_weights must have the type of weight")
 
 
-def indices_of_planes(given: NamedArguments) -> None:
-    """`indices` are places in the planes of `self`, one for each of `grad_output`."""
-    indices, shape = given["indices"], given["self"].array.shape
-    require(len(shape) in (3, 4), f"self is {list(shape)}, not planes")
-    require(indices.array.shape == given["grad_output"].array.shape, "indices must be as many as grad_output")
-    _check_indices("indices", indices, prod(shape[-2:]))
-
-
 def _check_indices(name: str, index: HostTensor, size: int, *, from_end: bool = False) -> None:
     require(not index.dtype.is_float, f"{name} are {index.dtype}, not integers")
     if index.array.size:
@@ -118,11 +104,11 @@ def numbers_between(name: str, low: float, high: float | None) -> Rule:
 
 
 def both_quotients(given: NamedArguments) -> None:
-    """No least integer is divided by -1, which processors answer by ending the process."""
+    """The least integer is not divided by -1: that traps on x86 and ends the process."""
     dividend, divisor = _integers(given["self"]), _integers(given["other"])
     if dividend is not None and divisor is not None and (divisor == -1).any():
         least = [np.iinfo(kind).min for kind in (dividend.dtype, divisor.dtype) if kind.kind == "i"]
-        require(not np.isin(dividend, least).any(), "the least integer there is divided by -1")
+        require(not np.isin(dividend, least).any(), "the least integer is divided by -1")
 
 
 def _integers(value: object) -> np.ndarray[Any, Any] | None:
@@ -132,7 +118,7 @@ def _integers(value: object) -> np.ndarray[Any, Any] | None:
 
 
 def scales_match(given: NamedArguments) -> None:
-    """Factors, where there are any, are those of the sizes, or near enough to them."""
+    """Scales, where given, agree with the sizes, but for rounding."""
     source = given["input"] if "input" in given else given["self"]
     shape, sizes = source.array.shape[2:], given.get("output_size")
     factors = given.get("scale_factors")
@@ -163,17 +149,17 @@ def group_norm_sizes(given: NamedArguments) -> None:
     """`N`, `C`, `HxW` are the input's own sizes, and `group` divides `C`."""
     shape, group = given["input"].array.shape, given["group"]
     require(len(shape) >= 2, f"input is {list(shape)}")
-    said = (given["N"], given["C"], given["HxW"])
-    require(said == (*shape[:2], prod(shape[2:])), f"sizes {said} are not those of {list(shape)}")
+    stated = (given["N"], given["C"], given["HxW"])
+    require(stated == (*shape[:2], prod(shape[2:])), f"sizes {stated} are not those of {list(shape)}")
     require(group >= 1 and shape[1] % group == 0, f"{group} groups of {shape[1]} channels")
     _check_per_channel(given, ("weight", "bias"), shape[1])
 
 
 def statistics_per_channel(given: NamedArguments) -> None:
-    """What there is for each channel is as many as the input has; training needs nothing that was kept."""
+    """Parameters and running statistics have one element per channel; only training needs no statistics."""
     shape = given["input"].array.shape
     require(len(shape) >= 2, f"input is {list(shape)}")
-    require("running_mean" in given or given["training"], "neither training nor kept statistics")
+    require("running_mean" in given or given["training"], "inference without running statistics")
     _check_per_channel(given, ("weight", "bias", "running_mean", "running_var"), shape[1])
 
 
@@ -185,9 +171,87 @@ def _check_per_channel(given: NamedArguments, names: Sequence[str], channels: in
 
 
 def repeats_counted(given: NamedArguments) -> None:
-    """`repeats` are whole numbers, none negative, and together `output_size`, where that is said."""
-    repeats, said = given["repeats"], given["output_size"]
+    """`repeats` are integers of at least 0, and `output_size`, where given, is their sum."""
+    repeats, stated = given["repeats"], given["output_size"]
     require(str(repeats.dtype) in ("i32", "i64"), f"repeats are {repeats.dtype}, not i32 or i64")
     require(repeats.array.ndim == 1, f"repeats are {list(repeats.array.shape)}, not of one dim")
     require(not (repeats.array < 0).any(), "repeats are negative")
-    require(said is None or said == sum(repeats.array.tolist()), f"output_size is {said}")
+    require(stated is None or stated == sum(repeats.array.tolist()), f"output_size is {stated}")
+
+
+# Shapes that depend on values ------------------------------------------------------------------
+
+
+def where_true(given: NamedArguments) -> Mapping[str, Shape]:
+    """One row per element that is not zero."""
+    array = numbers(given["self"].array, given["self"].dtype)
+    return {"out": (int(np.count_nonzero(array)), array.ndim)}
+
+
+def selected(given: NamedArguments) -> Mapping[str, Shape]:
+    """One element per element that the broadcast mask sets."""
+    mask = given["mask"]
+    require(mask.dtype.numpy == np.bool_, f"mask is {mask.dtype}")
+    try:
+        shape = np.broadcast_shapes(given["self"].array.shape, mask.array.shape)
+    except ValueError as error:
+        raise HostError(str(error)) from None
+    return {"out": (int(np.count_nonzero(mask.array)) * (prod(shape) // max(1, mask.array.size)),)}
+
+
+def interleaved(given: NamedArguments) -> Mapping[str, Shape]:
+    """The sum of `repeats`."""
+    return {"out": (sum(given["repeats"].array.ravel().tolist()),)}
+
+
+def bags(given: NamedArguments) -> Mapping[str, Shape]:
+    """One row for each bag."""
+    count = given["offsets"].array.size - bool(given["include_last_offset"])
+    return {"out0": (count, given["weight"].array.shape[1])}
+
+
+def normalized(given: NamedArguments) -> Mapping[str, Shape]:
+    """The input's shape; the first output is named `out` or `out0`."""
+    return {name: given["input"].array.shape for name in ("out", "out0") if name in given}
+
+
+# Work -------------------------------------------------------------------------------------------
+
+
+def product_work(given: NamedArguments, written: Sequence[Shape]) -> int:
+    """Every element of the output is a sum over the last dim of the first matrix."""
+    first = next(given[name] for name in ("mat1", "batch1", "x1", "input", "self") if name in given)
+    depth: int = first.array.shape[-1] if first.array.ndim else 1
+    return prod(written[0]) * depth * _slowness(first)
+
+
+def convolution_work(given: NamedArguments, written: Sequence[Shape]) -> int:
+    """One product per weight of a window and per element of the output, or of the input if transposed."""
+    weight, source = given["weight"].array.shape, given["input"].array.shape
+    windows: int = prod(source if given["transposed"] else written[0])
+    return windows * prod(weight[1:]) * _slowness(given["input"])
+
+
+def convolution_columns(given: NamedArguments, written: Sequence[Shape]) -> int:
+    """Bytes of the column matrix (im2col) of one sample."""
+    weight, source = given["weight"].array.shape, given["input"].array.shape
+    windows: int = prod((source if given["transposed"] else written[0])[2:])
+    return 4 * windows * prod(weight[1:])
+
+
+def _slowness(tensor: HostTensor) -> int:
+    """The time of one product of this type, in products of f32."""
+    return 1 if str(tensor.dtype) in ("f32", "f64") else 8
+
+
+def window_work(given: NamedArguments, written: Sequence[Shape]) -> int:
+    """One product per element of a window and per element of the output."""
+    size: tuple[int, ...] = given["kernel_size"]
+    window: int = size[0] ** 3 if len(size) == 1 else prod(size)  # one number holds for all dims
+    return max(map(prod, written)) * window
+
+
+def sorting_work(given: NamedArguments, written: Sequence[Shape]) -> int:
+    """At most 64 comparisons per element, each with a cache miss."""
+    count: int = given["self"].array.size
+    return count * 64 * 16

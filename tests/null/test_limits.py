@@ -184,7 +184,10 @@ def test_rows_of_other_lengths() -> None:
 @pytest.mark.parametrize("index", [-1, 1, 1 << 40])
 def test_rows_that_are_not_there(index: int) -> None:
     values: list[EValue] = [tensor(3), tensor(0, 3, dynamism="unbound"), index]
-    refused(Machine(values, [COPY], [KernelCall(0, (1, 0, 2, 1))]), f"row {index} is written to a tensor of 0 rows")
+    refused(
+        Machine(values, [COPY], [KernelCall(0, (1, 0, 2, 1))]),
+        f"row {index} is written to a tensor of 0 rows",
+    )
 
 
 def test_limits_are_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

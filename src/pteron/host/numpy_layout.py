@@ -32,10 +32,6 @@ def _axes(dims: Shape, rank: int) -> tuple[int, ...]:
     return axes
 
 
-def _along(axis: int, index: int | slice) -> tuple[int | slice, ...]:
-    return (slice(None),) * axis + (index,)
-
-
 def view_shape(array: HostArray, size: Shape) -> Shape:
     """The shape that a view of an array takes, one size of which may be -1."""
     known = prod(length for length in size if length != -1)
@@ -43,16 +39,6 @@ def view_shape(array: HostArray, size: Shape) -> Shape:
     fits = all(length >= -1 for length in size) and (is_open or (-1 not in size and known == array.size))
     require(fits, f"{array.size} elements cannot be {list(size)}")
     return tuple(array.size // known if length == -1 else length for length in size)
-
-
-@define("alias_copy.out detach_copy.out lift_fresh_copy.out", "Tensor self")
-def _copy(a: HostTensor, out: Output) -> Result:
-    return _copy_of(a.array, a, out)
-
-
-@define("clone.out", "Tensor self, Optional[MemoryFormat] memory_format")
-def _clone(a: HostTensor, _: object, out: Output) -> Result:
-    return _copy_of(a.array, a, out)
 
 
 @define("view_copy.out", "Tensor self, List[int] size")
@@ -112,36 +98,13 @@ def _select(a: HostTensor, dim: int, index: int, out: Output) -> Result:
     (axis,) = _axes((dim,), a.array.ndim)
     size = a.array.shape[axis]
     require(-size <= index < size, f"index {index} of a dim of {size}")
-    return _copy_of(a.array[(*_along(axis, index), ...)], a, out)
-
-
-@define("slice_copy.Tensor_out", "Tensor self, int dim, Optional[int] start, Optional[int] end, int step")
-def _slice(a: HostTensor, dim: int, start: int | None, end: int | None, step: int, out: Output) -> Result:
-    require(a.array.ndim, "a tensor without dims cannot be sliced")
-    require(step > 0, f"a step of {step}")
-    (axis,) = _axes((dim,), a.array.ndim)
-    return _copy_of(a.array[_along(axis, slice(start, end, step))], a, out)
+    return _copy_of(a.array[(slice(None),) * axis + (index, ...)], a, out)
 
 
 @define("flip.out", "Tensor self, List[int] dims")
 def _flip(a: HostTensor, dims: Shape, out: Output) -> Result:
     axes = _axes(dims, a.array.ndim) if a.array.ndim else ()
     return _copy_of(np.flip(a.array, axes), a, out)
-
-
-@define("cat.out", "List[Tensor] tensors, int dim")
-def _cat(tensors: tuple[HostTensor, ...], dim: int, out: Output) -> Result:
-    """One tensor after the other; tensors [0] are skipped, whatever the others' dims."""
-    arrays = [tensor.array for tensor in tensors if tensor.array.shape != (0,)]
-    if not arrays or any(tensor.dtype is not out.dtype for tensor in tensors):
-        raise NeedsTorch("tensors of several types in one")
-    rank, shape = arrays[0].ndim, arrays[0].shape
-    require(rank and all(array.ndim == rank for array in arrays), "tensors of several ranks")
-    (axis,) = _axes((dim,), rank)
-    rests = {array.shape[:axis] + array.shape[axis + 1 :] for array in arrays}
-    require(len(rests) == 1, f"shapes {[list(array.shape) for array in arrays]} differ beside dim {axis}")
-    total = sum(array.shape[axis] for array in arrays)
-    return Result((*shape[:axis], total, *shape[axis + 1 :]), lambda: np.concatenate(arrays, axis))
 
 
 # Reductions ---------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Limits on what a program may do on the host in one call: a small file cannot hang it or fill its memory.
 
-Work on the GPU is bounded by the shapes in the file. Outside the delegates a program has loops, operators that
-make tensors of any size, and operators whose work grows faster than their inputs.
+Work on the GPU is bounded by the shapes in the file. Outside the delegates a program has loops, operators
+that make tensors of any size, and operators whose work grows faster than their inputs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Limits:
 
 
 class Budget:
-    """The part of its limits that one call has used; `where` names the call or the instruction in messages."""
+    """What one call has used of its limits; `where` names the call or the instruction in messages."""
 
     __slots__ = ("_began", "_held", "_holdings", "_limits", "_steps", "_where", "_work")
 
@@ -79,7 +79,7 @@ class Budget:
         self._limits.check_bytes(where, self._held + scratch)
 
     def hold(self, where: str, id: int, size: int) -> None:
-        """Count the bytes of a value's new tensor; the old one is freed after the check, as both exist for a while."""
+        """Count the bytes of a value's new tensor, made before its old one is freed."""
         self._limits.check_bytes(where, self._held + size)
         self.free(id)
         self._held += size

@@ -7,11 +7,11 @@ programs. Of 240 programs (fixtures, a case of each operator of ExecuTorch's sui
 models) these call, outside delegates:
 
     any 6, mul 5, permute 4, relu 3, cumsum 3, add 2, where 2, expand 2; once each abs, amin, eq, flip, full,
-    full_like, gt, logical_not, repeat, select, squeeze, sub, sum (of integers), unsqueeze, view; and in programs
-    without a delegate amax, argmax, argmin, ceil, floor, masked_fill, trunc.
+    full_like, gt, logical_not, repeat, select, squeeze, sub, sum (of integers), unsqueeze, view; and in
+    programs without a delegate amax, argmax, argmin, ceil, floor, masked_fill, trunc.
 
-PyTorch runs the others: _adaptive_avg_pool2d 10, addmm 4, erf 3, gelu 2, adaptive_max_pool2d 2; once each atan2,
-bmm, copy_, index_put, log1p, mean, sigmoid, slice_scatter, _softmax, sort.
+PyTorch runs the others: _adaptive_avg_pool2d 10, addmm 4, erf 3, gelu 2, adaptive_max_pool2d 2; once each
+atan2, bmm, copy_, index_put, log1p, mean, sigmoid, slice_scatter, _softmax, sort.
 """
 
 from __future__ import annotations

@@ -228,15 +228,17 @@ def product_work(given: NamedArguments, written: Sequence[Shape]) -> int:
 def convolution_work(given: NamedArguments, written: Sequence[Shape]) -> int:
     """One product per weight of a window and per element of the output, or of the input if transposed."""
     weight, source = given["weight"].array.shape, given["input"].array.shape
-    windows: int = prod(source if given["transposed"] else written[0])
-    return windows * prod(weight[1:]) * _slowness(given["input"])
+    windows = prod(source if given["transposed"] else written[0])
+    work: int = windows * prod(weight[1:]) * _slowness(given["input"])
+    return work
 
 
 def convolution_columns(given: NamedArguments, written: Sequence[Shape]) -> int:
     """Bytes of the column matrix (im2col) of one sample."""
     weight, source = given["weight"].array.shape, given["input"].array.shape
-    windows: int = prod((source if given["transposed"] else written[0])[2:])
-    return 4 * windows * prod(weight[1:])
+    windows = prod((source if given["transposed"] else written[0])[2:])
+    size: int = 4 * windows * prod(weight[1:])
+    return size
 
 
 def _slowness(tensor: HostTensor) -> int:

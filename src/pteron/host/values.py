@@ -18,8 +18,8 @@ from pteron.ops.operand import HostArray
 class HostTensor:
     """A tensor in host memory, as a NumPy array; bf16 as its raw bits.
 
-    A writable array belongs to the call that holds it. Arrays of the caller, of a file and of the state between
-    calls are read-only.
+    A writable array belongs to the call that holds it. Arrays of the caller, of a file and of the state
+    between calls are read-only.
     """
 
     array: HostArray

@@ -1,4 +1,4 @@
-"""Products with weights of 4 and 8 bits."""
+"""Products with weights of 4 and 8 bits, convolution with bounds, and embeddings of 4-bit rows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import torch
 
 from pteron.reference.table import reference
 
-_ROWS = (
-    8192  # of weights that are unpacked at a time: all at once, those of a large vocabulary take gigabytes
-)
+_ROWS = 8192  # of weights unpacked at a time: all rows of a large vocabulary would take gigabytes
 
 
 def nibbles(packed: torch.Tensor, *, upper_first: bool = False) -> torch.Tensor:
@@ -76,3 +74,31 @@ def linear_by_channel_q4(x: Any, weights: Any, scales: Any) -> torch.Tensor:
 @reference("aten._weight_int8pack_mm.default")
 def linear_int8_weights(x: Any, weights: Any, scales: Any) -> torch.Tensor:
     return (x @ weights.double().T) * scales[: len(weights)]
+
+
+@reference("et_vk.conv_with_clamp.default")
+def clamped_convolution(*arguments: Any) -> torch.Tensor:
+    *convolution, low, high = arguments
+    result: torch.Tensor = torch.ops.aten.convolution.default(*convolution)
+    return result if low is None and high is None else torch.clamp(result, low, high)
+
+
+@reference("et_vk.embedding_q4gsw.default")
+def embedding_q4(weights: Any, scales: Any, group: int, indices: Any, in_linear_order: bool) -> torch.Tensor:
+    """The upper nibble of a byte comes first, unless the table is also the weight of a linear layer."""
+    picked = indices.reshape(-1)
+    rows = nibbles(weights[picked], upper_first=not in_linear_order)
+    return grouped(rows, scales[picked], group).reshape(*indices.shape, -1)
+
+
+@reference("quantized_decomposed.embedding_4bit.dtype")
+def embedding_4bit(
+    weights: Any, scales: Any, zeros: Any, _: int, __: int, indices: Any, ___: Any
+) -> torch.Tensor:
+    picked = indices.reshape(-1)
+    rows = nibbles(weights[picked], upper_first=True)
+    scales = scales.reshape(len(weights), -1)
+    group = rows.shape[1] // scales.shape[1]
+    if zeros is not None:
+        rows = rows - zeros.reshape(scales.shape)[picked].repeat_interleave(group, 1)
+    return grouped(rows, scales[picked], group).reshape(*indices.shape, -1)

@@ -10,11 +10,10 @@ import pytest
 import torch
 from arguments import Symbol, tensor, weight
 from check import check_op, floats, refuse_op
-from test_attention import attend
-from test_rope import rope, rope_hf
 
 from pteron import Device
 from pteron.ops import Target
+from pteron.reference.attention import attend_steps_first, rope, rope_hf
 
 pytestmark = pytest.mark.kernels
 
@@ -52,12 +51,12 @@ class RowAttention:
         for row, (position, slot) in enumerate(places.tolist()):
             if slot < 0:  # what a kernel does with such a row: the first cache's first key
                 keys, values = (cache[:1, :1] for cache in self.caches)
-                result[:, row : row + 1] = attend(q[:, row : row + 1], keys, values, None, False, scale)
+                result[:, row : row + 1] = attend_steps_first(q[:, row : row + 1], keys, values, None, scale)
                 continue
             for cache, fresh in zip(self.caches, (k, v), strict=True):
                 cache[slot, position] = fresh[0, row]
             keys, values = (cache[slot : slot + 1, : position + 1] for cache in self.caches)
-            result[:, row : row + 1] = attend(q[:, row : row + 1], keys, values, None, False, scale)
+            result[:, row : row + 1] = attend_steps_first(q[:, row : row + 1], keys, values, None, scale)
         return result
 
 

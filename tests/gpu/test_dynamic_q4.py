@@ -14,7 +14,7 @@ from arguments import tensor, weight
 from bits import assert_same_bits
 from check import check_op
 from test_fused_q4 import factors
-from test_quantized import matrix, sums
+from test_quantized import sums
 from test_rewrites import run
 
 from pteron import Device
@@ -22,6 +22,7 @@ from pteron.families.quantized import tiled_q4
 from pteron.families.quantized.tiles import INT8_TILES, Tile
 from pteron.ops import Target
 from pteron.ops.rewrite import REWRITES
+from pteron.reference.products import matrix_q4
 
 pytestmark = pytest.mark.kernels
 
@@ -56,7 +57,7 @@ def fused(
         x = x * gain * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
     whole, scale = steps(x, least)
     pairs = zip(weights, scales, strict=True)
-    outs = [whole @ matrix(w, s, group, x.shape[-1]).T * scale for w, s in pairs]
+    outs = [whole @ matrix_q4(w, s, group, x.shape[-1]).T * scale for w, s in pairs]
     outs = [out + bias[: out.shape[-1]] for out, bias in zip(outs, biases, strict=True)] if biases else outs
     if gated:
         outs = [torch.nn.functional.silu(outs[0]) * outs[1]]

@@ -10,12 +10,13 @@ import pytest
 import torch
 from arguments import Argument, tensor, weight
 from check import check_op, floats
-from test_quantized import dynamic, matrix, packed
+from test_quantized import packed
 from test_rewrites import run
 
 from pteron import Device
 from pteron.ops import Target
 from pteron.ops.rewrite import REWRITES
+from pteron.reference.products import linear_dynamic_q4, matrix_q4
 
 pytestmark = pytest.mark.kernels
 
@@ -37,7 +38,7 @@ def fused(
 ) -> Any:
     if gain is not None:
         x = x * gain * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
-    outs = [x @ matrix(w, s, group, x.shape[-1]).T for w, s in zip(weights, scales, strict=True)]
+    outs = [x @ matrix_q4(w, s, group, x.shape[-1]).T for w, s in zip(weights, scales, strict=True)]
     outs = [out + bias[: out.shape[-1]] for out, bias in zip(outs, biases, strict=True)] if biases else outs
     if gated:
         outs = [torch.nn.functional.silu(outs[0]) * outs[1]]
@@ -95,7 +96,7 @@ def test_float_types(dtype: str, few: Target) -> None:
 
 def dynamic_add(*arguments: Any) -> Any:
     *rest, residual = arguments
-    return dynamic(*rest).reshape(residual.shape) + residual
+    return linear_dynamic_q4(*rest).reshape(residual.shape) + residual
 
 
 @pytest.mark.parametrize("by_subgroups", [False, True])

@@ -16,7 +16,7 @@ from small_graphs import Array, Drawing, run_graph
 from subgroup_fixtures import skip_if_narrow
 from test_attention_q4 import CAPACITY, block
 from test_attention_q4 import check as check_attention
-from test_quantized import matrix, packed
+from test_quantized import packed
 
 from pteron import Device
 from pteron.dtypes import DType
@@ -27,6 +27,7 @@ from pteron.ops import Target
 from pteron.ops.join import JOINS
 from pteron.ops.rewrite import REWRITES
 from pteron.plan import Launch
+from pteron.reference.products import matrix_q4
 
 pytestmark = [pytest.mark.kernels, pytest.mark.rewrites]
 
@@ -183,7 +184,7 @@ def test_a_norm_against_float64(device: Device, gpu: Target) -> None:
     normed = layers.made("et_vk.rms_norm.default", product, layers.given(gain), 1e-5, shape=(1, ROWS, 256))
     calls = [[numbers(1, rows, 128)] for rows in LIVE]
     found = run_graph(layers.ending(normed, product), [*REWRITES, *JOINS], calls, device, gpu)
-    dense = matrix(torch.from_numpy(weights.astype(np.int64)), torch.from_numpy(scales).double(), 32, 128)
+    dense = matrix_q4(torch.from_numpy(weights.astype(np.int64)), torch.from_numpy(scales).double(), 32, 128)
     for (x_given,), (norm, made) in zip(calls, found, strict=True):
         expected = x_given.astype(np.float64) @ dense.numpy().T
         np.testing.assert_allclose(made, expected, atol=2e-6)

@@ -10,12 +10,12 @@ import pytest
 from arguments import Symbol, tensor, weight
 from check import check_op, floats, refuse_op
 from test_attention import CAPACITY, DECODE, CachedAttention
-from test_norm import rms_norm
 from test_rewrites import run
-from test_rope import rope, rope_hf, rope_interleaved
 
 from pteron.gpu import Device
 from pteron.ops import Target
+from pteron.reference.attention import rope, rope_hf, rope_interleaved
+from pteron.reference.elementwise import rms_norm
 
 FUSED = "pteron.rope_sdpa"
 ROWS = 41  # of the tables

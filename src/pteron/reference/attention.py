@@ -32,7 +32,7 @@ def attend(
     return torch.softmax(scores, -1) @ v
 
 
-def _attend_steps_first(q: Any, k: Any, v: Any, *rest: Any) -> torch.Tensor:
+def attend_steps_first(q: Any, k: Any, v: Any, *rest: Any) -> torch.Tensor:
     """The same of [batch, steps, heads, width]."""
     return attend(*(x.transpose(1, 2) for x in (q, k, v)), *rest).transpose(1, 2)
 
@@ -47,7 +47,7 @@ def custom_sdpa(q: Any, k: Any, v: Any, start: int, mask: Any, _: Any, causal: b
     """Over keys up to the last query's place, or all of them where a mask says which."""
     if mask is None:
         k, v = k[:, : start + q.shape[1]], v[:, : start + q.shape[1]]
-    return _attend_steps_first(q, k, v, mask, scale, start if causal else None)
+    return attend_steps_first(q, k, v, mask, scale, start if causal else None)
 
 
 @reference("sdpa_with_kv_cache.default")
@@ -59,7 +59,7 @@ def sdpa_with_cache(
     end = start + k.shape[1]
     k_cache[:, start:end], v_cache[:, start:end] = k, v
     seen = k_cache[:, :end], v_cache[:, :end]
-    return _attend_steps_first(q, *seen, mask, scale, start if causal else None)
+    return attend_steps_first(q, *seen, mask, scale, start if causal else None)
 
 
 @reference("update_cache.default")
@@ -86,7 +86,7 @@ def rope(xq: torch.Tensor, xk: torch.Tensor, cosines: torch.Tensor, sines: torch
 
 
 @reference("et_vk.apply_rotary_emb_hf.default")
-def rope_of_halves(
+def rope_hf(
     xq: torch.Tensor, xk: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, start: int
 ) -> Pair:
     """x[i] and x[i + half] are a pair, of as many numbers as the tables are wide; the rest stays."""
@@ -102,6 +102,6 @@ def rope_of_halves(
 
 
 @reference("et_vk.apply_rotary_emb_interleaved.default")
-def rope_by_pairs(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+def rope_interleaved(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     """The table has cosine and sine in turn."""
     return _rotate_neighbours(x, table[..., 0::2], table[..., 1::2])

@@ -23,6 +23,11 @@ def grouped(rows: torch.Tensor, scales: torch.Tensor, group: int) -> torch.Tenso
     return rows * scales.repeat_interleave(group, 1)[:, : rows.shape[1]]
 
 
+def matrix_q4(weights: torch.Tensor, scales: torch.Tensor, group: int, depth: int) -> torch.Tensor:
+    """The matrix [n, depth] of packed rows [n, depth / 2 or more] and scales [groups, n or more]."""
+    return grouped(nibbles(weights)[:, :depth], scales.T[: len(weights)], group)
+
+
 def _in_parts(weights: torch.Tensor, product: Callable[[slice], torch.Tensor]) -> torch.Tensor:
     """A product's columns, some rows of weights at a time."""
     starts = range(0, max(len(weights), 1), _ROWS)
@@ -37,8 +42,7 @@ def product_q4(x: torch.Tensor, weights: torch.Tensor, scales: torch.Tensor, gro
     """x times the transpose of weights [n, depth / 2] by scales [groups, n or more]."""
 
     def part(rows: slice) -> torch.Tensor:
-        numbers = nibbles(weights[rows])[:, : x.shape[-1]]
-        return x @ grouped(numbers, scales.T[: len(weights)][rows], group).T
+        return x @ matrix_q4(weights[rows], scales[:, rows], group, x.shape[-1]).T
 
     return _in_parts(weights, part)
 
@@ -62,7 +66,7 @@ def linear_dynamic_q4(
 
 @reference("et_vk.linear_q4gsw_backward.default")
 def linear_q4_backward(d_out: Any, weights: Any, scales: Any, group: int) -> torch.Tensor:
-    return d_out @ grouped(nibbles(weights), scales.T[: len(weights)], group)
+    return d_out @ matrix_q4(weights, scales, group, 2 * weights.shape[1])
 
 
 @reference("et_vk.linear_qcs4w.default")

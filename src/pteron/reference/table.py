@@ -27,10 +27,10 @@ def reference(*names: str) -> Callable[[Reference], Reference]:
 def find(name: str) -> Reference | None:
     """The reference of an operator, or None."""
     found = REFERENCES.get(name)
-    return found if found is not None else _of_aten(name)
+    return found if found is not None else aten_reference(name)
 
 
-def _of_aten(name: str) -> Reference | None:
+def aten_reference(name: str) -> Reference | None:
     """PyTorch's operator, with all arguments by position."""
     namespace, *rest = name.split(".")
     if namespace != "aten" or len(rest) != 2:

@@ -29,3 +29,15 @@ def bias_of(channels: int) -> TensorArgument:
     """A bias, padded."""
     values = np.random.default_rng(2).uniform(-1, 1, channels).astype(np.float32)
     return weight(values=padded(values), dtype="f32")
+
+
+ADD = "et_vk.q8ta_add.default"
+RELU = "et_vk.q8ta_relu.default"
+SHUFFLE = "et_vk.q8ta_pixel_shuffle.default"
+LINEAR = "et_vk.q8ta_linear.default"
+
+
+def factors(columns: int, depth: int) -> tuple[Any, ...]:
+    """Weights, their sums and scales."""
+    values = random_int8(columns, depth)
+    return (weight(values=values, dtype="i8"), *parameters(values.sum(1), columns))

@@ -6,12 +6,22 @@ from typing import Any
 
 import torch
 from arguments import Argument, Symbol, tensor, weight
+from attention_cases import (
+    CACHED,
+    CUSTOM,
+    DECODE,
+    PLAIN,
+    POSITIONS,
+    ROPE,
+    ROPE_HF,
+    ROPE_INTERLEAVED,
+    CachedAttention,
+    cached,
+)
 from live_case import FLOATS, Case, case, indices
 from live_planes import PLANE_CASES
 from live_quantized import QUANTIZED_CASES
-from test_attention import CACHED, CUSTOM, DECODE, PLAIN, CachedAttention, cached
-from test_embedding import embedding
-from test_rope import POSITIONS, ROPE, ROPE_HF, ROPE_INTERLEAVED
+from plane_cases import embedding
 
 MOVED = ("i8", "u8", "f64")  # types that layout operators move though no exporter asks for it
 

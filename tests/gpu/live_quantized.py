@@ -8,15 +8,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from affine_cases import DECOMPOSED, EXACT, dequantize_affine, eager, quantize_affine
 from arguments import Argument, tensor, weight
 from check import Oracle
-from int8 import FULL
+from int8 import FULL, RELU, SHUFFLE
 from live_case import FLOATS, Case, case, indices
-from test_quantized import EMBEDDING, EMBEDDING_4BIT, packed
-from test_quantized_affine import DECOMPOSED, EXACT, dequantize_affine, eager, quantize_affine
-from test_quantized_q8 import RELU, SHUFFLE
-from test_quantized_qparams import AFFINE, PER_TENSOR, PER_TOKEN, per_tensor, per_token
-from test_quantized_weights import INT8, QCS4W, bytes_of, nibbles, scales_of
+from quantized_cases import (
+    AFFINE,
+    EMBEDDING,
+    EMBEDDING_4BIT,
+    INT8,
+    PER_TENSOR,
+    PER_TOKEN,
+    QCS4W,
+    bytes_of,
+    packed,
+    per_tensor,
+    per_token,
+    random_nibbles,
+    scales_of,
+)
 
 from pteron.reference.products import linear_int8_weights
 
@@ -69,7 +80,7 @@ QUANTIZED_CASES: dict[str, Case] = {
     RELU: case(tensor("S", 3, "T", **FULL), 0.031, 5, 0.047, -4, dtypes=("i8",)),
     SHUFFLE: case(tensor("N", 8, "S", "T", **FULL), 0.031, 5, 1 / 0.047, -4, 2, dtypes=("i8",)),
     # Weights of 4 and 8 bits.
-    QCS4W: case(tensor("S", 101), nibbles(13, 101), scales_of(16), tolerance=1e-2),
+    QCS4W: case(tensor("S", 101), random_nibbles(13, 101), scales_of(16), tolerance=1e-2),
     INT8: case(
         tensor("S", 101), bytes_of(13, 101), scales_of(13), oracle=linear_int8_weights, tolerance=1e-2
     ),

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from arguments import Symbol, tensor, weight
+from attention_block import BLOCK, Oracle, block
+from attention_cases import CACHED, CHUNKS, ROPE_HF, CachedAttention, cached
 from measured_case import DEEP, LONG, Case, case
 from measured_joins import JOINED_CASES
 from measured_planes import PLANE_CASES
 from measured_quantized import QUANTIZED_CASES
 from measured_rows import ROW_CASES
 from measured_training import TRAINING_CASES
-from test_attention import CACHED, CHUNKS, CachedAttention, cached
-from test_attention_q4 import BLOCK, Oracle, block
-from test_repeat import WORDS, added
-from test_rope import ROPE_HF
+from row_cases import WORDS, added
 
 from pteron.llm.sampling import Sampling
 

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from arguments import tensor, weight
 from measured_case import EITHER, Case, case
-from test_convolution import CONVOLUTION, numbers
-from test_norm import BATCH
-from test_pool import AVERAGE, INDICES, LARGEST
-from test_resample import BILINEAR, NEAREST, PRIORS, SAMPLER, SHUFFLE
+from plane_cases import (
+    AVERAGE,
+    BATCH,
+    BILINEAR,
+    CONVOLUTION,
+    INDICES,
+    LARGEST,
+    NEAREST,
+    PRIORS,
+    SAMPLER,
+    SHUFFLE,
+    numbers,
+)
 
 from pteron.reference.layout import nearest
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from affine_cases import DECOMPOSED, eager
 from arguments import tensor, weight
-from int8 import FULL, bias_of
+from dynamic_cases import FUSED as DYNAMIC_FUSED
+from dynamic_cases import fused as dynamic_fused
+from fused_cases import FUSED, PEAKS, fused, memory
+from fused_cases import factors as factors_q4
+from fused_cases import product as peaks_product
+from int8 import ADD, FULL, LINEAR, bias_of, factors
+from int8_planes import CONV, DEPTHWISE, depthwise, regular
 from measured_case import Case, case
-from test_dynamic_q4 import FUSED as DYNAMIC_FUSED
-from test_dynamic_q4 import fused as dynamic_fused
-from test_fused_q4 import FUSED, fused
-from test_fused_q4 import factors as factors_q4
-from test_peaks import PEAKS, memory
-from test_peaks import product as peaks_product
-from test_quantized import DYNAMIC, EMBEDDING_4BIT, packed, scales, sums
-from test_quantized import LINEAR as LINEAR_Q4
-from test_quantized_affine import DECOMPOSED, eager
-from test_quantized_conv import CONV, DEPTHWISE, depthwise, regular
-from test_quantized_q8 import ADD, LINEAR, factors
-from test_quantized_weights import INT8, bytes_of, scales_of
+from quantized_cases import DYNAMIC, EMBEDDING_4BIT, INT8, bytes_of, packed, scales, scales_of, sums
+from quantized_cases import LINEAR as LINEAR_Q4
 
 from pteron.reference.products import linear_int8_weights
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from arguments import tensor, weight
 from measured_case import Case, case
-from test_quantized import packed
-from test_training import INPUT_GRADIENT, LOSS, RATES, REQUANTIZE, STEP, WEIGHT_GRADIENT
+from quantized_cases import packed
+from training_cases import INPUT_GRADIENT, LOSS, RATES, REQUANTIZE, STEP, WEIGHT_GRADIENT
 
 
 def input_product(rows: tuple[int, ...], kernels: str, on: str) -> Case:

@@ -8,44 +8,27 @@ from typing import Any
 import numpy as np
 import pytest
 from arguments import Leaf, Symbol, tensor, weight
+from attention_cases import (
+    CACHED,
+    CAPACITY,
+    CHUNKS,
+    CUSTOM,
+    DECODE,
+    MASKS,
+    PLAIN,
+    UPDATE,
+    CachedAttention,
+    cached,
+)
 from check import NOTHING, check_op, draw_runs, floats, refuse_op
 from one_operator import OneOperator
 
 from pteron.dtypes import DType
 from pteron.ops import Target
-from pteron.reference.attention import sdpa_with_cache
 
 pytestmark = pytest.mark.kernels
 
-CACHED, CUSTOM, PLAIN, UPDATE = (
-    f"{name}.default" for name in ("sdpa_with_kv_cache", "custom_sdpa", "et_vk.sdpa", "update_cache")
-)
-CAPACITY = 23
-# Prefill, decode, decode, a chunk, decode; then the last places of the cache.
-DECODE = {"S": (5, 1, 1, 7, 1, 2), "p": (0, 5, 6, 7, 14, 21), "C": (5, 6, 7, 14, 15, 23)}
-# Chunks of more queries than a tile holds, of fewer, of exactly one tile; then decode.
-CHUNKS = {"S": (67, 9, 33, 32, 1), "p": (0, 67, 76, 109, 141)}
 GROUPS = [(3, 3), (4, 2), (8, 2)]
-
-
-class CachedAttention:
-    """The oracle of attention over caches, which it keeps from call to call."""
-
-    def __init__(self) -> None:
-        self.caches: list[Any] = []
-
-    def __call__(self, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, *rest: Any) -> Any:
-        self.caches = self.caches or [k_cache.clone(), v_cache.clone()]
-        return sdpa_with_cache(q, k, v, *self.caches, *rest)
-
-
-def cached(
-    heads: int, key_heads: int, width: int, batch: int = 1, capacity: int = CAPACITY
-) -> tuple[Any, ...]:
-    """Queries, keys, values, caches and position of attention over caches."""
-    new = tensor(batch, "S", key_heads, width)
-    caches = (weight(batch, capacity, key_heads, width), weight(batch, capacity, key_heads, width))
-    return tensor(batch, "S", heads, width), new, tensor(batch, "S", key_heads, width), *caches, Symbol("p")
 
 
 # With caches ------------------------------------------------------------------------------------
@@ -143,16 +126,6 @@ def test_custom_sdpa_with_a_mask(mask: tuple[int | str, ...], target: Target) ->
 def test_sdpa(heads: int, key_heads: int, width: int, target: Target) -> None:
     keys = (tensor(2, key_heads, "T", width), tensor(2, key_heads, "T", width))
     check_op(PLAIN, tensor(2, heads, "S", width), *keys, None, None, target=target)
-
-
-MASKS: list[tuple[int | str, ...]] = [
-    ("S", "T"),
-    (1, "T"),
-    (2, 1, "S", "T"),
-    (1, 3, 1, "T"),
-    (2, 3, "S", 1),
-    (),
-]
 
 
 @pytest.mark.parametrize("mask", MASKS)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from arguments import Symbol, tensor, weight
+from attention_cases import CACHED, DECODE, MASKS, PLAIN, CachedAttention, cached
 from check import check_op, floats
-from test_attention import CACHED, DECODE, MASKS, PLAIN, CachedAttention, cached
 
 from pteron import Device
 from pteron.families.attention.layouts import Decode, Tiles

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from arguments import Symbol, tensor, weight
+from attention_cases import CACHED, PLAIN, CachedAttention
 from check import check_op
 from kernel_files import kernel
-from test_attention import CACHED, PLAIN, CachedAttention
 
 from pteron.ops import Target
 from pteron.reference.attention import attend_steps_first, sdpa

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from arguments import tensor
+from attention_cases import CACHED, CHUNKS, PLAIN, CachedAttention, cached
 from check import check_op
-from test_attention import CACHED, CHUNKS, PLAIN, CachedAttention, cached
 
 from pteron import Device
 from pteron.families.attention import kernels

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from affine_cases import DECOMPOSED, eager
 from arguments import Argument, substitute, tensor, weight
 from check import Oracle, draw_runs
 from live_case import LIVE
 from live_cases import CASES
 from operator_table import read_table
-from test_quantized_affine import DECOMPOSED, eager
 
 from pteron.ops import OPERATORS
 from pteron.reference import find

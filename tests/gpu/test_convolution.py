@@ -8,31 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from arguments import TensorArgument, tensor, weight
+from arguments import tensor
 from check import check_op, floats, refuse_op
+from plane_cases import CLAMPED, CONVOLUTION, numbers, small
 
 from pteron.families.convolution.kernels import QUOTIENT_MAX
 from pteron.ops import Target
 
-CONVOLUTION = "aten.convolution.default"
-CLAMPED = "et_vk.conv_with_clamp.default"
 PLANES = {"S": (11, 5, 7, 4), "T": (13, 8, 5, 6), "N": (3, 1, 2, 1)}
-
-
-def numbers(
-    dims: int = 2, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, extra: Any = None, groups: int = 1
-) -> list[Any]:
-    """The arguments of a convolution behind its tensors; one number stands for every dim."""
-
-    def along(number: Any) -> list[int]:
-        return list(number) if isinstance(number, tuple) else [number] * dims
-
-    transposed = extra is not None
-    return [along(stride), along(padding), along(dilation), transposed, along(extra or 0), groups]
-
-
-def small(*shape: int) -> TensorArgument:
-    return weight(*shape, low=-1, high=1)
 
 
 @pytest.mark.parametrize("window", [(1, 1), (3, 3), (1, 5), (4, 2)])

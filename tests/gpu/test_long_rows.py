@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from arguments import Argument, Symbol, tensor, weight
 from check import check_op
-from test_norm import GROUP, LAYER, RMS
-from test_quantized import DYNAMIC, packed, scales
-from test_quantized import LINEAR as LINEAR_Q4
-from test_quantized_qparams import AFFINE as QPARAMS
+from plane_cases import GROUP, LAYER, RMS
+from quantized_cases import AFFINE as QPARAMS
+from quantized_cases import DYNAMIC, packed, scales
+from quantized_cases import LINEAR as LINEAR_Q4
 
 from pteron.ops import Target
 

@@ -8,15 +8,11 @@ from dataclasses import replace
 import pytest
 from arguments import Argument, Symbol, tensor, weight
 from check import NOTHING, check_op, floats, refuse_op
+from plane_cases import BATCH, GROUP, LAYER, RMS
 
 from pteron.ops import Target
 
 pytestmark = pytest.mark.kernels
-
-RMS = "et_vk.rms_norm.default"
-LAYER = "aten.native_layer_norm.default"
-GROUP = "aten.native_group_norm.default"
-BATCH = "aten._native_batch_norm_legit_no_training.default"
 
 
 @pytest.mark.parametrize("shape", [("S", 5), ("S", "T", 13), (2, "S", "T", 7), (5,), (0, 5)])

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from arguments import Array, tensor, weight
+from arguments import tensor, weight
 from check import check_op, floats, refuse_op
+from quantized_cases import DYNAMIC, EMBEDDING, EMBEDDING_4BIT, LINEAR, packed, scales, sums
 
 from pteron.ops import Target
-from pteron.reference.products import nibbles
 
 pytestmark = pytest.mark.kernels
 
-LINEAR = "et_vk.linear_q4gsw.default"
-DYNAMIC = "et_vk.linear_dq8ca_q4gsw.default"
-EMBEDDING = "et_vk.embedding_q4gsw.default"
-EMBEDDING_4BIT = "quantized_decomposed.embedding_4bit.dtype"
 LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 17, 4)}
-
-
-def packed(columns: int, depth: int) -> Array:
-    """Random 4-bit rows [n, k/2]: k is padded to whole words by zeros, which are stored as 8."""
-    nibbles = np.random.default_rng(1).integers(0, 16, (columns, -(-depth // 8) * 8)).astype(np.uint8)
-    nibbles[:, depth:] = 8
-    return nibbles[:, ::2] | nibbles[:, 1::2] << 4
-
-
-def scales(depth: int, group: int, columns: int) -> Any:
-    padded = -(-columns // 4) * 4
-    return weight(-(-depth // group), padded, low=0.01, high=0.2)
 
 
 @pytest.mark.parametrize("group", [32, 64, 128, 256])
@@ -92,14 +74,6 @@ def test_linear_refuses() -> None:
     refuse_op(
         LINEAR, tensor(3, 32), from_the_call, good[1], 32, None, match="must be a constant", out=[(3, 5)]
     )
-
-
-def sums(columns: int, depth: int, group: int) -> Any:
-    """Σ w of each group of the packed rows, [group, n padded]."""
-    rows = nibbles(torch.from_numpy(packed(columns, depth)).to(torch.int64)).numpy()[:, :depth]
-    starts = np.arange(0, depth, group)
-    by_group = np.add.reduceat(rows, starts, axis=1).T
-    return weight(values=np.pad(by_group, ((0, 0), (0, -columns % 8))), dtype="i32")
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -167,9 +141,9 @@ def test_embedding_4bit_refuses() -> None:
     out = [(2, 8)]
     good = weight(3, 2)
     refuse_op(EMBEDDING_4BIT, weights, good, None, 0, 15, indices, None, match="between -8 and 7", out=out)
-    for scales in (few, uneven):
+    for wrong in (few, uneven):
         match = "groups a divisor of the width"
-        refuse_op(EMBEDDING_4BIT, weights, scales, None, -8, 7, indices, None, match=match, out=out)
+        refuse_op(EMBEDDING_4BIT, weights, wrong, None, -8, 7, indices, None, match=match, out=out)
     match = "must be as many"
     refuse_op(EMBEDDING_4BIT, weights, good, weight(3), -8, 7, indices, None, match=match, out=out)
     flat = weight(12, dtype="u8", low=0, high=255)

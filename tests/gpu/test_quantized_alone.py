@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from arguments import tensor, weight
 from check import check_op
-from test_quantized import LINEAR, packed, scales
+from quantized_cases import LINEAR, packed, scales
 
 from pteron.families.quantized.linear_q4 import BLOCK_WORDS, thread_cut
 from pteron.ops import Target

@@ -11,7 +11,7 @@ import torch
 from arguments import Array, tensor, weight
 from check import check_op, draw_runs
 from one_operator import OneOperator
-from test_quantized import DYNAMIC, LINEAR, packed, scales
+from quantized_cases import DYNAMIC, LINEAR, packed, scales
 
 from pteron.dtypes import DType
 from pteron.families.quantized import digits

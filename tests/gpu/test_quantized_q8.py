@@ -9,15 +9,11 @@ import numpy as np
 import pytest
 from arguments import tensor, weight
 from check import NOTHING, check_op, floats, refuse_op
-from int8 import FULL, bias_of, parameters, random_int8
+from int8 import ADD, FULL, LINEAR, RELU, SHUFFLE, bias_of, factors, parameters
 
 from pteron.ops import Target
 from pteron.reference.quantized import linear_to_floats, rounded
 
-ADD = "et_vk.q8ta_add.default"
-RELU = "et_vk.q8ta_relu.default"
-SHUFFLE = "et_vk.q8ta_pixel_shuffle.default"
-LINEAR = "et_vk.q8ta_linear.default"
 GEMV = "et_vk.q8ta_linear_gemv.default"
 TO_FLOATS = "et_vk.linear_q8ta_q8csw.default"
 LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 130, 4)}
@@ -64,12 +60,6 @@ def test_elements_refuse() -> None:
 
 
 # Linear -----------------------------------------------------------------------------------------
-
-
-def factors(columns: int, depth: int) -> tuple[Any, ...]:
-    """Weights, their sums and scales."""
-    values = random_int8(columns, depth)
-    return (weight(values=values, dtype="i8"), *parameters(values.sum(1), columns))
 
 
 @pytest.mark.parametrize("name", [LINEAR, GEMV])

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-import torch
-import torch.ao.quantization.fx._decomposed  # registers the operators
 from arguments import tensor
 from check import check_op, floats, refuse_op
+from quantized_cases import AFFINE, PER_TENSOR, PER_TOKEN, per_tensor, per_token
 
 from pteron.ops import Target
 
-AFFINE = "torchao.choose_qparams_affine.default"
-PER_TENSOR = "quantized_decomposed.choose_qparams.tensor"
-PER_TOKEN = "quantized_decomposed.choose_qparams_per_token_asymmetric.default"
 EXACT = 1e-9  # below the step between floats
 EDGES = np.array(
     [
@@ -75,10 +69,6 @@ def test_affine_refuses() -> None:
     refuse_op(AFFINE, x, "SYMMETRIC_NO_CLIPPING_ERR", [1, 1, 8], *above, match=match, out=shapes)
 
 
-def per_tensor(x: Any, low: int, high: int, eps: float, kind: Any) -> Any:
-    return torch.ops.quantized_decomposed.choose_qparams(x.float(), low, high, eps, torch.int8)
-
-
 @pytest.mark.parametrize("bounds", [(-128, 127), (-127, 127), (0, 100)])
 def test_per_tensor(bounds: tuple[int, int], target: Target) -> None:
     arguments = (*bounds, 1.1920929e-07, None)
@@ -94,10 +84,6 @@ def test_per_tensor_of_many(target: Target) -> None:
     live = {"S": (17, 1, 5)}
     arguments = (-128, 127, 1e-5, None)
     check_op(PER_TENSOR, x, *arguments, oracle=per_tensor, live=live, target=target, tolerance=EXACT)
-
-
-def per_token(x: Any, kind: Any) -> Any:
-    return torch.ops.quantized_decomposed.choose_qparams_per_token_asymmetric(x.float(), torch.int8)
 
 
 @pytest.mark.parametrize("length", [1, 13, 300])

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from arguments import tensor, weight
 from check import check_op
+from fused_cases import CASES
+from fused_cases import check as check_fused
+from quantized_cases import LINEAR, packed
 from subgroup_fixtures import skip_if_narrow
-from test_fused_q4 import CASES
-from test_fused_q4 import check as check_fused
-from test_quantized import LINEAR, packed
 
 from pteron.families.quantized import tiles
 from pteron.families.quantized.packing import Words

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from arguments import tensor, weight
 from check import check_op
+from fused_cases import check as check_fused
 from kernel_files import kernel
-from test_fused_q4 import check as check_fused
-from test_quantized import DYNAMIC, LINEAR, packed, sums
+from quantized_cases import DYNAMIC, LINEAR, packed, sums
 
 from pteron import Device
 from pteron.families.quantized import tiled_q4

@@ -8,32 +8,19 @@ import numpy as np
 import pytest
 from arguments import tensor, weight
 from check import check_op, floats, refuse_op
+from quantized_cases import INT8, QCS4W, bytes_of, random_nibbles, scales_of
 
 from pteron.ops import Target
 from pteron.reference.products import linear_int8_weights
 
-QCS4W = "et_vk.linear_qcs4w.default"
-INT8 = "aten._weight_int8pack_mm.default"
 LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 17, 4)}
 DEPTHS = [1, 2, 6, 8, 36, 101, 324]  # with words and vec4s that are whole, and that are not
-
-
-def nibbles(columns: int, depth: int) -> Any:
-    return weight(columns, -(-depth // 2), dtype="u8", low=0, high=255)
-
-
-def bytes_of(columns: int, depth: int) -> Any:
-    return weight(columns, depth, dtype="i8", low=-128, high=127)
-
-
-def scales_of(columns: int) -> Any:
-    return weight(columns, low=0.001, high=0.01)
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("columns", [1, 67, 130])
 def test_four_bits(depth: int, columns: int, target: Target) -> None:
-    arguments = (tensor("M", depth, low=-1, high=1), nibbles(columns, depth), scales_of(columns))
+    arguments = (tensor("M", depth, low=-1, high=1), random_nibbles(columns, depth), scales_of(columns))
     check_op(QCS4W, *arguments, live=LIVE_ROWS, target=target)
 
 
@@ -50,7 +37,7 @@ def test_float_types_and_more_dims(dtype: str, target: Target) -> None:
     options: dict[str, Any] = {"live": {"M": (33, 1, 0, 5)}, "target": target, "tolerance": tolerance}
     for depth in (7, 64):
         x = tensor(2, "M", depth, low=-1, high=1)
-        check_op(QCS4W, x, nibbles(13, depth), scales_of(16), dtype=dtype, **options)
+        check_op(QCS4W, x, random_nibbles(13, depth), scales_of(16), dtype=dtype, **options)
         check_op(
             INT8, x, bytes_of(13, depth), scales_of(16), oracle=linear_int8_weights, dtype=dtype, **options
         )
@@ -62,7 +49,7 @@ def test_deep_products(rows: int, target: Target) -> None:
     depth = 80_003
     x = tensor(values=np.random.default_rng(3).uniform(-1, 1, (rows, depth)))
     for name, weights, oracle in (
-        (QCS4W, nibbles(5, depth), None),
+        (QCS4W, random_nibbles(5, depth), None),
         (INT8, bytes_of(5, depth), linear_int8_weights),
     ):
         check_op(name, x, weights, scales_of(5), oracle=oracle, target=target, tolerance=2e-3)
@@ -86,9 +73,9 @@ def test_extremes(target: Target) -> None:
 
 def test_refusals() -> None:
     x, scales, out = tensor(3, 8), scales_of(5), [(3, 5)]
-    refuse_op(QCS4W, x, nibbles(5, 6), scales, match="at least k / 2", out=out)
+    refuse_op(QCS4W, x, random_nibbles(5, 6), scales, match="at least k / 2", out=out)
     refuse_op(QCS4W, x, bytes_of(5, 4), scales, match="must be u8", out=out)
-    refuse_op(QCS4W, x, nibbles(5, 8), scales_of(4), match="scales must be 5", out=out)
+    refuse_op(QCS4W, x, random_nibbles(5, 8), scales_of(4), match="scales must be 5", out=out)
     refuse_op(INT8, x, bytes_of(5, 7), scales, match="weights \\[n, k\\]", out=out)
     refuse_op(INT8, x, weight(5, 8, dtype="u8", low=0), scales, match="must be i8", out=out)
     refuse_op(INT8, tensor(3, 0), bytes_of(5, 0), scales, match="something to add up", out=out)

@@ -11,15 +11,10 @@ import pytest
 import torch
 from arguments import Argument, Symbol, tensor
 from check import check_op, floats, refuse_op
+from plane_cases import BILINEAR, NEAREST, PRIORS, SAMPLER, SHUFFLE
 
 from pteron.ops import Target
 from pteron.reference.layout import nearest
-
-NEAREST = "aten.upsample_nearest2d.vec"
-BILINEAR = "aten.upsample_bilinear2d.vec"
-SHUFFLE = "aten.pixel_shuffle.default"
-SAMPLER = "aten.grid_sampler_2d.default"
-PRIORS = "et_vk.grid_priors.default"
 
 LIVE = {"N": (2, 1, 3, 0), "S": (5, 11, 1, 7), "T": (13, 3, 6, 2)}
 

@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 from arguments import Symbol, tensor, weight
+from attention_cases import POSITIONS, ROPE, ROPE_HF, ROPE_INTERLEAVED
 from check import check_op, floats, refuse_op
 
 from pteron.reference.attention import rope
 
-ROPE, ROPE_HF, ROPE_INTERLEAVED = (
-    f"et_vk.apply_rotary_emb{form}.default" for form in ("", "_hf", "_interleaved")
-)
 ROPE_SLICE = "pteron.rope_slice"
 
 
@@ -28,9 +26,6 @@ def test_rope(width: int, heads: int, key_heads: int, dtype: str) -> None:
         *tables,
         dtype=dtype,
     )
-
-
-POSITIONS = {"S": (5, 1, 1, 7, 3), "p": (0, 5, 6, 16, 1)}
 
 
 @floats

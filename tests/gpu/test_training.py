@@ -10,19 +10,14 @@ import torch
 from arguments import Leaf, tensor, weight
 from check import check_op, floats, refuse_op
 from one_operator import OneOperator
-from test_quantized import packed
+from quantized_cases import packed
+from training_cases import INPUT_GRADIENT, LOSS, RATES, REQUANTIZE, STEP, WEIGHT_GRADIENT
 
 from pteron.dtypes import DType
 from pteron.errors import InputError
 from pteron.ops import Target
 from pteron.reference.training import adamw_step
 
-LOSS = "et_vk.fused_ce.default"
-WEIGHT_GRADIENT = "et_vk.linear_dW.default"
-INPUT_GRADIENT = "et_vk.linear_q4gsw_backward.default"
-REQUANTIZE = "et_vk.q4gsw_requant.default"
-STEP = "et_vk.adamw_step.default"
-RATES = (1e-2, 0.9, 0.999, 1e-8, 0.01, 0.1, 0.001)  # as at the first step
 INF = float("inf")
 
 

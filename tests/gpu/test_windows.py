@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from arguments import tensor, weight
+from attention_cases import CACHED, CachedAttention, cached
 from check import check_op
-from test_attention import CACHED, CachedAttention, cached
-from test_fused_q4 import FUSED, factors, fused
-from test_quantized import LINEAR, packed, scales
-from test_quantized_weights import INT8, QCS4W, bytes_of, nibbles, scales_of
+from fused_cases import FUSED, factors, fused
+from quantized_cases import INT8, LINEAR, QCS4W, bytes_of, packed, random_nibbles, scales, scales_of
 
 from pteron import Device
 from pteron.dtypes import DType, Storage
@@ -116,7 +115,7 @@ def test_what_other_kernels_take(
 def test_weights_of_another_layout(depth: int, software: Target, launched: set[str]) -> None:
     """Nibbles of which a byte's higher comes first are not as the file's words."""
     x = tensor("M", depth, low=-1, high=1)
-    arguments = (x, nibbles(9, depth), scales_of(9))
+    arguments = (x, random_nibbles(9, depth), scales_of(9))
     check_op(QCS4W, *arguments, live={"M": (9, 2)}, target=software)
     assert "q4_windows" not in launched
 

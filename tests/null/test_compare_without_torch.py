@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from test_without_torch import run
+from hidden_torch import run
 
 SCRIPT = """
 path = sys.argv[1]

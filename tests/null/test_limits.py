@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from test_interpreter import Machine, tensor
+from host_machine import Machine, tensor
 
 from pteron import DType, GraphError, HostError, InputError
 from pteron.format import EValue, FreeCall, IndexList, Instruction, JumpFalseCall, KernelCall, MoveCall

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_screen import on_terminal, seen
+from terminal_output import on_terminal, seen
 
 from pteron.cli.eta import Estimate, remember, remembered
 from pteron.cli.progress import estimate, shown, words

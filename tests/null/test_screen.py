@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 
 import pytest
+from terminal_output import on_terminal, seen
 
 from pteron.tools.text import Line, Row, columns, json_text
 
@@ -23,34 +20,10 @@ show([Line("a title", "title"), *columns([["first", "1"], ["second", "word " * 2
 PLAIN = "a title\n  first   1\n  second  " + "word " * 20 + "≤\nend\n"
 
 
-def on_terminal(code: str, width: int, **environment: str) -> str:
-    """What a script prints on a terminal of some width, with lines ended as in a file."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    settings = {**kept, "TERM": "xterm-256color", "PYTHONUTF8": "1", **environment}
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=theirs, stderr=theirs, env=settings)
-    os.close(theirs)
-    read = b""
-    try:
-        while piece := os.read(ours, 65536):
-            read += piece
-    except OSError:  # how a terminal says that nobody writes to it any more
-        pass
-    process.wait()
-    os.close(ours)
-    return read.decode().replace("\r\n", "\n")
-
-
 def in_pipe(code: str, **environment: str) -> str:
     settings = {**os.environ, "PYTHONUTF8": "1", **environment}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=settings, check=True)
     return done.stdout.decode()
-
-
-def seen(text: str) -> str:
-    """A text without what is not seen: colours, and spaces at the end of lines."""
-    return re.sub(r" +(?=\n)", "", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text))
 
 
 def test_a_pipe_gets_the_lines() -> None:

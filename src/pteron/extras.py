@@ -28,17 +28,18 @@ def check_installed(modules: tuple[str, ...], purpose: str, extra: str) -> None:
 
 
 def has_torch() -> bool:
-    """Whether PyTorch is there to run ATen operators."""
+    """Whether PyTorch is installed, to run ATen operators."""
     return find_spec("torch") is not None
 
 
-def why_refused() -> str:
-    """Why an operator outside the delegates that was not found cannot be called, in a few words."""
-    return (
-        "not among those that programs may call"
-        if has_torch()
-        else "PyTorch needed: pip install 'pteron[host]'"
-    )
+def why_refused(*operators: str) -> str:
+    """Why operators outside the delegates cannot be called, in a sentence."""
+    names = ", ".join(operators)
+    if has_torch():
+        return f"no operators that programs may call outside the delegates: {names}"
+    if len(operators) > 1:
+        return f"operators {names} run outside the delegates and need PyTorch: pip install 'pteron[host]'"
+    return f"operator {names} runs outside the delegates and needs PyTorch: pip install 'pteron[host]'"
 
 
 def _sentence(module: str, purpose: str, extra: str) -> str:

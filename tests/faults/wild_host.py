@@ -32,7 +32,7 @@ from pteron.host.limits import Budget, Limits
 from pteron.host.lookup import find_operator
 from pteron.host.operator import HostOperator, Parameter
 from pteron.host.torch_table import TABLE
-from pteron.host.values import HostTensor, Unset
+from pteron.host.values import HostTensor, UnsetTensor
 
 SECONDS_PER_CALL = 20  # after that, it hangs: the process ends, showing where
 SECONDS_SLOW = 5
@@ -57,8 +57,8 @@ class Wild:
     def arguments(self, name: str, operator: HostOperator) -> list[Any]:
         arguments = good_arguments(name, operator)
         for place, parameter in enumerate(operator.parameters):
-            if isinstance(arguments[place], Unset):
-                arguments[place] = Unset(output_dtype(name, parameter))
+            if isinstance(arguments[place], UnsetTensor):
+                arguments[place] = UnsetTensor(output_dtype(name, parameter))
         for place in self.random.choices(range(len(arguments)), k=self.random.choice((1, 1, 2, 3, 6))):
             arguments[place] = self.value(arguments[place], operator.parameters[place])
         return arguments
@@ -68,7 +68,7 @@ class Wild:
         if choose.random() < 0.03:
             return choose.choice((None, 3, 0.5, "text", (), (1, 2), self.tensor()))
         if parameter.is_written and not parameter.is_read and "List" not in parameter.kind:
-            return Unset(choose.choice(list(DType))) if choose.random() < 0.3 else good
+            return UnsetTensor(choose.choice(list(DType))) if choose.random() < 0.3 else good
         if isinstance(good, HostTensor):
             return self.like(good) if choose.random() < 0.6 else self.tensor()
         if "List[Optional[Tensor" in parameter.kind:
@@ -76,7 +76,7 @@ class Wild:
                 choose.choice((None, self.index(), self.tensor())) for _ in range(choose.randrange(6))
             )
         if "List[Tensor" in parameter.kind:
-            of_one = self.tensor if parameter.is_read else lambda: Unset(choose.choice(list(DType)))
+            of_one = self.tensor if parameter.is_read else lambda: UnsetTensor(choose.choice(list(DType)))
             return tuple(of_one() for _ in range(choose.randrange(5)))
         if "List[float" in parameter.kind:
             return tuple(choose.choice(_FLOATS) for _ in range(choose.randrange(5)))
@@ -145,11 +145,11 @@ def call(operator: HostOperator, arguments: list[Any]) -> str:
     """What the interpreter does with an operator; the outcome in a word."""
     budget = Budget("wild", LIMITS)
     try:
-        forecast = operator.foresee(arguments)
-        for place, shape in forecast.shapes.items():
+        cost = operator.estimate_cost(arguments)
+        for place, shape in cost.shapes.items():
             for each in shape if isinstance(shape, list) else [shape]:
                 budget.hold("wild", place, 8 * int(np.prod(each, dtype=object)))
-        budget.spend("wild", forecast.work, forecast.scratch)
+        budget.spend("wild", cost.work, cost.scratch)
         written = operator.run(arguments)
     except PteronError as error:
         return type(error).__name__
@@ -157,11 +157,11 @@ def call(operator: HostOperator, arguments: list[Any]) -> str:
         return "MemoryError"
     except Exception as error:
         return f"foreign {type(error).__name__}"
-    for place, shape in forecast.shapes.items():
+    for place, shape in cost.shapes.items():
         value = written[place]
         found = [each.array.shape for each in value] if isinstance(value, tuple) else value.array.shape  # type: ignore[attr-defined]
         if found != shape:
-            return f"forecast {shape}, wrote {found}"
+            return f"cost {shape}, wrote {found}"
     return "ran"
 
 
@@ -171,7 +171,7 @@ def shown(value: Any) -> str:
         return f"{value.dtype}{list(value.array.shape)}({low}..{high})"
     if isinstance(value, tuple):
         return f"({', '.join(map(shown, value))})"
-    return str(value.dtype) if isinstance(value, Unset) else repr(value)
+    return str(value.dtype) if isinstance(value, UnsetTensor) else repr(value)
 
 
 def main() -> None:
@@ -204,7 +204,7 @@ def main() -> None:
         faulthandler.cancel_dump_traceback_later()
         if time.process_time() - began > SECONDS_SLOW:
             outcome = "slow"
-        outcomes[outcome if not outcome.startswith("forecast") else "forecast"] += 1
+        outcomes[outcome if not outcome.startswith("cost") else "cost"] += 1
         ran[name] += outcome == "ran"
         if outcome not in ("ran", "HostError"):
             strange.setdefault(f"{name} {outcome}", described)

@@ -14,6 +14,8 @@ from one_operator import OneOperator, largest
 from pteron.dtypes import DType
 from pteron.errors import GraphError, ShapeError
 from pteron.ops import Target
+from pteron.reference import find
+from pteron.reference.table import aten_reference
 
 Oracle: TypeAlias = Callable[..., Any]
 
@@ -44,11 +46,13 @@ def check_op(
 ) -> None:
     """Run an operator at every live shape and compare with the oracle.
 
-    The oracle gets the arguments as PyTorch tensors, floats in float64 and integers in int64; an ATen
-    operator is its own. `out` is the element type of the outputs where the oracle's is not telling,
-    `plans` how many plans the runs may take beyond the one at the maximum.
+    The oracle gets the arguments as PyTorch tensors, floats in float64 and integers in int64. By default it
+    is PyTorch's own operator, or the reference of an operator that PyTorch does not have. `out` is the
+    element type of the outputs where the oracle's does not determine it, `plans` how many plans the runs may
+    take beyond the one at the maximum.
     """
-    oracle = oracle or aten_oracle(name)
+    oracle = oracle or aten_reference(name) or find(name)
+    assert oracle is not None, f"no reference for {name}"
     runs = draw_runs(arguments, live or LIVE, dtype)
     expected = [_outputs(oracle(*(substitute(a, _for_torch(run)) for a in arguments))) for run in runs]
     outputs = [
@@ -88,20 +92,6 @@ def refuse_op(
     with pytest.raises((GraphError, ShapeError), match=match) as caught:
         load_and_run()
     assert name in str(caught.value)
-
-
-def aten_oracle(name: str) -> Oracle:
-    """PyTorch's own operator, taking all its arguments by position."""
-    _, base, overload = name.split(".")
-    operator = getattr(getattr(torch.ops.aten, base), overload)
-    schema = operator._schema.arguments
-
-    def oracle(*arguments: Any) -> Any:
-        named = list(zip(schema, arguments, strict=True))
-        keywords = {argument.name: value for argument, value in named if argument.kwarg_only}
-        return operator(*(value for argument, value in named if not argument.kwarg_only), **keywords)
-
-    return oracle
 
 
 def draw_runs(

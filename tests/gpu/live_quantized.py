@@ -8,15 +8,28 @@ from __future__ import annotations
 
 from typing import Any
 
+from affine_cases import DECOMPOSED, EXACT, dequantize_affine, eager, quantize_affine
 from arguments import Argument, tensor, weight
 from check import Oracle
-from int8 import FULL
+from int8 import FULL, RELU, SHUFFLE
 from live_case import FLOATS, Case, case, indices
-from test_quantized import EMBEDDING, EMBEDDING_4BIT, embedding, embedding_4bit, packed
-from test_quantized_affine import DECOMPOSED, EXACT, dequantize_affine, eager, quantize_affine
-from test_quantized_q8 import RELU, SHUFFLE, relu, shuffle
-from test_quantized_qparams import AFFINE, PER_TENSOR, PER_TOKEN, affine, per_tensor, per_token
-from test_quantized_weights import INT8, QCS4W, bytes_of, int8, nibbles, qcs4w, scales_of
+from quantized_cases import (
+    AFFINE,
+    EMBEDDING,
+    EMBEDDING_4BIT,
+    INT8,
+    PER_TENSOR,
+    PER_TOKEN,
+    QCS4W,
+    bytes_of,
+    packed,
+    per_tensor,
+    per_token,
+    random_nibbles,
+    scales_of,
+)
+
+from pteron.reference.products import linear_int8_weights
 
 WHOLE = ("i8", "u8", "i32", "i64")
 STEPS: dict[str, Any] = {"low": 0, "high": 100}  # integers that all of those types hold
@@ -61,27 +74,24 @@ QUANTIZED_CASES: dict[str, Case] = {
     PER_TOKEN: case(tensor(2, "S", 13), None, oracle=per_token, dtypes=FLOATS),
     AFFINE: case(
         *(tensor(1, "S", 13), "ASYMMETRIC", [1, 1, 13], None, -128, 127, None, None, None, False),
-        oracle=affine,
         dtypes=FLOATS,
     ),
     # Activations of 8 bits.
-    RELU: case(tensor("S", 3, "T", **FULL), 0.031, 5, 0.047, -4, oracle=relu, dtypes=("i8",)),
-    SHUFFLE: case(
-        tensor("N", 8, "S", "T", **FULL), 0.031, 5, 1 / 0.047, -4, 2, oracle=shuffle, dtypes=("i8",)
-    ),
+    RELU: case(tensor("S", 3, "T", **FULL), 0.031, 5, 0.047, -4, dtypes=("i8",)),
+    SHUFFLE: case(tensor("N", 8, "S", "T", **FULL), 0.031, 5, 1 / 0.047, -4, 2, dtypes=("i8",)),
     # Weights of 4 and 8 bits.
-    QCS4W: case(tensor("S", 101), nibbles(13, 101), scales_of(16), oracle=qcs4w, tolerance=1e-2),
-    INT8: case(tensor("S", 101), bytes_of(13, 101), scales_of(13), oracle=int8, tolerance=1e-2),
+    QCS4W: case(tensor("S", 101), random_nibbles(13, 101), scales_of(16), tolerance=1e-2),
+    INT8: case(
+        tensor("S", 101), bytes_of(13, 101), scales_of(13), oracle=linear_int8_weights, tolerance=1e-2
+    ),
     EMBEDDING: case(
         *(weight(values=packed(13, 64), dtype="u8"), weight(13, 2, low=0.01, high=0.2), 32),
         *(indices(13, 1, "S"), True),
-        oracle=embedding,
         dtypes=FLOATS,
     ),
     EMBEDDING_4BIT: case(
         *(weight(13, 7, dtype="u8", low=0, high=255), weight(13, 2, low=0.01, high=0.2)),
         *(weight(13, 2, dtype="i8", low=-8, high=7), -8, 7, indices(13, 1, "S"), None),
-        oracle=embedding_4bit,
         dtypes=FLOATS,
     ),
 }

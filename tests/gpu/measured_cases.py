@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from arguments import Symbol, tensor, weight
+from attention_block import BLOCK, Oracle, block
+from attention_cases import CACHED, CHUNKS, ROPE_HF, CachedAttention, cached
 from measured_case import DEEP, LONG, Case, case
 from measured_joins import JOINED_CASES
 from measured_planes import PLANE_CASES
 from measured_quantized import QUANTIZED_CASES
 from measured_rows import ROW_CASES
 from measured_training import TRAINING_CASES
-from test_attention import CACHED, CHUNKS, CachedAttention, cached
-from test_attention_q4 import BLOCK, Oracle, block
-from test_norm import rms_norm
-from test_repeat import WORDS, added
-from test_rope import ROPE_HF, rope_hf
+from row_cases import WORDS, added
 
 from pteron.llm.sampling import Sampling
 
@@ -69,14 +67,12 @@ CASES = [
         *(tensor("S", DEEP), weight(DEEP), 1e-5),
         kernels="rms_norm_write",
         on=("software",),
-        oracle=rms_norm,
     ),
     case(
         "et_vk.rms_norm.default",
         *(tensor("S", 2088), weight(2088), 1e-5),
         kernels="rms_norm_registers",
         on=("hardware",),
-        oracle=rms_norm,
     ),
     case(
         "aten.index_select.default",
@@ -101,7 +97,6 @@ CASES = [
         weight(23, 6),
         Symbol("p"),
         kernels="rope",
-        oracle=rope_hf,
         live={"S": (5, 1, 7), "p": (0, 5, 16)},
     ),
     product((67, 1, 33), "matmul_thread", "software"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from embedding_join_cases import Tokens, first_layer, tokens_of
+from join_cases import Calls, attention_of_int8, feed_forward, sum_and_norm
 from measured_case import Case
 from small_graphs import run_graph
-from test_embedding_join import Tokens, first_layer, tokens_of
-from test_joins import Calls, attention_of_int8, feed_forward, sum_and_norm
 
 from pteron import Device
 from pteron.graph import Graph

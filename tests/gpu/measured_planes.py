@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from arguments import tensor, weight
 from measured_case import EITHER, Case, case
-from test_convolution import CONVOLUTION, numbers
-from test_norm import BATCH
-from test_pool import AVERAGE, INDICES, LARGEST
-from test_resample import BILINEAR, NEAREST, PRIORS, SAMPLER, SHUFFLE, nearest, priors
+from plane_cases import (
+    AVERAGE,
+    BATCH,
+    BILINEAR,
+    CONVOLUTION,
+    INDICES,
+    LARGEST,
+    NEAREST,
+    PRIORS,
+    SAMPLER,
+    SHUFFLE,
+    numbers,
+)
+
+from pteron.reference.layout import nearest
 
 
 def convolution(
@@ -84,5 +95,5 @@ PLANE_CASES = [
         for mode in range(3)
         for padding in range(3)
     ),
-    case(PRIORS, tensor(1, 3, "S", 5), 8, 0.5, kernels="grid_priors", oracle=priors),
+    case(PRIORS, tensor(1, 3, "S", 5), 8, 0.5, kernels="grid_priors"),
 ]

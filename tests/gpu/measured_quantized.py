@@ -4,37 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
+from affine_cases import DECOMPOSED, eager
 from arguments import tensor, weight
-from int8 import FULL, bias_of
+from dynamic_cases import FUSED as DYNAMIC_FUSED
+from dynamic_cases import fused as dynamic_fused
+from fused_cases import FUSED, PEAKS, fused, memory
+from fused_cases import factors as factors_q4
+from fused_cases import product as peaks_product
+from int8 import ADD, FULL, LINEAR, bias_of, factors
+from int8_planes import CONV, DEPTHWISE, depthwise, regular
 from measured_case import Case, case
-from test_dynamic_q4 import FUSED as DYNAMIC_FUSED
-from test_dynamic_q4 import fused as dynamic_fused
-from test_fused_q4 import FUSED, fused
-from test_fused_q4 import factors as factors_q4
-from test_peaks import PEAKS, memory
-from test_peaks import product as peaks_product
-from test_quantized import DYNAMIC, EMBEDDING_4BIT, dynamic, embedding_4bit, packed, scales, sums
-from test_quantized import LINEAR as LINEAR_Q4
-from test_quantized import linear as linear_q4
-from test_quantized_affine import DECOMPOSED, eager
-from test_quantized_conv import CONV, DEPTHWISE, depthwise, regular
-from test_quantized_q8 import ADD, LINEAR, add, factors, linear
-from test_quantized_weights import INT8, bytes_of, int8, scales_of
+from quantized_cases import DYNAMIC, EMBEDDING_4BIT, INT8, bytes_of, packed, scales, scales_of, sums
+from quantized_cases import LINEAR as LINEAR_Q4
+
+from pteron.reference.products import linear_int8_weights
 
 SCALES, ZEROS = weight(3, low=0.01, high=0.1), weight(3, dtype="i32", low=0, high=9)
 PLANES = tensor(2, 5, "S", 7, **FULL)
 WINDOW = ([3, 3], [2, 1], [1, 1], [1, 2])
-CONVOLVED, CONVOLVED_ORACLE = regular(PLANES, (5, 67), WINDOW)
-EACH, EACH_ORACLE = depthwise(PLANES, 5, WINDOW)
+CONVOLVED = regular(PLANES, (5, 67), WINDOW)
+EACH = depthwise(PLANES, 5, WINDOW)
 ROW = (tensor("S", 101, **FULL), 0.02, 5, *factors(13, 101), 0.05, -3, bias_of(13), "none")
 
 
 def product_q4(rows: tuple[int, ...], kernels: str, on: str, depth: int = 100, columns: int = 67) -> Case:
     weights = weight(values=packed(columns, depth), dtype="u8"), scales(depth, 32, columns)
     x, bias = tensor("M", depth, low=-1, high=1), weight(-(-columns // 4) * 4)
-    return case(
-        LINEAR_Q4, x, *weights, 32, bias, kernels=kernels, on=(on,), oracle=linear_q4, live={"M": rows}
-    )
+    return case(LINEAR_Q4, x, *weights, 32, bias, kernels=kernels, on=(on,), live={"M": rows})
 
 
 def fused_case(depth: int, *columns: int, biases: bool, gated: bool) -> Case:
@@ -66,21 +62,20 @@ def product_int8(rows: tuple[int, ...], kernels: str, depth: int) -> Case:
     zeros = tensor("M", dtype="i8", low=-20, high=20)
     weights = weight(values=packed(67, depth), dtype="u8"), sums(67, depth, 32), scales(depth, 32, 67)
     arguments = (*x, zeros, *weights, 32, weight(68))
-    return case(DYNAMIC, *arguments, kernels=kernels, on=("hardware",), oracle=dynamic, live={"M": rows})
+    return case(DYNAMIC, *arguments, kernels=kernels, on=("hardware",), live={"M": rows})
 
 
 QUANTIZED_CASES = [
     case(
         ADD,
         *(tensor("S", 5, **FULL), tensor(5, **FULL), 1, 0, 2, 3, 4, 5, 1),
-        oracle=add,
         out="i8",
         kernels="q8_elements",
     ),
-    case(CONV, *CONVOLVED, oracle=CONVOLVED_ORACLE, out="i8", kernels="q8_pack q8_thread", on=("software",)),
-    case(CONV, *CONVOLVED, oracle=CONVOLVED_ORACLE, out="i8", kernels="q8_pack q8_tiled", on=("hardware",)),
-    case(LINEAR, *ROW, oracle=linear, live={"S": (3, 1)}, out="i8", kernels="q8_matvec", on=("hardware",)),
-    case(DEPTHWISE, *EACH, oracle=EACH_ORACLE, out="i8", kernels="q8_depthwise"),
+    case(CONV, *CONVOLVED, out="i8", kernels="q8_pack q8_thread", on=("software",)),
+    case(CONV, *CONVOLVED, out="i8", kernels="q8_pack q8_tiled", on=("hardware",)),
+    case(LINEAR, *ROW, live={"S": (3, 1)}, out="i8", kernels="q8_matvec", on=("hardware",)),
+    case(DEPTHWISE, *EACH, out="i8", kernels="q8_depthwise"),
     case(
         f"{DECOMPOSED}quantize_per_channel.default",
         *(tensor("S", 3, 5), SCALES, ZEROS, 1, -128, 127, "i8"),
@@ -92,7 +87,7 @@ QUANTIZED_CASES = [
         case(
             INT8,
             *(tensor("M", 101), bytes_of(67, 101), scales_of(67)),
-            oracle=int8,
+            oracle=linear_int8_weights,
             live={"M": rows},
             kernels=f"q4_pad {kernel}",
             on=(kind,),
@@ -107,7 +102,6 @@ QUANTIZED_CASES = [
         EMBEDDING_4BIT,
         *(weight(11, 7, dtype="u8", low=0, high=255), weight(11, 2), None, -8, 7),
         *(tensor("S", dtype="i64", low=0, high=10), None),
-        oracle=embedding_4bit,
         kernels="embedding_4bit",
     ),
     product_q4((67, 1, 33), "q4_thread", "software"),

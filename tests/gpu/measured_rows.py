@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from arguments import Symbol, tensor, weight
 from measured_case import Case, case
-from test_batched_rows import (
+from row_cases import (
     ANGLES,
     ATTEND,
     PLACE,

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
+from golden import read_cases
 from sketch import Sketch
 
+import pteron
 from pteron.dtypes import DType
 from pteron.gpu import Device
 from pteron.gpu.tensors import HostResult
-from pteron.graph import Graph, SymInt, Tensor
+from pteron.graph import Graph, Node, SymInt, Tensor
 from pteron.ops import Target
 from pteron.passes import prepare
 from pteron.plan import Compiled
@@ -93,3 +97,34 @@ def run_graph(
         found.append([result.numpy() for result in results if isinstance(result, HostResult)])
     session.close()
     return found
+
+
+def calls(path: Path) -> list[tuple[Any, ...]]:
+    """A prefill and two decode steps of a language model; the recorded calls of another program."""
+    if path.parent.name == "models":
+        steps = ([5, 9, 200, 31, 7], 0), ([11], 5), ([400], 6)
+        return [(np.array([tokens]), np.array([position])) for tokens, position in steps]
+    return [tuple(case.inputs) for case in read_cases(path.with_suffix(".npz"))]
+
+
+def run(names: list[str], path: Path, device: Device, target: Target) -> tuple[list[Any], int]:
+    """What the first delegate gives at each call with these rewrites, and the launches of the last."""
+    graph = pteron.load(path).graphs("forward")[0]
+    counters = Counters()
+    compiled = Compiled(prepare(graph, names), target)
+    delegate = Delegate(Session(compiled.executable, device, counters, compiled))
+    found = []
+    for inputs in calls(path):
+        before = counters.dispatches
+        (result,) = delegate.run(inputs, [Wanted(DType.F32, on_gpu=False)])
+        assert isinstance(result, HostResult)
+        found.append(result.numpy())
+    return found, counters.dispatches - before
+
+
+P, Q, SUM, HALF, END = (SymInt(id) for id in range(5))
+
+
+def open_session(*calls: tuple[Any, ...], inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Delegate:
+    nodes = tuple(Node(index, name, tuple(arguments)) for index, (name, *arguments) in enumerate(calls))
+    return Delegate(Session.of(Graph("scalars", nodes, inputs, outputs), Device.open()))

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from arguments import Symbol, tensor, weight
+from attention_cases import CACHED, DECODE, MASKS, PLAIN, CachedAttention, cached
 from check import check_op, floats
-from test_attention import CACHED, DECODE, MASKS, PLAIN, CachedAttention, cached, plain
 
 from pteron import Device
 from pteron.families.attention.layouts import Decode, Tiles
 from pteron.ops import Target
 from pteron.plan import collect
+from pteron.reference.attention import sdpa
 from pteron.wgsl import Kernel, Module, compose
 
 pytestmark = pytest.mark.kernels
@@ -138,7 +139,7 @@ def test_decoding_plans_once_for_a_bucket(few: Target) -> None:
 def test_broadcast_masks(mask: tuple[int | str, ...], few: Target) -> None:
     arguments = (tensor(2, 3, "S", 32), tensor(2, 3, "T", 32), tensor(2, 3, "T", 32), tensor(*mask), 0.2)
     live = {"S": (7, 1, 8), "T": (5, 70, 200)}
-    check_op(PLAIN, *arguments, oracle=plain, live=live, target=few)
+    check_op(PLAIN, *arguments, live=live, target=few)
 
 
 @pytest.mark.parametrize("steps", [1, 3])
@@ -150,7 +151,7 @@ def test_masks_that_hide_whole_splits_and_rows(mask_dtype: str, steps: int, few:
     shown[1, :, 0] = False
     values = shown if mask_dtype == "bool" else np.where(shown, 0.5, -INF)
     arguments = (tensor(2, 2, steps, 8), tensor(2, 2, 192, 8), tensor(2, 2, 192, 8))
-    check_op(PLAIN, *arguments, tensor(values=values, dtype=mask_dtype), None, oracle=plain, target=few)
+    check_op(PLAIN, *arguments, tensor(values=values, dtype=mask_dtype), None, target=few)
 
 
 @pytest.mark.parametrize("lowest", [-1e9, -3.4028235e38])
@@ -159,7 +160,7 @@ def test_very_negative_masks_are_not_infinite(lowest: float, few: Target) -> Non
     values[0, 150:] = -INF
 
     def in_f32(q: Any, k: Any, v: Any, mask: Any, scale: Any) -> Any:
-        return plain(q.float(), k.float(), v.float(), mask.float(), scale).double()
+        return sdpa(q.float(), k.float(), v.float(), mask.float(), scale).double()
 
     arguments = (tensor(1, 2, 1, 8), tensor(1, 2, 192, 8), tensor(1, 2, 192, 8))
     check_op(PLAIN, *arguments, tensor(values=values), None, oracle=in_f32, target=few)
@@ -176,7 +177,7 @@ def test_scores_of_very_different_size(few: Target) -> None:
 def test_more_key_heads_than_fit_at_once(few: Target) -> None:
     q, k, v = tensor(3, 8, 2, 8), tensor(3, 4, 70, 8), tensor(3, 4, 70, 8)
     for narrow in (replace(few, binding_bytes_max=8192), replace(few, workgroups_max=4)):
-        check_op(PLAIN, q, k, v, None, None, oracle=plain, target=narrow)
+        check_op(PLAIN, q, k, v, None, None, target=narrow)
 
 
 # The layout ---------------------------------------------------------------------------------------

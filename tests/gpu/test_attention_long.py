@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 from arguments import Symbol, tensor, weight
+from attention_cases import CACHED, PLAIN, CachedAttention
 from check import check_op
 from kernel_files import kernel
-from test_attention import CACHED, PLAIN, CachedAttention, attend, plain
 
 from pteron.ops import Target
+from pteron.reference.attention import attend_steps_first, sdpa
 from pteron.wgsl import compose
 
 pytestmark = pytest.mark.kernels
@@ -29,15 +30,15 @@ WIDTHS = [(keys, width) for keys in (500, 8192) for width in (6, 80, 128)]
 @pytest.mark.parametrize(("keys", "width"), LENGTHS + WIDTHS)
 def test_many_keys(keys: int, width: int, target: Target) -> None:
     q, k, v = tensor(1, 2, "S", width), tensor(1, 1, keys, width), tensor(1, 1, keys, width)
-    check_op(PLAIN, q, k, v, None, None, oracle=plain, live={"S": (9, 1)}, target=target, tolerance=3e-5)
+    check_op(PLAIN, q, k, v, None, None, live={"S": (9, 1)}, target=target, tolerance=3e-5)
 
 
 @pytest.mark.parametrize(("steps", "width"), [(1, 64), (9, 64), (3, 6)])
 def test_many_keys_with_a_mask(steps: int, width: int, target: Target) -> None:
     q, k, v = tensor(1, 2, steps, width), tensor(1, 1, 2048, width), tensor(1, 1, 2048, width)
     mask = tensor(steps, 2048, dtype="bool")
-    check_op(PLAIN, q, k, v, mask, None, oracle=plain, target=target, tolerance=3e-5)
-    check_op(PLAIN, q, k, v, tensor(steps, 2048), None, oracle=plain, target=target, tolerance=3e-5)
+    check_op(PLAIN, q, k, v, mask, None, target=target, tolerance=3e-5)
+    check_op(PLAIN, q, k, v, tensor(steps, 2048), None, target=target, tolerance=3e-5)
 
 
 @pytest.mark.parametrize(("width", "causal"), [(64, True), (128, False), (6, True)])
@@ -56,19 +57,19 @@ def test_prefill_and_decode_far_into_a_cache(width: int, causal: bool, target: T
 def test_more_keys_than_tiles_have_loops_for(target: Target) -> None:
     """Where the adapter would end the loops of the tiles, other kernels take over."""
     q, k, v = tensor(1, 1, 9, 128), tensor(1, 1, 9000, 128), tensor(1, 1, 9000, 128)
-    check_op(PLAIN, q, k, v, None, None, oracle=plain, target=target, tolerance=3e-5)
+    check_op(PLAIN, q, k, v, None, None, target=target, tolerance=3e-5)
 
 
 @pytest.mark.parametrize(("steps", "room"), [(33, 8192), (7, 2048)])
 def test_more_queries_than_scratch_memory_holds_at_once(steps: int, room: int, target: Target) -> None:
     q, k, v = tensor(2, 4, steps, 8), tensor(2, 2, 70, 8), tensor(2, 2, 70, 8)
     target = replace(target, binding_bytes_max=room)
-    check_op(PLAIN, q, k, v, None, None, oracle=plain, target=target)
+    check_op(PLAIN, q, k, v, None, None, target=target)
 
 
 def test_no_keys(target: Target) -> None:
     q, k, v = tensor(1, 2, 3, 8), tensor(1, 2, 0, 8), tensor(1, 2, 0, 8)
-    check_op(PLAIN, q, k, v, None, None, oracle=plain, target=target)
+    check_op(PLAIN, q, k, v, None, None, target=target)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_masks_that_hide_whole_splits_and_rows(
     values = shown if mask_dtype == "bool" else np.where(shown, 0.5, -INF)
     arguments = (tensor(2, 2, steps, width), tensor(2, 2, 192, width), tensor(2, 2, 192, width))
     mask = tensor(values=values, dtype=mask_dtype)
-    check_op(PLAIN, *arguments, mask, None, oracle=plain, target=target)
+    check_op(PLAIN, *arguments, mask, None, target=target)
 
 
 @pytest.mark.parametrize("steps", [1, 9])
@@ -109,7 +110,7 @@ def test_very_negative_masks_are_not_infinite(lowest: float, width: int, steps: 
     values[steps // 2 + 1 :, 170:] = 0
 
     def in_f32(q: Any, k: Any, v: Any, mask: Any, scale: Any) -> Any:
-        return plain(q.float(), k.float(), v.float(), mask.float(), scale).double()
+        return sdpa(q.float(), k.float(), v.float(), mask.float(), scale).double()
 
     arguments = (tensor(1, 2, steps, width), tensor(1, 2, 192, width), tensor(1, 2, 192, width))
     check_op(PLAIN, *arguments, tensor(values=values), None, oracle=in_f32, target=target)
@@ -123,7 +124,7 @@ def test_a_causal_step_that_a_mask_hides(target: Target) -> None:
     arguments = (tensor(1, 9, 2, 8), *kv, 0, 1, tensor(values=mask), 0, True, None)
 
     def oracle(q: Any, k: Any, v: Any, *rest: Any) -> Any:
-        result = attend(q, k, v, torch.from_numpy(mask), True, None)
+        result = attend_steps_first(q, k, v, torch.from_numpy(mask), None, 0)
         assert torch.isnan(result[:, 0]).all()
         return result
 

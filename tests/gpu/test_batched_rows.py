@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from arguments import Symbol, tensor, weight
 from check import check_op, floats, refuse_op
-from test_attention import attend
-from test_rope import rope, rope_hf
+from row_cases import (
+    ANGLES,
+    ATTEND,
+    CAPACITY,
+    PLACE,
+    PLACES,
+    TURN,
+    TURNED,
+    RowAttention,
+    TurnedAttention,
+    angles_of,
+    caches,
+    heads_of,
+    places_of,
+    turned,
+)
 
 from pteron import Device
 from pteron.ops import Target
 
 pytestmark = pytest.mark.kernels
 
-PLACE, ANGLES, TURN = "pteron.locate_rows", "pteron.row_angles", "pteron.rope_rows"
-ATTEND, TURNED = "pteron.attend_rows", "pteron.rope_attend_rows"
-CAPACITY, SLOTS = 23, 7
-# (position, slot) of rows: the first and the last position, slots in any order, a row that is nobody's.
-PLACES = np.array([[4, 3], [0, 0], [22, 6], [-1, -1], [11, 2], [1, 5]], np.int32)
 HALF = {"f16": 8e-3}  # keys are rounded before they are multiplied
 HEADS = [(4, 2, 8), (3, 3, 16), (8, 2, 64), (5, 1, 6)]
 
@@ -35,64 +42,6 @@ def anywhere(request: pytest.FixtureRequest, device: Device) -> Target:
         return replace(by_subgroups, buffers_max=Target().buffers_max)
     is_cpu = request.param == "software"
     return replace(device.target, is_cpu=is_cpu, subgroup_size=0, buffers_max=Target().buffers_max)
-
-
-class RowAttention:
-    """The oracle: attention of each row alone, over caches that it keeps from call to call. What rows of
-    nobody's give is anything."""
-
-    def __init__(self) -> None:
-        self.caches: list[Any] = []
-
-    def __call__(
-        self, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, places: Any, context: int, scale: Any
-    ) -> Any:
-        self.caches = self.caches or [k_cache.clone(), v_cache.clone()]
-        result = torch.empty_like(q)
-        for row, (position, slot) in enumerate(places.tolist()):
-            if slot < 0:  # what a kernel does with such a row: the first cache's first key
-                keys, values = (cache[:1, :1] for cache in self.caches)
-                result[:, row : row + 1] = attend(q[:, row : row + 1], keys, values, None, False, scale)
-                continue
-            for cache, fresh in zip(self.caches, (k, v), strict=True):
-                cache[slot, position] = fresh[0, row]
-            keys, values = (cache[slot : slot + 1, : position + 1] for cache in self.caches)
-            result[:, row : row + 1] = attend(q[:, row : row + 1], keys, values, None, False, scale)
-        return result
-
-
-class TurnedAttention:
-    def __init__(self) -> None:
-        self.attention = RowAttention()
-
-    def __call__(self, q: Any, k: Any, v: Any, angles: Any, form: str, *rest: Any) -> Any:
-        turned_q, turned_k = turned(q, k, angles, form)
-        return self.attention(turned_q, turned_k, v, *rest)
-
-
-def turned(q: Any, k: Any, angles: Any, form: str) -> Any:
-    cosines, sines = angles.chunk(2, -1)
-    return rope(q, k, cosines, sines) if form == "neighbours" else rope_hf(q, k, cosines, sines, 0)
-
-
-def heads_of(rows: int, heads: int, key_heads: int, width: int) -> tuple[Any, ...]:
-    return tuple(tensor(1, rows, count, width) for count in (heads, key_heads, key_heads))
-
-
-def caches(key_heads: int, width: int, slots: int = SLOTS, capacity: int = CAPACITY) -> tuple[Any, ...]:
-    return tuple(weight(slots, capacity, key_heads, width) for _ in range(2))
-
-
-def places_of(slots: Any, tokens: Any, positions: Any) -> Any:
-    known = [slot if 0 <= slot < 5 else -1 for slot in slots.tolist()]
-    ids = [int(tokens[slot]) if slot >= 0 else 0 for slot in known]
-    places = [[int(positions[slot]), slot] if slot >= 0 else [-1, -1] for slot in known]
-    return torch.tensor([ids]), torch.tensor(places)
-
-
-def angles_of(cosines: Any, sines: Any, places: Any) -> Any:
-    at = places[:, 0].clamp(0, 30)
-    return torch.cat([cosines[at], sines[at]], -1)
 
 
 def test_places_of_rows() -> None:

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 from broken_kernel import broken
-from test_joins import sum_and_norm, two_parts  # noqa: F401  # a fixture
+from join_cases import sum_and_norm, two_parts  # noqa: F401  # a fixture
 
 from pteron import Device
 from pteron.ops import Target

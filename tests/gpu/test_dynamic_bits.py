@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from arguments import Array, tensor, weight
 from check import draw_runs
+from dynamic_cases import FUSED
 from one_operator import OneOperator
-from test_dynamic_q4 import FUSED
-from test_quantized import DYNAMIC
+from quantized_cases import DYNAMIC
 
 from pteron.dtypes import DType
 from pteron.families.norm.norm import REGISTERS_MIN

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from arguments import tensor, weight
 from bits import assert_same_bits
 from check import check_op
-from test_fused_q4 import factors
-from test_quantized import matrix, sums
-from test_rewrites import run
+from dynamic_cases import FUSED, fused
+from fused_cases import factors
+from quantized_cases import sums
+from small_graphs import run
 
 from pteron import Device
 from pteron.families.quantized import tiled_q4
@@ -25,42 +25,7 @@ from pteron.ops.rewrite import REWRITES
 
 pytestmark = pytest.mark.kernels
 
-FUSED = "pteron.linear_dq8ca_q4"
 LIVE = {"M": (33, 1, 4, 2, 3, 7)}
-
-
-def steps(x: Any, least: float | None) -> tuple[Any, Any]:
-    """Rows as int8 less their zero points, and their scales: in f32, as the operators are defined."""
-    x = x.to(torch.float32)
-    low, high = x.amin(-1, keepdim=True).clamp(max=0), x.amax(-1, keepdim=True).clamp(min=0)
-    scale = ((high - low) / 255).clamp(min=torch.finfo(torch.float32).tiny if least is None else least)
-    zero = (-128 - torch.round(low / scale)).clamp(-128, 127)
-    whole = torch.clamp(torch.round(x / scale) + zero, -128, 127) - zero
-    return whole.to(torch.float64), scale.to(torch.float64)
-
-
-def fused(
-    x: Any,
-    gain: Any,
-    eps: float,
-    weights: Any,
-    scales: Any,
-    biases: Any,
-    group: int,
-    weight_sums: Any,
-    least: float | None,
-    residual: Any,
-    gated: bool,
-) -> Any:
-    if gain is not None:
-        x = x * gain * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
-    whole, scale = steps(x, least)
-    pairs = zip(weights, scales, strict=True)
-    outs = [whole @ matrix(w, s, group, x.shape[-1]).T * scale for w, s in pairs]
-    outs = [out + bias[: out.shape[-1]] for out, bias in zip(outs, biases, strict=True)] if biases else outs
-    if gated:
-        outs = [torch.nn.functional.silu(outs[0]) * outs[1]]
-    return outs if residual is None else [outs[0].reshape(residual.shape) + residual]
 
 
 def check(target: Target, depth: int, *columns: int, group: int = 32, **options: Any) -> None:

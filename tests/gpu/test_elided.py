@@ -7,7 +7,7 @@ import operator
 import pytest
 from arguments import tensor
 from check import check_op, every_dtype
-from test_scalars import SUM, P, Q, open_session
+from small_graphs import SUM, P, Q, open_session
 
 COMPARISONS = {name: getattr(operator, name) for name in ("lt", "gt", "ge", "le", "eq")}
 

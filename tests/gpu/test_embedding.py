@@ -9,6 +9,7 @@ import pytest
 import torch
 from arguments import tensor, weight
 from check import NOTHING, check_op, every_dtype, floats, refuse_op
+from plane_cases import embedding
 
 from pteron.dtypes import DType
 from pteron.errors import InputError
@@ -32,13 +33,6 @@ def only_the_gpu_sees(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 unseen = pytest.mark.usefixtures("only_the_gpu_sees")
-
-
-def embedding(table: Any, indices: Any, *_: Any) -> Any:
-    """Rows by index; PyTorch raises where one is out of range, a GPU answers NaN."""
-    inside = (indices >= 0) & (indices < table.shape[0])
-    rows = table[torch.where(inside, indices, 0)]
-    return torch.where(inside[..., None], rows, torch.nan)
 
 
 @floats

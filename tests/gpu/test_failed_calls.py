@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from failing import STEPS, Failing
+from failing import STEPS, Failing, Interruption
 from golden import Array, read_cases
-from test_interruptions import Interruption
 
 import pteron
 from pteron import Device, DeviceError, Method, OutOfMemory, StateLost

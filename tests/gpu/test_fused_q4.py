@@ -7,73 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from arguments import Argument, tensor, weight
+from arguments import tensor, weight
 from check import check_op, floats
-from test_quantized import dynamic, matrix, packed
-from test_rewrites import run
+from fused_cases import CASES, DYNAMIC_ADD, check
+from quantized_cases import packed
+from small_graphs import run
 
 from pteron import Device
 from pteron.ops import Target
 from pteron.ops.rewrite import REWRITES
+from pteron.reference.products import linear_dynamic_q4
 
 pytestmark = pytest.mark.kernels
 
-FUSED, DYNAMIC_ADD = "pteron.linear_q4", "pteron.linear_dq8ca_q4_add"
-LIVE = {"M": (33, 1, 4, 2, 3)}
 OURS = {"linear_several", "gated_linear", "norm_linear", "linear_add"}
 
 
-def fused(
-    x: Any,
-    gain: Any,
-    eps: float,
-    weights: Any,
-    scales: Any,
-    biases: Any,
-    group: int,
-    residual: Any,
-    gated: bool,
-) -> Any:
-    if gain is not None:
-        x = x * gain * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
-    outs = [x @ matrix(w, s, group, x.shape[-1]).T for w, s in zip(weights, scales, strict=True)]
-    outs = [out + bias[: out.shape[-1]] for out, bias in zip(outs, biases, strict=True)] if biases else outs
-    if gated:
-        outs = [torch.nn.functional.silu(outs[0]) * outs[1]]
-    return outs if residual is None else [outs[0].reshape(residual.shape) + residual]
-
-
-def factors(depth: int, *columns: int, group: int = 32) -> tuple[list[Argument], list[Argument]]:
-    """Weights and scales such that sums are of the order of 1."""
-    size = 0.1 / np.sqrt(depth)
-    weights = [weight(values=packed(count, depth), dtype="u8") for count in columns]
-    scales = [weight(-(-depth // group), -(-count // 4) * 4, low=size / 2, high=size) for count in columns]
-    return weights, scales
-
-
-def check(target: Target, depth: int, *columns: int, **options: Any) -> None:
-    norm = (weight(depth, low=0.5, high=2), 1e-5) if options.pop("norm", False) else (None, 0.0)
-    biases = [weight(count + 2) for count in columns] if options.pop("biases", False) else None
-    residual, gated = options.pop("residual", None), options.pop("gated", False)
-    arguments = (*norm, *factors(depth, *columns), biases, 32, residual, gated)
-    options = {"live": LIVE, "tolerance": 5e-6, **options}
-    check_op(FUSED, tensor(1, "M", depth), *arguments, oracle=fused, target=target, **options)
-
-
-CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
-    ((96, 67), {"norm": True}),
-    ((96, 64, 7, 33), {"norm": True}),
-    ((96, 5, 66), {"biases": True}),
-    ((64, 67, 67), {"norm": True, "gated": True}),
-    ((64, 1, 1), {"gated": True, "biases": True}),
-    ((64, 68, 68), {"gated": True, "biases": True}),
-    ((1024, 8, 8), {"norm": True, "gated": True}),  # deep enough to be split
-    ((1028, 7, 7), {"gated": True}),
-    ((96, 64, 8, 36), {"biases": True}),
-    ((96, 67), {"residual": tensor("M", 67), "biases": True}),
-    ((96, 67), {"norm": True, "residual": tensor(1, "M", 67)}),
-]
 cases = pytest.mark.parametrize(("sizes", "options"), CASES, ids=str)
 
 
@@ -95,7 +44,7 @@ def test_float_types(dtype: str, few: Target) -> None:
 
 def dynamic_add(*arguments: Any) -> Any:
     *rest, residual = arguments
-    return dynamic(*rest).reshape(residual.shape) + residual
+    return linear_dynamic_q4(*rest).reshape(residual.shape) + residual
 
 
 @pytest.mark.parametrize("by_subgroups", [False, True])

@@ -3,7 +3,7 @@ against float64."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,31 +11,46 @@ import numpy as np
 import pytest
 import torch
 from arguments import Argument, tensor, weight
+from attention_block import CAPACITY, block
+from attention_block import check as check_attention
 from bits import assert_same_bits
-from small_graphs import Array, Drawing, run_graph
+from join_cases import (
+    LIVE,
+    ROWS,
+    SLICE,
+    VIEW,
+    Calls,
+    Layers,
+    attention_of_int8,
+    bound,
+    feed_forward,
+    names,
+    numbers,
+    random,
+    same_numbers,  # noqa: F401  # a fixture
+    split_into,
+    sum_and_norm,
+    two_parts,  # noqa: F401  # a fixture
+    with_and_without,
+)
+from quantized_cases import packed
+from small_graphs import run_graph
 from subgroup_fixtures import skip_if_narrow
-from test_attention_q4 import CAPACITY, block
-from test_attention_q4 import check as check_attention
-from test_quantized import matrix, packed
 
 from pteron import Device
 from pteron.dtypes import DType
-from pteron.families.quantized import tiled_q4, tiles
-from pteron.families.quantized.tiles import Strip, Tile
+from pteron.families.quantized import tiles
+from pteron.families.quantized.tiles import Strip
 from pteron.graph import Graph, Tensor
 from pteron.ops import Target
 from pteron.ops.join import JOINS
 from pteron.ops.rewrite import REWRITES
 from pteron.plan import Launch
+from pteron.reference.products import matrix_q4
 
 pytestmark = [pytest.mark.kernels, pytest.mark.rewrites]
 
-ADD, VIEW, SLICE = "aten.add.Tensor", "aten.view_copy.default", "aten.slice_copy.Tensor"
-ROWS = 17
 F16_STEP = float(np.finfo(np.float16).eps)
-LIVE = (ROWS, 5, 11)  # more rows than products take by digits
-random = np.random.default_rng(0)
-Calls = list[list[Array]]
 
 
 @pytest.fixture(params=["hardware", "subgroups"])
@@ -47,118 +62,12 @@ def gpu(request: pytest.FixtureRequest, device: Device) -> Target:
     return replace(device.target, is_cpu=False)
 
 
-@pytest.fixture(autouse=True)
-def same_numbers() -> None:
-    """Data of a test are the same whichever tests ran before it."""
-    random.bit_generator.state = np.random.default_rng(0).bit_generator.state
-
-
-@pytest.fixture(autouse=True)
-def two_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products are split, however small, and by tiles, however few their rows."""
-    split_into(monkeypatch, 2)
-    monkeypatch.setattr(tiles, "choose_strip", lambda *_: None)
-
-
-def split_into(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
-    monkeypatch.setattr(tiled_q4, "choose", lambda *_: (Tile(4, 4, 4, 16, 16), parts))
-
-
-def names(launches: Sequence[Launch]) -> list[str]:
-    return [launch.module.kernel.name for launch in launches]
-
-
-def bound(launches: Sequence[Launch], name: str) -> list[set[str]]:
-    """What each launch of a kernel binds."""
-    return [
-        {binding.name for binding in launch.module.bindings}
-        for launch in launches
-        if launch.module.kernel.name == name
-    ]
-
-
-def numbers(*shape: int) -> Array:
-    return random.normal(size=shape).astype(np.float32)
-
-
-class Layers(Drawing):
-    """Layers of a model, in one float type."""
-
-    def __init__(self, dtype: DType = DType.F32) -> None:
-        super().__init__()
-        self.dtype = dtype
-
-    def tensor(self, *shape: int, dtype: DType | None = None, memory: int | None = None) -> Tensor:
-        return super().tensor(*shape, dtype=dtype or self.dtype, memory=memory)
-
-    def product(self, x: Tensor, columns: int) -> Tensor:
-        """x times a matrix of 4-bit weights."""
-        depth = x.shape_max[-1]
-        factors = self.given(packed(columns, depth)), self.given(self.scales(depth, columns))
-        shape = (*x.shape_max[:-1], columns)
-        return self.made("et_vk.linear_q4gsw.default", x, *factors, 32, None, shape=shape)
-
-    def int8_product(self, x: Tensor, columns: int) -> Tensor:
-        """x as int8 times a matrix of 4-bit weights."""
-        *rows, depth = x.shape_max
-        found = self.several(
-            "torchao.choose_qparams_affine.default",
-            *(x, "ASYMMETRIC", [*[1] * len(rows), depth], None, -128, 127, 1e-6, None, None, False),
-            shapes=[rows, rows],
-            dtypes=["f32", "i8"],
-        )
-        words = packed(columns, depth)
-        nibbles = np.stack([words & 15, words >> 4], -1).reshape(columns, -1).astype(np.int32) - 8
-        sums = nibbles[:, :depth].reshape(columns, depth // 32, 32).sum(-1).T.astype(np.int32)
-        weights = self.given(words), self.given(np.ascontiguousarray(sums))
-        arguments = x, *found, *weights, self.given(self.scales(depth, columns)), 32, None
-        return self.made("et_vk.linear_dq8ca_q4gsw.default", *arguments, shape=(*rows, columns))
-
-    def norm(self, x: Tensor) -> Tensor:
-        gain = self.given(random.uniform(0.5, 2, x.shape_max[-1]).astype(np.float32))
-        return self.made("et_vk.rms_norm.default", x, gain, 1e-5, shape=x.shape_max)
-
-    def sum(self, a: Tensor, b: Tensor) -> Tensor:
-        return self.made(ADD, a, b, 1, shape=a.shape_max)
-
-    def gate(self, x: Tensor, y: Tensor) -> Tensor:
-        sigmoid = self.made("aten.sigmoid.default", x, shape=x.shape_max)
-        opened = self.made("aten.mul.Tensor", x, sigmoid, shape=x.shape_max)
-        return self.made("aten.mul.Tensor", opened, y, shape=x.shape_max)
-
-    @staticmethod
-    def scales(depth: int, columns: int) -> Array:
-        size = 0.1 / np.sqrt(depth)
-        return random.uniform(size / 2, size, (depth // 32, columns)).astype(np.float32)
-
-
-def with_and_without(graph: Graph, calls: Calls, device: Device, target: Target) -> list[tuple[Array, Array]]:
-    """Every output of every call, with all joins and with none; with them the plans are those noted last."""
-    without = run_graph(graph, list(REWRITES), calls, device, target)
-    with_them = run_graph(graph, [*REWRITES, *JOINS], calls, device, target)
-    pairs = [zip(a, b, strict=True) for a, b in zip(with_them, without, strict=True)]
-    return [pair for outputs in pairs for pair in outputs]
-
-
 def check_same(graph: Graph, calls: Calls, device: Device, target: Target, rtol: float = 1e-5) -> None:
     for with_them, without in with_and_without(graph, calls, device, target):
         assert_same_bits(with_them, without, device, rtol)
 
 
 # Merges and rows --------------------------------------------------------------------------------
-
-
-def sum_and_norm(
-    columns: int, depth: int = 128, *, shows: bool = False, dtype: DType = DType.F32
-) -> tuple[Graph, Calls]:
-    """A product plus a tensor, normed, times another matrix; the sum may be an output too."""
-    layers = Layers(dtype)
-    x, addend = layers.input(1, ROWS, depth), layers.input(1, ROWS, columns)
-    total = layers.sum(layers.product(x, columns), addend)
-    out = layers.product(layers.norm(total), 12)
-    graph = layers.ending(out, total) if shows else layers.ending(out)
-    calls = [[numbers(1, rows, depth), numbers(1, rows, columns)] for rows in LIVE]
-    return graph, [[each.astype(dtype.numpy) for each in call] for call in calls]
 
 
 @pytest.mark.parametrize("columns", [256, 288, 1024, 2080])
@@ -183,7 +92,7 @@ def test_a_norm_against_float64(device: Device, gpu: Target) -> None:
     normed = layers.made("et_vk.rms_norm.default", product, layers.given(gain), 1e-5, shape=(1, ROWS, 256))
     calls = [[numbers(1, rows, 128)] for rows in LIVE]
     found = run_graph(layers.ending(normed, product), [*REWRITES, *JOINS], calls, device, gpu)
-    dense = matrix(torch.from_numpy(weights.astype(np.int64)), torch.from_numpy(scales).double(), 32, 128)
+    dense = matrix_q4(torch.from_numpy(weights.astype(np.int64)), torch.from_numpy(scales).double(), 32, 128)
     for (x_given,), (norm, made) in zip(calls, found, strict=True):
         expected = x_given.astype(np.float64) @ dense.numpy().T
         np.testing.assert_allclose(made, expected, atol=2e-6)
@@ -238,17 +147,6 @@ def test_what_is_not_joined(
     graph = layers.ending(layers.norm(layers.sum(layers.product(x, columns), addend)))
     check_same(graph, [[numbers(1, count, 128), numbers(1, count, columns)] for count in LIVE], device, gpu)
     assert ("q4_merge_rows" in names(launches)) == (columns == 264)
-
-
-def feed_forward(columns: int, hidden: int) -> tuple[Graph, Calls]:
-    """Products of int8: a norm, two products, a gate, a third product and a sum, and another norm."""
-    layers = Layers()
-    x = layers.input(1, ROWS, columns)
-    normed = layers.norm(x)
-    gated = layers.gate(layers.int8_product(normed, hidden), layers.int8_product(normed, hidden))
-    total = layers.sum(layers.int8_product(gated, columns), x)
-    out = layers.int8_product(layers.norm(total), 12)
-    return layers.ending(out), [[numbers(1, rows, columns)] for rows in LIVE]
 
 
 @pytest.mark.parametrize(("columns", "hidden"), [(64, 256), (256, 96), (288, 2080)])
@@ -391,29 +289,6 @@ def test_rotations_in_float_types(
     tolerance = 3e-5 if dtype == "f32" else 2e-2
     check_attention(replace(gpu, buffers_max=9), arguments, live=PREFILL, dtype=dtype, tolerance=tolerance)
     assert "rope" not in names(launches)
-
-
-def attention_of_int8(depth: int = 64, *, halves: bool = True, shows: bool = False) -> tuple[Graph, Calls]:
-    """Queries, keys and values of int8, turned by halves or by neighbours, and attention over caches; queries
-    may be an output too."""
-    heads, width, capacity = 4, 16, 32
-    layers = Layers()
-    x = layers.input(1, ROWS, depth)
-    steps, seen = layers.size(x, 1), (1, ROWS, heads, width)
-    made = [layers.int8_product(x, heads * width) for _ in range(3)]
-    q, k, v = (layers.made(VIEW, one, [1, steps, heads, width], shape=seen) for one in made)
-    columns = width if halves else width // 2
-    tables = [layers.given(numbers(capacity, columns)) for _ in range(2)]
-    name, rest = "et_vk.apply_rotary_emb_hf.default", [0]
-    if not halves:
-        name, rest = "et_vk.apply_rotary_emb.default", []
-        tables = [layers.made(SLICE, each, 0, 0, steps, 1, shape=(ROWS, columns)) for each in tables]
-    turned = layers.several(name, q, k, *tables, *rest, shapes=[seen, seen])
-    caches = [layers.given(np.zeros((1, capacity, heads, width), np.float32)) for _ in range(2)]
-    attention = *caches, 0, 1, None, 0.0, True, None
-    given = layers.made("sdpa_with_kv_cache.default", *turned, v, *attention, shape=seen)
-    graph = layers.ending(given, made[0]) if shows else layers.ending(given)
-    return graph, [[numbers(1, rows, depth)] for rows in LIVE]
 
 
 @pytest.mark.parametrize("shows", [False, True])

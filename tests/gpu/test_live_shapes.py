@@ -13,7 +13,7 @@ from check import check_op
 from live_case import Case
 from live_cases import CASES
 from operator_table import read_table
-from test_scalars import open_session
+from small_graphs import open_session
 
 from pteron import Device
 from pteron.dtypes import DType

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from arguments import Argument, Symbol, tensor, weight
 from check import check_op
-from test_norm import GROUP, LAYER, RMS, rms_norm
-from test_quantized import DYNAMIC, dynamic, linear, packed, scales
-from test_quantized import LINEAR as LINEAR_Q4
-from test_quantized_qparams import AFFINE as QPARAMS
-from test_quantized_qparams import affine as qparams
+from plane_cases import GROUP, LAYER, RMS
+from quantized_cases import AFFINE as QPARAMS
+from quantized_cases import DYNAMIC, packed, scales
+from quantized_cases import LINEAR as LINEAR_Q4
 
 from pteron.ops import Target
 
@@ -97,13 +96,13 @@ def test_group_norm(target: Target) -> None:
 
 def test_rms_norm(target: Target) -> None:
     for size in (100_003, (1 << 20) + 7):
-        check_op(RMS, tensor(2, size), weight(size), 1e-5, oracle=rms_norm, target=target)
+        check_op(RMS, tensor(2, size), weight(size), 1e-5, target=target)
 
 
 def test_choose_qparams(target: Target) -> None:
     for size in (100_003, (1 << 20) + 7):
         rest = ("ASYMMETRIC", [1, 1, size], None, -128, 127, None, None, None, False)
-        check_op(QPARAMS, tensor(1, 2, size, low=-2, high=3), *rest, oracle=qparams, target=target)
+        check_op(QPARAMS, tensor(1, 2, size, low=-2, high=3), *rest, target=target)
 
 
 def small(*shape: int) -> Any:
@@ -131,15 +130,13 @@ def test_products(target: Target) -> None:
 def test_products_with_4_bit_weights(group: int, target: Target) -> None:
     depth = 131_076  # ends within a word and within a group
     arguments: tuple[Argument, ...] = (weight(values=packed(3, depth), dtype="u8"), scales(depth, group, 3))
-    check_op(
-        LINEAR_Q4, small(2, depth), *arguments, group, weight(4), oracle=linear, target=target, tolerance=1e-3
-    )
+    check_op(LINEAR_Q4, small(2, depth), *arguments, group, weight(4), target=target, tolerance=1e-3)
 
 
 def test_tiles_of_4_bit_weights(target: Target) -> None:
     depth = 60_004
     arguments = (weight(values=packed(3, depth), dtype="u8"), scales(depth, 32, 3), 32, weight(4))
-    check_op(LINEAR_Q4, small(5, depth), *arguments, oracle=linear, target=target, tolerance=1e-3)
+    check_op(LINEAR_Q4, small(5, depth), *arguments, target=target, tolerance=1e-3)
 
 
 def test_products_of_dynamic_activations(target: Target) -> None:
@@ -154,4 +151,4 @@ def test_products_of_dynamic_activations(target: Target) -> None:
         64,
         weight(4),
     )
-    check_op(DYNAMIC, *arguments, oracle=dynamic, target=target, tolerance=1e-3)
+    check_op(DYNAMIC, *arguments, target=target, tolerance=1e-3)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from arguments import Leaf, TensorArgument, leaves, tensor, weight
 from check import check_op, floats
+from fused_cases import PEAKS, factors, memory, product
 from one_operator import OneOperator
-from test_fused_q4 import factors, fused
 
 import pteron
 from pteron import Device
@@ -25,19 +25,8 @@ from pteron.plan import PlanBuffer
 
 pytestmark = pytest.mark.kernels
 
-PEAKS = "pteron.linear_q4_peaks"
 LIVE = {"M": (33, 1, 4, 2, 3)}
 INFINITY = float("inf")
-
-
-def memory() -> TensorArgument:
-    return weight(values=np.zeros((peaks.BLOCKS_MAX, 4), np.int32), dtype="i32")
-
-
-def product(
-    x: Any, gain: Any, eps: float, weights: Any, scales: Any, bias: Any, group: int, _: object
-) -> Any:
-    return fused(x, gain, eps, [weights], [scales], None if bias is None else [bias], group, None, False)[0]
 
 
 @pytest.mark.parametrize("is_normed", [True, False])

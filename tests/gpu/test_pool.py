@@ -10,6 +10,7 @@ import pytest
 import torch
 from arguments import Argument, tensor
 from check import check_op, floats, refuse_op
+from plane_cases import AVERAGE, INDICES, LARGEST
 
 from pteron import Device
 from pteron.dtypes import DType
@@ -18,10 +19,6 @@ from pteron.graph import Graph, Node, Tensor, ValueList
 from pteron.ops import Target
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session
-
-AVERAGE = "aten.avg_pool2d.default"
-LARGEST = "aten.max_pool2d.default"
-INDICES = "aten.max_pool2d_with_indices.default"
 
 Shape = tuple[int | str, ...]
 Pairs = tuple[list[int], list[int], list[int]]

@@ -11,12 +11,13 @@ import torch
 from arguments import Array, tensor, weight
 from check import check_op, draw_runs
 from one_operator import OneOperator
-from test_quantized import DYNAMIC, LINEAR, dynamic, linear, packed, scales
+from quantized_cases import DYNAMIC, LINEAR, packed, scales
 
 from pteron.dtypes import DType
 from pteron.families.quantized import digits
 from pteron.families.quantized.packing import Words
 from pteron.ops import Target
+from pteron.reference.products import linear_q4
 
 pytestmark = pytest.mark.kernels
 
@@ -32,7 +33,7 @@ def check(x: Any, columns: int, depth: int, group: int, target: Target, **option
     options = {"live": FEW, "tolerance": EXACT, "bias": None, **options}
     bias = options.pop("bias")
     arguments = weight(values=weights, dtype="u8"), groups, group, bias
-    check_op(LINEAR, x, *arguments, oracle=linear, target=target, **options)
+    check_op(LINEAR, x, *arguments, target=target, **options)
 
 
 @pytest.mark.parametrize(("group", "columns"), [(32, 129), (64, 67), (128, 7), (256, 1)])
@@ -82,7 +83,7 @@ def outputs_of(x: Array, target: Target) -> tuple[Array, Array]:
     (found,) = operator.run(run)
     operator.close()
     wide, whole, scale = x.astype(np.float32).astype(float), weights.astype(int), groups.astype(float)
-    exact = linear(torch.from_numpy(wide), torch.from_numpy(whole), torch.from_numpy(scale), 32, None)
+    exact = linear_q4(torch.from_numpy(wide), torch.from_numpy(whole), torch.from_numpy(scale), 32, None)
     return found, exact.numpy()
 
 
@@ -132,7 +133,7 @@ def test_dynamic_activations(bias: bool, few: Target) -> None:
         32,
         weight(16) if bias else None,
     )
-    check_op(DYNAMIC, *arguments, oracle=dynamic, live=FEW, target=few, tolerance=1e-3)
+    check_op(DYNAMIC, *arguments, live=FEW, target=few, tolerance=1e-3)
 
 
 @pytest.mark.parametrize(

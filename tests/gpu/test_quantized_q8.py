@@ -7,17 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from arguments import tensor, weight
 from check import NOTHING, check_op, floats, refuse_op
-from int8 import FULL, bias_of, dequantized, parameters, quantized, random_int8, scaled
+from int8 import ADD, FULL, LINEAR, RELU, SHUFFLE, bias_of, factors, parameters
 
 from pteron.ops import Target
+from pteron.reference.quantized import linear_to_floats, rounded
 
-ADD = "et_vk.q8ta_add.default"
-RELU = "et_vk.q8ta_relu.default"
-SHUFFLE = "et_vk.q8ta_pixel_shuffle.default"
-LINEAR = "et_vk.q8ta_linear.default"
 GEMV = "et_vk.q8ta_linear_gemv.default"
 TO_FLOATS = "et_vk.linear_q8ta_q8csw.default"
 LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 130, 4)}
@@ -26,35 +22,22 @@ EVERY = np.arange(-128, 128)
 # Element-wise -----------------------------------------------------------------------------------
 
 
-def add(a: Any, b: Any, s: float, z: int, t: float, y: int, o: float, w: int, alpha: float) -> Any:
-    return quantized(dequantized(a, s, z) + alpha * dequantized(b, t, y), o, w)
-
-
 # The second pair of scales lets sums lie half-way between two steps.
 @pytest.mark.parametrize("scales", [(0.031, 5, 0.047, -4, 0.06, 7), (0.5, 0, 0.25, 3, 0.5, -1)])
 @pytest.mark.parametrize("alpha", [1.0, 2.0, 0.3, -1.0])
 def test_add(scales: Any, alpha: float, target: Target) -> None:
-    options: dict[str, Any] = {"oracle": add, "out": "i8", "target": target}
+    options: dict[str, Any] = {"out": "i8", "target": target}
     check_op(ADD, tensor(3, "S", 5, **FULL), tensor("S", 1, **FULL), *scales, alpha, **options)
     every = tensor(values=EVERY, dtype="i8"), tensor(values=EVERY[:, None], dtype="i8")
     check_op(ADD, *every, *scales, alpha, **options)
 
 
-def relu(x: Any, s: float, z: int, o: float, w: int) -> Any:
-    return quantized(dequantized(x, s, z), o, w, "relu")
-
-
 @pytest.mark.parametrize("scales", [(0.031, 5, 0.047, -4), (0.25, -128, 0.5, 127), (0.1, 10, 0.1, -20)])
 def test_relu(scales: Any, target: Target) -> None:
-    options: dict[str, Any] = {"oracle": relu, "out": "i8", "target": target}
+    options: dict[str, Any] = {"out": "i8", "target": target}
     check_op(RELU, tensor("S", 3, "T", **FULL), *scales, **options)
     check_op(RELU, tensor(values=EVERY, dtype="i8"), *scales, **options)
     check_op(RELU, tensor("S", 3, "T", **FULL), *scales, **options, live=NOTHING)
-
-
-def shuffle(x: Any, s: float, z: int, inverse: float, w: int, factor: int) -> Any:
-    shuffled = torch.nn.functional.pixel_shuffle(dequantized(x, s, z), factor)
-    return quantized(shuffled, 1 / inverse, w)
 
 
 @pytest.mark.parametrize("factor", [1, 2, 3])
@@ -62,7 +45,7 @@ def shuffle(x: Any, s: float, z: int, inverse: float, w: int, factor: int) -> An
 def test_pixel_shuffle(factor: int, scales: Any, target: Target) -> None:
     for shape in (("S", 2 * factor * factor, 3, "T"), (factor * factor, "S", "T")):
         x = tensor(*shape, **FULL)
-        check_op(SHUFFLE, x, *scales, factor, oracle=shuffle, out="i8", target=target)
+        check_op(SHUFFLE, x, *scales, factor, out="i8", target=target)
 
 
 def test_elements_refuse() -> None:
@@ -79,21 +62,6 @@ def test_elements_refuse() -> None:
 # Linear -----------------------------------------------------------------------------------------
 
 
-def sums_of(x: Any, zero: int, weights: Any) -> Any:
-    return (x.double() - zero) @ weights.double()[:, : x.shape[-1]].T
-
-
-def linear(x: Any, s: float, z: int, weights: Any, sums: Any, ws: Any, o: float, w: int, *rest: Any) -> Any:
-    bias, activation = rest
-    return quantized(scaled(sums_of(x, z, weights), s, ws, bias, -1), o, w, activation)
-
-
-def factors(columns: int, depth: int) -> tuple[Any, ...]:
-    """Weights, their sums and scales."""
-    values = random_int8(columns, depth)
-    return (weight(values=values, dtype="i8"), *parameters(values.sum(1), columns))
-
-
 @pytest.mark.parametrize("name", [LINEAR, GEMV])
 @pytest.mark.parametrize(("depth", "columns"), [(1, 1), (7, 5), (32, 67), (101, 130)])
 @pytest.mark.parametrize("activation", ["none", "relu"])
@@ -106,14 +74,14 @@ def test_linear(name: str, depth: int, columns: int, activation: str, target: Ta
         activation,
     )
     x = tensor("M", depth, **FULL)
-    check_op(name, x, 0.02, 5, *arguments, oracle=linear, live=LIVE_ROWS, out="i8", target=target)
+    check_op(name, x, 0.02, 5, *arguments, live=LIVE_ROWS, out="i8", target=target)
 
 
 def test_linear_of_more_dims_and_no_rows(target: Target) -> None:
     arguments = (*factors(13, 36), 0.05, -3, bias_of(13), "none")
     x = tensor(2, "M", 36, **FULL)
     live = {"M": (5, 0, 1, 3)}
-    check_op(LINEAR, x, 0.02, -128, *arguments, oracle=linear, live=live, out="i8", target=target)
+    check_op(LINEAR, x, 0.02, -128, *arguments, live=live, out="i8", target=target)
 
 
 @pytest.mark.parametrize("rows", [1, 5])
@@ -125,20 +93,16 @@ def test_the_deepest_sum(rows: int, target: Target) -> None:
     arguments = (weight(values=weights, dtype="i8"), *parameters(weights.sum(1), 4))
     x = tensor(values=np.full((rows, depth), -128), dtype="i8")
     rest = (4e5, 0, None, "none")
-    check_op(LINEAR, x, 0.02, 127, *arguments, *rest, oracle=linear, out="i8", target=target)
+    check_op(LINEAR, x, 0.02, 127, *arguments, *rest, out="i8", target=target)
     exact = (*arguments, None)
-    check_op(TO_FLOATS, x, 0.02, 127, *exact, oracle=to_floats, target=target, tolerance=1e-9)
+    check_op(TO_FLOATS, x, 0.02, 127, *exact, target=target, tolerance=1e-9)
 
 
 def test_more_workgroups_than_an_axis_takes(target: Target) -> None:
     narrow = replace(target, workgroups_max=37)
     arguments = (*factors(1009, 4), 0.05, -3, None, "none")
     x, live = tensor("M", 4, **FULL), {"M": (2, 1, 150)}
-    check_op(LINEAR, x, 0.02, 5, *arguments, oracle=linear, live=live, out="i8", target=narrow)
-
-
-def to_floats(x: Any, s: float, z: int, weights: Any, sums: Any, ws: Any, bias: Any) -> Any:
-    return scaled(sums_of(x, z, weights), s, ws, bias, -1)
+    check_op(LINEAR, x, 0.02, 5, *arguments, live=live, out="i8", target=narrow)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -148,10 +112,10 @@ def test_linear_to_floats(bias: bool, dtype: str, target: Target) -> None:
     x = tensor("M", 36, **FULL)
     options: dict[str, Any] = {"live": LIVE_ROWS, "target": target, "dtype": dtype}
     tolerance = 1e-9 if dtype == "f32" else 2e-3
-    check_op(TO_FLOATS, x, 0.02, 5, *arguments, oracle=to_floats, **options, tolerance=tolerance)
+    check_op(TO_FLOATS, x, 0.02, 5, *arguments, **options, tolerance=tolerance)
 
     def of_floats(x: Any, s: float, z: int, *rest: Any) -> Any:
-        return to_floats(quantized(x, s, z), s, z, *rest)
+        return linear_to_floats(rounded(x, s, z), s, z, *rest)
 
     x = tensor("M", 36)
     check_op(TO_FLOATS, x, 0.02, 5, *arguments, oracle=of_floats, **options, tolerance=tolerance)

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-import torch
-import torch.ao.quantization.fx._decomposed  # registers the operators
 from arguments import tensor
 from check import check_op, floats, refuse_op
+from quantized_cases import AFFINE, PER_TENSOR, PER_TOKEN, per_tensor, per_token
 
 from pteron.ops import Target
 
-AFFINE = "torchao.choose_qparams_affine.default"
-PER_TENSOR = "quantized_decomposed.choose_qparams.tensor"
-PER_TOKEN = "quantized_decomposed.choose_qparams_per_token_asymmetric.default"
 EXACT = 1e-9  # below the step between floats
 EDGES = np.array(
     [
@@ -32,40 +26,13 @@ EDGES = np.array(
 )
 
 
-def affine(
-    x: Any, mapping: str, block: list[int], kind: Any, low: Any, high: Any, eps: Any, *rest: Any
-) -> Any:
-    """torchao's formulas in float32, dim by dim."""
-    low, high = -128 if low is None else low, 127 if high is None else high
-    x = x.float()
-    eps = float(np.finfo(np.float32).smallest_normal) if eps is None else eps
-    pairs = [pair for size, along in zip(x.shape, block, strict=True) for pair in (size // along, along)]
-    inner = list(range(1, 2 * x.ndim, 2))
-    grouped = x.reshape(pairs)
-    least, most = grouped.amin(inner).clamp(max=0), grouped.amax(inner).clamp(min=0)
-    middle = torch.full_like(least, int((high + low + 1) / 2))
-    if mapping == "SYMMETRIC":
-        scale, zero = torch.maximum(-least, most) / ((high - low) / 2), middle
-    elif mapping == "SYMMETRIC_NO_CLIPPING_ERR":
-        scale, zero = torch.maximum(least / low, most / high), middle
-    else:
-        scale, zero = (most - least) / (high - low), None
-    scale = scale.clamp(min=eps)
-    if zero is None:
-        zero = torch.clamp(low - torch.round(least / scale), low, high)
-    if not rest[-1]:
-        kept = [s // b for s, b in zip(x.shape, block, strict=True) if b == 1 or b != s]
-        scale, zero = scale.reshape(kept), zero.reshape(kept)
-    return scale, zero.long()
-
-
 @pytest.mark.parametrize("length", [1, 7, 64, 300])
 @pytest.mark.parametrize("mapping", ["ASYMMETRIC", "SYMMETRIC", "SYMMETRIC_NO_CLIPPING_ERR"])
 def test_rows(length: int, mapping: str, target: Target) -> None:
     x = tensor(1, "S", length, low=-2, high=3)
     for rest in ((None, -128, 127, None), (None, -8, 7, 1e-3), (None, None, None, None)):
         arguments = (x, mapping, [1, 1, length], *rest, None, None, False)
-        check_op(AFFINE, *arguments, oracle=affine, target=target, tolerance=EXACT)
+        check_op(AFFINE, *arguments, target=target, tolerance=EXACT)
 
 
 @pytest.mark.parametrize("keepdim", [True, False])
@@ -74,7 +41,6 @@ def test_blocks(block: list[int], keepdim: bool, target: Target) -> None:
     rest = (None, -128, 127, None, None, None, keepdim)
     check_op(
         *(AFFINE, tensor(6, 8, 10), "ASYMMETRIC", block, *rest),
-        oracle=affine,
         target=target,
         tolerance=EXACT,
     )
@@ -84,7 +50,7 @@ def test_rows_at_the_edges(target: Target) -> None:
     rest = (None, -128, 127, None, None, None, True)
     for mapping in ("ASYMMETRIC", "SYMMETRIC"):
         x = tensor(values=EDGES)
-        check_op(AFFINE, x, mapping, [1, 3], *rest, oracle=affine, target=target, tolerance=EXACT)
+        check_op(AFFINE, x, mapping, [1, 3], *rest, target=target, tolerance=EXACT)
 
 
 def test_affine_refuses() -> None:
@@ -103,10 +69,6 @@ def test_affine_refuses() -> None:
     refuse_op(AFFINE, x, "SYMMETRIC_NO_CLIPPING_ERR", [1, 1, 8], *above, match=match, out=shapes)
 
 
-def per_tensor(x: Any, low: int, high: int, eps: float, kind: Any) -> Any:
-    return torch.ops.quantized_decomposed.choose_qparams(x.float(), low, high, eps, torch.int8)
-
-
 @pytest.mark.parametrize("bounds", [(-128, 127), (-127, 127), (0, 100)])
 def test_per_tensor(bounds: tuple[int, int], target: Target) -> None:
     arguments = (*bounds, 1.1920929e-07, None)
@@ -122,10 +84,6 @@ def test_per_tensor_of_many(target: Target) -> None:
     live = {"S": (17, 1, 5)}
     arguments = (-128, 127, 1e-5, None)
     check_op(PER_TENSOR, x, *arguments, oracle=per_tensor, live=live, target=target, tolerance=EXACT)
-
-
-def per_token(x: Any, kind: Any) -> Any:
-    return torch.ops.quantized_decomposed.choose_qparams_per_token_asymmetric(x.float(), torch.int8)
 
 
 @pytest.mark.parametrize("length", [1, 13, 300])

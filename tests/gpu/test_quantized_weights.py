@@ -6,51 +6,29 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from arguments import tensor, weight
 from check import check_op, floats, refuse_op
+from quantized_cases import INT8, QCS4W, bytes_of, random_nibbles, scales_of
 
 from pteron.ops import Target
+from pteron.reference.products import linear_int8_weights
 
-QCS4W = "et_vk.linear_qcs4w.default"
-INT8 = "aten._weight_int8pack_mm.default"
 LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 17, 4)}
 DEPTHS = [1, 2, 6, 8, 36, 101, 324]  # with words and vec4s that are whole, and that are not
-
-
-def qcs4w(x: Any, weights: Any, scales: Any) -> Any:
-    nibbles = torch.stack([weights >> 4, weights & 15], -1).flatten(1)[:, : x.shape[-1]] - 8
-    return (x @ nibbles.to(x.dtype).T) * scales[: len(weights)]
-
-
-def int8(x: Any, weights: Any, scales: Any) -> Any:
-    return (x @ weights.to(x.dtype).T) * scales[: len(weights)]
-
-
-def nibbles(columns: int, depth: int) -> Any:
-    return weight(columns, -(-depth // 2), dtype="u8", low=0, high=255)
-
-
-def bytes_of(columns: int, depth: int) -> Any:
-    return weight(columns, depth, dtype="i8", low=-128, high=127)
-
-
-def scales_of(columns: int) -> Any:
-    return weight(columns, low=0.001, high=0.01)
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("columns", [1, 67, 130])
 def test_four_bits(depth: int, columns: int, target: Target) -> None:
-    arguments = (tensor("M", depth, low=-1, high=1), nibbles(columns, depth), scales_of(columns))
-    check_op(QCS4W, *arguments, oracle=qcs4w, live=LIVE_ROWS, target=target)
+    arguments = (tensor("M", depth, low=-1, high=1), random_nibbles(columns, depth), scales_of(columns))
+    check_op(QCS4W, *arguments, live=LIVE_ROWS, target=target)
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("columns", [1, 67, 130])
 def test_eight_bits(depth: int, columns: int, target: Target) -> None:
     arguments = (tensor("M", depth, low=-1, high=1), bytes_of(columns, depth), scales_of(columns))
-    check_op(INT8, *arguments, oracle=int8, live=LIVE_ROWS, target=target, tolerance=5e-5)
+    check_op(INT8, *arguments, oracle=linear_int8_weights, live=LIVE_ROWS, target=target, tolerance=5e-5)
 
 
 @floats
@@ -59,8 +37,10 @@ def test_float_types_and_more_dims(dtype: str, target: Target) -> None:
     options: dict[str, Any] = {"live": {"M": (33, 1, 0, 5)}, "target": target, "tolerance": tolerance}
     for depth in (7, 64):
         x = tensor(2, "M", depth, low=-1, high=1)
-        check_op(QCS4W, x, nibbles(13, depth), scales_of(16), oracle=qcs4w, dtype=dtype, **options)
-        check_op(INT8, x, bytes_of(13, depth), scales_of(16), oracle=int8, dtype=dtype, **options)
+        check_op(QCS4W, x, random_nibbles(13, depth), scales_of(16), dtype=dtype, **options)
+        check_op(
+            INT8, x, bytes_of(13, depth), scales_of(16), oracle=linear_int8_weights, dtype=dtype, **options
+        )
 
 
 @pytest.mark.parametrize("rows", [1, 5])
@@ -68,24 +48,34 @@ def test_deep_products(rows: int, target: Target) -> None:
     """Rows that one invocation does not walk to their end; terms come to thousands, sums to less."""
     depth = 80_003
     x = tensor(values=np.random.default_rng(3).uniform(-1, 1, (rows, depth)))
-    for name, weights, oracle in ((QCS4W, nibbles(5, depth), qcs4w), (INT8, bytes_of(5, depth), int8)):
+    for name, weights, oracle in (
+        (QCS4W, random_nibbles(5, depth), None),
+        (INT8, bytes_of(5, depth), linear_int8_weights),
+    ):
         check_op(name, x, weights, scales_of(5), oracle=oracle, target=target, tolerance=2e-3)
 
 
 def test_extremes(target: Target) -> None:
     values = np.array([[-128, 127, -1, 0, 1, -127, 64, -64, 3]])
     x = tensor(values=np.eye(9))
-    check_op(INT8, x, weight(values=values, dtype="i8"), weight(values=[1.0]), oracle=int8, target=target)
+    check_op(
+        INT8,
+        x,
+        weight(values=values, dtype="i8"),
+        weight(values=[1.0]),
+        oracle=linear_int8_weights,
+        target=target,
+    )
     every = np.arange(256)[None]
     x = tensor(values=np.eye(512))
-    check_op(QCS4W, x, weight(values=every, dtype="u8"), weight(values=[1.0]), oracle=qcs4w, target=target)
+    check_op(QCS4W, x, weight(values=every, dtype="u8"), weight(values=[1.0]), target=target)
 
 
 def test_refusals() -> None:
     x, scales, out = tensor(3, 8), scales_of(5), [(3, 5)]
-    refuse_op(QCS4W, x, nibbles(5, 6), scales, match="at least k / 2", out=out)
+    refuse_op(QCS4W, x, random_nibbles(5, 6), scales, match="at least k / 2", out=out)
     refuse_op(QCS4W, x, bytes_of(5, 4), scales, match="must be u8", out=out)
-    refuse_op(QCS4W, x, nibbles(5, 8), scales_of(4), match="scales must be 5", out=out)
+    refuse_op(QCS4W, x, random_nibbles(5, 8), scales_of(4), match="scales must be 5", out=out)
     refuse_op(INT8, x, bytes_of(5, 7), scales, match="weights \\[n, k\\]", out=out)
     refuse_op(INT8, x, weight(5, 8, dtype="u8", low=0), scales, match="must be i8", out=out)
     refuse_op(INT8, tensor(3, 0), bytes_of(5, 0), scales, match="something to add up", out=out)

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-import torch
-from arguments import tensor, weight
 from check import check_op
+from row_cases import WORDS, added
 
 from pteron import Device
 from pteron.dtypes import DType
@@ -25,7 +24,6 @@ from pteron.runtime import multi_step as repeating
 from pteron.runtime.multi_step import repeat
 from pteron.runtime.session import Session
 
-GROWTHS = np.array([[3, 1], [0, -2], [66, 2**31 - 1], *([index, index] for index in range(4, 66))])
 TABLE = np.arange(23 * 5, dtype=np.float32).reshape(23, 5)
 
 
@@ -33,16 +31,6 @@ TABLE = np.arange(23 * 5, dtype=np.float32).reshape(23, 5)
 def advanced(words: Operand, growths: Operand, out: Operand) -> Iterator[Dispatch]:
     yield copy_elements(words, out)
     yield Dispatch(ADVANCE, growths=growths, words=out, groups=(growths.shape[0], 1, 1))
-
-
-def added(words: torch.Tensor, growths: torch.Tensor) -> torch.Tensor:
-    """In 32 bits."""
-    result = words.clone()
-    result[growths[:, 0]] += growths[:, 1]
-    return result.to(torch.int32)
-
-
-WORDS = tensor(67, dtype="i32", low=-100, high=0), weight(*GROWTHS.shape, dtype="i32", values=GROWTHS)
 
 
 def test_advance(target: Target) -> None:

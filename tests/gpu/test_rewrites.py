@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from bits import assert_same_bits
-from golden import read_cases
+from small_graphs import run
 
 import pteron
-from pteron.dtypes import DType
 from pteron.families.quantized import peaks
 from pteron.gpu import Device
-from pteron.gpu.tensors import HostResult
 from pteron.llm import LanguageModel
 from pteron.llm.batched_model import BatchedModel
 from pteron.llm.burst import Row
 from pteron.ops import Target
 from pteron.ops.rewrite import REWRITES
-from pteron.passes import prepare
 from pteron.passes.rewrite import REWRITES_VARIABLE
-from pteron.plan import Compiled
-from pteron.runtime.delegate import Delegate
-from pteron.runtime.outputs import Wanted
-from pteron.runtime.session import Counters, Session
 
 pytestmark = pytest.mark.kernels
 
@@ -57,29 +49,6 @@ BY_SUBGROUPS = {"gated_linear", "norm_linear", "linear_rope_sdpa", "attention_li
 @pytest.fixture(autouse=True)
 def _vocabularies_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peaks, "COLUMNS_MIN", 1)
-
-
-def calls(path: Path) -> list[tuple[Any, ...]]:
-    """A prefill and two decode steps of a language model; the recorded calls of another program."""
-    if path.parent.name == "models":
-        steps = ([5, 9, 200, 31, 7], 0), ([11], 5), ([400], 6)
-        return [(np.array([tokens]), np.array([position])) for tokens, position in steps]
-    return [tuple(case.inputs) for case in read_cases(path.with_suffix(".npz"))]
-
-
-def run(names: list[str], path: Path, device: Device, target: Target) -> tuple[list[Any], int]:
-    """What the first delegate gives at each call with these rewrites, and the launches of the last."""
-    graph = pteron.load(path).graphs("forward")[0]
-    counters = Counters()
-    compiled = Compiled(prepare(graph, names), target)
-    delegate = Delegate(Session(compiled.executable, device, counters, compiled))
-    found = []
-    for inputs in calls(path):
-        before = counters.dispatches
-        (result,) = delegate.run(inputs, [Wanted(DType.F32, on_gpu=False)])
-        assert isinstance(result, HostResult)
-        found.append(result.numpy())
-    return found, counters.dispatches - before
 
 
 def run_in_rows(off: str, path: Path, device: Device) -> tuple[np.ndarray, int]:

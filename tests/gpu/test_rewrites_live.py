@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quantized_cases import packed, sums
 from small_graphs import Array, Drawing, operators, run_graph
-from test_quantized import packed, sums
 
 from pteron.gpu import Device
 from pteron.graph import Graph, Tensor

@@ -5,41 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 from arguments import Symbol, tensor, weight
+from attention_cases import POSITIONS, ROPE, ROPE_HF, ROPE_INTERLEAVED
 from check import check_op, floats, refuse_op
 
-ROPE, ROPE_HF, ROPE_INTERLEAVED = (
-    f"et_vk.apply_rotary_emb{form}.default" for form in ("", "_hf", "_interleaved")
-)
+from pteron.reference.attention import rope
+
 ROPE_SLICE = "pteron.rope_slice"
-
-
-def _turn_neighbours(x: Any, cosines: Any, sines: Any) -> Any:
-    """x is [..., width], the tables [..., width / 2]."""
-    u, v = x[..., 0::2], x[..., 1::2]
-    return torch.stack((u * cosines - v * sines, u * sines + v * cosines), -1).flatten(-2)
-
-
-def rope(xq: Any, xk: Any, cosines: Any, sines: Any) -> tuple[Any, Any]:
-    cosines, sines = cosines[:, None], sines[:, None]
-    return _turn_neighbours(xq, cosines, sines), _turn_neighbours(xk, cosines, sines)
-
-
-def rope_hf(xq: Any, xk: Any, cosines: Any, sines: Any, start: int) -> tuple[Any, Any]:
-    def turn(x: Any) -> Any:
-        rotary = cosines.shape[1]
-        rows = slice(start, start + x.shape[1])
-        turned, rest = x[..., :rotary], x[..., rotary:]
-        u, v = turned.chunk(2, -1)
-        turned = turned * cosines[rows, None] + torch.cat((-v, u), -1) * sines[rows, None]
-        return torch.cat((turned, rest), -1)
-
-    return turn(xq), turn(xk)
-
-
-def rope_interleaved(x: Any, table: Any) -> Any:
-    return _turn_neighbours(x, table[..., 0::2], table[..., 1::2])
 
 
 @floats
@@ -52,12 +24,8 @@ def test_rope(width: int, heads: int, key_heads: int, dtype: str) -> None:
         tensor(2, "S", heads, width),
         tensor(2, "S", key_heads, width),
         *tables,
-        oracle=rope,
         dtype=dtype,
     )
-
-
-POSITIONS = {"S": (5, 1, 1, 7, 3), "p": (0, 5, 6, 16, 1)}
 
 
 @floats
@@ -65,28 +33,28 @@ POSITIONS = {"S": (5, 1, 1, 7, 3), "p": (0, 5, 6, 16, 1)}
 def test_rope_hf(width: int, rotary: int, dtype: str) -> None:
     tables = (weight(23, rotary, low=-1, high=1), weight(23, rotary, low=-1, high=1))
     arguments = (tensor(2, "S", 4, width), tensor(2, "S", 2, width), *tables, Symbol("p"))
-    check_op(ROPE_HF, *arguments, oracle=rope_hf, live=POSITIONS, dtype=dtype)
+    check_op(ROPE_HF, *arguments, live=POSITIONS, dtype=dtype)
 
 
 def test_a_moving_start_takes_no_new_plan() -> None:
     tables = (weight(23, 6), weight(23, 6))
     live = {"S": (1,), "p": (0, 1, 2, 22, 7)}
     arguments = (tensor(1, "S", 2, 6), tensor(1, "S", 1, 6), *tables, Symbol("p"))
-    check_op(ROPE_HF, *arguments, oracle=rope_hf, live=live, plans=0)
+    check_op(ROPE_HF, *arguments, live=live, plans=0)
 
 
 @floats
 @pytest.mark.parametrize("shape", [("S", 6), (2, "S", 8), (2, 3, "S", 4)])
 def test_rope_interleaved(shape: tuple[int | str, ...], dtype: str) -> None:
     table = tensor(*shape[-2:], low=-1, high=1)
-    check_op(ROPE_INTERLEAVED, tensor(*shape), table, oracle=rope_interleaved, dtype=dtype)
+    check_op(ROPE_INTERLEAVED, tensor(*shape), table, dtype=dtype)
 
 
 def test_queries_and_keys_of_other_batches_and_widths() -> None:
     tables = (weight(23, 6, low=-1, high=1), weight(23, 6, low=-1, high=1))
     for keys in (tensor(3, "S", 2, 10), tensor(2, "S", 2, 7)):
         arguments = (tensor(2, "S", 4, 10), keys, *tables, Symbol("p"))
-        check_op(ROPE_HF, *arguments, oracle=rope_hf, live=POSITIONS)
+        check_op(ROPE_HF, *arguments, live=POSITIONS)
 
 
 # In a slice of the tables: from a live start, from the end, all of it.

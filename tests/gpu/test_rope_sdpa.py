@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from arguments import Symbol, tensor, weight
+from attention_cases import CAPACITY, DECODE, TurnedAttention
 from check import check_op, floats, refuse_op
-from test_attention import CAPACITY, DECODE, CachedAttention
-from test_norm import rms_norm
-from test_rewrites import run
-from test_rope import rope, rope_hf, rope_interleaved
+from small_graphs import run
 
 from pteron.gpu import Device
 from pteron.ops import Target
@@ -21,25 +19,6 @@ FUSED = "pteron.rope_sdpa"
 ROWS = 41  # of the tables
 NO_NORMS = (None, None, None, None)
 FORMS = ["neighbours", "halves", "pairs"]
-
-
-class TurnedAttention:
-    """The oracle: a rotation, then attention over caches, which it keeps from call to call."""
-
-    def __init__(self) -> None:
-        self.attention = CachedAttention()
-
-    def __call__(self, q: Any, k: Any, v: Any, form: str, cosines: Any, sines: Any, *rest: Any) -> Any:
-        start, end, k_cache, v_cache, position, mask, causal, scale, *norms = rest
-        if norms[0] is not None:
-            q, k = rms_norm(q, *norms[:2]), rms_norm(k, *norms[2:])
-        if form == "neighbours":
-            q, k = rope(q, k, cosines[start:end], sines[start:end])
-        elif form == "halves":
-            q, k = rope_hf(q, k, cosines, sines, start)
-        else:
-            q, k = rope_interleaved(q, cosines), rope_interleaved(k, cosines)
-        return self.attention(q, k, v, k_cache, v_cache, position, None, mask, None, causal, scale)
 
 
 def arguments(

@@ -7,29 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_graphs import END, HALF, SUM, P, Q, open_session
 
 from pteron.dtypes import DType
 from pteron.errors import GraphError, ShapeError
-from pteron.gpu import Device
 from pteron.gpu.tensors import HostResult
-from pteron.graph import Constant, Graph, Node, SymInt, Tensor
+from pteron.graph import Constant, SymInt, Tensor
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
-from pteron.runtime.session import Session
 
 TABLE = np.arange(23 * 5, dtype=np.float32).reshape(23, 5)
-P, Q, SUM, HALF, END = (SymInt(id) for id in range(5))
 POSITIONS = Tensor(10, DType.I64, (4,))
 X = Tensor(11, DType.F32, (11, 5))
 OUT = Tensor(12, DType.F32, (11, 5))
 TABLE_VALUE = Tensor(
     13, DType.F32, TABLE.shape, Constant("table", DType.F32, TABLE.shape, memoryview(TABLE.tobytes()))
 )
-
-
-def open_session(*calls: tuple[Any, ...], inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Delegate:
-    nodes = tuple(Node(index, name, tuple(arguments)) for index, (name, *arguments) in enumerate(calls))
-    return Delegate(Session.of(Graph("scalars", nodes, inputs, outputs), Device.open()))
 
 
 def fetch(session: Delegate, *inputs: Any) -> np.ndarray[Any, Any]:

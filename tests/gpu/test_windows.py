@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from arguments import tensor, weight
+from attention_cases import CACHED, CachedAttention, cached
 from check import check_op
-from test_attention import CACHED, CachedAttention, cached
-from test_fused_q4 import FUSED, factors, fused
-from test_quantized import LINEAR, linear, packed, scales
-from test_quantized_weights import INT8, QCS4W, bytes_of, int8, nibbles, qcs4w, scales_of
+from fused_cases import FUSED, factors, fused
+from quantized_cases import INT8, LINEAR, QCS4W, bytes_of, packed, random_nibbles, scales, scales_of
 
 from pteron import Device
 from pteron.dtypes import DType, Storage
@@ -26,6 +25,7 @@ from pteron.ops import Operand, Target, Window
 from pteron.ops.dispatch import elements
 from pteron.ops.operand import Slot, plain_weight
 from pteron.plan import collect
+from pteron.reference.products import linear_int8_weights
 from pteron.wgsl import Kernel, Module, compose
 
 pytestmark = pytest.mark.kernels
@@ -65,7 +65,7 @@ def test_products(columns: int, depth: int, group: int, software: Target, launch
     x = tensor("M", depth, low=-1, high=1)
     live = {"M": (17, 1, 8, 3, 5)}
     target = small(software, 8 * 4 * depth)
-    check_op(LINEAR, x, *arguments, group, None, oracle=linear, live=live, target=target)
+    check_op(LINEAR, x, *arguments, group, None, live=live, target=target)
     assert {"q4_windows"} == launched & {"q4_windows", "q4_thread"}
 
 
@@ -74,7 +74,9 @@ def test_products(columns: int, depth: int, group: int, software: Target, launch
 def test_products_of_bytes(columns: int, depth: int, software: Target, launched: set[str]) -> None:
     arguments = (tensor("M", depth, low=-1, high=1), bytes_of(columns, depth), scales_of(columns))
     target = small(software, max(8 * 4 * depth, 256))
-    check_op(INT8, *arguments, oracle=int8, live={"M": (17, 1, 8, 3)}, target=target, tolerance=5e-5)
+    check_op(
+        INT8, *arguments, oracle=linear_int8_weights, live={"M": (17, 1, 8, 3)}, target=target, tolerance=5e-5
+    )
     assert "q4_windows" in launched
 
 
@@ -113,15 +115,15 @@ def test_what_other_kernels_take(
 def test_weights_of_another_layout(depth: int, software: Target, launched: set[str]) -> None:
     """Nibbles of which a byte's higher comes first are not as the file's words."""
     x = tensor("M", depth, low=-1, high=1)
-    arguments = (x, nibbles(9, depth), scales_of(9))
-    check_op(QCS4W, *arguments, oracle=qcs4w, live={"M": (9, 2)}, target=software)
+    arguments = (x, random_nibbles(9, depth), scales_of(9))
+    check_op(QCS4W, *arguments, live={"M": (9, 2)}, target=software)
     assert "q4_windows" not in launched
 
 
 def test_a_grid_that_is_folded(software: Target, launched: set[str]) -> None:
     arguments = (weight(values=packed(203, 64), dtype="u8"), scales(64, 32, 203))
     x, target = tensor("M", 64, low=-1, high=1), replace(software, workgroups_max=3)
-    check_op(LINEAR, x, *arguments, 32, None, oracle=linear, live={"M": (9, 1)}, target=target)
+    check_op(LINEAR, x, *arguments, 32, None, live={"M": (9, 1)}, target=target)
     assert "q4_windows" in launched
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.host.operator import HostOperator, Parameter
-from pteron.host.values import HostTensor, Unset
+from pteron.host.values import HostTensor, UnsetTensor
 
 
 def ones(*shape: int) -> HostTensor:
@@ -58,7 +58,6 @@ _VALUES: dict[str, dict[str, Any]] = {
     "adaptive_max_pool3d": {"self": ones(1, 2, 4, 5, 6), "output_size": (2, 3, 2)},
     "addmm": {"self": ones(4), "mat1": ones(2, 3), "mat2": ones(3, 4)},
     "arange": {"start": 1, "end": 7, "step": 2},
-    "as_strided_copy": {"size": (2, 2), "stride": (3, 1), "storage_offset": 1},
     "avg_pool1d": {"self": ones(2, 3, 8), "kernel_size": (2,), "stride": (1,), "padding": (0,)},
     "avg_pool2d": {"self": PLANES, **WINDOW},
     "avg_pool3d": {"self": ones(1, 2, 4, 5, 6), **CUBE},
@@ -67,13 +66,6 @@ _VALUES: dict[str, dict[str, Any]] = {
     "col2im": {"self": ones(1, 8, 12), "output_size": (4, 5), **WINDOW},
     "constant_pad_nd": {"pad": (1, 2)},
     "convolution": {**CONVOLUTION, "transposed": False},
-    "convolution_backward": {
-        **CONVOLUTION,
-        "grad_output": ones(1, 2, 6, 5),
-        "bias_sizes": (2,),
-        "output_mask": (True, True, True),
-        "transposed": False,
-    },
     "diagonal_copy": {"offset": 0, "dim1": 0, "dim2": 1},
     "embedding": {"weight": ones(5, 3), "indices": integers(0, 4, 2)},
     "expand_copy": {"self": ones(2, 1, 4), "size": (5, 2, 3, -1)},
@@ -99,12 +91,6 @@ _VALUES: dict[str, dict[str, Any]] = {
     "clamp": {"min": 1, "max": 2},
     "masked_scatter": {"mask": mask(2, 3, 4), "source": ones(24)},
     "max_pool2d_with_indices": {"self": PLANES, **WINDOW},
-    "max_pool2d_with_indices_backward": {
-        "grad_output": ones(1, 4, 5, 4),
-        "self": PLANES,
-        **WINDOW,
-        "indices": HostTensor(np.full((1, 4, 5, 4), 7), DType.I64),
-    },
     "max_pool3d_with_indices": {"self": ones(1, 2, 4, 5, 6), **CUBE},
     "mm": {"self": ones(2, 3), "mat2": ones(3, 4)},
     "narrow_copy": {"start": 1, "length": 2},
@@ -138,10 +124,10 @@ _VALUES: dict[str, dict[str, Any]] = {
     "select_scatter": {"src": ones(2, 4), "index": 1},
     "slice_copy": {"start": 0, "end": 2, "step": 1},
     "slice_scatter": {"src": ones(2, 2, 4), "start": 0, "end": 2, "step": 1},
-    "split_with_sizes_copy": {"split_sizes": (1, 2), "out": (Unset(DType.F32), Unset(DType.F32))},
+    "split_with_sizes_copy": {"split_sizes": (1, 2), "out": (UnsetTensor(DType.F32), UnsetTensor(DType.F32))},
     "squeeze_copy": {"self": ones(2, 1, 4)},
     "t_copy": {"self": ones(2, 3)},
-    "unbind_copy": {"out": (Unset(DType.F32),) * 3},
+    "unbind_copy": {"out": (UnsetTensor(DType.F32),) * 3},
     "unfold_copy": {"dimension": 2, "size": 2, "step": 1},
     "upsample_bicubic2d": {"self": PLANES, "output_size": (7, 8)},
     "upsample_bilinear2d": {"self": PLANES, "input": PLANES, "output_size": (7, 8)},
@@ -204,7 +190,7 @@ def _argument(parameter: Parameter, written_out: dict[str, Any]) -> Any:
     if parameter.name in written_out:
         return written_out[parameter.name]
     if parameter.is_written and not parameter.is_read:
-        return Unset(DType.F32)
+        return UnsetTensor(DType.F32)
     if parameter.name in _NAMED and _is_kind(_NAMED[parameter.name], parameter.kind):
         return _NAMED[parameter.name]
     if parameter.kind.startswith("Optional["):

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fused_layer import ADD, CLONE, DYNAMIC, FUSED, FUSED_DYNAMIC, GPU, LINEAR, RELU, VIEW
+from fused_layer import Layer as Products
 from sketch import plan_at
-from test_fused_products import ADD, CLONE, DYNAMIC, FUSED, FUSED_DYNAMIC, GPU, LINEAR, RELU, VIEW
-from test_fused_products import Layer as Products
 
 from pteron.families.transformer import attention_q4
 from pteron.graph import Tensor, ValueList

@@ -31,7 +31,7 @@ from pteron.format import (
 )
 from pteron.graph import Graph, build
 from pteron.host.lookup import find_operator
-from pteron.host.operator import Forecast, HostOperator, Parameter
+from pteron.host.operator import Cost, HostOperator, Parameter
 from pteron.passes import prepare
 from pteron.runtime.checks import check_method
 
@@ -372,7 +372,7 @@ def method(
 
 ADD = HostOperator(
     lambda arguments: {},
-    lambda arguments: Forecast(),
+    lambda arguments: Cost(),
     (
         Parameter("self", "Tensor"),
         Parameter("dim", "Optional[List[int]]"),

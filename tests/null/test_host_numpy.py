@@ -18,10 +18,10 @@ from pteron.host.lookup import find_operator
 from pteron.host.numpy_operators import NUMPY, find_numpy_operator
 from pteron.host.operator import HostOperator, Parameter
 from pteron.host.torch_operators import find_torch_operator
-from pteron.host.values import HostTensor, Unset
+from pteron.host.values import HostTensor, UnsetTensor
 
 EXAMPLES = 50
-SIGNS_OF_ZERO = {"relu", "clamp", "maximum", "minimum", "amax", "amin"}  # of +0 and -0 either is the greater
+SIGNS_OF_ZERO = {"relu", "maximum", "minimum", "amax", "amin"}  # of +0 and -0 either is the greater
 SHAPES = [(), (0,), (1,), (3,), (2, 3), (1, 3), (3, 1), (2, 1, 3), (2, 0), (4, 6), (1, 1, 2)]
 INTEGERS = [0, 1, -1, 2, 3, 5, 7, 100, 127, -128, 255, 300, 2**31 - 1, -(2**31), 2**31, 2**53 + 1, 2**63 - 1]
 FLOATS = [0.0, -0.0, 0.1, -1.5, 2.5, 3.5, 1e-40, 3e38, 1e300, float("inf"), float("-inf"), float("nan")]
@@ -42,38 +42,23 @@ class Chance:
         self._dtypes = [DType.F32, DType.F32, DType.I64, DType.F64, *DType]
         if self._base.startswith("bitwise"):
             self._dtypes = [DType.I64, DType.I32, DType.U8, DType.BOOL, DType.F32]
-        names = [parameter.name for parameter in self._parameters]
-        if self._base in ("floor_divide", "remainder", "fmod") or "rounding_mode" in names:
-            self._dtypes = [DType.I64, DType.I32, DType.U8, DType.I8, DType.F32]
-        if self._base in ("cat", "stack", "where") and self._random.random() < 0.9:
+        if self._random.random() < 0.8:
             self._dtypes = [self._choose(self._dtypes)]
         made: dict[str, Any] = {}
         for parameter in self._parameters[:-1]:
             made[parameter.name] = self._argument(parameter, made)
-        dtype = self._choose([self._likely(made)] * 5 + list(DType))
-        out: Any = Unset(dtype)
-        if self._parameters[-1].kind.startswith("List"):
-            shape = made["self"].array.shape
-            parts = made.get("split_sizes", range(shape[made["dim"] % len(shape)] if shape else 1))
-            out = (Unset(dtype),) * self._choose([len(parts)] * 4 + [2])
-        return [*made.values(), out]
+        return [*made.values(), UnsetTensor(self._choose([self._likely(made)] * 5 + list(DType)))]
 
     def _likely(self, made: dict[str, Any]) -> DType:
         """What the output is, mostly."""
         if self._base in BOOLEAN or self._base.startswith("logical"):
             return DType.BOOL
-        first = made.get("weight", made.get("self"))
-        if self._base == "cumsum" and first is not None and first.dtype.is_float:
-            return cast(DType, first.dtype)
-        if self._base.startswith("arg") or self._base in ("sum", "cumsum", "arange"):
-            return DType.I64
-        if made.get("tensors"):
-            first = made["tensors"][0]
-        is_quotient = self._base == "div" and "rounding_mode" not in made
-        if first is None or (is_quotient and not first.dtype.is_float):
+        first = made.get("self")
+        if first is None:
             return DType.F32
-        is_float = isinstance(made.get("other"), float) and not first.dtype.is_float
-        return DType.F32 if is_float else cast(DType, first.dtype)
+        is_integer = self._base.startswith("arg") or self._base == "sum"
+        is_integer |= self._base == "cumsum" and not first.dtype.is_float
+        return DType.I64 if is_integer else cast(DType, first.dtype)
 
     def _tensor(self, shapes: Sequence[tuple[int, ...]] | None = None, dtypes: Any = None) -> HostTensor:
         shape, dtype = self._choose(shapes or SHAPES), self._choose(dtypes or self._dtypes)
@@ -84,11 +69,6 @@ class Chance:
             array = np.ascontiguousarray(array.T).T  # the same elements, in another order in memory
         return HostTensor(np.asarray(array), dtype)
 
-    def _indices(self, shapes: list[tuple[int, ...]]) -> HostTensor:
-        dtype = self._choose([DType.I64, DType.I64, DType.I32])
-        array = self._numpy.integers(0, 2, self._choose(shapes)).astype(dtype.numpy)
-        return HostTensor(np.asarray(array), dtype)
-
     def _argument(self, parameter: Parameter, made: dict[str, Any]) -> Any:
         """One argument, given those before it."""
         name, kind = parameter.name, parameter.kind
@@ -97,33 +77,21 @@ class Chance:
             return None
         if kind in ("Tensor", "Optional[Tensor]"):
             return self._tensor_for(name, shape)
-        if "str" in kind:
-            return self._choose(["floor", "trunc", "floor", "trunc", "text"])
-        if kind == "List[Tensor]":
-            shapes: Sequence[tuple[int, ...]] = [(2, 3)] * 9 + [(3, 2)]
-            shapes = [(2, 3), (2, 3), (2, 1), (0,)] if self._base == "cat" else shapes
-            return tuple(self._tensor(shapes) for _ in range(self._choose([1, 2, 3])))
-        if kind == "List[Optional[Tensor]]":
-            return tuple(
-                self._choose([None, self._indices([(2,), (1, 2), ()])]) for _ in range(max(1, len(shape)))
-            )
         if "List[int]" in kind:
             return self._list(name, shape)
         if "MemoryFormat" in kind or "ScalarType" in kind:
             return None
         if "number" in kind:
             whole = [1, 1, 1, 1, 2, 0.5] if name == "alpha" else INTEGERS + FLOATS + [True]
-            return self._random.randint(-9, 9) if self._base == "arange" else self._choose(whole)
+            return self._choose(whole)
         return self._random.random() < 0.5 if kind == "bool" else self._choose([-2, -1, -1, 0, 0, 1, 1, 2])
 
     def _tensor_for(self, name: str, shape: tuple[int, ...]) -> HostTensor:
         if name in ("condition", "mask"):
             return self._tensor(dtypes=[DType.BOOL] * 9 + [DType.U8])
-        if name in ("index", "indices") and self._random.random() < 0.8:
-            return self._indices([shape] if self._base == "gather" else [(2,), (2,), (), (0,), (2, 3)])
-        if name in ("other", "min", "max") and self._random.random() < 0.5:
-            return self._tensor([shape, shape[1:], ()])
-        return self._tensor([(4, 3), (3, 1)] if name == "weight" else None)
+        return self._tensor(
+            [shape, shape[1:], ()] if name == "other" and self._random.random() < 0.5 else None
+        )
 
     def _list(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Integers that an operator may take for a tensor of that shape."""
@@ -136,13 +104,8 @@ class Chance:
         if self._base == "expand_copy":
             grown = tuple(4 if size == 1 else size for size in shape)
             return self._choose([grown, (2, *grown), (-1,) * rank, (2, *(-1,) * rank), (-1, *grown), (4, 4)])
-        if self._base == "split_with_sizes_copy":
-            last = shape[-1] if shape else 1
-            return self._choose([(last,), (last, 0), (1, last - 1), (last, 1), ()])
         if self._base == "repeat":
             return tuple(choose.randint(0, 2) for _ in range(rank + choose.randint(0, 1)))
-        if self._base == "constant_pad_nd":
-            return tuple(self._choose([0, 1, 2, 2, -1]) for _ in range(2 * choose.randint(0, rank)))
         if name == "size":
             return tuple(self._choose([0, 1, 2, 3, 3, -1]) for _ in range(choose.randint(0, 3)))
         return tuple(choose.sample(range(-rank, max(1, rank)), choose.randint(0, min(2, rank))))
@@ -151,18 +114,15 @@ class Chance:
 def outcome(operator: HostOperator, arguments: list[Any]) -> Any:
     """What the interpreter gets of an operator, or the error."""
     try:
-        forecast = operator.foresee(arguments)
+        cost = operator.estimate_cost(arguments)
         (written,) = operator.run(arguments).values()
     except HostError as error:
         return error
-    (shape,) = forecast.shapes.values()
-    if isinstance(written, tuple):
-        assert shape == [item.array.shape for item in written]
-        return [numbers(item.array, item.dtype) for item in written]
+    (shape,) = cost.shapes.values()
     assert isinstance(written, HostTensor)
     assert shape == written.array.shape
     assert written.array.dtype == written.dtype.numpy
-    return [numbers(written.array, written.dtype)]
+    return numbers(written.array, written.dtype)
 
 
 @pytest.mark.parametrize("name", NUMPY)
@@ -175,17 +135,17 @@ def test_results_are_those_of_pytorch(name: str) -> None:
     for _ in range(EXAMPLES):
         arguments = chance.arguments()
         found = outcome(ours, arguments)
-        if isinstance(found, HostError) and "PyTorch needed" in str(found):
+        if isinstance(found, HostError) and "needs PyTorch" in str(found):
             continue
         expected = outcome(theirs, arguments)
         if isinstance(found, HostError) or isinstance(expected, HostError):
             assert type(found) is type(expected), (arguments, found, expected)
             continue
         compared += 1
-        for mine, other in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(mine, other, str(arguments))
-            if mine.dtype.kind == "f" and base not in SIGNS_OF_ZERO:
-                np.testing.assert_array_equal(np.signbit(mine[mine == 0]), np.signbit(other[mine == 0]))
+        np.testing.assert_array_equal(found, expected, str(arguments))
+        if found.dtype.kind == "f" and base not in SIGNS_OF_ZERO:
+            zeros = found == 0
+            np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(expected[zeros]))
     assert compared >= 2
 
 
@@ -201,8 +161,8 @@ def test_what_numpy_leaves_to_pytorch_is_run_by_it() -> None:
     operator = find_operator("aten::add.out")
     assert operator is not None
     half = HostTensor(np.array([1, 2], np.float16), DType.F16)
-    arguments = [half, half, 1, Unset(DType.F16)]
-    assert operator.foresee(arguments).shapes == {3: (2,)}
+    arguments = [half, half, 1, UnsetTensor(DType.F16)]
+    assert operator.estimate_cost(arguments).shapes == {3: (2,)}
     (written,) = operator.run(arguments).values()
     np.testing.assert_array_equal(written.array, [2, 4])  # type: ignore[attr-defined]
 
@@ -212,13 +172,10 @@ def test_results_are_memory_of_their_own() -> None:
     a = HostTensor(np.arange(6, dtype=np.float32).reshape(2, 3), DType.F32)
     for name, rest in (
         ("view_copy.out", [(6,)]), ("permute_copy.out", [(0, 1)]), ("expand_copy.out", [(2, 3), False]),
-        ("slice_copy.Tensor_out", [0, None, None, 1]), ("clone.out", [None]), ("squeeze_copy.dims_out", [()]),
-        ("split_with_sizes_copy.out", [(2,), 0]), ("cat.out", []), ("clamp.out", [None, 9]),
+        ("select_copy.int_out", [0, 1]), ("squeeze_copy.dims_out", [()]), ("repeat.out", [(1, 1)]),
     ):  # fmt: skip
         operator = find_operator(f"aten::{name}")
         assert operator is not None
-        first: list[Any] = [(a,), 0] if name == "cat.out" else [a]
-        out = (Unset(DType.F32),) if name.startswith("split") else Unset(DType.F32)
-        for array in outcome(operator, [*first, *rest, out]):
-            assert array.flags.writeable
-            assert not np.may_share_memory(array, a.array), name
+        array = outcome(operator, [a, *rest, UnsetTensor(DType.F32)])
+        assert array.flags.writeable
+        assert not np.may_share_memory(array, a.array), name

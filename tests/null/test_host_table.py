@@ -13,14 +13,14 @@ from host_arguments import good_arguments, output_dtype
 
 from pteron.host.lookup import find_operator
 from pteron.host.torch_table import FAMILIES, TABLE
-from pteron.host.values import HostTensor, Unset
+from pteron.host.values import HostTensor, UnsetTensor
 
 
 def typed(value: Any, dtype: Any) -> Any:
     """Outputs of an element type."""
     if isinstance(value, tuple):
         return tuple(typed(item, dtype) for item in value)
-    return Unset(dtype) if isinstance(value, Unset) else value
+    return UnsetTensor(dtype) if isinstance(value, UnsetTensor) else value
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -31,11 +31,11 @@ def test_every_operator_runs(name: str) -> None:
         typed(value, output_dtype(name, parameter))
         for value, parameter in zip(good_arguments(name, operator), operator.parameters, strict=True)
     ]
-    forecast = operator.foresee(arguments)
+    cost = operator.estimate_cost(arguments)
     written = operator.run(arguments)
-    assert written.keys() >= forecast.shapes.keys() != set()
-    assert forecast.elements > 0
-    for position, shape in forecast.shapes.items():
+    assert written.keys() >= cost.shapes.keys() != set()
+    assert cost.elements > 0
+    for position, shape in cost.shapes.items():
         value = written[position]
         if isinstance(value, tuple):
             assert [item.array.shape for item in value] == shape

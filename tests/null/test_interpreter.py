@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from host_machine import Machine, X, tensor
 
 from pteron import DType, GraphError, HostError, StateLost
 from pteron.format import (
@@ -24,54 +24,11 @@ from pteron.format import (
     TensorRecord,
 )
 from pteron.host.lookup import find_operator
-from pteron.host.operator import HostOperator
 from pteron.host.values import HostTensor
 from pteron.runtime.call_lock import CallLock
 from pteron.runtime.interpreter import Interpreter
 
-X = np.array([1, 2, 3], np.float32)
 ONE = np.ones(3, np.float32)
-
-
-def tensor(
-    *sizes: int,
-    dtype: DType = DType.F32,
-    data: Any = None,
-    is_constant: bool = False,
-    dynamism: Any = "bound",
-) -> TensorRecord:
-    view = None if data is None else memoryview(np.asarray(data, dtype.numpy).tobytes())
-    is_mutable = data is not None and not is_constant
-    order = tuple(range(len(sizes)))
-    return TensorRecord(dtype, sizes, order, dynamism, view, is_constant, is_mutable, None, False)
-
-
-class Machine:
-    """A method of one input, %0, written out by hand."""
-
-    def __init__(
-        self,
-        values: Sequence[EValue],
-        operators: Sequence[str],
-        instructions: Sequence[Instruction],
-        outputs: Sequence[int] = (1,),
-    ) -> None:
-        found = [find_operator(name) for name in operators]
-        if None in found:
-            pytest.skip("needs PyTorch")
-        record = MethodRecord(
-            "forward", tuple(values), (0,), tuple(outputs), tuple(instructions), tuple(operators), (),
-            (0, 1024),
-        )  # fmt: skip
-        runnable: list[HostOperator] = [operator for operator in found if operator is not None]
-        self.interpreter = Interpreter("written.pte, method forward", record, runnable, [], CallLock())
-
-    def __call__(self, x: np.ndarray[Any, Any] = X) -> list[Any]:
-        dtype = DType.of(x.dtype)
-        assert dtype is not None
-        outputs = self.interpreter.run([HostTensor(x, dtype)], keep=False)
-        self.interpreter.settle()
-        return [output.array if isinstance(output, HostTensor) else output for output in outputs]
 
 
 def test_updated_in_place_is_a_state() -> None:
@@ -289,6 +246,30 @@ def test_values_that_do_not_fit_are_host_errors() -> None:
     machine = Machine([tensor(3), tensor(3), 5, None], ["aten::cumsum.out"], [KernelCall(0, (0, 2, 3, 1, 1))])
     with pytest.raises(HostError, match=r"instruction 0 aten::cumsum\.out: .*has no dim"):
         machine()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("ceil", 2.25, 3), ("ceil", -1.5, -1), ("ceil", 4, 4), ("round", 2.5, 2), ("round", -1.5, -2),
+        ("trunc", -1.5, -1), ("trunc", 9.99, 9), ("sym_float", 3, 3.0), ("neg", 2, -2), ("neg", 2.5, -2.5),
+    ],
+)  # fmt: skip
+def test_scalar_functions_give_the_types_of_executorch(name: str, value: float, expected: float) -> None:
+    """`ceil`, `round` and `trunc` of a float are integers."""
+    calls: list[Instruction] = [KernelCall(0, (1, 2))]
+    (found,) = Machine([tensor(3), value, 0], [f"executorch_prim::{name}.Scalar"], calls, (2,))()
+    assert (type(found), found) == (type(expected), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b", "expected"),
+    [("floordiv", -7, 2, -4), ("floordiv", 7.0, 2, 3.0), ("truediv", 6, 3, 2.0), ("mod", 7, 4, 3)],
+)
+def test_quotients_of_scalars(name: str, a: float, b: float, expected: float) -> None:
+    calls: list[Instruction] = [KernelCall(0, (1, 2, 3))]
+    (found,) = Machine([tensor(3), a, b, 0], [f"executorch_prim::{name}.Scalar"], calls, (3,))()
+    assert (type(found), found) == (type(expected), expected)
 
 
 def test_functional_operators_are_of_no_use() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from test_interpreter import Machine, tensor
+from host_machine import Machine, tensor
 
 from pteron import DType, GraphError, HostError, InputError
 from pteron.format import EValue, FreeCall, IndexList, Instruction, JumpFalseCall, KernelCall, MoveCall
@@ -184,7 +184,10 @@ def test_rows_of_other_lengths() -> None:
 @pytest.mark.parametrize("index", [-1, 1, 1 << 40])
 def test_rows_that_are_not_there(index: int) -> None:
     values: list[EValue] = [tensor(3), tensor(0, 3, dynamism="unbound"), index]
-    refused(Machine(values, [COPY], [KernelCall(0, (1, 0, 2, 1))]), f"row {index} is written where 0 are")
+    refused(
+        Machine(values, [COPY], [KernelCall(0, (1, 0, 2, 1))]),
+        f"row {index} is written to a tensor of 0 rows",
+    )
 
 
 def test_limits_are_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

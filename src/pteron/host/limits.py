@@ -1,6 +1,6 @@
-"""How much a program may do on the host in one call: no small file hangs it or fills its memory.
+"""Limits on what a program may do on the host in one call: a small file cannot hang it or fill its memory.
 
-What runs on the GPU is bounded by the file's own shapes. Outside the delegates a program has loops, operators
+Work on the GPU is bounded by the shapes in the file. Outside the delegates a program has loops, operators
 that make tensors of any size, and operators whose work grows faster than their inputs.
 """
 
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 from pteron.errors import HostError, InputError
 
-BYTES_MAX = 1 << 31  # of tensors on the host that a call, or a method's states, hold at the same time
-WORK_MAX = 1 << 39  # products, or elements that are read and written at 16 each: a minute or so
-STEPS_MAX = 1_000_000  # instructions, and items of the lists that they take
-SECONDS_MAX = 30  # that a call may be at work and still jump back
-INTEGER_BITS = 64  # signed, as programs store them: no limit to be raised
+BYTES_MAX = 1 << 31  # of tensors on the host that a call, or the states of a method, hold at one time
+WORK_MAX = 1 << 39  # products; an element read or written counts for 16: about a minute
+STEPS_MAX = 1_000_000  # instructions, and items of their list arguments
+SECONDS_MAX = 30  # after which a call may not jump back
+INTEGER_BITS = 64  # signed, as in the file format; no variable raises it
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a call may use. Each can be raised by an environment variable, which the errors name."""
+    """What a call may use. An environment variable, named in the error, raises each."""
 
     bytes: int = BYTES_MAX
     work: int = WORK_MAX
@@ -30,7 +30,7 @@ class Limits:
 
     @classmethod
     def chosen(cls) -> Limits:
-        """The limits that the environment asks for."""
+        """The defaults, or the values of the environment variables."""
         return cls(
             _chosen("BYTES", BYTES_MAX),
             _chosen("WORK", WORK_MAX),
@@ -39,13 +39,13 @@ class Limits:
         )
 
     def check_bytes(self, where: str, needed: int) -> None:
-        """Refuse so many bytes of tensors."""
+        """Refuse more bytes of tensors than the limit."""
         if needed > self.bytes:
             raise _exceeded(f"{where}: {needed:,} bytes of tensors on the host", self.bytes, "BYTES")
 
 
 class Budget:
-    """What one call has used of its limits; `where` names the call, or the instruction, in messages."""
+    """What one call has used of its limits; `where` names the call or the instruction in messages."""
 
     __slots__ = ("_began", "_held", "_holdings", "_limits", "_steps", "_where", "_work")
 
@@ -65,28 +65,28 @@ class Budget:
             )
 
     def jump_back(self) -> None:
-        """A loop goes on."""
+        """Check the time at a jump back."""
         if time.monotonic() - self._began > self._limits.seconds:
             raise _exceeded(
                 f"{self._where}: still looping after many seconds", self._limits.seconds, "SECONDS"
             )
 
     def spend(self, where: str, work: int, scratch: int = 0) -> None:
-        """Count an operator's work before it is done, and the bytes that it needs meanwhile."""
+        """Count an operator's work before it runs, and check its temporary memory."""
         self._work += work
         if self._work > self._limits.work:
             raise _exceeded(f"{where}: {self._work:,} operations", self._limits.work, "WORK")
         self._limits.check_bytes(where, self._held + scratch)
 
     def hold(self, where: str, id: int, size: int) -> None:
-        """Let a value hold so many bytes, besides what it held before: both are there while one is made."""
+        """Count the bytes of a value's new tensor, made before its old one is freed."""
         self._limits.check_bytes(where, self._held + size)
         self.free(id)
         self._held += size
         self._holdings[id] = _Holding(size)
 
     def share(self, source: int, target: int) -> None:
-        """Let a value hold what another does: memory is free again when none of them holds it."""
+        """Let a value share the memory of another, which is free when no value holds it."""
         holding = self._holdings.get(source)
         if holding is not None:
             holding.holders += 1
@@ -95,7 +95,7 @@ class Budget:
             self._holdings[target] = holding
 
     def free(self, id: int) -> None:
-        """Let a value hold nothing."""
+        """Count a value's memory as free."""
         holding = self._holdings.pop(id, None)
         if holding is not None:
             holding.holders -= 1
@@ -104,14 +104,14 @@ class Budget:
 
 @dataclass(slots=True)
 class _Holding:
-    """Memory that values have in common."""
+    """Memory shared by values."""
 
     bytes: int
     holders: int = 1
 
 
 def check_integer(value: object) -> None:
-    """Refuse an integer that no program can store."""
+    """Refuse an integer that a program cannot store."""
     if isinstance(value, int) and not -(1 << (INTEGER_BITS - 1)) <= value < 1 << (INTEGER_BITS - 1):
         raise HostError(f"an integer of more than {INTEGER_BITS} bits")
 

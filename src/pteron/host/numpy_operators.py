@@ -1,54 +1,68 @@
-"""ATen operators that NumPy runs, with PyTorch's own results: programs that call only these do without it.
+"""ATen operators that NumPy runs with PyTorch's results: programs that call only these need no PyTorch.
 
-An operator is a function from its arguments to a `Result`: the shape that it will write, and what makes it.
-It raises Beyond for arguments that are left to PyTorch, where that is installed.
+The modules `numpy_elementwise` and `numpy_layout` define them: the operators that exporters leave outside the
+delegates, and siblings that cost one line of a table. Any other operator, and element types or arguments that
+these functions do not cover, are left to PyTorch. `python -m conformance.host_operators` counts operators in
+programs. Of 240 programs (fixtures, a case of each operator of ExecuTorch's suites, whole networks, language
+models) these call, outside delegates:
+
+    any 6, mul 5, permute 4, relu 3, cumsum 3, add 2, where 2, expand 2; once each abs, amin, eq, flip, full,
+    full_like, gt, logical_not, repeat, select, squeeze, sub, sum (of integers), unsqueeze, view; and in
+    programs without a delegate amax, argmax, argmin, ceil, floor, masked_fill, trunc.
+
+PyTorch runs the others: _adaptive_avg_pool2d 10, addmm 4, erf 3, gelu 2, adaptive_max_pool2d 2; once each
+atan2, bmm, copy_, index_put, log1p, mean, sigmoid, slice_scatter, _softmax, sort.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import prod
-from typing import TypeAlias
+from math import isinf, prod
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+from pteron.dtypes import DType
 from pteron.errors import HostError
+from pteron.gpu.tensors import bf16_bits, numbers
 from pteron.graph import Shape
-from pteron.host.operator import Arguments, Forecast, HostOperator, Parameter, check_kinds
-from pteron.host.torch_table import TABLE
-from pteron.host.type_promotion import Beyond
-from pteron.host.values import HostTensor
+from pteron.host.operator import Arguments, Cost, HostOperator, Parameter, check_kinds
+from pteron.host.values import HostTensor, UnsetTensor
 from pteron.ops.operand import HostArray
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What an operator writes: its shape, or those of a list; and what makes it, in memory of its own."""
+    """The shape that an operator writes, and the function that computes the array, in memory of its own."""
 
-    shape: Shape | list[Shape]
-    make: Callable[[], HostArray | list[HostArray]]
+    shape: Shape
+    make: Callable[[], HostArray]
 
 
+class NeedsTorch(Exception):  # noqa: N818  # no error where PyTorch is installed
+    """Arguments that the NumPy version of an operator leaves to PyTorch."""
+
+
+Output: TypeAlias = HostTensor | UnsetTensor  # only its element type is read
 Prepare: TypeAlias = Callable[..., Result]
 FindTorch: TypeAlias = Callable[[str], HostOperator | None]
 NUMPY: dict[str, tuple[Prepare, tuple[Parameter, ...]]] = {}
 
 
-def define(names: str, parameters: str, written: str = "Tensor out") -> Callable[[Prepare], Prepare]:
-    """Let a function be operators of ATen. `parameters` are kinds and names, as "Tensor self, int dim"; the
-    function takes their values, and that of `written`, which holds the output's element type."""
-    pairs = [tuple(text.split()) for text in parameters.split(", ")]
-    kind, name = written.split()
+def define(names: str, parameters: str) -> Callable[[Prepare], Prepare]:
+    """Register a function as operators of ATen. `parameters` has kinds and names: "Tensor self, int dim". The
+    function takes their values and, last, the output."""
+    pairs = [text.split() for text in parameters.split(", ")]
     read = [Parameter(name, kind) for kind, name in pairs]
-    all_of_them = (*read, Parameter(name, kind, is_written=True, is_read=False))
+    schema = (*read, Parameter("out", "Tensor", is_written=True, is_read=False))
 
-    def note(prepare: Prepare) -> Prepare:
-        for each in names.split():
-            NUMPY[f"aten::{each}"] = prepare, all_of_them
+    def register(prepare: Prepare) -> Prepare:
+        for name in names.split():
+            NUMPY[f"aten::{name}"] = prepare, schema
         return prepare
 
-    return note
+    return register
 
 
 def find_numpy_operator(name: str, find_torch: FindTorch) -> HostOperator | None:
@@ -56,7 +70,7 @@ def find_numpy_operator(name: str, find_torch: FindTorch) -> HostOperator | None
     if name not in NUMPY:
         return None
     call = _NumpyCall(name, *NUMPY[name], find_torch)
-    return HostOperator(call.run, call.foresee, call.parameters)
+    return HostOperator(call.run, call.estimate_cost, call.parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,41 +80,63 @@ class _NumpyCall:
     parameters: tuple[Parameter, ...]
     find_torch: FindTorch
 
-    def foresee(self, arguments: Arguments) -> Forecast:
+    def estimate_cost(self, arguments: Arguments) -> Cost:
         given = arguments[: len(self.parameters)]
         check_kinds(given, self.parameters)
         try:
-            prepared = self.prepare(*given)
-        except Beyond as reason:
-            return self._torch(reason).foresee(arguments)
-        named = {parameter.name: value for parameter, value in zip(self.parameters, given, strict=True)}
-        for rule in TABLE[self.name].rules:
-            rule(named)
-        shapes = prepared.shape if isinstance(prepared.shape, list) else [prepared.shape]
+            shape = self.prepare(*given).shape
+        except NeedsTorch as reason:
+            return self._torch(reason).estimate_cost(arguments)
         items = [item for value in given[:-1] for item in (value if isinstance(value, tuple) else (value,))]
-        touched = sum(map(prod, shapes)) + sum(
-            item.array.size for item in items if isinstance(item, HostTensor)
-        )
-        return Forecast({len(given) - 1: prepared.shape}, touched)
+        read = sum(item.array.size for item in items if isinstance(item, HostTensor))
+        return Cost({len(given) - 1: shape}, read + prod(shape))
 
     def run(self, arguments: Arguments) -> Mapping[int, object]:
         given = arguments[: len(self.parameters)]
         try:
-            prepared = self.prepare(*given)
-        except Beyond as reason:
+            result = self.prepare(*given)
+        except NeedsTorch as reason:
             return self._torch(reason).run(arguments)
         with np.errstate(all="ignore"):  # integers wrap, and divisions by 0 give what IEEE says
-            made = prepared.make()
-        if isinstance(made, list):
-            return {len(given) - 1: tuple(map(_held, made, given[-1]))}
-        return {len(given) - 1: _held(made, given[-1])}
+            return {len(given) - 1: HostTensor(np.asarray(result.make()), given[-1].dtype)}
 
-    def _torch(self, reason: Beyond) -> HostOperator:
+    def _torch(self, reason: NeedsTorch) -> HostOperator:
         found = self.find_torch(self.name)
         if found is None:
-            raise HostError(f"{reason}: PyTorch needed for that: pip install 'pteron[host]'")
+            raise HostError(f"{reason} needs PyTorch: pip install 'pteron[host]'")
         return found
 
 
-def _held(array: HostArray, out: HostTensor) -> HostTensor:
-    return HostTensor(np.asarray(array), out.dtype)
+# Element types ----------------------------------------------------------------------------------
+
+# In f16 and bf16 PyTorch rounds differently from kernel to kernel.
+_COVERED = frozenset(DType) - {DType.F16, DType.BF16}
+
+
+def shared_type(*operands: HostTensor | float) -> DType:
+    """The element type of all tensors among the operands: PyTorch promotes where they differ."""
+    types = {operand.dtype for operand in operands if isinstance(operand, HostTensor)}
+    if len(types) > 1 or not types <= _COVERED:
+        raise NeedsTorch(f"arithmetic of {' and '.join(sorted(map(str, types)))}")
+    return types.pop()
+
+
+def number_as(number: float, dtype: DType) -> HostArray:
+    """A number as one element of a type that can hold it without promotion."""
+    if dtype.is_float:
+        with np.errstate(over="ignore"):
+            single = np.asarray(number, np.float64 if dtype is DType.F64 else np.float32)
+            made = bf16_bits(single) if dtype is DType.BF16 else single.astype(dtype.numpy)
+            value = numbers(made, dtype)
+            is_rounded = dtype in (DType.F16, DType.BF16) and value != number
+        if is_rounded or (np.isinf(value) and not isinf(number)):
+            raise NeedsTorch(f"the number {number} in {dtype}")
+        return made
+    if dtype is DType.BOOL:
+        if not isinstance(number, bool):
+            raise NeedsTorch(f"the number {number} in {dtype}")
+        return np.asarray(number)
+    bounds = np.iinfo(cast(Any, dtype.numpy))
+    if isinstance(number, float) or not bounds.min <= number <= bounds.max:
+        raise NeedsTorch(f"the number {number} in {dtype}")
+    return np.asarray(number, dtype.numpy)

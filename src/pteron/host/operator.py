@@ -1,4 +1,4 @@
-"""What an operator outside the delegates is: its parameters, what it will write, and what runs it."""
+"""An operator outside the delegates: its parameters, what a call costs, and the function that runs it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from pteron.errors import HostError
 from pteron.graph import Shape
 from pteron.host.limits import check_integer
-from pteron.host.values import HostTensor, Unset
+from pteron.host.values import HostTensor, UnsetTensor
 
 Arguments: TypeAlias = Sequence[Any]
 _PRODUCTS_PER_ELEMENT = 16
@@ -17,12 +17,12 @@ Run: TypeAlias = Callable[[Arguments], Mapping[int, object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
-    """What a call will do, known before memory is taken.
+class Cost:
+    """What a call will use, estimated before memory is taken.
 
-    `shapes` are those of the tensors it will write, by argument position, a list's in a list. `elements` are
-    read and written, `products` multiplied and added; `scratch` are bytes that it needs meanwhile. A view
-    will be over the memory of the first argument.
+    `shapes` are those of the tensors it writes, by argument position; a list has a list of them. `elements`
+    are read and written, `products` multiplied and added; `scratch` is temporary memory in bytes. A view
+    shares the memory of the first argument.
     """
 
     shapes: Mapping[int, Shape | list[Shape]] = field(default_factory=dict)
@@ -33,16 +33,16 @@ class Forecast:
 
     @property
     def work(self) -> int:
-        """In products: of functions of an element, which may be costly, and of memory, it counts for more."""
+        """In products; an element counts for several, as its function may be slow."""
         return max(_PRODUCTS_PER_ELEMENT * self.elements, self.products)
 
 
-Foresee: TypeAlias = Callable[[Arguments], Forecast]
+EstimateCost: TypeAlias = Callable[[Arguments], Cost]
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One argument of an operator, as its schema has it."""
+    """One argument of an operator, as in its schema."""
 
     name: str
     kind: str = "any"  # "Tensor", "Optional[List[int]]" and so on, in PyTorch's words
@@ -52,14 +52,14 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class HostOperator:
-    """`run` takes the arguments' values in schema order and gives what it wrote, by argument position.
-    `foresee` takes the same, and refuses what `run` must not be given.
+    """`run` takes the arguments in schema order and returns the values it wrote, by argument position.
+    `estimate_cost` takes the same arguments and is called first: it refuses those that `run` must not get.
 
-    Both raise HostError for values they cannot work with; anything else they raise is the program's fault.
+    Both raise HostError for values that do not fit; any other exception means that the program is wrong.
     """
 
     run: Run
-    foresee: Foresee
+    estimate_cost: EstimateCost
     parameters: tuple[Parameter, ...]
 
 
@@ -70,23 +70,24 @@ NUMBERS: dict[str, tuple[type, ...]] = {
     "number": (int, float),
     "str": (str,),
 }
+SCALAR_TYPES = (0, 1, 2, 3, 4, 5, 6, 7, 11, 15)  # element types as programs number them
+MEMORY_FORMATS = range(4)  # contiguous, preserve, channels last, channels last in 3d
 
 
-def unlike(value: object, parameter: Parameter) -> HostError:
-    """The error for a value that is not what the operator's schema has there."""
-    found = (
-        "nothing" if value is None else f"{value!r:.40}" if isinstance(value, (int, float, str)) else value
-    )
-    return HostError(f"argument {parameter.name} takes {parameter.kind}, found {found}")
+def require(condition: object, problem: str) -> None:
+    """Raise a HostError unless the condition holds."""
+    if not condition:
+        raise HostError(problem)
 
 
 def check_kinds(arguments: Arguments, parameters: Sequence[Parameter]) -> None:
     """Refuse values that are not of their parameters' kinds."""
     for value, parameter in zip(arguments, parameters, strict=True):
         if not _is_kind(value, parameter.kind, parameter.is_read):
-            if isinstance(value, Unset):
+            if isinstance(value, UnsetTensor):
                 raise TypeError(f"{parameter.name} is a tensor that nothing has written yet")
-            raise unlike(value, parameter)
+            found = f"{value!r:.40}" if isinstance(value, (int, float, str)) else value
+            raise HostError(f"argument {parameter.name} takes {parameter.kind}, found {found}")
 
 
 def _is_kind(value: object, kind: str, is_read: bool) -> bool:
@@ -96,8 +97,10 @@ def _is_kind(value: object, kind: str, is_read: bool) -> bool:
         member = kind[len("List[") : -1]
         return isinstance(value, tuple) and all(_is_kind(item, member, is_read) for item in value)
     if kind == "Tensor":
-        return isinstance(value, HostTensor if is_read else (HostTensor, Unset))
-    if kind in ("ScalarType", "MemoryFormat"):
-        return isinstance(value, int)
+        return isinstance(value, HostTensor if is_read else (HostTensor, UnsetTensor))
+    if kind == "ScalarType":
+        return value in SCALAR_TYPES
+    if kind == "MemoryFormat":
+        return value in MEMORY_FORMATS
     check_integer(value)
     return isinstance(value, NUMBERS[kind])

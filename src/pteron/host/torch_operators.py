@@ -1,4 +1,4 @@
-"""Operators that PyTorch runs on the CPU: those of the table, given what their schemas and rules admit."""
+"""Operators of the table (torch_table.py), run by PyTorch on the CPU."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ import torch
 from pteron.errors import HostError
 from pteron.gpu.tensors import from_torch, to_torch
 from pteron.graph import Shape
-from pteron.host.limits import check_integer
-from pteron.host.operator import NUMBERS, Arguments, Forecast, HostOperator, Parameter, unlike
-from pteron.host.rules import Named, require
+from pteron.host.operator import SCALAR_TYPES, Arguments, Cost, HostOperator, Parameter, check_kinds
 from pteron.host.torch_table import TABLE, Family
-from pteron.host.values import HostTensor, Unset
+from pteron.host.values import HostTensor, UnsetTensor
 
-# Constants are views into the program's file, and inputs the caller's: memory that operators never write to.
-# PyTorch warns of such memory once in a process: here, where nobody hears it.
+# PyTorch warns once per process when a tensor is made of read-only memory. Constants (views of the file) and
+# inputs are read-only, and no operator writes to them: the warning is triggered here and discarded.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     torch.from_numpy(np.frombuffer(bytes(4), np.uint8))
@@ -38,12 +36,11 @@ _DTYPES = {
     "f32": torch.float32,
     "f64": torch.float64,
 }
-# Element types as programs number them.
-_SCALAR_TYPES = dict(enumerate((torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)))
-_SCALAR_TYPES |= {5: torch.float16, 6: torch.float32, 7: torch.float64, 11: torch.bool, 15: torch.bfloat16}
-_MEMORY_FORMATS = range(4)  # contiguous, preserve, channels last, channels last in 3d
-_FORESEEN_MAX = 64  # forecasts that an operator keeps
-Written: TypeAlias = Mapping[str, Shape | list[Shape]]  # by the names of arguments
+_TYPE_NAMES = ("u8", "i8", "i16", "i32", "i64", "f16", "f32", "f64", "bool", "bf16")
+_SCALAR_TYPES = {code: _DTYPES[name] for code, name in zip(SCALAR_TYPES, _TYPE_NAMES, strict=True)}
+_SHAPES_MAX = 64  # calls whose shapes an operator keeps
+Convert: TypeAlias = Callable[[Any, Parameter], torch.Tensor]
+Written: TypeAlias = Mapping[str, Shape | list[Shape]]  # by argument name
 
 
 def find_torch_operator(name: str) -> HostOperator | None:
@@ -53,7 +50,7 @@ def find_torch_operator(name: str) -> HostOperator | None:
         return None
     packet, _, overload = name.removeprefix("aten::").partition(".")
     found = getattr(getattr(torch.ops.aten, packet), overload or "default", None)
-    if found is None:  # another PyTorch than the table was written for
+    if found is None:  # not in this version of PyTorch
         return None
     parameters = tuple(
         Parameter(
@@ -66,7 +63,7 @@ def find_torch_operator(name: str) -> HostOperator | None:
     )
     named = frozenset(argument.name for argument in found._schema.arguments if argument.kwarg_only)
     call = _TorchCall(found, family, parameters, named)
-    return HostOperator(call.run, call.foresee, parameters)
+    return HostOperator(call.run, call.estimate_cost, parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +73,16 @@ class _TorchCall:
     overload: Any
     family: Family
     parameters: tuple[Parameter, ...]
-    named: frozenset[str]  # those that are passed by name
-    foreseen: dict[object, Written] = field(default_factory=dict)
+    named: frozenset[str]  # keyword-only parameters
+    shapes: dict[object, Written] = field(default_factory=dict)
 
-    def foresee(self, arguments: Arguments) -> Forecast:
-        """Refuse what must not be run, and find the shapes that will be written."""
-        named = {parameter.name: value for parameter, value in zip(self.parameters, arguments, strict=False)}
-        given = [_given(*pair, _meta) for pair in zip(arguments, self.parameters, strict=False)]
+    def estimate_cost(self, arguments: Arguments) -> Cost:
+        arguments = arguments[: len(self.parameters)]
+        check_kinds(arguments, self.parameters)
+        named = {parameter.name: value for parameter, value in zip(self.parameters, arguments, strict=True)}
         for rule in self.family.rules:
             rule(named)
-        if self.family.forward is not None:
-            _check_gradient(self.family.forward, named)
-        shapes = self.family.shapes(named) if self.family.shapes else self._shapes(arguments, given)
+        shapes = self.family.shapes(named) if self.family.shapes else self._shapes(arguments)
         written = [
             shape for each in shapes.values() for shape in (each if isinstance(each, list) else [each])
         ]
@@ -96,128 +91,88 @@ class _TorchCall:
         products = self.family.work(named, written) if self.family.work else 0
         scratch = self.family.scratch(named, written) if self.family.scratch else 0
         places = {parameter.name: place for place, parameter in enumerate(self.parameters)}
-        return Forecast({places[name]: shape for name, shape in shapes.items()}, touched, products, scratch)
+        return Cost({places[name]: shape for name, shape in shapes.items()}, touched, products, scratch)
 
-    def _shapes(self, arguments: Arguments, given: list[Any]) -> Written:
-        """What the operator writes to tensors without memory."""
-        key = tuple(map(_key, arguments[: len(self.parameters)]))
-        if key not in self.foreseen:
-            self._call(given)
-            if len(self.foreseen) >= _FORESEEN_MAX:
-                self.foreseen.clear()
-            each = zip(self.parameters, given, strict=True)
-            self.foreseen[key] = {
-                parameter.name: _shape_of(value) for parameter, value in each if parameter.is_written
+    def _shapes(self, arguments: Arguments) -> Written:
+        """The shapes that PyTorch's own shape functions give: the operator runs on tensors without memory."""
+        key = tuple(map(_key, arguments))
+        if key not in self.shapes:
+            if len(self.shapes) >= _SHAPES_MAX:
+                self.shapes.clear()
+            self.shapes[key] = {
+                name: _shape_of(value) for name, value in self._call(arguments, _meta).items()
             }
-        return self.foreseen[key]
+        return self.shapes[key]
 
     def run(self, arguments: Arguments) -> Mapping[int, object]:
-        place = _dense if self.family.is_dense else _array
-        given = [_given(*pair, place) for pair in zip(arguments, self.parameters, strict=False)]
-        self._call(given)
-        each = zip(self.parameters, given, strict=True)
-        return {place: _taken(value) for place, (parameter, value) in enumerate(each) if parameter.is_written}
-
-    def _call(self, given: list[Any]) -> None:
-        by_name = {
-            p.name: value for p, value in zip(self.parameters, given, strict=True) if p.name in self.named
+        convert = _contiguous if self.family.is_dense else _in_memory
+        written = self._call(arguments[: len(self.parameters)], convert)
+        return {
+            place: _from_torch(written[parameter.name])
+            for place, parameter in enumerate(self.parameters)
+            if parameter.is_written
         }
-        by_place = [
-            value for p, value in zip(self.parameters, given, strict=True) if p.name not in self.named
-        ]
+
+    def _call(self, arguments: Arguments, convert: Convert) -> dict[str, Any]:
+        """Call the overload, with tensors converted by `convert`; what it wrote, by name."""
+        given = {
+            parameter.name: _to_torch(value, parameter.kind, parameter, convert)
+            for parameter, value in zip(self.parameters, arguments, strict=True)
+        }
+        by_place = [value for name, value in given.items() if name not in self.named]
         try:
-            self.overload(*by_place, **by_name)
-        except Exception as error:  # whatever PyTorch has against them
-            raise HostError(_sentence(error)) from error
+            self.overload(*by_place, **{name: given[name] for name in self.named})
+        except Exception as error:  # any complaint of PyTorch
+            raise HostError((str(error).splitlines() or [type(error).__name__])[0]) from error
+        return {
+            parameter.name: given[parameter.name] for parameter in self.parameters if parameter.is_written
+        }
 
 
-def _check_gradient(forward: str, named: Named) -> None:
-    """Hold `grad_output` to the shape of what its operator, going forward, gives."""
-    overload = getattr(torch.ops.aten, forward).default
-    arguments = {
-        argument.name: _given(
-            named.get(argument.name), Parameter(argument.name, str(argument.real_type)), _meta
-        )
-        for argument in overload._schema.arguments
-    }
-    try:
-        result = overload(**arguments)
-    except Exception as error:  # whatever PyTorch has against them
-        raise HostError(_sentence(error)) from error
-    expected = tuple((result[0] if isinstance(result, tuple) else result).shape)
-    found = named["grad_output"].array.shape
-    require(found == expected, f"grad_output is {list(found)}; {forward} gives {list(expected)}")
+# Conversions --------------------------------------------------------------------------------------
 
 
-def _sentence(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return lines[0] if lines else type(error).__name__
-
-
-# Arguments --------------------------------------------------------------------------------------
-
-
-def _given(value: object, parameter: Parameter, tensor: Callable[[HostTensor, bool], Any]) -> Any:
-    """A value as PyTorch takes it, refused where it is not what the operator's schema has there."""
-    kind = parameter.kind
-    if kind.startswith("Optional["):
-        if value is None:
-            return None
-        kind = kind[len("Optional[") : -1]
+def _to_torch(value: Any, kind: str, parameter: Parameter, convert: Convert) -> Any:
+    """A value of a parameter's kind as PyTorch takes it. Memory formats are dropped: arrays go by their
+    logical shape, whatever their strides."""
+    kind = kind.removeprefix("Optional[").removesuffix("]") if kind.startswith("Optional[") else kind
+    if value is None or kind == "MemoryFormat":
+        return None
     if kind.startswith("List["):
-        if not isinstance(value, tuple):
-            raise unlike(value, parameter)
-        of_one = Parameter(parameter.name, kind[len("List[") : -1], parameter.is_written, parameter.is_read)
-        return [_given(item, of_one, tensor) for item in value]
+        return [_to_torch(item, kind[len("List[") : -1], parameter, convert) for item in value]
     if kind == "Tensor":
-        return _tensor(value, parameter, tensor)
-    if kind in NUMBERS:
-        if not isinstance(value, NUMBERS[kind]):
-            raise unlike(value, parameter)
-        check_integer(value)
-        return bool(value) if kind == "bool" else value
-    if kind == "ScalarType" and value in _SCALAR_TYPES:
-        return _SCALAR_TYPES[value]
-    if kind == "MemoryFormat" and value in _MEMORY_FORMATS:
-        return None  # arrays go by their logical shape, whatever their strides
-    raise unlike(value, parameter)
+        return convert(value, parameter)
+    return _SCALAR_TYPES[value] if kind == "ScalarType" else bool(value) if kind == "bool" else value
 
 
-def _tensor(value: object, parameter: Parameter, tensor: Callable[[HostTensor, bool], Any]) -> Any:
-    """A tensor. One that is only written starts out empty: operators resize it, and what else refers to the
-    old value keeps it."""
-    if isinstance(value, (HostTensor, Unset)) and not parameter.is_read:
-        return torch.empty(0, dtype=_DTYPES[str(value.dtype)], device="meta" if tensor is _meta else "cpu")
-    if isinstance(value, Unset):
-        raise TypeError(f"{parameter.name} is a tensor that nothing has written yet")
-    if not isinstance(value, HostTensor):
-        raise unlike(value, parameter)
-    return tensor(value, parameter.is_written)
-
-
-def _array(value: HostTensor, is_written: bool) -> torch.Tensor:
-    """A tensor over the value's memory, or over a copy where that is not the call's own to write to."""
-    is_copied = is_written and not value.array.flags.writeable
+def _in_memory(value: Any, parameter: Parameter) -> torch.Tensor:
+    """A tensor over the value's memory, or over a copy if that is written and not the call's own. An output
+    starts empty: operators resize it, and other references to the old value keep it."""
+    if not parameter.is_read:
+        return torch.empty(0, dtype=_DTYPES[str(value.dtype)])
+    is_copied = parameter.is_written and not value.array.flags.writeable
     return to_torch(value.array.copy() if is_copied else value.array, value.dtype)
 
 
-def _dense(value: HostTensor, is_written: bool) -> torch.Tensor:
-    """A tensor whose elements lie in the order of its dims."""
-    return to_torch(value.array.copy(), value.dtype)
+def _contiguous(value: Any, parameter: Parameter) -> torch.Tensor:
+    if not parameter.is_read:
+        return _in_memory(value, parameter)
+    return to_torch(value.array.copy(order="C"), value.dtype)
 
 
-def _meta(value: HostTensor, is_written: bool) -> torch.Tensor:
-    """A tensor of that shape without memory."""
-    return torch.empty(value.array.shape, dtype=_DTYPES[str(value.dtype)], device="meta")
+def _meta(value: Any, parameter: Parameter) -> torch.Tensor:
+    """A tensor of the value's shape without memory."""
+    shape = value.array.shape if parameter.is_read else (0,)
+    return torch.empty(shape, dtype=_DTYPES[str(value.dtype)], device="meta")
 
 
 def _key(value: object) -> object:
-    """What of an argument decides the shapes that are written."""
+    """The part of an argument that decides the shapes written."""
     if isinstance(value, HostTensor):
         return value.array.shape, value.dtype
     if isinstance(value, tuple):
         return tuple(map(_key, value))
-    return (type(value), value) if not isinstance(value, Unset) else value.dtype
+    return (type(value), value) if not isinstance(value, UnsetTensor) else value.dtype
 
 
 def _tensors(arguments: Arguments) -> list[HostTensor]:
@@ -229,6 +184,5 @@ def _shape_of(value: Any) -> Shape | list[Shape]:
     return [tuple(item.shape) for item in value] if isinstance(value, list) else tuple(value.shape)
 
 
-def _taken(value: Any) -> object:
-    """What PyTorch wrote, as the host holds it."""
-    return tuple(map(_taken, value)) if isinstance(value, list) else HostTensor(*from_torch(value))
+def _from_torch(value: Any) -> object:
+    return tuple(map(_from_torch, value)) if isinstance(value, list) else HostTensor(*from_torch(value))

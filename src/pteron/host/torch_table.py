@@ -1,66 +1,38 @@
-"""The operators of PyTorch that a program may call outside its delegates: all that are not here are refused.
+"""The operators of PyTorch that a program may call outside its delegates; any other is refused.
 
-They are what ExecuTorch's exporter leaves there: its portable kernels, Core ATen in out variants, operators
-that decompose into neither, and updates of buffers in place. All read and write their arguments alone, but
-for random numbers, which PyTorch's generator gives. None takes complex numbers, files or functions.
+They are ExecuTorch's portable kernels, Core ATen in out variants, operators that decompose into neither, and
+updates of buffers in place. They read and write only their arguments; random numbers come from PyTorch's
+generator. None takes complex numbers, files or functions.
 
-A family's rules (host_rules.py) hold for each of its operators before it runs, besides what holds for all:
-every argument is of its schema's kind, and PyTorch's own shape function accepts the shapes.
+Before an operator runs, its arguments must be of its schema's kinds, satisfy the rules of its family
+(torch_rules.py), and have shapes that PyTorch's shape function accepts.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pteron.host.cost import (
-    Shapes,
-    Work,
-    bags,
-    convolution_columns,
-    convolution_work,
-    interleaved,
-    normalized,
-    product_work,
-    selected,
-    sorting_work,
-    where_true,
-    window_work,
-)
-from pteron.host.rules import (
-    Rule,
-    bag_members,
-    both_quotients,
-    group_norm_sizes,
-    indices_along,
-    indices_in_lists,
-    indices_of_planes,
-    numbers_between,
-    repeats_counted,
-    scales_match,
-    statistics_per_channel,
-    weight_rows,
-    windows_at_least_one,
-)
+from pteron.host import torch_rules as rules
+from pteron.host.torch_rules import Rule, Shapes, Work
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Operators that share what is checked, how much work they are, and how their shapes are found."""
+    """Operators with the same rules, work and shape functions."""
 
     operators: str
     rules: tuple[Rule, ...] = ()
-    work: Work | None = None  # products, where they outweigh the elements that are read and written
-    scratch: Work | None = None  # bytes that are needed meanwhile, where that may be many
-    shapes: Shapes | None = None  # by default, what PyTorch's shape function says
-    forward: str | None = None  # the operator whose output `grad_output` has the shape of
-    is_dense: bool = False  # whether tensors must lie in memory in the order of their dims
+    work: Work | None = None  # products, where they cost more than the elements read and written
+    scratch: Work | None = None  # bytes of temporary memory
+    shapes: Shapes | None = None  # by default, PyTorch's shape function
+    is_dense: bool = False  # whether the operator addresses memory by strides, so tensors must be contiguous
 
 
 FAMILIES = (
     # Element by element, of one tensor
     Family(
         "abs.out acos.out acosh.out asin.out asinh.out atan.out atanh.out bitwise_not.out ceil.out "
-        "celu.out cos.out cosh.out digamma.out elu.out erf.out erfc.out erfinv.out exp.out exp2.out "
+        "celu.out cos.out cosh.out digamma.out elu.out erf.out erfc.out erfinv.out exp.out exp2.out glu.out "
         "expm1.out floor.out frac.out gelu.out hardshrink.out hardsigmoid.out hardswish.out hardtanh.out "
         "isinf.out isnan.out leaky_relu.out lgamma.out log.out log10.out log1p.out log2.out "
         "log_sigmoid_forward.output logical_not.out logit.out mish.out nan_to_num.out neg.out "
@@ -68,8 +40,7 @@ FAMILIES = (
         "sin.out sinc.out sinh.out softplus.out softshrink.out sqrt.out square.out tan.out tanh.out "
         "threshold.out trunc.out"
     ),
-    Family("round.decimals_out", (numbers_between("decimals", -400, 400),)),
-    Family("glu.out"),
+    Family("round.decimals_out", (rules.numbers_between("decimals", -400, 400),)),
     # Element by element, of several that are broadcast
     Family(
         "add.out add.Scalar_out addcdiv.out addcmul.out atan2.out bitwise_and.Scalar_out "
@@ -87,18 +58,20 @@ FAMILIES = (
     Family(
         "div.out div.out_mode div.Scalar_out div.Scalar_mode_out floor_divide.out fmod.Scalar_out "
         "fmod.Tensor_out remainder.Scalar_out remainder.Tensor_out",
-        (both_quotients,),
+        (rules.both_quotients,),
     ),
     # Along dims
     Family(
         "_log_softmax.out _softmax.out all.all_out all.dims_out all.out amax.out amin.out any.all_out "
-        "any.dims_out any.out argmax.out argmin.out cumprod.out cumsum.out logcumsumexp.out logsumexp.out "
+        "any.dims_out any.out argmax.out argmin.out cummax.out cummin.out cumprod.out cumsum.out "
+        "logcumsumexp.out logsumexp.out "
         "max.dim_max max.unary_out mean.dtype_out mean.out min.dim_min min.unary_out prod.int_out "
         "prod.out std.correction_out sum.IntList_out var.correction_out var.out var_mean.correction_out"
     ),
-    Family("cummax.out cummin.out"),
-    Family("median.dim_values median.out sort.values sort.values_stable topk.values", work=sorting_work),
-    # The same elements elsewhere
+    Family(
+        "median.dim_values median.out sort.values sort.values_stable topk.values", work=rules.sorting_work
+    ),
+    # Elements moved
     Family(
         "_to_copy.out alias_copy.out cat.out clone.out constant_pad_nd.out copy.out detach_copy.out "
         "diagonal_copy.out expand_copy.out flip.out lift_fresh_copy.out narrow_copy.out permute_copy.out "
@@ -110,81 +83,72 @@ FAMILIES = (
         "unsqueeze_copy.out view_copy.out"
     ),
     Family("as_strided_copy.out", is_dense=True),
-    # Made of numbers
+    # Tensors made of numbers
     Family(
         "arange.out arange.start_out eye.m_out eye.out fill.Scalar_out fill.Tensor_out full.out "
         "full_like.out linspace.out ones.out scalar_tensor.out zeros.out"
     ),
-    Family("native_dropout.out rand.out randn.out randperm.out", (numbers_between("p", 0, 1),)),
+    Family("native_dropout.out rand.out randn.out randperm.out", (rules.numbers_between("p", 0, 1),)),
     # By index
-    Family("gather.out", (indices_along("index", "self"),)),
-    Family("scatter.src_out scatter.value_out scatter_add.out", (indices_along("index", "self"),)),
-    Family("scatter_reduce.two_out", (indices_along("index", "self"),)),
-    Family("index_select.out", (indices_along("index", "self"),)),
-    Family("index.Tensor_out index_put.out", (indices_in_lists,)),
-    Family("embedding.out", (weight_rows,)),
-    Family("_embedding_bag.out _embedding_bag_forward_only.out", (weight_rows, bag_members), shapes=bags),
-    Family("masked_select.out", shapes=selected),
-    Family("nonzero.out", shapes=where_true),
-    Family("bucketize.Tensor_out"),
-    Family("masked_scatter.out"),
-    Family("repeat_interleave.Tensor_out", (repeats_counted,), shapes=interleaved),
-    # Products
-    Family("addmm.out baddbmm.out bmm.out linear.out mm.out", work=product_work),
-    Family("_cdist_forward.out", (numbers_between("p", 0, None),), work=product_work),
-    Family("_pdist_forward.out", (numbers_between("p", 0, None),), work=product_work),
-    Family("convolution.out", work=convolution_work, scratch=convolution_columns),
     Family(
-        "convolution_backward.out",
-        work=convolution_work,
-        scratch=convolution_columns,
-        forward="convolution",
+        "gather.out index_add_ index_copy_ index_select.out scatter.src_out scatter.value_out scatter_.src "
+        "scatter_.value scatter_add.out scatter_add_ scatter_reduce.two_out",
+        (rules.indices_along_dim,),
     ),
+    Family("index.Tensor_out index_put.out index_put_", (rules.indices_in_lists,)),
+    Family("embedding.out", (rules.weight_rows,)),
+    Family(
+        "_embedding_bag.out _embedding_bag_forward_only.out",
+        (rules.weight_rows, rules.bag_members),
+        shapes=rules.bags,
+    ),
+    Family("masked_select.out", shapes=rules.selected),
+    Family("nonzero.out", shapes=rules.where_true),
+    Family("bucketize.Tensor_out masked_scatter.out"),
+    Family("repeat_interleave.Tensor_out", (rules.repeats_counted,), shapes=rules.interleaved),
+    # Products
+    Family("addmm.out baddbmm.out bmm.out linear.out mm.out", work=rules.product_work),
+    Family(
+        "_cdist_forward.out _pdist_forward.out",
+        (rules.numbers_between("p", 0, None),),
+        work=rules.product_work,
+    ),
+    Family("convolution.out", work=rules.convolution_work, scratch=rules.convolution_columns),
     # Windows and planes
     Family(
-        "avg_pool1d.out avg_pool2d.out avg_pool3d.out max_pool2d_with_indices.out "
+        "avg_pool1d.out avg_pool2d.out avg_pool3d.out col2im.out im2col.out max_pool2d_with_indices.out "
         "max_pool3d_with_indices.out",
-        (windows_at_least_one,),
-        work=window_work,
+        (rules.windows_at_least_one,),
+        work=rules.window_work,
     ),
-    Family(
-        "max_pool2d_with_indices_backward.grad_input",
-        (windows_at_least_one, indices_of_planes),
-        work=window_work,
-        forward="max_pool2d_with_indices",
-    ),
-    Family("col2im.out im2col.out", (windows_at_least_one,), work=window_work),
     Family(
         "_adaptive_avg_pool2d.out _adaptive_avg_pool3d.out adaptive_avg_pool1d.out "
         "adaptive_max_pool2d.out adaptive_max_pool3d.out"
     ),
     Family(
         "grid_sampler_2d.out",
-        (numbers_between("interpolation_mode", 0, 2), numbers_between("padding_mode", 0, 2)),
+        (rules.numbers_between("interpolation_mode", 0, 2), rules.numbers_between("padding_mode", 0, 2)),
     ),
     Family(
         "_upsample_bilinear2d_aa.out upsample_bicubic2d.out upsample_bilinear2d.out "
         "upsample_bilinear2d.vec_out upsample_linear1d.out upsample_nearest1d.out upsample_nearest2d.out "
         "upsample_nearest2d.vec_out upsample_nearest3d.out upsample_trilinear3d.out",
-        (scales_match,),
+        (rules.scales_match,),
     ),
     # Norms
     Family(
         "_native_batch_norm_legit.out _native_batch_norm_legit.no_stats_out "
         "_native_batch_norm_legit_no_training.out",
-        (statistics_per_channel,),
-        shapes=normalized,
+        (rules.statistics_per_channel,),
+        shapes=rules.normalized,
     ),
-    Family("native_group_norm.out", (group_norm_sizes,)),
+    Family("native_group_norm.out", (rules.group_norm_sizes,)),
     Family("native_layer_norm.out"),
     # Buffers that are updated in place
     Family(
         "add_.Scalar add_.Tensor copy_ fill_.Scalar fill_.Tensor masked_fill_.Scalar mul_.Scalar "
         "mul_.Tensor relu_ sub_.Scalar sub_.Tensor zero_"
     ),
-    Family("index_put_", (indices_in_lists,)),
-    Family("index_copy_ index_add_", (indices_along("index", "self"),)),
-    Family("scatter_.src scatter_.value scatter_add_", (indices_along("index", "self"),)),
 )
 
 TABLE: dict[str, Family] = {

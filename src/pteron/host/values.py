@@ -1,4 +1,4 @@
-"""What an ExecuTorch value holds while a method runs."""
+"""The values of a method while it runs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pteron.ops.operand import HostArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostTensor:
-    """A tensor in host memory, as NumPy holds it; bf16 as its raw bits.
+    """A tensor in host memory, as a NumPy array; bf16 as its raw bits.
 
-    An array that can be written to belongs to the call that holds it. What belongs to a caller, to a file or
-    to the state between calls is held read-only.
+    A writable array belongs to the call that holds it. Arrays of the caller, of a file and of the state
+    between calls are read-only.
     """
 
     array: HostArray
     dtype: DType
-    rows: Rows | None = None  # that the array is the first of
+    rows: GrowableRows | None = None  # whose first part is the array
 
     def protected(self) -> HostTensor:
         """The same tensor, read-only."""
@@ -33,8 +33,8 @@ class HostTensor:
         return HostTensor(view, self.dtype)
 
 
-class Rows:
-    """Memory that takes more rows without being copied at each: it doubles when it is full."""
+class GrowableRows:
+    """Rows in memory that doubles when it is full, so that appending one copies no others."""
 
     __slots__ = ("_memory", "count")
 
@@ -43,7 +43,7 @@ class Rows:
         self.count = len(rows)
 
     def put(self, index: int, row: HostArray) -> HostArray:
-        """Write a row at the end, or over the last one; all rows up to it."""
+        """Append a row, or overwrite the last one; returns all rows up to it."""
         if index >= len(self._memory):
             grown = np.empty((2 * index, *row.shape), self._memory.dtype)
             grown[:index] = self._memory[:index]
@@ -54,13 +54,13 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Unset:
-    """A tensor that nothing has written yet; kernels that write it ask for its element type."""
+class UnsetTensor:
+    """A tensor that nothing has written yet; kernels that write it read its element type."""
 
     dtype: DType
 
 
-RuntimeTensor: TypeAlias = HostTensor | GpuTensor | HostResult | Unset
+RuntimeTensor: TypeAlias = HostTensor | GpuTensor | HostResult | UnsetTensor
 RuntimeValue: TypeAlias = RuntimeTensor | int | float | str | tuple["RuntimeValue", ...] | None
 
 

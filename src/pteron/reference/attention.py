@@ -1,4 +1,4 @@
-"""Attention, with and without caches of keys and values."""
+"""Attention, with and without KV caches, and rotary embeddings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def attend(
     return torch.softmax(scores, -1) @ v
 
 
-def _attend_steps_first(q: Any, k: Any, v: Any, *rest: Any) -> torch.Tensor:
+def attend_steps_first(q: Any, k: Any, v: Any, *rest: Any) -> torch.Tensor:
     """The same of [batch, steps, heads, width]."""
     return attend(*(x.transpose(1, 2) for x in (q, k, v)), *rest).transpose(1, 2)
 
@@ -47,7 +47,7 @@ def custom_sdpa(q: Any, k: Any, v: Any, start: int, mask: Any, _: Any, causal: b
     """Over keys up to the last query's place, or all of them where a mask says which."""
     if mask is None:
         k, v = k[:, : start + q.shape[1]], v[:, : start + q.shape[1]]
-    return _attend_steps_first(q, k, v, mask, scale, start if causal else None)
+    return attend_steps_first(q, k, v, mask, scale, start if causal else None)
 
 
 @reference("sdpa_with_kv_cache.default")
@@ -59,11 +59,49 @@ def sdpa_with_cache(
     end = start + k.shape[1]
     k_cache[:, start:end], v_cache[:, start:end] = k, v
     seen = k_cache[:, :end], v_cache[:, :end]
-    return _attend_steps_first(q, *seen, mask, scale, start if causal else None)
+    return attend_steps_first(q, *seen, mask, scale, start if causal else None)
 
 
 @reference("update_cache.default")
 def update_cache(value: torch.Tensor, cache: torch.Tensor, start: int) -> torch.Tensor:
-    """The output stands for the cache having changed, and holds 0."""
+    """The cache changes in place; the output only orders the calls and holds 0."""
     cache[:, start : start + value.shape[1]] = value
     return torch.zeros(1, dtype=torch.float64)
+
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+def _rotate_neighbours(x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
+    """x[..., 2i] and x[..., 2i + 1] are a pair; the tables have one number for each."""
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return torch.stack((even * cosines - odd * sines, even * sines + odd * cosines), -1).flatten(-2)
+
+
+@reference("et_vk.apply_rotary_emb.default")
+def rope(xq: torch.Tensor, xk: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> Pair:
+    """Queries and keys are [batch, steps, heads, width], the tables [steps, width / 2]."""
+    cosines, sines = cosines[:, None], sines[:, None]
+    return _rotate_neighbours(xq, cosines, sines), _rotate_neighbours(xk, cosines, sines)
+
+
+@reference("et_vk.apply_rotary_emb_hf.default")
+def rope_hf(
+    xq: torch.Tensor, xk: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, start: int
+) -> Pair:
+    """x[i] and x[i + half] are a pair, of as many numbers as the tables are wide; the rest stays."""
+
+    def rotate(x: torch.Tensor) -> torch.Tensor:
+        width, rows = cosines.shape[1], slice(start, start + x.shape[1])
+        rotated, rest = x[..., :width], x[..., width:]
+        lower, upper = rotated.chunk(2, -1) if width else (rotated, rotated)
+        crossed = torch.cat((-upper, lower), -1) if width else rotated
+        return torch.cat((rotated * cosines[rows, None] + crossed * sines[rows, None], rest), -1)
+
+    return rotate(xq), rotate(xk)
+
+
+@reference("et_vk.apply_rotary_emb_interleaved.default")
+def rope_interleaved(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """The table has cosine and sine in turn."""
+    return _rotate_neighbours(x, table[..., 0::2], table[..., 1::2])

@@ -1,4 +1,4 @@
-"""Products with weights of 4 and 8 bits."""
+"""Products with weights of 4 and 8 bits, convolution with bounds, and embeddings of 4-bit rows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import torch
 
 from pteron.reference.table import reference
 
-_ROWS = (
-    8192  # of weights that are unpacked at a time: all at once, those of a large vocabulary take gigabytes
-)
+_ROWS = 8192  # of weights unpacked at a time: all rows of a large vocabulary would take gigabytes
 
 
 def nibbles(packed: torch.Tensor, *, upper_first: bool = False) -> torch.Tensor:
@@ -23,6 +21,11 @@ def nibbles(packed: torch.Tensor, *, upper_first: bool = False) -> torch.Tensor:
 def grouped(rows: torch.Tensor, scales: torch.Tensor, group: int) -> torch.Tensor:
     """Numbers times the scale of their group; scales are [rows, groups], groups run along a row."""
     return rows * scales.repeat_interleave(group, 1)[:, : rows.shape[1]]
+
+
+def matrix_q4(weights: torch.Tensor, scales: torch.Tensor, group: int, depth: int) -> torch.Tensor:
+    """The matrix [n, depth] of packed rows [n, depth / 2 or more] and scales [groups, n or more]."""
+    return grouped(nibbles(weights)[:, :depth], scales.T[: len(weights)], group)
 
 
 def _in_parts(weights: torch.Tensor, product: Callable[[slice], torch.Tensor]) -> torch.Tensor:
@@ -39,8 +42,7 @@ def product_q4(x: torch.Tensor, weights: torch.Tensor, scales: torch.Tensor, gro
     """x times the transpose of weights [n, depth / 2] by scales [groups, n or more]."""
 
     def part(rows: slice) -> torch.Tensor:
-        numbers = nibbles(weights[rows])[:, : x.shape[-1]]
-        return x @ grouped(numbers, scales.T[: len(weights)][rows], group).T
+        return x @ matrix_q4(weights[rows], scales[:, rows], group, x.shape[-1]).T
 
     return _in_parts(weights, part)
 
@@ -64,7 +66,7 @@ def linear_dynamic_q4(
 
 @reference("et_vk.linear_q4gsw_backward.default")
 def linear_q4_backward(d_out: Any, weights: Any, scales: Any, group: int) -> torch.Tensor:
-    return d_out @ grouped(nibbles(weights), scales.T[: len(weights)], group)
+    return d_out @ matrix_q4(weights, scales, group, 2 * weights.shape[1])
 
 
 @reference("et_vk.linear_qcs4w.default")
@@ -76,3 +78,31 @@ def linear_by_channel_q4(x: Any, weights: Any, scales: Any) -> torch.Tensor:
 @reference("aten._weight_int8pack_mm.default")
 def linear_int8_weights(x: Any, weights: Any, scales: Any) -> torch.Tensor:
     return (x @ weights.double().T) * scales[: len(weights)]
+
+
+@reference("et_vk.conv_with_clamp.default")
+def clamped_convolution(*arguments: Any) -> torch.Tensor:
+    *convolution, low, high = arguments
+    result: torch.Tensor = torch.ops.aten.convolution.default(*convolution)
+    return result if low is None and high is None else torch.clamp(result, low, high)
+
+
+@reference("et_vk.embedding_q4gsw.default")
+def embedding_q4(weights: Any, scales: Any, group: int, indices: Any, in_linear_order: bool) -> torch.Tensor:
+    """The upper nibble of a byte comes first, unless the table is also the weight of a linear layer."""
+    picked = indices.reshape(-1)
+    rows = nibbles(weights[picked], upper_first=not in_linear_order)
+    return grouped(rows, scales[picked], group).reshape(*indices.shape, -1)
+
+
+@reference("quantized_decomposed.embedding_4bit.dtype")
+def embedding_4bit(
+    weights: Any, scales: Any, zeros: Any, _: int, __: int, indices: Any, ___: Any
+) -> torch.Tensor:
+    picked = indices.reshape(-1)
+    rows = nibbles(weights[picked], upper_first=True)
+    scales = scales.reshape(len(weights), -1)
+    group = rows.shape[1] // scales.shape[1]
+    if zeros is not None:
+        rows = rows - zeros.reshape(scales.shape)[picked].repeat_interleave(group, 1)
+    return grouped(rows, scales[picked], group).reshape(*indices.shape, -1)

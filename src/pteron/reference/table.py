@@ -1,4 +1,4 @@
-"""The references by operator; operators of ATen are their own."""
+"""The reference of each operator; PyTorch itself is the reference of an ATen operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REFERENCES: dict[str, Reference] = {}
 
 
 def reference(*names: str) -> Callable[[Reference], Reference]:
-    """Register what operators mean."""
+    """Register a function as the reference of operators."""
 
     def register(function: Reference) -> Reference:
         for name in names:
@@ -25,13 +25,13 @@ def reference(*names: str) -> Callable[[Reference], Reference]:
 
 
 def find(name: str) -> Reference | None:
-    """What an operator means, or None where nobody has said so."""
+    """The reference of an operator, or None."""
     found = REFERENCES.get(name)
-    return found if found is not None else _of_aten(name)
+    return found if found is not None else aten_reference(name)
 
 
-def _of_aten(name: str) -> Reference | None:
-    """PyTorch's own operator, taking all its arguments by position."""
+def aten_reference(name: str) -> Reference | None:
+    """PyTorch's operator, with all arguments by position."""
     namespace, *rest = name.split(".")
     if namespace != "aten" or len(rest) != 2:
         return None

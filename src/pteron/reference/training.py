@@ -1,4 +1,4 @@
-"""Training: a loss with its gradient, gradients of layers, an optimiser's step, 4-bit weights anew."""
+"""Training: cross entropy with its gradient, gradients of layers, AdamW, and requantised 4-bit weights."""
 
 from __future__ import annotations
 

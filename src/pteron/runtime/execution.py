@@ -29,7 +29,7 @@ from pteron.gpu.tensors import GpuTensor, HostResult
 from pteron.graph import Shape
 from pteron.host.limits import Budget, check_integer
 from pteron.host.operator import HostOperator
-from pteron.host.values import HostTensor, RuntimeValue, Unset, describe, fits, shape_fits
+from pteron.host.values import HostTensor, RuntimeValue, UnsetTensor, describe, fits, shape_fits
 from pteron.plan import SymbolPort
 from pteron.plan.executable import Port
 from pteron.runtime.checks import describe_record
@@ -129,14 +129,14 @@ class Running:
         where = f"{self._where}, instruction {index} {self._record.operators[call.operator]}"
         operator = self._shared.operators[call.operator]
         arguments = [self._argument(id) for id in call.args]
-        forecast = _guarded(where, operator.foresee, arguments)
-        for position, shapes in forecast.shapes.items():
+        cost = _guarded(where, operator.estimate_cost, arguments)
+        for position, shapes in cost.shapes.items():
             self._expect(call.args[position], shapes, where)
-        self._budget.spend(where, forecast.work, forecast.scratch)
+        self._budget.spend(where, cost.work, cost.scratch)
         for position, value in _guarded(where, operator.run, arguments).items():
-            if forecast.is_view:
+            if cost.is_view:
                 self._budget.share(call.args[0], call.args[position])
-            elif position not in forecast.shapes and isinstance(value, HostTensor):
+            elif position not in cost.shapes and isinstance(value, HostTensor):
                 self._budget.hold(where, call.args[position], value.array.nbytes)
             self._store(call.args[position], cast(RuntimeValue, value), where)
 
@@ -171,14 +171,18 @@ class Running:
 
     def _move(self, source: int, target: int, index: int) -> None:
         record, value = self._record.values[target], self.values[source]
-        if isinstance(record, TensorRecord) and not isinstance(value, Unset) and not fits(value, record):
+        if (
+            isinstance(record, TensorRecord)
+            and not isinstance(value, UnsetTensor)
+            and not fits(value, record)
+        ):
             what = f"{describe(value)} is moved to %{target}, which is {describe_record(record)}"
             raise GraphError(f"{self._where}, instruction {index}: {what}")
         self.values[target] = value
 
     def output(self, id: int) -> RuntimeValue:
         """What an output is, once all has run."""
-        if isinstance(self.values[id], Unset):
+        if isinstance(self.values[id], UnsetTensor):
             raise GraphError(f"{self._where}: nothing wrote the output %{id}")
         return self.values[id]
 

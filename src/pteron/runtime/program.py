@@ -255,7 +255,7 @@ def check_supported(file: ProgramFile, graphs: Mapping[str, Iterable[Graph]]) ->
         )
     hosted = missing_host_operators(file)
     if hosted:
-        problems.append(f"operators outside the delegates ({why_refused()}): {', '.join(hosted)}")
+        problems.append(why_refused(*hosted))
     if problems:
         raise UnsupportedError(f"{file.name}: {'; '.join(problems)}")
 

@@ -20,7 +20,7 @@ from pteron.format import (
     contents,
 )
 from pteron.host.limits import Limits
-from pteron.host.values import HostTensor, RuntimeValue, Unset
+from pteron.host.values import HostTensor, RuntimeValue, UnsetTensor
 from pteron.ops.operand import HostArray
 from pteron.plan import Executable
 from pteron.runtime.checks import describe_record
@@ -34,7 +34,7 @@ def initial_value(value: EValue) -> RuntimeValue:
     if not isinstance(value, TensorRecord):
         return None if isinstance(value, IndexList) else cast(RuntimeValue, value)
     if value.data is None or value.is_mutable:
-        return Unset(value.dtype)
+        return UnsetTensor(value.dtype)
     return HostTensor(_array(value), value.dtype).protected()
 
 

@@ -32,7 +32,7 @@ class MethodReport:
     @property
     def problems(self) -> tuple[str, ...]:
         """Why it cannot run on this machine."""
-        hosted = [f"{use.name}: {why_refused()}" for use in self.host_operators if not use.available]
+        hosted = [why_refused(use.name) for use in self.host_operators if not use.available]
         whole = [self.refusal] if self.refusal else []
         return (*(problem for delegate in self.delegates for problem in delegate.problems), *hosted, *whole)
 

@@ -1,4 +1,4 @@
-"""Elements that change places or types: copies, views, and what fills a tensor."""
+"""Elements moved or converted, tensors filled with numbers, and resampling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pteron.reference.table import reference
     "et_vk.prepack.default",
 )
 def same(x: torch.Tensor, *_: Any) -> torch.Tensor:
-    """The same elements; the output's type says what becomes of them."""
+    """The same elements; the caller converts them to the output's type."""
     return x
 
 
@@ -71,3 +71,26 @@ def counted(start: float, end: float, step: float, *_: Any) -> torch.Tensor:
 @reference("aten.embedding.default")
 def rows(table: torch.Tensor, indices: torch.Tensor, *_: Any) -> torch.Tensor:
     return table[indices]
+
+
+@reference("aten.upsample_nearest2d.vec")
+def nearest(x: torch.Tensor, size: Any, factors: Any) -> torch.Tensor:
+    """Which element is the nearest is decided in float32."""
+    result: torch.Tensor = torch.ops.aten.upsample_nearest2d.vec(x.float(), size, factors)
+    return result.double()
+
+
+@reference("aten.grid_sampler_2d.default")
+def sampled(x: torch.Tensor, grid: torch.Tensor, mode: int, padding: int, align: bool) -> torch.Tensor:
+    """The nearest element is decided in float32, and all else at full width."""
+    if mode == 1:
+        x, grid = x.float(), grid.float()
+    result: torch.Tensor = torch.ops.aten.grid_sampler_2d.default(x, grid, mode, padding, align)
+    return result.double()
+
+
+@reference("et_vk.grid_priors.default")
+def grid_priors(x: torch.Tensor, stride: int, offset: float) -> torch.Tensor:
+    """The place of every pixel, column before row."""
+    rows, columns = torch.meshgrid(torch.arange(x.shape[-2]), torch.arange(x.shape[-1]), indexing="ij")
+    return (torch.stack([columns.reshape(-1), rows.reshape(-1)], -1).double() + offset) * stride

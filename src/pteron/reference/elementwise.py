@@ -1,4 +1,4 @@
-"""Live integers, and element-wise operators whose meaning depends on the element type."""
+"""Live integers, reductions, softmax and RMS norm."""
 
 from __future__ import annotations
 
@@ -41,3 +41,8 @@ def softmax(x: torch.Tensor, dim: int, _: Any) -> torch.Tensor:
 @reference("aten._log_softmax.default")
 def log_softmax(x: torch.Tensor, dim: int, _: Any) -> torch.Tensor:
     return torch.log_softmax(x, dim)
+
+
+@reference("et_vk.rms_norm.default")
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight

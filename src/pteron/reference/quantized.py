@@ -1,5 +1,7 @@
-"""Floats to integers and back, and the scales and zero points for it: in float32, step by step as PyTorch
-has it."""
+"""Quantisation in float32, in PyTorch's order of operations: floats to integers and back, and their scales.
+
+Operators of int8 tensors (`q8ta`, `q8csw`) sum integers exactly, then scale in float32.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import torch
 
 from pteron.reference.table import reference
 
-_LOW, _HIGH = -128, 127  # where an operator leaves the range to the type, which is int8
+_LOW, _HIGH = -128, 127  # the default range, that of int8
 
 
 def _along(parameter: Any, x: torch.Tensor, axis: int) -> torch.Tensor:
@@ -146,3 +148,106 @@ def choose_of_tensor(x: Any, low: int, high: int, eps: float, _: Any) -> tuple[t
     scale = ((most - least) / float(high - low)).clamp(min=eps)
     zero = torch.clamp(low - torch.round(least / scale), low, high)
     return scale.double().reshape(1), zero.long().reshape(1)
+
+
+def scaled(sums: torch.Tensor, x_scale: float, scales: Any, bias: Any, dim: int) -> torch.Tensor:
+    """Exact sums as numbers: times the scales of channels along a dim, plus their bias."""
+    shape = [1] * sums.ndim
+    shape[dim] = -1
+    channels = sums.shape[dim]
+    factors = scales[:channels].float() * torch.tensor(x_scale, dtype=torch.float32)
+    numbers = sums.float() * factors.reshape(shape)
+    return numbers if bias is None else numbers + bias[:channels].float().reshape(shape)
+
+
+def rounded(numbers: torch.Tensor, scale: float, zero: int, activation: str = "none") -> torch.Tensor:
+    """Numbers quantised to int8, after the activation."""
+    if activation not in ("none", "relu"):
+        raise ValueError(f"activation {activation!r}")
+    return quantize(numbers.relu() if activation == "relu" else numbers, scale, zero, -128, 127)
+
+
+@reference("et_vk.q8ta_add.default")
+def add(a: Any, b: Any, *parameters: Any) -> torch.Tensor:
+    a_scale, a_zero, b_scale, b_zero, scale, zero, alpha = parameters
+    total = dequantize(a, a_scale, a_zero).float() + alpha * dequantize(b, b_scale, b_zero).float()
+    return rounded(total, scale, zero)
+
+
+@reference("et_vk.q8ta_relu.default")
+def relu(x: Any, x_scale: float, x_zero: int, scale: float, zero: int) -> torch.Tensor:
+    return rounded(dequantize(x, x_scale, x_zero), scale, zero, "relu")
+
+
+@reference("et_vk.q8ta_pixel_shuffle.default")
+def pixel_shuffle(
+    x: Any, x_scale: float, x_zero: int, inverse: float, zero: int, factor: int
+) -> torch.Tensor:
+    shuffled = torch.nn.functional.pixel_shuffle(dequantize(x, x_scale, x_zero), factor)
+    return rounded(shuffled, 1 / inverse, zero)
+
+
+def _sums(x: torch.Tensor, zero: int, weights: torch.Tensor) -> torch.Tensor:
+    """Of products with rows of weights, which may be padded."""
+    return (x.double() - zero) @ weights.double()[:, : x.shape[-1]].T
+
+
+@reference("et_vk.linear_q8ta_q8csw.default")
+def linear_to_floats(
+    x: Any, x_scale: float, x_zero: int, weights: Any, _: Any, scales: Any, bias: Any
+) -> torch.Tensor:
+    return scaled(_sums(x, x_zero, weights), x_scale, scales, bias, -1)
+
+
+@reference("et_vk.q8ta_linear.default", "et_vk.q8ta_linear_gemv.default")
+def linear(
+    x: Any, x_scale: float, x_zero: int, weights: Any, _: Any, scales: Any, *rest: Any
+) -> torch.Tensor:
+    scale, zero, bias, activation = rest
+    return rounded(scaled(_sums(x, x_zero, weights), x_scale, scales, bias, -1), scale, zero, activation)
+
+
+@reference("et_vk.q8ta_conv2d.default", "et_vk.q8ta_conv2d_pw.default")
+def convolution(x: Any, x_scale: float, x_zero: int, weights: Any, *rest: Any) -> torch.Tensor:
+    """A channel's weights are a row: height, width, then the channels of its group; rows may be padded."""
+    *_, size, _, _, _, groups, _ = rest
+    channels = x.shape[-3] // groups
+    kernel = weights[:, : size[0] * size[1] * channels].reshape(-1, *size, channels).permute(0, 3, 1, 2)
+    return _convolved(x, x_scale, x_zero, kernel, *rest)
+
+
+@reference("et_vk.q8ta_conv2d_dw.default")
+def depthwise(x: Any, x_scale: float, x_zero: int, weights: Any, *rest: Any) -> torch.Tensor:
+    """Weights are [height, width, channels]."""
+    kernel = weights.permute(2, 0, 1)[: x.shape[-3], None]
+    return _convolved(x, x_scale, x_zero, kernel, *rest)
+
+
+def _convolved(x: Any, x_scale: float, x_zero: int, kernel: torch.Tensor, *rest: Any) -> torch.Tensor:
+    _, scales, scale, zero, bias, _, stride, padding, dilation, groups, activation = rest
+    sums = torch.nn.functional.conv2d(
+        x.double() - x_zero, kernel.double(), None, list(stride), list(padding), list(dilation), groups
+    )
+    return rounded(scaled(sums, x_scale, scales, bias, -3), scale, zero, activation)
+
+
+@reference("et_vk.q8ta_conv2d_transposed.default")
+def transposed(x: Any, x_scale: float, x_zero: int, weights: Any, *rest: Any) -> torch.Tensor:
+    """Rows as of `convolution`. There are scales for the channels of one group, which all groups share."""
+    _, scales, scale, zero, bias, size, stride, padding, extra, dilation, groups, activation = rest
+    channels = x.shape[-3] // groups
+    rows = weights[:, : size[0] * size[1] * channels].reshape(groups, -1, *size, channels)
+    outputs = rows.shape[1]
+    kernel = rows.permute(0, 4, 1, 2, 3).reshape(groups * channels, outputs, *size)
+    sums = torch.nn.functional.conv_transpose2d(
+        x.double() - x_zero,
+        kernel.double(),
+        None,
+        list(stride),
+        list(padding),
+        list(extra),
+        groups,
+        list(dilation),
+    )
+    numbers = scaled(sums, x_scale, scales[:outputs].repeat(groups), bias, -3)
+    return rounded(numbers, scale, zero, activation)

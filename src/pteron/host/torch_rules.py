@@ -1,0 +1,259 @@
+"""Checks of arguments that PyTorch's kernels trust, and estimates that its shape functions do not give.
+
+Without these checks an index reads or writes memory of others, so does a size that contradicts another, and a
+scale makes tables of any length. A rule takes the arguments by name and raises HostError. A shape function
+gives the shapes of outputs that depend on values; a work function counts products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite, prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pteron.errors import HostError
+from pteron.gpu.tensors import numbers
+from pteron.graph import Shape
+from pteron.host.operator import require
+from pteron.host.values import HostTensor
+
+NamedArguments: TypeAlias = Mapping[str, Any]  # arguments by name, as the interpreter has them
+Rule: TypeAlias = Callable[[NamedArguments], None]
+Work: TypeAlias = Callable[[NamedArguments, Sequence[Shape]], int]  # of arguments and the shapes written
+Shapes: TypeAlias = Callable[
+    [NamedArguments], Mapping[str, Shape]
+]  # of outputs by name; others are no larger
+
+
+# Indices ----------------------------------------------------------------------------------------
+
+
+def indices_along_dim(given: NamedArguments) -> None:
+    """The elements of `index` are places along the dim `dim` of `self`."""
+    shape, dim = given["self"].array.shape, given["dim"]
+    require(-max(1, len(shape)) <= dim < max(1, len(shape)), f"a tensor {list(shape)} has no dim {dim}")
+    _check_indices("index", given["index"], shape[dim] if shape else 1)
+
+
+def indices_in_lists(given: NamedArguments) -> None:
+    """Each tensor of `indices` has places along its own dim, counted from either end."""
+    shape, dim = given["self"].array.shape, 0
+    for place, index in enumerate(given["indices"]):
+        name = f"indices[{place}]"
+        if index is None:
+            dim += 1
+        elif str(index.dtype) in ("bool", "u8"):  # a mask covers as many dims as it has
+            found = index.array.shape
+            fits = found == shape[dim : dim + len(found)]
+            require(fits, f"{name} {list(found)} is no mask of {list(shape)}")
+            dim += len(found)
+        else:
+            require(dim < len(shape), f"{len(given['indices'])} indices for a tensor {list(shape)}")
+            _check_indices(name, index, shape[dim], from_end=True)
+            dim += 1
+
+
+def weight_rows(given: NamedArguments) -> None:
+    """`indices` are rows of `weight`; so is `padding_idx`, where there is one."""
+    shape, padding = given["weight"].array.shape, given["padding_idx"]
+    require(len(shape) == 2, f"weight is {list(shape)}, not rows")
+    require(-shape[0] <= padding < shape[0] or padding == -1, f"padding_idx {padding} of {shape[0]} rows")
+    _check_indices("indices", given["indices"], shape[0])
+
+
+def bag_members(given: NamedArguments) -> None:
+    """`offsets` begin at 0 and rise, each within `indices`, of the same type."""
+    indices, offsets, weights = given["indices"], given["offsets"], given["per_sample_weights"]
+    starts = offsets.array
+    require(indices.array.ndim == starts.ndim == 1, "indices and offsets must have one dim")
+    require(indices.dtype is offsets.dtype, f"indices are {indices.dtype}, offsets {offsets.dtype}")
+    _check_indices("offsets", offsets, indices.array.size + 1)
+    require(
+        starts.size and starts[0] == 0 and (np.diff(starts) >= 0).all(), "offsets must begin at 0 and rise"
+    )
+    last = not given["include_last_offset"] or starts[-1] == indices.array.size
+    require(last, "the last offset must be the number of indices")
+    require(0 <= given["mode"] <= 2, f"mode {given['mode']} is not 0, 1 or 2")
+    if weights is not None:
+        require(weights.array.shape == indices.array.shape, "per_sample_weights must be as many as indices")
+        require(weights.dtype is given["weight"].dtype, "per_sample_weights must have the type of weight")
+
+
+def _check_indices(name: str, index: HostTensor, size: int, *, from_end: bool = False) -> None:
+    require(not index.dtype.is_float, f"{name} are {index.dtype}, not integers")
+    if index.array.size:
+        low, high = int(index.array.min()), int(index.array.max())
+        within = (-size if from_end else 0) <= low and high < size
+        require(within, f"{name} from {low} to {high} for a size of {size}")
+
+
+# Numbers ----------------------------------------------------------------------------------------
+
+
+def numbers_between(name: str, low: float, high: float | None) -> Rule:
+    """The number `name`, where the operator has one, is within these."""
+
+    def rule(given: NamedArguments) -> None:
+        value = given.get(name)
+        within = value is None or (low <= value and (high is None or value <= high))
+        require(within, f"{name} is {value}; expected {low} to {'any' if high is None else high}")
+
+    return rule
+
+
+def both_quotients(given: NamedArguments) -> None:
+    """The least integer is not divided by -1: that traps on x86 and ends the process."""
+    dividend, divisor = _integers(given["self"]), _integers(given["other"])
+    if dividend is not None and divisor is not None and (divisor == -1).any():
+        least = [np.iinfo(kind).min for kind in (dividend.dtype, divisor.dtype) if kind.kind == "i"]
+        require(not np.isin(dividend, least).any(), "the least integer is divided by -1")
+
+
+def _integers(value: object) -> np.ndarray[Any, Any] | None:
+    if isinstance(value, HostTensor):
+        return None if value.dtype.is_float else value.array
+    return None if isinstance(value, float) else np.asarray(value)
+
+
+def scales_match(given: NamedArguments) -> None:
+    """Scales, where given, agree with the sizes, but for rounding."""
+    source = given["input"] if "input" in given else given["self"]
+    shape, sizes = source.array.shape[2:], given.get("output_size")
+    factors = given.get("scale_factors")
+    if factors is None:
+        factors = [given[name] for name in ("scales", "scales_d", "scales_h", "scales_w") if name in given]
+    for place, factor in enumerate(factors):
+        if factor is None:
+            continue
+        require(isfinite(factor) and factor > 0, f"a scale of {factor}")
+        require(place < len(shape), f"{len(factors)} scales for a tensor of {len(shape) + 2} dims")
+        if sizes is not None and place < len(sizes):
+            near = abs(factor * shape[place] - sizes[place]) <= max(1.0, factor)
+            require(near, f"a scale of {factor} from {shape[place]} to {sizes[place]}")
+
+
+def windows_at_least_one(given: NamedArguments) -> None:
+    """Windows, their steps and their gaps are at least 1, paddings at least 0, and none beyond 31 bits."""
+    for name, low in (("kernel_size", 1), ("stride", 1), ("dilation", 1), ("padding", 0), ("output_size", 1)):
+        for number in given.get(name) or ():
+            require(low <= number < 1 << 31, f"{name} has {number}; expected at least {low}")
+    require(given.get("divisor_override") != 0, "divisor_override is 0")
+
+
+# Sizes that must agree --------------------------------------------------------------------------
+
+
+def group_norm_sizes(given: NamedArguments) -> None:
+    """`N`, `C`, `HxW` are the input's own sizes, and `group` divides `C`."""
+    shape, group = given["input"].array.shape, given["group"]
+    require(len(shape) >= 2, f"input is {list(shape)}")
+    stated = (given["N"], given["C"], given["HxW"])
+    require(stated == (*shape[:2], prod(shape[2:])), f"sizes {stated} are not those of {list(shape)}")
+    require(group >= 1 and shape[1] % group == 0, f"{group} groups of {shape[1]} channels")
+    _check_per_channel(given, ("weight", "bias"), shape[1])
+
+
+def statistics_per_channel(given: NamedArguments) -> None:
+    """Parameters and running statistics have one element per channel; only training needs no statistics."""
+    shape = given["input"].array.shape
+    require(len(shape) >= 2, f"input is {list(shape)}")
+    require("running_mean" in given or given["training"], "inference without running statistics")
+    _check_per_channel(given, ("weight", "bias", "running_mean", "running_var"), shape[1])
+
+
+def _check_per_channel(given: NamedArguments, names: Sequence[str], channels: int) -> None:
+    for name in names:
+        if given.get(name) is not None:
+            found = given[name].array.shape
+            require(found == (channels,), f"{name} is {list(found)} for {channels} channels")
+
+
+def repeats_counted(given: NamedArguments) -> None:
+    """`repeats` are integers of at least 0, and `output_size`, where given, is their sum."""
+    repeats, stated = given["repeats"], given["output_size"]
+    require(str(repeats.dtype) in ("i32", "i64"), f"repeats are {repeats.dtype}, not i32 or i64")
+    require(repeats.array.ndim == 1, f"repeats are {list(repeats.array.shape)}, not of one dim")
+    require(not (repeats.array < 0).any(), "repeats are negative")
+    require(stated is None or stated == sum(repeats.array.tolist()), f"output_size is {stated}")
+
+
+# Shapes that depend on values ------------------------------------------------------------------
+
+
+def where_true(given: NamedArguments) -> Mapping[str, Shape]:
+    """One row per element that is not zero."""
+    array = numbers(given["self"].array, given["self"].dtype)
+    return {"out": (int(np.count_nonzero(array)), array.ndim)}
+
+
+def selected(given: NamedArguments) -> Mapping[str, Shape]:
+    """One element per element that the broadcast mask sets."""
+    mask = given["mask"]
+    require(mask.dtype.numpy == np.bool_, f"mask is {mask.dtype}")
+    try:
+        shape = np.broadcast_shapes(given["self"].array.shape, mask.array.shape)
+    except ValueError as error:
+        raise HostError(str(error)) from None
+    return {"out": (int(np.count_nonzero(mask.array)) * (prod(shape) // max(1, mask.array.size)),)}
+
+
+def interleaved(given: NamedArguments) -> Mapping[str, Shape]:
+    """The sum of `repeats`."""
+    return {"out": (sum(given["repeats"].array.ravel().tolist()),)}
+
+
+def bags(given: NamedArguments) -> Mapping[str, Shape]:
+    """One row for each bag."""
+    count = given["offsets"].array.size - bool(given["include_last_offset"])
+    return {"out0": (count, given["weight"].array.shape[1])}
+
+
+def normalized(given: NamedArguments) -> Mapping[str, Shape]:
+    """The input's shape; the first output is named `out` or `out0`."""
+    return {name: given["input"].array.shape for name in ("out", "out0") if name in given}
+
+
+# Work -------------------------------------------------------------------------------------------
+
+
+def product_work(given: NamedArguments, written: Sequence[Shape]) -> int:
+    """Every element of the output is a sum over the last dim of the first matrix."""
+    first = next(given[name] for name in ("mat1", "batch1", "x1", "input", "self") if name in given)
+    depth: int = first.array.shape[-1] if first.array.ndim else 1
+    return prod(written[0]) * depth * _slowness(first)
+
+
+def convolution_work(given: NamedArguments, written: Sequence[Shape]) -> int:
+    """One product per weight of a window and per element of the output, or of the input if transposed."""
+    weight, source = given["weight"].array.shape, given["input"].array.shape
+    windows = prod(source if given["transposed"] else written[0])
+    work: int = windows * prod(weight[1:]) * _slowness(given["input"])
+    return work
+
+
+def convolution_columns(given: NamedArguments, written: Sequence[Shape]) -> int:
+    """Bytes of the column matrix (im2col) of one sample."""
+    weight, source = given["weight"].array.shape, given["input"].array.shape
+    windows = prod((source if given["transposed"] else written[0])[2:])
+    size: int = 4 * windows * prod(weight[1:])
+    return size
+
+
+def _slowness(tensor: HostTensor) -> int:
+    """The time of one product of this type, in products of f32."""
+    return 1 if str(tensor.dtype) in ("f32", "f64") else 8
+
+
+def window_work(given: NamedArguments, written: Sequence[Shape]) -> int:
+    """One product per element of a window and per element of the output."""
+    size: tuple[int, ...] = given["kernel_size"]
+    window: int = size[0] ** 3 if len(size) == 1 else prod(size)  # one number holds for all dims
+    return max(map(prod, written)) * window
+
+
+def sorting_work(given: NamedArguments, written: Sequence[Shape]) -> int:
+    """At most 64 comparisons per element, each with a cache miss."""
+    count: int = given["self"].array.size
+    return count * 64 * 16

@@ -1,0 +1,72 @@
+"""Arguments and stateful oracles of attention over KV caches, and the names of its operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arguments import Symbol, tensor, weight
+
+from pteron.reference.attention import rope, rope_hf, rope_interleaved, sdpa_with_cache
+from pteron.reference.elementwise import rms_norm
+
+CACHED, CUSTOM, PLAIN, UPDATE = (
+    f"{name}.default" for name in ("sdpa_with_kv_cache", "custom_sdpa", "et_vk.sdpa", "update_cache")
+)
+CAPACITY = 23
+# Prefill, decode, decode, a chunk, decode; then the last places of the cache.
+DECODE = {"S": (5, 1, 1, 7, 1, 2), "p": (0, 5, 6, 7, 14, 21), "C": (5, 6, 7, 14, 15, 23)}
+# Chunks of more queries than a tile holds, of fewer, of exactly one tile; then decode.
+CHUNKS = {"S": (67, 9, 33, 32, 1), "p": (0, 67, 76, 109, 141)}
+
+
+class CachedAttention:
+    """The oracle of attention over caches, which it keeps from call to call."""
+
+    def __init__(self) -> None:
+        self.caches: list[Any] = []
+
+    def __call__(self, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, *rest: Any) -> Any:
+        self.caches = self.caches or [k_cache.clone(), v_cache.clone()]
+        return sdpa_with_cache(q, k, v, *self.caches, *rest)
+
+
+def cached(
+    heads: int, key_heads: int, width: int, batch: int = 1, capacity: int = CAPACITY
+) -> tuple[Any, ...]:
+    """Queries, keys, values, caches and position of attention over caches."""
+    new = tensor(batch, "S", key_heads, width)
+    caches = (weight(batch, capacity, key_heads, width), weight(batch, capacity, key_heads, width))
+    return tensor(batch, "S", heads, width), new, tensor(batch, "S", key_heads, width), *caches, Symbol("p")
+
+
+MASKS: list[tuple[int | str, ...]] = [
+    ("S", "T"),
+    (1, "T"),
+    (2, 1, "S", "T"),
+    (1, 3, 1, "T"),
+    (2, 3, "S", 1),
+    (),
+]
+ROPE, ROPE_HF, ROPE_INTERLEAVED = (
+    f"et_vk.apply_rotary_emb{form}.default" for form in ("", "_hf", "_interleaved")
+)
+POSITIONS = {"S": (5, 1, 1, 7, 3), "p": (0, 5, 6, 16, 1)}
+
+
+class TurnedAttention:
+    """The oracle: a rotation, then attention over caches, which it keeps from call to call."""
+
+    def __init__(self) -> None:
+        self.attention = CachedAttention()
+
+    def __call__(self, q: Any, k: Any, v: Any, form: str, cosines: Any, sines: Any, *rest: Any) -> Any:
+        start, end, k_cache, v_cache, position, mask, causal, scale, *norms = rest
+        if norms[0] is not None:
+            q, k = rms_norm(q, *norms[:2]), rms_norm(k, *norms[2:])
+        if form == "neighbours":
+            q, k = rope(q, k, cosines[start:end], sines[start:end])
+        elif form == "halves":
+            q, k = rope_hf(q, k, cosines, sines, start)
+        else:
+            q, k = rope_interleaved(q, cosines), rope_interleaved(k, cosines)
+        return self.attention(q, k, v, k_cache, v_cache, position, None, mask, None, causal, scale)

@@ -1,0 +1,81 @@
+"""Arguments and oracles of 4-bit products with a norm, a gate or block maxima, and a check of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from arguments import Argument, TensorArgument, tensor, weight
+from check import check_op
+from quantized_cases import packed
+
+from pteron.families.quantized import peaks
+from pteron.ops import Target
+from pteron.reference.products import matrix_q4
+
+FUSED, DYNAMIC_ADD = "pteron.linear_q4", "pteron.linear_dq8ca_q4_add"
+LIVE = {"M": (33, 1, 4, 2, 3)}
+
+
+def fused(
+    x: Any,
+    gain: Any,
+    eps: float,
+    weights: Any,
+    scales: Any,
+    biases: Any,
+    group: int,
+    residual: Any,
+    gated: bool,
+) -> Any:
+    if gain is not None:
+        x = x * gain * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
+    outs = [x @ matrix_q4(w, s, group, x.shape[-1]).T for w, s in zip(weights, scales, strict=True)]
+    outs = [out + bias[: out.shape[-1]] for out, bias in zip(outs, biases, strict=True)] if biases else outs
+    if gated:
+        outs = [torch.nn.functional.silu(outs[0]) * outs[1]]
+    return outs if residual is None else [outs[0].reshape(residual.shape) + residual]
+
+
+def factors(depth: int, *columns: int, group: int = 32) -> tuple[list[Argument], list[Argument]]:
+    """Weights and scales such that sums are of the order of 1."""
+    size = 0.1 / np.sqrt(depth)
+    weights = [weight(values=packed(count, depth), dtype="u8") for count in columns]
+    scales = [weight(-(-depth // group), -(-count // 4) * 4, low=size / 2, high=size) for count in columns]
+    return weights, scales
+
+
+def check(target: Target, depth: int, *columns: int, **options: Any) -> None:
+    norm = (weight(depth, low=0.5, high=2), 1e-5) if options.pop("norm", False) else (None, 0.0)
+    biases = [weight(count + 2) for count in columns] if options.pop("biases", False) else None
+    residual, gated = options.pop("residual", None), options.pop("gated", False)
+    arguments = (*norm, *factors(depth, *columns), biases, 32, residual, gated)
+    options = {"live": LIVE, "tolerance": 5e-6, **options}
+    check_op(FUSED, tensor(1, "M", depth), *arguments, oracle=fused, target=target, **options)
+
+
+CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+    ((96, 67), {"norm": True}),
+    ((96, 64, 7, 33), {"norm": True}),
+    ((96, 5, 66), {"biases": True}),
+    ((64, 67, 67), {"norm": True, "gated": True}),
+    ((64, 1, 1), {"gated": True, "biases": True}),
+    ((64, 68, 68), {"gated": True, "biases": True}),
+    ((1024, 8, 8), {"norm": True, "gated": True}),  # deep enough to be split
+    ((1028, 7, 7), {"gated": True}),
+    ((96, 64, 8, 36), {"biases": True}),
+    ((96, 67), {"residual": tensor("M", 67), "biases": True}),
+    ((96, 67), {"norm": True, "residual": tensor(1, "M", 67)}),
+]
+PEAKS = "pteron.linear_q4_peaks"
+
+
+def memory() -> TensorArgument:
+    return weight(values=np.zeros((peaks.BLOCKS_MAX, 4), np.int32), dtype="i32")
+
+
+def product(
+    x: Any, gain: Any, eps: float, weights: Any, scales: Any, bias: Any, group: int, _: object
+) -> Any:
+    return fused(x, gain, eps, [weights], [scales], None if bias is None else [bias], group, None, False)[0]

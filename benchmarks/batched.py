@@ -21,7 +21,7 @@ from breakdown import by_kernel
 
 import pteron
 from pteron.dtypes import DType, Storage
-from pteron.gpu.tensors import View
+from pteron.host.tensors import View
 from pteron.llm.batched_model import BatchedModel
 from pteron.llm.burst import BatchSubmission, Row
 from pteron.llm.generate import generate_step

@@ -21,8 +21,8 @@ import numpy as np
 from fuzz.target import Wrong, wrong_device
 from pteron import Device
 from pteron.errors import DeviceError, InputError
-from pteron.gpu.tensors import HostResult
 from pteron.graph.values import tensors
+from pteron.host.tensors import HostResult
 from pteron.ops import Target
 from pteron.ops.operand import Slot
 from pteron.passes import Prepared

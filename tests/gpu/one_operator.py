@@ -11,8 +11,8 @@ from arguments import Argument, Array, Leaf, Symbol, TensorArgument, leaves, sub
 
 from pteron.dtypes import DType
 from pteron.gpu import Device
-from pteron.gpu.tensors import HostResult
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
+from pteron.host.tensors import HostResult
 from pteron.ops import OPERATORS, Target
 from pteron.ops.operand import Slot, State
 from pteron.passes import prepare

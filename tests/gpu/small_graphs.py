@@ -15,8 +15,8 @@ from sketch import Sketch
 import pteron
 from pteron.dtypes import DType
 from pteron.gpu import Device
-from pteron.gpu.tensors import HostResult
 from pteron.graph import Graph, Node, SymInt, Tensor
+from pteron.host.tensors import HostResult
 from pteron.ops import Target
 from pteron.passes import prepare
 from pteron.plan import Compiled

@@ -16,8 +16,8 @@ import pytest
 import pteron
 from pteron import Device, FormatError
 from pteron.format import DelegateCall, open_bytes, read_delegate, read_program
-from pteron.gpu.tensors import HostResult
 from pteron.graph import build
+from pteron.host.tensors import HostResult
 from pteron.plan import Executable, TensorPort
 from pteron.plan.archive import read, write
 from pteron.plan.archive.writer import PREFIX

@@ -11,8 +11,8 @@ from check import check_op
 
 from pteron.dtypes import DType
 from pteron.gpu import Device
-from pteron.gpu.tensors import HostResult
 from pteron.graph import Constant, Graph, Node, Tensor
+from pteron.host.tensors import HostResult
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session

@@ -17,8 +17,8 @@ from small_graphs import open_session
 
 from pteron import Device
 from pteron.dtypes import DType
-from pteron.gpu.tensors import HostResult
 from pteron.graph import Constant, SymInt, Tensor
+from pteron.host.tensors import HostResult
 from pteron.ops import OPERATORS
 from pteron.runtime.outputs import Wanted
 

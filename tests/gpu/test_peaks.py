@@ -17,7 +17,7 @@ from pteron import Device
 from pteron.dtypes import DType
 from pteron.families.quantized import peaks
 from pteron.gpu import Recording
-from pteron.gpu.tensors import View
+from pteron.host.tensors import View
 from pteron.llm import LanguageModel, Sampler, Sampling, generate_step
 from pteron.ops import Target
 from pteron.passes.rewrite import REWRITES_VARIABLE

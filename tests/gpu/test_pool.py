@@ -14,8 +14,8 @@ from plane_cases import AVERAGE, INDICES, LARGEST
 
 from pteron import Device
 from pteron.dtypes import DType
-from pteron.gpu.tensors import HostResult
 from pteron.graph import Graph, Node, Tensor, ValueList
+from pteron.host.tensors import HostResult
 from pteron.ops import Target
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session

@@ -15,8 +15,8 @@ from pteron.errors import DtypeError, ShapeError
 from pteron.families.layout.copy import copy_elements
 from pteron.gpu import Copy, Growing, Replay, recording, submit
 from pteron.gpu.advancing import adding
-from pteron.gpu.tensors import View
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
+from pteron.host.tensors import View
 from pteron.ops import Dispatch, Operand, Target, op
 from pteron.plan import Compiled, Plan, Shapes
 from pteron.plan.advance import ADVANCE

@@ -7,8 +7,8 @@ import pytest
 
 from pteron import Device
 from pteron.dtypes import DType
-from pteron.gpu.tensors import HostResult
 from pteron.graph import Graph, Node, Tensor
+from pteron.host.tensors import HostResult
 from pteron.passes import prepare
 from pteron.plan import Compiled
 from pteron.runtime.outputs import Wanted

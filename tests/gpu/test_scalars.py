@@ -11,8 +11,8 @@ from small_graphs import END, HALF, SUM, P, Q, open_session
 
 from pteron.dtypes import DType
 from pteron.errors import GraphError, ShapeError
-from pteron.gpu.tensors import HostResult
 from pteron.graph import Constant, SymInt, Tensor
+from pteron.host.tensors import HostResult
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
 

@@ -11,8 +11,8 @@ import pytest
 import pteron
 from pteron import Device
 from pteron.dtypes import DType
-from pteron.gpu.tensors import HostResult
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
+from pteron.host.tensors import HostResult
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session

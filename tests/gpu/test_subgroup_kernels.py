@@ -16,7 +16,7 @@ from measured_cases import CASES
 
 from pteron import Device
 from pteron.dtypes import DType
-from pteron.gpu.tensors import HostResult
+from pteron.host.tensors import HostResult
 from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import Form, numbers
 from pteron.llm.sampling.graphs import sampler_graph

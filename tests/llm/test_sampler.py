@@ -12,8 +12,8 @@ from threefry import threefry
 
 from pteron.dtypes import DType, Storage
 from pteron.gpu import Device, Growing, submit
-from pteron.gpu.tensors import HostResult, View
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
+from pteron.host.tensors import HostResult, View
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.sampling.form import Form, bits, numbers
 from pteron.llm.sampling.graphs import STEPS, WORDS, sampler_graph

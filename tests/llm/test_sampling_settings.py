@@ -13,7 +13,7 @@ import pytest
 from pteron.dtypes import DType, Storage
 from pteron.errors import InputError
 from pteron.gpu import Device, submit
-from pteron.gpu.tensors import View
+from pteron.host.tensors import View
 from pteron.llm import Drawn, Sampler, Sampling
 from pteron.llm.sampling import RING
 from pteron.llm.sampling.form import Form

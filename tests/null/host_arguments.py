@@ -58,6 +58,7 @@ _VALUES: dict[str, dict[str, Any]] = {
     "adaptive_max_pool3d": {"self": ones(1, 2, 4, 5, 6), "output_size": (2, 3, 2)},
     "addmm": {"self": ones(4), "mat1": ones(2, 3), "mat2": ones(3, 4)},
     "arange": {"start": 1, "end": 7, "step": 2},
+    "as_strided_copy": {"size": (2, 2), "stride": (3, 1), "storage_offset": 1},
     "avg_pool1d": {"self": ones(2, 3, 8), "kernel_size": (2,), "stride": (1,), "padding": (0,)},
     "avg_pool2d": {"self": PLANES, **WINDOW},
     "avg_pool3d": {"self": ones(1, 2, 4, 5, 6), **CUBE},

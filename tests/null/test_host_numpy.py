@@ -13,10 +13,10 @@ pytest.importorskip("torch")
 
 from pteron.dtypes import DType
 from pteron.errors import HostError
-from pteron.gpu.tensors import numbers
 from pteron.host.lookup import find_operator
 from pteron.host.numpy_operators import NUMPY, find_numpy_operator
 from pteron.host.operator import HostOperator, Parameter
+from pteron.host.tensors import numbers
 from pteron.host.torch_operators import find_torch_operator
 from pteron.host.values import HostTensor, UnsetTensor
 

@@ -19,8 +19,8 @@ from pteron.format import KernelCall, MethodRecord
 from pteron.format.source import contents, open_bytes
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
-from pteron.gpu.tensors import to_torch
 from pteron.graph import Graph
+from pteron.host.tensors import to_torch
 from pteron.runtime import GpuTensor, Program, load
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ import numpy as np
 from pteron.dtypes import DType
 from pteron.errors import HostError
 from pteron.extras import has_torch
-from pteron.gpu.tensors import bf16_bits, numbers
 from pteron.host import numpy_elementwise  # noqa: F401  # defines operators
 from pteron.host.limits import check_integer
 from pteron.host.numpy_layout import view_shape
 from pteron.host.numpy_operators import find_numpy_operator
 from pteron.host.operator import Arguments, Cost, EstimateCost, HostOperator, Parameter, Run, require
+from pteron.host.tensors import bf16_bits, numbers
 from pteron.host.values import GrowableRows, HostTensor, UnsetTensor
 from pteron.ops.operand import HostArray
 

@@ -25,9 +25,9 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.errors import HostError
-from pteron.gpu.tensors import bf16_bits, numbers
 from pteron.graph import Shape
 from pteron.host.operator import Arguments, Cost, HostOperator, Parameter, check_kinds
+from pteron.host.tensors import bf16_bits, numbers
 from pteron.host.values import HostTensor, UnsetTensor
 from pteron.ops.operand import HostArray
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from pteron.errors import HostError
-from pteron.gpu.tensors import from_torch, to_torch
 from pteron.graph import Shape
 from pteron.host.operator import SCALAR_TYPES, Arguments, Cost, HostOperator, Parameter, check_kinds
+from pteron.host.tensors import from_torch, to_torch
 from pteron.host.torch_table import TABLE, Family
 from pteron.host.values import HostTensor, UnsetTensor
 

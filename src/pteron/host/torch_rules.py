@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pteron.errors import HostError
-from pteron.gpu.tensors import numbers
 from pteron.graph import Shape
 from pteron.host.operator import require
+from pteron.host.tensors import numbers
 from pteron.host.values import HostTensor
 
 NamedArguments: TypeAlias = Mapping[str, Any]  # arguments by name, as the interpreter has them

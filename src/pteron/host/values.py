@@ -9,8 +9,8 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.format import EValue, TensorRecord
-from pteron.gpu.tensors import GpuTensor, HostResult
 from pteron.graph import Shape
+from pteron.host.tensors import GpuTensor, HostResult
 from pteron.ops.operand import HostArray
 
 

@@ -8,20 +8,18 @@ from operator import index
 from pathlib import Path
 from reprlib import repr as shortened
 
-import numpy as np
-
 from pteron.errors import InputError
 
 SEQUENCES_MAX = 16  # of a model, by default
 WAITING_MAX = 64  # queued requests of an engine, by default
-_TRUTHS = (bool, np.bool_)  # Python counts with them; whoever gives one here means something else
+_BOOLS = ("bool", "bool_")  # of Python and of NumPy: integers to Python, a mistake here
 
 
 def integer(name: str, value: object) -> int:
     """A whole number, of Python's type or another's."""
     if type(value) is int:
         return value
-    if not isinstance(value, _TRUTHS):
+    if type(value).__name__ not in _BOOLS:
         try:
             return index(value)  # type: ignore[arg-type]  # what has no such meaning raises
         except TypeError:
@@ -62,7 +60,7 @@ def existing(given: object) -> Path:
 
 def number(name: str, value: object) -> float:
     """A real number, as a float."""
-    if not isinstance(value, Real) or isinstance(value, _TRUTHS):
+    if not isinstance(value, Real) or type(value).__name__ in _BOOLS:
         raise InputError(f"{name} must be a number, not {shortened(value)}")
     try:
         return float(value)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pteron.dtypes import DType, Storage
 from pteron.errors import DeviceError, InputError, OutOfMemory, UnsupportedError
 from pteron.gpu import SLOT_ALIGNMENT, Buffer, Command, Copy, Replay, Slots, SlotStates, submit
-from pteron.gpu.tensors import View
+from pteron.host.tensors import View
 from pteron.llm.burst import BatchSubmission, Row
 from pteron.llm.model import LanguageModel
 from pteron.llm.reentrancy import device_guard

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.gpu import Readback
-from pteron.gpu.tensors import View
+from pteron.host.tensors import View
 from pteron.llm.sampling import Sampler
 from pteron.llm.sampling.rows import RowsDrawing
 from pteron.llm.submission import Drawn

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pteron.dtypes import DType
 from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.gpu import Buffer, Command, Growing, PassTimer, Replay
-from pteron.gpu.tensors import View
+from pteron.host.tensors import View
 from pteron.llm.arguments import integers
 from pteron.llm.cached_sequence import CachedSequence
 from pteron.llm.pace import Pace

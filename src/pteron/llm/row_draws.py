@@ -12,7 +12,7 @@ from weakref import ReferenceType, ref
 
 from pteron.dtypes import DType
 from pteron.gpu import Buffer, Command, Copy, Device
-from pteron.gpu.tensors import View
+from pteron.host.tensors import View
 from pteron.llm.burst import BatchSubmission, Row
 from pteron.llm.sampling import Sampler
 from pteron.llm.sampling.rows import RowSampler, RowsDrawing

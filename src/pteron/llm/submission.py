@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.gpu import Buffer, Command, Copy, Growing, Readback, Replay, submit
-from pteron.gpu.tensors import View
+from pteron.host.tensors import View
 from pteron.llm.model import LanguageModel
 from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import Sampler

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pteron.lazy import lazy
 
 if TYPE_CHECKING:
-    from pteron.gpu.tensors import GpuTensor
+    from pteron.host.tensors import GpuTensor
     from pteron.runtime.executorch_api import Runtime, Verification
     from pteron.runtime.method import Method
     from pteron.runtime.program import Program, load
@@ -28,7 +28,7 @@ __all__ = [
 # The modules of these names. Most drive a GPU: whoever only reads programs imports none of them.
 _HOMES = {
     "Counters": "session",
-    "GpuTensor": "pteron.gpu.tensors",
+    "GpuTensor": "pteron.host.tensors",
     "Method": "method",
     "Program": "program",
     "Runtime": "executorch_api",

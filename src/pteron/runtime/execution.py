@@ -25,10 +25,10 @@ from pteron.format import (
     MoveCall,
     TensorRecord,
 )
-from pteron.gpu.tensors import GpuTensor, HostResult
 from pteron.graph import Shape
 from pteron.host.limits import Budget, check_integer
 from pteron.host.operator import HostOperator
+from pteron.host.tensors import GpuTensor, HostResult
 from pteron.host.values import HostTensor, RuntimeValue, UnsetTensor, describe, fits, shape_fits
 from pteron.plan import SymbolPort
 from pteron.plan.executable import Port

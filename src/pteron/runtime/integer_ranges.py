@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 from pteron.dtypes import DType
 from pteron.errors import DtypeError
-from pteron.gpu.tensors import extremes
 from pteron.graph import Graph, Node, Tensor
 from pteron.graph.values import Value, ValueList
+from pteron.host.tensors import extremes
 
 Range: TypeAlias = tuple[int, int]  # the least and the greatest
 WORD: Range = (-(1 << 31), (1 << 31) - 1)

@@ -14,7 +14,7 @@ import numpy as np
 from pteron.errors import DeviceError, DtypeError, InputError, ShapeError
 from pteron.format import DelegateCall, MethodRecord, TensorRecord
 from pteron.gpu import Device, States
-from pteron.gpu.tensors import GpuTensor, extremes, from_torch, numbers
+from pteron.host.tensors import GpuTensor, extremes, from_torch, numbers
 from pteron.host.values import HostTensor, RuntimeValue, shape_fits
 from pteron.plan import SymbolPort
 from pteron.runtime.checks import read_by

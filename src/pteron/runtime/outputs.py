@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from pteron.dtypes import DType
 from pteron.gpu import Copy, Device
-from pteron.gpu.tensors import Fetch, GpuTensor, HostResult, View
+from pteron.host.tensors import Fetch, GpuTensor, HostResult, View
 
 Output: TypeAlias = GpuTensor | HostResult | int | None
 Outputs: TypeAlias = Sequence[View | int]  # where they lie until the next launch; live integers as they are

@@ -16,7 +16,7 @@ from weakref import finalize
 from pteron.dtypes import DType
 from pteron.errors import DeviceError
 from pteron.gpu import Buffer, Commands, Copy, Device, Readback, Recording, Replay
-from pteron.gpu.tensors import Fetch, HostResult, View
+from pteron.host.tensors import Fetch, HostResult, View
 from pteron.runtime.outputs import Output, Wanted, aligned
 from pteron.runtime.staging import Input, InputUpload
 

@@ -31,8 +31,8 @@ from pteron.gpu import (
     submit,
     submit_early,
 )
-from pteron.gpu.tensors import View
 from pteron.graph import Graph
+from pteron.host.tensors import View
 from pteron.ops import Target
 from pteron.ops.operand import State, Weight
 from pteron.passes import prepare

@@ -14,9 +14,9 @@ import numpy as np
 from pteron.dtypes import DType, Storage
 from pteron.errors import DtypeError, InputError, ShapeError
 from pteron.gpu import Buffer, Copy, Device
-from pteron.gpu.tensors import GpuTensor, View, extremes, to_storage
 from pteron.graph import Shape
 from pteron.graph.values import numel
+from pteron.host.tensors import GpuTensor, View, extremes, to_storage
 from pteron.host.values import HostTensor
 from pteron.ops.operand import HostArray
 from pteron.passes import Source

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import numpy as np
 import numpy.typing as npt
 
-from pteron.gpu.tensors import View
+from pteron.host.tensors import View
 from pteron.llm.batched_model import STEPS_MAX, BatchedModel
 from pteron.llm.burst import BatchSubmission, Row
 from pteron.llm.engine.running import RunningRequest

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from pteron.dtypes import DType
 from pteron.errors import InputError
 from pteron.gpu import Buffer, Command, Copy, Device, Replay, States
-from pteron.gpu.tensors import View
 from pteron.graph import Constant, Graph, Node, Tensor
+from pteron.host.tensors import View
 from pteron.llm.sampling.form import Form, numbers
 from pteron.llm.sampling.graphs import BIAS as ONE_BIAS
 from pteron.llm.sampling.graphs import SEEN as ONE_SEEN

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from pteron.dtypes import DType, Storage
 from pteron.errors import InputError
 from pteron.gpu import Buffer, Command, Copy, Device, Growing, Replay, States
-from pteron.gpu.tensors import View
 from pteron.graph import Graph
+from pteron.host.tensors import View
 from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling.form import Form, numbers
 from pteron.llm.sampling.graphs import (

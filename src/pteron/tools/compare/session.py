@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.gpu import Buffer, Device, Recording, Replay, States, submit
-from pteron.gpu.tensors import numbers
 from pteron.graph import Constant, Graph, Tensor
 from pteron.graph.values import numel
+from pteron.host.tensors import numbers
 from pteron.ops.call import mutated_ids
 from pteron.ops.live import affine
 from pteron.ops.operand import Slot, State, Weight

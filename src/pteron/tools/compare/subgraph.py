@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from pteron.dtypes import DType, Storage
 from pteron.gpu import Device
-from pteron.gpu.tensors import HostResult, numbers
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, Value, ValueList
+from pteron.host.tensors import HostResult, numbers
 from pteron.ops import OPERATORS, Kind, Target
 from pteron.passes import prepare
 from pteron.plan import Compiled

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from pteron.gpu import Device, Replay, record, submit
-from pteron.gpu.tensors import HostResult, View
 from pteron.graph import SymInt, Tensor
+from pteron.host.tensors import HostResult, View
 from pteron.llm.sampling import Sampler
 from pteron.plan import Launch, Shapes
 from pteron.runtime.delegate import Delegate

@@ -17,8 +17,7 @@ from golden import assert_outputs, read_cases
 import pteron
 from pteron import DtypeError, GpuTensor, InputError, ShapeError
 from pteron.format import MethodRecord
-from pteron.runtime.names import input_names
-from pteron.runtime.notebook import table
+from pteron.runtime.specs import input_names, table
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Words of a buffer that grow from step to step, by a kernel: nothing of it needs the host."""
+"""Words of a buffer that a kernel increases from step to step, without the host."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pteron.wgsl import compose
 
 @dataclass(frozen=True, slots=True)
 class Growing:
-    """Words of one buffer, and the list of what they grow by: pairs of a place and a growth, each place once,
-    then zeros up to GROWTHS pairs."""
+    """Words of one buffer and their growth: `count` pairs of word index and increment, padded with zeros to
+    GROWTHS pairs."""
 
     words: Buffer
     growths: Buffer
@@ -26,14 +26,14 @@ class Growing:
 
     @classmethod
     def of(cls, device: Device, words: Buffer, growths: Sequence[tuple[int, int]]) -> Growing:
-        data = np.array(growths, np.int64).astype(np.uint32)  # negative ones wrap, and so do their sums
+        data = np.array(growths, np.int64).astype(np.uint32)  # negative increments wrap, and so do the sums
         places = device.create_buffer(8 * max(len(growths), GROWTHS), "growth of parameters")
         device.write(places, data)
         return cls(words, places, len(growths))
 
 
 def adding(device: Device, growing: Sequence[Growing]) -> Replay:
-    """The dispatches that let words grow, each taken by one workgroup."""
+    """Dispatches that increase the words, one workgroup for each word."""
     with device.doing("binding the parameters of a loop"):
         pipeline = device.pipeline(compose(ADVANCE))
         layout = pipeline.get_bind_group_layout(0)

@@ -1,4 +1,4 @@
-"""Whether a device has room for an executable, as far as that can be known before anything is made."""
+"""Checks before an executable is loaded that its buffers fit on the device."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ _MEMORY = Path("/proc/meminfo")
 
 
 def check_room(device: Device, executable: Executable, plan: Plan | None) -> None:
-    """Raise a DeviceError that names the limit where a buffer is larger than the device allows, and an
-    OutOfMemory where a software adapter's buffers would not fit into what the machine has left. What other
-    GPUs have left, WebGPU does not tell."""
+    """Raise a DeviceError if a buffer exceeds a limit of the device, and OutOfMemory if the buffers of a
+    software adapter exceed the machine's free memory. WebGPU does not report the free memory of a GPU."""
     weights = dict.fromkeys(executable.weights())
     if plan:
         bound = [buffer for launch in plan.launches for buffer in launch.buffers]
@@ -36,23 +35,23 @@ def check_room(device: Device, executable: Executable, plan: Plan | None) -> Non
         listed = ", ".join(f"{kind} {size:,}" for kind, size in needed.items())
         raise OutOfMemory(
             f"{executable.name} needs {sum(needed.values()):,} bytes on {device.adapter} ({listed}); "
-            f"this machine has {left:,} left"
+            f"this machine has {left:,} free"
         )
 
 
 def check_room_for_states(device: Device, executable: Executable) -> None:
-    """The same for the states of one more sequence."""
+    """`check_room` for the states of one more sequence."""
     left = _bytes_left() if device.target.is_cpu else None
     needed = sum(state.bytes for state in executable.states.values())
     if left is not None and needed > left:
         raise OutOfMemory(
             f"{executable.name} needs {needed:,} bytes on {device.adapter} for another sequence; "
-            f"this machine has {left:,} left"
+            f"this machine has {left:,} free"
         )
 
 
 def _bytes_left() -> int | None:
-    """Memory that this machine can still give to processes; None where it does not say."""
+    """Free memory of this machine; None if it is unknown."""
     if not _MEMORY.exists():
         return None
     fields = dict(line.split(":", 1) for line in _MEMORY.read_text("utf-8").splitlines())

@@ -1,4 +1,4 @@
-"""A command of Pteron's in a process of its own, which knows by its environment that it is that."""
+"""`pteron COMMAND --isolated`: the command in its own process, which an environment variable marks."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _MARK = "PTERON_ISOLATED"
 
 
 def is_isolated() -> bool:
-    """Whether this process is such a one."""
+    """Whether this process was started by `run_isolated`."""
     return _MARK in os.environ
 
 
 def run_isolated(name: str, given: Sequence[str], seconds: float) -> int:
     """Run `pteron` with the arguments given; its exit code."""
-    start = started_in(Path.cwd())  # where relative paths lead to the same files
+    start = started_in(Path.cwd())  # relative paths stay valid
     start["env"][_MARK] = "1"
     try:
-        # In a group of its own: Ctrl-C reaches this process, which ends that one.
+        # In its own process group: Ctrl-C reaches this process, which ends the other.
         code = subprocess.run(
             python_module("pteron", *given), timeout=seconds, check=False, process_group=0, **start
         ).returncode

@@ -1,5 +1,5 @@
-"""Re-entrant calls: a signal handler that calls, resets or closes during a call gets an error, and the call that it
-interrupts is right."""
+"""Re-entrant calls: a signal handler that calls, resets or closes during a call gets an error, and the call
+that it interrupts is right."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def run_in_parallel(tasks: Iterable[Task], count: int, meanwhile: Task | None = 
         finally:
             with interrupts_deferred():
                 waiting.clear()  # empty unless something failed
-                for thread in threads:
+                for thread in filter(threading.Thread.is_alive, threads):
                     thread.join()
     if errors:
         first = errors[0]

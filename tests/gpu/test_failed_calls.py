@@ -97,7 +97,7 @@ def test_a_call_that_fails_at_any_step(
         failed.add(failing.where)
         if failing.is_raised:  # what fails while the next call is recorded, that one will say
             lost += check_recovery(method, calls, expected, failing.where)
-    assert {"write", "submit"} <= failed
+    assert {"write", "submit_locked"} <= failed
     assert lost
 
 
@@ -196,7 +196,7 @@ def test_whoever_keeps_account_goes_on(models: Path, device: Device) -> None:
         expected = answers(method, calls)
         method.reset()
         method(*calls[0])
-        with pytest.raises(OutOfMemory), Failing(1, OutOfMemory("no room"), after=True, only="submit"):
+        with pytest.raises(OutOfMemory), Failing(1, OutOfMemory("no room"), after=True, only="submit_locked"):
             method(*calls[1])
         with pytest.raises(StateLost):
             method(*calls[1])

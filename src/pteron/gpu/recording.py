@@ -10,14 +10,16 @@ from itertools import chain
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from pteron.gpu.advancing import Growing, adding
+import numpy as np
+
 from pteron.gpu.buffers import Buffer
-from pteron.gpu.commands import Replay
+from pteron.gpu.commands import Replay, Step
 from pteron.gpu.device import Device
 from pteron.gpu.memory import Arena, States, Weights
 from pteron.ops.operand import State, Weight
 from pteron.plan import Advance, Launch, Plan, PlanBuffer, ScratchRef
-from pteron.plan.advance import GROWTHS, Growth
+from pteron.plan.advance import ADVANCE, GROWTHS, Growth
+from pteron.wgsl import compose
 
 BLOCK_STRIDE = 256  # bytes between parameter blocks: the largest alignment of uniform bindings
 
@@ -164,7 +166,7 @@ class Recording:
         if words:
             grown.append((self._parameters, [(place // 4, by) for place, by in words]))
         growing = tuple(Growing.of(self._device, buffer, growths) for buffer, growths in grown)
-        return Advancing(advance, growing, adding(self._device, growing))
+        return Advancing(advance, growing, increment_replay(self._device, growing))
 
     def _bound(self, states: States | None, places: Places) -> Replay:
         """The steps: shared bind groups, and new ones for launches that use states or `places`."""
@@ -214,3 +216,43 @@ class Recording:
             assert states is not None
             return states[reference]
         return self._scratch[reference.index] if isinstance(reference, ScratchRef) else self._arena[reference]
+
+
+@dataclass(frozen=True, slots=True)
+class Growing:
+    """Words of one buffer and their growth: `count` pairs of word index and increment, padded with zeros to
+    GROWTHS pairs."""
+
+    words: Buffer
+    growths: Buffer
+    count: int
+
+    @classmethod
+    def of(cls, device: Device, words: Buffer, growths: Sequence[tuple[int, int]]) -> Growing:
+        data = np.array(growths, np.int64).astype(np.uint32)  # negative increments wrap, and so do the sums
+        places = device.create_buffer(8 * max(len(growths), GROWTHS), "growth of parameters")
+        device.write(places, data)
+        return cls(words, places, len(growths))
+
+
+def increment_replay(device: Device, growing: Sequence[Growing]) -> Replay:
+    """Dispatches that increase the words, one workgroup for each word."""
+    with device.doing("binding the parameters of a loop"):
+        pipeline = device.pipeline(compose(ADVANCE))
+        layout = pipeline.get_bind_group_layout(0)
+        bound: list[Any] = [
+            device.handle.create_bind_group(
+                layout=layout,
+                entries=[
+                    {"binding": 0, "resource": {"buffer": each.growths}},
+                    {"binding": 1, "resource": {"buffer": each.words}},
+                ],
+            )
+            for each in growing
+        ]
+    steps: list[Step] = [
+        (pipeline._internal, group._internal, each.count, 1, 1)
+        for group, each in zip(bound, growing, strict=True)
+    ]
+    buffers = [buffer for each in growing for buffer in (each.growths, each.words)]
+    return Replay(steps, [pipeline, *bound, *buffers])

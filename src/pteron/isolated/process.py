@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import gettempdir
@@ -187,3 +187,27 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
             # use the stream; it finds its end.
             with suppress(OSError, RuntimeError):
                 stream.close()
+
+
+_MARK = "PTERON_ISOLATED"
+
+
+def is_isolated() -> bool:
+    """Whether this process was started by `run_isolated`."""
+    return _MARK in os.environ
+
+
+def run_isolated(name: str, given: Sequence[str], seconds: float) -> int:
+    """Run `pteron` with the arguments given; its exit code."""
+    start = started_in(Path.cwd())  # relative paths stay valid
+    start["env"][_MARK] = "1"
+    try:
+        # In its own process group: Ctrl-C reaches this process, which ends the other.
+        code = subprocess.run(
+            python_module("pteron", *given), timeout=seconds, check=False, process_group=0, **start
+        ).returncode
+    except subprocess.TimeoutExpired:
+        raise IsolatedError(f"{name}: took longer than {seconds:g} s and was ended") from None
+    if code < 0:
+        raise IsolatedError(f"{name}: {how_it_ended(code)}")
+    return code

@@ -58,9 +58,10 @@ def run_in_parallel(tasks: Iterable[Task], count: int, meanwhile: Task | None = 
                 for thread in filter(threading.Thread.is_alive, threads):
                     thread.join()
     if errors:
-        first = errors[0]
-        errors.clear()  # a frame would otherwise keep the error, and what it refers to, alive
-        raise first
+        try:
+            raise errors[0]
+        finally:
+            errors.clear()  # a traceback would otherwise refer to itself
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from pteron.processes import python_module, started_in
 
 _T = TypeVar("_T")
 _NO_MESSAGE = "got an invalid reply and was ended"
+_MARK = "PTERON_ISOLATED"  # in the environment of a command's own process
 
 
 class Process:
@@ -40,7 +41,6 @@ class Process:
                 python_module(module),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=_errors(),
                 start_new_session=True,  # Ctrl-C only reaches the owner
                 **started_in(Path(gettempdir())),
             )
@@ -125,10 +125,7 @@ class _Deadline:
         self._timer.daemon = True
 
     def __enter__(self) -> None:
-        try:
-            self._timer.start()
-        except RuntimeError as error:  # the limit of threads is reached
-            raise IsolatedError(f"cannot start a timer ({error})") from error
+        self._timer.start()
 
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
@@ -157,17 +154,6 @@ def how_it_ended(code: int) -> str:
         return f"ended its process by signal {-code}"
 
 
-def _errors() -> int | None:
-    """The stderr of a new process: this process's, or none if that is closed. A driver's file may then have
-    its number, which is not inherited."""
-    try:
-        os.fstat(2)
-        is_passed_on = os.name != "posix" or os.get_inheritable(2)
-    except OSError:
-        is_passed_on = False
-    return None if is_passed_on else subprocess.DEVNULL
-
-
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """Kill a process and its children, which hold the pipes open."""
     if os.name == "posix" and process.returncode is None:  # its pid is not reused before `wait`
@@ -187,9 +173,6 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
             # use the stream; it finds its end.
             with suppress(OSError, RuntimeError):
                 stream.close()
-
-
-_MARK = "PTERON_ISOLATED"
 
 
 def is_isolated() -> bool:

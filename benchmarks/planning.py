@@ -17,7 +17,7 @@ from figures import HOST_TOLERANCE, Figure
 
 import pteron
 from pteron.dtypes import DType
-from pteron.gpu.worker_pool import collecting_nothing
+from pteron.gpu.worker_pool import gc_paused
 from pteron.graph import Graph, Node, Tensor
 from pteron.ops import Target
 from pteron.passes import prepare
@@ -90,7 +90,7 @@ def growth(count: int) -> Figure:
     """Microseconds per node, from a graph to its plan."""
 
     def load() -> None:
-        with collecting_nothing():  # as `pteron.load` does
+        with gc_paused():  # as `pteron.load` does
             prepared = prepare(chain(count))
         Compiled(prepared, HARDWARE).plan_at_maximum()
 

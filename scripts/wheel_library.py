@@ -1,5 +1,5 @@
-"""Hatch's hook: puts the C library that scripts/build-native compiled into a wheel for its platform. Without
-one, wheels are pure Python."""
+"""Hatch build hook: adds the C library that scripts/build-native compiled to the wheel of its platform.
+Without a library the wheel is pure Python."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class LibraryHook(BuildHookInterface):  # type: ignore[type-arg,misc]  # Hatch is there while wheels are built
-    """Looks for PTERON_WHEEL_LIBRARY, the file, and PTERON_WHEEL_PLATFORM, the wheel's tag."""
+class LibraryHook(BuildHookInterface):  # type: ignore[type-arg,misc]  # Hatch has no types
+    """Reads PTERON_WHEEL_LIBRARY (a path) and PTERON_WHEEL_PLATFORM (the wheel's tag)."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         library = os.environ.get("PTERON_WHEEL_LIBRARY")

@@ -96,8 +96,8 @@ __all__ = [
     "profile",
 ]
 
-# Where each name comes from. That is imported when it is first asked for: a command that only prints its help
-# does without NumPy and drivers, a program that only loads another without the exporter.
+# Name -> module, imported at the first use: a command that only prints its help
+# needs neither NumPy nor drivers, and loading a program does not need the exporter.
 _HOMES = {
     "DType": "dtypes",
     **dict.fromkeys((name for name in __all__ if name.endswith(("Error", "Lost"))), "errors"),

@@ -1,4 +1,4 @@
-"""Element types: as files name them, as NumPy holds them, as WGSL computes with them."""
+"""Element types: in files, in NumPy, in WGSL."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class DType(Enum):
     F32 = "f32"
     F64 = "f64"
 
-    __hash__ = object.__hash__  # a member is equal to itself alone
+    __hash__ = object.__hash__  # members are singletons
 
     def __str__(self) -> str:
         return self.value
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
-        """The host representation; bf16, which NumPy lacks, is carried as its raw 16 bits."""
+        """The NumPy type; bf16, which NumPy lacks, is its raw 16 bits."""
         return _NUMPY[self]
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
-        """The same, under the name that NumPy looks for: it takes a DType wherever it takes a type."""
+        """The same, by the name that NumPy looks for: a DType is valid wherever NumPy takes a type."""
         return _NUMPY[self]
 
     @property
@@ -47,7 +47,7 @@ class DType(Enum):
 
     @classmethod
     def of(cls, dtype: np.dtype[np.generic]) -> DType | None:
-        """The element type of a NumPy array, or None where Pteron has none for it."""
+        """The element type of a NumPy array; None if Pteron does not support it."""
         return _FROM_NUMPY.get(dtype)
 
 
@@ -67,10 +67,10 @@ _FROM_NUMPY = {numpy: dtype for dtype, numpy in _NUMPY.items() if dtype is not D
 
 
 class Storage(Enum):
-    """How a tensor's elements lie in a GPU buffer, by the WGSL type a kernel reads.
+    """The WGSL type of a tensor's elements in a GPU buffer.
 
-    Narrow integers and booleans take a whole 32-bit word each, so that no two threads
-    ever write into one word; 64-bit types take their 32-bit form, as the exporter does.
+    Narrow integers and booleans take a 32-bit word each, so that no two threads write the same word; 64-bit
+    types become 32-bit types, as in the exporter.
     """
 
     F32 = "f32"
@@ -94,7 +94,7 @@ class Storage(Enum):
 
     @classmethod
     def of(cls, dtype: DType, *, shader_f16: bool) -> Storage:
-        """Where the adapter computes in f16, f16 stays; elsewhere it widens to f32."""
+        """The storage of a type; f16 becomes f32 if the adapter has no f16."""
         if dtype is DType.F16:
             return cls.F16 if shader_f16 else cls.F32
         return _STORAGE[dtype]

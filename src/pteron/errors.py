@@ -1,22 +1,22 @@
-"""Every error that Pteron raises on purpose to its callers.
+"""The errors that Pteron raises.
 
 PteronError
-├── FormatError         the file cannot be run as it is; the message says where and why
-│   ├── MissingFileError    there is none of that name; also a FileNotFoundError
-│   ├── GraphError          it is readable, but contradicts itself
+├── FormatError         the file cannot be run; the message says where and why
+│   ├── MissingFileError    the file does not exist; also a FileNotFoundError
+│   ├── GraphError          it is readable, but inconsistent
 │   └── UnsupportedError    it needs operators or backends that are not available
-├── InputError          a call was given something the method does not take
+├── InputError          the inputs of a call do not fit the method
 │   ├── MethodError         the program has no method of that name; also a KeyError
 │   ├── ShapeError          rank or size
-│   │   └── MisfitError         found only inside the graph, so it is a GraphError too
+│   │   └── MisfitError         found inside the graph; also a GraphError
 │   └── DtypeError          element type
-├── LoweringError       ExecuTorch cannot make a program of a module
+├── LoweringError       ExecuTorch cannot lower a module
 ├── HostError           an operator outside the delegates failed
 ├── IsolatedError       the process of an isolated program ended
-└── DeviceError         no adapter, a closed device, or what a device refused to do
-    ├── OutOfMemory         it has no room; it goes on without what was asked for. Also a MemoryError
-    ├── DeviceLost          it is gone, with all that was on it
-    └── StateLost           a call failed while it changed what calls leave behind
+└── DeviceError         no adapter, a closed device, or an error of the device
+    ├── OutOfMemory         not enough memory; the device stays usable. Also a MemoryError
+    ├── DeviceLost          the device is lost, with everything on it
+    └── StateLost           a call failed while it changed states
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class PteronError(Exception):
 
 
 class FormatError(PteronError):
-    """A file is damaged, truncated, of another kind, or asks for what cannot be done."""
+    """A file is damaged, truncated, or of another kind."""
 
 
 class MissingFileError(FormatError, FileNotFoundError):
-    """There is no file of that name."""
+    """The file does not exist."""
 
 
 class GraphError(FormatError):
@@ -49,7 +49,7 @@ class InputError(PteronError):
 class MethodError(InputError, KeyError):
     """The program has no method of that name."""
 
-    __str__ = Exception.__str__  # a KeyError would show its message quoted
+    __str__ = Exception.__str__  # KeyError would quote the message
 
 
 class ShapeError(InputError):
@@ -59,7 +59,7 @@ class ShapeError(InputError):
 class MisfitError(ShapeError, GraphError):
     """A graph's tensors do not fit together at the shapes and integers of a call.
 
-    Either the call or the graph is at fault; certainly the graph where no live integer had a say in it.
+    The cause is the call or the graph; `is_certain`: the graph, since no live integer is involved.
     """
 
     def __init__(self, message: str, *, is_certain: bool = False) -> None:
@@ -72,7 +72,7 @@ class DtypeError(InputError):
 
 
 class LoweringError(PteronError):
-    """ExecuTorch cannot make a program of a module; its own error is the cause."""
+    """ExecuTorch cannot lower a module; its own error is the cause."""
 
 
 class HostError(PteronError):
@@ -80,20 +80,22 @@ class HostError(PteronError):
 
 
 class IsolatedError(PteronError):
-    """The process of an isolated program crashed, took too long or was interrupted: load it again."""
+    """The process of an isolated program crashed, took too long or was interrupted: load the program
+    again."""
 
 
 class DeviceError(PteronError):
-    """The GPU is missing, too small or closed, or refused what it was asked for."""
+    """The GPU is missing, too small or closed, or reported an error."""
 
 
-class OutOfMemory(DeviceError, MemoryError):  # noqa: N818  # as the condition is called
-    """The device has no room for a buffer. It stays usable, and what was half made is freed."""
+class OutOfMemory(DeviceError, MemoryError):  # noqa: N818  # the usual name
+    """The device has not enough memory for a buffer. It stays usable, and partial allocations are freed."""
 
 
 class DeviceLost(DeviceError):  # noqa: N818  # as WebGPU calls it
-    """The device is gone, and with it all that was there. Programs can be loaded again, onto a new one."""
+    """The device is lost, with everything on it. Programs can be loaded again onto a new one."""
 
 
 class StateLost(DeviceError):  # noqa: N818  # beside DeviceLost
-    """A call failed after it began to change buffers that live across calls; `reset()` starts them over."""
+    """A call failed while it changed buffers that live across calls; `reset()` restores their initial
+    values."""

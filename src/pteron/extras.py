@@ -1,4 +1,4 @@
-"""Libraries that only some of Pteron needs, each behind an extra of the package."""
+"""Optional libraries, each in an extra of the package."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pteron.errors import PteronError
 
 
 def need(module: str, purpose: str, extra: str = "llm") -> Any:
-    """Import a module of an optional dependency, or say in a sentence how to get it."""
+    """Import a module of an optional dependency; if it is missing, the error says how to install it."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         raise PteronError(_sentence(module, purpose, extra)) from error
-    except Exception as error:  # whatever a damaged installation runs into
+    except Exception as error:  # a damaged installation may raise anything
         package = module.partition(".")[0]
         raise PteronError(f"{purpose}: the Python package {package!r} cannot be imported: {error}") from error
 
 
 def check_installed(modules: tuple[str, ...], purpose: str, extra: str) -> None:
-    """Complain about a missing package before anything is imported: some take seconds, and talk meanwhile."""
+    """Raise an error for a missing package before the imports, which take seconds."""
     for module in modules:
         if find_spec(module) is None:
             raise PteronError(_sentence(module, purpose, extra))

@@ -12,15 +12,14 @@ from pteron.errors import PteronError
 
 
 def cache_folder() -> Path:
-    """Where Pteron keeps what it would have to make or fetch again: ~/.cache/pteron, or where PTERON_CACHE
-    points."""
+    """The cache: PTERON_CACHE, or ~/.cache/pteron."""
     return Path(os.environ.get("PTERON_CACHE") or Path.home() / ".cache" / "pteron")
 
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Say which folder it is that cannot be written to: on a full disk, somebody else's, or none at all."""
+    """Turn an OSError into a PteronError that names the folder."""
     try:
         yield
-    except (OSError, ValueError) as error:  # the latter of names that no system takes
+    except (OSError, ValueError) as error:  # ValueError: an invalid path
         raise PteronError(f"{shortened(str(folder))} cannot be written to: {error}") from error

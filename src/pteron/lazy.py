@@ -1,11 +1,11 @@
-"""Names of a package that are imported when they are first asked for."""
+"""Names of a package that are imported at their first use."""
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
 
-TYPE_CHECKING = False  # as checkers read it; `typing` would take longer to import than all that is here
+TYPE_CHECKING = False  # for type checkers; importing `typing` would take longer than this module
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
     from typing import Any
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 def lazy(
     package: str, homes: Mapping[str, str], driving: Container[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A package's `__getattr__` and `__dir__`, from the module that each name is defined in: one below the
-    package, or by its full name another of Pteron's.
+    """A package's `__getattr__` and `__dir__`; `homes` maps each name to its module, in the package or with
+    its full name.
 
-    Before one of the `driving` modules pteron.gpu is imported: drivers load while Python imports the rest.
+    pteron.gpu is imported before a `driving` module: drivers load while Python imports the rest.
     """
 
     def find(name: str) -> Any:

@@ -1,7 +1,6 @@
-"""Python processes of Pteron's own, which import nothing from the folder that the user happens to be in.
+"""Python processes that do not import modules from the current folder.
 
-`python -m` looks for every module in the current folder first, and there may lie what somebody downloaded: a
-json.py beside a model would be executed.
+`python -m` looks for modules in the current folder first, so a json.py next to a downloaded model would run.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ import sys
 from pathlib import Path
 from typing import TypedDict
 
-ISOLATED_SECONDS = 60.0  # that an isolated program may take to load, and for a call
+ISOLATED_SECONDS = 60.0  # limit for loading an isolated program, and for a call
 
 
 class Start(TypedDict):
-    """What `subprocess` is to be told, besides the command."""
+    """Arguments of `subprocess` besides the command."""
 
     cwd: Path
     env: dict[str, str]
@@ -27,11 +26,8 @@ def python_module(module: str, *arguments: str) -> list[str]:
 
 
 def started_in(folder: Path) -> Start:
-    """A process that starts in a folder of ours.
-
-    In PYTHONPATH an empty entry stands for the current folder, and is left out; others mean what they do
-    here.
-    """
+    """A process that starts in a folder. Entries of PYTHONPATH become absolute; an empty one, which means the
+    current folder, is dropped."""
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     paths = os.pathsep.join(os.path.abspath(entry) for entry in entries if entry)
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}

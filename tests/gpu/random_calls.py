@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, multiple, rule
-from interruption import InterruptedAt
+from interruption import SignalAfter
 
 import pteron
-from pteron import DeviceError, GpuTensor, Program, PteronError, StateLost
+from pteron import DeviceError, GpuTensor, Program, PteronError
 from pteron.runtime.sequence import Sequence
 
 Inputs: TypeAlias = tuple[Any, ...]
@@ -38,7 +38,6 @@ NAMES = (
     "update_cache",
 )
 VARIANTS = 6
-SOURCE = str(Path(pteron.__file__).parent)
 
 
 def drawn(specs: tuple[Any, ...], variant: int) -> Inputs:
@@ -108,10 +107,9 @@ class User:
         self.calls = calls
         self.history: list[Inputs] = []
         self.is_closed = False
-        self.is_unsure = False  # whether a call was interrupted, so that the next may be refused
 
     def restart(self) -> None:
-        self.history, self.is_unsure = [], False
+        self.history = []
 
 
 class Calls(RuleBasedStateMachine):
@@ -165,11 +163,6 @@ class Calls(RuleBasedStateMachine):
         expected = UNDISTURBED.outcome(user.name, [*user.history, inputs])
         try:
             outputs = user.calls["forward"](*(given or inputs), on_gpu=on_gpu)
-        except StateLost:
-            assert user.is_unsure
-            user.calls["forward"].reset()
-            user.restart()
-            return []
         except DeviceError:
             assert user.is_closed
             return []
@@ -179,7 +172,6 @@ class Calls(RuleBasedStateMachine):
         assert not user.is_closed
         assert not isinstance(expected, str), (expected, inputs)
         user.history.append(inputs)
-        user.is_unsure = False
         for output, array in zip(outputs, expected, strict=True):
             _assert_same(output, array)
         return [
@@ -193,24 +185,20 @@ class Calls(RuleBasedStateMachine):
     @rule(
         user=users,
         variant=st.integers(0, VARIANTS - 1),
-        point=st.integers(1, 400),
-        kind=st.sampled_from((KeyboardInterrupt, MemoryError, SystemExit)),
+        microseconds=st.integers(1, 3000),
     )
-    def interrupted(self, user: User, variant: int, point: int, kind: type[BaseException]) -> None:
-        """A call that ends somewhere in its middle."""
+    def interrupted(self, user: User, variant: int, microseconds: int) -> None:
+        """A call that Ctrl-C may end; the next one is right after a reset."""
         inputs = UNDISTURBED.inputs(user.name, variant)
         try:
-            with InterruptedAt(point, SOURCE, kind):
+            with SignalAfter(1e-6 * microseconds):
                 user.calls["forward"](*inputs)
-        except StateLost:
-            assert user.is_unsure
-            user.calls["forward"].reset()
-            user.restart()
-        except (kind, PteronError):
-            user.is_unsure = True
+        except (KeyboardInterrupt, PteronError):
+            if not user.is_closed:
+                user.calls["forward"].reset()
+                user.restart()
         else:
             user.history.append(inputs)
-            user.is_unsure = False
 
     @rule(user=users)
     def reset(self, user: User) -> None:

@@ -20,7 +20,7 @@ from pteron.runtime import prerecord
 def unsubmitted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many command buffers were recorded from now on and not submitted."""
     count = 0
-    record, submit = Commands._record, Commands._submit
+    record, submit = Commands.record, Commands.submit_locked
 
     def noting_record(commands: Commands) -> None:
         nonlocal count
@@ -29,12 +29,13 @@ def unsubmitted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
     def noting_submit(commands: Commands) -> int:
         nonlocal count
+        is_recorded = commands.is_recorded
         number = submit(commands)
-        count -= 1
+        count -= is_recorded
         return number
 
-    monkeypatch.setattr(Commands, "_record", noting_record)
-    monkeypatch.setattr(Commands, "_submit", noting_submit)
+    monkeypatch.setattr(Commands, "record", noting_record)
+    monkeypatch.setattr(Commands, "submit_locked", noting_submit)
     return lambda: count
 
 

@@ -166,24 +166,6 @@ def test_it_ends_with_its_owner(programs: Path, is_forked: bool) -> None:
             os.kill(child, signal.SIGKILL)
 
 
-@POSIX
-@pytest.mark.parametrize("instead", ["nothing", "files that end with it", "files that are passed on"])
-def test_an_owner_without_standard_files(instead: str, programs: Path) -> None:
-    """Drivers that are loaded afterwards open files of their own in the place of those."""
-    script = f"""
-import os
-for file in range(3):
-    os.close(file)
-for file in range(3 if {instead!r} != "nothing" else 0):
-    os.set_inheritable(os.open("/dev/zero", os.O_RDWR), {instead == "files that are passed on"})
-import numpy, pteron
-with pteron.load_isolated({str(programs / "mlp_dynamic.pte")!r}) as program:
-    (y,) = program["forward"](numpy.zeros((1, 7), numpy.float32))
-os._exit(0 if y.shape == (1, 11) else 1)
-"""
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=100)
-
-
 def _is_alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +94,20 @@ def test_calls_recorded_ahead_are_not_left(programs: Path, device: Device) -> No
             assert (answers[0] == answers[1]).all()
             assert (answers[0] == answers[2]).all()
         assert generate_report()["hub"]["commandBuffers"]["kept"] - before <= 5
+
+
+def test_a_program_that_is_not_closed(programs: Path, device: Device) -> None:
+    """wgpu-native never frees a command buffer that is not submitted."""
+
+    def kept() -> int:
+        return int(generate_report()["hub"]["commandBuffers"]["kept"])
+
+    gc.collect()
+    before = kept()
+    program = pteron.load(programs / "mutable_buffer.pte", device=device)
+    for _ in range(3):
+        program["forward"](np.ones((3, 5), np.float32))
+    assert kept() == before + 1  # the prerecorded call
+    del program
+    gc.collect()
+    assert kept() == before

@@ -1,109 +1,90 @@
-"""Calls in the middle of calls, as signal handlers make them: refused, and what they interrupt is right."""
+"""Re-entrant calls: a signal handler that calls, resets or closes during a call gets an error, and the call
+that it interrupts is right."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
-import interruption
 import numpy as np
 import pytest
-from interruption import InterruptedAt
+from interruption import SignalAfter, moments
 
 import pteron
-from pteron import DeviceError
-from pteron.runtime import Method
+from pteron import DeviceError, Method
 
-SOURCE = str(Path(pteron.__file__).parent)
+MESSAGE = "re-entrant call: a signal handler called this method while a call was running on this thread"
 
 
-class CalledAt(InterruptedAt):
-    """Within it, a method is called, or reset, at the n-th point where a handler may run."""
+class Handler:
+    """A signal handler that counts what it may do and what is an error."""
 
-    def __init__(self, point: int, method: Method, x: np.ndarray, is_reset: bool) -> None:
-        super().__init__(point, SOURCE)
-        self._method = method
-        self._input = x
-        self._is_reset = is_reset
-        self.outcome = ""
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+        self.done = self.refused = 0
 
-    def interrupt(self) -> None:
+    def __call__(self) -> None:
         try:
-            if self._is_reset:
-                self._method.reset()
-            else:
-                self._method(self._input)
-            self.outcome = "done"
+            self._work()
+            self.done += 1
         except DeviceError as error:
-            assert "called by what interrupted another call" in str(error)  # noqa: PT017  # it may not come
-            self.outcome = "refused"
+            assert MESSAGE in str(error)  # noqa: PT017  # it may not come
+            self.refused += 1
 
 
-@pytest.mark.parametrize("is_reset", [False, True])
-@pytest.mark.parametrize("name", ["mlp_dynamic", "mutable_buffer_host", "two_delegates"])
-def test_called_in_the_middle(name: str, programs: Path, is_reset: bool) -> None:
-    """Wherever it comes: before the call has begun or after it was computed it may be served."""
-    with pteron.load(programs / f"{name}.pte") as program:
-        method = program["forward"]
-        width = method.inputs[0].shape_max[1]
-        x, other = np.full((3, width), 1, np.float32), np.full((3, width), 2, np.float32)
-        right = {0: method(x)}
+def refused_during(method: Method, inputs: list[np.ndarray], work: Callable[[], object], count: int) -> int:
+    """How often a handler was refused, at random moments of a call whose result is checked."""
+    method.reset()
+    right, refused = method(*inputs), 0
+
+    def call() -> None:
         method.reset()
-        method(other)
-        right[1] = method(x)  # where the other call was served first
-        outcomes = set()
-        for point in range(1, 500, 17):
-            method.reset()
-            with CalledAt(point, method, other, is_reset) as called:
-                outputs = method(x)
-            outcomes.add(called.outcome)
-            is_first = called.outcome == "done" and not is_reset
-            for found, *expected in zip(outputs, right[0], right[is_first], strict=True):
-                assert any(np.array_equal(found, each) for each in expected), (point, called.outcome)
-        assert {"refused", "done"} <= outcomes
+        method(*inputs)
+
+    for seconds in moments(call, count):
+        handler = Handler(work)
+        method.reset()
+        with SignalAfter(seconds, handler):
+            found = method(*inputs)
+        if not handler.done:  # before the call began, it changes the states that the call starts from
+            for each, expected in zip(found, right, strict=True):
+                np.testing.assert_array_equal(each, expected)
+        refused += handler.refused
+    return refused
 
 
-def test_another_sequence_in_the_middle(programs: Path) -> None:
-    """Sequences have states of their own, and one memory for what calls compute."""
-    with pteron.load(programs / "mlp_dynamic.pte") as program, program.sequence() as other:
+@pytest.mark.parametrize("name", ["mlp_dynamic", "mutable_buffer_host", "two_delegates"])
+def test_calls_and_resets(name: str, programs: Path) -> None:
+    with pteron.load(programs / f"{name}.pte") as program, program.sequence() as other:
         method = program["forward"]
-        x, second = (np.full((3, 7), value, np.float32) for value in (1, 2))
-        right, outcomes = method(x), set()
-        other["forward"](second)
-        for point in range(1, 400, 13):
-            with CalledAt(point, other["forward"], second, is_reset=False) as called:
-                outputs = method(x)
-            outcomes.add(called.outcome)
-            np.testing.assert_array_equal(outputs[0], right[0])
-        assert {"refused", "done"} <= outcomes
+        x = np.ones((3, method.inputs[0].shape_max[1]), np.float32)
+        other["forward"](x)  # sequences share the memory of running calls
+        works = (lambda: method(x), method.reset, lambda: other["forward"](x))
+        assert sum(refused_during(method, [x], work, 30) for work in works)
 
 
-def test_closed_in_the_middle(programs: Path) -> None:
-    """Nothing is closed then, and the call ends as if nothing had happened."""
-    x = np.full((3, 7), 1, np.float32)
-    outcomes: set[str] = set()
-    for point in range(1, 400, 29):
-        with pteron.load(programs / "mlp_dynamic.pte") as program:
-            method = program["forward"]
-            right = method(x)
-            with interruption.CalledAt(point, SOURCE, partial(_close, program, outcomes)):
-                try:
-                    outputs = method(x)
-                except DeviceError:  # closed before the call began
-                    continue
-            np.testing.assert_array_equal(outputs[0], right[0])
-    assert "refused" in outcomes
+def test_a_call_within_a_call(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a certain moment: nothing is closed, and the call ends as usual."""
+    x = np.ones((3, 7), np.float32)
+    with pteron.load(programs / "mlp_dynamic.pte") as program, program.sequence() as other:
+        method, refused = program["forward"], []
+        right = method(x)
+        run = type(method.delegates[0]).run
+
+        def interrupted(*arguments: object) -> object:
+            for work in (lambda: method(x), method.reset, program.close, lambda: other["forward"](x)):
+                with pytest.raises(DeviceError, match=MESSAGE):
+                    work()
+                refused.append(1)
+            return run(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(type(method.delegates[0]), "run", interrupted)
+        np.testing.assert_array_equal(method(x)[0], right[0])
+        assert len(refused) == 4
 
 
-def _close(program: pteron.Program, outcomes: set[str]) -> None:
-    try:
-        program.close()
-        outcomes.add("closed")
-    except DeviceError:
-        outcomes.add("refused")
-
-
-def test_states_of_a_call_whose_outputs_nobody_got(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_without_outputs(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that fails after it ran: the next raises StateLost, or starts from the states before it."""
     with pteron.load(programs / "mutable_buffer_host.pte") as program, program.sequence() as apart:
         method = program["forward"]
         x = np.ones((3, method.inputs[0].shape_max[1]), np.float32)

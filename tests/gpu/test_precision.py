@@ -15,7 +15,7 @@ from pteron.cli.llm_arguments import add_llm_arguments
 from pteron.errors import InputError
 from pteron.llm import LanguageModel
 from pteron.ops import Target
-from pteron.runtime.precision import DIGITS_VARIABLE, chosen_digits
+from pteron.runtime.loaded_method import DIGITS_VARIABLE, chosen_digits
 
 pytestmark = pytest.mark.kernels
 

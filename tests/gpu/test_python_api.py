@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
+import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,7 @@ from golden import assert_outputs, read_cases
 import pteron
 from pteron import DtypeError, GpuTensor, InputError, ShapeError
 from pteron.format import MethodRecord
-from pteron.runtime.names import input_names
-from pteron.runtime.notebook import table
+from pteron.runtime.specs import input_names, table
 
 
 @pytest.fixture
@@ -222,6 +223,26 @@ def test_cancelled(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         asyncio.run(use())
         monkeypatch.undo()
         np.testing.assert_array_equal(method(x)[0], twice)  # after the first, and not after two
+
+
+def test_after_close(programs: Path) -> None:
+    """The same error as other calls after `close`, whether or not run_async was used before."""
+    x = np.ones((3, 7), np.float32)
+    for is_used in (False, True):
+        with pteron.load(programs / "mlp.pte") as program:
+            method = program["forward"]
+            if is_used:
+                asyncio.run(method.run_async(x))
+        with pytest.raises(pteron.DeviceError, match="the program is closed"):
+            asyncio.run(method.run_async(x))
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_no_copies(programs: Path, duplicate: Callable[[object], object]) -> None:
+    with pteron.load(programs / "mlp.pte") as program, program.sequence() as sequence:
+        for each in (program, program["forward"], sequence):
+            with pytest.raises(TypeError, match=f"a {type(each).__name__} cannot be copied or pickled"):
+                duplicate(each)
 
 
 # Notebooks --------------------------------------------------------------------------------------

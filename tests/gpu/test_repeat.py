@@ -14,7 +14,8 @@ from pteron.dtypes import DType
 from pteron.errors import DtypeError, ShapeError
 from pteron.families.layout.copy import copy_elements
 from pteron.gpu import Copy, Growing, Replay, recording, submit
-from pteron.gpu.advancing import adding
+from pteron.gpu.recording import increment_replay
+from pteron.host.tensors import View
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
 from pteron.host.tensors import View
 from pteron.ops import Dispatch, Operand, Target, op
@@ -131,7 +132,7 @@ def test_growth_by_commands_of_the_step(device: Device) -> None:
     def each_growing(_: object, outputs: object, growing: Growing) -> list[Replay]:
         views.extend(outputs)  # type: ignore[arg-type]
         assert growing.count >= 1
-        return [adding(device, [growing])]
+        return [increment_replay(device, [growing])]
 
     def each(*_: object) -> list[Replay]:
         raise AssertionError("no dispatch of its own is needed")
@@ -173,7 +174,7 @@ def test_once_where_a_parameter_grows_unevenly(device: Device) -> None:
 def test_fractions_do_not_grow(device: Device) -> None:
     x, out = Tensor(0, DType.F32, (3,)), Tensor(1, DType.F32, (3,))
     session = Session.of(Graph("copied", (Node(0, "aten.neg.default", (x, out)),), (x,), (out,)), device)
-    with pytest.raises(DtypeError, match="only integers grow"):
+    with pytest.raises(DtypeError, match="only integers can grow"):
         repeat(session, [np.zeros(3, np.float32)], session.states(), {0: 1}, 2, lambda *_: [], ())
     session.close()
 

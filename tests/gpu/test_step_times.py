@@ -27,7 +27,7 @@ def replay(models: object) -> Replay:
 @pytest.fixture
 def stamping(device: Device) -> Device:
     if "timestamp-query-inside-passes" not in device.adapter.features:
-        pytest.skip(f"{device.adapter} takes no timestamps inside passes")
+        pytest.skip(f"{device.adapter} has no timestamps inside passes")
     return device
 
 
@@ -87,7 +87,7 @@ def test_an_adapter_without_timestamps(device: Device, monkeypatch: pytest.Monke
             return "a plain adapter"
 
     monkeypatch.setattr(device, "adapter", Adapter())
-    with pytest.raises(DeviceError, match="a plain adapter takes no timestamps inside passes"):
+    with pytest.raises(DeviceError, match="a plain adapter has no timestamps inside passes"):
         StepTimer(device, 4, inside=True)
     with pytest.raises(DeviceError, match="a plain adapter offers no timestamps"):
         StepTimer(device, 4)

@@ -29,5 +29,5 @@ def held(device: Device) -> dict[str, int]:
         "uploads": len(device.uploads),
         "users": sum(len(upload.users) for upload in device.uploads.values()),
         "pipelines": len(device._pipelines),
-        "maps": len(readback._asked) + len(readback._finished),
+        "maps": len(readback._pending) + len(readback._finished),
     }

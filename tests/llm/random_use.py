@@ -16,7 +16,7 @@ from typing import Any
 
 from byte_tokenizer import ByteTokenizer
 from faulty import CALLS, MESSAGE, Faults
-from interruption import InterruptedAt
+from interruption import SignalAfter
 
 import pteron
 from pteron import Device, DeviceError, InputError
@@ -24,7 +24,6 @@ from pteron.llm import LLM, Piece, Sampling
 from pteron.llm.arguments import SEQUENCES_MAX
 
 MODEL = Path(__file__).parents[1] / "fixtures" / "models" / "tiny_llama_q4.pte"
-SOURCES = str(Path(pteron.__file__).parent)
 COUNT = 7
 A = (1, *range(40, 80))  # longer than the model takes at once
 PROMPTS = (A, (*A[:20], 200, 90, 17, 111, 5), A[:22], (5, 17, 99, 250, 3), (9,))
@@ -239,7 +238,7 @@ class RandomUse:
             )
         )
         try:
-            with InterruptedAt(int(self._choices.expovariate(1 / 400)), SOURCES):
+            with SignalAfter(self._choices.expovariate(1 / 0.02)):
                 operation()
         except KeyboardInterrupt:
             self.errors += 1

@@ -156,7 +156,5 @@ def test_locks_are_open_in_forked_children() -> None:
     in_commands = {"cli/export_progress.py": 1, "cli/progress.py": 1}  # which fork nothing
     assert made == in_commands | {
         "gpu/fork.py": 1,
-        "gpu/spoiled.py": 1,
-        "gpu/worker_pool.py": 1,
         "isolated/process.py": 1,
     }

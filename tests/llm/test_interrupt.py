@@ -1,4 +1,4 @@
-"""Ctrl-C while a text is told: it ends there, with its figures, wherever the interruption lands."""
+"""Ctrl-C during a generation: it ends there with its figures, and the next generation is right."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+from byte_tokenizer import ByteTokenizer
+from interruption import is_interrupted, moments
+
+from pteron import Device
+from pteron.llm import LLM
+
+MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
@@ -35,3 +43,22 @@ def test_generate_ends_cleanly(words: float) -> None:
     assert rest.decode().endswith("…\n")
     assert b"tokens/s" in figures
     assert b"Traceback" not in figures
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="uses a timer signal")
+def test_the_next_generation_is_right(device: Device) -> None:
+    prompts = [1, *range(40, 80)], [1, *range(40, 60), 200, 90, 17]
+    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as llm:
+
+        def generate(ids: list[int]) -> list[int]:
+            return [piece.token for piece in llm.generate(ids, max_new_tokens=5, stop_ids=())]
+
+        def generate_all() -> list[list[int]]:
+            llm.reset()
+            return [generate(ids) for ids in prompts]
+
+        expected, interrupted = generate_all(), 0
+        for seconds in moments(generate_all):
+            interrupted += is_interrupted(generate_all, seconds)
+            assert [generate(ids) for ids in prompts] == expected
+        assert interrupted

@@ -14,7 +14,6 @@ from byte_tokenizer import ByteTokenizer
 import pteron
 from pteron import Device, InputError
 from pteron.errors import OutOfMemory
-from pteron.gpu import memory_check
 from pteron.llm import LLM, LanguageModel
 from pteron.llm.arguments import SEQUENCES_MAX
 from pteron.llm.sequence_pool import COPIED_MIN
@@ -223,7 +222,7 @@ def test_a_machine_that_has_no_memory_left(
     tokens(llm, A)
     memory = tmp_path / "meminfo"
     memory.write_text("MemAvailable: 31 kB\n")
-    monkeypatch.setattr(memory_check, "_MEMORY", memory)
+    monkeypatch.setattr("pteron.gpu.memory._MEMORY", memory)
     before = device.buffer_bytes
     with pytest.raises(
         OutOfMemory, match=r"needs 32,768 bytes on .* for another sequence; this machine has 31,744"

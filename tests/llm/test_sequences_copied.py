@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from byte_tokenizer import ByteTokenizer
-from interruption import InterruptedAt
 
 import pteron
 from pteron import Device
@@ -22,7 +21,6 @@ from pteron.ops.operand import State
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 STORIES = Path(pteron.__file__).parent / "models" / "stories15m"
-SOURCES = str(Path(pteron.__file__).parent)
 NAMES = ["tiny_llama_fp32", "tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_8da4w", "tiny_llama_q4_static"]
 COPIED_MIN = 16  # in these tests: the tiny models' contexts are 64 tokens long
 SYSTEM = [1, *(300 + 7 * index % 101 for index in range(22))]
@@ -305,35 +303,6 @@ def test_states_in_one_buffer(device: Device, models: Path, shared: bool) -> Non
         assert second.states.read(sizes) == [b"\7" * 8 + expected[8:100]] * 4
         for buffer in {*many, *others}:
             device.free(buffer)
-
-
-# Interrupted ------------------------------------------------------------------------------------
-
-
-def test_ctrl_c_while_copying(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever Python heeds it: the next answers are right, and the source's too."""
-    monkeypatch.setattr(sequence_pool, "COPIED_MIN", 8)
-    text, other = [1, *range(40, 80)], [1, *range(40, 60), 9, 9]
-    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as llm:
-        right = [[piece.token for piece in pieces(llm, ids)] for ids in (text, other)]
-        point, wrong = 1, []
-        while True:
-            llm.reset()
-            pieces(llm, text)
-            try:
-                with (interrupted := InterruptedAt(point, SOURCES)):
-                    lease = llm.pool.lease(other)
-                assert lease.model.tokens == other[:21]
-                break
-            except KeyboardInterrupt:
-                pass
-            lease = None  # type: ignore[assignment]
-            found = [[piece.token for piece in pieces(llm, ids)] for ids in (text, other)]
-            if found != right:
-                wrong.append(interrupted.where)
-            point += 41
-        assert interrupted.passed > 50
-        assert not wrong
 
 
 def test_a_copy_that_fails(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,14 +17,12 @@ from typing import Any
 
 import pytest
 from byte_tokenizer import ByteTokenizer
-from interruption import InterruptedAt
 
 import pteron
 from pteron import Device, FormatError, InputError
 from pteron.llm import LLM, LanguageModel, Piece
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
-SOURCES = str(Path(pteron.__file__).parent)
 NAMES = ["tiny_llama_fp32", "tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_8da4w", "tiny_llama_q4_static"]
 TEXT = [1, *range(40, 77)]
 START = 16  # bytes before the header
@@ -243,33 +241,6 @@ def test_a_full_disk_leaves_what_was_there(llm: LLM, tmp_path: Path, monkeypatch
         llm.save(path)
     assert path.read_bytes() == before
     assert [*tmp_path.iterdir()] == [path]
-
-
-def test_ctrl_c(llm: LLM, tmp_path: Path, data: bytes) -> None:
-    """Wherever Python heeds it while a cache is saved and restored: whole files, right answers."""
-    path, kept = tmp_path / "cache", tmp_path / "kept"
-    kept.write_bytes(data)
-    right = [piece.token for piece in pieces(llm, TEXT)]
-    point, wrong = 1, []
-    while True:
-        llm.reset()
-        pieces(llm, TEXT)
-        path.unlink(missing_ok=True)
-        try:
-            with (interrupted := InterruptedAt(point, SOURCES)):
-                llm.save(path)
-                llm.reset()
-                llm.restore(kept)
-            break
-        except KeyboardInterrupt:
-            pass
-        found = [piece.token for piece in pieces(llm, TEXT)]
-        if found != right or (path.exists() and path.read_bytes() != data):
-            wrong.append(interrupted.where)
-        point += 29
-    assert interrupted.passed > 100
-    assert not wrong
-    assert sorted(tmp_path.iterdir()) == [path, kept]
 
 
 def test_states_that_are_no_rows(llm: LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

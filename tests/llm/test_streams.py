@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from byte_tokenizer import ByteTokenizer
-from interruption import InterruptedAt
 
 import pteron
 from pteron import Device
@@ -21,7 +20,6 @@ from pteron.llm import LLM, Sampling
 from pteron.llm.arguments import SEQUENCES_MAX
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
-SOURCES = str(Path(pteron.__file__).parent)
 A = [1, *range(40, 80)]
 B = [*A[:20], 200, 90, 17, 111, 5]
 RESIDENT = pytest.mark.parametrize("resident", [None, False], ids=["resident", "stepwise"])
@@ -280,24 +278,3 @@ def test_a_prefill_that_fails_in_its_second_chunk(
     monkeypatch.undo()
     assert model.tokens == A[: model.steps_max]
     assert tokens(llm, A, resident=resident) == right["A"]
-
-
-@RESIDENT
-def test_ctrl_c_at_any_point(llm: LLM, right: dict[str, list[int]], resident: bool | None) -> None:
-    """Wherever Python heeds it, the next answers are those of a model that was never interrupted."""
-    point, wrong = 1, []
-    while True:
-        llm.reset()
-        tokens(llm, [5, 6, 7], 2)
-        try:
-            with (interrupted := InterruptedAt(point, SOURCES)):
-                tokens(llm, A, 6, resident=resident)
-            break
-        except KeyboardInterrupt:
-            pass
-        found = {"A": tokens(llm, A, resident=resident), "B": tokens(llm, B, resident=resident)}
-        if found != right:
-            wrong.append(interrupted.where)
-        point += 89
-    assert interrupted.passed > 500
-    assert not wrong

@@ -1,4 +1,4 @@
-"""wgpu's declarations as tables: what they declare is what its header declares, whatever the cache holds."""
+"""wgpu's declarations as tables: they declare the same as its header, and a damaged cache is made again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import marshal
 import re
 import subprocess
 import sys
+import threading
 from importlib.resources import files
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def opened() -> list[str]:
 def test_tables_declare_what_the_header_does(cache: Path) -> None:
     parsed = cffi.FFI()
     parsed.cdef(HEADER)
-    made = declarations._factory(HEADER, declarations._tables(HEADER))()
+    made = declarations._ffi_class(HEADER, declarations._tables(HEADER))()
     structs = set(re.findall(r"typedef struct (\w+) \{", HEADER))
     assert len(structs) > 50
     for name in structs:
@@ -54,7 +55,7 @@ def test_they_are_made_once(cache: Path) -> None:
     (kept,) = cache.iterdir()
     changed = kept.stat().st_mtime_ns
     assert first == opened()
-    assert first[0] == "Declared"
+    assert first[0] == "DeclaredFFI"
     assert kept.stat().st_mtime_ns == changed
 
 
@@ -82,13 +83,30 @@ def test_a_flipped_bit_is_noticed(cache: Path) -> None:
 def test_a_cache_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path / "file"))
-    assert opened()[0] == "Declared"
+    assert opened()[0] == "DeclaredFFI"
 
 
 def test_another_header_is_refused(cache: Path) -> None:
-    made = declarations._factory(HEADER, declarations._tables(HEADER))()
+    made = declarations._ffi_class(HEADER, declarations._tables(HEADER))()
     with pytest.raises(ImportError, match="another header"):
         made.cdef(HEADER + " ")
+
+
+def test_other_threads_are_not_affected(cache: Path) -> None:
+    """While one thread imports wgpu, cffi works in others."""
+    sizes = []
+
+    def declare() -> None:
+        ffi = cffi.FFI()
+        ffi.cdef("typedef struct { int32_t a, b; } pair;")
+        sizes.append(ffi.sizeof("pair"))
+
+    with declarations.declared():
+        assert type(cffi.FFI()).__name__ == "DeclaredFFI"
+        thread = threading.Thread(target=declare)
+        thread.start()
+        thread.join()
+    assert sizes == [8]
 
 
 def test_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:

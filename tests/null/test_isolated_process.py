@@ -80,7 +80,7 @@ def process_of(program: IsolatedProgram) -> subprocess.Popen[bytes]:
 def test_replies_that_are_none(liar: Any, reply: str) -> None:
     method = liar(f"say({reply}); os.close(1); time.sleep(60)")["forward"]
     started = time.monotonic()
-    with pytest.raises(IsolatedError, match="'forward' was answered by what is no message, and was ended"):
+    with pytest.raises(IsolatedError, match="'forward' got an invalid reply and was ended"):
         method.inputs if "inputs" in reply else method()  # both ask
     with pytest.raises(IsolatedError, match="load it again"):
         method()
@@ -172,7 +172,7 @@ def test_called_by_a_handler(liar: Any, alarmed: Any) -> None:
 
     alarmed(call)
     assert program["forward"]() == (1,)
-    assert "called by what interrupted another call" in told[0]
+    assert "re-entrant call" in told[0]
     assert program["forward"]() == (1,)
 
 
@@ -218,5 +218,5 @@ def test_what_cannot_be_sent_ends_nothing(liar: Any) -> None:
 
 def test_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(IsolatedError, match="no process could be started"):
+    with pytest.raises(IsolatedError, match="cannot start a process"):
         Process("any", "a program", 1)

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 import numpy as np
-from interruption import InterruptedAt
+from interruption import SignalAfter
 
 from soak.questions import (
     MODEL,
@@ -38,7 +38,6 @@ from pteron.errors import DeviceError
 from pteron.llm import LLM, Piece
 
 Key: TypeAlias = tuple[int | str, int]  # the prompt, by number or as text, and the number of the sampling
-_SOURCES = str(Path(pteron.__file__).parent)
 
 
 class WrongAnswer(Exception):  # noqa: N818  # it is what the soak looks for
@@ -199,7 +198,7 @@ class Rounds:
         question = self.random.choice(self.questions)
         key = self.random.choice([key for key in self.texts if isinstance(key[0], int)])
         self._program(question.program), self._model()  # what opens them is not what is interrupted
-        with suppress(KeyboardInterrupt), InterruptedAt(self.random.randrange(1, 2500), _SOURCES):
+        with suppress(KeyboardInterrupt), SignalAfter(self.random.uniform(0, 0.05)):
             if self.random.random() < 0.5:
                 question.ask(self._program(question.program)["forward"])
             else:

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(arguments: argparse.Namespace) -> int:
-    from pteron.isolated.command import is_isolated, run_isolated
+    from pteron.isolated.process import is_isolated, run_isolated
     from pteron.runtime import load
     from pteron.tools.inputs import read_inputs
     from pteron.tools.run import Selection, check_bundle, run, run_lines, save_outputs

@@ -1,15 +1,13 @@
-"""The only importer of wgpu: devices, buffers, pipelines, and the replay of plans."""
+"""Devices, buffers, pipelines and the replay of plans; the only package that imports wgpu."""
 
 from pteron.gpu.adapters import AdapterInfo, adapters
-from pteron.gpu.advancing import Growing
+from pteron.gpu.batch_slots import SLOT_ALIGNMENT, SequenceSlots, SlotStates
 from pteron.gpu.buffers import Buffer
 from pteron.gpu.commands import Command, Copy, Replay
 from pteron.gpu.device import Device
-from pteron.gpu.memory import Arena, States, Weights
-from pteron.gpu.memory_check import check_room, check_room_for_states
+from pteron.gpu.memory import Arena, States, Weights, check_room, check_room_for_states
 from pteron.gpu.readback import Readback
-from pteron.gpu.recording import Recording
-from pteron.gpu.slots import SLOT_ALIGNMENT, Slots, SlotStates
+from pteron.gpu.recording import Growing, Recording
 from pteron.gpu.submit import Commands, record, submit, submit_early
 from pteron.gpu.timing import PassTimer, StepTimer
 
@@ -27,8 +25,8 @@ __all__ = [
     "Readback",
     "Recording",
     "Replay",
+    "SequenceSlots",
     "SlotStates",
-    "Slots",
     "States",
     "StepTimer",
     "Weights",

@@ -1,4 +1,4 @@
-"""The adapters of this machine, and the choice of one."""
+"""The GPU adapters of this machine, and the choice of one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from pteron.gpu.native import entry
 from pteron.ops import Target
 
 ADAPTER_VARIABLE = "PTERON_ADAPTER"
-FEATURES = ("shader-f16", "subgroup", "timestamp-query", "timestamp-query-inside-passes")  # asked for
+FEATURES = (
+    "shader-f16",
+    "subgroup",
+    "timestamp-query",
+    "timestamp-query-inside-passes",
+)  # requested if available
 _PREFERENCE = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
 _NVIDIA, _APPLE = 0x10DE, 0x106B
-# Where wgpu writes dot4I8Packed as one instruction; for Metal and OpenGL it writes the four products out.
+# Backends where wgpu compiles dot4I8Packed to one instruction; on Metal and OpenGL to four products.
 _PACKED_DOTS = {"Vulkan", "D3D12"}
-# Mesa's llvmpipe counts the iterations of all of an invocation's loops together.
+# Mesa's llvmpipe limits the iterations of an invocation, over all its loops.
 _SOFTWARE_LOOPS = 65535
 _SOFTWARE_HINT = (
     "no GPU adapter was found; install a Vulkan driver, or for a software adapter: "
@@ -26,16 +31,16 @@ _SOFTWARE_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class AdapterInfo:
-    """An adapter as `pteron info` shows it."""
+    """An adapter and its properties."""
 
-    index: int  # among the machine's adapters, the most capable first
+    index: int  # among the machine's adapters, sorted by preference
     name: str
     kind: str  # DiscreteGPU, IntegratedGPU, CPU or Unknown
     backend: str  # Vulkan, Metal, D3D12, ...
     driver: str
     features: tuple[str, ...]
     limits: dict[str, int]
-    subgroup_size: int  # 0 where it varies
+    subgroup_size: int  # 0: it varies
     packed_dots: bool
     handle: Any = field(repr=False, compare=False)
 
@@ -45,17 +50,17 @@ class AdapterInfo:
 
     @property
     def loop_max(self) -> int:
-        """Iterations after which an invocation's loops end without a word; 0 where they do not."""
+        """Iterations after which an invocation's loops end silently; 0: no limit."""
         return _SOFTWARE_LOOPS if self.is_cpu else 0
 
     @property
     def used_features(self) -> list[str]:
-        """What its devices are opened with."""
+        """The features that its devices are opened with."""
         return [feature for feature in FEATURES if feature in self.features]
 
     @property
     def target(self) -> Target:
-        """What plans are made for."""
+        """The properties that plans depend on."""
         has_subgroups = "subgroup" in self.features
         return Target(
             shader_f16="shader-f16" in self.features,
@@ -81,16 +86,17 @@ def adapters() -> tuple[AdapterInfo, ...]:
     """The machine's adapters, the most capable first."""
     try:
         handles = entry().enumerate_adapters_sync()
-    except RuntimeError:  # wgpu's answer where there is not even a loader
+    except RuntimeError:  # no Vulkan loader
         return ()
     handles = sorted(handles, key=lambda handle: _PREFERENCE.get(handle.info["adapter_type"], 2))
     return tuple(_describe(index, handle) for index, handle in enumerate(handles))
 
 
 def choose(wanted: str | None = None) -> AdapterInfo:
-    """The adapter whose name or kind contains `wanted` (or is that number), or the most capable one.
+    """The adapter with the number `wanted`, or with `wanted` in its name or kind; by default the most capable
+    one.
 
-    Without `wanted`, the environment variable PTERON_ADAPTER decides.
+    Without `wanted`, the environment variable PTERON_ADAPTER is used.
     """
     wanted = wanted or os.environ.get(ADAPTER_VARIABLE) or None
     found = adapters()
@@ -124,5 +130,5 @@ def _describe(index: int, handle: Any) -> AdapterInfo:
 
 
 def _subgroup_size(info: Any) -> int:
-    # What adapters report is a range of what is possible; only these makers' GPUs have but one size.
+    # Adapters report a range of sizes; only the GPUs of these vendors have one fixed size.
     return {_NVIDIA: 32, _APPLE: 32}.get(info["vendor_id"], 0)

@@ -1,4 +1,4 @@
-"""The buffers of a device: made, written, read back and freed."""
+"""Buffers of a device: create, write, read back, free."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from pteron.gpu.open_device import OpenDevice
 from pteron.gpu.readback import Readback, wait_for_all
 from pteron.gpu.submit import Commands, clear, submit
 
-Buffer: TypeAlias = Any  # a wgpu buffer; only this package looks inside
+Buffer: TypeAlias = Any  # a wgpu buffer; opaque outside this package
 _UPLOAD_CHUNK = 1 << 24
 _SMALL = 1 << 16
-_WRITTEN_MAX = 1 << 27  # bytes that wait in the library's memory before they are sent
-_SPIN_SECONDS = 200e-6  # a blocking wait returns some 40 µs later than asking again and again would notice
-_WAIT_SECONDS = 0.05  # the same for `wait`, which returns 0.1 to 0.3 ms sooner, and for longer work
+_WRITTEN_MAX = 1 << 27  # bytes that wgpu may hold in host memory before they are submitted
+_SPIN_SECONDS = 200e-6  # a blocking wait returns about 40 µs later than polling notices
+_WAIT_SECONDS = 0.05  # the same for `wait`: it returns 0.1 to 0.3 ms sooner
 
 
 class Buffers(OpenDevice):
-    """An open device that knows its buffers."""
+    """An open device and its buffers."""
 
     def __init__(self, adapter: AdapterInfo) -> None:
         super().__init__(adapter)
-        # Where the CPU is the adapter, asking would take its time.
+        # On a software adapter polling would take CPU time from the kernels.
         self.spin_seconds = 0.0 if adapter.is_cpu else _SPIN_SECONDS
         self.wait_seconds = 0.0 if adapter.is_cpu else _WAIT_SECONDS
         self._buffers: WeakSet[Buffer] = WeakSet()
         self._staging: list[tuple[Buffer, int]] = []  # and their bytes
-        self._written = 0  # bytes, since writes were last sent
+        self._written = 0  # bytes since the last submission
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes of the buffers that are alive."""
+        """Bytes of all live buffers."""
         return sum(buffer.size for buffer in self._buffers)
 
     def create_buffer(self, size: int, label: str, *, uniform: bool = False) -> Buffer:
         """A zero-filled buffer of at least `size` bytes, a multiple of 16."""
         size = self.check_size(size, label, uniform=uniform)
         usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
-        if uniform or self.adapter.is_cpu:  # where kernels take tensors as uniform arrays
+        if uniform or self.adapter.is_cpu:  # software adapters: kernels read tensors as uniform arrays
             usage |= wgpu.BufferUsage.UNIFORM
         device = self.handle
         try:
@@ -56,7 +56,7 @@ class Buffers(OpenDevice):
         return buffer
 
     def check_size(self, size: int, label: str, *, uniform: bool = False) -> int:
-        """How large a buffer of `size` bytes is; raises a DeviceError where the adapter allows none."""
+        """`size` rounded up to a buffer size; a DeviceError if the adapter's limits are below it."""
         size = max(16, -(-size // 16) * 16)
         names = ["max-buffer-size"] if uniform else ["max-buffer-size", "max-storage-buffer-binding-size"]
         for name in names:
@@ -68,7 +68,7 @@ class Buffers(OpenDevice):
         return size
 
     def free(self, buffer: Buffer) -> None:
-        """Give a buffer's memory back; commands already submitted may still use it."""
+        """Free a buffer's memory; commands already submitted may still use it."""
         self._buffers.discard(buffer)
         super().free(buffer)
 
@@ -83,13 +83,13 @@ class Buffers(OpenDevice):
         size = data.nbytes
         if offset + size > buffer.size:
             raise DeviceError(
-                f"{size:,} bytes from {offset:,} on do not fit into the {buffer.size:,} of {buffer.label!r}"
+                f"{size:,} bytes at offset {offset:,} do not fit into the {buffer.size:,} of {buffer.label!r}"
             )
         if not self.is_open:
             self.check_open()
         try:
             if size % 4 == 0 and 0 < size <= _SMALL and data.flags.c_contiguous:
-                write_buffer(self._queue, buffer, offset, data, size)  # what every step of a loop writes
+                write_buffer(self._queue, buffer, offset, data, size)  # hot path: parameters and inputs
                 return
             with errors_as_device_error(f"writing {size:,} bytes to {buffer.label!r}"):
                 self._write_large(buffer, data, offset)
@@ -97,7 +97,7 @@ class Buffers(OpenDevice):
             raise self.lost(f"writing to {buffer.label!r}") from error
 
     def _write_large(self, buffer: Buffer, data: npt.NDArray[np.generic], offset: int) -> None:
-        """The same for any data, in pieces."""
+        """`write` for any data, in chunks."""
         flat = data.reshape(-1).view(np.uint8)
         view = memoryview(flat)  # type: ignore[arg-type]  # NumPy's stubs hide the buffer protocol
         whole = len(view) & ~3
@@ -110,13 +110,13 @@ class Buffers(OpenDevice):
         self._written += len(view)
         if self._written > _WRITTEN_MAX:
             self._written = 0
-            Commands(self, []).run()  # in one of many threads: who waits for them has the lock
+            Commands(self, []).submit_locked()  # in a worker thread; the thread that waits has the lock
 
     def readback(self, size: int) -> Readback:
-        """A place for `size` bytes that commands copy to and the host then reads."""
+        """A staging buffer of `size` bytes, that commands copy to and the host reads."""
         size = max(16, -(-size // 16) * 16)
-        for index, (_, there) in enumerate(self._staging):
-            if size <= there <= 4 * size:
+        for index, (_, available) in enumerate(self._staging):
+            if size <= available <= 4 * size:
                 return Readback(self, *self._staging.pop(index))
         usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
         with self.doing(f"allocating {size:,} bytes to read back"):
@@ -128,7 +128,7 @@ class Buffers(OpenDevice):
             self._staging.append((staging, size))
 
     def read(self, buffer: Buffer, size: int, start: int = 0) -> bytes:
-        """So many bytes of a buffer from `start`, a whole word, on, after all commands submitted so far."""
+        """`size` bytes of a buffer from `start`, a multiple of 4, after all commands submitted so far."""
         if size == 0:
             return b""
         with self.lock:
@@ -139,13 +139,13 @@ class Buffers(OpenDevice):
             return data
 
     def close(self) -> None:
-        """Release the device, and with it all that was there."""
+        """Release the device and everything on it."""
         with self.lock:
             super().close()
             self._staging.clear()
 
     def wait(self) -> None:
-        """Wait for everything submitted so far. A GPU is asked again and again for up to 50 ms, which takes a
-        core's time, before the host sleeps; where the CPU is the adapter, it sleeps at once."""
+        """Wait for all submitted work. On a GPU this polls for up to 50 ms, which uses a CPU core, before it
+        sleeps; on a software adapter it sleeps at once."""
         with self.lock:
             wait_for_all(self, self.wait_seconds)

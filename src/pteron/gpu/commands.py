@@ -1,4 +1,4 @@
-"""What a submission consists of: copies, and replays of plans."""
+"""The commands of a submission: copies between buffers, and replays of plans."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pteron.gpu.native import address, ffi, wgpu
 
 Step: TypeAlias = tuple[Any, Any, int, int, int]  # pipeline, bind group, grid
 _STEP = struct.Struct("QQIIIxxxx")  # `Step` of native/encode.c
-_FIRST_PART, _GROWTH = 16, 4  # steps of a replay's first part, and how many times more each further one has
+_FIRST_PART, _GROWTH = 16, 4  # steps of a replay's first part; each further part has _GROWTH times more
 
 
 @dataclass(slots=True)
@@ -18,23 +18,23 @@ class Replay:
     """A plan's dispatches over one sequence's states, ready to be submitted."""
 
     steps: list[Step]
-    kept: list[Any]  # pipelines, groups, buffers: handles in the steps are only valid while these live
+    kept: list[Any]  # pipelines, groups, buffers: keep the raw handles in the steps valid
     _buffers: list[Any] | None = field(default=None, init=False, repr=False)
     _packed: Any = field(default=None, init=False, repr=False)
     _address: int = field(default=0, init=False, repr=False)
     _parts: list[Replay] = field(default_factory=list, init=False, repr=False)
-    there: object = field(default=None, init=False, repr=False, compare=False)  # of check_there's
+    checked_at: object = field(default=None, init=False, repr=False, compare=False)  # by check_buffers
 
     @property
     def buffers(self) -> list[Any]:
-        """What the steps are bound to."""
+        """The buffers that the steps are bound to."""
         if self._buffers is None:
             self._buffers = [each for each in self.kept if isinstance(each, wgpu.GPUBuffer)]
         return self._buffers
 
     @property
     def packed(self) -> int:
-        """Where the steps lie as the C library reads them, as long as the replay lives."""
+        """The address of the steps as the C library reads them; valid while the replay lives."""
         if self._packed is None:
             steps = (
                 _STEP.pack(address(pipeline), address(group), x, y, z)
@@ -46,7 +46,7 @@ class Replay:
 
     @property
     def parts(self) -> list[Replay]:
-        """The same steps in parts that grow: a short first one, so that the GPU begins, and then few."""
+        """The same steps in parts: a short one, so that the GPU starts early, then longer ones."""
         if len(self.steps) <= 2 * _FIRST_PART:
             return [self]
         if not self._parts:
@@ -60,14 +60,14 @@ class Replay:
 
 @dataclass(slots=True)
 class Copy:
-    """Bytes to move between two buffers, rounded up to whole words."""
+    """Bytes to copy between two buffers, rounded up to whole words."""
 
     source: Any
     target: Any
     size: int
     target_offset: int = 0
     source_offset: int = 0
-    there: object = field(default=None, init=False, repr=False, compare=False)  # of check_there's
+    checked_at: object = field(default=None, init=False, repr=False, compare=False)  # by check_buffers
 
     @property
     def buffers(self) -> tuple[Any, Any]:
@@ -75,7 +75,7 @@ class Copy:
 
     @property
     def whole_words(self) -> int:
-        """Bytes that are moved."""
+        """Bytes that are copied."""
         return -(-self.size // 4) * 4
 
 

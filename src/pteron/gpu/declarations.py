@@ -1,7 +1,7 @@
-"""wgpu's C declarations, parsed once and kept on disk.
+"""wgpu's C declarations, parsed once and cached on disk.
 
-wgpu parses its header with pycparser whenever it is imported, which takes longer than all else that starting
-Pteron does. cffi can also take declarations as tables, made from the same header: loading them takes no time.
+wgpu parses its C header with pycparser at every import, which takes longer than the rest of Pteron's startup.
+cffi also accepts declarations as tables made from the same header, which load at once.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import io
 import marshal
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
@@ -26,56 +27,65 @@ _DIGEST = hashlib.sha256().digest_size
 
 @contextmanager
 def declared() -> Iterator[None]:
-    """Within it, importing wgpu takes its declarations as tables; where there are none, as it always does."""
+    """While this thread imports wgpu, its FFI takes the cached tables; without tables the import is the usual
+    one. Other threads that use cffi meanwhile are not affected."""
     ordinary = cffi.FFI
     with suppress(OSError, RuntimeError, ValueError, TypeError, SyntaxError, EOFError):
         header = (files("wgpu") / "resources" / "combined_header.h").read_text("utf-8")
-        cffi.FFI = _factory(header, _tables(header))
+        cffi.FFI = _ffi_class(header, _tables(header))
     try:
         yield
     finally:
         cffi.FFI = ordinary
 
 
-def _factory(header: str, tables: dict[str, Any]) -> Any:
-    class Declared(_cffi_backend.FFI):  # type: ignore[misc]  # cffi has no types
-        """An FFI that already has the declarations it will be given."""
+def _ffi_class(header: str, tables: dict[str, Any]) -> Any:
+    """cffi's FFI, but for instances that this thread makes: they have the header's declarations already."""
 
+    class DeclaredFFI(_cffi_backend.FFI):  # type: ignore[misc]  # cffi has no types
         def cdef(self, text: str) -> None:
             if text != header:
-                raise ImportError("wgpu declares another header than the one beside it")
+                raise ImportError("wgpu declares another header than its combined_header.h")
 
         def set_source(self, *_: object) -> None:
             """Nothing is compiled."""
 
-    return lambda: Declared("wgpu", **tables)
+    importer = threading.get_ident()
+
+    class FFI(cffi.FFI):  # type: ignore[misc]
+        def __new__(cls, *arguments: Any, **options: Any) -> Any:
+            if threading.get_ident() == importer:
+                return DeclaredFFI("wgpu", **tables)
+            return super().__new__(cls)
+
+    return FFI
 
 
 def _tables(header: str) -> dict[str, Any]:
-    """What cffi makes of a header, from the cache where it is there."""
+    """cffi's tables of a header, from the cache if they are in it."""
     key = hashlib.sha256(f"{cffi.__version__}\n{header}".encode()).hexdigest()[:32]
-    kept = cache_folder() / "declarations" / key
-    if kept.exists():
-        content = kept.read_bytes()
+    cached = cache_folder() / "declarations" / key
+    if cached.exists():
+        content = cached.read_bytes()
         digest, packed = content[:_DIGEST], content[_DIGEST:]
-        if hashlib.sha256(packed).digest() == digest:  # damaged tables would end the process
+        if hashlib.sha256(packed).digest() == digest:  # damaged tables would crash the process
             tables: dict[str, Any] = marshal.loads(packed)
             return tables
     tables = _parsed(header)
-    import tempfile  # and much with it, for this alone
+    import tempfile  # here: a slow import that is rarely needed
 
-    with suppress(OSError):  # a cache that cannot be written to
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        handle, unfinished = tempfile.mkstemp(dir=kept.parent)
+    with suppress(OSError):  # the cache is read-only
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        handle, unfinished = tempfile.mkstemp(dir=cached.parent)
         with open(handle, "wb") as file:
             packed = marshal.dumps(tables)
             file.write(hashlib.sha256(packed).digest() + packed)
-        os.replace(unfinished, kept)
+        os.replace(unfinished, cached)
     return tables
 
 
 def _parsed(header: str) -> dict[str, Any]:
-    """The arguments of the call that makes an FFI, from the module that cffi writes for it."""
+    """The arguments of FFI's constructor, from the Python module that cffi generates for a header."""
     from cffi.recompiler import make_py_source
 
     parser = cffi.FFI()

@@ -1,4 +1,4 @@
-"""A device: one adapter, open, and what programs on it share: buffers, weights, pipelines."""
+"""A device: an open adapter, and the buffers, weights and pipelines that programs on it share."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 
 from pteron.gpu.adapters import AdapterInfo, choose
 from pteron.gpu.buffers import Buffer, Buffers
-from pteron.gpu.encode import encoder
 from pteron.gpu.fork import check_not_forked, new_lock
 from pteron.gpu.native import compile_shader
-from pteron.gpu.worker_pool import together
+from pteron.gpu.worker_pool import run_in_parallel
 from pteron.ops import Weight
 from pteron.wgsl import Module
 
@@ -22,18 +21,17 @@ COMPILERS = min(8, os.cpu_count() or 1)  # threads that compile kernels
 
 @dataclass(slots=True)
 class Upload:
-    """A weight on the device, and who uses it: the identities of sessions' weights."""
+    """A weight on the device, and its users: the ids of `Weights._used` dicts."""
 
     buffer: Buffer
     users: set[int] = field(default_factory=set)
 
 
 class Device(Buffers):
-    """An open adapter. Devices are shared: programs on one device can exchange tensors without copies
-    to the host. Close it, or leave it to the end of the process.
+    """An open adapter. Programs share it, and exchange tensors on it without copies to the host. Close it, or
+    let the end of the process close it.
 
-    It opens in a thread of its own, and whoever needs it first waits; what it is like, its `target`, is known
-    before.
+    It opens in a thread and the first use waits for it; its `target` is known at once.
     """
 
     _shared: dict[str, Device] = {}  # noqa: RUF012  # one open device per adapter, on purpose
@@ -54,24 +52,23 @@ class Device(Buffers):
 
     @classmethod
     def begin(cls, device: Device | str | None = None) -> Device:
-        """As `open`, but nothing waits for the device, and what fails is raised by whoever needs it."""
+        """`open` without waiting: an error is raised at the first use."""
         if isinstance(device, Device):
             return device
         return cls._of(choose(device))
 
     @classmethod
     def _of(cls, adapter: AdapterInfo) -> Device:
-        """The shared device of an adapter, opened anew where it can no longer be used."""
+        """The shared device of an adapter; a new one if the last is closed or lost."""
         check_not_forked()
         key = f"{adapter.index} {adapter.backend} {adapter.name}"
         with cls._opening:
-            encoder().guard()
             if key not in cls._shared or not cls._shared[key].is_usable:
                 cls._shared[key] = cls(adapter)
             return cls._shared[key]
 
     def again(self) -> Device:
-        """This device while it can be used, else the shared one of the same adapter, opened anew."""
+        """This device, or a new one of the same adapter if this is closed or lost."""
         check_not_forked()
         return self if self.is_usable else self._of(self.adapter)
 
@@ -90,11 +87,10 @@ class Device(Buffers):
         return self._pipelines[key]
 
     def compile(self, modules: Iterable[Module], meanwhile: Callable[[], None] | None = None) -> None:
-        """Compile the kernels that are new, in threads, while `meanwhile` runs on this one; all are ready
-        afterwards. Whoever calls this holds the lock."""
+        """Compile new kernels in threads, while `meanwhile` runs on this one. The caller holds the lock."""
         wanted = {(module.source, module.bounds_checks): module for module in modules}
         new = [module for key, module in wanted.items() if key not in self._pipelines]
-        together([partial(self.pipeline, module) for module in new], COMPILERS, meanwhile)
+        run_in_parallel([partial(self.pipeline, module) for module in new], COMPILERS, meanwhile)
 
     def _compile(self, module: Module) -> Any:
         with self.doing(f"compiling kernel {module.kernel}"):

@@ -1,8 +1,7 @@
-"""Commands -> a finished command buffer, by the C library of `native/` where the package has one for this
-platform, else from Python. Both make the same calls in the same order; the library makes all of them in one.
-It also survives calls of wgpu's library that would end the process, but for Windows.
+"""Commands -> a command buffer, by the C library of `native/` or, if the package has none for this platform,
+by Python. Both make the same wgpu calls in the same order; the C library makes them in one call.
 
-The environment variable PTERON_NATIVE=0 keeps to Python, and a path there names another library.
+Environment variable PTERON_NATIVE: 0 selects Python, a path selects another library.
 """
 
 from __future__ import annotations
@@ -11,22 +10,22 @@ import ctypes
 import os
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from pteron.errors import DeviceError
 from pteron.gpu.commands import Command, Copy, Replay
-from pteron.gpu.handles import begin, finish, finish_by, owned
-from pteron.gpu.native import address, ffi, lib
+from pteron.gpu.fork import in_child
+from pteron.gpu.native import Report, address, ffi, lib
 
 NATIVE_VARIABLE = "PTERON_NATIVE"
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 PACKAGED = Path(__file__).with_name(f"libpteron_encode{_SUFFIX}")
-_VERSION = 3  # of the structures and signatures in native/encode.c
-_COMMAND = struct.Struct("8Q")  # `Command` there
-# `Functions` there.
+_VERSION = 4  # of the structures and signatures in native/encode.c
+_COMMAND = struct.Struct("8Q")  # `Command` in native/encode.c
+# `Functions` in native/encode.c
 _FUNCTIONS = (
     "wgpuDeviceCreateCommandEncoder",
     "wgpuCommandEncoderBeginComputePass",
@@ -38,45 +37,38 @@ _FUNCTIONS = (
     "wgpuCommandEncoderCopyBufferToBuffer",
     "wgpuCommandEncoderFinish",
     "wgpuCommandEncoderRelease",
+    "wgpuQueueSubmitForIndex",
+    "wgpuCommandBufferRelease",
 )
-
-_BEGIN_PASS = lib.wgpuCommandEncoderBeginComputePass
-
 _RECORD = "WGPUCommandBuffer (*)(void *, WGPUDevice, char *, size_t)"  # pteron_record
-_GUARDED = "uintptr_t (*)(void *, void *, uintptr_t, void *)"  # pteron_guarded
-# A function of wgpu's library, and a handle, a number and a pointer that it takes -> what it gives, or FAILED
-# where it would have ended the process.
-Guarded: TypeAlias = Callable[[Any, Any, int, Any], int]
-FAILED = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
+_SUBMIT = "uint64_t (*)(void *, WGPUDevice, WGPUQueue, char *, size_t, uint32_t *)"  # pteron_submit
+_COMMAND_BUFFERS = ffi.typeof("WGPUCommandBuffer[]")
 
-# A command, and the descriptor (or NULL) of the pass that a replay begins where none is open.
+# A command, and the descriptor (or NULL) of the pass that a replay opens if none is open.
 Operation: TypeAlias = tuple[Command, Any]
 
 
-class Encoder(Protocol):
-    """Makes command buffers. Errors arrive where wgpu reports them; with any, the result is invalid."""
+class CommandEncoder(Protocol):
+    """Makes command buffers. wgpu reports errors to the current `Report`; after an error the command buffer
+    is invalid and must not be submitted."""
 
     @property
     def description(self) -> str:
-        """For people: which encoder it is, and why."""
+        """Which encoder it is and why, for `pteron info`."""
 
     def pack(self, operations: Sequence[Operation]) -> Any:
-        """Operations as `record` takes them, any number of times while what they name is there."""
+        """Operations as `record` and `submit` take them, reusable as long as the operations live."""
 
-    def record(self, device: Any, packed: Any, finished: list[Any]) -> None:
-        """Let a list get a command buffer of wgpu's library, released with the last reference to it. Replays
-        that follow one another share a pass."""
+    def record(self, device: Any, packed: Any) -> Any:
+        """A command buffer. Consecutive replays share a compute pass."""
 
-    guarded: Guarded | None
-
-    def guard(self) -> None:
-        """Be ready to survive, whoever handles the signal of an abort by now."""
+    def submit(self, device: Any, queue: Any, packed: Any, report: Report) -> int:
+        """Record and submit, without an interrupt in between; the submission's number. Nothing is submitted
+        if the report has an error."""
 
 
 class PythonEncoder:
-    """Calls wgpu's library for every step."""
-
-    guarded: Guarded | None = None
+    """Calls wgpu once for every step."""
 
     def __init__(self, reason: str) -> None:
         self.description = f"Python ({reason})"
@@ -84,25 +76,52 @@ class PythonEncoder:
     def pack(self, operations: Sequence[Operation]) -> Any:
         return operations
 
-    def record(self, device: Any, packed: Any, finished: list[Any]) -> None:
-        encoder = begin(device)
+    def record(self, device: Any, packed: Any) -> Any:
+        encoder = begin_encoder(device)
         compute: Any = None
         for command, descriptor in packed:
             if isinstance(command, Replay):
                 if compute is None:
-                    begun_with = encoder, descriptor
-                    compute = owned(_BEGIN_PASS, begun_with, lib.wgpuComputePassEncoderRelease)
+                    compute = begin_pass(encoder, descriptor)
                 _encode(compute, command)
             else:
-                if compute is not None:  # copies cannot stand inside a pass
+                if compute is not None:  # a copy cannot be inside a pass
                     lib.wgpuComputePassEncoderEnd(compute)
                     compute = None
                 _copy(encoder, command)
         if compute is not None:
             lib.wgpuComputePassEncoderEnd(compute)
-        finish(encoder, finished)
+        return finish(encoder)
 
-    def guard(self) -> None: ...
+    def submit(self, device: Any, queue: Any, packed: Any, report: Report) -> int:
+        recorded = self.record(device, packed)
+        return 0 if report.message else submit_recorded(queue, recorded)
+
+
+def begin_encoder(device: Any) -> Any:
+    """A wgpu command encoder."""
+    return ffi.gc(lib.wgpuDeviceCreateCommandEncoder(device, ffi.NULL), lib.wgpuCommandEncoderRelease)
+
+
+def begin_pass(encoder: Any, descriptor: Any) -> Any:
+    """A compute pass of a command encoder."""
+    begun = lib.wgpuCommandEncoderBeginComputePass(encoder, descriptor)
+    return ffi.gc(begun, lib.wgpuComputePassEncoderRelease)
+
+
+def finish(encoder: Any) -> Any:
+    """The command buffer of a command encoder."""
+    return ffi.gc(lib.wgpuCommandEncoderFinish(encoder, ffi.NULL), _release)
+
+
+def submit_recorded(queue: Any, command_buffer: Any) -> int:
+    """Submit a valid command buffer; the submission's number."""
+    return int(lib.wgpuQueueSubmitForIndex(queue, 1, ffi.new(_COMMAND_BUFFERS, [command_buffer])))
+
+
+def _release(command_buffer: Any) -> None:
+    if not in_child():  # there it belongs to the parent
+        lib.wgpuCommandBufferRelease(command_buffer)
 
 
 def _encode(compute: Any, replay: Replay) -> None:
@@ -123,44 +142,41 @@ def _copy(encoder: Any, copy: Copy) -> None:
     )
 
 
-class NativeEncoder(PythonEncoder):
-    """Hands the whole list to the C library."""
+class NativeEncoder:
+    """Passes the whole list to the C library."""
 
     def __init__(self, path: Path) -> None:
         self.description = f"native ({path.name})"
         library = ctypes.CDLL(str(path))
         version = library.pteron_encode_version()
         if version != _VERSION:
-            raise OSError(f"{path} is of version {version}, not {_VERSION}")
-        self._library = library  # functions of it are called by their addresses, as cffi's: they cost less
+            raise OSError(f"{path} has version {version}, expected {_VERSION}")
+        self._library = library  # keeps it loaded; calls go through cffi, which costs less than ctypes
         self._record = ffi.cast(_RECORD, _address(library.pteron_record))
-        self._guard = getattr(library, "pteron_guard", None)  # there is none on Windows
-        if hasattr(library, "pteron_guarded"):
-            self.guarded = ffi.cast(_GUARDED, _address(library.pteron_guarded))
+        self._submit = ffi.cast(_SUBMIT, _address(library.pteron_submit))
         self._functions = ffi.new("void *[]", [ffi.addressof(lib, name) for name in _FUNCTIONS])
 
     def pack(self, operations: Sequence[Operation]) -> Any:
         packed = [_pack(command, descriptor) for command, descriptor in operations]
         return b"".join(packed), len(packed)
 
-    def record(self, device: Any, packed: Any, finished: list[Any]) -> None:
-        finish_by(self._record, (self._functions, device, *packed), finished)
+    def record(self, device: Any, packed: Any) -> Any:
+        return ffi.gc(self._record(self._functions, device, *packed), _release)
 
-    def guard(self) -> None:
-        if self._guard is not None:
-            self._guard()
+    def submit(self, device: Any, queue: Any, packed: Any, report: Report) -> int:
+        return int(self._submit(self._functions, device, queue, *packed, report.failed))
 
 
 def _address(function: Any) -> int:
-    """Where a function of ctypes' lies."""
+    """The address of a ctypes function."""
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _pack(command: Command, descriptor: Any) -> bytes:
-    """A command as the library reads it; what it points at is held by the command."""
+    """A command as the C library reads it; the command keeps alive what the pointers point to."""
     if isinstance(command, Replay):
-        begun_with = address(descriptor) if descriptor else 0
-        return _COMMAND.pack(command.packed, len(command.steps), begun_with, 0, 0, 0, 0, 0)
+        opened_with = address(descriptor) if descriptor else 0
+        return _COMMAND.pack(command.packed, len(command.steps), opened_with, 0, 0, 0, 0, 0)
     source, target = address(command.source._internal), address(command.target._internal)
     return _COMMAND.pack(
         0, 0, 0, source, target, command.source_offset, command.target_offset, command.whole_words
@@ -168,7 +184,7 @@ def _pack(command: Command, descriptor: Any) -> bytes:
 
 
 @cache
-def encoder() -> Encoder:
+def encoder() -> CommandEncoder:
     """The encoder of this process."""
     wanted = os.environ.get(NATIVE_VARIABLE, "")
     if wanted == "0":
@@ -176,7 +192,7 @@ def encoder() -> Encoder:
     path = Path(wanted).absolute() if wanted not in ("", "1") else PACKAGED
     try:
         return NativeEncoder(path)
-    except (OSError, AttributeError) as error:  # not there, for another machine, or another library
+    except (OSError, AttributeError) as error:  # missing, for another machine, or another library
         if wanted:
             raise DeviceError(f"{NATIVE_VARIABLE}={wanted}: {error}") from error
         return PythonEncoder(

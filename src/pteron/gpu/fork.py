@@ -1,8 +1,9 @@
-"""Processes forked after drivers were loaded. Drivers work with threads, which stay behind in the parent: a
-child that used them would wait for ever, so it is told instead, and frees nothing. Its parent goes on.
+"""Processes forked after drivers were loaded. Drivers use threads, which do not exist in the child: a driver
+call there would wait forever. So a forked child raises DeviceError instead and frees nothing; the parent
+continues.
 
-What drivers do when a process ends is as bad: NVIDIA's crashes there, and takes from the parent what both
-have open. So a child leaves by `exit()` as it would by `os._exit()`, where the C library can be told so.
+Exit handlers of drivers are a problem too: NVIDIA's crashes in the child and breaks what it shares with the
+parent. So `exit()` in a child acts like `os._exit()` if the C library has `on_exit`.
 """
 
 from __future__ import annotations
@@ -30,31 +31,31 @@ def check_not_forked() -> None:
     """Raise a DeviceError in such a process."""
     if _is_child:
         raise DeviceError(
-            "this process was forked from one that had loaded the GPU's drivers, and they do not work in it: "
-            "start processes with multiprocessing.get_context('spawn'), or fork before Pteron is first used"
+            "this process was forked after the GPU drivers were loaded, and they do not work in it: start "
+            "processes with multiprocessing.get_context('spawn'), or fork before the first use of Pteron"
         )
 
 
 def new_lock() -> threading.RLock:
-    """A lock that is open in a forked child, whoever held it in the parent."""
+    """A lock that a forked child finds open, even if a thread of the parent holds it."""
     lock = threading.RLock()
     _locks.add(lock)
     return lock
 
 
 def when_forked(then: Callable[[], None]) -> None:
-    """Let a forked child call a function before anything else."""
-    if hasattr(os, "register_at_fork"):  # there is none on Windows, and no fork
+    """Call a function in every forked child, before anything else."""
+    if hasattr(os, "register_at_fork"):  # Windows has no fork
         os.register_at_fork(after_in_child=then)
 
 
 def _forked() -> None:
     global _is_child
     _is_child = True
-    if hasattr(_C, "on_exit"):  # as in glibc
-        _C.on_exit(_C._exit, None)  # what was registered last is called first, with the status
+    if hasattr(_C, "on_exit"):  # glibc
+        _C.on_exit(_C._exit, None)  # registered last, so called first
     for lock in list(_locks):
-        lock._at_fork_reinit()  # type: ignore[attr-defined]  # as Python's own modules do; no stub has it
+        lock._at_fork_reinit()  # type: ignore[attr-defined]  # as the standard library does; no stub has it
 
 
 when_forked(_forked)

@@ -1,8 +1,8 @@
-"""GPU memory and its three owners: weights belong to a device, states to a sequence, the arena to a session.
+"""GPU memory and its owners: weights belong to a device, states to a sequence, the arena to a session.
 
-Weights of equal content and layout are one buffer, whichever programs, methods or sequences use them. States
-are what a sequence of calls leaves behind, a cache for example. The arena is what one call needs while it
-runs; calls follow one another, so all sequences of a session use the same.
+Weights of equal content and layout share one buffer across programs, methods and sequences. States, a KV
+cache for example, live from one call of a sequence to the next. The arena is the memory of a running call;
+calls do not overlap, so all sequences of a session share it.
 """
 
 from __future__ import annotations
@@ -10,26 +10,27 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from weakref import finalize
 
 import numpy as np
 import numpy.typing as npt
 
-from pteron.errors import DeviceError, StateLost
+from pteron.errors import DeviceError, OutOfMemory, StateLost
 from pteron.gpu.buffers import Buffer
 from pteron.gpu.commands import Copy
 from pteron.gpu.device import Device, Upload
 from pteron.gpu.submit import submit
-from pteron.gpu.worker_pool import together
+from pteron.gpu.worker_pool import run_in_parallel
 from pteron.ops.operand import Slot, State, Weight
 from pteron.plan import Executable, Plan, StateSpec
 
-UPLOADERS = 8  # threads: a copy into memory that the driver has just mapped waits for its pages
-_STAGING = 1 << 21  # bytes that a thread reads of a file at a time, into memory that it uses again
+UPLOADERS = 8  # threads: a copy into newly mapped memory waits for page faults
+_STAGING = 1 << 21  # bytes that a thread reads from a file at a time
 
 
 class Weights:
-    """A session's weights, each shared with all others on the device that have the same."""
+    """A session's weights, shared with other sessions on the device that use the same."""
 
     def __init__(self, device: Device, name: str) -> None:
         self._device = device
@@ -39,25 +40,25 @@ class Weights:
         self._end.atexit = False
 
     def __getitem__(self, weight: Weight) -> Buffer:
-        """The weight's buffer; it is uploaded when the first session asks for it."""
+        """The weight's buffer, uploaded at the first use by any session."""
         if weight not in self._used:
             if weight not in self._device.uploads:
                 self.upload([weight])
             upload = self._device.uploads[weight]
-            self._used[weight] = upload.buffer  # first: what is used is given up, counted or not
+            self._used[weight] = upload.buffer
             upload.users.add(id(self._used))
         return self._used[weight]
 
     def upload(self, buffers: Iterable[object]) -> None:
-        """Upload all weights among these that are not there yet, several at a time."""
+        """Upload all weights among these that the device does not have, several at a time."""
         wanted = dict.fromkeys(buffer for buffer in buffers if isinstance(buffer, Weight))
         uploads = self._device.uploads
         new = [weight for weight in wanted if weight not in uploads]
         try:
-            # The largest first: none of them is then what the others wait for in the end.
+            # Largest first: a large one at the end would run alone.
             largest_first = sorted(new, key=lambda weight: -weight.bytes)
-            spare = [np.empty(_STAGING, np.uint8).data for _ in new[: UPLOADERS + 1]]  # this thread helps
-            together([partial(self._upload, weight, spare) for weight in largest_first], UPLOADERS)
+            spare = [np.empty(_STAGING, np.uint8).data for _ in new[: UPLOADERS + 1]]  # and this thread
+            run_in_parallel([partial(self._upload, weight, spare) for weight in largest_first], UPLOADERS)
             for weight in wanted:
                 self[weight]
         except BaseException:
@@ -79,7 +80,7 @@ class Weights:
         return sum(buffer.size for buffer in self._used.values())
 
     def close(self) -> None:
-        """Give them up; what no other session uses is freed. Interrupted, it can be called again."""
+        """Release the weights; those that no other session uses are freed. It can be called again."""
         _release(self._device, self._used)
         self._end.detach()
 
@@ -87,26 +88,26 @@ class Weights:
 def _release(device: Device, used: dict[Weight, Buffer]) -> None:
     with device.lock:
         for weight in list(used):
-            upload = device.uploads.get(weight)  # None where the device was closed before
+            upload = device.uploads.get(weight)  # None if the device is closed
             if upload is not None:
                 upload.users.discard(id(used))
                 if not upload.users:
                     device.free(device.uploads.pop(weight).buffer)
-            used.pop(weight, None)  # last: interrupted before, it is given up again
+            used.pop(weight, None)
 
 
 class States:
-    """What one sequence of calls leaves behind; every state starts from its initial value."""
+    """The states of one sequence of calls; each starts with its initial value."""
 
     def __init__(self, device: Device, executable: Executable) -> None:
         self._device = device
         self._name = executable.name
         self._specs = executable.states
-        self._initial: dict[int, Weight] = {}  # of those that do not begin as zeros
+        self._initial: dict[int, Weight] = {}  # of states that do not start as zeros
         self._buffers: dict[int, Buffer] = {}
-        self._starts: dict[int, int] = {}  # of those that are a part of their buffer: the first byte
+        self._starts: dict[int, int] = {}  # offset in bytes of states that are a part of a buffer
         self._is_closed = False
-        self.is_settled = True  # it is certain what they hold
+        self.is_settled = True  # False: a call failed while it changed them
         try:
             self._make()
         except BaseException:
@@ -118,7 +119,7 @@ class States:
             self._create(id, spec)
 
     def _create(self, id: int, spec: StateSpec) -> None:
-        """A buffer of its own for a state."""
+        """Create the buffer of a state."""
         self._buffers[id] = self._device.create_buffer(spec.bytes, f"{self._name} state %{id}")
         if spec.initial is not None and spec.initial.constant.bytes().any():
             self._initial[id] = spec.initial
@@ -129,7 +130,7 @@ class States:
         return self._buffers[state.id]
 
     def part(self, state: State) -> tuple[int, int] | None:
-        """Where in its buffer a state begins and how many bytes it has; None where it is all of it."""
+        """Offset and size in bytes of a state in its buffer; None if it is the whole buffer."""
         start = self._starts.get(state.id)
         return None if start is None else (start, self._specs[state.id].bytes)
 
@@ -142,20 +143,20 @@ class States:
             raise DeviceError(f"{self._name}: the sequence is closed")
 
     def unsettle(self) -> None:
-        """To be called before anything changes them: should that fail, nobody knows what they hold."""
+        """Call it before states change: if that fails, their content is unknown."""
         self.is_settled = not self._specs
 
     def check_settled(self) -> None:
-        """Raise a StateLost where nobody knows what they hold."""
+        """Raise StateLost if the content is unknown."""
         if not self.is_settled:
             raise StateLost(
-                f"{self._name}: an earlier call failed after it had begun to change the caches and buffers "
-                "that calls leave behind; reset() brings back their initial values"
+                f"{self._name}: an earlier call failed while it changed the caches and buffers that live "
+                "across calls; reset() restores their initial values"
             )
 
     @staticmethod
     def bytes_of(device: Device, executable: Executable) -> int:
-        """GPU memory that the states of one more sequence would take."""
+        """GPU memory of the states of one more sequence."""
         sizes = (spec.bytes for spec in executable.states.values())
         return sum(device.check_size(size, f"{executable.name}, states") for size in sizes)
 
@@ -167,46 +168,45 @@ class States:
         )
 
     def copy(self, source: States, sizes: Mapping[int, int]) -> None:
-        """Have the first bytes of another sequence's states in these, as many of each as `sizes` says, before
-        anything that is submitted later. WebGPU copies from one buffer to another: states that are parts of
-        the same go through memory between them."""
+        """Copy the first `sizes[id]` bytes of another sequence's states, before any command submitted later.
+        WebGPU cannot copy within one buffer: states in the same buffer go through a temporary one."""
         self.check_open()
         source.check_open()
-        shared = [size for id, size in sizes.items() if source._buffers[id] is self._buffers[id]]
-        between = self._device.create_buffer(max(shared), f"{self._name} copied states") if shared else None
+        same = [size for id, size in sizes.items() if source._buffers[id] is self._buffers[id]]
+        between = self._device.create_buffer(max(same), f"{self._name} copied states") if same else None
         try:
             submit(self._device, self._copies(source, sizes, between))
         finally:
             if between is not None:
-                self._device.free(between)  # what was submitted still has it
+                self._device.free(between)  # submitted commands may still use it
 
     def _copies(self, source: States, sizes: Mapping[int, int], between: Buffer) -> list[Copy]:
         copies = []
         for id, size in sizes.items():
-            taken, start, target = source._buffers[id], source._start(id), self._start(id)
-            if taken is self._buffers[id]:
-                copies.append(Copy(taken, between, size, 0, start))
-                taken, start = between, 0
-            copies.append(Copy(taken, self._buffers[id], size, target, start))
+            origin, start, target = source._buffers[id], source._start(id), self._start(id)
+            if origin is self._buffers[id]:
+                copies.append(Copy(origin, between, size, 0, start))
+                origin, start = between, 0
+            copies.append(Copy(origin, self._buffers[id], size, target, start))
         return copies
 
     def read(self, sizes: Mapping[int, int]) -> list[builtins.bytes]:
-        """The first bytes of states, after all that was submitted so far."""
+        """The first bytes of states, after all commands submitted so far."""
         self.check_open()
         return [self._device.read(self._buffers[id], size, self._start(id)) for id, size in sizes.items()]
 
     def write(self, contents: Mapping[int, npt.NDArray[np.uint8]]) -> None:
-        """Put bytes at the beginning of states, before anything that is submitted later."""
+        """Write bytes at the beginning of states, before any command submitted later."""
         self.check_open()
         for id, data in contents.items():
             self._device.write(self._buffers[id], data, self._start(id))
 
     def _start(self, id: int) -> int:
-        """Where in its buffer a state begins."""
+        """The offset of a state in its buffer."""
         return self._starts.get(id, 0)
 
     def reset(self) -> None:
-        """Bring every state back to its initial value."""
+        """Set every state to its initial value."""
         self.check_open()
         self.unsettle()
         for id, buffer in self._buffers.items():
@@ -225,14 +225,14 @@ class States:
 
 
 class Arena:
-    """What a call needs while it runs: the slots that tensors use in turn, and scratch memory."""
+    """Memory of a running call: the slots that tensors share over time, and scratch memory."""
 
     def __init__(self, device: Device, executable: Executable) -> None:
         self._device = device
         self._name = executable.name
         self._slots: list[Buffer] = []
         self._scratch: list[Buffer] = []
-        self._outgrown: list[Buffer] = []  # earlier plans are bound to them
+        self._outgrown: list[Buffer] = []  # replaced, but earlier plans are bound to them
         try:
             for index, size in enumerate(executable.slots):
                 self._slots.append(device.create_buffer(size, f"{self._name} slot {index}"))
@@ -251,7 +251,8 @@ class Arena:
         }
 
     def reserve(self, plan: Plan) -> tuple[Buffer, ...]:
-        """Scratch memory as large as a plan needs it. The plan keeps to it, even when it is outgrown."""
+        """Scratch memory for a plan. The plan keeps these buffers even if a later plan replaces them by
+        larger ones."""
         for index, size in enumerate(plan.scratch_bytes):
             if index < len(self._scratch) and self._scratch[index].size >= size:
                 continue
@@ -267,3 +268,52 @@ class Arena:
         for buffer in (*self._slots, *self._scratch, *self._outgrown):
             self._device.free(buffer)
         self._slots, self._scratch, self._outgrown = [], [], []
+
+
+_MEMORY = Path("/proc/meminfo")
+
+
+def check_room(device: Device, executable: Executable, plan: Plan | None) -> None:
+    """Raise a DeviceError if a buffer exceeds a limit of the device, and OutOfMemory if the buffers of a
+    software adapter exceed the machine's free memory. WebGPU does not report the free memory of a GPU."""
+    weights = dict.fromkeys(executable.weights())
+    if plan:
+        bound = [buffer for launch in plan.launches for buffer in launch.buffers]
+        weights |= dict.fromkeys(buffer for buffer in bound if isinstance(buffer, Weight))
+    new = {weight: weight.bytes for weight in weights if weight not in device.uploads}
+    sizes: Mapping[str, list[int]] = {
+        "weights": list(new.values()),
+        "activations": list(executable.slots),
+        "states": [state.bytes for state in executable.states.values()],
+        "scratch memory": list(plan.scratch_bytes) if plan else [],
+    }
+    for kind, each in sizes.items():
+        device.check_size(max(each, default=0), f"{executable.name}, {kind}")
+    left = _bytes_left() if device.target.is_cpu else None
+    needed = {kind: sum(each) for kind, each in sizes.items() if each}
+    if left is not None and sum(needed.values()) > left:
+        listed = ", ".join(f"{kind} {size:,}" for kind, size in needed.items())
+        raise OutOfMemory(
+            f"{executable.name} needs {sum(needed.values()):,} bytes on {device.adapter} ({listed}); "
+            f"this machine has {left:,} free"
+        )
+
+
+def check_room_for_states(device: Device, executable: Executable) -> None:
+    """`check_room` for the states of one more sequence."""
+    left = _bytes_left() if device.target.is_cpu else None
+    needed = sum(state.bytes for state in executable.states.values())
+    if left is not None and needed > left:
+        raise OutOfMemory(
+            f"{executable.name} needs {needed:,} bytes on {device.adapter} for another sequence; "
+            f"this machine has {left:,} free"
+        )
+
+
+def _bytes_left() -> int | None:
+    """Free memory of this machine; None if it is unknown."""
+    if not _MEMORY.exists():
+        return None
+    fields = dict(line.split(":", 1) for line in _MEMORY.read_text("utf-8").splitlines())
+    kilobytes = fields.get("MemAvailable", "").split()
+    return int(kilobytes[0]) << 10 if kilobytes else None

@@ -1,4 +1,4 @@
-"""wgpu, imported once and quietly, with the raw functions of its native library for the hot path."""
+"""Imports wgpu, with the raw functions of wgpu-native that the hot path calls directly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# Mesa's device-select layer prints warnings where there is no desktop session; nothing needs it here.
+# Mesa's device-select layer prints warnings without a desktop session, and is not needed.
 os.environ.setdefault("NODEVICE_SELECT", "1")
 
 from pteron.errors import DeviceError, DeviceLost, OutOfMemory
@@ -22,9 +22,9 @@ with declared():
     from wgpu.backends.wgpu_native import GPUShaderModule, _api, extras
     from wgpu.backends.wgpu_native._api import error_handler, libf
     from wgpu.backends.wgpu_native._ffi import ffi, lib
-    from wgpu.backends.wgpu_native._helpers import ErrorSlot as Report
+    from wgpu.backends.wgpu_native._helpers import ErrorSlot
 
-# Errors reach us as exceptions; the log would only repeat them.
+# Errors are raised as exceptions; the log would only repeat them.
 logging.getLogger("wgpu").setLevel(logging.CRITICAL)
 
 __all__ = [
@@ -39,7 +39,6 @@ __all__ = [
     "entry",
     "errors_as_device_error",
     "ffi",
-    "gpu_classes",
     "lib",
     "wgpu",
     "write_buffer",
@@ -47,60 +46,55 @@ __all__ = [
 
 
 def _create_instance() -> None:
-    """Load the drivers. On Linux, probing OpenGL would be slow and noisy, and the default flags would add a
-    validation dispatch to indirect ones; where wgpu was in use before, it stays as it is."""
+    """Load the drivers. On Linux only Vulkan: probing OpenGL is slow and prints warnings. Empty flags: the
+    default ones add a validation dispatch to indirect dispatches. An instance that exists already is kept."""
     if sys.platform == "linux":
         with contextlib.suppress(RuntimeError):
             extras.set_instance_extras(backends=["Vulkan"], flags=["Empty"])
 
 
-# Drivers take a quarter of a second to load: Python imports the rest meanwhile.
+# Loading drivers takes a quarter of a second; Python imports the other modules during that time.
 _creating = threading.Thread(target=_create_instance, name="pteron-drivers", daemon=True)
 _creating.start()
 
 
 def entry() -> Any:
-    """wgpu's entry point, its instance created."""
+    """wgpu's entry point, once the drivers are loaded."""
     check_not_forked()
     _creating.join()
     return wgpu.gpu
 
 
 def _release_nothing() -> None:
-    """wgpu's objects that end in a forked child leave what they stand for to the parent."""
+    """In a forked child wgpu's finalizers must not release objects of the parent."""
     _api.libf = None
 
 
 when_forked(_release_nothing)
 
 
-def gpu_classes() -> list[Any]:
-    """wgpu's classes of objects that stand for something in its library."""
-    return list(_api.GPUObjectBase.__subclasses__())
-
-
 _NUMBER = ffi.typeof("uintptr_t")
-# What wgpu's buffers say of themselves in `_map_state`: with anything but the first, no command may use them.
+# Values of `_map_state` of wgpu's buffers; commands may only use an unmapped buffer.
 UNMAPPED, PENDING = wgpu.BufferMapState.unmapped, wgpu.BufferMapState.pending
 
 
-# What wgpu's library says, whatever it calls the kind of error.
+# Texts in wgpu-native's messages; its error types do not tell these cases apart.
 _OUT_OF_MEMORY = "Not enough memory left"
 _LOST = "device is lost"
 
 
 def device_error(doing: str, message: str) -> DeviceError:
-    """The error for what wgpu's library says of something that was being done."""
+    """The DeviceError for a message of wgpu-native."""
     kind = OutOfMemory if _OUT_OF_MEMORY in message else DeviceLost if _LOST in message else DeviceError
     return kind(f"{doing}: {message.partition('Caused by:')[2].strip() or message}")
 
 
-ERRORS = wgpu.GPUError, RuntimeError, ValueError  # that wgpu raises
+ERRORS = wgpu.GPUError, RuntimeError, ValueError  # the types that wgpu raises
 
 
 @contextlib.contextmanager
 def errors_as_device_error(doing: str) -> Iterator[None]:
-    """What wgpu raises, as a DeviceError that says what was being done."""
+    """Turn an error of wgpu into a DeviceError that says what the device was doing."""
     try:
         yield
     except DeviceError:
@@ -109,39 +103,59 @@ def errors_as_device_error(doing: str) -> Iterator[None]:
         raise device_error(doing, str(error)) from error
 
 
-class _Here(threading.local):
-    """One thread's errors, as wgpu's library reports them: the last of these reports gets them."""
+class Report(ErrorSlot):  # type: ignore[misc]  # wgpu has no types
+    """Receives the last error that wgpu-native reports on a thread; `failed` is the same as a flag for C
+    code."""
+
+    def __init__(self, name: str) -> None:
+        self.failed = ffi.new("uint32_t *")
+        super().__init__(name)
+
+    @property
+    def message(self) -> str | None:
+        return self._message
+
+    @message.setter
+    def message(self, message: str | None) -> None:
+        self._message = message
+        self.failed[0] = message is not None
+
+
+class _Thread(threading.local):
+    """A thread's stack of reports: wgpu-native's errors go to the last."""
 
     def __init__(self) -> None:
         self.reports = error_handler._get_proxy_stack()
-        self.of_writes = Report("writing to a buffer")
+        self.write_report = Report("writing to a buffer")
 
 
-_here = _Here()
+_thread = _Thread()
 
 
-def checked(report: Any, call: Callable[..., object], *arguments: object) -> None:
-    """Let a function make raw calls of the library. What these report on this thread is raised as a
-    DeviceError, of several errors the last, which names its cause; and it stays in the report."""
-    report.message = None
-    reports = _here.reports
+def checked(report: Report, call: Callable[..., Any], *arguments: object) -> Any:
+    """The result of a function that makes raw calls of wgpu-native. The last error they report on this
+    thread, which names the cause, is raised as a DeviceError."""
+    if report._message is not None:
+        report.message = None
+    reports = _thread.reports
     reports.append(report)
     try:
-        call(*arguments)
+        result = call(*arguments)
     finally:
         reports.pop()
-    if report.message is not None:
-        raise device_error(report.name, report.message)
+    if report._message is not None:
+        raise device_error(report.name, report._message)
+    return result
 
 
 def address(pointer: Any) -> int:
-    """Where a pointer points, as a number."""
+    """A pointer as a number."""
     return int(ffi.cast(_NUMBER, pointer))
 
 
 def compile_shader(device: Any, label: str, code: str, *, bounds_checks: bool) -> Any:
-    """A shader module without wgpu's guard against endless loops, which keeps drivers from unrolling any;
-    without bounds checks too where the kernel is known to stay inside its buffers."""
+    """A shader module without wgpu's guard against endless loops, which prevents drivers from unrolling
+    loops, and without bounds checks if the kernel is known to stay inside its buffers."""
     text, name = ffi.new("char[]", code.encode()), ffi.new("char[]", label.encode())
     source = ffi.new("WGPUShaderSourceWGSL *")
     source.chain.sType = lib.WGPUSType_ShaderSourceWGSL
@@ -155,14 +169,8 @@ def compile_shader(device: Any, label: str, code: str, *, bounds_checks: bool) -
 
 
 def write_buffer(queue: Any, buffer: Any, offset: int, data: Any, size: int) -> None:
-    """Write whole words that fit, straight through the library: a third of the cost of wgpu's own. The data
-    lie in one piece."""
-    report, reports = _here.of_writes, _here.reports
-    report.message = None
-    reports.append(report)
-    try:
-        lib.wgpuQueueWriteBuffer(queue, buffer._internal, offset, ffi.from_buffer(data), size)
-    finally:
-        reports.pop()
-    if report.message is not None:
-        raise device_error(report.name, report.message)
+    """Write whole words of contiguous data by a raw call, at a third of the cost of wgpu's own method."""
+    checked(
+        _thread.write_report, lib.wgpuQueueWriteBuffer,
+        queue, buffer._internal, offset, ffi.from_buffer(data), size,
+    )  # fmt: skip

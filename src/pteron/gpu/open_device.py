@@ -1,40 +1,40 @@
-"""An adapter's device from its opening to its end: its handles, what it refuses, and that it was lost."""
+"""An adapter's device from opening to closing: its handles, its errors, and whether it was lost."""
 
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet
 
 from pteron.errors import DeviceError, DeviceLost
-from pteron.gpu import aborting_calls
 from pteron.gpu.adapters import AdapterInfo
 from pteron.gpu.commands import Command, Copy
 from pteron.gpu.fork import check_not_forked, in_child, new_lock, when_forked
-from pteron.gpu.native import UNMAPPED, device_error, errors_as_device_error
+from pteron.gpu.native import UNMAPPED, device_error, errors_as_device_error, ffi, lib
 
-_END_SECONDS = 10.0  # that the end of the process waits for a device at most
+_EXIT_SECONDS = 10.0  # the most that the end of the process waits for a device
+_INDEX = ffi.typeof("WGPUSubmissionIndex *")
 
 
 class OpenDevice:
-    """It opens in a thread of its own, and whoever needs it first waits."""
+    """A device that opens in a thread; the first use waits for it."""
 
     def __init__(self, adapter: AdapterInfo) -> None:
         self.adapter = adapter
-        self.lock = new_lock()  # one call at a time: wgpu's objects are shared by all of them
+        self.lock = new_lock()  # one call at a time: calls share wgpu's objects
         thread = ThreadPoolExecutor(1, "pteron-device")
         self._requested = thread.submit(_request, adapter)
         thread.shutdown(wait=False)
         self._device: Any = None
         self._queue: Any = None
-        self.is_open = False  # and known to be: `check_open` has nothing to say
+        self.is_open = False  # True: `check_open` would not raise
         self.is_closed = False
-        self._lost_while = ""  # what was being done when it was found to be lost
-        self._freed: WeakSet[Any] = WeakSet()  # buffers, as long as somebody holds them
-        self._last_freed = object()  # another one whenever a buffer is freed
+        self._lost_while = ""  # the step that found the device lost
+        self._freed: WeakSet[Any] = WeakSet()  # freed buffers that are still referenced
+        self._last_freed = object()  # a new object whenever a buffer is freed
         _devices.add(self)
 
     def __repr__(self) -> str:
@@ -60,12 +60,12 @@ class OpenDevice:
         return self._queue
 
     def check_open(self) -> None:
-        """Raise a DeviceError unless it is open; waits where it is about to be. What every call does looks at
-        `is_open` first."""
+        """Wait until the device is open; a DeviceError if it is closed or lost. The hot path tests `is_open`
+        first."""
         check_not_forked()
         if not self.is_closed:
             self._device, self._queue = self._requested.result()
-        self.is_open = True  # first, so that whoever closes it meanwhile has the last word
+        self.is_open = True  # before the test: another thread may close the device now
         if self.is_closed:
             self.is_open = False
             raise DeviceError(f"the device {self.adapter} is closed")
@@ -74,18 +74,18 @@ class OpenDevice:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it was found to be lost: whatever is asked of it then raises DeviceLost."""
+        """Whether the device was found lost: every use of it raises DeviceLost."""
         return bool(self._lost_while)
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is open, or about to be."""
+        """Whether it is open or opening."""
         is_failed = self._requested.done() and self._requested.exception() is not None
         return not (self.is_closed or self.is_lost or is_failed)
 
     @contextmanager
     def doing(self, what: str) -> Iterator[None]:
-        """Around calls of wgpu: what they raise becomes a DeviceError that says what was being done."""
+        """Around wgpu calls: an error becomes a DeviceError that says what the device was doing."""
         try:
             with errors_as_device_error(what):
                 yield
@@ -93,59 +93,46 @@ class OpenDevice:
             raise self.lost(what) from error
 
     def refused(self, doing: str, error: BaseException) -> DeviceError:
-        """The error to raise for one of wgpu's, of calls that are made too often to be in `doing`."""
+        """The DeviceError for an error of wgpu; `doing` without the cost of a context manager."""
         refused = device_error(doing, str(error))
         return self.lost(doing) if isinstance(refused, DeviceLost) else refused
 
     def lost(self, doing: str) -> DeviceLost:
-        """Take the device for lost from now on; the error to raise."""
+        """Mark the device as lost; the error to raise."""
         self._lost_while = self._lost_while or doing
         self.is_open = False
         return DeviceLost(
-            f"{self.adapter} was lost (noticed while {self._lost_while}), and with it all that was there; "
+            f"{self.adapter} was lost (noticed while {self._lost_while}), with everything on it; "
             "load programs again, by Program.reload() or load(): they get a new device"
         )
 
     def free(self, buffer: Any) -> None:
-        """Give a buffer's memory back; commands already submitted may still use it."""
-        if self.is_open or (self.is_usable and not in_child()):  # else it goes with the device
+        """Free a buffer's memory; commands already submitted may still use it."""
+        if self.is_open or (self.is_usable and not in_child()):  # otherwise it is freed with the device
             self._freed.add(buffer)
             self._last_freed = object()
             buffer.destroy()
 
-    def check_there(self, commands: Sequence[Command]) -> None:
-        """Raise a DeviceError where a buffer of a command is freed or mapped, so that it cannot be used."""
+    def check_buffers(self, commands: Iterable[Command]) -> None:
+        """Raise a DeviceError if a buffer of a command is freed or mapped."""
         last_freed = self._last_freed
         for command in commands:
-            if command.there is not last_freed:
+            if command.checked_at is not last_freed:
                 for buffer in command.buffers if self._freed else ():
                     if buffer in self._freed:
                         raise DeviceError(
                             f"{buffer.label!r} was freed before commands that use it were submitted"
                         )
-                command.there = last_freed
-            if type(command) is Copy and command.target._map_state != UNMAPPED:  # only copies can be to these
-                raise DeviceError(f"{command.target.label!r} is mapped, commands cannot use it meanwhile")
-
-    def submit(self, command_buffer: Any, numbers: list[int]) -> int:
-        """Hand a valid command buffer to the queue; the submission's number, which the list gets too. Whoever
-        calls this holds the lock and has checked that its buffers are there."""
-        if not self.is_open:
-            self.check_open()
-        try:
-            aborting_calls.submit(self._queue, command_buffer, numbers)
-        except DeviceLost as error:
-            raise self.lost("submitting commands") from error
-        return numbers[0]
+                command.checked_at = last_freed
+            if type(command) is Copy and command.target._map_state != UNMAPPED:  # staging: only copies use it
+                raise DeviceError(f"{command.target.label!r} is mapped, commands cannot use it now")
 
     def poll(self, *, wait: bool, submission: int | None = None) -> None:
-        """Let callbacks happen, after all work or that of one submission where it is waited for."""
+        """Run wgpu's callbacks; with `wait`, after all submitted work or one submission is done."""
         if not self.is_open:
             self.check_open()
-        try:
-            aborting_calls.poll(self._device._internal, wait, submission)
-        except DeviceLost as error:
-            raise self.lost("waiting for results") from error
+        index = ffi.NULL if submission is None else ffi.new(_INDEX, submission)
+        lib.wgpuDevicePoll(self._device._internal, wait, index)
 
     def close(self) -> None:
         """Release the device; programs on it can no longer run."""
@@ -169,14 +156,14 @@ _devices: WeakSet[OpenDevice] = WeakSet()
 
 
 @atexit.register
-def _let_nobody_in() -> None:
-    """At the end of the process, hold the locks of all devices.
+def _hold_locks() -> None:
+    """Take the locks of all devices when the process exits.
 
-    Python ends threads that nobody waits for as soon as they need it again, which must not be inside a call
-    of wgpu's library: it takes that for a reason to abort. Whoever is in the midst of one is waited for.
+    Python ends daemon threads when they next need the GIL. Inside a wgpu call that would abort the process,
+    so the exit waits until no thread is in one and lets none enter.
     """
     for device in list(_devices):
-        device.lock.acquire(timeout=_END_SECONDS)
+        device.lock.acquire(timeout=_EXIT_SECONDS)
 
 
 def _forked() -> None:

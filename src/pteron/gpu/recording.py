@@ -1,4 +1,4 @@
-"""A plan made concrete for a device: a flat list of handles that is replayed at every call."""
+"""A plan on a device: a flat list of raw handles that is replayed at every call."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from itertools import chain
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from pteron.gpu.advancing import Growing, adding
+import numpy as np
+
 from pteron.gpu.buffers import Buffer
-from pteron.gpu.commands import Replay
+from pteron.gpu.commands import Replay, Step
 from pteron.gpu.device import Device
 from pteron.gpu.memory import Arena, States, Weights
 from pteron.ops.operand import State, Weight
 from pteron.plan import Advance, Launch, Plan, PlanBuffer, ScratchRef
-from pteron.plan.advance import GROWTHS, Growth
+from pteron.plan.advance import ADVANCE, GROWTHS, Growth
+from pteron.wgsl import compose
 
-BLOCK_STRIDE = 256  # bytes between parameter blocks: what every adapter aligns uniform bindings to
+BLOCK_STRIDE = 256  # bytes between parameter blocks: the largest alignment of uniform bindings
 
 
 @dataclass(frozen=True, slots=True)
 class Advancing:
-    """A plan's way from one step of a loop to the next: what grows, in which buffers, and the dispatches that
-    let it grow."""
+    """How a plan's parameters change from one step of a loop to the next, and the dispatches that change
+    them."""
 
     advance: Advance
     growing: tuple[Growing, ...]
@@ -33,19 +35,19 @@ class Advancing:
 
     @property
     def sole(self) -> Growing | None:
-        """All that grows, where it lies in one buffer and is no more than other kernels take along."""
+        """The growing words, if they are in one buffer and another kernel can increase them on the way."""
         fits = len(self.growing) == 1 and self.growing[0].count <= GROWTHS
         return self.growing[0] if fits else None
 
 
-Places: TypeAlias = Mapping[PlanBuffer, Buffer]  # memory in the place of a plan's own
-Tensors: TypeAlias = Mapping[PlanBuffer, tuple[int, int]]  # how many words grow, by how much at every step
+Places: TypeAlias = Mapping[PlanBuffer, Buffer]  # buffers that replace a plan's own
+Tensors: TypeAlias = Mapping[PlanBuffer, tuple[int, int]]  # count of words that grow, increment at every step
 
 
 class Recording:
-    """Everything a plan needs on the device: replaying it looks nothing up and allocates nothing.
+    """Everything a plan needs on the device: a replay does no lookups and no allocations.
 
-    Sequences share all but the bindings of their states, so each has a list of steps of its own.
+    Sequences share all of it except the bindings of their states, so each sequence has its own list of steps.
     """
 
     def __init__(
@@ -78,12 +80,12 @@ class Recording:
                 self._accesses.setdefault(reference, set()).add(binding.access)
                 if binding.access == "read_write":
                     self._peaks.pop(reference, None)
-            if {"out", "peaks"} <= bound.keys():  # lib/q4_peaks.wgsl: one for each workgroup
+            if {"out", "peaks"} <= bound.keys():  # lib/q4_peaks.wgsl: one peak for each workgroup
                 self._peaks[bound["out"]] = bound["peaks"], launch.groups[0]
 
     def replay(self, states: States | None = None, places: Places | None = None) -> Replay:
-        """The steps over a sequence's states, which a plan without any can do without. Whatever stands in
-        `places` lies there; inputs may stand there whose memory the plan only reads."""
+        """The steps over a sequence's states; None if the plan has no states. `places` replaces buffers, also
+        of inputs that the plan only reads."""
         if states is None:
             return self._bound(None, {})
         replays = self._replays.setdefault(states, {})
@@ -97,16 +99,16 @@ class Recording:
         return buffer in self._accesses
 
     def peaks(self, buffer: PlanBuffer) -> tuple[PlanBuffer, int] | None:
-        """Where the plan leaves the greatest of each block of what it leaves in a buffer, and of how many."""
+        """The buffer with the maximum of each block of another buffer, and the number of blocks."""
         return self._peaks.get(buffer)
 
     def only_reads(self, buffer: PlanBuffer) -> bool:
-        """Whether what a buffer holds before the plan runs is there afterwards."""
+        """Whether the plan leaves a buffer unchanged."""
         return self._accesses.get(buffer, set()) <= {"read", "uniform"}
 
     def advancing(self, growth: Growth, tensors: Tensors) -> Advancing | None:
-        """How the plan's live parameters, and inputs of 32-bit integers, come from one step of a loop to the
-        next; None where they cannot without the host."""
+        """How live parameters and inputs of 32-bit integers change from one step of a loop to the next; None
+        if that needs the host."""
         key = tuple(growth.items()), tuple(tensors.items())
         if key not in self._advancing:
             self._advancing[key] = self._create_advancing(growth, tensors)
@@ -114,25 +116,25 @@ class Recording:
 
     @contextmanager
     def growing(self, numbers: Sequence[int]) -> Iterator[None]:
-        """Around a submission that lets the live parameters grow, up to those of these numbers."""
+        """Around a submission that increases the live parameters up to these numbers."""
         self._written = None
         yield
         self._written = self._filled(numbers, self._live)
 
     def refresh(self, numbers: Sequence[int]) -> bool:
-        """Bring the live parameters up to date; whether anything had to be written."""
+        """Update the live parameters; whether a write was necessary."""
         if not self._live:
             return False
         data = self._filled(numbers, self._live)
         if data == self._written:
             return False
-        self._written = None  # if the write is interrupted, nothing is known of what is there
+        self._written = None  # unknown if the write fails
         self._device.write(self._parameters, data)
         self._written = data
         return True
 
     def close(self) -> None:
-        """Free the parameters; the other buffers have owners of their own."""
+        """Free the parameters; the other buffers have other owners."""
         self._replays.clear()
         self._shared.clear()
         self._advancing.clear()
@@ -164,10 +166,10 @@ class Recording:
         if words:
             grown.append((self._parameters, [(place // 4, by) for place, by in words]))
         growing = tuple(Growing.of(self._device, buffer, growths) for buffer, growths in grown)
-        return Advancing(advance, growing, adding(self._device, growing))
+        return Advancing(advance, growing, increment_replay(self._device, growing))
 
     def _bound(self, states: States | None, places: Places) -> Replay:
-        """The steps with what sequences share, and what touches states or other places bound anew."""
+        """The steps: shared bind groups, and new ones for launches that use states or `places`."""
         bound = [
             self._shared[index]
             if index in self._shared and places.keys().isdisjoint(launch.buffers)
@@ -181,7 +183,7 @@ class Recording:
         return Replay(steps, list(dict.fromkeys(chain.from_iterable(bound))))
 
     def _bind(self, launch: Launch, states: States | None, places: Places) -> list[Any]:
-        """The pipeline and bind group of a launch, and the buffers that this binds."""
+        """The pipeline and bind group of a launch, and the bound buffers."""
         module = launch.module
         pipeline = self._device.pipeline(module)
         starts = dict(launch.starts)
@@ -214,3 +216,43 @@ class Recording:
             assert states is not None
             return states[reference]
         return self._scratch[reference.index] if isinstance(reference, ScratchRef) else self._arena[reference]
+
+
+@dataclass(frozen=True, slots=True)
+class Growing:
+    """Words of one buffer and their growth: `count` pairs of word index and increment, padded with zeros to
+    GROWTHS pairs."""
+
+    words: Buffer
+    growths: Buffer
+    count: int
+
+    @classmethod
+    def of(cls, device: Device, words: Buffer, growths: Sequence[tuple[int, int]]) -> Growing:
+        data = np.array(growths, np.int64).astype(np.uint32)  # negative increments wrap, and so do the sums
+        places = device.create_buffer(8 * max(len(growths), GROWTHS), "growth of parameters")
+        device.write(places, data)
+        return cls(words, places, len(growths))
+
+
+def increment_replay(device: Device, growing: Sequence[Growing]) -> Replay:
+    """Dispatches that increase the words, one workgroup for each word."""
+    with device.doing("binding the parameters of a loop"):
+        pipeline = device.pipeline(compose(ADVANCE))
+        layout = pipeline.get_bind_group_layout(0)
+        bound: list[Any] = [
+            device.handle.create_bind_group(
+                layout=layout,
+                entries=[
+                    {"binding": 0, "resource": {"buffer": each.growths}},
+                    {"binding": 1, "resource": {"buffer": each.words}},
+                ],
+            )
+            for each in growing
+        ]
+    steps: list[Step] = [
+        (pipeline._internal, group._internal, each.count, 1, 1)
+        for group, each in zip(bound, growing, strict=True)
+    ]
+    buffers = [buffer for each in growing for buffer in (each.growths, each.words)]
+    return Replay(steps, [pipeline, *bound, *buffers])

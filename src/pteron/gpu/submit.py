@@ -1,60 +1,97 @@
 """Commands -> the queue: copies and replays in order, in one command buffer.
 
-All replays that follow one another share one compute pass: the driver orders their dispatches by the
-buffers they touch, at a tenth of the cost of a pass for each.
+Consecutive replays share one compute pass: the driver orders their dispatches by the buffers they use, at a
+tenth of the cost of a pass for each. wgpu-native aborts the process if an invalid command buffer, or one with
+a freed or mapped buffer, is submitted. So errors of recording and the state of buffers are checked before
+that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
-from pteron.gpu.command_buffer import CommandBuffer
+from pteron.errors import DeviceLost
 from pteron.gpu.commands import Command, Copy, Replay
-from pteron.gpu.encode import Encoder, Operation, encoder
-from pteron.gpu.handles import begin, finish
-from pteron.gpu.native import ffi, lib
+from pteron.gpu.encode import CommandEncoder, Operation, begin_encoder, encoder, finish, submit_recorded
+from pteron.gpu.native import Report, checked, ffi, lib
 from pteron.gpu.open_device import OpenDevice
+
+_RECORDING = "recording commands"
 
 
 class Timer(Protocol):
-    """What times passes."""
+    """Times compute passes."""
 
     def next_pass(self) -> Any:
-        """The descriptor of the next pass, or NULL where it goes untimed."""
+        """The descriptor of the next pass, or NULL if that pass is not timed."""
 
 
-class Commands(CommandBuffer):
-    """Commands in one command buffer; they hold what they name."""
+class Commands:
+    """Commands in one command buffer. They can be submitted any number of times, and recorded before the next
+    submission. They keep alive what they use."""
 
     def __init__(self, device: OpenDevice, commands: Iterable[Command], timer: Timer | None = None) -> None:
+        self._device = device
         self._operations = list(_operations(commands, timer))
-        super().__init__(device, [command for command, _ in self._operations])
-        self._encoder: Encoder | None = None
+        self._commands = [command for command, _ in self._operations]
+        self._report = Report(_RECORDING)
+        self._encoder: CommandEncoder | None = None
         self._packed: Any = None
+        self._recorded: Any = None  # the command buffer of the next submission
 
-    def encode(self, finished: list[Any]) -> None:
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the next submission is recorded."""
+        return self._recorded is not None
+
+    def record(self) -> None:
+        """Record the commands for the next `submit`; invalid commands are a DeviceError."""
+        if self._recorded is None:
+            current = self._choose()
+            handle = self._device.handle._internal
+            self._recorded = _checked(self._device, self._report, current.record, handle, self._packed)
+
+    def submit(self) -> int:
+        """Run the commands without waiting; the submission's number, to wait for it."""
+        with self._device.lock:
+            return self.submit_locked()
+
+    def submit_locked(self) -> int:
+        """`submit` for a worker thread: the thread that waits for it holds the device's lock."""
+        device = self._device
+        device.check_buffers(self._commands)
+        handle, queue = device.handle._internal, device.queue
+        recorded, self._recorded = self._recorded, None
+        if recorded is not None:
+            return submit_recorded(queue, recorded)
+        current = self._choose()
+        report = self._report
+        number: int = _checked(device, report, current.submit, handle, queue, self._packed, report)
+        return number
+
+    def _choose(self) -> CommandEncoder:
         current = encoder()
         if current is not self._encoder:
             self._encoder, self._packed = current, current.pack(self._operations)
-        current.record(self._device.handle._internal, self._packed, finished)
+        return current
 
 
 def record(device: OpenDevice, commands: Iterable[Command], timer: Timer | None = None) -> Commands:
-    """Commands that are recorded, and wait for their submission."""
+    """Commands that are recorded and not submitted yet."""
     recorded = Commands(device, commands, timer)
     recorded.record()
     return recorded
 
 
 def submit(device: OpenDevice, commands: Iterable[Command], timer: Timer | None = None) -> int:
-    """Run commands without waiting for them; the submission's number, by which it can be waited for."""
+    """Run commands without waiting for them; the submission's number, to wait for it."""
     return Commands(device, commands, timer).submit()
 
 
 def submit_early(device: OpenDevice, commands: Iterable[Command]) -> int:
-    """Run commands as `submit` does, but let the GPU begin while the rest is being recorded: for calls that
-    somebody waits for. Interrupted, it may have run some of them and not the others."""
+    """`submit` in several parts, so that the GPU starts while the rest is recorded: for calls with low
+    latency. An interrupt may leave some parts submitted and others not."""
     number, held = 0, list[Command]()
     for command in commands:
         parts = command.parts if isinstance(command, Replay) else [command]
@@ -65,24 +102,39 @@ def submit_early(device: OpenDevice, commands: Iterable[Command]) -> int:
     return submit(device, held) if held else number
 
 
-class _Clearing(CommandBuffer):
-    def __init__(self, device: OpenDevice, buffer: Any, start: int, size: int) -> None:
-        super().__init__(device, [Copy(buffer, buffer, 0)])
-        self._buffer, self._start, self._size = buffer, start, size
+def submit_written(device: OpenDevice, write: Callable[[Any], None], uses: Iterable[Command] = ()) -> int:
+    """Submit the commands that a function writes to a wgpu command encoder; `uses` names the buffers to
+    check."""
 
-    def encode(self, finished: list[Any]) -> None:
-        encoder = begin(self._device.handle._internal)
-        lib.wgpuCommandEncoderClearBuffer(encoder, self._buffer._internal, self._start, self._size)
-        finish(encoder, finished)
+    def encode() -> Any:
+        encoder = begin_encoder(device.handle._internal)
+        write(encoder)
+        return finish(encoder)
+
+    with device.lock:
+        device.check_buffers(uses)
+        return submit_recorded(device.queue, _checked(device, Report(_RECORDING), encode))
 
 
 def clear(device: OpenDevice, buffer: Any, start: int, size: int) -> None:
-    """Fill a part of a buffer with zeros, before any command submitted later; words are filled as a whole."""
-    _Clearing(device, buffer, start, size).submit()
+    """Fill a part of a buffer, in whole words, with zeros before any command that is submitted later."""
+
+    def write(encoder: Any) -> None:
+        lib.wgpuCommandEncoderClearBuffer(encoder, buffer._internal, start, size)
+
+    submit_written(device, write, [Copy(buffer, buffer, 0)])
+
+
+def _checked(device: OpenDevice, report: Report, call: Callable[..., Any], *arguments: object) -> Any:
+    """The result of raw wgpu calls; an error they report is raised."""
+    try:
+        return checked(report, call, *arguments)
+    except DeviceLost as error:
+        raise device.lost(report.name) from error
 
 
 def _operations(commands: Iterable[Command], timer: Timer | None) -> Iterator[Operation]:
-    """Those that do anything, and what the passes that they open are begun with."""
+    """Commands that are not empty, with the descriptors of the passes they open."""
     is_open = False
     for command in commands:
         if isinstance(command, Replay):

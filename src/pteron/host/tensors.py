@@ -1,4 +1,4 @@
-"""Tensors between the host and the GPU: what a call takes, what it gives back, and the conversions."""
+"""Tensors between host and GPU: inputs and outputs of calls, and their conversions."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ _INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
 
 
 class GpuTensor:
-    """A tensor that stays on the GPU: an output of one call, to be an input of another.
-
-    It owns its memory, which is freed with it.
-    """
+    """A tensor that stays on the GPU: an output of one call and an input of another. It owns its memory."""
 
     def __init__(self, device: Device, buffer: Buffer, shape: Shape, dtype: DType, storage: Storage) -> None:
         self.device = device
@@ -35,7 +32,7 @@ class GpuTensor:
         self.shape = shape
         self.dtype = dtype
         self.storage = storage
-        # Not at the end of the process, where threads may still be in calls that use it.
+        # Not at exit: threads may still be in calls that use it.
         weakref.finalize(self, device.free, buffer).atexit = False
 
     def __repr__(self) -> str:
@@ -47,7 +44,7 @@ class GpuTensor:
         return numel(self.shape) * self.storage.itemsize
 
     def numpy(self) -> HostArray:
-        """A copy on the host, after everything submitted so far."""
+        """A copy on the host, after all commands submitted so far."""
         if self.device.is_closed:
             raise DeviceError(f"{self!r}: its device is closed")
         data = self.device.read(self.buffer, self.nbytes)
@@ -58,12 +55,12 @@ class GpuTensor:
         return to_torch(self.numpy(), self.dtype)
 
     def _repr_html_(self) -> str:
-        from html import escape  # here: only notebooks ask
+        from html import escape  # here: only notebooks need it
 
         return f"<code>{escape(repr(self))}</code>"
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """The CPU: what is handed over is a copy there, since no other library knows WebGPU's buffers."""
+        """The CPU: other libraries cannot use WebGPU buffers, so they get a copy."""
         return _CPU
 
     def __dlpack__(
@@ -77,10 +74,10 @@ class GpuTensor:
         """A copy on the host for `np.from_dlpack(tensor)`, `torch.from_dlpack(tensor)` and others."""
         if dl_device not in (None, _CPU) or copy is False:
             raise BufferError(f"{self!r} can only be copied to the CPU")
-        if self.dtype is DType.BF16:  # NumPy has no such type to hand over
+        if self.dtype is DType.BF16:  # NumPy has no bf16
             return self.torch().__dlpack__()
         array: Any = self.numpy()
-        return array.__dlpack__()  # of DLPack's first version, which all take
+        return array.__dlpack__()  # DLPack version 0, which all libraries accept
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
         array = self.numpy()
@@ -89,14 +86,14 @@ class GpuTensor:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor where the GPU has it, in memory of somebody else's: good until that is used again."""
+    """A tensor in a GPU buffer that something else owns: valid until that memory is reused."""
 
     buffer: Buffer
     offset: int  # bytes
     shape: Shape
     dtype: DType
     storage: Storage
-    peaks: View | None = None  # of the blocks of its only row, where whoever wrote it left them
+    peaks: View | None = None  # maxima of the blocks of its only row, if a kernel wrote them
 
     @property
     def nbytes(self) -> int:
@@ -110,7 +107,7 @@ class View:
 
 
 class Fetch:
-    """Outputs of one submission on their way to the host, read from one staging buffer."""
+    """Outputs of one submission that the host reads from one staging buffer."""
 
     def __init__(self, readback: Readback, count: int) -> None:
         self.staging = readback.staging
@@ -118,7 +115,7 @@ class Fetch:
         self._unread = count
 
     def read(self, offset: int, shape: Shape, storage: Storage) -> HostArray:
-        """An output as it lies on the GPU, in an array of its own."""
+        """A copy of an output, with the element type of its GPU buffer."""
         array = np.empty(shape, storage.numpy)
         self._readback.fill(array, offset)
         self._unread -= 1
@@ -128,7 +125,7 @@ class Fetch:
 
 
 class HostResult:
-    """An output that the host will read: waiting for the GPU is put off until it does."""
+    """An output for the host; the wait for the GPU happens at the first read."""
 
     def __init__(self, fetch: Fetch, offset: int, shape: Shape, dtype: DType, storage: Storage) -> None:
         self._fetch: Fetch | None = fetch
@@ -137,10 +134,10 @@ class HostResult:
         self.dtype = dtype
         self._storage = storage
         self._array: HostArray | None = None
-        self._is_shared = False  # somebody has the array
+        self._is_shared = False  # a caller has the array
 
     def own(self) -> HostArray:
-        """The array, for a caller who may write to it."""
+        """The array, or a copy if another caller has it: the caller may write to it."""
         array = self.numpy()
         array, self._is_shared = array.copy() if self._is_shared else array, True
         return array
@@ -167,7 +164,7 @@ def to_storage(array: HostArray, dtype: DType, storage: Storage) -> HostArray:
 
 
 def extremes(array: HostArray) -> tuple[int, int]:
-    """The least and the greatest of some integers; of a single one, as loops bring it, without a search."""
+    """The minimum and maximum of integers; fast for a single one, the input of a decode step."""
     if array.size == 1:
         only = int(array.item())
         return only, only
@@ -175,12 +172,12 @@ def extremes(array: HostArray) -> tuple[int, int]:
 
 
 def numbers(array: HostArray, dtype: DType) -> HostArray:
-    """The array itself, or what the raw bits of bf16 mean, in f32."""
+    """The array itself, or for raw bits of bf16 their values in f32."""
     return (array.astype(np.uint32) << 16).view(np.float32) if dtype is DType.BF16 else array
 
 
 def bf16_bits(array: HostArray) -> HostArray:
-    """Numbers as raw bits of bf16: the nearest, of two as near the even one; NaN stays NaN."""
+    """Numbers as raw bits of bf16, rounded to nearest even; NaN stays NaN."""
     rounded = array.astype(np.float32)
     bits = rounded.view(np.uint32)
     upper = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
@@ -188,12 +185,12 @@ def bf16_bits(array: HostArray) -> HostArray:
 
 
 def from_storage(data: bytes, shape: Shape, dtype: DType, storage: Storage) -> HostArray:
-    """GPU bytes as a host array of the program's element type, writable and of its own."""
+    """GPU bytes as a new, writable host array of the program's element type."""
     return as_declared(np.frombuffer(bytearray(data), storage.numpy).reshape(shape), dtype)
 
 
 def as_declared(stored: HostArray, dtype: DType) -> HostArray:
-    """The elements of a GPU buffer in the program's type: the array itself where that is the same."""
+    """Elements of a GPU buffer in the program's type; the same array if the types are equal."""
     if dtype is DType.BF16:
         return bf16_bits(stored)
     return stored.astype(dtype.numpy, copy=False)
@@ -208,19 +205,21 @@ def to_torch(array: HostArray, dtype: DType) -> torch.Tensor:
 
 
 def from_torch(tensor: torch.Tensor) -> tuple[HostArray, DType]:
-    """A tensor as an array with its element type: over the same memory where that is the CPU's."""
+    """A tensor as an array with its element type; on the CPU they share memory."""
     import torch
 
     if tensor.device.type == "meta":
         raise DtypeError(f"a meta tensor has a shape, {list(tensor.shape)}, but no elements")
     if tensor.layout is not torch.strided:
-        raise DtypeError(f"a tensor of layout {tensor.layout}; expected a dense one, as to_dense() gives")
+        raise DtypeError(
+            f"a tensor of layout {tensor.layout}; expected a dense one; x.to_dense() converts it"
+        )
     try:
         dense = tensor.detach().cpu().resolve_neg()
         if dense.dtype is torch.bfloat16:
             return dense.view(torch.uint16).numpy(), DType.BF16
         array = dense.numpy()
-    except Exception as error:  # quantized, batched, traced: whatever PyTorch has against being read
+    except Exception as error:  # quantized, batched or traced tensors
         reason = str(error).partition("\n")[0]
         raise DtypeError(f"a tensor of {tensor.dtype} on {tensor.device} cannot be read: {reason}") from error
     dtype = DType.of(array.dtype)

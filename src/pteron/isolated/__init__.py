@@ -1,4 +1,4 @@
-"""Programs that are not trusted, each in a process of its own."""
+"""Untrusted programs, each in its own process."""
 
 from pteron.isolated.program import IsolatedMethod, IsolatedProgram, load_isolated
 

@@ -1,6 +1,6 @@
-"""A process that answers requests one after the other, each within its time.
+"""A process that answers requests one after the other, each within a time limit.
 
-It may end at any point, and nothing that it says is believed before it was looked at.
+The process may end at any point, and its replies are checked before use.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import gettempdir
@@ -22,51 +22,52 @@ from pteron.isolated.wire import WireError, pack, receive, send
 from pteron.processes import python_module, started_in
 
 _T = TypeVar("_T")
-_NO_MESSAGE = "was answered by what is no message, and was ended"
+_NO_MESSAGE = "got an invalid reply and was ended"
+_MARK = "PTERON_ISOLATED"  # in the environment of a command's own process
 
 
 class Process:
-    """A module's process, started in a folder of nobody's. `name` stands for it in messages."""
+    """The process of a Python module, started in the folder for temporary files; messages call it `name`."""
 
     def __init__(self, module: str, name: str, seconds: float) -> None:
         self.seconds = seconds
         self._name = name
         self._lock = threading.Lock()
-        self._asking: int | None = None  # the thread that waits for a reply
+        self._asking: int | None = None  # id of the thread that waits for a reply
         self._owner = os.getpid()
-        self._end: str | None = None  # why there is no process any more
+        self._end: str | None = None  # why the process ended
         try:
             self.popen = subprocess.Popen(
                 python_module(module),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=_errors(),
-                start_new_session=True,  # Ctrl-C is the owner's to deal with
+                start_new_session=True,  # Ctrl-C only reaches the owner
                 **started_in(Path(gettempdir())),
             )
         except OSError as error:
-            raise IsolatedError(f"{name}: no process could be started ({error})") from error
+            raise IsolatedError(f"{name}: cannot start a process ({error})") from error
         self._finalizer = weakref.finalize(self, _end, self.popen, self._owner)
 
     def ask(self, request: Mapping[str, Any], doing: str, read: Callable[[dict[str, Any]], _T]) -> _T:
-        """What `read` makes of the reply to a request. Whatever interrupts this ends the process, since
-        nobody would know which reply belongs to which request."""
-        if os.getpid() != self._owner:  # whose requests and replies would go the same way
+        """The reply to a request, converted by `read`. An interrupt ends the process: its reply would be
+        taken for that of the next request."""
+        if os.getpid() != self._owner:  # it shares the pipes
             raise IsolatedError(f"{self._name}: loaded before this process was forked; load it again")
         if self._asking == threading.get_ident():
             raise IsolatedError(
-                f"{self._name}: called by what interrupted another call, as a signal's handler"
+                f"{self._name}: re-entrant call: a signal handler called this method while a call was "
+                "running on this thread"
             )
         try:
             message = pack(request)
         except WireError as error:
             raise InputError(f"{self._name}: {error}") from None
-        is_asked = False
+        is_sent = False
         try:
             with self._lock:
                 if self._end:
                     raise IsolatedError(f"{self._name}: {self._end}; load it again")
-                is_asked = True
+                is_sent = True
                 try:
                     self._asking = threading.get_ident()
                     return self._read(self._exchange(message, doing), doing, read)
@@ -75,7 +76,7 @@ class Process:
         except PteronError:
             raise
         except BaseException:
-            if is_asked:
+            if is_sent:
                 self.close(f"{doing} was interrupted")
             raise
 
@@ -89,7 +90,7 @@ class Process:
         assert self.popen.stdout is not None
         deadline = _Deadline(self.popen, self.seconds)
         reply = None
-        # A stream that somebody else closes meanwhile is a ValueError.
+        # A stream that another thread closes raises ValueError.
         with deadline, suppress(OSError, ValueError, WireError):
             send(self.popen.stdin, message)
             reply = receive(self.popen.stdout)
@@ -114,7 +115,7 @@ class Process:
 
 
 class _Deadline:
-    """Ends a process that takes too long."""
+    """Kills a process that takes too long."""
 
     def __init__(self, process: subprocess.Popen[bytes], seconds: float) -> None:
         self._process = process
@@ -124,16 +125,13 @@ class _Deadline:
         self._timer.daemon = True
 
     def __enter__(self) -> None:
-        try:
-            self._timer.start()
-        except RuntimeError as error:  # there are as many threads as there may be
-            raise IsolatedError(f"no deadline could be set ({error})") from error
+        self._timer.start()
 
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
 
     def verdict(self) -> str:
-        """How a process ended that does not reply any more."""
+        """How a process ended that does not reply."""
         if self._is_over:
             return f"took longer than {self._seconds:g} s and was ended"
         try:
@@ -147,7 +145,7 @@ class _Deadline:
 
 
 def how_it_ended(code: int) -> str:
-    """What a process did last, by its exit code."""
+    """How a process ended, by its exit code."""
     if code >= 0:
         return f"ended its process with code {code}"
     try:
@@ -156,35 +154,43 @@ def how_it_ended(code: int) -> str:
         return f"ended its process by signal {-code}"
 
 
-def _errors() -> int | None:
-    """Where a process complains: where this one does, or nowhere, lest another of its files becomes that.
-
-    Where this one's was closed, a driver's file may be in its place: those end where a process is started.
-    """
-    try:
-        os.fstat(2)
-        is_passed_on = os.name != "posix" or os.get_inheritable(2)
-    except OSError:
-        is_passed_on = False
-    return None if is_passed_on else subprocess.DEVNULL
-
-
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process, and those that it started: they would hold its ends of the pipes."""
-    if os.name == "posix" and process.returncode is None:  # its number is its own until it was waited for
+    """Kill a process and its children, which hold the pipes open."""
+    if os.name == "posix" and process.returncode is None:  # its pid is not reused before `wait`
         with suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
     process.kill()
 
 
 def _end(process: subprocess.Popen[bytes], owner: int) -> None:
-    """End a process and wait until it is gone. A forked child leaves it to its parent."""
+    """Kill a process and wait for it, unless this is a forked child of the owner."""
     if os.getpid() == owner:
         _kill(process)
         process.wait()
     for stream in (process.stdin, process.stdout):
         if stream is not None:
-            # What was left to write has no reader. Whoever reads or writes now, and was interrupted by this
-            # very call, does not let go of its stream, and will find its end.
+            # Unwritten data has no reader. A call on this thread that was interrupted by a handler may still
+            # use the stream; it finds its end.
             with suppress(OSError, RuntimeError):
                 stream.close()
+
+
+def is_isolated() -> bool:
+    """Whether this process was started by `run_isolated`."""
+    return _MARK in os.environ
+
+
+def run_isolated(name: str, given: Sequence[str], seconds: float) -> int:
+    """Run `pteron` with the arguments given; its exit code."""
+    start = started_in(Path.cwd())  # relative paths stay valid
+    start["env"][_MARK] = "1"
+    try:
+        # In its own process group: Ctrl-C reaches this process, which ends the other.
+        code = subprocess.run(
+            python_module("pteron", *given), timeout=seconds, check=False, process_group=0, **start
+        ).returncode
+    except subprocess.TimeoutExpired:
+        raise IsolatedError(f"{name}: took longer than {seconds:g} s and was ended") from None
+    if code < 0:
+        raise IsolatedError(f"{name}: {how_it_ended(code)}")
+    return code

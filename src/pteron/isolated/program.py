@@ -1,4 +1,4 @@
-"""A program in a process of its own: what goes wrong there ends that process, and an error says so here."""
+"""A program in its own process: a crash there is an IsolatedError here."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def load_isolated(
     seconds: float = ISOLATED_SECONDS,
     memory: int | None = None,
 ) -> IsolatedProgram:
-    """Open a program that is not trusted, in a process of its own: `pteron.load`, but a crash, an endless
-    call or too much memory is an IsolatedError, after which the program is to be loaded again.
+    """Open an untrusted program in its own process: as `pteron.load`, but a crash, a call that takes too long
+    or too much memory is an IsolatedError; load the program again after it.
 
-    Loading and each call may take so many seconds. `memory` bounds the bytes that the process may write to,
-    on Linux; what its GPU holds is not counted, what libraries reserve is (PyTorch a gigabyte on ARM, once a
-    program needs it). It is no sandbox: the process may do what its user may.
+    Loading and each call may take `seconds`. `memory` limits the bytes of writable memory of the process, on
+    Linux: GPU memory does not count, memory that libraries reserve does (PyTorch reserves a gigabyte on ARM
+    when a program needs it). This is not a sandbox: the process has the rights of its user.
     """
     return IsolatedProgram(source, data, device, seconds, memory)
 
 
 class IsolatedProgram:
-    """Methods by name: `program["forward"](x)`. A context manager: leaving it ends the process."""
+    """Methods by name: `program["forward"](x)`. As a context manager it ends the process."""
 
     def __init__(
         self,
@@ -104,20 +104,20 @@ class IsolatedMethod:
 
     @property
     def inputs(self) -> tuple[ValueSpec, ...]:
-        """What the method takes: element types, maximum shapes, which dims are dynamic."""
+        """The inputs: element types, maximum shapes, which dims are dynamic."""
         return self._ask("describe", [], lambda reply: _specs(reply["inputs"]))
 
     @property
     def outputs(self) -> tuple[ValueSpec, ...]:
-        """What the method gives."""
+        """The outputs."""
         return self._ask("describe", [], lambda reply: _specs(reply["outputs"]))
 
     def __call__(self, *inputs: object) -> tuple[Any, ...]:
-        """Run the method; the outputs are a tuple, whatever their number."""
+        """Run the method; the outputs are a tuple."""
         return self._ask("call", list(map(_input, inputs)), lambda reply: tuple(_list(reply["outputs"])))
 
     def reset(self) -> None:
-        """Bring caches and mutated buffers back to their initial values."""
+        """Set caches and mutated buffers to their initial values."""
         self._ask("reset", [], lambda reply: None)
 
     def _ask(self, act: str, inputs: list[Any], read: Callable[[dict[str, Any]], _T]) -> _T:
@@ -125,24 +125,24 @@ class IsolatedMethod:
         return self._process.ask(request, f"method {self.name!r}", read)
 
 
-# What is sent -----------------------------------------------------------------------------------
+# Requests -----------------------------------------------------------------------------------
 
 
 def _check(device: object, seconds: object, memory: object) -> None:
     if device is not None and not isinstance(device, str):
         raise InputError(f"the device of an isolated program is part of an adapter's name, not {device!r}")
     if not isinstance(seconds, (int, float)) or not 0 < seconds <= threading.TIMEOUT_MAX:
-        raise InputError(f"seconds is {seconds!r}; expected a number above 0, and not endless")
+        raise InputError(f"seconds is {seconds!r}; expected a finite number above 0")
     if memory is None:
         return
     if not sys.platform.startswith("linux"):
-        raise InputError("the memory of an isolated program can be bounded on Linux alone")
+        raise InputError("the memory of an isolated program can only be limited on Linux")
     if not isinstance(memory, int) or not 0 < memory <= _MEMORY_MAX:
         raise InputError(f"memory is {memory!r}; expected a number of bytes above 0")
 
 
 def _sent(source: Source) -> Any:
-    """A file as its process can open it, which runs in another folder."""
+    """A file for the process, which runs in another folder."""
     if isinstance(source, (str, os.PathLike)):
         return os.path.abspath(os.fsdecode(source))
     return np.frombuffer(open_bytes(source).view, np.uint8)
@@ -153,14 +153,14 @@ def _input(value: object) -> object:
         return value
     try:
         array = np.asarray(value)
-    except Exception as error:  # whatever an object has against being an array
+    except Exception as error:  # the object's own methods may raise anything
         raise InputError(f"a {type(value).__name__} cannot be read as an array: {error}") from error
     if array.dtype.kind not in "biuf":
         raise InputError(f"an isolated program takes arrays and scalars, not a {type(value).__name__}")
     return array
 
 
-# What comes back: errors of Python's here say that it is no reply --------------------------------
+# Replies: a LookupError, TypeError or ValueError here means an invalid reply ----------------------
 
 
 def _names(reply: dict[str, Any]) -> tuple[str, ...]:
@@ -177,5 +177,5 @@ def _spec(kind: str, dtype: str | None, shape_max: Any, dynamic: Any, value: obj
 
 def _list(value: object) -> list[Any]:
     if not isinstance(value, list):
-        raise TypeError(f"a list, not {type(value).__name__}")
+        raise TypeError(f"expected a list, not {type(value).__name__}")
     return value

@@ -1,6 +1,6 @@
-"""Messages between a program's process and its owner: JSON, and the bytes of the arrays in it.
+"""Messages between a program's process and its owner: JSON, then the bytes of the arrays in it.
 
-What is read is data and nothing else, so that the owner need not trust the process.
+A message is plain data, so the owner need not trust the process.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pteron.ops.operand import HostArray
 _LENGTH = struct.Struct("<Q")
 _HEADER_MAX = 1 << 26  # bytes of JSON
 _BYTES_MAX = 1 << 34  # of arrays
-_RANK_MAX = 64  # of arrays, as NumPy has them
+_RANK_MAX = 64  # of arrays, as in NumPy
 _KINDS = "biuf"  # of elements: booleans, integers, floats
 
 
 class WireError(Exception):
-    """What was read is no message."""
+    """Data that is not a valid message."""
 
 
 def pack(message: Mapping[str, Any]) -> list[memoryview]:
-    """A message as bytes, in parts, or a WireError. Arrays may stand wherever a value may."""
+    """A message as bytes, in parts. Any value may be an array."""
     arrays: list[HostArray] = []
 
     def described(value: object) -> object:
@@ -42,8 +42,8 @@ def pack(message: Mapping[str, Any]) -> list[memoryview]:
 
     try:
         header = json.dumps(message, default=described).encode()
-    except (ValueError, RecursionError) as error:  # integers of too many digits, lists in themselves
-        raise WireError(f"what cannot be sent: {error}") from None
+    except (ValueError, RecursionError) as error:  # integers with too many digits, recursive lists
+        raise WireError(f"cannot be sent: {error}") from None
     size = sum(array.nbytes for array in arrays)
     if len(header) > _HEADER_MAX or size > _BYTES_MAX:
         raise WireError(f"a message of {len(header):,} bytes, and {size:,} of arrays")
@@ -52,19 +52,19 @@ def pack(message: Mapping[str, Any]) -> list[memoryview]:
 
 
 def send(stream: IO[bytes], parts: Iterable[memoryview]) -> None:
-    """Write a message that was packed."""
+    """Write a packed message."""
     for part in parts:
         stream.write(part)
     stream.flush()
 
 
 def receive(stream: IO[bytes]) -> dict[str, Any] | None:
-    """The next message, or None where there is none to come."""
+    """The next message, or None at the end of the stream."""
     start = stream.read(_LENGTH.size)
     if not start:
         return None
     if len(start) < _LENGTH.size:
-        raise WireError("a message ends in its first bytes")
+        raise WireError("a message ends within its length")
     (length,) = _LENGTH.unpack(start)
     if length > _HEADER_MAX:
         raise WireError(f"a header of {length:,} bytes")
@@ -74,7 +74,7 @@ def receive(stream: IO[bytes]) -> dict[str, Any] | None:
     try:
         message = json.loads(header)
         if not isinstance(message, dict):
-            raise WireError("a message is a dictionary")
+            raise WireError("a message that is not a dictionary")
         found = _arrays_in(message, _Arrays(stream))
     except (ValueError, TypeError, RecursionError, MemoryError) as error:
         raise WireError(f"a header that cannot be read: {error}") from None
@@ -83,7 +83,7 @@ def receive(stream: IO[bytes]) -> dict[str, Any] | None:
 
 
 class _Arrays:
-    """The arrays behind a header, in order."""
+    """The arrays after a header, in order."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -108,7 +108,7 @@ class _Arrays:
 
 
 def _arrays_in(value: Any, arrays: _Arrays) -> Any:
-    """A value with its arrays, which follow one another as they are written."""
+    """A value with its arrays read from the stream, in the order of the JSON."""
     if isinstance(value, list):
         return [_arrays_in(each, arrays) for each in value]
     if isinstance(value, dict):

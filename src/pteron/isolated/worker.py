@@ -1,7 +1,7 @@
-"""The process of an isolated program: it loads the program, then serves one call after the other.
+"""The process of an isolated program: it loads the program, then runs one call after the other.
 
-Requests come from standard input, replies leave by what was standard output; whatever else writes there,
-as drivers do, writes to standard error instead. It ends when its owner does.
+Requests come from stdin, replies go to the original stdout; other output to stdout, such as drivers', goes to
+stderr. The process ends with its owner.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
         send(replies, pack({"methods": list(program.methods)}))
     except Exception as error:
         send(replies, pack(_described(error)))
-        os._exit(0)  # at once: a thread reads, which Python would wait for
+        os._exit(0)  # at once: Python would wait for the reading thread
     served = _Served(program)
     for request in requests:
         try:
@@ -48,13 +48,13 @@ def main() -> None:
 
 
 class _Served:
-    """A program, whose methods are called by name."""
+    """A program that answers requests."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
 
     def answer(self, method: str, act: str, inputs: list[Any]) -> dict[str, Any]:
-        """What a method says of itself, gives, or does."""
+        """Describe, reset or call a method."""
         found = self._program[method]
         if act == "describe":
             return {kind: list(map(_spec, getattr(found, kind))) for kind in ("inputs", "outputs")}
@@ -74,14 +74,14 @@ def _source(source: Any) -> Any:
 
 
 def _described(error: Exception) -> dict[str, Any]:
-    """An error for the owner to raise; only what Pteron means to say is said as it is."""
+    """An error for the owner to raise; other types than Pteron's become a PteronError."""
     if isinstance(error, PteronError):
         return {"error": type(error).__name__, "message": str(error)}
     return {"error": "PteronError", "message": f"{type(error).__name__}: {error}"}
 
 
 def _requests(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
-    """All requests. A thread waits for them, so that the end of the owner is noticed during a call too."""
+    """All requests. A thread reads them, so that the end of the owner is noticed during a call too."""
     queue: Queue[dict[str, Any]] = Queue()
 
     def read() -> None:
@@ -89,7 +89,7 @@ def _requests(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
             for request in iter(partial(receive, stream), None):
                 queue.put(request)
         finally:
-            os._exit(0)  # nobody is left to be told anything
+            os._exit(0)  # the owner has ended
 
     Thread(target=read, daemon=True).start()
     while True:
@@ -97,15 +97,15 @@ def _requests(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def _watch(owner: int) -> None:
-    """End with the owner, even where a process that it forked holds the pipes open."""
+    """End with the owner, even if a process that it forked holds the pipes open."""
     while os.getppid() == owner:
         time.sleep(1)
     os._exit(0)
 
 
 def _limit_memory(most: int | None) -> None:
-    """Bound the memory that this process may write to. Drivers reserve addresses without using them, so that
-    a bound on these would stop them at once."""
+    """Limit the writable memory of this process. Drivers reserve large address ranges, so a limit on
+    addresses would not work."""
     if most is not None:
         import resource
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import DeviceError, InputError, OutOfMemory, UnsupportedError
-from pteron.gpu import SLOT_ALIGNMENT, Buffer, Command, Copy, Replay, Slots, SlotStates, submit
+from pteron.gpu import SLOT_ALIGNMENT, Buffer, Command, Copy, Replay, SequenceSlots, SlotStates, submit
 from pteron.host.tensors import View
 from pteron.llm.burst import BatchSubmission, Row
 from pteron.llm.model import LanguageModel
@@ -69,7 +69,7 @@ class BatchedModel:
             made.callback(self._draws.close)
             self._chosen = self.device.create_buffer(4 * slots, "slots of rows")
             made.callback(self.device.free, self._chosen)
-            self.slots = Slots(self.device, executable, self.states, slots, self.batched.caches)
+            self.slots = SequenceSlots(self.device, executable, self.states, slots, self.batched.caches)
             self._single.slots = self.slots
             self._made = made.pop_all()
         self._rows: tuple[int, ...] = ()  # the slots that `_chosen` has

@@ -1,4 +1,4 @@
-"""PLAN -> OUTPUTS: programs, methods, delegate sessions, and operators on the host."""
+"""Plan -> outputs: programs, methods and delegate sessions."""
 
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ __all__ = [
     "load",
 ]
 
-# The modules of these names. Most drive a GPU: whoever only reads programs imports none of them.
+# Name -> module, imported at the first use: most of them load GPU drivers.
 _HOMES = {
     "Counters": "session",
     "GpuTensor": "pteron.host.tensors",

@@ -1,4 +1,4 @@
-"""Whose turn it is: calls of one method follow one another, whoever makes them."""
+"""Calls of one method do not overlap: threads wait, and a re-entrant call is an error."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from pteron.gpu.fork import in_child
 
 @dataclass(slots=True)
 class CallLock:
-    """Whether a call of a method is under way, in any of its sequences, which share its memory.
+    """Whether a call of a method is running, in any of its sequences: they share its memory.
 
-    Threads wait for one another's calls. But what comes in the middle of a call on the same thread, as a
-    signal's handler does, gets past every lock that this thread holds.
+    Threads wait for the device's lock. A signal handler runs on the thread that holds that lock, so it needs
+    this check.
     """
 
     is_taken: bool = False
 
     def check_free(self, where: str) -> None:
-        """Refuse what comes in the middle of a call; in a forked child no call is under way."""
+        """Raise a DeviceError in a re-entrant call. In a forked child no call is running."""
         if self.is_taken and not in_child():
-            raise DeviceError(f"{where}: called by what interrupted another call, as a signal's handler")
+            raise DeviceError(
+                f"{where}: re-entrant call: a signal handler called this method while a call was running on "
+                "this thread"
+            )

@@ -1,6 +1,6 @@
-"""A method's instructions against the values, operators and delegates they name: what can be told at load.
+"""Checks at load of a method's instructions against the values, operators and delegates they use.
 
-Whatever is wrong raises a GraphError that names the instruction.
+An error is a GraphError that names the instruction.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def check_method(
     where: str, record: MethodRecord, operators: Sequence[HostOperator], graphs: Sequence[Graph]
 ) -> None:
-    """Raise a GraphError for the first instruction that cannot be right."""
+    """Raise a GraphError for the first wrong instruction."""
     for index, instruction in enumerate(record.instructions):
         problem = None
         match instruction:
@@ -67,9 +67,9 @@ def _kernel(record: MethodRecord, call: KernelCall, operator: HostOperator) -> s
 
 
 def _is_kind(kind: str, value: EValue, record: MethodRecord) -> bool:
-    """Whether a value can be what an operator's schema asks for; where that is not known here, yes."""
+    """Whether a value fits the kind in an operator's schema; True if that is unknown here."""
     if value is None:
-        return True  # absent, or only known when the method runs
+        return True  # absent, or unknown until the method runs
     if kind.startswith("Optional["):
         kind = kind.removeprefix("Optional[").removesuffix("]")
     item = kind.removeprefix("List[").removesuffix("]")
@@ -105,7 +105,7 @@ def _tensors(value: EValue, record: MethodRecord) -> Iterator[TensorRecord]:
 
 
 def describe_record(value: EValue) -> str:
-    """A method's value as error messages show it."""
+    """A method's value for error messages."""
     if isinstance(value, TensorRecord):
         return f"a tensor {value.dtype}{list(value.sizes)}"
     return f"a list of {value.kind}" if isinstance(value, IndexList) else repr(value)
@@ -124,7 +124,7 @@ def _delegate(record: MethodRecord, call: DelegateCall, graph: Graph) -> str | N
         )
     for position, (id, value) in enumerate(zip(call.args, border, strict=True)):
         given, is_output = record.values[id], position >= len(graph.inputs)
-        problem = _unlike(given, value)
+        problem = _mismatch(given, value)
         if not problem and is_output and isinstance(given, TensorRecord) and given.is_constant:
             problem = "is written, but is a constant"
         if problem:
@@ -133,8 +133,8 @@ def _delegate(record: MethodRecord, call: DelegateCall, graph: Graph) -> str | N
     return None
 
 
-def _unlike(given: EValue, value: Tensor | SymInt) -> str | None:
-    """Why a method's value cannot stand for a value of a graph."""
+def _mismatch(given: EValue, value: Tensor | SymInt) -> str | None:
+    """Why a method's value does not fit a value of a graph."""
     if isinstance(value, SymInt):
         if isinstance(given, TensorRecord):
             is_one_integer = prod(given.sizes) == 1 and not given.dtype.is_float
@@ -152,7 +152,7 @@ def _unlike(given: EValue, value: Tensor | SymInt) -> str | None:
 
 
 def _jump(record: MethodRecord, jump: JumpFalseCall, index: int) -> str | None:
-    """A jump back whose condition nothing in between changes would be taken for ever."""
+    """A jump back is an endless loop if nothing in between changes its condition."""
     if not isinstance(record.values[jump.condition], (bool, int, TensorRecord, type(None))):
         return f"a jump on {describe_record(record.values[jump.condition])}, not a boolean"
     if jump.destination > index:
@@ -164,7 +164,7 @@ def _jump(record: MethodRecord, jump: JumpFalseCall, index: int) -> str | None:
 
 
 def read_by(instruction: Instruction) -> tuple[int, ...]:
-    """The values that an instruction looks at."""
+    """The values that an instruction reads."""
     match instruction:
         case KernelCall() | DelegateCall():
             return instruction.args

@@ -1,4 +1,4 @@
-"""What callers give a method and get from it: arrays of NumPy, tensors of PyTorch and on the GPU, numbers."""
+"""Inputs from callers and outputs to them: NumPy arrays, PyTorch tensors, GpuTensors, numbers."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def is_torch(value: object) -> bool:
 
 @lru_cache
 def _is_torch_class(kind: type) -> bool:
-    """Whether a class is PyTorch's tensor or derived from it: found without importing PyTorch."""
+    """Whether a class is torch.Tensor or a subclass, without importing PyTorch."""
     return any((base.__module__, base.__name__) == ("torch", "Tensor") for base in kind.__mro__)
 
 
 def as_tensor(expected: TensorRecord, value: object) -> HostTensor | GpuTensor:
-    """What was given where a tensor is expected, with the element type that it has."""
+    """An input as a tensor, with its own element type."""
     if isinstance(value, np.ndarray):
         return _from_array(expected, np.asarray(value))
     if isinstance(value, GpuTensor):
         return value
     if is_torch(value):
         return HostTensor(*from_torch(cast("torch.Tensor", value)))
-    if isinstance(value, (bool, int, float, list, tuple)):  # plain Python has no element type of its own
+    if isinstance(value, (bool, int, float, list, tuple)):  # Python values have no element type
         target = expected.dtype.numpy
         try:
             if not np.can_cast(np.asarray(value).dtype, target, "same_kind"):
@@ -47,7 +47,7 @@ def as_tensor(expected: TensorRecord, value: object) -> HostTensor | GpuTensor:
             raise DtypeError(f"expected {expected.dtype}, {error}") from None
     try:
         array = np.asarray(value)
-    except Exception as error:  # whatever the value's own methods raise
+    except Exception as error:  # the value's own methods may raise anything
         problem = f"a {type(value).__name__} cannot be read: {error}"
         raise DtypeError(f"expected {expected.dtype}, and {problem}") from error
     return _from_array(expected, array)
@@ -63,7 +63,7 @@ def _from_array(expected: TensorRecord, array: HostArray) -> HostTensor:
 
 
 def hint(dtype: DType, value: object) -> str:
-    """How a tensor of another type becomes one of this."""
+    """How to convert an input to this type, for an error message."""
     if is_torch(value):
         name = "bfloat16" if dtype is DType.BF16 else dtype.numpy.name
         return f"; x.to(torch.{name}) converts it"
@@ -73,7 +73,7 @@ def hint(dtype: DType, value: object) -> str:
 
 
 def result(value: RuntimeValue, torch_out: bool, on_gpu: bool) -> Any:
-    """An output as the caller wants it."""
+    """An output as the type that the caller expects."""
     if isinstance(value, GpuTensor) and on_gpu:
         return value
     if isinstance(value, (GpuTensor, HostResult)):

@@ -1,4 +1,4 @@
-"""A delegate as one sequence of calls sees it: a session that all share, with states of its own."""
+"""A delegate of one sequence: the session that all sequences share, with the states of this one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pteron.runtime.staging import Input
 
 
 class Delegate:
-    """Runs a graph over the states of one sequence."""
+    """Runs a graph with the states of one sequence."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.states: States = session.states()  # what its calls leave behind
+        self.states: States = session.states()
         self._ahead = PrerecordedCalls()
-        # PrintedText of every call that a method makes: what it brings, and what becomes of the outputs.
+        # Called with the inputs and wanted outputs of every call of a method.
         self.observer: Callable[[Sequence[Input], Sequence[Wanted | None]], None] | None = None
 
     @property
@@ -32,7 +32,7 @@ class Delegate:
 
     @property
     def session(self) -> Session:
-        """What it shares with the other sequences, for those who look inside a call."""
+        """The session, which all sequences share."""
         return self._session
 
     @property
@@ -48,7 +48,7 @@ class Delegate:
         return self.states.bytes
 
     def run(self, inputs: Sequence[Input], wanted: Sequence[Wanted | None]) -> list[Output]:
-        """Run the graph; nothing is waited for. An output that nobody wants is None."""
+        """Run the graph without waiting; an output that is not wanted is None."""
         if self.observer is not None:
             self.observer(inputs, wanted)
         return self._session.run(inputs, wanted, self.states, self._ahead)
@@ -56,7 +56,7 @@ class Delegate:
     def launch(
         self, inputs: Sequence[Input], then: Then | None = None, timer: PassTimer | None = None
     ) -> int:
-        """Run the graph and what follows it in one submission (`Session.launch`): the door for loops."""
+        """Run the graph and further commands without waiting (`Session.launch`), for loops."""
         return self._session.launch(inputs, self.states, then, timer)
 
     def repeat(
@@ -70,34 +70,34 @@ class Delegate:
         *,
         each_growing: EachGrowing | None = None,
     ) -> tuple[int, int]:
-        """Run the graph several times in one submission, without the host in between (`repeat`)."""
+        """Run the graph several times in one submission (`multi_step.repeat`)."""
         return repeat(
             self._session, inputs, self.states, growth, most, each, then, timer, each_growing=each_growing
         )
 
     def recorded(self, inputs: Sequence[Input]) -> tuple[Plan, Replay]:
-        """The plan for such inputs and its replay over this sequence's states, to be looked at or timed."""
+        """The plan for these inputs and its replay over this sequence's states, for tools."""
         return self._session.recorded(inputs, self.states)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the executable to a file, with its weights and the plans made so far; states stay behind."""
+        """Write the executable to a file, with its weights and the plans made so far, without states."""
         write(self._session.snapshot(), path)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], device: Device, *, trusted: bool = False) -> Delegate:
-        """What `save` wrote, ready to run at the shapes that it has plans for. Kernels of a file that is not
-        trusted are compiled with bounds checks."""
+        """Open what `save` wrote; it runs at the shapes that the file has plans for. Kernels of a file that
+        is not trusted are compiled with bounds checks."""
         opened = open_bytes(path)
         return cls(Session(read(opened.view, opened.name, trusted=trusted), device, Counters()))
 
     def reset(self) -> None:
-        """Bring caches and other states back to their initial values."""
+        """Set caches and other states to their initial values."""
         with self.device.lock:
             self._session.check_open()
             self.states.reset()
 
     def move(self, states: States) -> None:
-        """Go on in other memory, with what the states hold."""
+        """Copy the states to other memory and continue there."""
         with self.device.lock:
             before, sizes = self.states, {id: spec.bytes for id, spec in self.executable.states.items()}
             states.copy(before, sizes)

@@ -1,6 +1,6 @@
-"""A call of a method under way: its values, and what each instruction does to them.
+"""The execution of one call of a method: its values, and the effect of each instruction.
 
-Tensors move between host and GPU only where an instruction needs them on the other side.
+Tensors move between host and GPU only if an instruction needs them there.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ from pteron.runtime.outputs import Wanted
 from pteron.runtime.shared_memory import Views, reshaped
 from pteron.runtime.staging import Input
 
-_DELEGATE_STEPS = 100  # what a delegate's call counts for, as it takes about as long as so many instructions
+_DELEGATE_STEPS = 100  # a delegate call counts as this many instructions, which take about as long
 
 _A = TypeVar("_A")
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """What all calls of a method have in common."""
+class MethodContext:
+    """What all calls of a method share."""
 
     where: str
     record: MethodRecord
     operators: Sequence[HostOperator]
     delegates: Sequence[Delegate]
-    initial: list[RuntimeValue]  # values before the first instruction, but for states and inputs
-    # What each delegate call is to give, by its index and whether outputs stay on the GPU.
+    initial: list[RuntimeValue]  # values before the first instruction, without states and inputs
+    # outputs of each delegate call, by instruction index and whether outputs stay on the GPU
     wanted: Mapping[tuple[int, bool], list[Wanted | None]]
     views: Views
 
 
-class Running:
-    """The instructions of one call, over these values; `states` are those that outlive it."""
+class Execution:
+    """Runs the instructions of one call over these values; `states` live longer than the call."""
 
     def __init__(
         self,
-        shared: Shared,
+        context: MethodContext,
         values: list[RuntimeValue],
         states: Container[int],
         budget: Budget,
@@ -71,23 +71,23 @@ class Running:
         keep: bool,
     ) -> None:
         self.values = values
-        self.is_changed = False  # whether a delegate has changed its states
-        self._shared = shared
-        self._where, self._record = shared.where, shared.record
+        self.is_changed = False  # a delegate changed its states
+        self._context = context
+        self._where, self._record = context.where, context.record
         self._states = states
         self._budget = budget
         self._keep = keep
 
     def run(self) -> None:
-        """Every instruction in turn, and what the outputs find in memory of others."""
+        """Run every instruction, then resolve outputs that are views of other tensors' memory."""
         instructions = self._record.instructions
         counter = 0
         while counter < len(instructions):
             index, instruction = counter, instructions[counter]
             counter += 1
             self._budget.step()
-            if index in self._shared.views:
-                self._look(index)
+            if index in self._context.views:
+                self._resolve_views(index)
             match instruction:
                 case KernelCall():
                     self._kernel(instruction, index)
@@ -104,18 +104,18 @@ class Running:
                         self._budget.jump_back()
                 case FreeCall(value):
                     if value not in self._states:
-                        self.values[value] = self._shared.initial[value]
+                        self.values[value] = self._context.initial[value]
                         self._budget.free(value)
-        if len(instructions) in self._shared.views:
-            self._look(len(instructions))
+        if len(instructions) in self._context.views:
+            self._resolve_views(len(instructions))
 
-    def _look(self, index: int) -> None:
-        """Let the tensors that an instruction finds in memory of others be what was written there."""
-        for view, source in self._shared.views[index]:
+    def _resolve_views(self, index: int) -> None:
+        """Set the tensors that an instruction reads from memory of other tensors."""
+        for view, source in self._context.views[index]:
             tensor, as_read = self._argument(source), self._record.values[view]
             as_written = self._record.values[source]
             if not isinstance(tensor, HostTensor):
-                continue  # nothing wrote it: who reads it will say so
+                continue  # nothing wrote it: the reader raises the error
             assert isinstance(as_written, TensorRecord)
             assert isinstance(as_read, TensorRecord)
             array = reshaped(tensor.array, as_written, as_read)
@@ -127,7 +127,7 @@ class Running:
 
     def _kernel(self, call: KernelCall, index: int) -> None:
         where = f"{self._where}, instruction {index} {self._record.operators[call.operator]}"
-        operator = self._shared.operators[call.operator]
+        operator = self._context.operators[call.operator]
         arguments = [self._argument(id) for id in call.args]
         cost = _guarded(where, operator.estimate_cost, arguments)
         for position, shapes in cost.shapes.items():
@@ -141,7 +141,7 @@ class Running:
             self._store(call.args[position], cast(RuntimeValue, value), where)
 
     def _expect(self, id: int, shape: Shape | list[Shape], where: str) -> None:
-        """Refuse what an operator is about to write to a value that the program declares otherwise."""
+        """Raise a GraphError if an operator is about to write another shape than the program declares."""
         record = self._record.values[id]
         if isinstance(record, IndexList) and isinstance(shape, list):
             if len(shape) != len(record.items):
@@ -157,7 +157,7 @@ class Running:
         self._budget.hold(where, id, prod(shape) * record.dtype.itemsize)
 
     def _store(self, id: int, value: RuntimeValue, where: str) -> None:
-        """Let a value be what was computed for it, if that is what the program declares it to be."""
+        """Set a value; a GraphError if the program declares another type or shape."""
         record = self._record.values[id]
         if isinstance(record, IndexList) and isinstance(value, tuple):
             for item, member in zip(record.items, value, strict=False):
@@ -187,7 +187,7 @@ class Running:
         return self.values[id]
 
     def _argument(self, id: int) -> RuntimeValue:
-        """A value for the host: tensors fetched, lists of indices followed."""
+        """A value for the host: tensors are read back, lists of indices are resolved."""
         listed = self._record.values[id]
         if isinstance(listed, IndexList):
             self._budget.step(len(listed.items))
@@ -195,7 +195,7 @@ class Running:
         value = self.values[id]
         if isinstance(value, (GpuTensor, HostResult)):
             self._budget.hold(self._where, id, prod(value.shape) * value.dtype.itemsize)
-            self.values[id] = HostTensor(value.numpy(), value.dtype).protected()  # others may hold it too
+            self.values[id] = HostTensor(value.numpy(), value.dtype).protected()  # others may have it too
         return self.values[id]
 
     def _is_true(self, condition: RuntimeValue, index: int) -> bool:
@@ -210,12 +210,12 @@ class Running:
 
     def _delegate(self, call: DelegateCall, index: int) -> None:
         where = f"{self._where}, instruction {index}"
-        delegate = self._shared.delegates[call.delegate]
+        delegate = self._context.delegates[call.delegate]
         ports = zip(call.args, delegate.executable.inputs, strict=False)
         inputs = [self._delegate_input(self.values[id], port, index) for id, port in ports]
-        outputs = delegate.run(inputs, self._shared.wanted[index, self._keep])
+        outputs = delegate.run(inputs, self._context.wanted[index, self._keep])
         self.is_changed |= bool(delegate.executable.states)
-        for id, output in zip(written_by(call, self._shared.delegates), outputs, strict=True):
+        for id, output in zip(written_by(call, self._context.delegates), outputs, strict=True):
             record = self._record.values[id]
             if isinstance(output, HostResult):
                 self._budget.hold(where, id, prod(output.shape) * output.dtype.itemsize)
@@ -243,7 +243,7 @@ def written_by(call: DelegateCall, delegates: Sequence[Delegate]) -> tuple[int, 
 
 
 def _as_declared(number: int, record: EValue) -> RuntimeValue:
-    """A live integer as the value that a delegate writes it to."""
+    """A live integer as the type of the value that a delegate writes."""
     check_integer(number)
     if not isinstance(record, TensorRecord):
         return number
@@ -251,13 +251,13 @@ def _as_declared(number: int, record: EValue) -> RuntimeValue:
 
 
 def _guarded(where: str, function: Callable[[_A], _T], arguments: _A) -> _T:
-    """What an operator's function gives. This is where errors of NumPy, PyTorch and Python become the
-    program's: behind it, operators need not expect every value that a file can hold."""
+    """The result of an operator's function. Errors of NumPy, PyTorch and Python become errors of the program,
+    so operators need not check every value that a file can hold."""
     try:
         return function(arguments)
     except HostError as error:
         raise HostError(f"{where}: {error}") from error
-    except MemoryError as error:  # within the limits of a call, and yet more than there is
-        raise HostError(f"{where}: the host has no memory left for it") from error
-    except Exception as error:  # given what the program's own types rule out
+    except MemoryError as error:  # within the limits of a call, but more than the machine has
+        raise HostError(f"{where}: the host is out of memory") from error
+    except Exception as error:  # arguments that the operator does not expect
         raise GraphError(f"{where}: {error}") from error

@@ -1,4 +1,4 @@
-"""What a method takes, gives and keeps, in ExecuTorch's terms: the metadata of `executorch.runtime`."""
+"""The API of `executorch.runtime`: Runtime, programs, methods and their metadata."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pteron.ops import OPERATORS
 from pteron.runtime.method import Method
 from pteron.runtime.program import Program, load
 
-# ExecuTorch reports element types by these numbers, and shows them by these names.
+# ExecuTorch's numbers and names of element types.
 _SCALAR_TYPES = {
     "u8": (0, "Byte"), "i8": (1, "Char"), "i16": (2, "Short"), "i32": (3, "Int"), "i64": (4, "Long"),
     "f16": (5, "Half"), "f32": (6, "Float"), "f64": (7, "Double"), "bool": (11, "Bool"),
@@ -23,7 +23,7 @@ _SCALAR_TYPES = {
 
 
 class NoTensorError(InputError, IndexError):
-    """A method has no tensor there."""
+    """The value at this index is not a tensor."""
 
 
 class TensorInfo:
@@ -46,7 +46,7 @@ class TensorInfo:
         return _SCALAR_TYPES[str(self._record.dtype)][0]
 
     def is_memory_planned(self) -> bool:
-        """Whether the exporter gave it a place in memory. Pteron plans its own, whatever the file says."""
+        """Whether the exporter planned its memory. Pteron plans its own."""
         return self._record.place is not None
 
     def nbytes(self) -> int:
@@ -54,7 +54,7 @@ class TensorInfo:
 
 
 class MethodMeta:
-    """What a method takes and gives, and its attributes: buffers and weights that the file has names for."""
+    """Inputs and outputs of a method, and its attributes: named buffers and weights."""
 
     def __init__(self, record: MethodRecord) -> None:
         self._record = record
@@ -117,14 +117,14 @@ __all__ = [
 
 
 class Verification(Enum):
-    """How closely ExecuTorch looks at a file. Pteron always checks all of it."""
+    """ExecuTorch's levels of file verification. Pteron always checks the whole file."""
 
     Minimal = 0
     InternalConsistency = 1
 
 
 class Runtime:
-    """The entry point; there is one."""
+    """The entry point, a singleton."""
 
     _instance: Runtime | None = None
 
@@ -153,7 +153,7 @@ class Runtime:
     ) -> RuntimeProgram:
         """Load a program by path, bytes or open file; `data_path` is a .ptd file with its weights.
 
-        Files are always verified, and no ETDump is written: the other options change nothing.
+        Files are always verified and no ETDump is written: the other options have no effect.
         """
         source = data if isinstance(data, (bytes, bytearray, str, Path)) else _contents(data)
         return RuntimeProgram(load(source, data=() if data_path is None else data_path))
@@ -195,11 +195,11 @@ class RuntimeProgram:
         return set(self._program.methods)
 
     def load_method(self, name: str) -> RuntimeMethod:
-        """The method, on the device; a name the program does not have is a MethodError."""
+        """The method, loaded onto the device; an unknown name is a MethodError."""
         return RuntimeMethod(self._program[name])
 
     def metadata(self, method_name: str) -> MethodMeta:
-        """What a method takes and gives, without loading it onto the device."""
+        """Inputs and outputs of a method, without loading it onto the device."""
         for record in self._program.file.methods:
             if record.name == method_name:
                 return MethodMeta(record)
@@ -207,7 +207,7 @@ class RuntimeProgram:
         raise MethodError(f"{self._program.file.name} has no method {method_name!r}; it has {names}")
 
     def write_etdump_result_to_file(self, etdump_path: str, debug_buffer_path: str) -> None:
-        """There is none to write, as in a runtime without event tracing."""
+        """Raises RuntimeError, as a runtime without event tracing does."""
         raise RuntimeError("no ETDump was recorded; `pteron profile` measures programs")
 
 
@@ -218,7 +218,7 @@ class RuntimeMethod:
         self._method = method
 
     def execute(self, inputs: Any) -> Sequence[Any]:
-        """The outputs, in a list. A method of one input takes that alone, too."""
+        """The outputs as a list. A single input may be given without a list."""
         is_many = isinstance(inputs, (list, tuple))
         return list(self._method(*inputs) if is_many else self._method(inputs))
 

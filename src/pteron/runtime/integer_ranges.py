@@ -1,8 +1,8 @@
-"""Integers on a GPU have 32 bits, where PyTorch has 64: what could leave them is found before a call.
+"""Checks before a call that no integer exceeds 32 bits, which a GPU computes in; PyTorch has 64.
 
-A delegate's graph and the least and greatest of its integer inputs enter. Each node's result is bounded by
-what bounds its operands; the first that may leave 32 bits is an error. Bounds are of whole tensors, and what
-is not known here gives anything that 32 bits hold: a call may be refused that would have stayed within.
+A delegate's graph and the ranges of its integer inputs enter. The range of each node's result follows from
+its operands; the first that may exceed 32 bits is an error. Ranges are of whole tensors, and an unknown
+operator gives the full 32-bit range, so the check may reject a call that would not overflow.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pteron.graph import Graph, Node, Tensor
 from pteron.graph.values import Value, ValueList
 from pteron.host.tensors import extremes
 
-Range: TypeAlias = tuple[int, int]  # the least and the greatest
+Range: TypeAlias = tuple[int, int]  # minimum and maximum
 WORD: Range = (-(1 << 31), (1 << 31) - 1)
 _INTEGERS = (DType.U8, DType.I8, DType.I16, DType.I32, DType.I64)
-# Operators that give elements of their operands, and nothing else.
+# Operators whose results are elements of their operands.
 _MOVE_NAMES = (
     "_clone_dim_order _to_copy _to_dim_order_copy alias_copy amax amin cat clamp clone constant_pad_nd copy "
     "embedding expand expand_copy flip full_like gather index_select max maximum min minimum permute "
@@ -32,7 +32,7 @@ _MADE_OF_NUMBERS = frozenset({"clamp", "constant_pad_nd", "full_like"})
 
 
 def check_ranges(graph: Graph, given: Mapping[int, Range]) -> None:
-    """Raise a DtypeError for the first node whose result may leave 32 bits; `given` are inputs by id."""
+    """Raise a DtypeError for the first node whose result may exceed 32 bits; `given` has inputs by id."""
     ranges = dict(given)
     for node in graph.nodes:
         outputs = [tensor for tensor in _tensors(node.args[-1:]) if tensor.dtype in _INTEGERS]
@@ -70,7 +70,7 @@ def _range(node: Node, ranges: dict[int, Range]) -> Range:
 
 
 def _of(value: Tensor | int, ranges: dict[int, Range]) -> Range:
-    """What bounds an operand; a constant is looked at once."""
+    """The range of an operand; that of a constant is computed once."""
     if isinstance(value, int):
         return value, value
     if value.dtype is DType.BOOL:

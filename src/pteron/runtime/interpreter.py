@@ -1,4 +1,4 @@
-"""The ExecuTorch program interpreter: calls of a method, and what they leave to one another."""
+"""The interpreter of ExecuTorch programs: calls of a method, and its states on the host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pteron.host.values import HostTensor, RuntimeValue
 from pteron.plan import TensorPort
 from pteron.runtime.call_lock import CallLock
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.execution import Running, Shared, written_by
+from pteron.runtime.execution import Execution, MethodContext, written_by
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.shared_memory import shared_memory
 from pteron.runtime.staging import Input
@@ -29,19 +29,19 @@ class Interpreter:
         record: MethodRecord,
         operators: Sequence[HostOperator],
         delegates: Sequence[Delegate],
-        turn: CallLock,
+        call_lock: CallLock,
     ) -> None:
         self._where = where
         self._record = record
         self._operators = operators
         self._delegates = delegates
         self._limits = Limits.chosen()
-        self._turn = turn
-        self._left_behind: dict[int, HostTensor] | None = None  # states of a call that is not settled
-        self._lost = False  # whether a call failed after a delegate had changed its states
+        self._call_lock = call_lock
+        self._left_behind: dict[int, HostTensor] | None = None  # new states of the last call, until `settle`
+        self._lost = False  # a call failed after a delegate changed its states
         self._initial = [initial_value(value) for value in record.values]
         self._states = self._initial_states()
-        self._shared = Shared(
+        self._shared = MethodContext(
             where,
             record,
             operators,
@@ -53,68 +53,68 @@ class Interpreter:
         self._is_direct = self._is_one_delegate()
 
     def reset(self) -> None:
-        """Bring mutable buffers and delegate states back to their initial values."""
-        self._turn.check_free(self._where)
+        """Set mutable buffers and delegate states to their initial values."""
+        self._call_lock.check_free(self._where)
         self._states = self._initial_states()
         for delegate in self._delegates:
             delegate.reset()
         self._lost = False
 
     def run(self, inputs: Sequence[RuntimeValue], *, keep: bool) -> list[RuntimeValue]:
-        """The outputs of one call; `keep` leaves tensors on the GPU where a delegate made them.
+        """The outputs of one call; `keep` leaves outputs of delegates on the GPU.
 
-        What a call leaves in a state on the host is there once the call is settled. Where it fails, states on
-        the host are what they were; if a delegate has changed its own by then, a reset has to come first.
+        States on the host change at `settle`; a call that fails leaves them unchanged. If a delegate has
+        changed its own states by then, the next call raises StateLost until a reset.
         """
-        self._turn.check_free(self._where)
+        self._call_lock.check_free(self._where)
         self._left_behind = None
         try:
-            self._turn.is_taken = True
+            self._call_lock.is_taken = True
             if self._is_direct:
                 return list(
                     self._delegates[0].run(cast(Sequence[Input], inputs), self._shared.wanted[0, keep])
                 )
             return self._interpret(inputs, keep)
         finally:
-            self._turn.is_taken = False
+            self._call_lock.is_taken = False
 
     def settle(self) -> None:
-        """Let the next call begin with what the last one left behind."""
+        """Make the states of the last call those of the next."""
         if self._left_behind is not None:
             self._states, self._left_behind = self._left_behind, None
 
-    def unsettle(self) -> None:
-        """Say that states on the host, where there are any, may be those of a call that nobody saw."""
-        self._lost = self._lost or bool(self._states)
-
     def _interpret(self, inputs: Sequence[RuntimeValue], keep: bool) -> list[RuntimeValue]:
         if self._lost:
-            raise StateLost(f"{self._where}: a call failed after it had changed states; call reset() first")
+            raise StateLost(
+                f"{self._where}: an earlier call failed after it changed states; call reset() first"
+            )
         values = list(self._initial)
         for id, state in self._states.items():
             values[id] = state
         for id, value in zip(self._record.inputs, inputs, strict=True):
             values[id] = value.protected() if isinstance(value, HostTensor) else value
-        running = Running(self._shared, values, self._states, Budget(self._where, self._limits), keep=keep)
+        execution = Execution(
+            self._shared, values, self._states, Budget(self._where, self._limits), keep=keep
+        )
         try:
-            running.run()
-            outputs = [running.output(id) for id in self._record.outputs]
+            execution.run()
+            outputs = [execution.output(id) for id in self._record.outputs]
             states = {id: self._left(values[id], state) for id, state in self._states.items()}
         except BaseException:
-            self._lost = running.is_changed
+            self._lost = execution.is_changed
             raise
         self._left_behind = states
         return outputs
 
     def _left(self, value: RuntimeValue, state: HostTensor) -> HostTensor:
-        """What a call leaves to the next in a state, in memory that nobody else has."""
+        """The state after a call, in memory of its own."""
         if value is state or not isinstance(value, HostTensor):
             return state
         owned = value if value.array.flags.writeable else HostTensor(value.array.copy(), value.dtype)
         return owned.protected()
 
     def _wanted(self) -> dict[tuple[int, bool], list[Wanted | None]]:
-        """What each delegate call is to give, by its index and whether outputs stay on the GPU."""
+        """The outputs of each delegate call, by instruction index and whether outputs stay on the GPU."""
         read_on_gpu = self._gpu_values()
 
         def wanted(id: int, keep: bool) -> Wanted | None:
@@ -136,8 +136,8 @@ class Interpreter:
         return initial_states(self._where, self._record, self._operators, executables, self._limits)
 
     def _is_one_delegate(self) -> bool:
-        """Whether a call is the only delegate's: that takes and gives what the method does, all of it tensors
-        that no call leaves to the next."""
+        """Whether the method is one delegate with the same inputs and outputs, all of them tensors, and has
+        no states on the host: then a call needs no interpreter."""
         record = self._record
         if len(record.instructions) != 1 or len(self._delegates) != 1 or self._states:
             return False
@@ -151,7 +151,7 @@ class Interpreter:
         )
 
     def _gpu_values(self) -> set[int]:
-        """Values that a delegate reads: worth leaving on the GPU where another delegate made them."""
+        """Values that a delegate reads: they stay on the GPU if another delegate makes them."""
         return {
             id
             for instruction in self._record.instructions

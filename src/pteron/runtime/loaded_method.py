@@ -1,20 +1,35 @@
-"""A method as it was loaded onto a device: what all sequences of calls to it share."""
+"""A method loaded onto a device: everything that its sequences share."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NoReturn
 
+from pteron.errors import InputError
 from pteron.format import MethodRecord
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
 from pteron.host.operator import HostOperator
-from pteron.ops import Target
+from pteron.ops.target import DIGITS, Target
 from pteron.passes import Prepared
 from pteron.plan import Compiled
 from pteron.runtime.call_lock import CallLock
 from pteron.runtime.session import Counters, Session
 from pteron.runtime.specs import ValueSpec, describe
+
+DIGITS_VARIABLE = "PTERON_DIGITS"
+
+
+class NotCopyable:
+    """An object that owns GPU memory: `copy` and `pickle` raise a TypeError."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be copied or pickled: it owns GPU memory; load the program "
+            "again, or use program.sequence() for other states"
+        )
 
 
 class LoadedMethod:
@@ -36,7 +51,7 @@ class LoadedMethod:
         self.operators = operators
         self.device = device
         self.lock = device.lock if device else new_lock()
-        self.turn = CallLock()
+        self.call_lock = CallLock()
         self.counters = Counters()
         self.checked = [prepared.graph for prepared in graphs] if check_integers else []
         self.sessions: list[Session] = []
@@ -54,12 +69,26 @@ class LoadedMethod:
 
     @property
     def specs(self) -> tuple[tuple[ValueSpec, ...], tuple[ValueSpec, ...]]:
-        """What the method takes and gives."""
+        """The specs of the method's inputs and outputs."""
         if self._specs is None:
             self._specs = describe(self.record, self._compiled)
         return self._specs
 
     def close(self) -> None:
-        """Free the GPU memory that sequences share."""
+        """Free the GPU memory that the sequences share."""
         for session in self.sessions:
             session.close()
+
+
+def chosen_digits(wanted: int | None) -> int:
+    """The number of int8 digits for activations of 4-bit products: `wanted`, or PTERON_DIGITS, or the
+    default, which is as exact as f32."""
+    named = os.environ.get(DIGITS_VARIABLE, "").strip()
+    if wanted is None and not named:
+        return Target().digits
+    allowed = {str(digits): digits for digits in DIGITS}
+    choice = named if wanted is None else str(wanted)
+    if choice not in allowed:
+        source = f"{DIGITS_VARIABLE}={named!r}" if wanted is None else f"digits={wanted!r}"
+        raise InputError(f"{source}: activations are split into {' or '.join(allowed)} digits")
+    return allowed[choice]

@@ -1,4 +1,4 @@
-"""A method: an entry point of a program, called with inputs and giving outputs."""
+"""A method: an entry point of a program. Inputs enter, outputs leave."""
 
 from __future__ import annotations
 
@@ -22,35 +22,33 @@ from pteron.runtime.conversion import as_tensor, hint, is_torch, result
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.integer_ranges import Range, check_ranges
 from pteron.runtime.interpreter import Interpreter
-from pteron.runtime.loaded_method import LoadedMethod
-from pteron.runtime.names import arranged, input_names
-from pteron.runtime.notebook import spec_rows, table
+from pteron.runtime.loaded_method import LoadedMethod, NotCopyable
 from pteron.runtime.session import Counters
-from pteron.runtime.specs import ValueSpec
+from pteron.runtime.specs import ValueSpec, arranged, input_names, spec_rows, table
 
 _ARRAYS = {np.ndarray}
 
 
-class Method:
-    """`method(*inputs)` runs it. NumPy in, NumPy out; torch in, torch out; scalars are taken as they are.
+class Method(NotCopyable):
+    """`method(*inputs)` runs it. NumPy in, NumPy out; torch in, torch out; scalars as they are.
 
-    With `on_gpu=True` outputs that a delegate made stay on the GPU, as GpuTensors that further calls take.
-    Calls from several threads are served one after the other.
+    With `on_gpu=True` outputs of delegates stay on the GPU, as GpuTensors that other calls accept. Calls from
+    several threads run one after the other.
     """
 
-    def __init__(self, code: LoadedMethod) -> None:
-        self._code = code
-        self._where = code.where
-        self._record = code.record
+    def __init__(self, loaded: LoadedMethod) -> None:
+        self._loaded = loaded
+        self._where = loaded.where
+        self._record = loaded.record
         self._closed = False
-        self._worker: tuple[int, ThreadPoolExecutor] | None = None  # of run_async, in this process
+        self._worker: tuple[int, ThreadPoolExecutor] | None = None  # of run_async, with the process id
         self._delegates: list[Delegate] = []
-        with code.lock:
+        with loaded.lock:
             try:
-                for session in code.sessions:
+                for session in loaded.sessions:
                     self._delegates.append(Delegate(session))
                 self._interpreter = Interpreter(
-                    code.where, code.record, code.operators, self._delegates, code.turn
+                    loaded.where, loaded.record, loaded.operators, self._delegates, loaded.call_lock
                 )
             except BaseException:
                 self.close()
@@ -67,12 +65,12 @@ class Method:
 
     @property
     def record(self) -> MethodRecord:
-        """What the file says of it."""
+        """The method's record in the file."""
         return self._record
 
     @property
     def device(self) -> Device | None:
-        return self._code.device
+        return self._loaded.device
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{spec.name}: {spec}" for spec in self.inputs)
@@ -85,35 +83,35 @@ class Method:
 
     @property
     def inputs(self) -> tuple[ValueSpec, ...]:
-        """What the method takes: element types, maximum shapes, which dims are dynamic."""
-        return self._code.specs[0]
+        """The inputs: element types, maximum shapes, which dims are dynamic."""
+        return self._loaded.specs[0]
 
     @property
     def outputs(self) -> tuple[ValueSpec, ...]:
-        """What the method gives."""
-        return self._code.specs[1]
+        """The outputs."""
+        return self._loaded.specs[1]
 
     @property
     def delegates(self) -> tuple[Delegate, ...]:
-        """The graphs that it runs on the GPU, as this sequence of calls sees them."""
+        """The graphs that run on the GPU, with the states of this sequence."""
         return tuple(self._delegates)
 
     @property
     def sole_delegate(self) -> Delegate | None:
-        """The delegate that is the whole method, where there is one: loops may drive it directly."""
+        """The delegate, if it is the whole method: loops may run it directly."""
         alone = len(self._record.instructions) == 1 and len(self._delegates) == 1
         return self._delegates[0] if alone else None
 
     @property
     def counters(self) -> Counters:
-        """How often it was called, planned and so on, up to now."""
-        return replace(self._code.counters)
+        """Calls, plans, dispatches and bytes so far."""
+        return replace(self._loaded.counters)
 
     @property
     def gpu_bytes(self) -> dict[str, int]:
-        """GPU memory by kind: weights, activations and scratch, which all sequences share, and states."""
+        """GPU memory in bytes: weights, activations and scratch, which sequences share, and states."""
         total = {"weights": 0, "states": 0, "activations": 0, "scratch": 0}
-        for session, delegate in zip(self._code.sessions, self._delegates, strict=True):
+        for session, delegate in zip(self._loaded.sessions, self._delegates, strict=True):
             total["states"] += delegate.state_bytes
             for kind, size in session.bytes_by_kind.items():
                 total[kind] += size
@@ -121,67 +119,62 @@ class Method:
 
     @property
     def state_bytes(self) -> int:
-        """GPU memory of the states that another sequence of calls to it would have."""
-        sessions = self._code.sessions
+        """GPU memory of the states of one more sequence."""
+        sessions = self._loaded.sessions
         return sum(States.bytes_of(session.device, session.executable) for session in sessions)
 
     def __call__(self, /, *inputs: object, on_gpu: bool = False, **named: object) -> tuple[Any, ...]:
-        """Run the method; the outputs are a tuple, whatever their number. Inputs are given by position, by
-        name, or as a dict of names; `inputs` lists the names."""
-        outputs: tuple[Any, ...] | None = None
+        """Run the method; the outputs are a tuple. Inputs are given by position, by name, or as a dict of
+        names; `inputs` lists the names."""
         if named or (len(inputs) == 1 and isinstance(inputs[0], dict)):
             inputs = self._arranged(inputs, named)
-        try:
-            with self._code.lock:
-                if self._closed or not (self._code.device is None or self._code.device.is_open):
-                    self._check_open()
-                for states in self._states:
-                    states.check_settled()
-                outputs = self._call(inputs, on_gpu)
-                for states in self._states:
-                    states.is_settled = True
-                self._interpreter.settle()
-                return outputs
-        except BaseException:
-            if outputs is not None:  # an interruption at the very end: nobody sees what the call gave
-                for states in self._states:
-                    states.unsettle()
-                self._interpreter.unsettle()
-            raise
+        with self._loaded.lock:
+            if self._closed or not (self._loaded.device is None or self._loaded.device.is_open):
+                self._check_open()
+            for states in self._states:
+                states.check_settled()
+            outputs = self._call(inputs, on_gpu)
+            for states in self._states:
+                states.is_settled = True
+            self._interpreter.settle()
+            return outputs
 
     async def run_async(self, /, *inputs: object, on_gpu: bool = False, **named: object) -> tuple[Any, ...]:
-        """As calling it, without keeping the event loop waiting; several are served one after the other.
+        """A call that does not block the event loop; several run one after the other.
 
-        One that is cancelled before its turn is not run. One that has begun ends all the same, unseen.
+        A call that is cancelled before it starts does not run; one that is running finishes, without a
+        result.
         """
-        import asyncio  # here: it takes longer than all of this module
+        import asyncio  # here: a slow import
 
+        self._check_open()
         if self._worker is None or self._worker[0] != os.getpid():  # a forked child has no threads
             self._worker = os.getpid(), ThreadPoolExecutor(1, f"pteron {self.name}")
         call = partial(self, *inputs, on_gpu=on_gpu, **named)
         return await asyncio.get_running_loop().run_in_executor(self._worker[1], call)
 
     def reset(self) -> None:
-        """Bring caches and mutated buffers back to their initial values."""
-        with self._code.lock:
+        """Set caches and mutated buffers to their initial values."""
+        with self._loaded.lock:
             self._check_open()
-            for states in self._states:  # all of them, whichever the reset comes to
+            for states in self._states:  # all of them, even if the reset fails
                 states.unsettle()
             self._interpreter.reset()
 
     def settle(self) -> None:
-        """Go on with the states as they are, after a call that failed: for whoever keeps account of what it
-        may have changed, as of a cache from some position on, and writes that again before it is read."""
-        with self._code.lock:
+        """Continue with the states as they are after a call that failed. For callers that know what it may
+        have changed, such as the cache from some position on, and write that again before it is read."""
+        with self._loaded.lock:
             for states in self._states:
                 states.is_settled = True
 
     def close(self) -> None:
         """Free the GPU memory of this sequence's states."""
-        with self._code.lock:
+        with self._loaded.lock:
             self._closed = True
-            if self._worker is not None:
-                self._worker[1].shutdown(wait=False)
+            worker, self._worker = self._worker, None
+            if worker is not None:
+                worker[1].shutdown(wait=False)
             for delegate in self._delegates:
                 delegate.close()
 
@@ -194,10 +187,10 @@ class Method:
     def _call(self, inputs: Sequence[object], on_gpu: bool) -> tuple[Any, ...]:
         ids = self._record.inputs
         if len(inputs) != len(ids):
-            arranged(self._where, self._names, inputs, {})  # which says what is wrong
+            arranged(self._where, self._names, inputs, {})  # raises the error
         given = [self._input(position, value) for position, value in enumerate(inputs)]
-        self._code.counters.calls += 1
-        if self._code.checked:
+        self._loaded.counters.calls += 1
+        if self._loaded.checked:
             self._check_ranges(given)
         try:
             outputs = self._interpreter.run(given, keep=on_gpu)
@@ -214,7 +207,7 @@ class Method:
         return input_names(self._record)
 
     def _arranged(self, inputs: Sequence[object], named: Mapping[str, object]) -> tuple[object, ...]:
-        """Inputs in their order, of some that are given by name."""
+        """Inputs in their order, if some are given by name."""
         first = inputs[0] if len(inputs) == 1 else None
         if isinstance(first, dict):
             for name in first.keys() & named.keys():
@@ -223,11 +216,11 @@ class Method:
         return tuple(arranged(self._where, self._names, inputs, named))
 
     def _check_ranges(self, given: Sequence[RuntimeValue]) -> None:
-        """Refuse inputs of which a delegate may make integers beyond 32 bits."""
+        """Raise a DtypeError if a delegate may compute integers beyond 32 bits from these inputs."""
         held = dict(zip(self._record.inputs, given, strict=True))
         for call in self._record.instructions:
             if isinstance(call, DelegateCall):
-                graph = self._code.checked[call.delegate]
+                graph = self._loaded.checked[call.delegate]
                 ranges: dict[int, Range] = {}
                 for id, port in zip(call.args, graph.inputs, strict=False):
                     value = held.get(id)
@@ -236,7 +229,7 @@ class Method:
                 check_ranges(graph, ranges)
 
     def _explain(self, given: Sequence[RuntimeValue], error: ShapeError) -> None:
-        """Name the dim that cannot be what it is, where a shape that the file admits led to an error."""
+        """Raise an error that names the dim, if a shape that the file allows does not fit the graph."""
         for position, (spec, value) in enumerate(zip(self.inputs, given, strict=True)):
             if isinstance(value, (HostTensor, GpuTensor)):
                 shape = value.array.shape if isinstance(value, HostTensor) else value.shape
@@ -246,7 +239,7 @@ class Method:
                     raise ShapeError(f"{where}: {problem}. {error}") from error
 
     def _place(self, position: int) -> str:
-        """An input as messages name it."""
+        """The name of an input in messages."""
         name = self._names[position]
         return f"input {position}" if name == f"input_{position}" else f"input {position} ({name})"
 
@@ -259,7 +252,7 @@ class Method:
             and value.dtype == expected.dtype.numpy
             and value.shape == expected.sizes
         ):
-            return HostTensor(value, expected.dtype)  # as it is declared, without a further look
+            return HostTensor(value, expected.dtype)  # hot path: as declared
         try:
             if isinstance(expected, TensorRecord):
                 return self._tensor_input(position, expected, value)
@@ -287,17 +280,17 @@ class Method:
             raise DtypeError(f"expected a scalar, got {type(value).__name__}")
         if id in self._integers and not isinstance(value, int):
             raise DtypeError(f"expected an integer, got {value!r}")
-        is_same = value == expected or (value != value and expected != expected)  # NaN is the same as NaN
+        is_same = value == expected or (value != value and expected != expected)  # NaN equals NaN here
         if expected is not None and not is_same and not self._is_read(id):
             raise InputError(f"the program was exported for the value {expected!r}, got {value!r}")
         return value
 
     def _is_read(self, id: int) -> bool:
-        """Whether any instruction looks at a value; if none does, it was built into the program."""
+        """Whether any instruction reads a value; otherwise it is a constant of the program."""
         return any(id in read_by(instruction) for instruction in self._record.instructions)
 
     def _integers_of_delegates(self) -> set[int]:
-        """The values that delegates take as live integers."""
+        """The values that delegates read as live integers."""
         return {
             id
             for call in self._record.instructions

@@ -1,4 +1,4 @@
-"""A graph several times in one submission: from one step to the next the host writes nothing."""
+"""Several steps of a graph in one submission: the host writes nothing between steps."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pteron.runtime.outputs import Outputs
 from pteron.runtime.session import Session
 from pteron.runtime.staging import Input, growing, grown, steps_within
 
-# Commands that follow a step, from where its inputs and outputs lie.
+# Makes the commands after a step, from the buffers of its inputs and outputs.
 Each: TypeAlias = Callable[[Sequence[Buffer | None], Outputs], Sequence[Command]]
-# The same, and they let words grow.
+# The same, and the commands increase the growing words.
 EachGrowing: TypeAlias = Callable[[Sequence[Buffer | None], Outputs, Growing], Sequence[Command]]
 
 
@@ -33,12 +33,12 @@ def repeat(
 ) -> tuple[int, int]:
     """Run a session's graph up to `most` times in one submission, and the commands of `then` after it.
 
-    Elements of the inputs in `growth` grow by that much at every step, and whatever else changes, the
-    commands that `each` makes bring into place. Where a plan no longer holds, the next goes on in the same
-    submission; the graph runs less often where there is none, or where one cannot grow without the host.
-    Where the commands of `each_growing` can let parameters grow, no dispatch does that alone.
+    Elements of the inputs in `growth` grow by that much at every step; the commands of `each` write all other
+    inputs. If a plan is no longer valid, the next plan continues in the same submission. There are fewer
+    steps if no plan is valid, or if parameters cannot grow without the host. If the commands of
+    `each_growing` can increase the parameters, no separate dispatch does it.
 
-    Returns the submission's number and how often the graph runs.
+    Returns the submission's number and the number of steps.
     """
     device, executable = session.device, session.executable
     with device.lock, ExitStack() as submitting:
@@ -61,7 +61,7 @@ def repeat(
                 break
             within = steps_within(recording.plan.indices, grown(inputs, growth, count), growth, most - count)
             steps = advancing.advance.steps(numbers, within)
-            if steps < 1:  # indices would leave their ranges; those of the first step were checked
+            if steps < 1:  # indices would leave their ranges
                 break
             if each_growing and advancing.sole:
                 again = [once, *each_growing(places, outputs, advancing.sole)]
@@ -82,10 +82,10 @@ def repeat(
 def _following(
     session: Session, inputs: Sequence[Input], used: Sequence[Recording]
 ) -> tuple[Recording, list[int]] | None:
-    """The recording that goes on with inputs which are in place, and the numbers of its live terms. It is no
-    earlier one, since its parameters are written before the first step, and it looks at no input that the
-    first did not look at, since that one is not in place."""
-    with suppress(PteronError):  # what is wrong is said by the call that begins there
+    """The recording that continues with inputs on the GPU, and the numbers of its live terms. It must not be
+    used before, since its parameters are written before the first step, and must not read an input that the
+    first one does not read, since that input is not uploaded."""
+    with suppress(PteronError):  # the call that starts there raises it
         recording, numbers = session.ready(inputs)
         is_seen = all(
             used[0].touches(port.buffer) or not recording.touches(port.buffer)

@@ -1,4 +1,4 @@
-"""Outputs: where a plan leaves them -> handles for whoever called, and the copies that fill these."""
+"""Views of a plan's outputs -> outputs for the caller, and the copies that fill them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pteron.gpu import Copy, Device
 from pteron.host.tensors import Fetch, GpuTensor, HostResult, View
 
 Output: TypeAlias = GpuTensor | HostResult | int | None
-Outputs: TypeAlias = Sequence[View | int]  # where they lie until the next launch; live integers as they are
+Outputs: TypeAlias = Sequence[View | int]  # views are valid until the next launch; live integers as they are
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What becomes of an output: its element type for the caller, and whether it stays on the GPU."""
+    """How the caller wants an output: its element type, and whether it stays on the GPU."""
 
     dtype: DType
     on_gpu: bool
@@ -25,11 +25,10 @@ class Wanted:
 def taken(
     device: Device, name: str, views: Outputs, wanted: Sequence[Wanted | None]
 ) -> tuple[list[Output], list[Copy], int]:
-    """Handles for the outputs of an executable, the copies that fill them, and how many bytes the host will
-    read.
+    """The outputs of an executable, the copies that fill them, and the bytes that the host will read.
 
-    Every output is copied away from its place, since the next launch will use that memory again: to a
-    buffer of its own if it stays on the GPU, else to one staging buffer that all of them share.
+    Every output is copied, because the next launch reuses its memory: to its own buffer if it stays on the
+    GPU, otherwise to one staging buffer that all outputs share.
     """
     pairs = list(zip(views, wanted, strict=True))
     fetched = [view.nbytes for view, want in pairs if isinstance(view, View) and want and not want.on_gpu]
@@ -56,5 +55,5 @@ def taken(
 
 
 def aligned(size: int) -> int:
-    """Bytes that an output takes in a staging buffer."""
+    """Bytes of an output in a staging buffer."""
     return -(-size // 16) * 16

@@ -1,4 +1,4 @@
-"""The plans of an executable, ready to be replayed: found by live shapes, bounded in number."""
+"""The recorded plans of an executable by live shapes, at most PLANS_KEPT."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PLANS_KEPT = 64
 
 
 class PlanCache:
-    """Plans by live shapes. Several may be kept for one set of shapes: each holds for other values of the
-    live integers, and says so by its guards."""
+    """Plans by live shapes. One set of shapes may have several plans: their guards say for which values of
+    the live integers each is valid."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class PlanCache:
         self.made = 0
 
     def find(self, shapes: Shapes, values: Mapping[int, int]) -> tuple[Recording, list[int]]:
-        """The plan for these shapes whose guards hold, recorded now if it was not, and the numbers of its
+        """The plan for these shapes whose guards hold, made and recorded if necessary, and the numbers of its
         live terms."""
         for recording in self._kept.get(shapes, ()):
             numbers = recording.plan.numbers(values)
@@ -43,7 +43,7 @@ class PlanCache:
         return self.keep(shapes, self._plan(shapes, values), values)
 
     def keep(self, shapes: Shapes, plan: Plan, values: Mapping[int, int]) -> tuple[Recording, list[int]]:
-        """Make a plan ready to be replayed, and keep it."""
+        """Record a plan and keep it."""
         numbers = plan.numbers(values)
         assert numbers is not None  # it was made for these values
         recording = Recording(self._device, plan, self._arena, self._weights, numbers)
@@ -54,7 +54,7 @@ class PlanCache:
         return recording, numbers
 
     def plans(self) -> dict[Shapes, list[Plan]]:
-        """What is kept."""
+        """The plans in the cache."""
         return {shapes: [recording.plan for recording in kept] for shapes, kept in self._kept.items()}
 
     def close(self) -> None:
@@ -69,7 +69,9 @@ class PlanCache:
                 return plan
         if self._compiled is None:
             known = ", ".join(map(str, self._executable.plans)) or "none"
-            raise ShapeError(f"{self._executable.name}: no plan for the shapes {shapes}; there are {known}")
+            raise ShapeError(
+                f"{self._executable.name}: no plan for the shapes {shapes}; it has plans for {known}"
+            )
         return self._compiled.plan(shapes, values)
 
     def _forget_oldest(self) -> None:
@@ -77,5 +79,5 @@ class PlanCache:
             shapes, recordings = next(iter(self._kept.items()))
             if len(recordings) > 1:
                 recordings.pop()  # freed with its last user
-            else:  # in one step: an interruption leaves no shapes without a plan
+            else:
                 del self._kept[shapes]

@@ -1,8 +1,8 @@
-"""A sequence's next call, recorded while the one before it runs.
+"""A sequence's next call, recorded while the last one runs.
 
-A command buffer takes as long to make as many a small graph takes to run, and can be submitted but once.
-Inputs and live parameters lie in buffers, so commands that run a plan over the same states are the same at
-every call: where a call repeats the one before it, the next is expected to repeat it too.
+Recording a command buffer takes as long as running a small graph, and it can be submitted only once. Inputs
+and live parameters are in buffers, so calls of one plan over the same states have the same commands. If a
+call repeats the one before it, the next is expected to repeat it too.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pteron.host.tensors import Fetch, HostResult, View
 from pteron.runtime.outputs import Output, Wanted, aligned
 from pteron.runtime.staging import Input, InputUpload
 
-_PARKED = 4  # calls that wait for their plan to come back
-_STAGINGS = 4  # whose commands a call keeps: as many as are in use by turns
+_PARKED = 4  # prepared calls of other plans
+_STAGINGS = 4  # staging buffers in use at a time, each with its commands
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A run of a graph that only has to be submitted, and handles of what it will give."""
+class PreparedCall:
+    """A call that is ready to be submitted, and its outputs."""
 
     commands: Commands
     outputs: list[Output]
@@ -34,15 +34,15 @@ class Call:
 
 
 class RepeatableCall:
-    """A call that gives the host tensors alone, to be made any number of times. From one time to the next
-    only the staging buffer changes that its outputs are read from."""
+    """A call whose outputs are all host tensors, to be made any number of times. Only the staging buffer
+    differs between calls."""
 
     def __init__(
         self, device: Device, replay: Replay, outputs: Iterable[tuple[View | int, Wanted | None]]
     ) -> None:
         self._device = device
         self._replay = replay
-        self._fetched: list[tuple[View, DType, int] | None] = []  # with its place in the staging buffer
+        self._fetched: list[tuple[View, DType, int] | None] = []  # with its offset in the staging buffer
         self.bytes_read = self._size = 0
         for view, want in outputs:
             if want is None:
@@ -55,15 +55,15 @@ class RepeatableCall:
         self._count = sum(part is not None for part in self._fetched)
         self._commands: dict[Buffer | None, Commands] = {}
 
-    def call(self) -> Call:
-        """The next time."""
+    def prepare(self) -> PreparedCall:
+        """The next call."""
         readback = self._device.readback(self._size) if self._count else None
         fetch = Fetch(readback, self._count) if readback else None
         outputs: list[Output] = [
             HostResult(fetch, part[2], part[0].shape, part[1], part[0].storage) if fetch and part else None
             for part in self._fetched
         ]
-        return Call(self._commands_into(readback), outputs, self.bytes_read)
+        return PreparedCall(self._commands_into(readback), outputs, self.bytes_read)
 
     def _commands_into(self, readback: Readback | None) -> Commands:
         staging = readback.staging if readback else None
@@ -79,94 +79,91 @@ class RepeatableCall:
 
 @dataclass(slots=True)
 class _PlanVariant:
-    """Calls of one plan that give the same outputs."""
+    """Calls of one plan with the same outputs."""
 
     recording: Recording
     wanted: Sequence[Wanted | None]
-    next: Call | None = None
-    again: RepeatableCall | None = None  # where they can be recorded ahead
-    landing: InputUpload | None = None  # where the next may be as simple as the last
+    next: PreparedCall | None = None
+    repeatable: RepeatableCall | None = None  # None: calls cannot be recorded ahead
+    upload: InputUpload | None = None  # None: inputs need checks at every call
 
     @property
-    def waiting(self) -> Call | None:
-        """The next call, where it was prepared and nobody has made it."""
-        return None if self.next is None or self.next.commands.is_spent else self.next
+    def prepared(self) -> PreparedCall | None:
+        """The next call, if it is recorded and not submitted yet."""
+        return self.next if self.next is not None and self.next.commands.is_recorded else None
 
 
 _PlanVariants: TypeAlias = dict[tuple[Recording, tuple[Wanted | None, ...]], _PlanVariant]
 
 
 class PrerecordedCalls:
-    """Calls, each good for one plan and one choice of outputs. Their owner holds the device's lock, and drops
-    them before the states that they are bound to are freed.
+    """Prepared calls of a sequence, each for one plan and one choice of outputs. The owner holds the device's
+    lock, and drops them before it frees the states that they are bound to.
 
-    wgpu's library never frees a command buffer that is not submitted. So a call stays here until it is,
-    whoever took it; one that the next call has no use for is kept until its plan comes back; where as many
-    are kept as may be, or their plans were forgotten, no more are made; and in the end all that are left are
-    submitted for nothing.
+    wgpu-native never frees a command buffer that is not submitted. So a prepared call of another plan is kept
+    until that plan is used again, at most _PARKED of them, and the rest is submitted at the end.
     """
 
     def __init__(self) -> None:
-        self._kinds: _PlanVariants = {}
-        self._last: _PlanVariant | None = None  # what the last call was, one of these
-        self._end = finalize(self, _submit_all, self._kinds)
+        self._variants: _PlanVariants = {}
+        self._last: _PlanVariant | None = None  # of the last call
+        self._end = finalize(self, _submit_all, self._variants)
         self._end.atexit = False
 
-    def take(self, recording: Recording, wanted: Sequence[Wanted | None]) -> tuple[Call | None, bool]:
-        """The call that was recorded for this plan and these outputs, if there is one, and whether they are
-        those of the last call, or one is there."""
+    def take(self, recording: Recording, wanted: Sequence[Wanted | None]) -> tuple[PreparedCall | None, bool]:
+        """The prepared call of this plan and these outputs, if there is one; and whether it is prepared or
+        repeats the last call."""
         last = self._last
         if last is not None and recording is last.recording and wanted == last.wanted:
-            return last.waiting, True
-        call = self._turn_to(recording, wanted).waiting
+            return last.prepared, True
+        call = self._switch_to(recording, wanted).prepared
         return call, call is not None
 
-    def _turn_to(self, recording: Recording, wanted: Sequence[Wanted | None]) -> _PlanVariant:
-        """Keep what was recorded for other plans, and take up again what was for this one."""
-        self._last = last = self._kinds.setdefault(
+    def _switch_to(self, recording: Recording, wanted: Sequence[Wanted | None]) -> _PlanVariant:
+        """The variant of this plan and these outputs; drop others that have no prepared call."""
+        self._last = last = self._variants.setdefault(
             (recording, tuple(wanted)), _PlanVariant(recording, wanted)
         )
-        for key in [key for key, kind in self._kinds.items() if kind is not last and not kind.waiting]:
-            del self._kinds[key]
+        for key in [key for key, each in self._variants.items() if each is not last and not each.prepared]:
+            del self._variants[key]
         return last
 
-    def expect(self, again: RepeatableCall, landing: InputUpload | None) -> None:
-        """Be ready for further calls like the last."""
+    def expect(self, repeatable: RepeatableCall, upload: InputUpload | None) -> None:
+        """Expect further calls like the last."""
         if self._last is not None:
-            self._last.again, self._last.landing = again, landing
+            self._last.repeatable, self._last.upload = repeatable, upload
 
     def record(self) -> None:
-        """Record the next call like the last, where that is possible and there is room for it."""
+        """Record the next call like the last, unless too many are recorded."""
         last = self._last
-        if last is None or last.again is None:
+        if last is None or last.repeatable is None:
             return
-        last.next = None  # it was made
-        if len(self._kinds) <= _PARKED:
-            try:
-                last.next = call = last.again.call()
-                call.commands.record()
-            except DeviceError:
-                pass  # what is wrong with it is said when it is asked for
+        last.next = None
+        if len(self._variants) <= _PARKED:
+            with suppress(DeviceError):  # the next call raises it
+                last.next = last.repeatable.prepare()
+                last.next.commands.record()
 
     def drop(self, *, is_open: bool) -> None:
-        """Forget what was recorded. Where all that it is bound to is still there, it runs: the states that it
-        changes are about to be freed."""
+        """Drop all prepared calls. If their buffers still exist, they are submitted: their states are about
+        to be freed, so the results do not matter."""
         if is_open:
-            _submit_all(self._kinds)
+            _submit_all(self._variants)
         self._last = None
-        self._kinds.clear()
+        self._variants.clear()
         self._end.detach()
 
-    def land(self, device: Device, inputs: Sequence[Input]) -> tuple[Recording, int] | None:
-        """Bring inputs like the last call's into place: its plan, and the bytes sent."""
-        if self._last is None or self._last.landing is None:
+    def upload(self, device: Device, inputs: Sequence[Input]) -> tuple[Recording, int] | None:
+        """Upload inputs that have the types and shapes of the last call's: its plan, and the bytes
+        uploaded."""
+        if self._last is None or self._last.upload is None:
             return None
-        sent = self._last.landing.upload(device, inputs)
+        sent = self._last.upload.upload(device, inputs)
         return None if sent is None else (self._last.recording, sent)
 
 
-def _submit_all(kinds: _PlanVariants) -> None:
-    for kind in kinds.values():
-        if kind.waiting and kind.waiting.commands.is_ready:
+def _submit_all(variants: _PlanVariants) -> None:
+    for variant in variants.values():
+        if variant.prepared:
             with suppress(DeviceError):
-                kind.waiting.commands.submit()
+                variant.prepared.commands.submit()

@@ -1,4 +1,4 @@
-"""A program: a loaded .pte, its methods, and the device they run on."""
+"""A program: a loaded .pte file, its methods, and their device."""
 
 from __future__ import annotations
 
@@ -25,20 +25,18 @@ from pteron.format import (
 )
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
-from pteron.gpu.worker_pool import collecting_nothing
+from pteron.gpu.worker_pool import gc_paused
 from pteron.graph import Graph, build
 from pteron.host.lookup import find_operator
 from pteron.host.operator import HostOperator
 from pteron.ops import Target
 from pteron.passes import missing_operators, prepare
 from pteron.runtime.checks import check_method
-from pteron.runtime.external import with_external_data
-from pteron.runtime.loaded_method import LoadedMethod
+from pteron.runtime.loaded_method import LoadedMethod, NotCopyable, chosen_digits
 from pteron.runtime.method import Method
-from pteron.runtime.notebook import table
-from pteron.runtime.precision import chosen_digits
 from pteron.runtime.sequence import Sequence
-from pteron.runtime.specs import ValueSpec, describe
+from pteron.runtime.specs import ValueSpec, describe, table
+from pteron.runtime.states import with_external_data
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 
@@ -53,29 +51,28 @@ def load(
 ) -> Program:
     """Open a program: a .pte or bundled .bpte, by path or as bytes.
 
-    `data` names .ptd weight files. `device` is a Device or part of an adapter's name; without it the
-    environment variable PTERON_ADAPTER decides, or the most capable adapter is taken. Nothing is uploaded
-    before a method is first asked for.
+    `data` names .ptd weight files. `device` is a Device or part of an adapter's name; the default is the
+    environment variable PTERON_ADAPTER, or the most capable adapter. Weights are uploaded at the first use of
+    a method.
 
-    `digits` says how exactly a GPU multiplies a few rows with 4-bit weights: 3, the default unless the
-    environment variable PTERON_DIGITS says otherwise, is as good as f32; 2 is quicker, with errors of 2e-5
-    to 8e-5 of the products' size.
+    `digits` is the precision of products of a few rows with 4-bit weights on a GPU: 3, the default unless
+    PTERON_DIGITS is set, is as exact as f32; 2 is faster, with errors of 2e-5 to 8e-5 of the products' size.
 
-    `check_integers` refuses calls whose integers may leave 32 bits on the GPU, with a DtypeError that names
-    the node: sums, differences and products wrap there, where PyTorch has 64 bits. Inputs beyond 32 bits are
-    refused in any case.
+    With `check_integers`, a call whose integers may exceed 32 bits on the GPU raises a DtypeError that names
+    the node: sums, differences and products wrap there, while PyTorch has 64 bits. Inputs beyond 32 bits are
+    always an error.
     """
-    with collecting_nothing():  # a graph is many objects, and none of them garbage
+    with gc_paused():  # a graph is many objects, none of them garbage
         opened = open_bytes(source)
         bundle = read_bundled(opened.view, opened.name) if is_bundled(opened.view) else None
         file = read_program(bundle.program if bundle else opened.view, opened.name)
-        exactness = chosen_digits(digits)
+        precision = chosen_digits(digits)
         weights = load_weights(data)
-        return Program(file, weights, device, bundle, exactness, check_integers=check_integers)
+        return Program(file, weights, device, bundle, precision, check_integers=check_integers)
 
 
-class Program:
-    """Methods by name: `program["forward"](x)`. A context manager: leaving it frees its GPU memory."""
+class Program(NotCopyable):
+    """Methods by name: `program["forward"](x)`. As a context manager it frees its GPU memory at the end."""
 
     def __init__(
         self,
@@ -93,15 +90,15 @@ class Program:
         self._check_integers = check_integers
         self._device = Device.open(device) if device is not None else None
         self._records = {record.name: with_external_data(file, record, weights) for record in file.methods}
-        self._codes: dict[str, LoadedMethod] = {}
-        self._own = Sequence(self._code)
+        self._loaded: dict[str, LoadedMethod] = {}
+        self._own = Sequence(self._load)
         self._sequences: WeakSet[Sequence] = WeakSet()
         self._lock = new_lock()
         self._closed = False
         self._graphs = {record.name: read_graphs(file, record, weights) for record in file.methods}
         check_supported(file, self._graphs)
         self._operators = {record.name: _host_operators(record) for record in file.methods}
-        # What is wrong with a graph is wrong on every device.
+        # Errors of a graph do not depend on the device, so they are raised here.
         self._prepared = {name: list(map(prepare, graphs)) for name, graphs in self._graphs.items()}
         for name, record in self._records.items():
             check_method(f"{file.name}, method {name}", record, self._operators[name], self._graphs[name])
@@ -110,17 +107,17 @@ class Program:
         return f"<pteron.Program {self.file.name}: {', '.join(self.methods)}>"
 
     def _repr_html_(self) -> str:
-        loaded = {name: code.specs for name, code in self._codes.items()}
+        loaded = {name: method.specs for name, method in self._loaded.items()}
         rows = [
             (record.name, *(", ".join(map(str, side)) for side in loaded.get(record.name, _declared(record))))
             for record in self.file.methods
         ]
         return table(f"{self.file.name}, {self.file.size:,} bytes", ("method", "inputs", "outputs"), rows)
 
-    if not TYPE_CHECKING:  # a type checker shall go on telling which attributes there are
+    if not TYPE_CHECKING:  # for a type checker, unknown attributes stay errors
 
         def __getattr__(self, name: str) -> Method:
-            """`program.forward` is `program["forward"]`, where no attribute has that name."""
+            """`program.forward` is `program["forward"]`, if no attribute has that name."""
             if name.startswith("_") or name not in self._records:
                 raise AttributeError(f"{self!r} has no attribute and no method {name!r}")
             return self[name]
@@ -144,39 +141,39 @@ class Program:
         return self._device
 
     def __getitem__(self, name: str) -> Method:
-        """A method, loaded onto the device at first use."""
+        """A method; it is loaded onto the device at the first use."""
         with self._lock:
             return self._own[name]
 
     def sequence(self) -> Sequence:
-        """Another sequence of calls: the same methods over states of their own. It costs GPU memory for its
-        states alone; weights, kernels and plans are shared. Close it, or the program, to free them."""
+        """A new sequence of calls: the same methods with states of its own. Only the states take GPU memory;
+        weights, kernels and plans are shared. Close it, or the program, to free them."""
         with self._lock:
-            sequence = Sequence(self._code)
+            sequence = Sequence(self._load)
             self._sequences.add(sequence)
             return sequence
 
-    def _code(self, name: str) -> LoadedMethod:
+    def _load(self, name: str) -> LoadedMethod:
         if name not in self._records:
             raise MethodError(f"{self.file.name} has no method {name!r}; it has {', '.join(self.methods)}")
         with self._lock:
             if self._closed:
                 raise DeviceError(f"{self.file.name}: the program is closed")
-            if name not in self._codes:
+            if name not in self._loaded:
                 graphs = self._prepared[name]
                 device = self._device
                 if graphs and device is None:
-                    device = Device.begin()  # it opens while plans are made
+                    device = Device.begin()  # it opens during planning
                 record, operators = self._records[name], self._operators[name]
-                self._codes[name] = LoadedMethod(
+                self._loaded[name] = LoadedMethod(
                     self.file.name, record, graphs, operators, device, self.digits,
                     check_integers=self._check_integers,
                 )  # fmt: skip
                 self._device = device
-            return self._codes[name]
+            return self._loaded[name]
 
     def graphs(self, name: str) -> tuple[Graph, ...]:
-        """The graphs of a method's delegates, as the file has them."""
+        """The graphs of a method's delegates, unchanged from the file."""
         return tuple(self._graphs[name])
 
     def __iter__(self) -> Iterator[str]:
@@ -189,31 +186,31 @@ class Program:
         return name in self._records
 
     def reload(self) -> None:
-        """Start over, on a new device of the same adapter where the program's was lost: the remedy for
-        DeviceLost. Methods and sequences are to be asked for anew; what they kept between calls is gone."""
+        """Load the program again, after DeviceLost on a new device of the same adapter. Get methods and
+        sequences from the program again; their states are lost."""
         with self._lock:
             if self._closed:
                 raise DeviceError(f"{self.file.name}: the program is closed")
             device = self._device.again() if self._device else None
             self._leave()
-            self._own = Sequence(self._code)
+            self._own = Sequence(self._load)
             self._device = device
 
     def close(self) -> None:
         """Free the GPU memory of all methods and sequences; the shared device stays open."""
         with self._lock:
-            for code in self._codes.values():
-                with code.lock:  # other threads' calls end first
-                    code.turn.check_free(code.where)
+            for method in self._loaded.values():
+                with method.lock:  # calls of other threads end first
+                    method.call_lock.check_free(method.where)
             self._closed = True
             self._leave()
 
     def _leave(self) -> None:
         for sequence in (self._own, *self._sequences):
             sequence.close()
-        for code in self._codes.values():
-            code.close()
-        self._codes.clear()
+        for method in self._loaded.values():
+            method.close()
+        self._loaded.clear()
 
     def __enter__(self) -> Program:
         return self
@@ -244,7 +241,7 @@ def read_graphs(file: ProgramFile, record: MethodRecord, weights: Mapping[str, m
 
 
 def check_supported(file: ProgramFile, graphs: Mapping[str, Iterable[Graph]]) -> None:
-    """One error for everything that a program needs and Pteron cannot give."""
+    """Raise one UnsupportedError that lists everything a program needs and Pteron does not have."""
     problems = []
     delegated = sorted(
         {name for of_method in graphs.values() for graph in of_method for name in missing_operators(graph)}
@@ -261,13 +258,13 @@ def check_supported(file: ProgramFile, graphs: Mapping[str, Iterable[Graph]]) ->
 
 
 def missing_host_operators(file: ProgramFile) -> list[str]:
-    """Operators outside the delegates that nothing here can run."""
+    """Operators outside the delegates that Pteron cannot run."""
     names = {name for record in file.methods for name in record.operators}
     return sorted(name for name in names if find_operator(name) is None)
 
 
 def _declared(record: MethodRecord) -> tuple[tuple[ValueSpec, ...], tuple[ValueSpec, ...]]:
-    """What a method takes and gives, as far as the file says: of a tensor that may vary, any dim may."""
+    """The specs of a method from the file alone: every dim of a dynamic tensor counts as dynamic."""
     return describe(record, [None] * len(record.delegates))
 
 

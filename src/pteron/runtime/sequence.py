@@ -1,4 +1,4 @@
-"""A sequence of calls: a program's methods over states of their own."""
+"""A sequence of calls: a program's methods with their own states."""
 
 from __future__ import annotations
 
@@ -6,41 +6,42 @@ from collections.abc import Callable
 from types import TracebackType
 
 from pteron.errors import DeviceError
-from pteron.runtime.loaded_method import LoadedMethod
+from pteron.runtime.loaded_method import LoadedMethod, NotCopyable
 from pteron.runtime.method import Method
 
 
-class Sequence:
-    """`sequence["forward"](x)` runs a method of a program over this sequence's own caches and mutated
-    buffers. Weights, kernels and plans are the program's, so another sequence costs its states alone."""
+class Sequence(NotCopyable):
+    """`sequence["forward"](x)` runs a method of a program with this sequence's own caches and mutated
+    buffers. Weights, kernels and plans belong to the program, so another sequence only takes memory for its
+    states."""
 
-    def __init__(self, code_of: Callable[[str], LoadedMethod]) -> None:
-        self._code_of = code_of
+    def __init__(self, load: Callable[[str], LoadedMethod]) -> None:
+        self._load = load
         self._methods: dict[str, Method] = {}
         self._closed = False
 
     def __getitem__(self, name: str) -> Method:
-        """A method, loaded onto the device at first use."""
+        """A method; it is loaded onto the device at the first use."""
         found = self._methods.get(name)
         if found is None:
             self._check_open()
-            made = Method(self._code_of(name))
+            made = Method(self._load(name))
             found = self._methods.setdefault(name, made)
             if found is not made:  # another thread was faster
                 made.close()
-            if self._closed:  # by another thread, meanwhile
+            if self._closed:  # by another thread
                 self.close()
                 self._check_open()
         return found
 
     @property
     def state_bytes(self) -> int:
-        """GPU memory of the states, of methods used so far."""
-        methods = list(self._methods.values())  # other threads may ask for more of them, or close them
+        """GPU memory of the states of methods used so far."""
+        methods = list(self._methods.values())  # other threads may add or close some
         return sum(method.gpu_bytes.get("states", 0) for method in methods)
 
     def reset(self) -> None:
-        """Bring the states of all methods back to their initial values."""
+        """Set the states of all methods to their initial values."""
         for method in list(self._methods.values()):
             method.reset()
 
@@ -49,7 +50,7 @@ class Sequence:
         self._closed = True
         for name, method in list(self._methods.items()):
             method.close()
-            self._methods.pop(name, None)  # now: where closing is interrupted, it can be done again
+            self._methods.pop(name, None)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -1,8 +1,8 @@
-"""A delegate on a device: its weights, its arena, its plans. Sequences of calls bring their own states.
+"""A delegate on a device: its weights, arena and plans. Each sequence of calls has its own states.
 
-`bring` is the door: it brings inputs into place for the plan of their shapes, to be replayed over the states
-of a sequence. Method calls (`run`), launches that further commands follow, and steps that repeat (repeat.py)
-all go through it; only what lies on the GPU already (`bound`) does not.
+`bring` uploads inputs for the plan of their shapes, which is then replayed over a sequence's states. Method
+calls (`run`), launches with further commands, and multi-step submissions (multi_step.py) use it; inputs that
+are on the GPU already (`bound`) do not need it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pteron.gpu import (
     PassTimer,
     Recording,
     Replay,
-    Slots,
+    SequenceSlots,
     States,
     Weights,
     check_room,
@@ -39,18 +39,18 @@ from pteron.passes import prepare
 from pteron.plan import Compiled, Executable, Plan, PlanBuffer, SymbolPort, TensorPort
 from pteron.runtime.outputs import Output, Outputs, Wanted, taken
 from pteron.runtime.plan_cache import PlanCache
-from pteron.runtime.prerecord import Call, PrerecordedCalls, RepeatableCall
+from pteron.runtime.prerecord import PreparedCall, PrerecordedCalls, RepeatableCall
 from pteron.runtime.staging import Input, InputUpload, live_shapes, live_values, stage, upload
 
 Then: TypeAlias = Callable[[Outputs], Sequence[Command]]
-# A call that is recorded ahead holds a staging buffer. One of more bytes than this takes longer to read than
-# most calls to record.
+# Bytes read by a call that is recorded ahead: it holds a staging buffer, and a larger one takes longer to
+# read than most calls take to record.
 _AHEAD_BYTES = 1 << 22
 
 
 @dataclass(slots=True)
 class Counters:
-    """What a method has done so far. A decode loop plans once; a static graph never writes a parameter."""
+    """Counts since a method was loaded. A decode loop plans once; a static graph never writes a parameter."""
 
     calls: int = 0
     plans: int = 0
@@ -62,14 +62,14 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Commands that run a graph, and where its outputs will lie."""
+    """Commands that run a graph, and the views of its outputs."""
 
     commands: list[Command]
     outputs: Outputs
 
 
 class Session:
-    """Runs one executable, at any live shapes that it has plans for or that can be planned."""
+    """Runs one executable, at live shapes that it has plans for or can plan."""
 
     def __init__(
         self, executable: Executable, device: Device, counters: Counters, compiled: Compiled | None = None
@@ -78,19 +78,19 @@ class Session:
         self.device = device
         self.counters = counters
         self.is_closed = False
-        self.slots: Slots | None = None  # that sequences have their states in, as long as there are any
+        self.slots: SequenceSlots | None = None  # of sequences that share batch memory
         executable.target.check_runs_on(device.target)
         at_most = compiled.plan_at_maximum() if compiled else None
-        if compiled is None:  # its plans are of whoever wrote them
+        if compiled is None:  # its plans come from a file
             executable.check_runs_on(device.target)
-        device.check_open()  # where it is about to be, waits for it
+        device.check_open()  # waits until it is open
         with device.lock:
             check_room(device, executable, at_most[0] if at_most else None)
             self._weights = Weights(device, executable.name)
             self._arena = Arena(device, executable)
             self._plans = PlanCache(executable, compiled, device, self._arena, self._weights)
             try:
-                if compiled and at_most:  # compiles the kernels that most calls will need
+                if compiled and at_most:  # compiles the kernels that most calls need
                     self._plans.keep(compiled.shapes_max, *at_most)
                     counters.plans += 1
                 self._run_once()
@@ -102,8 +102,7 @@ class Session:
     def of(
         cls, graph: Graph, device: Device, counters: Counters | None = None, target: Target | None = None
     ) -> Session:
-        """A session of a graph. With another target than the device's own, kernels that are meant for other
-        devices run here."""
+        """A session of a graph; `target` selects kernels for another kind of device."""
         compiled = Compiled(prepare(graph), target or device.target)
         return cls(compiled.executable, device, counters or Counters(), compiled)
 
@@ -123,8 +122,8 @@ class Session:
         then: Then | None = None,
         timer: PassTimer | None = None,
     ) -> int:
-        """Run the graph, then the commands that `then` makes from where its outputs lie; nothing is waited
-        for. Returns the submission's number, by which it can be waited for."""
+        """Run the graph, then the commands that `then` makes from its outputs, without waiting; the
+        submission's number, to wait for it."""
         with self.device.lock:
             encoded = self.encode(inputs, states)
             after = then(encoded.outputs) if then else ()
@@ -132,8 +131,7 @@ class Session:
             return submit(self.device, commands, timer) if timer else submit_early(self.device, commands)
 
     def encode(self, inputs: Sequence[Input], states: States) -> Encoded:
-        """The commands that run the graph. They are to be submitted before the session is encoded again, so
-        whoever calls this holds the device's lock until then."""
+        """The commands that run the graph. The caller holds the device's lock until they are submitted."""
         recording, numbers, copies = self.bring(inputs, states)
         outputs = self.outputs(recording, numbers, states)
         return Encoded([*copies, recording.replay(states)], outputs)
@@ -141,28 +139,28 @@ class Session:
     def bring(
         self, inputs: Sequence[Input], states: States, ahead: PrerecordedCalls | None = None
     ) -> tuple[Recording, list[int], list[Copy]]:
-        """Bring inputs and live parameters into place: the recording for them, the numbers of its live terms,
-        and the copies of what was on the GPU, which are to be made before it is replayed. Whoever calls this
-        holds the device's lock until that is submitted."""
+        """Upload inputs and live parameters: the recording for them, the numbers of its live terms, and
+        copies of inputs that are on the GPU, to be submitted before its replay. The caller holds the device's
+        lock until then."""
         if self.is_closed or not self.device.is_open:
             self.check_open()
         states.check_open()
-        landed = ahead.land(self.device, inputs) if ahead else None
-        if landed:
-            self.counters.bytes_uploaded += landed[1]
-            self.counters.dispatches += landed[0].dispatches
-            return landed[0], [], []
+        uploaded = ahead.upload(self.device, inputs) if ahead else None
+        if uploaded:
+            self.counters.bytes_uploaded += uploaded[1]
+            self.counters.dispatches += uploaded[0].dispatches
+            return uploaded[0], [], []
         recording, numbers = self.ready(inputs)
         staged = stage(self.executable, inputs, recording.plan.indices)
         self.counters.parameter_writes += recording.refresh(numbers)
-        needed = [pair for pair in staged if self._is_seen(pair[0], recording)]
+        needed = [pair for pair in staged if self._is_used(pair[0], recording)]
         copies, sent = upload(self.device, needed, lambda port: self.buffer(port, states))
         self.counters.bytes_uploaded += sent
         self.counters.dispatches += recording.dispatches
         return recording, numbers, copies
 
     def outputs(self, recording: Recording, numbers: Sequence[int], states: States) -> list[View | int]:
-        """Where the outputs of a recording lie."""
+        """The outputs of a recording: views of buffers, and live integers."""
         plan = recording.plan
         return [
             plan.integers[port.id].evaluate(numbers)
@@ -179,14 +177,14 @@ class Session:
         ]
 
     def buffer(self, port: TensorPort, states: States) -> Buffer:
-        """Where an input or output lies."""
+        """The buffer of an input or output."""
         if isinstance(port.buffer, State):
             return states[port.buffer]
         return self._weights[port.buffer] if isinstance(port.buffer, Weight) else self._arena[port.buffer]
 
     def bound(self, inputs: Sequence[Input], states: States, places: Mapping[PlanBuffer, Buffer]) -> Replay:
-        """What runs the graph over tensors where they lie on the GPU, and over other memory for some states.
-        It is to be submitted before the session is encoded again."""
+        """The replay of the graph over inputs in their own GPU buffers, with `places` instead of some states.
+        Submit it before the session is encoded again."""
         self.check_open()
         states.check_open()
         recording, numbers = self.ready(inputs)
@@ -206,9 +204,9 @@ class Session:
         states: States,
         ahead: PrerecordedCalls | None = None,
     ) -> list[Output]:
-        """Run the graph; nothing is waited for. An output that nobody wants is None. `ahead` is where the
-        states' next call is recorded. The states are unsettled then: whoever called settles them once all
-        has gone well."""
+        """Run the graph without waiting; an output that is not wanted is None. `ahead` holds the sequence's
+        prerecorded calls. The states are not settled after it: the caller settles them once the call
+        succeeded."""
         with self.device.lock:
             recording, numbers, copies = self.bring(inputs, states, ahead)
             call, is_repeated = ahead.take(recording, wanted) if ahead and not copies else (None, False)
@@ -216,10 +214,9 @@ class Session:
                 views = self.outputs(recording, numbers, states)
                 call = self._call(copies, recording.replay(states), views, wanted)
                 if ahead and is_repeated and call.bytes_read <= _AHEAD_BYTES and self._can_repeat(wanted):
-                    again = RepeatableCall(
-                        self.device, recording.replay(states), zip(views, wanted, strict=True)
-                    )
-                    ahead.expect(again, self._landing(inputs, recording, states))
+                    outputs = zip(views, wanted, strict=True)
+                    repeatable = RepeatableCall(self.device, recording.replay(states), outputs)
+                    ahead.expect(repeatable, self._input_upload(inputs, recording, states))
             states.unsettle()
             call.commands.submit()
             self.counters.bytes_read += call.bytes_read
@@ -228,14 +225,14 @@ class Session:
             return call.outputs
 
     def recorded(self, inputs: Sequence[Input], states: States) -> tuple[Plan, Replay]:
-        """The plan for such inputs and its replay, its live parameters set to theirs."""
+        """The plan for these inputs and its replay, with its live parameters set."""
         with self.device.lock:
             recording, numbers = self.ready(inputs)
             recording.refresh(numbers)
             return recording.plan, recording.replay(states)
 
     def snapshot(self) -> Executable:
-        """The executable with the plans made so far, as `plan.archive` writes it."""
+        """The executable with the plans made so far, for `plan.archive`."""
         with self.device.lock:
             return replace(self.executable, plans=self._plans.plans())
 
@@ -250,7 +247,7 @@ class Session:
         self.device.check_open()
 
     def close(self) -> None:
-        """Free all but the states, which belong to their sequences."""
+        """Free everything except the states, which belong to sequences."""
         with self.device.lock:
             self.is_closed = True
             self._plans.close()
@@ -258,8 +255,8 @@ class Session:
             self._weights.close()
 
     def _peaks(self, recording: Recording, port: TensorPort, states: States) -> View | None:
-        """The peaks of an output's blocks, where the recording leaves them in a state that has room for them:
-        a file may say otherwise."""
+        """The maxima of an output's blocks, if the recording writes them to a state. The size check is for
+        files that declare a smaller state."""
         place, blocks = recording.peaks(port.buffer) or (None, 0)
         if not isinstance(place, State):
             return None
@@ -267,36 +264,38 @@ class Session:
         return found if 0 < found.nbytes <= found.buffer.size else None
 
     def _run_once(self) -> None:
-        """Run the calls that depend on constants alone."""
+        """Run the calls that depend only on constants."""
         once = self.executable.once
         if once.launches:
             recording = Recording(self.device, once, self._arena, self._weights, [])
             submit(self.device, [recording.replay()])
             recording.close()
 
-    def _landing(self, inputs: Sequence[Input], recording: Recording, states: States) -> InputUpload | None:
-        """Where inputs are that bring neither live integers nor indices, of which more has to be known."""
+    def _input_upload(
+        self, inputs: Sequence[Input], recording: Recording, states: States
+    ) -> InputUpload | None:
+        """The upload of further inputs like these; None if there are live integers or indices to check."""
         ports = [port for port in self.executable.inputs if isinstance(port, TensorPort)]
         if self.executable.sources or recording.plan.indices or len(ports) < len(self.executable.inputs):
             return None
-        places = [self.buffer(port, states) if self._is_seen(port, recording) else None for port in ports]
+        places = [self.buffer(port, states) if self._is_used(port, recording) else None for port in ports]
         return InputUpload(self.executable, live_shapes(self.executable, inputs), places)
 
     def _call(
         self, copies: Sequence[Copy], replay: Replay, views: Outputs, wanted: Sequence[Wanted | None]
-    ) -> Call:
-        """A run with its inputs in place: the copies, the plan, and what brings the outputs away."""
+    ) -> PreparedCall:
+        """A call with its inputs uploaded: copies of inputs, the replay, copies of outputs."""
         outputs, after, read = taken(self.device, self.executable.name, views, wanted)
-        return Call(Commands(self.device, [*copies, replay, *after]), outputs, read)
+        return PreparedCall(Commands(self.device, [*copies, replay, *after]), outputs, read)
 
     def _can_repeat(self, wanted: Sequence[Wanted | None]) -> bool:
-        """Whether calls give the host nothing but what one staging buffer holds: live integers are of their
-        call, and what stays on the GPU gets memory of its own."""
+        """Whether all outputs are tensors for the host. Live integers differ from call to call, and an output
+        on the GPU needs a new buffer."""
         tensors = all(isinstance(port, TensorPort) for port in self.executable.outputs)
         return tensors and not any(want and want.on_gpu for want in wanted)
 
-    def _is_seen(self, port: TensorPort, recording: Recording) -> bool:
-        """Whether anybody looks at an input's memory: where only live integers come from it, nobody does."""
+    def _is_used(self, port: TensorPort, recording: Recording) -> bool:
+        """Whether an input's buffer is read; it is not if the plan only takes live integers from it."""
         return recording.touches(port.buffer) or any(
             isinstance(output, TensorPort) and output.buffer == port.buffer
             for output in self.executable.outputs

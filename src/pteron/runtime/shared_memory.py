@@ -1,7 +1,7 @@
-"""Tensors that share memory: an exporter leaves a reshape out where its result lies in what it reads.
+"""Tensors that share memory: an exporter drops a reshape whose result has the memory of its input.
 
-Such a tensor has a place in an arena, and no instruction writes it: it is what was written there last, in
-another shape.
+Such a tensor has a place in an arena, and no instruction writes it: its value is the last tensor written
+there, in another shape.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Views = dict[int, list[tuple[int, int]]]
 def shared_memory(
     record: MethodRecord, operators: Sequence[HostOperator], executables: Sequence[Executable]
 ) -> Views:
-    """Pairs of a tensor that nothing writes and the one that it is a view of, by the instruction that reads
-    the first; those that are outputs, by the number of instructions."""
+    """Pairs of (tensor that nothing writes, tensor that it is a view of) by the instruction that reads the
+    first; for outputs, by the number of instructions."""
     written = [
         set(_written_by(record, instruction, operators, executables)) for instruction in record.instructions
     ]
@@ -34,7 +34,7 @@ def shared_memory(
         if id in record.inputs or (isinstance(value, TensorRecord) and value.data is not None)
     }
     own = stored.union(*written)
-    latest: dict[tuple[int, int], int] = {}  # by place, what was written there
+    latest: dict[tuple[int, int], int] = {}  # place -> the last tensor written there
     views: Views = {}
     reads = [*(_tensors(record, read_by(instruction)) for instruction in record.instructions), record.outputs]
     _note(record, stored, latest)
@@ -49,7 +49,7 @@ def shared_memory(
 
 
 def reshaped(array: HostArray, source: TensorRecord, view: TensorRecord) -> HostArray:
-    """The elements of one tensor as another in the same memory has them."""
+    """The elements of one tensor in the shape of another in the same memory."""
     in_memory = array.transpose(source.dim_order) if array.ndim else array
     shaped = in_memory.reshape(tuple(view.sizes[dim] for dim in view.dim_order))
     return shaped.transpose(np.argsort(view.dim_order)) if view.sizes else shaped
@@ -89,7 +89,7 @@ def _written_by(
 
 
 def _tensors(record: MethodRecord, ids: Iterable[int]) -> Iterator[int]:
-    """Values, and the members of those that are lists."""
+    """Value ids, with lists replaced by their members."""
     for id in ids:
         value = record.values[id]
         if isinstance(value, IndexList):

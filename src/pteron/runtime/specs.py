@@ -1,39 +1,43 @@
-"""What a method takes and gives, for people: element types, maximum shapes, which dims may vary."""
+"""The inputs and outputs of a method for users: names, element types, maximum shapes, which dims are dynamic;
+and tables of them for notebooks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
+from typing import Any
 
 from pteron.dtypes import DType
-from pteron.errors import PteronError
+from pteron.errors import InputError, PteronError
 from pteron.format import DelegateCall, EValue, MethodRecord, TensorRecord
 from pteron.graph import Shape, SymInt, Tensor
 from pteron.plan import Compiled
-from pteron.runtime.names import input_names
 
-_TRIED_MAX = 200_000  # dims that are tried, times nodes that are planned for each
+_TRIED_MAX = 200_000  # dims to try, times nodes to plan for each
 
 
 @dataclass(frozen=True, slots=True)
 class ValueSpec:
     """An input or output. A tensor has a dtype, a maximum shape and, per dim, whether it is dynamic;
-    anything else has the value it had at export, where the program keeps one."""
+    other values have the one they had at export, if the program keeps it."""
 
     kind: str  # "tensor", "int", "float", "bool", "str" or "none"
     dtype: DType | None = None
     shape_max: Shape = ()
     dynamic: tuple[bool, ...] = ()
     value: object = None
-    name: str = ""  # of an input: the program's own, or its position, as input_0
+    name: str = ""  # of an input: the program's name, or its position as input_0
 
     @property
     def shape(self) -> Shape:
-        """The maximum shape: `np.empty(spec.shape, spec.dtype)` is an array that the method takes."""
+        """The maximum shape: `np.empty(spec.shape, spec.dtype)` is a valid input."""
         return self.shape_max
 
     def misfit(self, shape: Shape) -> str | None:
-        """Which dim of a shape cannot be what it is, in a sentence; None where all can."""
+        """The error message for a shape that does not fit; None if it fits."""
         if len(shape) != len(self.shape_max):
             return f"expected rank {len(self.shape_max)}, {self}, got {list(shape)}"
         for dim, (size, most, free) in enumerate(zip(shape, self.shape_max, self.dynamic, strict=True)):
@@ -43,8 +47,6 @@ class ValueSpec:
         return None
 
     def _repr_html_(self) -> str:
-        from html import escape  # here: only notebooks ask
-
         return f"<code>{escape(f'{self.name}: {self}' if self.name else str(self))}</code>"
 
     def __str__(self) -> str:
@@ -86,11 +88,11 @@ def _spec(
 
 
 def _free_dims(record: MethodRecord, delegates: Sequence[Compiled | None]) -> dict[int, set[int]]:
-    """Which dims can vary, by value id, of the values that delegates take and give.
+    """The dynamic dims, by value id, of the inputs and outputs of delegates.
 
-    A file only says that some dim of a tensor does. Planning a delegate with one size made smaller shows
-    whether that size is free. What several delegates take is as free as the strictest of them lets it be.
-    Of graphs with too many nodes and inputs for that, every dim counts as free that the file says may vary.
+    A file only says whether a tensor has a dynamic dim. Planning a delegate with one size reduced shows
+    whether that dim is dynamic; an input of several delegates must be dynamic in all of them. In graphs that
+    are too large for this test, every dim of a dynamic tensor counts as dynamic.
     """
     free: dict[int, set[int]] = {}
     for call, compiled in _delegate_calls(record, delegates):
@@ -100,7 +102,7 @@ def _free_dims(record: MethodRecord, delegates: Sequence[Compiled | None]) -> di
 
 
 def _live_integers(record: MethodRecord, delegates: Sequence[Compiled | None]) -> dict[int, int]:
-    """Values that delegates take as live integers, and what they were at export: methods do not say."""
+    """The live integers that delegates read, by value id, with their values at export."""
     return {
         id: value.initial
         for call, compiled in _delegate_calls(record, delegates)
@@ -125,13 +127,13 @@ def _free_dims_of_call(record: MethodRecord, call: DelegateCall, compiled: Compi
     shapes_max = {tensor.id: tensor.shape_max for tensor in inputs if isinstance(tensor, Tensor)}
     tried = sum(size > 1 for shape in shapes_max.values() for size in shape)
     if tried * len(compiled.prepared.graph.nodes) > _TRIED_MAX:
-        return {}  # it would take too long to know
+        return {}  # the test would take too long
     at_most = _shapes(compiled, shapes_max)
     if at_most is None or len(output_ids) != len(outputs):
-        return {}  # nothing is known
+        return {}  # unknown
     free: dict[int, set[int]] = {id: set() for id in call.args}
     for output, output_id in zip(outputs, output_ids, strict=True):
-        if isinstance(output, Tensor):  # where live integers, here 0, shape an output, it varies with them
+        if isinstance(output, Tensor):  # sizes that depend on live integers, which are 0 here
             free[output_id] |= _unequal(output.shape_max, at_most[output.id])
     for tensor, input_id in zip(inputs, input_ids, strict=True):
         if not isinstance(tensor, Tensor) or not _may_vary(record.values[input_id]):
@@ -158,9 +160,9 @@ def _may_vary(value: EValue) -> bool:
 def _shapes_below(
     compiled: Compiled, shapes_max: Mapping[int, Shape], tensor: Tensor, dim: int
 ) -> Mapping[int, Shape] | None:
-    """Every tensor's shape where one dim of an input is one smaller, or None where it cannot be.
+    """Every tensor's shape if one dim of an input is one smaller; None if that is not possible.
 
-    Another input may be tied to that dim, so its equals everywhere are tried together before giving up.
+    Another input may depend on that dim, so the second attempt reduces all dims of equal size.
     """
     size = tensor.shape_max[dim]
     shrunk = (*tensor.shape_max[:dim], size - 1, *tensor.shape_max[dim + 1 :])
@@ -172,7 +174,7 @@ def _shapes_below(
 
 
 def _shapes(compiled: Compiled, shapes: Mapping[int, Shape]) -> Mapping[int, Shape] | None:
-    """Every tensor's shape where the inputs have these, or None where they cannot."""
+    """Every tensor's shape for these shapes of inputs; None if they do not fit."""
     values = {source.symbol: 0 for source in compiled.executable.sources}
     live = tuple(shapes.get(value.id) for value in compiled.prepared.graph.inputs)
     try:
@@ -181,3 +183,91 @@ def _shapes(compiled: Compiled, shapes: Mapping[int, Shape]) -> Mapping[int, Sha
         return None
     outputs = (value for value in compiled.prepared.graph.outputs if isinstance(value, Tensor))
     return {**{tensor.id: tensor.shape_max for tensor in outputs}, **found}
+
+
+def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """An HTML table with a title; all texts are escaped."""
+    heads = "".join(f"<th>{escape(text)}</th>" for text in head)
+    lines = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows)
+    body = f"<thead><tr>{heads}</tr></thead><tbody>{lines}</tbody>"
+    return f"<div><b>{escape(title)}</b><table>{body}</table></div>"
+
+
+def spec_rows(inputs: Iterable[ValueSpec], outputs: Iterable[ValueSpec]) -> list[tuple[str, str, str]]:
+    """A row for each input and output: side, name, type."""
+    given = [("input", spec.name or str(place), str(spec)) for place, spec in enumerate(inputs)]
+    return given + [("output", str(place), str(spec)) for place, spec in enumerate(outputs)]
+
+
+_DEPTH_MAX = 16  # of nested containers
+_TEXT_MAX = 1 << 20
+_MISSING = object()
+
+
+def input_names(record: MethodRecord) -> tuple[str, ...]:
+    """A unique name for each input. Exporters keep names of keyword arguments and keys of dicts; an input
+    without such a name is `input_0` by its position."""
+    plain = [f"input_{position}" for position in range(len(record.inputs))]
+    try:
+        found = list(_leaves(_tree(record.input_tree)))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return tuple(plain)
+    if len(found) != len(plain):
+        return tuple(plain)
+    times = Counter(found)
+    taken = set(plain)
+    return tuple(
+        name if name and times[name] == 1 and name not in taken else position
+        for name, position in zip(found, plain, strict=True)
+    )
+
+
+def _tree(text: str) -> Any:
+    """The arguments, by position and by name."""
+    if len(text) > _TEXT_MAX:
+        raise ValueError("the input tree is too long")
+    _, tree = json.loads(text)
+    return tree
+
+
+def _leaves(tree: Any) -> Iterator[str]:
+    """The name of each leaf: keys from the outside in, joined by dots; empty for a positional argument."""
+    by_position, by_name = tree["children_spec"]
+    for argument in by_position["children_spec"]:
+        yield from (".".join(path) for path in _paths(argument, _DEPTH_MAX))
+    yield from (".".join(path) for path in _paths(by_name, _DEPTH_MAX))
+
+
+def _paths(node: Any, depth: int) -> Iterator[list[str]]:
+    if depth == 0:
+        raise ValueError("the input tree is nested too deeply")
+    if node["type"] is None:
+        yield []
+        return
+    children = node["children_spec"]
+    context = json.loads(node["context"]) if node["type"].endswith("dict") else None
+    keys = context if isinstance(context, list) else range(len(children))
+    for key, child in zip(keys, children, strict=True):
+        yield from ([str(key), *path] for path in _paths(child, depth - 1))
+
+
+def arranged(
+    where: str, names: Sequence[str], inputs: Sequence[object], named: Mapping[str, object]
+) -> list[object]:
+    """Inputs in their order: those given by position come first, others by name."""
+    if len(inputs) > len(names):
+        raise InputError(f"{where} takes {len(names)} inputs ({', '.join(names)}), got {len(inputs)}")
+    found = [*inputs, *[_MISSING] * (len(names) - len(inputs))]
+    places = {f"input_{position}": position for position in range(len(names))}
+    places |= {name: position for position, name in enumerate(names)}
+    for name, value in named.items():
+        if name not in places:
+            raise InputError(f"{where} has no input {name!r}; it has {', '.join(names) or 'none'}")
+        if found[places[name]] is not _MISSING:
+            raise InputError(f"{where}: input {name!r} is given twice")
+        found[places[name]] = value
+    missing = [name for name, value in zip(names, found, strict=True) if value is _MISSING]
+    if missing:
+        lacking = f"got {len(names) - len(missing)}: {', '.join(missing)} missing"
+        raise InputError(f"{where} takes {len(names)} inputs ({', '.join(names)}), {lacking}")
+    return found

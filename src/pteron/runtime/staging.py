@@ -1,6 +1,6 @@
-"""What a call brings: shapes and live integers read from it, elements checked and brought into place.
+"""Inputs of a call: read their shapes and live integers, check their elements, upload them.
 
-Whatever is refused is refused before anything was written.
+All checks are done before anything is written.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
 
 
 def live_shapes(executable: Executable, inputs: Sequence[Input]) -> Shapes:
-    """The inputs' shapes, each within its maximum."""
+    """The shapes of the inputs; a ShapeError if one exceeds its maximum."""
     pairs = zip(executable.inputs, inputs, strict=True)
     return tuple([_live_shape(executable, port, given) for port, given in pairs])
 
 
 def live_values(executable: Executable, inputs: Sequence[Input]) -> dict[int, int]:
-    """The live integers that the inputs hold, by value id."""
+    """The live integers in the inputs, by value id."""
     return {
         source.symbol: _integer(executable, source, inputs[source.input]) for source in executable.sources
     }
 
 
 def stage(executable: Executable, inputs: Sequence[Input], indices: Sequence[IndexRange]) -> list[Staged]:
-    """The tensors among the inputs in the element types of their buffers."""
+    """The tensors among the inputs, with the element types of their buffers."""
     staged: list[Staged] = []
     for position, (port, given) in enumerate(zip(executable.inputs, inputs, strict=True)):
         if not isinstance(port, TensorPort):
@@ -70,8 +70,8 @@ def _staged(
 def upload(
     device: Device, staged: Sequence[Staged], buffer_of: Callable[[TensorPort], Buffer]
 ) -> tuple[list[Copy], int]:
-    """Bring tensors into their buffers: host arrays now, those on the GPU by the copies returned. And how
-    many bytes were sent."""
+    """Upload host arrays to their buffers. Returns the copies for tensors on the GPU, and the bytes
+    uploaded."""
     copies, sent = [], 0
     for port, given in staged:
         if isinstance(given, GpuTensor):
@@ -85,15 +85,15 @@ def upload(
 
 
 class InputUpload:
-    """Where the inputs of a call went, for another that brings host arrays of the same shapes and of the
-    types that their buffers have: nothing else has to be known of these."""
+    """Uploads host arrays of the same shapes as the last call's and of their buffers' types: they need no
+    other checks."""
 
     def __init__(self, executable: Executable, shapes: Shapes, buffers: Sequence[Buffer | None]) -> None:
         types = [port.storage.numpy for port in executable.inputs if isinstance(port, TensorPort)]
-        self._places = list(zip(shapes, types, buffers, strict=True))  # None: nobody looks at it
+        self._places = list(zip(shapes, types, buffers, strict=True))  # buffer None: not used
 
     def upload(self, device: Device, inputs: Sequence[Input]) -> int | None:
-        """Bring arrays into their buffers: the bytes sent, or None where not all are such arrays."""
+        """Upload the inputs: the bytes uploaded, or None if an input is of another shape or type."""
         arrays, sent = [], 0
         for given, (shape, dtype, buffer) in zip(inputs, self._places, strict=True):
             if type(given) is not HostTensor:
@@ -112,8 +112,8 @@ class InputUpload:
 def growing(
     executable: Executable, inputs: Sequence[Input], growth: Mapping[int, int]
 ) -> tuple[dict[int, int], dict[PlanBuffer, tuple[int, int]]]:
-    """What grows at every step where the elements of some inputs do: live integers by value id; tensors by
-    their memory, as how many words and by how much."""
+    """The growth at every step, from the growth of inputs: of live integers by value id, of tensors by buffer
+    as (words, increment)."""
     integers = {
         source.symbol: growth[source.input] for source in executable.sources if source.input in growth
     }
@@ -123,13 +123,13 @@ def growing(
         port, shape = executable.inputs[index], shapes[index]
         if isinstance(port, TensorPort) and shape is not None:
             if port.storage is not Storage.I32:
-                raise DtypeError(f"{executable.name}: only integers grow from step to step, not {port}")
+                raise DtypeError(f"{executable.name}: only integers can grow from step to step, not {port}")
             tensors[port.buffer] = numel(shape), by
     return integers, tensors
 
 
 def grown(inputs: Sequence[Input], growth: Mapping[int, int], steps: int) -> list[Input]:
-    """Inputs some steps later; those that grow are integers of the host."""
+    """The inputs some steps later; those that grow are integers on the host."""
     later = list(inputs)
     for index, by in growth.items():
         given = inputs[index]
@@ -141,7 +141,7 @@ def grown(inputs: Sequence[Input], growth: Mapping[int, int], steps: int) -> lis
 def steps_within(
     indices: Sequence[IndexRange], inputs: Sequence[Input], growth: Mapping[int, int], most: int
 ) -> int:
-    """For how many steps, `most` at the most, indices that grow stay in their ranges, where they are now."""
+    """For how many steps, up to `most`, growing indices stay in their ranges."""
     for index in indices:
         by, given = growth.get(index.input, 0), inputs[index.input]
         if by and isinstance(given, np.ndarray) and given.size:
@@ -174,7 +174,7 @@ def _live_shape(executable: Executable, port: TensorPort | SymbolPort, given: In
 
 
 def _integer(executable: Executable, source: Source, given: Input) -> int:
-    """The live integer that an input holds."""
+    """The live integer in an input."""
     value = given if type(given) is int else _only_element(source, given)
     if value is None:
         value = _element(f"{executable.name}, input {source.input}", source, given)
@@ -184,7 +184,7 @@ def _integer(executable: Executable, source: Source, given: Input) -> int:
 
 
 def _only_element(source: Source, given: Input) -> int | None:
-    """The integer in an array of one, as loops give it at every step; None for anything else."""
+    """The integer in an array of one element, the input of a decode step; None for anything else."""
     if isinstance(given, np.ndarray) and given.size == 1 and source.index in (0, -1):
         return int(given.item())
     return None
@@ -192,7 +192,7 @@ def _only_element(source: Source, given: Input) -> int | None:
 
 def _element(where: str, source: Source, given: Input) -> int:
     if isinstance(given, View):
-        raise InputError(f"{where}: a live integer is read from it, so the host must see it")
+        raise InputError(f"{where}: a live integer is read from it, so it must be on the host")
     if isinstance(given, HostTensor):
         given = given.array
     array = np.asarray(given.numpy() if isinstance(given, GpuTensor) else given)

@@ -1,4 +1,4 @@
-"""A method's values before its first instruction: constants, and the buffers that live across calls."""
+"""A method's values before its first instruction: constants, tensors of weight files, and states."""
 
 from __future__ import annotations
 
@@ -27,10 +27,14 @@ from pteron.runtime.checks import describe_record
 
 if TYPE_CHECKING:
     from pteron.host.operator import HostOperator
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pteron.format import ProgramFile
 
 
 def initial_value(value: EValue) -> RuntimeValue:
-    """What a value is at the start of every call; a state is put in its place."""
+    """A value at the start of every call, without states."""
     if not isinstance(value, TensorRecord):
         return None if isinstance(value, IndexList) else cast(RuntimeValue, value)
     if value.data is None or value.is_mutable:
@@ -45,8 +49,8 @@ def initial_states(
     executables: Sequence[Executable],
     limits: Limits,
 ) -> dict[int, HostTensor]:
-    """Buffers that live across calls, by value id: those with an initial value, and those (zeros at first)
-    that an operator updates in place before anything else writes them."""
+    """Buffers that live across calls, by value id: those with an initial value, and those that an operator
+    updates in place before anything else writes them, which start as zeros."""
     updated = _updated_in_place(record, operators, executables)
     states: dict[int, HostTensor] = {}
     held = 0
@@ -87,8 +91,28 @@ def _updated_in_place(
 
 
 def _array(record: TensorRecord) -> HostArray:
-    """A tensor's stored bytes by its logical shape, whatever order of dims they were stored in."""
+    """A tensor's stored bytes as an array of its logical shape."""
     assert record.data is not None
     stored = tuple(record.sizes[dim] for dim in record.dim_order)
     array = np.frombuffer(contents(record.data), record.dtype.numpy).reshape(stored)
     return array.transpose(np.argsort(record.dim_order)) if record.sizes else array
+
+
+def with_external_data(
+    file: ProgramFile, record: MethodRecord, weights: Mapping[str, memoryview]
+) -> MethodRecord:
+    """The method with its external tensors, from the weight files."""
+
+    def found(value: EValue) -> EValue:
+        if not isinstance(value, TensorRecord) or not value.is_external:
+            return value
+        assert value.name is not None  # the reader requires it
+        where = f"{file.name}, method {record.name}: tensor {value.name!r}"
+        data, needed = weights.get(value.name), prod(value.sizes) * value.dtype.itemsize
+        if data is None:
+            raise GraphError(f"{where} is not in the weight files given (load(..., data=[...]))")
+        if len(data) != needed:
+            raise GraphError(f"{where} needs {needed} bytes, its weight file has {len(data)}")
+        return replace(value, data=data)
+
+    return replace(record, values=tuple(map(found, record.values)))

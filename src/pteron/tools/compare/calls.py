@@ -21,9 +21,9 @@ from pteron.passes import prepare
 from pteron.passes.rewrite import switched_on
 from pteron.plan import Compiled
 from pteron.runtime import Method, Program, ValueSpec
-from pteron.runtime.external import with_external_data
 from pteron.runtime.loaded_method import LoadedMethod
 from pteron.runtime.specs import describe
+from pteron.runtime.states import with_external_data
 from pteron.tools.compare.checker import StepChecker
 from pteron.tools.compare.session import SteppedSession, StepRecord
 from pteron.tools.inputs import Input, LiveSize, fill_inputs

@@ -1,7 +1,6 @@
-"""States of several sequences side by side: one buffer for each state, a slot of it for each sequence.
+"""States of several sequences in slots: one buffer for each state, with a slot of it for each sequence.
 
-So a plan over one sequence, bound to its slot, and a plan over the rows of all of them work on the same
-memory.
+A plan for one sequence, bound to its slot, and a plan for a batch of all sequences use the same memory.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from pteron.gpu.memory import States
 from pteron.ops.operand import State
 from pteron.plan import Executable
 
-SLOT_ALIGNMENT = 256  # bytes: what every adapter lets bindings begin at
+SLOT_ALIGNMENT = 256  # bytes: every adapter allows bindings at multiples of this
 
 
-class Slots:
-    """Slots to be lent. They hold the states of `executable` that `ids` names, which `shared` has under the
-    same ids for so many sequences."""
+class SequenceSlots:
+    """`count` slots, each for one sequence. They hold the states `ids` of `executable`, in buffers that
+    `shared` has under the same ids."""
 
     def __init__(
         self, device: Device, executable: Executable, shared: States, count: int, ids: Iterable[int]
@@ -30,20 +29,20 @@ class Slots:
         self.shared = shared
         self.count = count
         self._free = list(range(count))[::-1]
-        self._used: set[int] = set()  # those that were ever lent: the others are zeros
-        self.ids = frozenset(ids)  # not all that both have: numbers of what rewrites add may be the same
+        self._used: set[int] = set()  # taken at least once: the others are zeros
+        self.ids = frozenset(ids)  # not all common ids: rewrites may give equal ids to different states
 
     def take(self) -> SlotStates | None:
-        """The states of a new sequence, in a slot of its own; None where all are lent."""
+        """The states of a new sequence in a free slot; None if no slot is free."""
         return SlotStates(self, self._free.pop()) if self._free and not self.shared.is_closed else None
 
     @property
     def free(self) -> int:
-        """How many are not lent."""
+        """How many slots are free."""
         return len(self._free)
 
     def begin(self, slot: int) -> None:
-        """Before a slot is lent: what the last one left there is gone."""
+        """Clear a slot that another sequence used before."""
         for id in self.ids if slot in self._used else ():
             size = self.executable.states[id].bytes
             self.device.clear(self.shared[State(id)], slot * size, size)
@@ -55,9 +54,9 @@ class Slots:
 
 
 class SlotStates(States):
-    """The states of one sequence in its slot; those that are nobody else's lie in buffers of their own."""
+    """The states of one sequence in its slot; states without a slot have their own buffers."""
 
-    def __init__(self, slots: Slots, slot: int) -> None:
+    def __init__(self, slots: SequenceSlots, slot: int) -> None:
         self.slot = slot
         self.slots = slots
         self._release = finalize(self, slots.give_back, slot)
@@ -71,8 +70,8 @@ class SlotStates(States):
 
     def check_open(self) -> None:
         super().check_open()
-        if self.slots.shared.is_closed:  # to submit what has its buffers would end the process
-            raise DeviceError(f"{self._name}: the memory that this sequence has a slot of is closed")
+        if self.slots.shared.is_closed:  # submitting commands with a freed buffer would abort the process
+            raise DeviceError(f"{self._name}: the batch memory of this sequence is closed")
 
     def _make(self) -> None:
         own = {id: spec for id, spec in self._specs.items() if id not in self.slots.ids}

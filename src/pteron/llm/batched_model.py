@@ -17,12 +17,11 @@ from pteron.dtypes import DType, Storage
 from pteron.errors import DeviceError, InputError, OutOfMemory, UnsupportedError
 from pteron.gpu import SLOT_ALIGNMENT, Buffer, Command, Copy, Replay, Slots, SlotStates, submit
 from pteron.gpu.tensors import View
-from pteron.llm.burst import BatchSubmission, Row
 from pteron.llm.model import LanguageModel
 from pteron.llm.reentrancy import device_guard
-from pteron.llm.row_draws import BatchDraws
 from pteron.llm.sampling import Sampler
 from pteron.llm.sampling.operator import RING
+from pteron.llm.submission import BatchDraws, BatchRow, BatchSubmission
 from pteron.ops.operand import State
 from pteron.passes import prepare
 from pteron.passes.batched import BatchedGraph, batch
@@ -148,7 +147,7 @@ class BatchedModel:
         """Where the token lies that was drawn last for a slot."""
         return View(self._words(self.batched.tokens), 4 * slot, (1, 1), DType.I32, Storage.I32)
 
-    def step(self, rows: Sequence[Row], count: int = 1) -> BatchSubmission:
+    def step(self, rows: Sequence[BatchRow], count: int = 1) -> BatchSubmission:
         """Run the next token of every row through the model, then the `count` - 1 that are drawn after it, in
         one submission. Nothing is waited for."""
         count = min(count, STEPS_MAX)
@@ -160,13 +159,13 @@ class BatchedModel:
             logits, model = self._model(rows, count)
             joining = self._draws.begin(rows)
             drawing = self._draws.drawing(logits, self._slots_of(len(rows)), rows)
-            burst, home = self._draws.burst(rows, count, drawing)
-            commands: list[Command] = [*copies, *joining, *([model, drawing.replay] * count), home]
-            burst.begin(submit(self.device, commands))
-            self._draws.took(rows, count)
+            submission, copy = self._draws.submission(rows, count, drawing)
+            commands: list[Command] = [*copies, *joining, *([model, drawing.replay] * count), copy]
+            submission.begin(submit(self.device, commands))
+            self._draws.advance(rows, count)
             self._positions.update({row.slot: row.position + count for row in rows})
             self.session.counters.calls += count
-            return burst
+            return submission
 
     def leave(self, slot: int, sampler: Sampler) -> None:
         """Before the sequence of a slot goes on alone: let its sampler have what the steps here have drawn
@@ -176,7 +175,7 @@ class BatchedModel:
             if commands:
                 submit(self.device, commands)
 
-    def logits(self, rows: Sequence[Row]) -> npt.NDArray[np.float32]:
+    def logits(self, rows: Sequence[BatchRow]) -> npt.NDArray[np.float32]:
         """Run the next token of every row through the model; the logits [rows, vocabulary], waited for."""
         with self.device.lock, device_guard(self.device):
             self._check(rows, 1)
@@ -200,7 +199,7 @@ class BatchedModel:
     def _words(self, state: int) -> Buffer:
         return self.states[State(state)]
 
-    def _model(self, rows: Sequence[Row], count: int) -> tuple[View, Replay]:
+    def _model(self, rows: Sequence[BatchRow], count: int) -> tuple[View, Replay]:
         """Where the logits of all rows will lie, and what makes them."""
         context = max(row.position for row in rows) + count
         inputs = (self._slots_of(len(rows)), context)
@@ -219,7 +218,7 @@ class BatchedModel:
         step = 1 if count <= ROWS_EXACT else 2 if count <= 2 * ROWS_EXACT else 4
         return min(-(-count // step) * step, self.slots.count)
 
-    def _bring(self, rows: Sequence[Row]) -> list[Copy]:
+    def _bring(self, rows: Sequence[BatchRow]) -> list[Copy]:
         """Write what the GPU does not have: who takes part, tokens and positions of those who come in. Tokens
         that it has elsewhere are copied first."""
         chosen = tuple(row.slot for row in rows) + (-1,) * (self._padded(len(rows)) - len(rows))
@@ -244,7 +243,7 @@ class BatchedModel:
     def _write(self, state: int, slot: int, word: int) -> None:
         self.device.write(self._words(state), np.array([word], np.int32), 4 * slot)
 
-    def _check(self, rows: Sequence[Row], count: int) -> None:
+    def _check(self, rows: Sequence[BatchRow], count: int) -> None:
         if self._is_closed:
             raise DeviceError(f"{self.session.executable.name}: it is closed")
         if not rows or count < 1:

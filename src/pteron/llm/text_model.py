@@ -116,8 +116,9 @@ class TextModel:
         opening = ids[:1] if ids[0] == self.tokenizer.bos_id and kept > 1 else []
         return opening + ids[len(ids) - kept + len(opening) :]
 
-    def alike(self) -> TextModel:
-        """The same model for a thread that serves it: one that kept its owner would go on for ever."""
+    def without_engine(self) -> TextModel:
+        """The same model for an engine: a reference to the LLM itself would keep LLM and engine alive
+        forever."""
         same = object.__new__(TextModel)
         same.__dict__.update(self.__dict__)
         return same

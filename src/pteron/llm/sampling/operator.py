@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterator
 from pteron.dtypes import Storage
 from pteron.graph import Shape
 from pteron.llm.sampling.form import Form
-from pteron.llm.sampling.row import LANES, Row, kernel
+from pteron.llm.sampling.row import LANES, LogitsRow, kernel
 from pteron.llm.sampling.settings import TOPS_MAX
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
 from pteron.ops.row_layout import shared_rows
@@ -70,7 +70,7 @@ def sample(
 ) -> Iterator[Dispatch]:
     """A token, by the parts that `form` names. Numbers with a fraction are the bits of an f32."""
     parts = Form.read(form)
-    row = Row.of(logits, target, seen=seen if parts.penalises else None, penalty=penalty)
+    row = LogitsRow.of(logits, target, seen=seen if parts.penalises else None, penalty=penalty)
     if parts.changes:
         row, change = row.changed(parts, seen, bias, mask, presence, frequency)
         yield change
@@ -135,18 +135,18 @@ def sample_peaks(
     )
 
 
-def scan(row: Row) -> Dispatch:
+def scan(row: LogitsRow) -> Dispatch:
     """Look at all logits, and pick none."""
     return row.look("sample_scan", declares={"greatest": "row_max(score, local)"})
 
 
-def scan_and_pick(row: Row, picks: Scratch) -> Dispatch:
+def scan_and_pick(row: LogitsRow, picks: Scratch) -> Dispatch:
     """Look at all logits, and pick the greatest of each block."""
     return row.look("sample_scan", picks=picks)
 
 
 def filtered(
-    row: Row, form: Form, temperature: AnyInt, top_k: AnyInt, top_p: AnyInt
+    row: LogitsRow, form: Form, temperature: AnyInt, top_k: AnyInt, top_p: AnyInt
 ) -> Generator[Dispatch, None, Scratch | None]:
     """Find the last place that top-k leaves, then the last of these that top-p leaves; None: all are left."""
     limit: Scratch | None = None
@@ -160,7 +160,7 @@ def filtered(
 
 
 def searched(
-    row: Row,
+    row: LogitsRow,
     temperature: AnyInt,
     top_k: AnyInt,
     top_p: AnyInt,
@@ -206,7 +206,7 @@ def searched(
 
 
 def pick(
-    row: Row,
+    row: LogitsRow,
     temperature: AnyInt,
     log_min_p: AnyInt,
     seed: AnyInt,
@@ -227,7 +227,7 @@ def pick(
     )
 
 
-def listed(row: Row, tops: AnyInt, steps: Operand, drawn: Operand) -> Iterator[Dispatch]:
+def listed(row: LogitsRow, tops: AnyInt, steps: Operand, drawn: Operand) -> Iterator[Dispatch]:
     """Write to `drawn` the likeliest tokens of a step that is not counted yet."""
     lists = Scratch(2 * TOPS_MAX * row.block_count * row.count, Storage.U32)
     yield Dispatch(

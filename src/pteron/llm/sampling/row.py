@@ -22,7 +22,7 @@ BLOCK = 2048  # tokens per workgroup
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class LogitsRow:
     """The last row of logits, or one for each of several texts, with what draws see in place of them."""
 
     logits: Operand
@@ -34,12 +34,14 @@ class Row:
     texts: Texts | None = None  # None: there is one
 
     @classmethod
-    def of(cls, logits: Operand, target: Target, *, seen: Operand | None = None, penalty: AnyInt = 0) -> Row:
+    def of(
+        cls, logits: Operand, target: Target, *, seen: Operand | None = None, penalty: AnyInt = 0
+    ) -> LogitsRow:
         blocks = Scratch(4 * -(-logits.shape[-1] // BLOCK))
         return cls(logits, seen, penalty if seen else 0, None, blocks, target)
 
     @classmethod
-    def of_texts(cls, logits: Operand, texts: Texts, target: Target) -> Row:
+    def of_texts(cls, logits: Operand, texts: Texts, target: Target) -> LogitsRow:
         """A row for each of several texts."""
         blocks = Scratch(4 * -(-logits.shape[-1] // BLOCK) * texts.rows)
         return cls(logits, None, 0, None, blocks, target, texts)
@@ -86,7 +88,7 @@ class Row:
         mask: Operand,
         presence: AnyInt,
         frequency: AnyInt,
-    ) -> tuple[Row, Dispatch]:
+    ) -> tuple[LogitsRow, Dispatch]:
         """The row as its logits are written anew by all that a form names, and what does that."""
         anew = Scratch(self.logits.numel)
         absent = {
@@ -111,7 +113,7 @@ class Row:
         )
         return self.written(anew), change
 
-    def written(self, anew: Scratch) -> Row:
+    def written(self, anew: Scratch) -> LogitsRow:
         """The same, whose logits were written anew."""
         return replace(self, seen=None, penalty=0, anew=anew)
 

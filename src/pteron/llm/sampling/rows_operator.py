@@ -21,7 +21,7 @@ from pteron.llm.sampling.operator import (
     pick,
     scan_and_pick,
 )
-from pteron.llm.sampling.row import Row, kernel
+from pteron.llm.sampling.row import LogitsRow, kernel
 from pteron.llm.sampling.settings import TOPS_MAX
 from pteron.llm.sampling.texts import SETTINGS, Texts
 from pteron.ops import Dispatch, Operand, Scratch, Target, op, require
@@ -60,7 +60,7 @@ def sample_rows(
     parts, texts = Form.read(form), Texts(slots, settings)
     if not texts.rows:
         return
-    row = Row.of_texts(logits, texts, target)
+    row = LogitsRow.of_texts(logits, texts, target)
     if parts.penalises or parts.changes:
         row, change = _changed(row, parts, seen, bias, mask)
         yield change
@@ -90,7 +90,9 @@ def sample_rows(
     )
 
 
-def _changed(row: Row, form: Form, seen: Operand, bias: Operand, mask: Operand) -> tuple[Row, Dispatch]:
+def _changed(
+    row: LogitsRow, form: Form, seen: Operand, bias: Operand, mask: Operand
+) -> tuple[LogitsRow, Dispatch]:
     """The rows as their logits are written anew, and what does that."""
     anew = Scratch(row.logits.numel)
     absent = {

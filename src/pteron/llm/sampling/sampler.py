@@ -182,16 +182,16 @@ class Sampler:
         """Where a state of the sampler's graph lies, by its value id."""
         return self._states[State(id)]
 
-    def took(self, steps: int) -> None:
-        """So many tokens were drawn by what was submitted; unless told, a sampler does not know."""
-        self._steps = steps
+    def set_step(self, step: int) -> None:
+        """Note that the submitted draws end before `step`: the GPU has counted them."""
+        self._steps = step
 
     def draw(self, logits: np.ndarray, step: int) -> int:
         """Draw the token of a step from logits of the host; the submission's number."""
         with self._session.device.lock:
             self._count(step)
             submission = self._session.launch((logits.reshape(1, -1), *self._numbers), self._states)
-            self.took(step + 1)
+            self.set_step(step + 1)
             return submission
 
     def _peaks(self, logits: View) -> View | None:

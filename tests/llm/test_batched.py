@@ -248,7 +248,7 @@ def test_from_the_first_position_to_the_last(q4: LanguageModel) -> None:
     )
     np.testing.assert_allclose(logits[0], last, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(logits[1], first, rtol=1e-4, atol=1e-5)
-    with pytest.raises(InputError, match="leave its 64"):
+    with pytest.raises(InputError, match="exceed its 64"):
         batched.step([BatchRow(slots[0] or 0, context - 1, 1)], 2)
     end(batched, [sequence, other])
 
@@ -323,8 +323,8 @@ def test_what_is_refused(q4: LanguageModel) -> None:
         ([], 1, "1 steps of 0 rows"),
         ([BatchRow(0, 0, 1), BatchRow(0, 0, 1)], 1, "each is taken once"),
         ([BatchRow(2, 0, 1)], 1, "0 to 1"),
-        ([BatchRow(0, -1, 1)], 1, "leave its 64"),
-        ([BatchRow(0, 0)], 1, "has to bring a token"),
+        ([BatchRow(0, -1, 1)], 1, "exceed its 64"),
+        ([BatchRow(0, 0)], 1, "needs a token"),
         ([BatchRow(0, 0, q4.vocabulary)], 1, "outside the vocabulary"),
         ([BatchRow(0, 0, 1)], 0, "0 steps"),
     ]

@@ -182,7 +182,7 @@ def test_too_many_open_streams(llm: LLM, right: dict[str, list[int]]) -> None:
     streams = [llm.generate(A, max_new_tokens=4, stop_ids=()) for _ in range(SEQUENCES_MAX + 1)]
     for stream in streams[:-1]:
         next(stream)
-    with pytest.raises(pteron.InputError, match=f"{SEQUENCES_MAX} streams are open"):
+    with pytest.raises(pteron.InputError, match=f"{SEQUENCES_MAX} generations are open"):
         next(streams[-1])
     streams[0].close()
     assert tokens(llm, B) == right["B"]

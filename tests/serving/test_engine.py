@@ -278,7 +278,7 @@ def test_engines_that_cannot_be(tiny_llm: LLM, settings: dict[str, Any]) -> None
 def test_what_cannot_be_batched(device: Device) -> None:
     with (
         LLM(MODEL, ByteTokenizer(), device=device, sequences=1) as llm,
-        pytest.raises(UnsupportedError, match=r"^\S+ cannot be batched: only one sequence is asked for"),
+        pytest.raises(UnsupportedError, match=r"^\S+ cannot be batched: only one sequence is allowed"),
     ):
         Engine(llm, batched=True)
 

@@ -198,7 +198,7 @@ def test_who_is_told_and_fails(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -
 def test_one_sequence_alone(device: Device) -> None:
     """Has nobody to step with, which is not for want of memory."""
     with LLM(MODEL, ByteTokenizer(), device=device, sequences=1) as llm:
-        with pytest.raises(UnsupportedError, match="only one sequence is asked for"):
+        with pytest.raises(UnsupportedError, match="only one sequence is allowed"):
             Engine(llm, batched=True)
         with Engine(llm) as engine:
             answers = at_once(engine, [asked(A), asked(B)])

@@ -76,6 +76,6 @@ def test_a_device_without_room(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -
         answers = at_once(engine, [asked(A), asked(B)])
         assert [len(answer.pieces()) for answer in answers] == [8, 8]
         assert engine.slots == 0
-        assert engine.stepping.endswith("cannot be batched: no two of its caches have room side by side")
+        assert engine.stepping.endswith("cannot be batched: the device has no room for two of its caches")
     monkeypatch.setattr(LanguageModel, "is_resident", False)
     assert "through the host" in (BatchedModel.reason(tiny_llm.model) or "")

@@ -20,6 +20,8 @@ from pteron.llm.sampling import Sampler
 from pteron.llm.submission import Drawn
 from pteron.llm.text_model import TextModel
 
+__all__ = ["LoopCounters", "generate_step", "generate_text"]
+
 
 def generate_text(llm: TextModel, request: Request) -> Generator[Piece, None, None]:
     """The pieces of a text as they are decoded. It starts at the first `next`, and holds a sequence of the

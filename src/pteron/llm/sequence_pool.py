@@ -1,8 +1,8 @@
-"""Sequences of one model, lent to streams of text: each stream has one to itself while it lasts.
+"""The sequences of one model: each generation leases one, with its own KV cache.
 
-How many there may be is bounded. One that nobody uses keeps what it has read until its memory is needed; then
-the one that was used least recently is given away first. What a text begins with and any of them has read is
-not read again: the stream gets that sequence, or a copy of that part of its cache.
+Their number is bounded. An idle sequence keeps its cache until the memory is needed; the least recently used
+one is reused first. A prefix that any sequence has read is not read again: the generation gets that sequence,
+or a copy of that part of its cache.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from pteron.llm.cached_sequence import Read
 from pteron.llm.model import LanguageModel
 from pteron.llm.reentrancy import non_reentrant
 
-COPIED_MIN = 64  # tokens: fewer are read as quickly as a copy is made, and are no loss
-_times = count(1)  # orders what happens; asking for the next is one step, whichever thread does
+COPIED_MIN = 64  # tokens: fewer are read as fast as they are copied
+_times = count(1)  # a logical clock; `next` is atomic
 
 
 class Lease:
-    """A sequence in use. It is given back by `close`, or when nobody holds the lease any more."""
+    """A sequence in use, until `close` or until the lease is garbage-collected."""
 
     def __init__(self, place: _Place) -> None:
         self.model = place.model
-        self.user: object = None  # who holds the lease, as the model knows them
+        self.user: object = None  # the claim on the model (CachedSequence.claim)
         self.is_closed = False
         self._place = place
 
@@ -46,7 +46,7 @@ class Lease:
 class _Place:
     model: LanguageModel
     lease: ReferenceType[Lease] | None = None
-    used: int = 0  # when it last was
+    used: int = 0  # last, by `_times`
 
     @property
     def is_free(self) -> bool:
@@ -61,25 +61,25 @@ class SequencePool:
         self, model: LanguageModel, sequences: int | None = None, cache_bytes: int | None = None
     ) -> None:
         self.bound = bound(model.sequence_bytes, sequences, cache_bytes)
-        self._room = self.bound  # fewer once the GPU had no memory for more
+        self._room = self.bound  # lowered when the GPU has no memory for more
         self._places = [_Place(model)]
-        self.batched: BatchedModel | None = None  # what steps all sequences together, once somebody does
+        self.batched: BatchedModel | None = None  # made when sequences first step as a batch
         self._lock = new_lock()
         self._closed = False
 
     @property
     def live(self) -> int:
-        """Sequences that there are."""
+        """The number of sequences."""
         return len(self._places)
 
     @property
     def idle(self) -> int:
-        """Those of them that nobody uses."""
+        """The number of sequences not in use."""
         return sum(place.is_free for place in list(self._places))
 
     @property
     def bytes(self) -> int:
-        """GPU memory of all their caches, and of those that slots are kept ready for."""
+        """GPU memory of all caches, including empty slots of the batch."""
         places, batched = self._places, self.batched
         count = len(places)
         if batched is not None:
@@ -87,8 +87,8 @@ class SequencePool:
         return count * places[0].model.sequence_bytes
 
     def lease(self, ids: Sequence[int]) -> Lease:
-        """A sequence for a stream that starts from these tokens; its cache holds what any other's does of
-        them, where that is worth it."""
+        """A sequence for a generation from these tokens, with the longest cached prefix if that is worth a
+        copy."""
         with non_reentrant(self._lock):
             place, source = self._choose(ids)
             lease = _lend(place)
@@ -97,8 +97,8 @@ class SequencePool:
             return lease
 
     def awaited(self, ids: Sequence[int], coming: Mapping[LanguageModel, int]) -> LanguageModel | None:
-        """Of sequences in use, of which each will hold so much of a text before long, the one whose part is
-        worth waiting for: no other holds nearly as much, and not all of it is there."""
+        """The sequence in use whose prefix of `ids` is worth waiting for, or None. `coming` has the prefix
+        length that each will hold soon. It is worth it if no other sequence holds nearly as much already."""
         best = max(coming, key=lambda model: coming[model], default=None)
         if best is None or coming[best] < COPIED_MIN or best.row_bytes is None:
             return None
@@ -109,13 +109,13 @@ class SequencePool:
         return best if is_worth_it else None
 
     def rows(self, ids: Sequence[int] | None = None) -> Read:
-        """As much of a text as any sequence has read, and what it left in its caches; of no text in
-        particular, all that the one used last has read."""
+        """The longest cached prefix of `ids`, and its cache rows; without `ids`, everything of the sequence
+        used last."""
         with non_reentrant(self._lock):
             return self._longest(ids).model.rows(ids)
 
     def put(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]]) -> None:
-        """Let an idle sequence hold tokens, with what they have left in another's caches."""
+        """Load tokens and their cache rows into an idle sequence."""
         with non_reentrant(self._lock):
             place = self._place_of(tokens)
             if place is not None:
@@ -124,8 +124,8 @@ class SequencePool:
                 lease.close()
 
     def gather(self, models: Sequence[LanguageModel]) -> BatchedModel:
-        """Have sequences lie in slots, where they can step together: those that are given, which are in use,
-        and where there are slots for all also those that nobody uses."""
+        """Move sequences into the slots of a batch: the given ones, which are in use, and if there are slots
+        for all, idle ones too."""
         with non_reentrant(self._lock):
             self._check_open()
             if self.batched is None:
@@ -136,8 +136,7 @@ class SequencePool:
             return self.batched
 
     def forget(self) -> None:
-        """Drop what idle sequences have read, and all of them but the first; streams that are open go on
-        undisturbed."""
+        """Clear the first sequence and free all other idle ones. Open generations are not affected."""
         with non_reentrant(self._lock):
             self._forget()
 
@@ -146,7 +145,9 @@ class SequencePool:
         if first.is_free:
             first.model.reset()
         idle = [place for place in others if place.is_free]
-        self._places = [place for place in self._places if place not in idle]  # first: none is lent closed
+        self._places = [
+            place for place in self._places if place not in idle
+        ]  # before closing: none can be leased closed
         self._room = self.bound
         for place in idle:
             place.model.close()
@@ -157,10 +158,10 @@ class SequencePool:
             if self.batched is not None:
                 self.batched.close()
 
-    # Which one ----------------------------------------------------------------------------------
+    # The choice of a sequence -------------------------------------------------------------------
 
     def _choose(self, ids: Sequence[int]) -> tuple[_Place, _Place | None]:
-        """A free sequence for a text, and the one that the beginning of its cache is to be copied from."""
+        """A free sequence for a prompt, and the sequence to copy its prefix from, if any."""
         self._check_open()
         held = {place: place.model.holds(ids) for place in self._places}
         free = [place for place in self._places if place.is_free]
@@ -176,7 +177,7 @@ class SequencePool:
         return place, source if can_copy and _is_much_more(source, place, held) else None
 
     def _longest(self, ids: Sequence[int] | None) -> _Place:
-        """The sequence that holds most of a text, or was used last."""
+        """The sequence that holds the longest prefix of `ids`; without `ids`, the one used last."""
         self._check_open()
         held = {
             place: place.model.certain if ids is None else place.model.holds(ids) for place in self._places
@@ -190,7 +191,7 @@ class SequencePool:
         return best
 
     def _place_of(self, tokens: Sequence[int]) -> _Place | None:
-        """A free sequence for tokens that were read before; None where one holds them already."""
+        """A free sequence for restored tokens; None if a sequence holds them already."""
         self._check_open()
         held = {place: place.model.holds(tokens) for place in self._places}
         there = [place for place in self._places if held[place] == len(tokens)]
@@ -206,13 +207,13 @@ class SequencePool:
             raise DeviceError("the model is closed")
 
     def _is_kept(self, place: _Place, held: int, *, can_copy: bool) -> bool:
-        """Whether a text that a sequence holds so much of leaves it alone: it would overwrite far more, and
-        can have a copy or does well without."""
+        """Whether a prompt that shares `held` tokens with a sequence should not overwrite it: far more would
+        be lost, and the prefix can be copied or is short."""
         lost = place.model.certain - held
         return (lost >= COPIED_MIN or lost > 2 * held) and (can_copy or held < COPIED_MIN)
 
     def _vacant(self, free: Sequence[_Place]) -> _Place:
-        """A sequence that holds nothing, where there can be one; else the one used least recently."""
+        """An empty sequence if there can be one, else the least recently used one."""
         empty = [place for place in free if not place.model.certain]
         if empty:
             return empty[0]
@@ -224,7 +225,7 @@ class SequencePool:
                 if not free:
                     raise self._refused(error) from error
         if not free:
-            raise InputError(f"{self.bound} streams are open; read one to its end, or close it")
+            raise InputError(f"{self.bound} generations are open; read one to its end, or close it")
         return min(free, key=lambda place: place.used)
 
     def _made(self) -> _Place:
@@ -235,28 +236,27 @@ class SequencePool:
     def _refused(self, error: OutOfMemory) -> OutOfMemory:
         size = self._places[0].model.sequence_bytes
         return OutOfMemory(
-            f"{len(self._places)} streams are open, and the device has no room for the {size:,} bytes of one "
+            f"{len(self._places)} generations are open, and the device has no memory for the {size:,} bytes of one "
             f"more; read one to its end, or close it ({error})"
         )
 
 
 def bound(sequence_bytes: int, sequences: int | None, cache_bytes: int | None) -> int:
-    """How many sequences there may be; by default SEQUENCES_MAX, or as many as `cache_bytes` are enough
-    for."""
+    """The most sequences: by default SEQUENCES_MAX, or as many as fit into `cache_bytes`."""
     if sequences is not None and (sequences := integer("sequences", sequences)) < 1:
         raise InputError(f"sequences must be at least 1, not {sequences}")
     if cache_bytes is None:
         return SEQUENCES_MAX if sequences is None else sequences
     if (cache_bytes := integer("cache_bytes", cache_bytes)) < sequence_bytes:
         raise InputError(
-            f"cache_bytes={cache_bytes:,} is too little: a sequence's cache takes {sequence_bytes:,} bytes"
+            f"cache_bytes={cache_bytes:,} is too small: the cache of one sequence takes {sequence_bytes:,} bytes"
         )
     affordable = cache_bytes // sequence_bytes if sequence_bytes else SEQUENCES_MAX
     return affordable if sequences is None else min(sequences, affordable)
 
 
 def _lend(place: _Place) -> Lease:
-    """Let a sequence have a user."""
+    """Lease a free sequence."""
     lease = Lease(place)
     place.lease = ref(lease)
     place.used = next(_times)
@@ -265,5 +265,5 @@ def _lend(place: _Place) -> Lease:
 
 
 def _is_much_more(source: _Place, place: _Place, held: Mapping[_Place, int]) -> bool:
-    """Whether one sequence holds so much more of a text than another that it is worth a copy."""
+    """Whether a copy from `source` to `place` is worth it: it holds a much longer prefix."""
     return held[source] - held.get(place, 0) >= COPIED_MIN

@@ -321,7 +321,7 @@ def test_what_is_refused(q4: LanguageModel) -> None:
     batched = BatchedModel(q4, 2)
     cases = [
         ([], 1, "1 steps of 0 rows"),
-        ([BatchRow(0, 0, 1), BatchRow(0, 0, 1)], 1, "each is taken once"),
+        ([BatchRow(0, 0, 1), BatchRow(0, 0, 1)], 1, "each must be used once"),
         ([BatchRow(2, 0, 1)], 1, "0 to 1"),
         ([BatchRow(0, -1, 1)], 1, "exceed its 64"),
         ([BatchRow(0, 0)], 1, "needs a token"),

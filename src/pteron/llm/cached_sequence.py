@@ -151,8 +151,8 @@ class CachedSequence:
         """`row_bytes`, or an error."""
         if self.row_bytes is None:
             raise UnsupportedError(
-                f"{self.program.file.name}: the state of this program is not a KV cache with one row per token, so "
-                "it cannot be copied or saved"
+                f"{self.program.file.name}: the state of this program is not a KV cache with one row per "
+                "token, so it cannot be copied or saved"
             )
         return self.row_bytes
 

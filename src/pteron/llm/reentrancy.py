@@ -25,8 +25,8 @@ def non_reentrant(lock: threading.RLock) -> threading.RLock:
     """
     if lock._is_owned():  # type: ignore[attr-defined]  # as `threading.Condition` does; no stub has it
         raise DeviceError(
-            "re-entrant call: a signal handler or finalizer used a language model while a call was running on "
-            "this thread; use the model from the interrupted code or from another thread"
+            "re-entrant call: a signal handler or finalizer used a language model while a call was running "
+            "on this thread; use the model from the interrupted code or from another thread"
         )
     return lock
 

@@ -236,8 +236,8 @@ class SequencePool:
     def _refused(self, error: OutOfMemory) -> OutOfMemory:
         size = self._places[0].model.sequence_bytes
         return OutOfMemory(
-            f"{len(self._places)} generations are open, and the device has no memory for the {size:,} bytes of one "
-            f"more; read one to its end, or close it ({error})"
+            f"{len(self._places)} generations are open, and the device has no memory for the {size:,} bytes of "
+            f"one more; read one to its end, or close it ({error})"
         )
 
 
@@ -249,7 +249,8 @@ def bound(sequence_bytes: int, sequences: int | None, cache_bytes: int | None) -
         return SEQUENCES_MAX if sequences is None else sequences
     if (cache_bytes := integer("cache_bytes", cache_bytes)) < sequence_bytes:
         raise InputError(
-            f"cache_bytes={cache_bytes:,} is too small: the cache of one sequence takes {sequence_bytes:,} bytes"
+            f"cache_bytes={cache_bytes:,} is too small: the cache of one sequence takes "
+            f"{sequence_bytes:,} bytes"
         )
     affordable = cache_bytes // sequence_bytes if sequence_bytes else SEQUENCES_MAX
     return affordable if sequences is None else min(sequences, affordable)

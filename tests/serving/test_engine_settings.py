@@ -13,7 +13,7 @@ from pteron.llm.batched_model import BatchedModel
 from pteron.llm.engine.answer import Job
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.steppers import BatchedStepper, SingleStepper
-from pteron.llm.sampling.rows import RowsDrawing
+from pteron.llm.sampling.batch_sampler import BatchDrawing
 from pteron.llm.submission import BatchDraws, BatchRow
 from pteron.serving import Engine, Request
 
@@ -86,7 +86,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     made: list[int] = []
     drawing = BatchDraws.drawing
 
-    def counting(draws: BatchDraws, *given: Any) -> RowsDrawing:
+    def counting(draws: BatchDraws, *given: Any) -> BatchDrawing:
         found = drawing(draws, *given)
         made.append(len(found.replay.steps))
         return found

@@ -20,7 +20,7 @@ from pteron.gpu.tensors import View
 from pteron.llm.model import LanguageModel
 from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import Sampler
-from pteron.llm.sampling.operator import RING
+from pteron.llm.sampling.form import RING
 from pteron.llm.submission import BatchDraws, BatchRow, BatchSubmission
 from pteron.ops.operand import State
 from pteron.passes import prepare

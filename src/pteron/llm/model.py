@@ -21,7 +21,7 @@ from pteron.llm.cached_sequence import CachedSequence
 from pteron.llm.pace import Pace
 from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import Sampler, Sampling
-from pteron.llm.sampling.recent import Recent
+from pteron.llm.sampling.sampler import RecentSessions
 from pteron.plan import TensorPort
 from pteron.runtime import Program
 from pteron.runtime.outputs import Outputs
@@ -53,7 +53,7 @@ class LanguageModel(CachedSequence):
         self.eos_ids = _constants(program, "get_eos_ids")
         self.timer: PassTimer | None = None
         self.pace = Pace()
-        self.recent = Recent()
+        self.recent = RecentSessions()
         self._method_name = method
         self._sequence = sequence
 

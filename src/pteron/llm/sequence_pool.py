@@ -236,8 +236,8 @@ class SequencePool:
     def _refused(self, error: OutOfMemory) -> OutOfMemory:
         size = self._places[0].model.sequence_bytes
         return OutOfMemory(
-            f"{len(self._places)} generations are open, and the device has no memory for the {size:,} bytes of "
-            f"one more; read one to its end, or close it ({error})"
+            f"{len(self._places)} generations are open, and the device has no memory for the {size:,} bytes "
+            f"of one more; read one to its end, or close it ({error})"
         )
 
 

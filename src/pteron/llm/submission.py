@@ -21,7 +21,7 @@ from pteron.gpu.tensors import View
 from pteron.llm.model import LanguageModel
 from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import Sampler
-from pteron.llm.sampling.rows import RowSampler, RowsDrawing
+from pteron.llm.sampling.batch_sampler import BatchDrawing, BatchSampler
 from pteron.runtime.outputs import Outputs
 
 
@@ -174,7 +174,7 @@ class BatchSubmission:
     """Steps of several sequences in one submission, with the draw rings of all slots."""
 
     def __init__(
-        self, rows: Sequence[BatchRow], count: int, readback: Readback, drawing: RowsDrawing
+        self, rows: Sequence[BatchRow], count: int, readback: Readback, drawing: BatchDrawing
     ) -> None:
         self.rows = tuple(rows)
         self.count = count
@@ -239,7 +239,7 @@ class BatchDraws:
     ) -> None:
         self._device = device
         self._tokens, self._positions = tokens, positions
-        self._sampler = RowSampler(device, vocabulary, slots, dtype)
+        self._sampler = BatchSampler(device, vocabulary, slots, dtype)
         self._slots: dict[int, _SlotState] = {}
 
     def begin(self, rows: Sequence[BatchRow]) -> list[Command]:
@@ -256,14 +256,14 @@ class BatchDraws:
                 self._sampler.allow(row.slot, row.mask)
         return commands
 
-    def drawing(self, logits: View, slots: View, rows: Sequence[BatchRow]) -> RowsDrawing:
+    def drawing(self, logits: View, slots: View, rows: Sequence[BatchRow]) -> BatchDrawing:
         """The commands that draw a token for each row of logits, once per replay. They must be submitted
         next."""
         chosen = [row.slot for row in rows]
         return self._sampler.drawing(logits, slots, chosen, self._tokens, self._positions)
 
     def submission(
-        self, rows: Sequence[BatchRow], count: int, drawing: RowsDrawing
+        self, rows: Sequence[BatchRow], count: int, drawing: BatchDrawing
     ) -> tuple[BatchSubmission, Copy]:
         """A submission of `count` steps, and the copy that reads its tokens back."""
         assert count == 1 or all(row.mask is None for row in rows)

@@ -1,12 +1,12 @@
 """The answer to a request: a stream of pieces, read in any thread or event loop.
 
 `Job` is what the scheduler and the readers of a request share; `Answer` is what `Engine.submit` returns;
-`Stream` is an answer for `async for`, as `LLM.stream` returns it.
+`Stream` reads an answer in an event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -112,23 +112,32 @@ class Answer:
         if job.error:
             raise job.error
 
-    def __aiter__(self) -> AsyncIterator[Piece]:
-        return _Reader(self)
+    def __aiter__(self) -> Stream:
+        return Stream(self)
 
     def __del__(self) -> None:
         if not in_child():
             self._job.cancel()
 
 
-class _Reader:
-    """An answer read by `async for`. Tasks that share one reader get different pieces."""
+class Stream:
+    """The pieces of an answer, for `async for`; `statistics` has its counts and times so far. Tasks that
+    share a stream get different pieces.
+
+    The request ends with the text, with `aclose`, or when stream and answer are no longer referenced, as
+    after a `break`.
+    """
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self._job = answer._job
-        self._count = 0
+        self._count = 0  # pieces read
 
-    def __aiter__(self) -> _Reader:
+    @property
+    def statistics(self) -> Statistics:
+        return self._job.statistics
+
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Piece:
@@ -140,33 +149,11 @@ class _Reader:
             return job.pieces[self._count - 1]
         raise job.error or StopAsyncIteration
 
-
-class Stream:
-    """The pieces of one generation for one task of an event loop; `statistics` has its counts and times so
-    far.
-
-    It ends with the text, with `aclose`, or when it is no longer referenced, as after a `break`.
-    """
-
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
-        self._pieces = aiter(answer)
-
-    @property
-    def statistics(self) -> Statistics:
-        return self._answer.statistics
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Piece:
-        return await anext(self._pieces)
-
     async def aclose(self) -> None:
         """Cancel it, and wait until its sequence is free."""
         self._answer.cancel()
         with suppress(Exception):  # errors of a cancelled request
-            async for _ in self._pieces:
+            async for _ in self:
                 pass
 
     async def __aenter__(self) -> Self:

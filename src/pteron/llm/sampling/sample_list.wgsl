@@ -1,7 +1,7 @@
 //! use rows
 //! use sample
 //! use best
-//! use texts
+//! use single_row
 //! loops: LISTED * (ceil(block, LANES) + 9)
 //! extent logits: base + vocabulary * groups[1]
 //! extent listed: 2 * LISTED * groups[0] * groups[1]

@@ -1,5 +1,5 @@
-//! use texts
-//! use slots
+//! use single_row
+//! use single_slot
 //! loops: block_count + 8
 //! extent tallies: block_count * groups[1] * BINS
 //! extent search: 2 * groups[1]
@@ -15,8 +15,8 @@ struct Params {
   shift: u32, // which bits of the place the bins are: 24 at first, 0 at last
   top_k: i32, // 0: the goal is a share
   top_p: i32, // the bits of an f32
-  base: u32, // as in the kernels beside it,
-  vocabulary: u32, // which this one does not look at
+  base: u32, // for single_row.wgsl;
+  vocabulary: u32, // not used here
 }
 
 @group(0) @binding(0) var<storage, read> tallies: array<f32>;
@@ -33,12 +33,12 @@ fn top_k_of(group: vec3<u32>) -> i32 { return params.top_k; }
 fn top_p_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.top_p); }
 // The last place that an earlier search has left.
 fn limit_before(row: u32) -> u32 { return limit[2u * row]; }
-fn is_left_alone(group: vec3<u32>) -> bool { return false; }
+fn is_skipped(group: vec3<u32>) -> bool { return false; }
 
 @compute @workgroup_size(BINS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) bin: u32) {
   let place = 2u * row_of(group);
-  if (is_left_alone(group)) {
+  if (is_skipped(group)) {
     if (bin == 0u) { search[place] = limit_before(row_of(group)); }
     return;
   }

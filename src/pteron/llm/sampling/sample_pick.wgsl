@@ -1,7 +1,7 @@
 //! use likeliest
 //! use noise
 //! use best
-//! use slots
+//! use single_slot
 //! loops: ceil(block, LANES)
 //! extent logits: base + vocabulary * groups[1]
 //! extent seen: vocabulary
@@ -43,11 +43,11 @@ fn log_min_p_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.log_min_p)
 fn seed_of(group: vec3<u32>) -> u32 { return u32(params.seed); }
 fn step_of(group: vec3<u32>) -> u32 { return u32(steps[0]); }
 // Whether its token is picked already.
-fn is_left_alone(group: vec3<u32>) -> bool { return false; }
+fn is_skipped(group: vec3<u32>) -> bool { return false; }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  if (is_left_alone(group)) { return; }
+  if (is_skipped(group)) { return; }
   let most = likeliest(group, local);
   let base = base_of(group);
   let temperature = temperature_of(group);

@@ -1,7 +1,7 @@
 //! use rows
 //! use sample
 //! use best
-//! use texts
+//! use single_row
 //! loops: ceil(block, LANES) + 24
 //! extent logits: base + vocabulary * groups[1]
 //! extent seen: vocabulary

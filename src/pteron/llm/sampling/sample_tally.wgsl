@@ -1,5 +1,5 @@
 //! use likeliest
-//! use slots
+//! use single_slot
 //! loops: ceil(block, LANES) + 2 * ceil(BINS, LANES)
 //! extent logits: base + vocabulary * groups[1]
 //! extent seen: vocabulary
@@ -40,7 +40,7 @@ fn was_seen(token: u32) -> bool { return seen[token] != 0u; }
 fn last_place(row: u32) -> u32 { return limit[2u * row]; }
 fn temperature_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.temperature); }
 // Whether nothing is searched for.
-fn is_left_alone(group: vec3<u32>) -> bool { return false; }
+fn is_skipped(group: vec3<u32>) -> bool { return false; }
 
 fn add(bin: u32, weight: f32) {
   let scaled = weight * 0x1p20;
@@ -51,7 +51,7 @@ fn add(bin: u32, weight: f32) {
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  if (is_left_alone(group)) { return; }
+  if (is_skipped(group)) { return; }
   for (var bin = local; bin < BINS; bin += LANES) {
     atomicStore(&whole[bin], 0u);
     atomicStore(&rest[bin], 0u);

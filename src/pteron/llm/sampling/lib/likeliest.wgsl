@@ -1,6 +1,6 @@
 //! use rows
 //! use sample
-//! use texts
+//! use single_row
 //! loops: ceil(block_count, LANES) + 8
 // The greatest of all logits after the repetition penalty, from what sample_scan wrote of each block; given to
 // all invocations of a workgroup of LANES.

@@ -1,8 +1,8 @@
 //! use rows
 //! use sample
 //! use best
-//! use texts
-//! use slots
+//! use single_row
+//! use single_slot
 //! loops: ceil(block_count, LANES) + 16 + LISTED * (ceil(block_count * LISTED, LANES) + 9)
 //! extent blocks: 4 * block_count * groups[1]
 //! extent listed: 2 * LISTED * block_count * groups[1]
@@ -17,8 +17,8 @@ const NONE = 0xffffffffu;
 struct Params {
   block_count: u32,
   count: i32, // ranks that are wanted
-  base: u32, // as in the kernels beside it,
-  vocabulary: u32, // which this one does not look at
+  base: u32, // for single_row.wgsl;
+  vocabulary: u32, // not used here
 }
 
 @group(0) @binding(0) var<storage, read> blocks: array<vec4<f32>>; // as sample_scan writes them

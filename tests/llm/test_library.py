@@ -50,7 +50,7 @@ async def listed(pieces: AsyncIterator[Piece]) -> list[Piece]:
 
 
 def in_use(llm: LLM) -> int:
-    return sum(not place.is_free for place in llm.pool._places)
+    return llm.pool.live - llm.pool.idle
 
 
 def until_idle(llm: LLM) -> None:

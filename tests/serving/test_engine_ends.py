@@ -77,7 +77,7 @@ def test_left_in_the_midst(
     assert len(after) <= 2
     load = engine.load
     assert (load.running, load.waiting, load.cancelled, load.failed) == (0, 0, 1, 0)
-    assert all(place.is_free for place in engine.llm.pool._places)
+    assert engine.llm.pool.idle == engine.llm.pool.live
     if held:
         assert held[0].finish_reason == "cancelled"
         assert tokens(held[0].pieces()) == tokens(alone(engine.llm, asked(LONG, 20)))[: len(held[0].pieces())]

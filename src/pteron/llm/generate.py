@@ -1,7 +1,4 @@
-"""One request on the calling thread: `generate_text` for text, `generate_step` for tokens of a LanguageModel.
-
-Both run through the engine's steppers and pipeline; requests of `Engine` run there too, on its thread.
-"""
+"""generate_step: the tokens of a LanguageModel and a Sampler, without tokenizer and pool."""
 
 from __future__ import annotations
 
@@ -11,39 +8,15 @@ from pteron.errors import InputError
 from pteron.llm.engine.answer import Job
 from pteron.llm.engine.pipeline import LoopCounters, decode_alone
 from pteron.llm.engine.running import RunningRequest
-from pteron.llm.engine.steppers import HostStepper, SingleStepper, Stepper
+from pteron.llm.engine.steppers import stepper_for
 from pteron.llm.grammar import Matcher
 from pteron.llm.model import LanguageModel
-from pteron.llm.output import Piece, TokenOutput
+from pteron.llm.output import TokenOutput
 from pteron.llm.request import Request
 from pteron.llm.sampling import Sampler
 from pteron.llm.submission import Drawn
-from pteron.llm.text_model import TextModel
 
-__all__ = ["LoopCounters", "generate_step", "generate_text"]
-
-
-def generate_text(llm: TextModel, request: Request) -> Generator[Piece, None, None]:
-    """The pieces of a text as they are decoded. It starts at the first `next`, and holds a sequence of the
-    pool until it ends or is closed; `llm.statistics` has its counts and times."""
-    lease = llm.pool.lease(request.ids)
-    job = Job(request)
-    try:
-        running = RunningRequest.begin(job, lease, llm.tokenizer, frozenset(llm.eos_ids))
-        llm.statistics = job.statistics
-    except BaseException:
-        lease.close()
-        raise
-    try:
-        tokens = decode_alone(running, _stepper(lease.model, request.resident))
-        try:
-            for drawn in tokens:
-                yield from running.take((drawn,))
-        finally:
-            tokens.close()
-    finally:
-        running.close()
-        running.release()
+__all__ = ["LoopCounters", "generate_step"]
 
 
 def generate_step(
@@ -73,7 +46,7 @@ def generate_step(
     ids = model.ids(ids)
     if not ids:
         raise InputError("generation starts from at least one token")
-    stepper = _stepper(model, resident)
+    stepper = stepper_for(model, resident)
     user = model.claim() if user is None else user
     model.check_room(len(ids))
     start = model.position + len(ids)
@@ -93,9 +66,3 @@ def generate_step(
             tokens.close()
         finally:
             model.settle(user)
-
-
-def _stepper(model: LanguageModel, resident: bool | None) -> Stepper:
-    if resident and not model.is_resident:
-        raise InputError(f"{model.program.file.name}: this model's loop cannot stay on the GPU")
-    return SingleStepper() if resident or (resident is None and model.is_resident) else HostStepper()

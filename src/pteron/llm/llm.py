@@ -13,7 +13,10 @@ from typing import Any, ClassVar, Unpack, overload
 from pteron.errors import DeviceError
 from pteron.gpu.fork import new_lock
 from pteron.llm.engine import Answer, Engine, Stream
-from pteron.llm.generate import generate_text
+from pteron.llm.engine.answer import Job
+from pteron.llm.engine.pipeline import decode_alone
+from pteron.llm.engine.running import RunningRequest
+from pteron.llm.engine.steppers import stepper_for
 from pteron.llm.output import Completion, Piece
 from pteron.llm.reentrancy import device_guard, non_reentrant
 from pteron.llm.request import (
@@ -55,7 +58,7 @@ class LLM(TextModel):
     def __call__(self, prompt: Prompt | Conversation, **options: Any) -> str:
         """The text that follows a prompt, or the answer to a conversation, as a string. Options are those of
         `generate` or of `chat`."""
-        return "".join(piece.text for piece in generate_text(self, to_request(self, prompt, options)))
+        return "".join(piece.text for piece in self._run(to_request(self, prompt, options)))
 
     def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Generator[Piece, None, None]:
         """Continue a text, or token ids, piece by piece. `statistics` has the counts and times.
@@ -78,7 +81,7 @@ class LLM(TextModel):
         holds the same part of the prompt: after `reset`, nothing. The rest of the prompt is read by kernels
         for its number of tokens, and these round differently.
         """
-        return generate_text(self, text_request(self, prompt, **options))
+        return self._run(text_request(self, prompt, **options))
 
     @overload
     def chat(
@@ -102,7 +105,7 @@ class LLM(TextModel):
         Options are those of `generate`, with `max_new_tokens=512`; `tools` and all other names are variables
         of the template, such as `enable_thinking=False`.
         """
-        return generate_text(self, chat_request(self, messages, tools=tools, **options))
+        return self._run(chat_request(self, messages, tools=tools, **options))
 
     def stream(self, prompt: Prompt | Conversation, **options: Any) -> Stream:
         """The same pieces for an event loop:
@@ -122,7 +125,29 @@ class LLM(TextModel):
         answers = [self._submit(request) for request in requests]
         return [Completion.of(answer, answer.statistics) for answer in answers]
 
+    def _run(self, request: Request) -> Generator[Piece, None, None]:
+        """Decode a request on the calling thread. It starts at the first `next`, and holds a sequence of the
+        pool until it ends or is closed."""
+        lease, job = self.pool.lease(request.ids), Job(request)
+        try:
+            running = RunningRequest.begin(job, lease, self.tokenizer, frozenset(self.eos_ids))
+        except BaseException:
+            lease.close()
+            raise
+        self.statistics = job.statistics
+        try:
+            tokens = decode_alone(running, stepper_for(lease.model, request.resident))
+            try:
+                for drawn in tokens:
+                    yield from running.take((drawn,))
+            finally:
+                tokens.close()
+        finally:
+            running.close()
+            running.release()
+
     def _submit(self, request: Request) -> Answer:
+        """Run a request on the engine's thread."""
         with non_reentrant(self._engine_lock):
             if self._is_closed:
                 raise DeviceError("the model is closed")

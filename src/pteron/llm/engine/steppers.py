@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import numpy as np
 import numpy.typing as npt
 
-from pteron.errors import UnsupportedError
+from pteron.errors import InputError, UnsupportedError
 from pteron.gpu.fork import new_lock
 from pteron.gpu.tensors import View
 from pteron.llm.batched_model import STEPS_MAX, BatchedModel
@@ -200,6 +200,13 @@ class HostStepper(Stepper):
         drawn = _submitter(request).draw(logits, request.step)
         request.step += 1
         return drawn
+
+
+def stepper_for(model: LanguageModel, resident: bool | None) -> Stepper:
+    """The stepper of a request that runs alone; None: tokens stay on the GPU if the program can."""
+    if resident and not model.is_resident:
+        raise InputError(f"{model.program.file.name}: this model's loop cannot stay on the GPU")
+    return SingleStepper() if resident or (resident is None and model.is_resident) else HostStepper()
 
 
 def _submitter(request: RunningRequest) -> Submitter:

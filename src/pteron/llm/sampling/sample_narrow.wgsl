@@ -4,15 +4,14 @@
 //! extent tallies: block_count * groups[1] * BINS
 //! extent search: 2 * groups[1]
 //! extent limit: 2 * groups[1] - 1
-// One step of a search for the last place that is kept, best first: of 256 bins, the first with which the
-// weight reaches the goal, or else the last with any. The goal is `top_k` tokens or `top_p` of the weight.
-// One workgroup, one invocation per bin. A row that is left alone keeps what it
-// had.
+// One step of a search for the last place that is kept, best first: of 256 bins, the first at which the weight
+// reaches the goal, or else the last that is not empty. The goal is `top_k` tokens or `top_p` of the weight.
+// One workgroup takes one row, one invocation one bin. A skipped row keeps its limit.
 const BINS = 256u;
 
 struct Params {
   block_count: u32,
-  shift: u32, // which bits of the place the bins are: 24 at first, 0 at last
+  shift: u32, // the lowest of the eight bits of the bins: 24 first, 0 last
   top_k: i32, // 0: the goal is a share
   top_p: i32, // the bits of an f32
   base: u32, // for single_row.wgsl;
@@ -31,7 +30,7 @@ var<workgroup> last_filled: atomic<u32>;
 
 fn top_k_of(group: vec3<u32>) -> i32 { return params.top_k; }
 fn top_p_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.top_p); }
-// The last place that an earlier search has left.
+// The last place that an earlier search kept.
 fn limit_before(row: u32) -> u32 { return limit[2u * row]; }
 fn is_skipped(group: vec3<u32>) -> bool { return false; }
 

@@ -166,7 +166,7 @@ def test_a_stream_that_ends_late(llm: LLM, right: dict[str, list[int]]) -> None:
     """The collector frees a lease before it ends the stream: by then the sequence may be another's."""
     old = llm.generate(A, max_new_tokens=8, stop_ids=())
     next(old)
-    lease = llm.pool._places[0].lease
+    lease = llm.pool._entries[0].lease
     assert lease is not None
     held = lease()
     assert held is not None

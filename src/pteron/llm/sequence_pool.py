@@ -30,20 +30,20 @@ _times = count(1)  # a logical clock; `next` is atomic
 class Lease:
     """A sequence in use, until `close` or until the lease is garbage-collected."""
 
-    def __init__(self, place: _Place) -> None:
-        self.model = place.model
+    def __init__(self, entry: _Entry) -> None:
+        self.model = entry.model
         self.user: object = None  # the claim on the model (CachedSequence.claim)
         self.is_closed = False
-        self._place = place
+        self._entry = entry
 
     def close(self) -> None:
         if not self.is_closed:
-            self._place.used = next(_times)
+            self._entry.used = next(_times)
         self.is_closed = True
 
 
 @dataclass(slots=True, eq=False)
-class _Place:
+class _Entry:
     model: LanguageModel
     lease: ReferenceType[Lease] | None = None
     used: int = 0  # last, by `_times`
@@ -62,7 +62,7 @@ class SequencePool:
     ) -> None:
         self.bound = bound(model.sequence_bytes, sequences, cache_bytes)
         self._room = self.bound  # lowered when the GPU has no memory for more
-        self._places = [_Place(model)]
+        self._entries = [_Entry(model)]
         self.batched: BatchedModel | None = None  # made when sequences first step as a batch
         self._lock = new_lock()
         self._closed = False
@@ -70,28 +70,28 @@ class SequencePool:
     @property
     def live(self) -> int:
         """The number of sequences."""
-        return len(self._places)
+        return len(self._entries)
 
     @property
     def idle(self) -> int:
         """The number of sequences not in use."""
-        return sum(place.is_free for place in list(self._places))
+        return sum(entry.is_free for entry in list(self._entries))
 
     @property
     def bytes(self) -> int:
         """GPU memory of all caches, including empty slots of the batch."""
-        places, batched = self._places, self.batched
-        count = len(places)
+        entries, batched = self._entries, self.batched
+        count = len(entries)
         if batched is not None:
-            count = batched.slots.count + sum(batched.slot_of(place.model) is None for place in places)
-        return count * places[0].model.sequence_bytes
+            count = batched.slots.count + sum(batched.slot_of(entry.model) is None for entry in entries)
+        return count * entries[0].model.sequence_bytes
 
     def lease(self, ids: Sequence[int]) -> Lease:
         """A sequence for a generation from these tokens, with the longest cached prefix if that is worth a
         copy."""
         with non_reentrant(self._lock):
-            place, source = self._choose(ids)
-            lease = _lend(place)
+            entry, source = self._choose(ids)
+            lease = _lease(entry)
             if source is not None:
                 lease.model.copy(source.model, ids, lease.user)
             return lease
@@ -103,9 +103,9 @@ class SequencePool:
         if best is None or coming[best] < COPIED_MIN or best.row_bytes is None:
             return None
         with non_reentrant(self._lock):
-            held = {place.model: place.model.holds(ids) for place in self._places}
-        settled = max((count for model, count in held.items() if model not in coming), default=0)
-        is_worth_it = coming[best] - settled >= COPIED_MIN and coming[best] > max(held.values())
+            shared = {entry.model: entry.model.holds(ids) for entry in self._entries}
+        settled = max((count for model, count in shared.items() if model not in coming), default=0)
+        is_worth_it = coming[best] - settled >= COPIED_MIN and coming[best] > max(shared.values())
         return best if is_worth_it else None
 
     def rows(self, ids: Sequence[int] | None = None) -> Read:
@@ -117,9 +117,9 @@ class SequencePool:
     def put(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]]) -> None:
         """Load tokens and their cache rows into an idle sequence."""
         with non_reentrant(self._lock):
-            place = self._place_of(tokens)
-            if place is not None:
-                lease = _lend(place)
+            entry = self._entry_of(tokens)
+            if entry is not None:
+                lease = _lease(entry)
                 lease.model.put(tokens, rows, lease.user)
                 lease.close()
 
@@ -129,8 +129,8 @@ class SequencePool:
         with non_reentrant(self._lock):
             self._check_open()
             if self.batched is None:
-                self.batched = BatchedModel.fitting(self._places[0].model, self.bound)
-            idle = [place.model for place in self._places if place.is_free]
+                self.batched = BatchedModel.fitting(self._entries[0].model, self.bound)
+            idle = [entry.model for entry in self._entries if entry.is_free]
             for model in (*models, *(idle if self.batched.slots.count >= self.bound else ())):
                 self.batched.house(model)
             return self.batched
@@ -141,16 +141,15 @@ class SequencePool:
             self._forget()
 
     def _forget(self) -> None:
-        first, *others = self._places
+        first, *others = self._entries
         if first.is_free:
             first.model.reset()
-        idle = [place for place in others if place.is_free]
-        self._places = [
-            place for place in self._places if place not in idle
-        ]  # before closing: none can be leased closed
+        idle = [entry for entry in others if entry.is_free]
+        # Before closing them: none can be leased closed.
+        self._entries = [entry for entry in self._entries if entry not in idle]
         self._room = self.bound
-        for place in idle:
-            place.model.close()
+        for entry in idle:
+            entry.model.close()
 
     def close(self) -> None:
         with non_reentrant(self._lock):
@@ -160,83 +159,83 @@ class SequencePool:
 
     # The choice of a sequence -------------------------------------------------------------------
 
-    def _choose(self, ids: Sequence[int]) -> tuple[_Place, _Place | None]:
+    def _choose(self, ids: Sequence[int]) -> tuple[_Entry, _Entry | None]:
         """A free sequence for a prompt, and the sequence to copy its prefix from, if any."""
         self._check_open()
-        held = {place: place.model.holds(ids) for place in self._places}
-        free = [place for place in self._places if place.is_free]
-        source = max(self._places, key=lambda place: held[place])
+        shared = {entry: entry.model.holds(ids) for entry in self._entries}
+        free = [entry for entry in self._entries if entry.is_free]
+        source = max(self._entries, key=lambda entry: shared[entry])
         can_copy = source.model.row_bytes is not None
         if free:
-            nearest = max(free, key=lambda place: (held[place], place.used))
-            if not self._is_kept(nearest, held[nearest], can_copy=can_copy) and not (
-                can_copy and _is_much_more(source, nearest, held)
+            nearest = max(free, key=lambda entry: (shared[entry], entry.used))
+            if not self._is_worth_keeping(nearest, shared[nearest], can_copy=can_copy) and not (
+                can_copy and _is_worth_a_copy(source, nearest, shared)
             ):
                 return nearest, None
-        place = self._vacant(free)
-        return place, source if can_copy and _is_much_more(source, place, held) else None
+        entry = self._empty_or_oldest(free)
+        return entry, source if can_copy and _is_worth_a_copy(source, entry, shared) else None
 
-    def _longest(self, ids: Sequence[int] | None) -> _Place:
+    def _longest(self, ids: Sequence[int] | None) -> _Entry:
         """The sequence that holds the longest prefix of `ids`; without `ids`, the one used last."""
         self._check_open()
-        held = {
-            place: place.model.certain if ids is None else place.model.holds(ids) for place in self._places
-        }
-        best = max(
-            self._places, key=lambda place: (held[place] if ids is not None else held[place] > 0, place.used)
-        )
-        if not held[best]:
+        if ids is None:
+            shared = {entry: entry.model.certain for entry in self._entries}
+            best = max(self._entries, key=lambda entry: (shared[entry] > 0, entry.used))
+        else:
+            shared = {entry: entry.model.holds(ids) for entry in self._entries}
+            best = max(self._entries, key=lambda entry: (shared[entry], entry.used))
+        if not shared[best]:
             what = "nothing" if ids is None else "nothing of this text"
             raise InputError(f"the model has read {what}, so there is no cache to save")
         return best
 
-    def _place_of(self, tokens: Sequence[int]) -> _Place | None:
+    def _entry_of(self, tokens: Sequence[int]) -> _Entry | None:
         """A free sequence for restored tokens; None if a sequence holds them already."""
         self._check_open()
-        held = {place: place.model.holds(tokens) for place in self._places}
-        there = [place for place in self._places if held[place] == len(tokens)]
+        shared = {entry: entry.model.holds(tokens) for entry in self._entries}
+        there = [entry for entry in self._entries if shared[entry] == len(tokens)]
         if there:
             there[0].used = next(_times)
             return None
-        free = [place for place in self._places if place.is_free]
-        begun = [place for place in free if held[place] and held[place] == place.model.certain]
-        return begun[0] if begun else self._vacant(free)
+        free = [entry for entry in self._entries if entry.is_free]
+        begun = [entry for entry in free if shared[entry] and shared[entry] == entry.model.certain]
+        return begun[0] if begun else self._empty_or_oldest(free)
 
     def _check_open(self) -> None:
         if self._closed:
             raise DeviceError("the model is closed")
 
-    def _is_kept(self, place: _Place, held: int, *, can_copy: bool) -> bool:
-        """Whether a prompt that shares `held` tokens with a sequence should not overwrite it: far more would
-        be lost, and the prefix can be copied or is short."""
-        lost = place.model.certain - held
-        return (lost >= COPIED_MIN or lost > 2 * held) and (can_copy or held < COPIED_MIN)
+    def _is_worth_keeping(self, entry: _Entry, shared: int, *, can_copy: bool) -> bool:
+        """Whether a prompt that shares `shared` tokens with a sequence should not overwrite it: far more
+        would be lost, and the prefix can be copied or is short."""
+        lost = entry.model.certain - shared
+        return (lost >= COPIED_MIN or lost > 2 * shared) and (can_copy or shared < COPIED_MIN)
 
-    def _vacant(self, free: Sequence[_Place]) -> _Place:
+    def _empty_or_oldest(self, free: Sequence[_Entry]) -> _Entry:
         """An empty sequence if there can be one, else the least recently used one."""
-        empty = [place for place in free if not place.model.certain]
+        empty = [entry for entry in free if not entry.model.certain]
         if empty:
             return empty[0]
-        if len(self._places) < (self._room if free else self.bound):
+        if len(self._entries) < (self._room if free else self.bound):
             try:
-                return self._made()
+                return self._make()
             except OutOfMemory as error:
-                self._room = len(self._places)
+                self._room = len(self._entries)
                 if not free:
-                    raise self._refused(error) from error
+                    raise self._out_of_memory(error) from error
         if not free:
             raise InputError(f"{self.bound} generations are open; read one to its end, or close it")
-        return min(free, key=lambda place: place.used)
+        return min(free, key=lambda entry: entry.used)
 
-    def _made(self) -> _Place:
-        place = _Place(self._places[0].model.sequence())
-        self._places = [*self._places, place]
-        return place
+    def _make(self) -> _Entry:
+        entry = _Entry(self._entries[0].model.sequence())
+        self._entries = [*self._entries, entry]
+        return entry
 
-    def _refused(self, error: OutOfMemory) -> OutOfMemory:
-        size = self._places[0].model.sequence_bytes
+    def _out_of_memory(self, error: OutOfMemory) -> OutOfMemory:
+        size = self._entries[0].model.sequence_bytes
         return OutOfMemory(
-            f"{len(self._places)} generations are open, and the device has no memory for the {size:,} bytes "
+            f"{len(self._entries)} generations are open, and the device has no memory for the {size:,} bytes "
             f"of one more; read one to its end, or close it ({error})"
         )
 
@@ -256,15 +255,15 @@ def bound(sequence_bytes: int, sequences: int | None, cache_bytes: int | None) -
     return affordable if sequences is None else min(sequences, affordable)
 
 
-def _lend(place: _Place) -> Lease:
+def _lease(entry: _Entry) -> Lease:
     """Lease a free sequence."""
-    lease = Lease(place)
-    place.lease = ref(lease)
-    place.used = next(_times)
-    lease.user = place.model.claim()
+    lease = Lease(entry)
+    entry.lease = ref(lease)
+    entry.used = next(_times)
+    lease.user = entry.model.claim()
     return lease
 
 
-def _is_much_more(source: _Place, place: _Place, held: Mapping[_Place, int]) -> bool:
-    """Whether a copy from `source` to `place` is worth it: it holds a much longer prefix."""
-    return held[source] - held.get(place, 0) >= COPIED_MIN
+def _is_worth_a_copy(source: _Entry, entry: _Entry, shared: Mapping[_Entry, int]) -> bool:
+    """Whether a copy from `source` to `entry` is worth it: it holds a much longer prefix."""
+    return shared[source] - shared.get(entry, 0) >= COPIED_MIN

@@ -8,7 +8,7 @@ from time import monotonic
 from pteron.llm.output import Statistics
 
 _RATE_SECONDS = 8  # window of the token rate
-_RETRY_SECONDS = 1.0, 60.0  # least and most that a refused request is asked to wait
+_RETRY_SECONDS = 1.0, 60.0  # the least and the most that Busy suggests
 
 
 @dataclass(frozen=True, slots=True)

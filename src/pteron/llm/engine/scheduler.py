@@ -28,8 +28,8 @@ from pteron.llm.sequence_pool import Lease
 from pteron.llm.submission import Drawn
 from pteron.llm.text_model import TextModel
 
-_POOL_RETRY = 0.02  # seconds until the pool is asked again, after all of its sequences were in use
-_GATHER_RETRY = 0.002  # seconds until a stepper is asked again that delays requests to gather them
+_POOL_RETRY = 0.02  # seconds until the next lease is tried, after all sequences were in use
+_GATHER_RETRY = 0.002  # seconds until the next try, while a stepper delays requests to gather them
 _SLEEP_MAX = 3600.0  # seconds
 
 

@@ -166,7 +166,7 @@ class TestGreedy:
 
     def test_only_a_masked_sampler_takes_a_mask(self, device: Device) -> None:
         sampler = Sampler(device, 100, Sampling())
-        with pytest.raises(InputError, match="without a mask"):
+        with pytest.raises(InputError, match="has no mask"):
             sampler.allow(np.zeros(4, np.uint32))
         sampler.close()
 

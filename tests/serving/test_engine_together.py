@@ -6,8 +6,8 @@ import pytest
 from engine_fixtures import A, B, Watched, alone, asked, at_once, one_by_one, tokens
 
 from pteron.llm import LLM, LanguageModel, Sampling
-from pteron.llm.batched_model import BatchedModel
 from pteron.llm.arguments import SEQUENCES_MAX
+from pteron.llm.batched_model import BatchedModel
 from pteron.llm.submission import BatchRow, BatchSubmission
 from pteron.serving import Engine
 

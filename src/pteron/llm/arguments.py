@@ -8,18 +8,17 @@ from operator import index
 from pathlib import Path
 from reprlib import repr as shortened
 
-import numpy as np
-
 from pteron.errors import InputError
 
-_BOOLEANS = (bool, np.bool_)  # integers to Python, but a mistake where a number is expected
+SEQUENCES_MAX = 16  # per model, by default
+WAITING_MAX = 64  # requests in the queue of an engine, by default
 
 
 def integer(name: str, value: object) -> int:
     """An integer, of Python's type or another one (NumPy's)."""
     if type(value) is int:
         return value
-    if not isinstance(value, _BOOLEANS):
+    if not isinstance(value, bool):  # an integer to Python, but a mistake here; NumPy's is none to `index`
         try:
             return index(value)  # type: ignore[arg-type]  # raises TypeError
         except TypeError:
@@ -60,7 +59,7 @@ def existing(given: object) -> Path:
 
 def number(name: str, value: object) -> float:
     """A real number, as a float."""
-    if not isinstance(value, Real) or isinstance(value, _BOOLEANS):
+    if not isinstance(value, Real) or isinstance(value, bool):
         raise InputError(f"{name} must be a number, not {shortened(value)}")
     try:
         return float(value)

@@ -8,8 +8,7 @@ from reprlib import repr as shortened
 
 from pteron.errors import InputError
 from pteron.gpu.fork import check_not_forked, in_child
-from pteron.llm.arguments import integer
-from pteron.llm.arguments import WAITING_MAX
+from pteron.llm.arguments import WAITING_MAX, integer
 from pteron.llm.engine.answer import Answer, Job
 from pteron.llm.engine.load import Load
 from pteron.llm.engine.queue import RequestQueue

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -112,7 +112,7 @@ class Answer:
         if job.error:
             raise job.error
 
-    def __aiter__(self) -> Stream:
+    def __aiter__(self) -> AsyncIterator[Piece]:
         return Stream(self)
 
     def __del__(self) -> None:

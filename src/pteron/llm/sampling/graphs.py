@@ -34,7 +34,7 @@ def sampler_graph(vocabulary: int, form: Form, dtype: DType) -> Graph:
         _state(WORDS, (1,)),
         ValueList(RESULTS, (token, drawn)),
     )
-    inputs = logits, seed, *others
+    inputs: tuple[Tensor | SymInt, ...] = (logits, seed, *others)
     return Graph("sampler", (Node(0, SAMPLE, arguments),), inputs, (token, drawn), is_internal=True)
 
 

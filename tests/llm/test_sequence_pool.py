@@ -251,10 +251,10 @@ def test_words_say_what_the_bounds_are() -> None:
     """In texts that cannot derive them."""
     root = Path(__file__).parents[2]
     said = {
-        LLM.__doc__ or "": f"where neither is given, {SEQUENCES_MAX}.",
+        LLM.__doc__ or "": f"{SEQUENCES_MAX} if neither is given.",
         (root / "docs/language-models.md").read_text("utf-8"): f"There are at most {SEQUENCES_MAX} sequences",
         (root / "docs/reliability.md").read_text("utf-8"): f"at most {SEQUENCES_MAX}, or as many as",
     }
     for text, words in said.items():
         assert words in " ".join(text.split())
-    assert f"A beginning of {COPIED_MIN} tokens" in " ".join((LLM.__doc__ or "").split())
+    assert f"A prefix of {COPIED_MIN} tokens" in " ".join((LLM.__doc__ or "").split())

@@ -23,11 +23,11 @@ import pteron
 from pteron.dtypes import DType, Storage
 from pteron.host.tensors import View
 from pteron.llm.batched_model import BatchedModel
-from pteron.llm.burst import BatchSubmission, Row
 from pteron.llm.generate import generate_step
 from pteron.llm.model import LanguageModel
 from pteron.llm.models import fetch
 from pteron.llm.sampling import Sampler, Sampling
+from pteron.llm.submission import BatchRow, BatchSubmission
 
 STEPS = 12  # of a submission
 
@@ -86,7 +86,7 @@ def time_alone(model: LanguageModel, count: int, context: int) -> float:
     return best
 
 
-def begin(batched: BatchedModel, count: int, context: int) -> list[tuple[LanguageModel, Row]]:
+def begin(batched: BatchedModel, count: int, context: int) -> list[tuple[LanguageModel, BatchRow]]:
     """Sequences that have read prompts of different lengths."""
     begun = []
     for index in range(count):
@@ -94,23 +94,23 @@ def begin(batched: BatchedModel, count: int, context: int) -> list[tuple[Languag
         ids = prompt(sequence, max(1, context - 3 * index))
         slot = batched.slot_of(sequence)
         assert slot is not None
-        begun.append((sequence, Row(slot, len(ids), int(sequence.prefill(ids).argmax()))))
+        begun.append((sequence, BatchRow(slot, len(ids), int(sequence.prefill(ids).argmax()))))
     return begun
 
 
-def time_together(batched: BatchedModel, begun: list[tuple[LanguageModel, Row]], count: int) -> float:
+def time_together(batched: BatchedModel, begun: list[tuple[LanguageModel, BatchRow]], count: int) -> float:
     """Seconds of a step of all rows, the best of three."""
     rows = [row for _, row in begun]
     return min(_time_together(batched, rows, count) for _ in range(3))
 
 
-def _time_together(batched: BatchedModel, rows: list[Row], count: int) -> float:
+def _time_together(batched: BatchedModel, rows: list[BatchRow], count: int) -> float:
     under_way: deque[BatchSubmission] = deque()
     batched.step(rows, 1).read()  # plans, kernels
     start, done = perf_counter(), 1
     while done <= count:
         steps = min(STEPS, count + 1 - done)
-        later = [Row(row.slot, row.position + done) for row in rows]
+        later = [BatchRow(row.slot, row.position + done) for row in rows]
         under_way.append(batched.step(later, steps))
         done += steps
         if len(under_way) == 2:
@@ -130,10 +130,10 @@ def prompt(model: LanguageModel, length: int) -> list[int]:
     return np.random.default_rng(length).integers(0, model.vocabulary, length).tolist()
 
 
-def profile(batched: BatchedModel, begun: list[tuple[LanguageModel, Row]], context: int) -> None:
+def profile(batched: BatchedModel, begun: list[tuple[LanguageModel, BatchRow]], context: int) -> None:
     """GPU time of a step by kernel and grid, without what draws."""
     rows = [row for _, row in begun]
-    batched.step([Row(row.slot, row.position, row.token) for row in rows], 1).read()
+    batched.step([BatchRow(row.slot, row.position, row.token) for row in rows], 1).read()
     slots = View(batched._chosen, 0, (len(rows),), DType.I32, Storage.I32)
     plan, replay = batched.session.recorded((slots, context), batched.states)
     by_kernel(batched.device, plan, replay, f"profile of {len(rows)} rows at {context} tokens")

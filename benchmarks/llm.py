@@ -2,12 +2,16 @@
 
     python benchmarks/llm.py PROGRAM.pte [--prefill 128 512] [--decode 64 512] [--tokens 200] [--torch]
                              [--save FILE]
+    python benchmarks/llm.py MODEL --text [--decode 100 430] [--tokens 200] [--rounds 5] [--save FILE]
 
 Prints load time and GPU bytes, prefill and decode tokens per second at several lengths, what the floor (of
-floors.py, where the GPU's rates are known) would allow and how much of that is reached, GPU and host time
-per step, dispatches per step; with --save the figures go to a file; with --torch how far the logits are from
-a float64 PyTorch reference, and how fast PyTorch is on the same graph; with --profile a step by kernel.
-Times are taken after a second of continuous load: an idle GPU runs at a fraction of its clock.
+floors.py, where the GPU's rates are known) would allow and how much of that is reached, GPU and host time per
+step, dispatches per step; with --save the figures go to a file; with --torch how far the logits are from a
+float64 PyTorch reference, and how fast PyTorch is on the same graph; with --profile a step by kernel. Times
+are taken after a second of continuous load: an idle GPU runs at a fraction of its clock. With --text, MODEL
+(a program, a folder or a name) generates through `LLM.generate`: time to the first token and tokens per
+second after it, greedy, drawn (temperature 0.8, top_p 0.9) and constrained by a grammar. This part uses the
+public API only, so it also measures other versions of Pteron: PYTHONPATH=OTHER/src, in turns with this one.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from typing import Any
 
 import figures
 import numpy as np
@@ -23,7 +28,9 @@ from figures import Figure
 from floors import prefill_seconds, rates_of, step_seconds
 
 import pteron
+from pteron.errors import PteronError
 from pteron.gpu import PassTimer
+from pteron.llm import LLM, Grammar
 from pteron.llm.generate import LoopCounters, generate_step
 from pteron.llm.model import LanguageModel
 from pteron.llm.pace import STEPS_MAX
@@ -44,8 +51,15 @@ def main() -> None:
     parser.add_argument("--profile", type=int, nargs="*", default=[], help="steps to break down by kernel")
     parser.add_argument("--digits", type=int, help="of activations in 4-bit products: 3, or 2 for speed")
     parser.add_argument("--torch", action="store_true", help="check and time PyTorch on the same graph")
+    parser.add_argument("--text", action="store_true", help="measure LLM.generate instead")
+    parser.add_argument("--rounds", type=int, default=5, help="of --text; the median counts")
     parser.add_argument("--save", help="a file to add the figures to")
     arguments = parser.parse_args()
+    if arguments.text:
+        measured = measure_text(arguments.program, arguments.decode, arguments.tokens, arguments.rounds)
+        if arguments.save:
+            figures.add(arguments.save, *measured)
+        return
 
     started = time.perf_counter()
     program = pteron.load(arguments.program, digits=arguments.digits)
@@ -68,6 +82,47 @@ def main() -> None:
         profile(model, length)
     if arguments.torch:
         compare_with_torch(model, stream, prefill, decode)
+
+
+def measure_text(path: str, contexts: list[int], tokens: int, rounds: int) -> tuple[str, list[Figure]]:
+    """The adapter, and figures of `LLM.generate`: how long the first token takes, and how fast the others
+    come."""
+    found = []
+    with LLM(path) as llm:
+        device, model = llm.model.device, llm.model
+        print(f"{llm.program.file.name} on {device.adapter}, through LLM.generate")
+        ids = np.random.default_rng(0).integers(3, model.vocabulary, model.context or 64).tolist()
+        kinds: dict[str, dict[str, Any]] = {
+            "greedy": {},
+            "drawn": {"temperature": 0.8, "top_p": 0.9, "seed": 1},
+        }
+        try:
+            endless = Grammar.regex(llm.tokenizer, "[A-Za-z ,.]{4000}")
+            kinds["constrained"] = {"grammar": endless}
+        except PteronError as error:  # an extra is missing
+            print(f"no grammars: {error}")
+        for context in (length for length in contexts if length + 8 < (model.context or 0)):
+            options: dict[str, Any] = {"max_new_tokens": tokens, "stop_ids": ()}
+            for kind, own in kinds.items():
+                firsts, rates = [], []
+                for _ in range(rounds + 1):  # the first compiles and warms
+                    llm.reset()
+                    started = time.perf_counter()
+                    pieces = llm.generate(ids[:context], **options, **own)
+                    next(pieces)
+                    first = time.perf_counter()
+                    count = sum(1 for _ in pieces)
+                    firsts.append(1e3 * (first - started))
+                    rates.append(count / (time.perf_counter() - first))
+                name = f"{kind} from {context}"
+                found.append(Figure.of(f"text {name}, first token", firsts[1:], "ms"))
+                found.append(Figure.of(f"text {name}", rates[1:], "tokens/s", None, True))
+                print(
+                    f"{name:24}: first token {statistics.median(firsts[1:]):8.2f} ms, then "
+                    f"{statistics.median(rates[1:]):9,.1f} tokens/s ({count + 1} tokens)",
+                    flush=True,
+                )
+        return str(device.adapter), found
 
 
 def settle(model: LanguageModel) -> None:
@@ -212,7 +267,7 @@ def host_time(model: LanguageModel, sampler: Sampler) -> float:
                 (),
             )
             step += count
-            sampler.took(step)
+            sampler.set_step(step)
         times.append((time.perf_counter() - started) / count)
     settle(model)
     return statistics.median(times)

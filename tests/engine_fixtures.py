@@ -78,8 +78,8 @@ class Watched:
         self.events: list[tuple[str, int, int]] = []
         self._hold: Callable[[str, int], bool] | None = None
         self._reached, self._free = threading.Event(), threading.Event()
-        self._loop: Scheduler = engine._loop
-        self._loop.log = self._note
+        self._scheduler: Scheduler = engine.scheduler
+        self._scheduler.log = self._note
 
     def hold(self, what: str, job: int = 0) -> None:
         """Have it wait after it has done this for a job."""

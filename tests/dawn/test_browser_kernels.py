@@ -15,8 +15,7 @@ from pteron.families.quantized import peaks
 from pteron.format import load_weights, open_bytes, read_program
 from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import Form
-from pteron.llm.sampling.graphs import graph_of_peaks, sampler_graph
-from pteron.llm.sampling.rows import rows_graph
+from pteron.llm.sampling.graphs import batch_graph, peaks_graph, sampler_graph
 from pteron.ops.row_layout import shared_rows
 from pteron.runtime.program import read_graphs
 from pteron.wgsl import Kernel, Module, compose
@@ -74,7 +73,7 @@ def test_a_program(dawn: DawnCompiler, path: Path) -> None:
 )
 def test_rows_of_several_texts(dawn: DawnCompiler, words: str) -> None:
     for dtype in (DType.F32, DType.F16):
-        compile_all(dawn, modules_of(rows_graph(5003, 7, Form.read(words), dtype)))
+        compile_all(dawn, modules_of(batch_graph(5003, 7, Form.read(words), dtype)))
 
 
 CHANGING = {"presence_penalty": 0.5, "logit_bias": {3: 1.0}, "top_logprobs": 20}
@@ -114,4 +113,4 @@ def test_logits_that_leave_their_peaks(dawn: DawnCompiler, monkeypatch: pytest.M
     (graph,) = read_graphs(file, next(each for each in file.methods if each.name == "forward"), {})
     modules = list(modules_of(graph))
     assert any("peaks" in {binding.name for binding in module.bindings} for module in modules)
-    compile_all(dawn, [*modules, *modules_of(graph_of_peaks(251))])
+    compile_all(dawn, [*modules, *modules_of(peaks_graph(251))])

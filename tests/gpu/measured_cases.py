@@ -143,7 +143,10 @@ MODELS = {
 SAMPLERS = {
     Sampling(): "sample_scan sample_merge",
     Sampling(0.7, 5, 0.9, 0.1, 1.3): "sample_scan sample_tally sample_narrow sample_pick sample_merge",
-    Sampling(top_logprobs=20): "sample_scan sample_list sample_tell sample_merge",
+    Sampling(top_logprobs=20): "sample_scan sample_list sample_list_merge sample_merge",
     Sampling(0.7, 5, 0.9, 0.1, 1.3, 1, 0.5, 0.5, {5002: 3.0}): "sample_change sample_scan sample_pick",
 }
-ROWS = "rows_change sample_scan sample_tally sample_narrow sample_pick sample_list sample_tell rows_merge"
+ROWS = (
+    "sample_change sample_scan sample_tally sample_narrow sample_pick sample_list sample_list_merge "
+    "sample_merge"
+)

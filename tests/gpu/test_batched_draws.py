@@ -9,9 +9,8 @@ import pytest
 
 from pteron.dtypes import DType
 from pteron.gpu import Device
-from pteron.llm.sampling.form import Form
-from pteron.llm.sampling.operator import RING
-from pteron.llm.sampling.rows import DRAWN, POSITIONS, TOKENS, rows_graph
+from pteron.llm.sampling.form import RING, Form
+from pteron.llm.sampling.graphs import DRAWN, STEPS, TOKEN, batch_graph
 from pteron.ops import Target
 from pteron.ops.operand import State
 from pteron.runtime.session import Session
@@ -47,14 +46,14 @@ def logits_of(vocabulary: int, dtype: str) -> np.ndarray:
 @pytest.mark.parametrize("vocabulary", [3, 512, 2049, 5003])
 def test_by_slot(vocabulary: int, dtype: str, anywhere: Target, device: Device) -> None:
     logits = logits_of(vocabulary, {"f32": "float32", "f16": "float16"}[dtype])
-    session = Session.of(rows_graph(vocabulary, SLOTS, Form(), DType(dtype)), device, target=anywhere)
+    session = Session.of(batch_graph(vocabulary, SLOTS, Form(), DType(dtype)), device, target=anywhere)
     states = session.states()
-    device.write(states[State(POSITIONS)], BEFORE)
-    device.write(states[State(TOKENS)], np.full(SLOTS, -7, np.int32))
+    device.write(states[State(STEPS)], BEFORE)
+    device.write(states[State(TOKEN)], np.full(SLOTS, -7, np.int32))
     session.run([logits, CHOSEN], [None], states)
     tokens, positions, drawn = (
         np.frombuffer(device.read(states[State(id)], size), np.int32)
-        for id, size in ((TOKENS, 4 * SLOTS), (POSITIONS, 4 * SLOTS), (DRAWN, 8 * SLOTS * RING))
+        for id, size in ((TOKEN, 4 * SLOTS), (STEPS, 4 * SLOTS), (DRAWN, 8 * SLOTS * RING))
     )
     ring = drawn.reshape(SLOTS, RING, 2)
     expected, grown = np.full(SLOTS, -7), BEFORE.copy()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from failing import STEPS, Failing, Interruption
+from failing import STEPS, Failing
 from golden import Array, read_cases
 
 import pteron

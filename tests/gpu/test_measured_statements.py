@@ -25,8 +25,7 @@ from pteron.families.quantized.tiles import LANES
 from pteron.format import open_bytes, read_program
 from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import Form, numbers
-from pteron.llm.sampling.graphs import sampler_graph
-from pteron.llm.sampling.rows import MASK, NUMBERS, rows_graph
+from pteron.llm.sampling.graphs import MASK, SETTINGS, batch_graph, sampler_graph
 from pteron.ops import Target
 from pteron.ops.operand import State
 from pteron.plan import collect
@@ -109,11 +108,11 @@ def test_rows_of_several_texts(target: Target, device: Device, measuring: Measur
     """The last of the slots, and one of nobody's, drawn by all that there is."""
     logits = np.random.default_rng(0).normal(size=(3, 5003)).astype(np.float32)
     form = Form(**dict.fromkeys((field.name for field in fields(Form)), True))
-    session = Session.of(rows_graph(5003, 5, form, DType.F32), device, target=target)
+    session = Session.of(batch_graph(5003, 5, form, DType.F32), device, target=target)
     states = session.states()
     sampling = Sampling(0.7, 5, 0.9, 0.1, 1.3, 1, 0.5, 0.5, {5002: 3.0}, 20)
     settings = np.tile(np.array([*numbers(sampling), 0, 1, 0], np.int32), (5, 1))
-    device.write(states[State(NUMBERS)], settings)
+    device.write(states[State(SETTINGS)], settings)
     device.write(states[State(MASK)], np.full(5 * 157, 0xFFFFFFFF, np.uint32))
     for slots in ([4, -1, 0], [4, 1, 2]):
         session.run([logits, np.array(slots)], [None], states)

@@ -15,7 +15,6 @@ from pteron.errors import DtypeError, ShapeError
 from pteron.families.layout.copy import copy_elements
 from pteron.gpu import Copy, Growing, Replay, recording, submit
 from pteron.gpu.recording import increment_replay
-from pteron.host.tensors import View
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
 from pteron.host.tensors import View
 from pteron.ops import Dispatch, Operand, Target, op

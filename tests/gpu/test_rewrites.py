@@ -14,7 +14,7 @@ from pteron.families.quantized import peaks
 from pteron.gpu import Device
 from pteron.llm import LanguageModel
 from pteron.llm.batched_model import BatchedModel
-from pteron.llm.burst import Row
+from pteron.llm.submission import BatchRow
 from pteron.ops import Target
 from pteron.ops.rewrite import REWRITES
 from pteron.passes.rewrite import REWRITES_VARIABLE
@@ -58,7 +58,7 @@ def run_in_rows(off: str, path: Path, device: Device) -> tuple[np.ndarray, int]:
         batched = BatchedModel(LanguageModel(program), 3)
         tokens = np.array([[5, 9, 200], [31, 7, 11], [400, 2, 3]])
         for position, step in enumerate(tokens.T):
-            logits = batched.logits([Row(slot, position, int(token)) for slot, token in enumerate(step)])
+            logits = batched.logits([BatchRow(slot, position, int(token)) for slot, token in enumerate(step)])
         plans = [plan for kept in batched.session.snapshot().plans.values() for plan in kept]
         batched.close()
         return logits, len(plans[-1].launches)

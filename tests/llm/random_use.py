@@ -173,7 +173,7 @@ class RandomUse:
         self._llm.close()
         if thread:
             thread.join(60)
-            is_full = isinstance(ended[0], InputError) and "streams are open" in str(ended[0])
+            is_full = isinstance(ended[0], InputError) and "generations are open" in str(ended[0])
             assert is_full or (type(ended[0]) is DeviceError and "closed" in str(ended[0])), ended
         for each in self._open:
             each.is_closed_below = True
@@ -198,7 +198,7 @@ class RandomUse:
                 if found != self._right[asked]:
                     wrong.append((asked, found))
             except InputError as error:
-                if "streams are open" not in str(error):
+                if "generations are open" not in str(error):
                     wrong.append(error)
             except BaseException as error:
                 wrong.append(error)
@@ -275,7 +275,7 @@ class RandomUse:
 
     def _expect(self, error: pteron.PteronError) -> None:
         """An error that was caused: by an injection, or by as many streams as there may be."""
-        is_full = "streams are open" in str(error) and len(self._open) >= SEQUENCES_MAX - 4
+        is_full = "generations are open" in str(error) and len(self._open) >= SEQUENCES_MAX - 4
         assert MESSAGE in str(error) or is_full, (error, self.done)
         self.errors += 1
 

@@ -14,8 +14,8 @@ from pteron.errors import DeviceError, InputError
 from pteron.gpu import Device
 from pteron.llm import Drawn, LanguageModel, Sampling, generate_step
 from pteron.llm.batched_model import STEPS_MAX, BatchedModel
-from pteron.llm.burst import Row
 from pteron.llm.models import fetch
+from pteron.llm.submission import BatchRow
 from pteron.ops.operand import State
 from pteron.passes.rewrite import REWRITES_VARIABLE
 
@@ -79,7 +79,7 @@ def q4(models: Path) -> Iterator[LanguageModel]:
         yield LanguageModel(program)
 
 
-def begin(batched: BatchedModel, prompts: list[list[int]]) -> tuple[list[LanguageModel], list[Row]]:
+def begin(batched: BatchedModel, prompts: list[list[int]]) -> tuple[list[LanguageModel], list[BatchRow]]:
     """Sequences that have read their prompts but for the last token, which their rows bring."""
     sequences = [batched.sequence() for _ in prompts]
     rows = []
@@ -88,7 +88,7 @@ def begin(batched: BatchedModel, prompts: list[list[int]]) -> tuple[list[Languag
             sequence.prefill(prompt[:-1])
         slot = batched.slot_of(sequence)
         assert slot is not None
-        rows.append(Row(slot, len(prompt) - 1, prompt[-1]))
+        rows.append(BatchRow(slot, len(prompt) - 1, prompt[-1]))
     return sequences, rows
 
 
@@ -98,9 +98,9 @@ def end(batched: BatchedModel, sequences: list[LanguageModel]) -> None:
     batched.close()
 
 
-def after(rows: list[Row], steps: int) -> list[Row]:
+def after(rows: list[BatchRow], steps: int) -> list[BatchRow]:
     """The rows some steps later, their tokens drawn on the GPU."""
-    return [Row(row.slot, row.position + steps, None if steps else row.token) for row in rows]
+    return [BatchRow(row.slot, row.position + steps, None if steps else row.token) for row in rows]
 
 
 def poison(batched: BatchedModel) -> None:
@@ -124,7 +124,7 @@ def test_logits_and_tokens(count: int, named: tuple[str, LanguageModel, Alone]) 
         steps = STEPS if count == FIRST else STEPS_FEW
         for step in range(steps + 1):
             now = [
-                Row(row.slot, row.position + step, told[step - 1] if step else row.token)
+                BatchRow(row.slot, row.position + step, told[step - 1] if step else row.token)
                 for row, told in zip(rows, expected.tokens, strict=False)
             ]
             logits = batched.logits(now)
@@ -186,7 +186,7 @@ def test_rows_come_and_go(q4: LanguageModel) -> None:
     sequences, rows = begin(batched, expected.prompts[:4])
     told: list[list[int]] = [[] for _ in range(6)]
 
-    def step(given: dict[int, Row], steps: int) -> None:
+    def step(given: dict[int, BatchRow], steps: int) -> None:
         drawn = batched.step(list(given.values()), steps).read()
         for row, tokens in zip(given, drawn, strict=True):
             told[row] += [each.token for each in tokens]
@@ -198,11 +198,11 @@ def test_rows_come_and_go(q4: LanguageModel) -> None:
     assert joined.slot == left
     one, *_, last = after(rows, 5)
     step({3: last, 4: joined, 0: one}, 3)
-    moved = Row(joined.slot, joined.position + 3)
+    moved = BatchRow(joined.slot, joined.position + 3)
     step({4: moved}, 9)
     sequences[2].close()
     (newest,), (fresh,) = begin(batched, [expected.prompts[5]])
-    step({0: Row(one.slot, one.position + 3), 5: fresh, 4: Row(moved.slot, moved.position + 9)}, 4)
+    step({0: BatchRow(one.slot, one.position + 3), 5: fresh, 4: BatchRow(moved.slot, moved.position + 9)}, 4)
     for row, tokens in enumerate(told):
         assert tokens == expected.tokens[row][: len(tokens)], row
     assert [len(tokens) for tokens in told] == [12, 5, 5, 8, 16, 4]
@@ -223,7 +223,7 @@ def test_a_sequence_goes_on_alone(q4: LanguageModel) -> None:
         more.append(int(sequence.decode_one_token(more[-1]).argmax()))
     assert [*drawn[1][:-1], *more] == expected.tokens[1][:10]
     slot = rows[1].slot
-    again = batched.step([Row(slot, len(prompt) + 9, more[-1])], 5).read()[0]
+    again = batched.step([BatchRow(slot, len(prompt) + 9, more[-1])], 5).read()[0]
     assert [each.token for each in again] == expected.tokens[1][10:15]
     end(batched, sequences)
 
@@ -243,11 +243,13 @@ def test_from_the_first_position_to_the_last(q4: LanguageModel) -> None:
     sequence.reset()
     sequence.prefill(full[:-1])
     slots = [batched.slot_of(each) for each in (sequence, other)]
-    logits = batched.logits([Row(slots[0] or 0, context - 1, full[-1]), Row(slots[1] or 0, 0, full[0])])
+    logits = batched.logits(
+        [BatchRow(slots[0] or 0, context - 1, full[-1]), BatchRow(slots[1] or 0, 0, full[0])]
+    )
     np.testing.assert_allclose(logits[0], last, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(logits[1], first, rtol=1e-4, atol=1e-5)
-    with pytest.raises(InputError, match="leave its 64"):
-        batched.step([Row(slots[0] or 0, context - 1, 1)], 2)
+    with pytest.raises(InputError, match="exceed its 64"):
+        batched.step([BatchRow(slots[0] or 0, context - 1, 1)], 2)
     end(batched, [sequence, other])
 
 
@@ -319,19 +321,19 @@ def test_what_is_refused(q4: LanguageModel) -> None:
     batched = BatchedModel(q4, 2)
     cases = [
         ([], 1, "1 steps of 0 rows"),
-        ([Row(0, 0, 1), Row(0, 0, 1)], 1, "each is taken once"),
-        ([Row(2, 0, 1)], 1, "0 to 1"),
-        ([Row(0, -1, 1)], 1, "leave its 64"),
-        ([Row(0, 0)], 1, "has to bring a token"),
-        ([Row(0, 0, q4.vocabulary)], 1, "outside the vocabulary"),
-        ([Row(0, 0, 1)], 0, "0 steps"),
+        ([BatchRow(0, 0, 1), BatchRow(0, 0, 1)], 1, "each must be used once"),
+        ([BatchRow(2, 0, 1)], 1, "0 to 1"),
+        ([BatchRow(0, -1, 1)], 1, "exceed its 64"),
+        ([BatchRow(0, 0)], 1, "needs a token"),
+        ([BatchRow(0, 0, q4.vocabulary)], 1, "outside the vocabulary"),
+        ([BatchRow(0, 0, 1)], 0, "0 steps"),
     ]
     for rows, count, message in cases:
         with pytest.raises(InputError, match=message):
             batched.step(rows, count)
     batched.close()
     with pytest.raises(DeviceError, match="is closed"):
-        batched.step([Row(0, 0, 1)])
+        batched.step([BatchRow(0, 0, 1)])
     assert BatchedModel.reason(q4) is None
 
 
@@ -359,7 +361,7 @@ def test_a_prefix_is_copied_from_slot_to_slot(q4: LanguageModel) -> None:
     assert other.copy(source, prompt, other.claim()) == len(prompt) - 1
     slot = batched.slot_of(other)
     assert slot is not None
-    drawn = batched.step([Row(slot, len(prompt) - 1, prompt[-1])], 12).read()[0]
+    drawn = batched.step([BatchRow(slot, len(prompt) - 1, prompt[-1])], 12).read()[0]
     assert [each.token for each in drawn] == expected.tokens[4][:12]
     tokens, rows = source.rows(prompt)
     third = batched.sequence()
@@ -378,7 +380,7 @@ def test_a_sequence_moves_into_a_slot(q4: LanguageModel) -> None:
     assert batched.slot_of(other) is None
     assert batched.house(other) == batched.house(other) == 0
     assert batched.house(q4) is None  # there is no other slot
-    drawn = batched.step([Row(0, len(prompt) - 1, prompt[-1])], 8).read()[0]
+    drawn = batched.step([BatchRow(0, len(prompt) - 1, prompt[-1])], 8).read()[0]
     assert [each.token for each in drawn] == expected.tokens[1][:8]
     end(batched, [other])
 

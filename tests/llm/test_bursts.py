@@ -14,7 +14,8 @@ import pteron
 from pteron import Device
 from pteron.families.attention import kernels as attention
 from pteron.gpu import Copy, Recording, Replay, submit
-from pteron.llm import LanguageModel, LoopCounters, Sampler, Sampling, generate, generate_step, pace
+from pteron.llm import LanguageModel, LoopCounters, Sampler, Sampling, generate_step, pace
+from pteron.llm.engine import pipeline
 from pteron.llm.sampling import RING
 from pteron.llm.submission import Drawn
 from pteron.runtime import multi_step as repeating  # where `submit` is looked up
@@ -79,7 +80,7 @@ def test_submissions_of_any_length(model: LanguageModel, steps: int, monkeypatch
     expected = drawn(model, SEEDED, 40, resident=False)
     monkeypatch.setattr(pace, "STEPS_MAX", steps)
     for under_way in (1, 2, 3):
-        monkeypatch.setattr(generate, "SUBMISSIONS", under_way)
+        monkeypatch.setattr(pipeline, "SUBMISSIONS", under_way)
         assert drawn(model, SEEDED, 40) == expected
 
 
@@ -203,6 +204,6 @@ class TestPace:
         monkeypatch.setattr(pace, "SECONDS_MAX", most)
         found, own = [], pace.Pace()
         for each in seconds:
-            own.took(own.steps, own.steps * each)
+            own.update(own.steps, own.steps * each)
             found.append(own.steps)
         return found

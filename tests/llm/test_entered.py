@@ -50,7 +50,7 @@ class Handler:
             self._work()
             self.done += 1
         except DeviceError as error:
-            if "a language model is at work further up in this thread" not in str(error):
+            if "re-entrant call: a signal handler or finalizer" not in str(error):
                 raise
             self.refused += 1
 

@@ -223,6 +223,6 @@ class TestLoop:
             llm.generate(PROMPT, grammar="json")  # type: ignore[arg-type]  # what is refused
         sampler = Sampler(llm.model.device, llm.model.vocabulary, Sampling())
         matcher = Grammar.json_object(llm.tokenizer).matcher()
-        with pytest.raises(InputError, match="without a mask"):
+        with pytest.raises(InputError, match="has no mask"):
             next(generate_step(llm.model, sampler, [1, 2], 5, matcher=matcher))
         sampler.close()

@@ -22,7 +22,7 @@ from byte_tokenizer import ByteTokenizer
 
 from pteron import InputError, PteronError
 from pteron.llm import LLM, Piece, Sampling, models
-from pteron.llm.request import Drawing, Settings, answer_asked, text_asked
+from pteron.llm.request import GenerateOptions, SamplingOptions, chat_request, text_request
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL = FIXTURES / "models" / "tiny_llama_q4.pte"
@@ -50,7 +50,7 @@ async def listed(pieces: AsyncIterator[Piece]) -> list[Piece]:
 
 
 def in_use(llm: LLM) -> int:
-    return sum(not place.is_free for place in llm.pool._places)
+    return llm.pool.live - llm.pool.idle
 
 
 def until_idle(llm: LLM) -> None:
@@ -116,28 +116,28 @@ class TestByName:
             llm.generate_batch(["hello"], **given)
 
     def test_a_name_like_none(self, llm: LLM) -> None:
-        with pytest.raises(InputError, match=r"no setting 'enable_thinking': there are .*temperature"):
+        with pytest.raises(InputError, match=r"unknown option 'enable_thinking': known are .*temperature"):
             llm.generate("hello", enable_thinking=False)  # type: ignore[call-arg]  # as mypy says too
         assert tokens(llm.chat(MESSAGES, max_new_tokens=2, enable_thinking=False))
 
     def test_all_are_told_and_typed(self) -> None:
         """`help` has every setting with its default; type checkers have the names and types of drawing."""
-        given = signature(text_asked).parameters.values()
+        given = signature(text_request).parameters.values()
         defaults = {each.name: each.default for each in given if each.kind is each.KEYWORD_ONLY}
         told = LLM.generate.__doc__ or ""
         assert all(f" {name}={default!r} " in told for name, default in defaults.items())
-        assert f"max_new_tokens={signature(answer_asked).parameters['max_new_tokens'].default}" in (
+        assert f"max_new_tokens={signature(chat_request).parameters['max_new_tokens'].default}" in (
             LLM.chat.__doc__ or ""
         )
-        assert Settings.__optional_keys__ == defaults.keys() | Drawing.__optional_keys__
-        assert get_type_hints(Drawing) == get_type_hints(Sampling)
+        assert GenerateOptions.__optional_keys__ == defaults.keys() | SamplingOptions.__optional_keys__
+        assert get_type_hints(SamplingOptions) == get_type_hints(Sampling)
 
     def test_a_variable_that_the_template_has(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ByteTokenizer, "chat_template", "{{ temp }}|{{ messages[0].content }}")
         with LLM(MODEL, ByteTokenizer()) as llm:
             answer = tokens(llm.chat(MESSAGES, max_new_tokens=4, temp="cold"))
             assert answer == tokens(llm.generate("cold|Hi", max_new_tokens=4))
-            with pytest.raises(InputError, match="'temperatur' is neither a setting nor a variable"):
+            with pytest.raises(InputError, match="'temperatur' is neither an option nor a variable"):
                 llm.chat(MESSAGES, tempo=1, temperatur=1)
 
     def test_a_template_that_jinja_does_not_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +271,7 @@ class TestStreams:
     def test_wrong_ones_are_refused_at_once(self, llm: LLM) -> None:
         with pytest.raises(InputError, match="the context holds 64"):
             llm.stream([5] * 100)
-        with pytest.raises(InputError, match="resident is a setting of generate"):
+        with pytest.raises(InputError, match="resident is an option of generate"):
             llm.stream("hello", resident=False)
 
     def test_what_was_dropped_is_told(self, llm: LLM) -> None:
@@ -296,9 +296,9 @@ class TestStreams:
         llm.generate_batch(["hello"], max_new_tokens=1)
         threads = [thread for thread in threading.enumerate() if thread.name == "pteron engine"]
         known = weakref.ref(llm.model)
-        mine = llm._engine._engine
+        mine = llm.engine
         assert mine is not None
-        thread = mine._thread
+        thread = mine.thread
         assert thread in threads
         del llm, mine
         gc.collect()
@@ -310,7 +310,7 @@ class TestStreams:
     def test_an_engine_that_ended_is_followed_by_another(self) -> None:
         with LLM(MODEL, ByteTokenizer()) as llm:
             right = [each.text for each in llm.generate_batch(["hello"], max_new_tokens=4)]
-            first = llm._engine._engine
+            first = llm.engine
             assert first is not None
             first.close()
             assert [each.text for each in llm.generate_batch(["hello"], max_new_tokens=4)] == right

@@ -15,10 +15,10 @@ from pteron.gpu import Device, Growing, submit
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
 from pteron.host.tensors import HostResult, View
 from pteron.llm.sampling import Sampler, Sampling
-from pteron.llm.sampling.form import Form, bits, numbers
+from pteron.llm.sampling.form import RING, Form, bits, numbers
 from pteron.llm.sampling.graphs import STEPS, WORDS, sampler_graph
-from pteron.llm.sampling.operator import RING, pick, scan, searched
-from pteron.llm.sampling.row import Row
+from pteron.llm.sampling.logits_rows import LogitsRows
+from pteron.llm.sampling.operator import pick, scan, searched
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op
 from pteron.ops.operand import State
 from pteron.plan import TensorPort
@@ -91,7 +91,7 @@ def scores(
 ) -> Iterator[Dispatch]:
     """The best score of each block and its token, as sample_pick writes them with a function replaced:
     `wording` is its name, a colon and the expression in its place."""
-    row = Row.of(logits, target)
+    row = LogitsRows.of(logits, target)
     yield scan(row)
     made = pick(row, bits(1.0), bits(-50.0), seed, steps, None, picks)
     name, _, expression = wording.partition(":")
@@ -185,7 +185,7 @@ def last_place(
     logits: Operand, temperature: float, top_k: AnyInt, top_p: float, search: Operand, *, target: Target
 ) -> Iterator[Dispatch]:
     """The last place that top-k and then top-p keep."""
-    row = Row.of(logits, target)
+    row = LogitsRows.of(logits, target)
     yield scan(row)
     between = Scratch(2, Storage.U32) if top_p < 1 else None
     divisor = bits(min(max(temperature, 2.0**-100), 2.0**100))

@@ -15,9 +15,9 @@ from pteron.errors import InputError
 from pteron.gpu import Device, submit
 from pteron.host.tensors import View
 from pteron.llm import Drawn, Sampler, Sampling
+from pteron.llm.sampling.batch_sampler import FORMS_MAX, BatchSampler
 from pteron.llm.sampling.form import Form, bits, numbers
-from pteron.llm.sampling.rows import FORMS_MAX, RowSampler
-from pteron.llm.sampling.texts import DRAWS, FIRST, SETTINGS
+from pteron.llm.sampling.logits_rows import DRAWS, FIRST, SETTINGS_WORDS
 from pteron.wgsl import Kernel, compose
 
 Array = npt.NDArray[Any]
@@ -48,7 +48,7 @@ class Bench:
     def __init__(self, device: Device, vocabulary: int, dtype: DType = DType.F32) -> None:
         self.device, self.vocabulary, self.dtype = device, vocabulary, dtype
         self.storage = device.target.storage(dtype)
-        self.rows = RowSampler(device, vocabulary, SLOTS, dtype)
+        self.rows = BatchSampler(device, vocabulary, SLOTS, dtype)
         self.tokens = device.create_buffer(4 * SLOTS, "tokens")
         self.positions = device.create_buffer(4 * SLOTS, "positions")
         self.chosen = device.create_buffer(4 * SLOTS, "slots")
@@ -175,7 +175,7 @@ def test_greedy_rows_look_and_merge_alone(bench: Bench) -> None:
     ((form, (session, _)),) = bench.rows._sessions.items()
     assert form == Form()
     names = [launch.module.kernel.name for plan in session.snapshot().all_plans() for launch in plan.launches]
-    assert set(names) == {"sample_scan", "rows_merge"}
+    assert set(names) == {"sample_scan", "sample_merge"}
 
 
 def test_masks(bench: Bench) -> None:
@@ -244,16 +244,23 @@ def test_forms_that_are_kept_are_bounded(device: Device) -> None:
 
 def test_what_is_refused(device: Device) -> None:
     bench = Bench(device, 64)
-    with pytest.raises(InputError, match="slot 7 is none of 7"):
+    with pytest.raises(InputError, match="slot 7 is outside the 7 slots"):
         bench.rows.begin(7, Sampler(device, 64, Sampling()), 1)
-    with pytest.raises(InputError, match="slot 3: no text has begun there"):
-        bench.rows._form([3])
+    with pytest.raises(InputError, match="slot 3: no sequence has joined there"):
+        bench.rows.form_of([3])
     bench.close()
 
 
 def test_words_of_a_slot_have_one_order() -> None:
     """Kernels find each number where `numbers` puts it."""
-    constants = compose(Kernel("pteron.llm.sampling", "rows_change")).constants
+    constants = compose(
+        Kernel(
+            "pteron.llm.sampling",
+            "sample_change",
+            use_single_row="batch_rows",
+            use_single_slot="batch_settings",
+        )
+    ).constants
     given = numbers(Sampling(0.9, 40, 0.8, 1.0, 1.3, 6, 0.5, 0.25, top_logprobs=4))
     expected = {
         "SEED": 6,
@@ -268,4 +275,4 @@ def test_words_of_a_slot_have_one_order() -> None:
     }
     assert {name: given[constants[name]] for name in expected} == expected
     assert len(given) == len(expected)
-    assert [constants[name] for name in ("FIRST", "DRAWS", "SETTINGS")] == [FIRST, DRAWS, SETTINGS]
+    assert [constants[name] for name in ("FIRST", "DRAWS", "SETTINGS")] == [FIRST, DRAWS, SETTINGS_WORDS]

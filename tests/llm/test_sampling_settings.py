@@ -18,7 +18,7 @@ from pteron.llm import Drawn, Sampler, Sampling
 from pteron.llm.sampling import RING
 from pteron.llm.sampling.form import Form
 from pteron.llm.sampling.graphs import BIAS, DRAWN, MASK, SEEN
-from pteron.llm.sampling.recent import SESSIONS_MAX, Recent
+from pteron.llm.sampling.sampler import SESSIONS_MAX, RecentSessions
 from pteron.ops.operand import State
 
 Array = npt.NDArray[Any]
@@ -166,7 +166,7 @@ class TestGreedy:
 
     def test_only_a_masked_sampler_takes_a_mask(self, device: Device) -> None:
         sampler = Sampler(device, 100, Sampling())
-        with pytest.raises(InputError, match="without a mask"):
+        with pytest.raises(InputError, match="has no mask"):
             sampler.allow(np.zeros(4, np.uint32))
         sampler.close()
 
@@ -289,7 +289,7 @@ class TestSharing:
     )
 
     def test_other_numbers_compile_nothing(self, device: Device) -> None:
-        logits, recent = spread(4099), Recent()
+        logits, recent = spread(4099), RecentSessions()
         answers = {sampling: drawn(device, logits, sampling, 6) for sampling in self.NUMBERS}
         made: list[tuple[int, int, int]] = []
         for sampling in (*self.NUMBERS, *reversed(self.NUMBERS)):
@@ -319,7 +319,7 @@ class TestSharing:
             sampler.close()
 
     def test_what_is_kept_is_bounded(self, device: Device) -> None:
-        recent = Recent()
+        recent = RecentSessions()
         for size in range(100, 100 + SESSIONS_MAX + 5):
             Sampler(device, size, Sampling(), recent=recent).close()
         assert len(recent) == SESSIONS_MAX
@@ -390,7 +390,7 @@ class TestGiven:
             ({"logit_bias": {1: float("nan")}}, "not from -100 to 100"),
             ({"logit_bias": {-1: 1}}, "token -1 is negative"),
             ({"logit_bias": {"1": 1}}, "each token of logit_bias must be an integer"),
-            ({"logit_bias": [(1, 2), (1, 3)]}, "token 1 stands twice"),
+            ({"logit_bias": [(1, 2), (1, 3)]}, "token 1 is given twice"),
             ({"logit_bias": "abc"}, "logit_bias must be a mapping"),
             ({"logit_bias": 5}, "logit_bias must be a mapping"),
             ({"logit_bias": [1, 2]}, "pairs of a token and a number"),

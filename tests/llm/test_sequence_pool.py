@@ -92,7 +92,7 @@ def test_no_more_than_there_may_be(llm: LLM) -> None:
     streams = [llm.generate(ids, max_new_tokens=4, stop_ids=()) for ids in (A, B, C, D)]
     for stream in streams[:3]:
         next(stream)
-    with pytest.raises(InputError, match=r"^3 streams are open; read one to its end, or close it$"):
+    with pytest.raises(InputError, match=r"^3 generations are open; read one to its end, or close it$"):
         next(streams[3])
     streams[1].close()
     assert tokens(llm, D)
@@ -121,7 +121,10 @@ def test_bounds(device: Device, options: dict[str, Any], bound: int) -> None:
         ({"sequences": 0}, "sequences must be at least 1, not 0"),
         ({"sequences": 1.5}, "sequences must be an integer"),
         ({"sequences": True}, "sequences must be an integer"),
-        ({"cache_bytes": 32767}, "cache_bytes=32,767 is too little: a sequence's cache takes 32,768 bytes"),
+        (
+            {"cache_bytes": 32767},
+            "cache_bytes=32,767 is too small: the cache of one sequence takes 32,768 bytes",
+        ),
         ({"cache_bytes": "1 GB"}, "cache_bytes must be an integer"),
     ],
 )
@@ -197,7 +200,7 @@ def test_no_room_for_another(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     streams = [llm.generate(ids, max_new_tokens=4, stop_ids=()) for ids in (A, B)]
     found = [[next(stream).token] for stream in streams]
     with pytest.raises(
-        OutOfMemory, match=r"^2 streams are open, and the device has no room for the 32,768 by"
+        OutOfMemory, match=r"^2 generations are open, and the device has no memory for the 32,768 by"
     ):
         tokens(llm, C)
     for stream, column in zip(streams, found, strict=True):
@@ -247,10 +250,10 @@ def test_words_say_what_the_bounds_are() -> None:
     """In texts that cannot derive them."""
     root = Path(__file__).parents[2]
     said = {
-        LLM.__doc__ or "": f"where neither is given, {SEQUENCES_MAX}.",
+        LLM.__doc__ or "": f"{SEQUENCES_MAX} if neither is given.",
         (root / "docs/language-models.md").read_text("utf-8"): f"There are at most {SEQUENCES_MAX} sequences",
         (root / "docs/reliability.md").read_text("utf-8"): f"at most {SEQUENCES_MAX}, or as many as",
     }
     for text, words in said.items():
         assert words in " ".join(text.split())
-    assert f"A beginning of {COPIED_MIN} tokens" in " ".join((LLM.__doc__ or "").split())
+    assert f"A prefix of {COPIED_MIN} tokens" in " ".join((LLM.__doc__ or "").split())

@@ -271,7 +271,7 @@ def test_other_states_are_not_copied(llm: LLM, monkeypatch: pytest.MonkeyPatch) 
     assert llm.statistics.reused_tokens == 0
     assert tokens == [piece.token for piece in right[1]]
     assert found + list(stream) == right[0]
-    with pytest.raises(pteron.UnsupportedError, match="is not a cache with one row for each token"):
+    with pytest.raises(pteron.UnsupportedError, match="is not a KV cache with one row per token"):
         llm.model.rows()
 
 

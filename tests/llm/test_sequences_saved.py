@@ -166,7 +166,7 @@ def test_restored_beside_others(device: Device, tmp_path: Path) -> None:
         streams = [llm.generate([first, 5, 6], max_new_tokens=4, stop_ids=()) for first in (400, 401)]
         for stream in streams:
             next(stream)
-        with pytest.raises(InputError, match="2 streams are open"):
+        with pytest.raises(InputError, match="2 generations are open"):
             llm.restore(path)
 
 
@@ -246,9 +246,9 @@ def test_a_full_disk_leaves_what_was_there(llm: LLM, tmp_path: Path, monkeypatch
 def test_states_that_are_no_rows(llm: LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces(llm, TEXT)
     monkeypatch.setattr(LanguageModel, "row_bytes", None)
-    with pytest.raises(pteron.UnsupportedError, match="neither copied nor saved"):
+    with pytest.raises(pteron.UnsupportedError, match="cannot be copied or saved"):
         llm.save(tmp_path / "cache")
-    with pytest.raises(pteron.UnsupportedError, match="neither copied nor saved"):
+    with pytest.raises(pteron.UnsupportedError, match="cannot be copied or saved"):
         llm.restore(tmp_path / "cache")
 
 
@@ -271,27 +271,27 @@ def with_header(data: bytes, change: Callable[[dict[str, Any]], object]) -> byte
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty": (lambda data: b"", "0 bytes are too few"),
     "short": (lambda data: data[:47], "47 bytes are too few"),
-    "another kind": (lambda data: b"ET12" * 100, "this is not a sequence's cache"),
+    "another kind": (lambda data: b"ET12" * 100, "not a KV cache written by"),
     "another version": (lambda data: signed(data[:8] + pack("<I", 2) + data[12:]), "version 2"),
     "cut in the header": (lambda data: data[:100], "a header of"),
     "cut in the rows": (lambda data: data[:-5000], "41 tokens of this program take"),
     "cut at the end": (lambda data: data[:-1], "41 tokens of this program take"),
     "longer": (lambda data: data + b"x", "41 tokens of this program take"),
     "huge header": (lambda data: data[:12] + pack("<I", 2**32 - 1) + data[16:], "a header of 4,294,967,295"),
-    "no header": (lambda data: signed(data[:12] + pack("<I", 0) + data[16:]), "its header is no JSON"),
+    "no header": (lambda data: signed(data[:12] + pack("<I", 0) + data[16:]), "its header is not JSON"),
     "a bit of a row": (lambda data: flipped(data, len(data) - 2000), "the file is damaged"),
     "a bit of the digest": (lambda data: flipped(data, len(data) - 1), "the file is damaged"),
     "a token": (lambda data: data.replace(b",40,41,", b",40,42,"), "the file is damaged"),
-    "no JSON": (lambda data: with_header(data, lambda header: b"{"), "no JSON"),
-    "no UTF-8": (lambda data: with_header(data, lambda header: b'{"program":"\xff\xfe"}'), "no JSON"),
-    "deep": (lambda data: with_header(data, lambda header: b"[" * 3000), "no JSON"),
-    "long number": (lambda data: with_header(data, lambda header: b"9" * 4500), "no JSON"),
+    "no JSON": (lambda data: with_header(data, lambda header: b"{"), "not JSON"),
+    "no UTF-8": (lambda data: with_header(data, lambda header: b'{"program":"\xff\xfe"}'), "not JSON"),
+    "deep": (lambda data: with_header(data, lambda header: b"[" * 3000), "not JSON"),
+    "long number": (lambda data: with_header(data, lambda header: b"9" * 4500), "not JSON"),
     "a list": (lambda data: with_header(data, lambda header: b"[]"), "does not name a program"),
     "a name more": (lambda data: with_header(data, lambda header: header.update(x=1)), "does not name"),
     "a name less": (lambda data: with_header(data, lambda header: header.pop("tokens")), "does not name"),
     "another program": (
         lambda data: with_header(data, lambda header: header.update(program="0" * 64)),
-        "the cache of another program, or of other weights",
+        "a cache of another program, or of other weights",
     ),
     "program of another type": (
         lambda data: with_header(data, lambda header: header.update(program=[1])),
@@ -299,11 +299,11 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     ),
     "other caches": (
         lambda data: with_header(data, lambda header: header["caches"][0].__setitem__(1, 1 << 40)),
-        "laid out in another way",
+        "its cache layout differs",
     ),
     "caches of another type": (
         lambda data: with_header(data, lambda header: header.update(caches=None)),
-        "laid out in another way",
+        "its cache layout differs",
     ),
     "no tokens": (
         lambda data: with_header(data, lambda header: header.update(tokens=[])),

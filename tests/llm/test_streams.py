@@ -164,7 +164,7 @@ def test_a_stream_that_ends_late(llm: LLM, right: dict[str, list[int]]) -> None:
     """The collector frees a lease before it ends the stream: by then the sequence may be another's."""
     old = llm.generate(A, max_new_tokens=8, stop_ids=())
     next(old)
-    lease = llm.pool._places[0].lease
+    lease = llm.pool._entries[0].lease
     assert lease is not None
     held = lease()
     assert held is not None
@@ -180,7 +180,7 @@ def test_too_many_open_streams(llm: LLM, right: dict[str, list[int]]) -> None:
     streams = [llm.generate(A, max_new_tokens=4, stop_ids=()) for _ in range(SEQUENCES_MAX + 1)]
     for stream in streams[:-1]:
         next(stream)
-    with pytest.raises(pteron.InputError, match=f"{SEQUENCES_MAX} streams are open"):
+    with pytest.raises(pteron.InputError, match=f"{SEQUENCES_MAX} generations are open"):
         next(streams[-1])
     streams[0].close()
     assert tokens(llm, B) == right["B"]

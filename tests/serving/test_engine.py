@@ -13,7 +13,7 @@ from engine_fixtures import CHUNK, MODEL, PATIENCE, A, B, Watched, alone, asked,
 
 from pteron import Device, DeviceError, InputError, UnsupportedError
 from pteron.llm import LLM, LanguageModel, Piece, Sampling, Stream
-from pteron.llm.engine.job import Job
+from pteron.llm.engine.answer import Job
 from pteron.serving import Answer, Busy, Engine, Load, Request
 
 LENGTHS = (1, 2, 3, 4, 5, 8, 9, 13, 17, 21, 30, 41)
@@ -131,7 +131,7 @@ def test_several_in_an_event_loop(engine: Engine, expected: list[list[Piece]]) -
 def test_tasks_that_share_a_reader() -> None:
     """Each piece goes to one of them, and what ends the answer to all. Who comes as a piece does may have it
     before those who have waited."""
-    job = Job(asked(), lambda: None)
+    job = Job(asked())
     pieces = [Piece(token, "", 0.0) for token in range(3)]
     fault = DeviceError("gone")
 
@@ -139,15 +139,15 @@ def test_tasks_that_share_a_reader() -> None:
         reader = aiter(Answer(job, None))
         waiting = [asyncio.ensure_future(anext(reader)) for _ in range(2)]
         await _all_run()
-        job.give(pieces[:1])
+        job.add(pieces[:1])
         await _all_run()
         (early,), (late,) = ([task for task in waiting if task.done() is done] for done in (True, False))
         assert early.result() is pieces[0]
-        job.give(pieces[1:2])
+        job.add(pieces[1:2])
         assert await anext(reader) is pieces[1]
         await _all_run()
         assert not late.done()
-        job.give(pieces[2:])
+        job.add(pieces[2:])
         assert await late is pieces[2]
         waiting = [asyncio.ensure_future(anext(reader)) for _ in range(2)]
         await _all_run()
@@ -278,7 +278,7 @@ def test_engines_that_cannot_be(tiny_llm: LLM, settings: dict[str, Any]) -> None
 def test_what_cannot_be_batched(device: Device) -> None:
     with (
         LLM(MODEL, ByteTokenizer(), device=device, sequences=1) as llm,
-        pytest.raises(UnsupportedError, match=r"^\S+ cannot be batched: only one sequence is asked for"),
+        pytest.raises(UnsupportedError, match=r"^\S+ cannot be batched: only one sequence is allowed"),
     ):
         Engine(llm, batched=True)
 

@@ -48,7 +48,7 @@ def drop_in_a_cycle(held: list[Answer]) -> None:
 
 def quiet(engine: Engine) -> None:
     """All that was submitted has ended."""
-    assert engine._loop.quiet.wait(lambda: not engine._waiting.open, PATIENCE)
+    assert engine.scheduler.idle.wait(lambda: not engine.queue.open, PATIENCE)
 
 
 # Cancelled -------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def test_left_in_the_midst(
     assert len(after) <= 2
     load = engine.load
     assert (load.running, load.waiting, load.cancelled, load.failed) == (0, 0, 1, 0)
-    assert all(place.is_free for place in engine.llm.pool._places)
+    assert engine.llm.pool.idle == engine.llm.pool.live
     if held:
         assert held[0].finish_reason == "cancelled"
         assert tokens(held[0].pieces()) == tokens(alone(engine.llm, asked(LONG, 20)))[: len(held[0].pieces())]
@@ -95,7 +95,7 @@ def test_left_while_it_waits(single: tuple[Engine, Watched], leave: Callable[[li
     held = [engine.submit(asked(B, 4))]
     third = engine.submit(asked(B, 4))
     assert engine.load.waiting == 2
-    with pytest.raises(Busy, match="2 requests wait, as many as may") as refused:
+    with pytest.raises(Busy, match="2 requests wait, the most allowed") as refused:
         engine.submit(asked(B, 4))
     assert refused.value.seconds >= 1
     assert isinstance(refused.value, PteronError)
@@ -126,7 +126,9 @@ def test_what_requests_take_is_without_their_wait(
     watched.go()
     assert [len(answer.pieces()) for answer in (first, second, third)] == [4, 4, 0]
     quiet(engine)
-    assert engine._loop.totals.request_seconds == 4.0  # the first took 5, the second none: it counts a fifth
+    assert (
+        engine.scheduler.totals.request_seconds == 4.0
+    )  # the first took 5, the second none: it counts a fifth
 
 
 def test_cancelled_after_its_end(engine: Engine) -> None:
@@ -195,7 +197,7 @@ def test_drained(single: tuple[Engine, Watched]) -> None:
     answers = [engine.submit(asked(ids, 4)) for ids in (A, B)]
     watched.reached()
     assert engine.drain(0.01) is False
-    with pytest.raises(DeviceError, match="takes no more requests"):
+    with pytest.raises(DeviceError, match="accepts no more requests"):
         engine.submit(asked(A))
     watched.go()
     assert engine.drain(PATIENCE) is True
@@ -241,7 +243,7 @@ def test_closed_with_open_streams(engine: Engine, watched: Watched, phase: str) 
     for thread in threads:
         thread.join(PATIENCE)
     assert not any(thread.is_alive() for thread in threads)
-    assert not engine._thread.is_alive()
+    assert not engine.thread.is_alive()
     assert [type(each) for each in ended] == [DeviceError] * 4
     assert [answer.finish_reason for answer in answers] == ["error"] * 2
     with pytest.raises(DeviceError, match="the engine is closed"):
@@ -268,7 +270,7 @@ def test_the_model_closed_under_it(engine: Engine, watched: Watched) -> None:
 def test_forgotten(tiny_llm: LLM) -> None:
     """An engine that nobody holds ends; one whose answers are read goes on to their end."""
     engine = Engine(tiny_llm)
-    thread = engine._thread
+    thread = engine.thread
     answer = engine.submit(asked(A, 6))
     del engine
     gc.collect()

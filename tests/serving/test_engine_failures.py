@@ -48,7 +48,7 @@ def test_a_call_that_fails(
     while True:
         engine.llm.reset()
         faults.arm(kind, at, after=after)
-        faults._thread = engine._thread
+        faults._thread = engine.thread
         found = list(ends([engine.submit(asked(ids)) for ids in (A, B)]))
         if not faults.disarm():
             assert found == expected
@@ -161,10 +161,10 @@ def test_a_fault_of_the_engine_itself(
     watched.hold("read", 0)
     answers = [engine.submit(asked(ids)) for ids in (A, B)]
     watched.reached()
-    monkeypatch.setattr(engine._loop.stepping.stepper, "parts", parts)
+    monkeypatch.setattr(engine.scheduler.stepping.stepper, "parts", parts)
     watched.go()
     assert [type(end) for end in ends(answers)] == [RuntimeError] * 2
-    engine._thread.join(PATIENCE)
+    engine.thread.join(PATIENCE)
     with pytest.raises(DeviceError, match="the engine has ended: unforeseen"):
         engine.submit(asked(A))
 

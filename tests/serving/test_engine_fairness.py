@@ -7,9 +7,8 @@ from itertools import pairwise
 import pytest
 from engine_fixtures import CHUNK, SHORT, A, B, Watched, asked, one_by_one
 
+from pteron.llm.engine.pipeline import SUBMISSIONS
 from pteron.llm.engine.scheduler import Scheduler
-from pteron.llm.engine.steppers import Submission
-from pteron.llm.generate import SUBMISSIONS
 from pteron.llm.pace import Pace
 from pteron.serving import Engine
 
@@ -20,7 +19,7 @@ CHUNKS = len(LONG) // CHUNK
 @pytest.fixture
 def pace(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Pace:
     """That of the model, which stays as it is set."""
-    monkeypatch.setattr(Pace, "took", lambda *_: None)
+    monkeypatch.setattr(Pace, "update", lambda *_: None)
     pace = engine.llm.model.pace
     pace.steps = 1
     return pace
@@ -127,14 +126,14 @@ def test_the_gpu_has_work_while_the_host_waits(
 ) -> None:
     """But for the last steps of all, nobody waits for the only submission that is under way."""
     waited: list[tuple[int, bool]] = []
-    take_in = Scheduler._take_in
+    collect = Scheduler.collect_oldest
 
-    def noting(loop: Scheduler, submission: Submission) -> None:
-        goes_on = any(track.step < track.count for track in loop.tracks)
-        waited.append((len(loop._under_way), goes_on))
-        take_in(loop, submission)
+    def noting(scheduler: Scheduler) -> None:
+        goes_on = any(request.step < request.count for request in scheduler.running)
+        waited.append((len(scheduler.pipeline) - 1, goes_on))
+        collect(scheduler)
 
-    monkeypatch.setattr(Scheduler, "_take_in", noting)
+    monkeypatch.setattr(Scheduler, "collect_oldest", noting)
     answers = [engine.submit(asked((30 + number, *A), 20)) for number in range(count)]
     for answer in answers:
         answer.pieces()

@@ -168,14 +168,14 @@ def test_sleeps_while_a_mask_is_found(
     engine: Engine, requests: list[Request], held: PrefixWaitlist, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns = 0
-    parts = engine._loop.stepping.stepper.parts
+    parts = engine.scheduler.stepping.stepper.parts
 
     def counting(tracks: list[object]) -> object:
         nonlocal turns
         turns += 1
         return parts(tracks)  # type: ignore[arg-type]  # as they come
 
-    monkeypatch.setattr(engine._loop.stepping.stepper, "parts", counting)
+    monkeypatch.setattr(engine.scheduler.stepping.stepper, "parts", counting)
     answer = engine.submit(requests[4])
     held.reached()
     time.sleep(0.3)

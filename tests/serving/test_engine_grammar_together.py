@@ -13,13 +13,13 @@ from engine_fixtures import PATIENCE, A, B, Watched, alone, asked, same
 from pteron import DeviceError
 from pteron.llm import LLM, Drawn, Grammar, Matcher, Sampling, pace
 from pteron.llm.batched_model import BatchedModel
-from pteron.llm.burst import BatchSubmission, Row
 from pteron.llm.engine import steppers
+from pteron.llm.engine.answer import Job
 from pteron.llm.engine.grammar_masks import PendingMask
-from pteron.llm.engine.job import Job
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.scheduler import Scheduler
 from pteron.llm.engine.steppers import SingleStepper, Submission
+from pteron.llm.submission import BatchRow, BatchSubmission
 from pteron.serving import Engine, Request
 
 pytest.importorskip("llguidance", reason="needs the extra `serve`")
@@ -57,7 +57,7 @@ def bursts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
     made: list[tuple[int, int, int]] = []
     step = BatchedModel.step
 
-    def counting(batched: BatchedModel, rows: list[Row], count: int = 1) -> BatchSubmission:
+    def counting(batched: BatchedModel, rows: list[BatchRow], count: int = 1) -> BatchSubmission:
         burst = step(batched, rows, count)
         made.append((len(rows), sum(row.mask is not None for row in rows), burst.count))
         return burst
@@ -73,7 +73,7 @@ def test_constrained_step_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All at once, then as they come and go: in rows of their own, while the free go on by several steps."""
-    monkeypatch.setattr(steppers, "GATHERED", PATIENCE)  # however slow the machine is
+    monkeypatch.setattr(steppers, "GATHER_SECONDS", PATIENCE)  # however slow the machine is
     monkeypatch.setattr(pace, "SECONDS_MAX", 1e6)
     right = [alone(tiny_llm, request) for request in mixed]
     tiny_llm.reset()
@@ -106,9 +106,7 @@ def test_alone_and_together_in_turns(tiny_llm: LLM, mixed: list[Request]) -> Non
     tiny_llm.reset()
     stepper = steppers.BatchedStepper(tiny_llm.pool.gather(()), SingleStepper())
     tracks = [
-        RunningRequest(
-            Job(request, lambda: None), tiny_llm.pool.lease(request.ids), tiny_llm.tokenizer, frozenset()
-        )
+        RunningRequest.begin(Job(request), tiny_llm.pool.lease(request.ids), tiny_llm.tokenizer, frozenset())
         for request in chosen
     ]
     found: dict[RunningRequest, list[Drawn]] = {track: [] for track in tracks}
@@ -123,7 +121,7 @@ def test_alone_and_together_in_turns(tiny_llm: LLM, mixed: list[Request]) -> Non
     def know(track: RunningRequest) -> None:
         if track.matcher:
             track.mask = PendingMask(track.matcher)
-            track.mask.find()
+            track.mask.compute()
 
     for track in tracks:
         while track.chunks:
@@ -135,7 +133,7 @@ def test_alone_and_together_in_turns(tiny_llm: LLM, mixed: list[Request]) -> Non
         for track in part:
             know(track)
             if len(part) == 1 and track.matcher and track.drawn and len(track.drawn) % 2:
-                stepper._alone.ahead(track)  # as one that is alone
+                stepper.single.read_ahead(track)  # as one that is alone
         take(stepper.launch(part, 1))
     for track, pieces in zip(tracks, right, strict=True):
         assert len(found[track]) == track.step >= 3
@@ -181,7 +179,7 @@ def test_one_whose_mask_fails_as_others_are_gathered(
     constrained = [request for request in mixed if request.grammar][:4]
     right = [alone(tiny_llm, request) for request in constrained]
     failing, fail, mask = list[Matcher](), threading.Event(), Matcher.mask
-    can_join, step_on, stepping = steppers.BatchedStepper._can_join, Scheduler._step_on, list[bool]()
+    can_join, step_on, stepping = steppers.BatchedStepper._can_join, Scheduler.submit_steps, list[bool]()
 
     def raising(matcher: Matcher) -> npt.NDArray[np.uint32]:
         if failing == [matcher]:
@@ -206,7 +204,7 @@ def test_one_whose_mask_fails_as_others_are_gathered(
         stepping.clear()
 
     monkeypatch.setattr(Matcher, "mask", raising)
-    monkeypatch.setattr(Scheduler, "_step_on", stepping_on)
+    monkeypatch.setattr(Scheduler, "submit_steps", stepping_on)
     monkeypatch.setattr(steppers.BatchedStepper, "_can_join", joining)
     with Engine(tiny_llm) as engine:
         answers = [engine.submit(request) for request in constrained]

@@ -26,7 +26,7 @@ def engine_threads() -> int:
 def rest(engine: Engine) -> None:
     """Wait until all has ended, what nobody reads included."""
     until = time.monotonic() + PATIENCE
-    while engine._waiting.open or engine._loop._under_way:
+    while engine.queue.open or engine.scheduler.pipeline:
         assert time.monotonic() < until
         time.sleep(0.001)
 
@@ -42,7 +42,7 @@ def one_round(engine: Engine, faults: Faults, number: int) -> None:
     del answers[2]
     if number % 4 == 0:
         faults.arm("submit", 1, after=True)
-        faults._thread = engine._thread
+        faults._thread = engine.thread
     for answer in answers:
         with suppress(DeviceError):
             answer.pieces()
@@ -88,7 +88,7 @@ def test_many_engines(tiny_llm: LLM, device: Device) -> None:
         elif number % 3 == 1:
             engine.drain()
             engine.close()
-        thread = engine._thread
+        thread = engine.thread
         del engine, answers
         thread.join(PATIENCE)
         assert not thread.is_alive()

@@ -26,22 +26,22 @@ class Slow(Matcher):
         return np.zeros(1, np.uint32)
 
 
-def heard(told: SimpleQueue[bool], findings: list[PendingMask]) -> int:
+def heard(told: SimpleQueue[bool], masks: list[PendingMask]) -> int:
     """How often one is told until all are found."""
     count = 0
-    while not all(finding.is_done for finding in findings):
+    while not all(mask.is_done for mask in masks):
         told.get(timeout=PATIENCE)
         count += 1
     return count
 
 
 def test_many_are_told_of_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammar_masks, "APART", PATIENCE)
+    monkeypatch.setattr(grammar_masks, "NOTIFY_INTERVAL", PATIENCE)
     told: SimpleQueue[bool] = SimpleQueue()
     found, gate = MaskWorkers(lambda: told.put(True)), threading.Event()
-    findings = [found.find(Slow(gate)) for _ in range(50)]
+    masks = [found.request(Slow(gate)) for _ in range(50)]
     gate.set()
-    assert heard(told, findings) <= THREADS
+    assert heard(told, masks) <= THREADS
     found.close()
 
 
@@ -50,21 +50,21 @@ def test_each_that_is_asked_for_alone_is_told_of() -> None:
     found, gate = MaskWorkers(lambda: told.put(True)), threading.Event()
     gate.set()
     for _ in range(100):
-        finding = found.find(Slow(gate))
+        mask = found.request(Slow(gate))
         told.get(timeout=PATIENCE)
-        assert finding.is_done
+        assert mask.is_done
     found.close()
 
 
 def test_some_are_told_of_before_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammar_masks, "APART", 0.0)
+    monkeypatch.setattr(grammar_masks, "NOTIFY_INTERVAL", 0.0)
     told: SimpleQueue[bool] = SimpleQueue()
     found, gate, later = MaskWorkers(lambda: told.put(True)), threading.Event(), threading.Event()
     gate.set()
-    first, *_ = findings = [found.find(Slow(each)) for each in (gate, later, later, later)]
+    first, *_ = masks = [found.request(Slow(each)) for each in (gate, later, later, later)]
     told.get(timeout=PATIENCE)
     assert first.is_done
-    assert not findings[-1].is_done
+    assert not masks[-1].is_done
     later.set()
-    heard(told, findings)
+    heard(told, masks)
     found.close()

@@ -10,12 +10,11 @@ from engine_fixtures import SHORT, A, B, Watched, alone, asked, same
 from pteron.gpu import Command, Copy, Device
 from pteron.llm import LLM, Drawn, Sampling, batched_model
 from pteron.llm.batched_model import BatchedModel
-from pteron.llm.burst import Row
-from pteron.llm.engine.job import Job
+from pteron.llm.engine.answer import Job
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.steppers import BatchedStepper, SingleStepper
-from pteron.llm.row_draws import BatchDraws
-from pteron.llm.sampling.rows import RowsDrawing
+from pteron.llm.sampling.batch_sampler import BatchDrawing
+from pteron.llm.submission import BatchDraws, BatchRow
 from pteron.serving import Engine, Request
 
 # Each setting alone or in company; penalties so great that a count too few or too many is seen at once.
@@ -78,8 +77,7 @@ def test_alone_and_together_in_turns(tiny_llm: LLM) -> None:
 
 
 def begun(llm: LLM, request: Request) -> RunningRequest:
-    job = Job(request, lambda: None)
-    return RunningRequest(job, llm.pool.lease(request.ids), llm.tokenizer, frozenset())
+    return RunningRequest.begin(Job(request), llm.pool.lease(request.ids), llm.tokenizer, frozenset())
 
 
 @pytest.fixture
@@ -88,7 +86,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     made: list[int] = []
     drawing = BatchDraws.drawing
 
-    def counting(draws: BatchDraws, *given: Any) -> RowsDrawing:
+    def counting(draws: BatchDraws, *given: Any) -> BatchDrawing:
         found = drawing(draws, *given)
         made.append(len(found.replay.steps))
         return found
@@ -115,17 +113,19 @@ def test_launches_do_not_grow_with_rows(
     samplers = [model.sampler(sampling) for sampling in SETTINGS]
     slots = [made.slot_of(sequence) or 0 for sequence in sequences]
 
-    def step(rows: list[Row]) -> None:
+    def step(rows: list[BatchRow]) -> None:
         made.step(rows, 2).read()
 
-    plain = [Row(slot, 0, 1) for slot in slots]
+    plain = [BatchRow(slot, 0, 1) for slot in slots]
     step(plain)
     assert launches.pop() == 2
     for count in (1, 3, 8):  # the last has all there is, so the others cost nothing more
-        rows = [Row(slots[8], 0, 1, last)]
-        rows += [Row(slot, 0, 1, sampler) for slot, sampler in zip(slots[:count], samplers, strict=False)]
+        rows = [BatchRow(slots[8], 0, 1, last)]
+        rows += [
+            BatchRow(slot, 0, 1, sampler) for slot, sampler in zip(slots[:count], samplers, strict=False)
+        ]
         step(rows)
-        step([Row(row.slot, 2, None, row.sampler, 2) for row in rows])
+        step([BatchRow(row.slot, 2, None, row.sampler, 2) for row in rows])
         model_and_draw, home = commands[-1][:-1], commands[-1][-1]
         assert len(model_and_draw) == 4  # of two steps: nobody joined, so nothing was brought
         assert isinstance(home, Copy)

@@ -55,14 +55,14 @@ def test_one_alone_takes_one_cache(tiny_llm: LLM) -> None:
         assert (engine.slots, engine.load.slots, pool.batched) == (0, 0, None)
         assert engine.load.cache_bytes == tiny_llm.sequence_bytes
         assert device.buffer_bytes - before < tiny_llm.sequence_bytes
-        assert engine.stepping == "each sequence steps by itself: no two have been under way at once"
+        assert engine.stepping == "each sequence steps alone: no two requests have run at once"
         answers = at_once(engine, [asked(A), asked(B)])
         assert tokens(answers[0].pieces()) == right
         assert len(answers[1].pieces()) == 8
         assert engine.slots == engine.load.slots == SEQUENCES_MAX
         assert engine.load.cache_bytes == SEQUENCES_MAX * tiny_llm.sequence_bytes
         assert device.buffer_bytes - before >= (SEQUENCES_MAX - 1) * tiny_llm.sequence_bytes
-        assert engine.stepping == f"up to {SEQUENCES_MAX} sequences step together"
+        assert engine.stepping == f"up to {SEQUENCES_MAX} sequences step as one batch"
 
 
 @pytest.mark.parametrize("at", ["begin", "read", "step"])
@@ -155,7 +155,7 @@ def test_no_room_for_two(tiny_llm: LLM, rooms: Shrink, monkeypatch: pytest.Monke
         answers = at_once(engine, requests)
         assert [tokens(answer.pieces()) for answer in answers] == right
         assert engine.slots == 0
-        assert "each sequence steps by itself: no room for" in engine.stepping
+        assert "each sequence steps alone: no room for" in engine.stepping
         assert tiny_llm.pool.bytes == tiny_llm.pool.live * tiny_llm.sequence_bytes
     assert tried == [16, 8, 4, 2]
 
@@ -165,7 +165,7 @@ def test_what_is_told(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     with Engine(tiny_llm, batched=False) as engine:
         engine.tell_stepping(told.append)
-    assert told == ["each sequence steps by itself: the engine was told so"]
+    assert told == ["each sequence steps alone: batched=False"]
     told.clear()
     with Engine(tiny_llm) as engine:
         engine.tell_stepping(told.append)
@@ -174,7 +174,7 @@ def test_what_is_told(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
         answers = at_once(engine, [asked(A), asked(B), asked(A)])
         assert all(len(answer.pieces()) == 8 for answer in answers)
         engine.tell_stepping(told.append)
-    assert told == ["up to 16 sequences step together"] * 2
+    assert told == ["up to 16 sequences step as one batch"] * 2
 
 
 def test_who_is_told_and_fails(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,14 +191,14 @@ def test_who_is_told_and_fails(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -
         engine.tell_stepping(told.append)
         answers = at_once(engine, [asked(A), asked(B)])
         assert all(len(answer.pieces()) == 8 for answer in answers)
-    assert told == ["up to 16 sequences step together"]
-    assert shown == ["not up to 16 sequences step together"]
+    assert told == ["up to 16 sequences step as one batch"]
+    assert shown == ["not up to 16 sequences step as one batch"]
 
 
 def test_one_sequence_alone(device: Device) -> None:
     """Has nobody to step with, which is not for want of memory."""
     with LLM(MODEL, ByteTokenizer(), device=device, sequences=1) as llm:
-        with pytest.raises(UnsupportedError, match="only one sequence is asked for"):
+        with pytest.raises(UnsupportedError, match="only one sequence is allowed"):
             Engine(llm, batched=True)
         with Engine(llm) as engine:
             answers = at_once(engine, [asked(A), asked(B)])
@@ -218,7 +218,7 @@ def test_what_goes_wrong_otherwise(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatc
     with Engine(tiny_llm) as engine:
         answers = at_once(engine, requests)
         assert [tokens(answer.pieces()) for answer in answers] == right
-        assert engine.stepping == "each sequence steps by itself: unforeseen"
+        assert engine.stepping == "each sequence steps alone: unforeseen"
 
 
 def test_a_stream_of_ones_own_beside_it(device: Device) -> None:

@@ -8,7 +8,7 @@ from engine_fixtures import A, B, Watched, alone, asked, at_once, one_by_one, to
 from pteron.llm import LLM, LanguageModel, Sampling
 from pteron.llm.arguments import SEQUENCES_MAX
 from pteron.llm.batched_model import BatchedModel
-from pteron.llm.burst import BatchSubmission, Row
+from pteron.llm.submission import BatchRow, BatchSubmission
 from pteron.serving import Engine
 
 PROMPTS = (A[:5], B[3:9], (7, 9), A[2:13])
@@ -21,7 +21,7 @@ def bursts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     made: list[tuple[int, int]] = []
     step = BatchedModel.step
 
-    def counting(batched: BatchedModel, rows: list[Row], count: int = 1) -> BatchSubmission:
+    def counting(batched: BatchedModel, rows: list[BatchRow], count: int = 1) -> BatchSubmission:
         burst = step(batched, rows, count)
         made.append((len(rows), burst.count))
         return burst
@@ -57,7 +57,7 @@ def test_one_by_one_where_told(engine: Engine, bursts: list[tuple[int, int]]) ->
     assert [len(answer.pieces()) for answer in answers] == [8, 8]
     assert not bursts
     assert engine.slots == 0
-    assert engine.stepping == "each sequence steps by itself: the engine was told so"
+    assert engine.stepping == "each sequence steps alone: batched=False"
 
 
 def test_engines_of_one_model_share_its_slots(tiny_llm: LLM) -> None:
@@ -76,6 +76,6 @@ def test_a_device_without_room(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -
         answers = at_once(engine, [asked(A), asked(B)])
         assert [len(answer.pieces()) for answer in answers] == [8, 8]
         assert engine.slots == 0
-        assert engine.stepping.endswith("cannot be batched: no two of its caches have room side by side")
+        assert engine.stepping.endswith("cannot be batched: the device has no room for two of its caches")
     monkeypatch.setattr(LanguageModel, "is_resident", False)
     assert "through the host" in (BatchedModel.reason(tiny_llm.model) or "")

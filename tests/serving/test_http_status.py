@@ -48,10 +48,10 @@ def test_batching_is_logged_and_measured(tiny_llm: LLM) -> None:
             answer.pieces()
         assert samples(server)["pteron_slots{}"] == engine.slots > 1
         (line,) = [line for line in server.log() if line["event"] == "engine"]
-        assert (line["model"], line["message"]) == (NAME, f"up to {engine.slots} sequences step together")
+        assert (line["model"], line["message"]) == (NAME, f"up to {engine.slots} sequences step as one batch")
     with Engine(tiny_llm, batched=False) as engine, running(engine) as server:
         (line,) = [line for line in server.log() if line["event"] == "engine"]
-        assert line["message"] == "each sequence steps by itself: the engine was told so"
+        assert line["message"] == "each sequence steps alone: batched=False"
 
 
 def test_prompts_are_logged_only_on_request(server: Running, stories: LLM) -> None:

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from pteron.lazy import lazy
 
 if TYPE_CHECKING:
+    from pteron.llm.engine import Stream
     from pteron.llm.generate import LoopCounters, generate_step
     from pteron.llm.grammar import Grammar, Matcher
     from pteron.llm.llm import LLM
     from pteron.llm.model import LanguageModel
     from pteron.llm.output import Completion, Piece, Statistics
     from pteron.llm.sampling import Sampler, Sampling
-    from pteron.llm.streaming import Stream
     from pteron.llm.submission import Drawn
     from pteron.llm.tokenizer import Tokenizer
     from pteron.llm.tokenizers.load import load_tokenizer
@@ -34,7 +34,7 @@ __all__ = [
     "load_tokenizer",
 ]
 
-# The modules of these names, imported when they are first asked for.
+# The module of each name, imported at its first use.
 _HOMES = {
     **dict.fromkeys(("LoopCounters", "generate_step"), "generate"),
     "Drawn": "submission",
@@ -43,7 +43,7 @@ _HOMES = {
     "LanguageModel": "model",
     **dict.fromkeys(("Completion", "Piece", "Statistics"), "output"),
     **dict.fromkeys(("Sampler", "Sampling"), "sampling"),
-    "Stream": "streaming",
+    "Stream": "engine",
     "Tokenizer": "tokenizer",
     "load_tokenizer": "tokenizers.load",
 }

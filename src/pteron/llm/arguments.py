@@ -1,4 +1,4 @@
-"""What callers give, as plain Python values: whole numbers are never made of anything else."""
+"""Arguments of callers, checked and converted to plain Python values. Only integers become integers."""
 
 from __future__ import annotations
 
@@ -10,29 +10,28 @@ from reprlib import repr as shortened
 
 from pteron.errors import InputError
 
-SEQUENCES_MAX = 16  # of a model, by default
-WAITING_MAX = 64  # queued requests of an engine, by default
-_BOOLS = ("bool", "bool_")  # of Python and of NumPy: integers to Python, a mistake here
+SEQUENCES_MAX = 16  # per model, by default
+WAITING_MAX = 64  # requests in the queue of an engine, by default
 
 
 def integer(name: str, value: object) -> int:
-    """A whole number, of Python's type or another's."""
+    """An integer, of Python's type or another one (NumPy's)."""
     if type(value) is int:
         return value
-    if type(value).__name__ not in _BOOLS:
+    if not isinstance(value, bool):  # an integer to Python, but a mistake here; NumPy's is none to `index`
         try:
-            return index(value)  # type: ignore[arg-type]  # what has no such meaning raises
+            return index(value)  # type: ignore[arg-type]  # raises TypeError
         except TypeError:
             pass
     raise InputError(f"{name} must be an integer, not {shortened(value)}")
 
 
 def integers(name: str, values: object) -> list[int]:
-    """A row of whole numbers, as a list."""
+    """A list of integers."""
     unordered = (str, bytes, bytearray, Mapping, Set)
     try:
         listed = None if isinstance(values, unordered) else list(values)  # type: ignore[call-overload]
-    except TypeError:  # nothing to go through
+    except TypeError:  # not iterable
         listed = None
     if listed is None:
         raise InputError(f"{name} must be a sequence of integers, not {shortened(values)}")
@@ -40,36 +39,36 @@ def integers(name: str, values: object) -> list[int]:
 
 
 def path_of(given: object) -> Path:
-    """A path, wherever it leads."""
+    """A path, whether or not it exists."""
     try:
-        return Path(given)  # type: ignore[arg-type]  # what is no path raises
+        return Path(given)  # type: ignore[arg-type]  # raises TypeError
     except TypeError:
         raise InputError(f"a path must be a string or an os.PathLike, not {shortened(given)}") from None
 
 
 def existing(given: object) -> Path:
-    """A path that leads somewhere."""
+    """A path that exists."""
     path = path_of(given)
     try:
         if path.exists():
             return path
     except OSError as error:
-        raise InputError(f"{shortened(str(path))} cannot be looked at: {error.strerror}") from error
+        raise InputError(f"{shortened(str(path))} cannot be accessed: {error.strerror}") from error
     raise InputError(f"{path} does not exist")
 
 
 def number(name: str, value: object) -> float:
     """A real number, as a float."""
-    if not isinstance(value, Real) or type(value).__name__ in _BOOLS:
+    if not isinstance(value, Real) or isinstance(value, bool):
         raise InputError(f"{name} must be a number, not {shortened(value)}")
     try:
         return float(value)
-    except OverflowError:  # an integer beyond all floats
-        raise InputError(f"{name} must be a number that a float holds, not {shortened(value)}") from None
+    except OverflowError:  # an integer larger than any float
+        raise InputError(f"{name} must fit into a float, not {shortened(value)}") from None
 
 
 def strings(name: str, values: object) -> list[str]:
-    """A string, or several, as a list."""
+    """A list of strings, from one string or several."""
     if isinstance(values, str):
         return [values]
     if isinstance(values, Iterable) and not isinstance(values, (bytes, bytearray, Mapping)):

@@ -1,8 +1,8 @@
-"""A language model over the next tokens of many sequences at once: weights are read once for all of them.
+"""A language model over a batch: one step for many sequences, which reads the weights once for all of them.
 
-Sequences have their caches in slots of one memory, so what reads a prompt (a LanguageModel in a slot) and
-what decodes all of them together (`step`) see the same. Tokens, positions and what is drawn lie by slot on
-the GPU: from one step to the next the host brings nothing, unless sequences come or go.
+The KV caches of the sequences are slots of one buffer. A LanguageModel in a slot prefills its prompt there,
+and `step` decodes all of them. Tokens, positions and draws are stored by slot on the GPU: between two steps
+the host writes nothing, unless sequences join or leave.
 """
 
 from __future__ import annotations
@@ -17,29 +17,28 @@ from pteron.dtypes import DType, Storage
 from pteron.errors import DeviceError, InputError, OutOfMemory, UnsupportedError
 from pteron.gpu import SLOT_ALIGNMENT, Buffer, Command, Copy, Replay, SequenceSlots, SlotStates, submit
 from pteron.host.tensors import View
-from pteron.llm.burst import BatchSubmission, Row
 from pteron.llm.model import LanguageModel
 from pteron.llm.reentrancy import device_guard
-from pteron.llm.row_draws import BatchDraws
 from pteron.llm.sampling import Sampler
-from pteron.llm.sampling.operator import RING
+from pteron.llm.sampling.form import RING
+from pteron.llm.submission import BatchDraws, BatchRow, BatchSubmission
 from pteron.ops.operand import State
 from pteron.passes import prepare
 from pteron.passes.batched import BatchedGraph, batch
 from pteron.plan import Compiled
 from pteron.runtime.session import Counters, Session
 
-STEPS_MAX = RING  # of a submission: what is drawn is remembered for as many
-ROWS_EXACT = 8  # so many rows or fewer have plans of their own; of more, every second or fourth number has
+STEPS_MAX = RING  # per submission: the ring of draws holds as many
+ROWS_EXACT = 8  # up to this, every number of rows has its own plan; above, every second or fourth
 
 
 class BatchedModel:
-    """A model over up to `slots` sequences. Those that lie in a slot can take part in steps: what
-    `sequence()` makes, and what `house()` moves into one."""
+    """A model over up to `slots` sequences. Sequences in a slot can step: those made by `sequence()`, and
+    those that `house()` moves into one."""
 
     def __init__(self, model: LanguageModel, slots: int) -> None:
         if slots < 1:
-            raise InputError(f"{slots} slots; there must be one at least")
+            raise InputError(f"{slots} slots; at least one is needed")
         self.model = model
         self.device = model.device
         self.batched = _batched(model, slots)
@@ -47,12 +46,12 @@ class BatchedModel:
         self._single = model.delegate.session
         executable = model.delegate.executable
         if self._single.slots is not None:
-            raise InputError(f"{executable.name}: its sequences lie in slots already")
+            raise InputError(f"{executable.name}: its sequences are in slots already")
         with (
             self.device.lock,
             device_guard(self.device),
             ExitStack() as made,
-        ):  # all of it, or nothing is kept
+        ):  # all or nothing
             compiled = Compiled(prepare(self.batched.graph), executable.target)
             self.session = Session(compiled.executable, self.device, Counters(), compiled)
             made.callback(self.session.close)
@@ -72,17 +71,17 @@ class BatchedModel:
             self.slots = SequenceSlots(self.device, executable, self.states, slots, self.batched.caches)
             self._single.slots = self.slots
             self._made = made.pop_all()
-        self._rows: tuple[int, ...] = ()  # the slots that `_chosen` has
-        self._positions: dict[int, int] = {}  # as the GPU counts them, of slots whose token it has too
+        self._rows: tuple[int, ...] = ()  # the slots in `_chosen`
+        self._positions: dict[int, int] = {}  # on the GPU, of slots whose token is there too
         self._is_closed = False
 
     @classmethod
     def fitting(cls, model: LanguageModel, slots: int) -> BatchedModel:
-        """One of so many slots, or of half as many and so on where the device has no room; two at least."""
+        """A batch of `slots`, or half as many and so on until the device has memory for it; at least two."""
         most = min(slots, cls.slots_max(model))
         if most < 2:
-            no_room = "no two of its caches have room side by side"
-            why = "only one sequence is asked for" if slots < 2 else no_room
+            no_room = "the device has no room for two of its caches"
+            why = "only one sequence is allowed" if slots < 2 else no_room
             raise UnsupportedError(f"{model.program.file.name} cannot be batched: {why}")
         slots = most
         while True:
@@ -95,7 +94,7 @@ class BatchedModel:
 
     @staticmethod
     def reason(model: LanguageModel) -> str | None:
-        """Why a model cannot be batched; None where it can."""
+        """Why a model cannot be batched; None if it can."""
         try:
             _batched(model, 1)
         except UnsupportedError as error:
@@ -104,8 +103,8 @@ class BatchedModel:
 
     @staticmethod
     def slots_max(model: LanguageModel) -> int:
-        """How many slots a device has room for in one buffer of each cache, and of what is counted for each
-        token of the vocabulary."""
+        """The most slots that fit into one buffer per cache, and one for the token counts of the
+        vocabulary."""
         assert model.delegate is not None
         caches = model.delegate.executable.states.values()
         largest = max(4 * model.vocabulary, *(state.bytes for state in caches), 1)
@@ -113,19 +112,19 @@ class BatchedModel:
 
     @property
     def capacity(self) -> int:
-        """Tokens that the cache of a sequence holds."""
+        """The most tokens of a sequence."""
         return min(self.batched.capacity, self.model.context or self.batched.capacity)
 
     def sequence(self) -> LanguageModel:
-        """A sequence in a slot of its own."""
+        """A new sequence in a slot."""
         with self.device.lock:
             if not self.slots.free:
                 raise InputError(f"all {self.slots.count} slots are in use")
             return self.model.sequence()
 
     def house(self, sequence: LanguageModel) -> int | None:
-        """The slot of a sequence, which moves into one where it has none and there is one; else None, as
-        where the device has no room for what goes with a slot."""
+        """Move a sequence into a slot if it has none and one is free; returns its slot. None if there is no
+        free slot or no memory."""
         slot = self.slot_of(sequence)
         if slot is not None or sequence.delegate is None:
             return slot
@@ -140,47 +139,45 @@ class BatchedModel:
         return self.slot_of(sequence)
 
     def slot_of(self, sequence: LanguageModel) -> int | None:
-        """The slot that a sequence lies in; None where it has memory of its own."""
+        """The slot of a sequence; None if it has its own memory."""
         states = sequence.delegate.states if sequence.delegate else None
         return states.slot if isinstance(states, SlotStates) and states.slots is self.slots else None
 
     def token_of(self, slot: int) -> View:
-        """Where the token lies that was drawn last for a slot."""
+        """The token that was drawn last in a slot, on the GPU."""
         return View(self._words(self.batched.tokens), 4 * slot, (1, 1), DType.I32, Storage.I32)
 
-    def step(self, rows: Sequence[Row], count: int = 1) -> BatchSubmission:
-        """Run the next token of every row through the model, then the `count` - 1 that are drawn after it, in
-        one submission. Nothing is waited for."""
+    def step(self, rows: Sequence[BatchRow], count: int = 1) -> BatchSubmission:
+        """Submit `count` steps of every row, without waiting: its next token, then those drawn after it."""
         count = min(count, STEPS_MAX)
         with self.device.lock, device_guard(self.device):
             self._check(rows, count)
-            copies = self._bring(rows)
+            copies = self._write_rows(rows)
             for row in rows:
-                self._positions.pop(row.slot, None)  # should this fail, nobody knows where the GPU stands
+                self._positions.pop(row.slot, None)  # unknown, should this fail
             logits, model = self._model(rows, count)
             joining = self._draws.begin(rows)
             drawing = self._draws.drawing(logits, self._slots_of(len(rows)), rows)
-            burst, home = self._draws.burst(rows, count, drawing)
-            commands: list[Command] = [*copies, *joining, *([model, drawing.replay] * count), home]
-            burst.begin(submit(self.device, commands))
-            self._draws.took(rows, count)
+            submission, copy = self._draws.submission(rows, count, drawing)
+            commands: list[Command] = [*copies, *joining, *([model, drawing.replay] * count), copy]
+            submission.begin(submit(self.device, commands))
+            self._draws.advance(rows, count)
             self._positions.update({row.slot: row.position + count for row in rows})
             self.session.counters.calls += count
-            return burst
+            return submission
 
     def leave(self, slot: int, sampler: Sampler) -> None:
-        """Before the sequence of a slot goes on alone: let its sampler have what the steps here have drawn
-        for it."""
+        """Copy the token counts of a slot back to its sampler, before its sequence steps alone."""
         with self.device.lock, device_guard(self.device):
             commands = self._draws.leave(slot, sampler)
             if commands:
                 submit(self.device, commands)
 
-    def logits(self, rows: Sequence[Row]) -> npt.NDArray[np.float32]:
-        """Run the next token of every row through the model; the logits [rows, vocabulary], waited for."""
+    def logits(self, rows: Sequence[BatchRow]) -> npt.NDArray[np.float32]:
+        """Run the next token of every row through the model; waits for the logits [rows, vocabulary]."""
         with self.device.lock, device_guard(self.device):
             self._check(rows, 1)
-            copies = self._bring(rows)
+            copies = self._write_rows(rows)
             view, model = self._model(rows, 1)
             submit(self.device, [*copies, model])
             data = self.device.read(view.buffer, len(rows) * self.model.vocabulary * view.storage.itemsize)
@@ -188,20 +185,20 @@ class BatchedModel:
             return found.astype(np.float32)
 
     def close(self) -> None:
-        """Free what is its own. Sequences in its slots are of no use any more."""
+        """Free its memory. Sequences in its slots become unusable."""
         with self.device.lock:
             if not self._is_closed:
                 self._is_closed = True
                 self._single.slots = None
                 self._made.close()
 
-    # What the GPU is told --------------------------------------------------------------------------
+    # Commands ------------------------------------------------------------------------------------
 
     def _words(self, state: int) -> Buffer:
         return self.states[State(state)]
 
-    def _model(self, rows: Sequence[Row], count: int) -> tuple[View, Replay]:
-        """Where the logits of all rows will lie, and what makes them."""
+    def _model(self, rows: Sequence[BatchRow], count: int) -> tuple[View, Replay]:
+        """The logits of all rows, and the commands that compute them."""
         context = max(row.position for row in rows) + count
         inputs = (self._slots_of(len(rows)), context)
         recording, numbers = self.session.ready(inputs)
@@ -215,13 +212,13 @@ class BatchedModel:
         return View(self._chosen, 0, (self._padded(count),), DType.I32, Storage.I32)
 
     def _padded(self, count: int) -> int:
-        """The number of rows that a plan is made for: those past the end are nobody's."""
+        """The number of rows of the plan; rows past the end are unused."""
         step = 1 if count <= ROWS_EXACT else 2 if count <= 2 * ROWS_EXACT else 4
         return min(-(-count // step) * step, self.slots.count)
 
-    def _bring(self, rows: Sequence[Row]) -> list[Copy]:
-        """Write what the GPU does not have: who takes part, tokens and positions of those who come in. Tokens
-        that it has elsewhere are copied first."""
+    def _write_rows(self, rows: Sequence[BatchRow]) -> list[Copy]:
+        """Write what the GPU does not have yet: the slots of the rows, tokens and positions of joining
+        sequences. Returns the copies of tokens that are elsewhere on the GPU."""
         chosen = tuple(row.slot for row in rows) + (-1,) * (self._padded(len(rows)) - len(rows))
         if chosen != self._rows:
             self._rows = ()
@@ -244,22 +241,24 @@ class BatchedModel:
     def _write(self, state: int, slot: int, word: int) -> None:
         self.device.write(self._words(state), np.array([word], np.int32), 4 * slot)
 
-    def _check(self, rows: Sequence[Row], count: int) -> None:
+    def _check(self, rows: Sequence[BatchRow], count: int) -> None:
         if self._is_closed:
-            raise DeviceError(f"{self.session.executable.name}: it is closed")
+            raise DeviceError(f"{self.session.executable.name}: the batch is closed")
         if not rows or count < 1:
-            raise InputError(f"{count} steps of {len(rows)} rows; there must be one at least")
+            raise InputError(f"{count} steps of {len(rows)} rows; at least one of each is needed")
         slots = [row.slot for row in rows]
         if len(set(slots)) < len(slots) or not all(0 <= slot < self.slots.count for slot in slots):
             raise InputError(
-                f"rows take the slots {slots}: each is taken once, of 0 to {self.slots.count - 1}"
+                f"the rows have slots {slots}: each must be used once, from 0 to {self.slots.count - 1}"
             )
         for row in rows:
             if not 0 <= row.position <= self.capacity - count:
                 end = row.position + count
-                raise InputError(f"slot {row.slot}: tokens {row.position} to {end} leave its {self.capacity}")
+                raise InputError(
+                    f"slot {row.slot}: tokens {row.position} to {end} exceed its {self.capacity}"
+                )
             if row.token is None and row.slot not in self._positions:
-                raise InputError(f"slot {row.slot}: nothing was drawn there, so its row has to bring a token")
+                raise InputError(f"slot {row.slot}: nothing was drawn there yet, so its row needs a token")
             if isinstance(row.token, int) and not 0 <= row.token < self.model.vocabulary:
                 raise InputError(f"token {row.token} is outside the vocabulary of {self.model.vocabulary}")
 
@@ -267,11 +266,11 @@ class BatchedModel:
 def _batched(model: LanguageModel, slots: int) -> BatchedGraph:
     name = model.program.file.name
     if model.delegate is None or not model.is_resident:
-        raise UnsupportedError(f"{name} cannot be batched: its steps go through the host")
+        raise UnsupportedError(f"{name} cannot be batched: its steps pass through the host")
     (graph,) = model.program.graphs(model.method.name)
     made = batch(graph, slots)
     for size in (model.delegate.executable.states[id].bytes for id in made.caches):
         if size % SLOT_ALIGNMENT:
-            odd = f"a cache of {size:,} bytes, no multiple of {SLOT_ALIGNMENT}, cannot lie beside others"
+            odd = f"its cache of {size:,} bytes is not a multiple of {SLOT_ALIGNMENT}"
             raise UnsupportedError(f"{name} cannot be batched: {odd}")
     return made

@@ -1,9 +1,8 @@
-"""A method's graph -> the bytes that a token has in each of its caches, where its states are nothing else.
+"""The layout of a KV cache: a method's graph -> bytes per token in each cache, if it has no other state.
 
-Such a cache is [1, context, heads, width], and the tokens from position p on write its rows from p on, and
-read none behind their own. So the rows before a position are all that a text up to there has left behind:
-they can be copied to another sequence, or written to a file. Rings, windows and whatever else a program keeps
-between its calls are none of this, and nothing is known of what a part of them means.
+Such a cache is [1, context, heads, width]. Tokens from position p on write rows from p on, and read no later
+rows. So the rows before a position are the whole state of a sequence up to there: they can be copied to
+another sequence or written to a file. This does not hold for ring buffers, sliding windows and other states.
 """
 
 from __future__ import annotations
@@ -19,12 +18,11 @@ from pteron.passes import resolve
 from pteron.plan import Executable
 from pteron.runtime import Method, Program
 
-_INPUTS, _POSITION = 2, 1  # of a language model: its tokens, and where they go
+_INPUTS, _POSITION = 2, 1  # inputs of a language model: tokens, position
 
 
 def row_bytes(program: Program, method: Method, context: int) -> Mapping[int, int] | None:
-    """Bytes of a row by the state's id. None where rows are not all that a sequence leaves behind, or where
-    the context is not known."""
+    """Bytes of a row by the state's id. None if the method has other state, or the context is unknown."""
     delegate, record = method.sole_delegate, method.record
     if delegate is None or not context:
         return None
@@ -37,14 +35,14 @@ def row_bytes(program: Program, method: Method, context: int) -> Mapping[int, in
 
 
 def of_graph(graph: Graph, executable: Executable, context: int) -> dict[int, int] | None:
-    """The same for a graph of tokens and a position."""
-    calls = [call for call in resolve(graph) if call.operator.kind is not Kind.PREPACK]  # first contents
+    """The same, for a graph with inputs (tokens, position)."""
+    calls = [call for call in resolve(graph) if call.operator.kind is not Kind.PREPACK]  # initial contents
     position = graph.inputs[_POSITION]
     if isinstance(position, Tensor) and numel(position.shape_max) != 1:
         return None
     positions = {source.symbol for source in executable.sources if source.input == _POSITION}
     of_file = {tensor.id: tensor for call in calls for tensor in (*call.reads, *call.writes)}
-    # A state that the file does not have is a rewrite's: the peaks of logits, of the step that wrote them.
+    # Other states are added by rewrites: the peaks of logits, which live for one step.
     states = {id: spec for id, spec in executable.states.items() if id in of_file}
     shapes = {id: of_file[id].shape_max for id in states}
     shaped = all(len(shape) == 4 and shape[0] == 1 and shape[1] >= context for shape in shapes.values())
@@ -60,7 +58,7 @@ def _touched(call: Call, states: Mapping[int, object]) -> Iterator[int]:
 
 
 def _is_by_rows(call: Call, state: int, positions: set[int]) -> bool:
-    """Whether a call takes a state as a cache, from the position on and no further than its tokens."""
+    """Whether a call uses a state as a KV cache, from the position on and only up to its own tokens."""
     names = [argument.name for argument in call.operator.signature.inputs]
     given = dict(zip(names, call.inputs, strict=True))
     start = given.get("start_pos")
@@ -71,5 +69,5 @@ def _is_by_rows(call: Call, state: int, positions: set[int]) -> bool:
         and all(not isinstance(value, Tensor) or value.id != state for value in call.outputs)
         and isinstance(start, SymInt)
         and start.id in positions
-        and given.get("attn_mask") is None  # one that is not causal may look at any row
+        and given.get("attn_mask") is None  # a non-causal mask may read any row
     )

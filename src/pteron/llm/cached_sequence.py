@@ -1,7 +1,7 @@
-"""A sequence of tokens in the cache of a method: where it stands, which of them it holds, and who uses it.
+"""A sequence in the KV cache of a method: its position, the tokens that the cache holds, and its user.
 
-Enters what was run through the method; leaves which tokens need not be run again, and what they have left in
-the cache: rows, to be copied to another sequence, saved and brought back.
+In: tokens that were run through the method. Out: which tokens need not be run again, and their cache rows, to
+be copied to another sequence, saved and restored.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pteron.llm.cache_layout import row_bytes
 from pteron.llm.reentrancy import device_guard
 from pteron.runtime import Method, Program
 
-Read: TypeAlias = tuple[list[int], list[bytes]]  # tokens, and what they have left behind in each cache
+Read: TypeAlias = tuple[list[int], list[bytes]]  # tokens, and their rows in each cache
 
 
 class CachedSequence:
-    """What a method's cache holds, which lives on the GPU.
+    """The contents of a KV cache on the GPU.
 
-    `position` is where the next tokens go; `tokens` are those that the cache holds for certain, whatever
-    failed or was interrupted on the way: where the method itself did, none.
+    `position` is where the next tokens go. `tokens` are those that the cache is certain to hold, even after
+    an error or an interrupt; after an error in the method itself, none.
     """
 
     def __init__(self, program: Program, method: Method, context: int) -> None:
@@ -36,14 +36,14 @@ class CachedSequence:
         self.position = 0
         self.tokens: list[int] = []
         self._user = object()
-        self._is_lost = False  # a call failed, and nobody knows what it left in the cache
-        self._rows: tuple[Mapping[int, int] | None] | None = None  # once it was asked for
+        self._is_lost = False  # a call failed, and the contents of the cache are unknown
+        self._rows: tuple[Mapping[int, int] | None] | None = None  # computed at first use
 
-    # Who uses it --------------------------------------------------------------------------------
+    # The user -----------------------------------------------------------------------------------
 
     def claim(self) -> object:
-        """Have a new user, who goes on from what the cache holds for certain; the one before is refused from
-        now on. After a call that failed that is nothing."""
+        """Make the caller the user of the sequence. It continues from the tokens that the cache is certain to
+        hold (none after a failed call); calls of the user before raise from now on."""
         with self.device.lock, device_guard(self.device):
             return self._claim()
 
@@ -60,17 +60,17 @@ class CachedSequence:
         return self._user is user
 
     def check_user(self, user: object) -> None:
-        """Refuse a user who has lost the sequence to another; to be asked while the device's lock is held."""
+        """Raise if another user has claimed the sequence. The caller holds the device lock."""
         if self._user is not user:
             raise InputError(
-                f"{self.program.file.name}: something else was begun on this sequence of tokens; texts "
-                "that are told side by side need one each, as LanguageModel.sequence() makes them"
+                f"{self.program.file.name}: something else was begun on this sequence of tokens; generations "
+                "that run at the same time need a LanguageModel.sequence() each"
             )
 
     def resume(self, ids: Sequence[int], user: object) -> int:
-        """Go to where a text parts from what the cache holds; how many of its tokens need not be read again.
+        """Move to the end of the prefix that the cache shares with `ids`; returns its length.
 
-        The last is one of those that do, even where the cache holds it: its logits are needed.
+        The last token is never part of it, even if the cache holds it: its logits are needed.
         """
         with self.device.lock, device_guard(self.device):
             self.check_user(user)
@@ -78,62 +78,61 @@ class CachedSequence:
             return self.position
 
     def settle(self, user: object) -> None:
-        """Go on from what the cache holds for certain, once a user has ended. One who has lost the sequence
-        to another no longer says where it stands."""
+        """At the end of a user: move back to the tokens that the cache is certain to hold. No effect if
+        another user has claimed the sequence."""
         with self.device.lock:
             if self._user is user:
                 self.position = len(self.tokens)
 
     def reset(self) -> None:
-        """Forget everything. The cache need not be cleared: what lies beyond the position is never read."""
+        """Forget everything. The cache is not cleared: rows beyond the position are never read."""
         with self.device.lock, device_guard(self.device):
             self._claim()
             self.position = 0
             self.tokens.clear()
 
-    # What the cache holds -----------------------------------------------------------------------
+    # The tokens in the cache --------------------------------------------------------------------
 
     def note(self, position: int, token: int) -> None:
-        """The token that was fed at a position on the GPU has become known."""
+        """Note the token that a step on the GPU has read at a position."""
         if len(self.tokens) == position:
             self.tokens.append(token)
 
     def _overwrite(self) -> None:
-        """Before anything is written at the position: from there on nothing is certain any more."""
+        """Called before anything is written at the position: later rows become uncertain."""
         del self.tokens[self.position :]
-        self.method.settle()  # what a call that failed has left there is not read
+        self.method.settle()  # discards the results of a failed call
 
     def _advance(self, chunk: Sequence[int]) -> None:
-        """A chunk was submitted, so the cache holds it by the time that anything else reads it."""
+        """Note a submitted chunk: it is in the cache before any later submission reads it."""
         if len(self.tokens) == self.position:
             self.tokens.extend(chunk)
         self.position += len(chunk)
 
     @property
     def certain(self) -> int:
-        """How many tokens the cache holds for certain: after a call that failed, none."""
+        """How many tokens the cache is certain to hold."""
         return 0 if self._is_lost else len(self.tokens)
 
     def holds(self, ids: Sequence[int]) -> int:
-        """How many of them are a text's, from the first on."""
+        """The length of the prefix of `ids` that the cache holds."""
         with self.device.lock:
             return shared_length(self.tokens[: self.certain], ids)
 
     def stepped(self, count: int) -> None:
-        """These steps are about to be submitted by a plan over several sequences (llm/batched_model.py), and
-        nothing else is submitted before them."""
+        """Note steps that a batch (llm/batched_model.py) is about to submit, with nothing in between."""
         self._overwrite()
         self.position += count
 
     def check_room(self, count: int) -> None:
-        """Refuse more tokens than the context has room for behind the position."""
+        """Raise if `count` more tokens exceed the context."""
         if self.context and self.position + count > self.context:
             raise InputError(
                 f"{self.program.file.name}: {self.position} + {count} tokens exceed the context, "
                 f"which holds {self.context}"
             )
 
-    # What tokens have left behind in it -----------------------------------------------------------
+    # The rows of the cache ------------------------------------------------------------------------
 
     @property
     def sequence_bytes(self) -> int:
@@ -142,74 +141,73 @@ class CachedSequence:
 
     @property
     def row_bytes(self) -> Mapping[int, int] | None:
-        """What a token takes in each of the caches, by the state's id, where all that a sequence leaves
-        behind are rows (`llm/cache_layout.py`): these can be copied, written to a file and brought back."""
+        """Bytes per token in each cache, by the state's id; None if the sequence has other state, so that
+        rows cannot be copied or saved (`llm/cache_layout.py`)."""
         if self._rows is None:
             self._rows = (row_bytes(self.program, self.method, self.context),)
         return self._rows[0]
 
     def check_rows(self) -> Mapping[int, int]:
-        """The bytes of rows, of a program that has such."""
+        """`row_bytes`, or an error."""
         if self.row_bytes is None:
             raise UnsupportedError(
-                f"{self.program.file.name}: what this program leaves between calls is not a cache with one "
-                "row for each token, so it is neither copied nor saved"
+                f"{self.program.file.name}: the state of this program is not a KV cache with one row per "
+                "token, so it cannot be copied or saved"
             )
         return self.row_bytes
 
     def _sizes(self, count: int) -> dict[int, int]:
-        """Bytes of so many tokens in each cache."""
+        """Bytes of `count` tokens in each cache."""
         return {id: count * size for id, size in self.check_rows().items()}
 
     def copy(self, source: CachedSequence, ids: Sequence[int], user: object) -> int:
-        """Have in this cache, in place of all it holds, what another sequence's holds of a text, from its
-        first token on; how many tokens that are. Nothing is waited for.
+        """Replace this cache by the prefix of `ids` that another sequence's cache holds, without waiting;
+        returns its length.
 
-        The other may be in use: what it has submitted comes before the copy, what it will submit after it,
-        and it writes behind the tokens that it holds for certain, or gives them up before it does.
+        The source may be in use: its earlier submissions run before the copy and its later ones after it, and
+        it writes only behind the tokens that it is certain to hold.
         """
         assert self.delegate is not None
         assert source.delegate is not None
         with self.device.lock, device_guard(self.device):
             self.check_user(user)
             kept = list(ids[: source.holds(ids)])
-            self._begin_anew()
+            self._restart()
             self.delegate.states.copy(source.delegate.states, self._sizes(len(kept)))
             self._advance(kept)
         return len(kept)
 
     def rows(self, ids: Sequence[int] | None = None) -> Read:
-        """The tokens that the cache holds for certain, or those of a text, from its first on; and what they
-        have left behind, cache by cache."""
+        """The tokens that the cache is certain to hold, or the prefix of `ids` among them, and their rows."""
         assert self.delegate is not None
         with self.device.lock, device_guard(self.device):
             kept = self.tokens[: self.certain if ids is None else self.holds(ids)]
             return kept, self.delegate.states.read(self._sizes(len(kept)))
 
     def put(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]], user: object) -> None:
-        """Have in this cache, in place of all it holds, what tokens have left in another (`rows`)."""
+        """Replace this cache by `tokens` and their rows."""
         assert self.delegate is not None
         with self.device.lock, device_guard(self.device):
             self.check_user(user)
-            self._begin_anew()
+            self._restart()
             self.delegate.states.write(dict(zip(self._sizes(len(tokens)), rows, strict=True)))
             self._advance(tokens)
 
-    def _begin_anew(self) -> None:
-        """Before the cache is written from its first row on."""
+    def _restart(self) -> None:
+        """Called before the cache is written from its first row on."""
         self.position = 0
         self._overwrite()
 
 
 def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two texts begin with alike."""
-    a, b = list(a), list(b)  # alike in type, so that Python compares them by itself
-    same, unlike = 0, min(len(a), len(b)) + 1  # so many are alike, so many are not
-    middle = unlike - 1  # first: most texts that are looked for are there, or share nothing
-    while unlike - same > 1:
+    """The length of the common prefix of two token lists."""
+    a, b = list(a), list(b)  # of one type: slices then compare in C
+    same, different = 0, min(len(a), len(b)) + 1  # lengths of a common prefix, and of none
+    middle = different - 1  # tried first: most prompts are found whole, or share nothing
+    while different - same > 1:
         if a[same:middle] == b[same:middle]:
             same = middle
         else:
-            unlike = middle
-        middle = (same + unlike) // 2
+            different = middle
+        middle = (same + different) // 2
     return same

@@ -8,111 +8,158 @@ for piece in llm.generate("Once upon a time"):
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, Unpack, overload
+from typing import Any, ClassVar, Unpack, overload
 
-from pteron.llm.continuing import continued
+from pteron.errors import DeviceError
+from pteron.gpu.fork import new_lock
+from pteron.llm.engine import Answer, Engine, Stream
+from pteron.llm.engine.answer import Job
+from pteron.llm.engine.pipeline import decode_alone
+from pteron.llm.engine.running import RunningRequest
+from pteron.llm.engine.steppers import stepper_for
 from pteron.llm.output import Completion, Piece
-from pteron.llm.reentrancy import device_guard
-from pteron.llm.request import Conversation, Prompt, Settings, all_asked, answer_asked, asked, text_asked
-from pteron.llm.side_by_side import LazyEngine
-from pteron.llm.streaming import Stream
+from pteron.llm.reentrancy import device_guard, non_reentrant
+from pteron.llm.request import (
+    Conversation,
+    GenerateOptions,
+    Prompt,
+    Request,
+    batch_requests,
+    chat_request,
+    text_request,
+    to_request,
+)
 from pteron.llm.text_model import TextModel
+
+_WAITING = 1 << 20  # callers in the same process wait, and are not refused
 
 
 class LLM(TextModel):
     """A language model that reads and writes text.
 
-    `path` is a program (.pte), a folder made by `pteron export llm`, or the name of a model as in
-    `pteron generate --model`; `tokenizer` a file, a folder or a Tokenizer, by default the one beside the
-    program. What the model has read stays in its cache: a prompt that begins like an earlier one, as every
-    turn of a conversation does, is read from where they part.
-    `digits=2` decodes models of 4-bit weights a little quicker and less exactly (see `pteron.load`).
-    `sampling` is how the model's authors would draw tokens (its generation_config.json), greedy where they
-    say nothing: `llm.generate(prompt, sampling=llm.sampling)`.
+    `path` is a program (.pte), a folder made by `pteron export llm`, or the name of a model as in `pteron
+    generate --model`; `tokenizer` a file, a folder or a Tokenizer, by default the one beside the program. The
+    model keeps what it has read in its KV cache: a prompt that begins like an earlier one, as every turn of a
+    conversation does, is read from the first different token on. `digits=2` decodes models of 4-bit weights a
+    little faster and less exactly (see `pteron.load`). `sampling` is what the model's authors recommend (its
+    generation_config.json), greedy if they recommend nothing: `llm.generate(prompt, sampling=llm.sampling)`.
 
-    Streams are independent of each other, in one thread or several: each has a sequence with a cache of its
-    own while it is open. There are at most `sequences` of them, and no more than `cache_bytes` of GPU memory
-    are enough for, each taking `sequence_bytes`; where neither is given, 16. Those that no stream uses keep
-    what they have read until their memory is needed, the one used last the longest. A beginning of 64 tokens
-    or more that any of them has read, such as a system prompt, is copied on the GPU and not read again.
+    Generations are independent of each other, in one thread or several: each has a sequence with its own KV
+    cache while it is open. There are at most `sequences` of them, and no more than fit into `cache_bytes` of
+    GPU memory, each taking `sequence_bytes`; 16 if neither is given. Idle sequences keep what they have read
+    until their memory is needed, the least recently used first. A prefix of 64 tokens or more that any of
+    them has read, such as a system prompt, is copied on the GPU and not read again.
     """
 
-    def __call__(self, prompt: Prompt | Conversation, **settings: Any) -> str:
-        """The text that follows a prompt, or the answer to a conversation, as a string. Settings are those of
+    engine: Engine | None = None  # runs streams and batches; made for the first of them
+    _is_closed = False
+    _engine_lock: ClassVar = new_lock()
+
+    def __call__(self, prompt: Prompt | Conversation, **options: Any) -> str:
+        """The text that follows a prompt, or the answer to a conversation, as a string. Options are those of
         `generate` or of `chat`."""
-        return "".join(piece.text for piece in continued(self, asked(self, prompt, settings)))
+        return "".join(piece.text for piece in self._run(to_request(self, prompt, options)))
 
-    def generate(self, prompt: Prompt, **settings: Unpack[Settings]) -> Generator[Piece, None, None]:
-        """Continue a text, or token ids, piece by piece. `statistics` tells what it took.
+    def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Generator[Piece, None, None]:
+        """Continue a text, or token ids, piece by piece. `statistics` has the counts and times.
 
-        Settings are given by name. These hold unless others are given:
+        Options and their defaults:
 
-            max_new_tokens=256  as many at most
+            max_new_tokens=256  the most tokens to generate
             stop=()             a string, or several, that ends the text and is not part of it
-            stop_ids=None       tokens that do; the model's own, unless there are others
-            overflow='error'    where the prompt leaves no room in the context; with 'truncate' it loses its
-                                oldest tokens
-            sampling=None       a `Sampling`, how tokens are drawn: greedily, unless there is one
-            grammar=None        a `Grammar`: the text is one that it allows, and ends where that does; one
-                                that `max_new_tokens` cuts off is the beginning of one
-            resident=None       whether steps follow one another on the GPU without the host: where they can
+            stop_ids=None       token ids that end the text; None: the model's own
+            overflow='error'    if the prompt is longer than the context; 'truncate' drops its oldest tokens
+            sampling=None       a `Sampling`, how tokens are drawn; None: greedy
+            grammar=None        a `Grammar` that the text follows, and ends with; `max_new_tokens` may cut the
+                                text off before that
+            resident=None       whether tokens are fed to the next step on the GPU; None: if the program can
 
-        The fields of `Sampling` can be given too, with or without one, and count instead of its own:
+        The fields of `Sampling` are options too, and override those of `sampling`:
         `temperature=0.7, top_p=0.9, seed=1`.
 
-        Equal prompts and settings give the same log-probabilities to the last bit, on one adapter, where the
-        cache holds as much of the prompt: after `reset`, nothing. What is left to read is read by kernels for
-        as many tokens, and these round differently.
+        Equal prompts and options give equal log-probabilities, bit for bit, on one adapter, if the KV cache
+        holds the same part of the prompt: after `reset`, nothing. The rest of the prompt is read by kernels
+        for its number of tokens, and these round differently.
         """
-        return continued(self, text_asked(self, prompt, **settings))
+        return self._run(text_request(self, prompt, **options))
 
     @overload
     def chat(
-        self, messages: Conversation, *, tools: Sequence[object] | None = None, **settings: Unpack[Settings]
+        self,
+        messages: Conversation,
+        *,
+        tools: Sequence[object] | None = None,
+        **options: Unpack[GenerateOptions],
     ) -> Generator[Piece, None, None]: ...
 
     @overload
     def chat(
-        self, messages: Conversation, *, tools: Sequence[object] | None = None, **settings: Any
+        self, messages: Conversation, *, tools: Sequence[object] | None = None, **options: Any
     ) -> Generator[Piece, None, None]: ...
 
     def chat(
-        self, messages: Conversation, *, tools: Sequence[object] | None = None, **settings: Any
+        self, messages: Conversation, *, tools: Sequence[object] | None = None, **options: Any
     ) -> Generator[Piece, None, None]:
         """The assistant's answer to a conversation, rendered by the model's chat template.
 
-        Settings are those of `generate`, but for `max_new_tokens=512`; `tools` and all other names are
-        variables of the template, as `enable_thinking=False`.
+        Options are those of `generate`, with `max_new_tokens=512`; `tools` and all other names are variables
+        of the template, such as `enable_thinking=False`.
         """
-        return continued(self, answer_asked(self, messages, tools=tools, **settings))
+        return self._run(chat_request(self, messages, tools=tools, **options))
 
-    def stream(self, prompt: Prompt | Conversation, **settings: Any) -> Stream:
-        """The same pieces in an event loop, which goes on between them:
+    def stream(self, prompt: Prompt | Conversation, **options: Any) -> Stream:
+        """The same pieces for an event loop:
 
             async for piece in llm.stream("Once upon a time", temperature=0.7): ...
 
-        Settings are those of `generate`, or of `chat` for a list of messages. Wrong ones are refused here.
-        A stream that is left early, by `break` or a cancelled task, frees its sequence. However many there
-        are, 16 are served side by side by default, and others wait for their turn.
+        Options are those of `generate`, or of `chat` for a list of messages; wrong ones raise here. A stream
+        that is left early, by `break` or a cancelled task, frees its sequence. By default 16 streams run at
+        once, and further ones wait.
         """
-        return Stream(self._engine.submit(asked(self, prompt, settings)))
+        return Stream(self._submit(to_request(self, prompt, options)))
 
-    def generate_batch(self, prompts: Sequence[Prompt | Conversation], **settings: Any) -> list[Completion]:
-        """The texts that follow several prompts, made side by side with one set of settings, in the prompts'
-        order."""
-        wanted = all_asked(self, prompts, settings)
-        answers = [self._engine.submit(each) for each in wanted]
+    def generate_batch(self, prompts: Sequence[Prompt | Conversation], **options: Any) -> list[Completion]:
+        """The texts that follow several prompts, decoded side by side with the same options, in the order of
+        the prompts."""
+        requests = batch_requests(self, prompts, options)
+        answers = [self._submit(request) for request in requests]
         return [Completion.of(answer, answer.statistics) for answer in answers]
 
-    @property
-    def _engine(self) -> LazyEngine:
-        kept = vars(self)
-        if "_made" not in kept:
-            kept.setdefault("_made", LazyEngine(self.alike()))  # the same for all threads
-        made: LazyEngine = kept["_made"]
-        return made
+    def _run(self, request: Request) -> Generator[Piece, None, None]:
+        """Decode a request on the calling thread. It starts at the first `next`, and holds a sequence of the
+        pool until it ends or is closed."""
+        lease, job = self.pool.lease(request.ids), Job(request)
+        try:
+            running = RunningRequest.begin(job, lease, self.tokenizer, frozenset(self.eos_ids))
+        except BaseException:
+            lease.close()
+            raise
+        self.statistics = job.statistics
+        try:
+            tokens = decode_alone(running, stepper_for(lease.model, request.resident))
+            try:
+                for drawn in tokens:
+                    yield from running.take((drawn,))
+            finally:
+                tokens.close()
+        finally:
+            running.close()
+            running.release()
+
+    def _submit(self, request: Request) -> Answer:
+        """Run a request on the engine's thread."""
+        with non_reentrant(self._engine_lock):
+            if self._is_closed:
+                raise DeviceError("the model is closed")
+            if self.engine is None or not self.engine.is_alive:
+                self.engine = Engine(self.without_engine(), waiting=_WAITING)
+            return self.engine.submit(request)
 
     def close(self) -> None:
-        device_guard(self.model.device)  # refused in the midst of it, before anything ends
-        self._engine.close()
+        device_guard(self.model.device)  # raises in a re-entrant call, before anything is freed
+        with non_reentrant(self._engine_lock):
+            self._is_closed = True
+            engine, self.engine = self.engine, None
+        if engine is not None:
+            engine.close()
         super().close()

@@ -1,7 +1,7 @@
 """A language model: a program's forward method, run over one sequence of tokens.
 
-Tokens enter, from the host or from where the GPU has drawn them; logits leave, and stay on the GPU where
-nobody reads them. What the cache holds meanwhile is known by `llm/cached_sequence.py`.
+In: tokens, from the host or drawn on the GPU. Out: logits, which stay on the GPU unless they are read.
+`llm/cached_sequence.py` keeps track of the KV cache.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from pteron.llm.cached_sequence import CachedSequence
 from pteron.llm.pace import Pace
 from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import Sampler, Sampling
-from pteron.llm.sampling.recent import Recent
+from pteron.llm.sampling.sampler import RecentSessions
 from pteron.plan import TensorPort
 from pteron.runtime import Program
 from pteron.runtime.outputs import Outputs
 from pteron.runtime.session import Then
 
 Logits = npt.NDArray[np.float32]
-# From logits where they lie, to where the next token goes; what else is given grows.
+# (logits on the GPU, buffer for the next token, what grows with every step) -> the commands of a draw
 Draw: TypeAlias = Callable[[View, Buffer, Growing | None], Replay]
 
 
 class LanguageModel(CachedSequence):
-    """Runs `forward(tokens [1, steps], input_pos [1]) -> logits` as ExecuTorch's exporter makes it."""
+    """Runs `forward(tokens [1, steps], input_pos [1]) -> logits`, as ExecuTorch exports it."""
 
     def __init__(self, program: Program, method: str = "forward", *, own_sequence: bool = False) -> None:
         sequence = program.sequence() if own_sequence else None
@@ -53,34 +53,34 @@ class LanguageModel(CachedSequence):
         self.eos_ids = _constants(program, "get_eos_ids")
         self.timer: PassTimer | None = None
         self.pace = Pace()
-        self.recent = Recent()
+        self.recent = RecentSessions()
         self._method_name = method
         self._sequence = sequence
 
     def sequence(self) -> LanguageModel:
-        """The same model over another sequence of tokens, with a cache of its own."""
+        """The same model over another sequence, with its own KV cache."""
         other = LanguageModel(self.program, self._method_name, own_sequence=True)
         other.pace, other.recent = self.pace, self.recent
         other._rows = (self.row_bytes,)
         return other
 
     def sampler(self, sampling: Sampling, *, masked: bool = False) -> Sampler:
-        """A sampler for this model's logits. What those of other numbers share with it stays compiled."""
+        """A sampler for this model's logits. Samplers that differ only in numbers share compiled kernels."""
         return Sampler(
             self.device, self.vocabulary, sampling, self.logits_dtype, masked=masked, recent=self.recent
         )
 
     def close(self) -> None:
-        """Free the cache, where it is this sequence's own and not the program's."""
+        """Free the KV cache, unless it is the program's own."""
         if self._sequence is not None:
             self._sequence.close()
 
     def prefill(self, ids: Sequence[int]) -> Logits:
-        """Read tokens in chunks as long as the program takes; the logits after the last of them."""
+        """Read tokens in chunks of the program's size; returns the logits after the last one."""
         return self.read(self.ids(ids), self.claim())
 
     def read(self, ids: Sequence[int], user: object) -> Logits:
-        """The same for a user of the sequence, with ids that were checked."""
+        """The same for a user of the sequence, with checked ids."""
         self.check_room(len(ids))
         logits = np.zeros(self.vocabulary, np.float32)
         for chunk in self.chunks(ids):
@@ -95,11 +95,11 @@ class LanguageModel(CachedSequence):
         return logits
 
     def decode_one_token(self, token: int) -> Logits:
-        """The logits after one more token."""
+        """Read one more token; returns the logits."""
         return self.prefill([token])
 
     def ids(self, given: Iterable[int]) -> list[int]:
-        """Token ids as plain integers, all of them in the vocabulary."""
+        """Token ids as plain integers; an error if one is outside the vocabulary."""
         ids = integers("token ids", given)
         outside = [token for token in ids if not 0 <= token < self.vocabulary]
         if outside:
@@ -107,7 +107,7 @@ class LanguageModel(CachedSequence):
         return ids
 
     def chunks(self, ids: Sequence[int]) -> list[list[int]]:
-        """Tokens in pieces that the program takes at once."""
+        """Tokens in chunks of the program's size."""
         size = self.steps_max if self.is_dynamic else 1
         if not self.is_dynamic and self.steps_max != 1:
             raise UnsupportedError(
@@ -116,22 +116,22 @@ class LanguageModel(CachedSequence):
             )
         return [list(ids[start : start + size]) for start in range(0, len(ids), size)]
 
-    # Without waiting ----------------------------------------------------------------------------
+    # Submission without waiting ------------------------------------------------------------------
 
     def launch(self, tokens: list[int], then: Then | None = None) -> int:
-        """Run tokens through the model, and then further commands."""
+        """Submit tokens through the model, and then further commands; returns the submission's number."""
         assert self.delegate is not None
         self._overwrite()
-        # Tokens are of the type that the GPU has them in: nothing is left to convert.
+        # The GPU's own token type: nothing to convert.
         given = np.array([tokens], np.int32), np.array([self.position], np.int64)
         submission = self.delegate.launch(given, then, self.timer)
         self._advance(tokens)
         return submission
 
     def launch_steps(self, token: View, most: int, draw: Draw, then: Sequence[Command]) -> tuple[int, int]:
-        """Run the token that the GPU holds through the model, then up to `most` - 1 more, each the one that
-        `draw` makes of the logits before it, and then further commands. Returns the submission's number, and
-        how many tokens were run."""
+        """Submit a token on the GPU through the model, then up to `most` - 1 more, each drawn by `draw` from
+        the logits before it, and then further commands. Returns the submission's number, and the number of
+        tokens."""
         assert self.delegate is not None
         self._overwrite()
 
@@ -151,13 +151,13 @@ class LanguageModel(CachedSequence):
 
     @property
     def logits_dtype(self) -> DType:
-        """The element type of the logits inside the program: f16 where it was exported so."""
+        """The element type of the logits inside the program."""
         return self._logits.dtype if self._logits else DType.F32
 
     @property
     def is_resident(self) -> bool:
-        """Whether steps can follow one another on the GPU without the host: the model is one delegate, its
-        live integers come from the position alone, and the logits of every row start at a whole word."""
+        """Whether steps can run on the GPU without the host in between: the model is one delegate, its live
+        integers depend on the position only, and the logits of every row are aligned to 4 bytes."""
         if self.delegate is None or self._logits is None:
             return False
         executable = self.delegate.executable
@@ -172,7 +172,7 @@ class LanguageModel(CachedSequence):
 
 
 def _context(program: Program) -> int:
-    """How many tokens a sequence may have; 0 where the program does not say."""
+    """The most tokens of a sequence; 0 if the program does not say."""
     declared = *_constants(program, "get_max_context_len"), *_constants(program, "get_max_seq_len"), 0
     context = declared[0]
     if context < 0:
@@ -181,7 +181,7 @@ def _context(program: Program) -> int:
 
 
 def _constants(program: Program, name: str) -> tuple[int, ...]:
-    """What a method without inputs returns; nothing where the program has no such method."""
+    """The results of a method without inputs; () if the program has no such method."""
     if name not in program:
         return ()
     try:

@@ -1,4 +1,4 @@
-"""What a generation gives: its pieces, and what it took."""
+"""The output of a generation: drawn tokens in; pieces of text and statistics out."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pteron.llm.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One token of a generation: the text it completed (none, where a character or a stop string is still
-    open), its log-probability, and with `top_logprobs` the likeliest tokens with theirs."""
+    """One token of a generation: the text it completed (empty while a character or a stop string is
+    incomplete), its log-probability, and with `top_logprobs` the likeliest tokens with theirs."""
 
     token: int
     text: str
@@ -22,22 +22,22 @@ class Piece:
 
 @dataclass(slots=True)
 class Statistics:
-    """What a generation took. Seconds are wall time; the prompt's end at the first token."""
+    """Counts and times of a generation. Seconds are wall time; those of the prompt end at the first token."""
 
     prompt_tokens: int = 0
-    reused_tokens: int = 0  # of the prompt, whose cache was still there
-    dropped_tokens: int = 0  # the oldest of the prompt, for which the context had no room
+    reused_tokens: int = 0  # of the prompt, found in the KV cache
+    dropped_tokens: int = 0  # the oldest of the prompt, truncated to fit the context
     new_tokens: int = 0
     prompt_seconds: float = 0.0
     decode_seconds: float = 0.0
     stalls: int = 0
-    # "stop": a stop id or string, or a grammar's end; "length": max_new_tokens; "context": no room left. An
-    # engine's answers have more: `Answer.finish_reason`.
+    # "stop": a stop id, a stop string or a complete grammar; "length": max_new_tokens; "context": it is full.
+    # Answers of an engine have more: `Answer.finish_reason`.
     finish_reason: str = ""
 
     @property
     def prompt_rate(self) -> float:
-        """Prompt tokens per second, those that had to be read."""
+        """Prompt tokens per second, without reused ones."""
         read = self.prompt_tokens - self.reused_tokens
         return read / self.prompt_seconds if self.prompt_seconds else 0.0
 
@@ -49,7 +49,7 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A text that was generated, as a whole."""
+    """A complete generated text."""
 
     text: str
     pieces: tuple[Piece, ...]
@@ -65,29 +65,29 @@ class Completion:
 
 
 class StopStrings:
-    """Holds back text that may be the beginning of a stop string, and no more than that."""
+    """Withholds text that may be the beginning of a stop string, and no more than that."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [stop for stop in stops if stop]
-        self._held = ""
+        self._withheld = ""
         self.is_stopped = False
 
     def push(self, text: str) -> str:
         """The text that is certain to come before any stop string."""
-        self._held += text
-        found = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        self._withheld += text
+        found = [at for stop in self._stops if (at := self._withheld.find(stop)) >= 0]
         if found:
             self.is_stopped = True
-            safe, self._held = self._held[: min(found)], ""
+            safe, self._withheld = self._withheld[: min(found)], ""
             return safe
-        keep = max((_overlap(self._held, stop) for stop in self._stops), default=0)
-        safe = self._held[: len(self._held) - keep]
-        self._held = self._held[len(safe) :]
+        keep = max((_overlap(self._withheld, stop) for stop in self._stops), default=0)
+        safe = self._withheld[: len(self._withheld) - keep]
+        self._withheld = self._withheld[len(safe) :]
         return safe
 
     def finish(self) -> str:
-        """What was held back, once nothing more will come."""
-        rest, self._held = self._held, ""
+        """The withheld text, at the end of the output."""
+        rest, self._withheld = self._withheld, ""
         return rest
 
 
@@ -97,38 +97,53 @@ def _overlap(text: str, stop: str) -> int:
     return next((size for size in range(longest, 0, -1) if stop.startswith(text[-size:])), 0)
 
 
-class TextAssembler:
-    """One text: `drawn` are its tokens so far, `reason` is why it ended, once it has.
+class TokenOutput:
+    """The tokens of a request: `drawn` so far, at most `count`; `reason` is why it ended, once it has.
 
-    Up to `wanted` tokens are told; `room` of them, where the context has no place for more.
+    `wanted` tokens are requested, and the context has room for `room`.
     """
 
-    def __init__(
-        self, tokenizer: Tokenizer, stop: Sequence[str], stop_ids: Container[int], wanted: int, room: int
-    ) -> None:
+    def __init__(self, wanted: int, room: int) -> None:
         self.drawn: list[int] = []
         self.reason = ""
         self.count = min(wanted, room)
         self._is_short = room < wanted
-        self._stop_ids = stop_ids
-        self._stream, self._scanner = tokenizer.stream(), StopStrings(stop)
 
     def push(self, drawn: Drawn, *, is_whole: bool = False) -> list[Piece]:
-        """The pieces that a token makes: none, where it ends the text and nothing was held back. Behind one
-        that is `whole` by its grammar nothing can follow."""
+        """Add a token; returns the pieces of text that it completes. With `is_whole` it completes a
+        grammar."""
         self.drawn.append(drawn.token)
-        pieces = []
+        self._check_end(is_whole=is_whole)
+        return []
+
+    def _check_end(self, *, is_whole: bool) -> None:
+        if is_whole:
+            self.reason = "stop"
+        elif len(self.drawn) == self.count:
+            self.reason = "context" if self._is_short else "length"
+
+
+class TextAssembler(TokenOutput):
+    """The tokens of a request, as text."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, stop: Sequence[str], stop_ids: Container[int], wanted: int, room: int
+    ) -> None:
+        super().__init__(wanted, room)
+        self._stop_ids = stop_ids
+        self._stream, self._stop_strings = tokenizer.stream(), StopStrings(stop)
+
+    def push(self, drawn: Drawn, *, is_whole: bool = False) -> list[Piece]:
+        self.drawn.append(drawn.token)
+        pieces, strings = [], self._stop_strings
         if drawn.token in self._stop_ids:
             self.reason = "stop"
         else:
-            text = self._scanner.push(self._stream.push(drawn.token))
+            text = strings.push(self._stream.push(drawn.token))
             pieces.append(Piece(drawn.token, text, drawn.logprob, drawn.top))
-            if self._scanner.is_stopped or is_whole:
-                self.reason = "stop"
-            elif len(self.drawn) == self.count:
-                self.reason = "context" if self._is_short else "length"
-        if self.reason and not self._scanner.is_stopped:
-            rest = self._scanner.push(self._stream.finish()) + self._scanner.finish()
+            self._check_end(is_whole=is_whole or strings.is_stopped)
+        if self.reason and not strings.is_stopped:
+            rest = strings.push(self._stream.finish()) + strings.finish()
             if rest:
                 pieces.append(Piece(drawn.token, rest, 0.0))
         return pieces

@@ -1,23 +1,23 @@
-"""How many steps of a loop a submission takes."""
+"""How many decode steps a submission takes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-STEPS_MAX = 12  # of a submission, no more than the sampler's RING
-SECONDS_MAX = 0.016  # for the steps of a submission: tokens come as smoothly as screens show them
+STEPS_MAX = 12  # per submission, no more than the sampler's RING
+SECONDS_MAX = 0.016  # per submission: tokens arrive as smoothly as a screen shows them
 
 
 @dataclass(slots=True)
 class Pace:
-    """How many steps the next submission takes: more each time, as long as they take no time to speak of, and
-    half as many again at most: the GPU is not to wait while the host prepares them. A model keeps its pace:
-    only its first loop has to find it."""
+    """The number of steps of the next submission. It grows by half at most, while a submission stays within
+    SECONDS_MAX: the GPU must not wait while the host prepares a longer one. All sequences of a model share
+    its pace, so only the first generation has to find it."""
 
     steps: int = 1
 
-    def took(self, count: int, seconds: float) -> None:
-        """So many steps took that long."""
+    def update(self, count: int, seconds: float) -> None:
+        """Note that `count` steps took `seconds`."""
         fitting = int(count * SECONDS_MAX / max(seconds, 1e-9))
         more = self.steps + max(1, self.steps // 2)
         self.steps = max(1, min(more, STEPS_MAX, fitting))

@@ -1,7 +1,7 @@
-"""Work that nothing else of the same thread may come into the midst of.
+"""Guards against re-entrant calls.
 
-A signal handler, or what the garbage collector ends, runs wherever its thread happens to be. Locks that a
-thread may take twice let it in, and half of one generation would be followed by all of another.
+A signal handler or a finalizer runs in the middle of whatever its thread is doing, and passes through a
+re-entrant lock that this thread holds: its generation would start in the middle of another one.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ _of_devices: WeakKeyDictionary[Device, threading.RLock] = WeakKeyDictionary()
 
 
 def non_reentrant(lock: threading.RLock) -> threading.RLock:
-    """A lock to be held next; refused where this thread holds it already.
+    """The lock itself; raises if this thread holds it already.
 
         with non_reentrant(lock): ...
 
-    Python leaves such a block by the lock's own means, which no signal comes into.
+    `with` releases the lock in C code, which no signal interrupts.
     """
-    if lock._is_owned():  # type: ignore[attr-defined]  # as `threading.Condition` asks; no stub has it
+    if lock._is_owned():  # type: ignore[attr-defined]  # as `threading.Condition` does; no stub has it
         raise DeviceError(
-            "a language model is at work further up in this thread: a signal handler or a finalizer leaves "
-            "it to the code that it interrupts, or to another thread"
+            "re-entrant call: a signal handler or finalizer used a language model while a call was running "
+            "on this thread; use the model from the interrupted code or from another thread"
         )
     return lock
 
 
 def device_guard(device: Device) -> threading.RLock:
-    """The lock to be held, within the device's own, from the first preparation of commands to their end."""
+    """The lock to hold, inside the device lock, from the first prepared command to the end of its
+    submission."""
     lock = _of_devices.get(device)
     if lock is None:
         lock = _of_devices.setdefault(device, new_lock())

@@ -1,27 +1,75 @@
-"""Settings by their names: keyword arguments -> a Sampling, and what a chat template is given.
+"""Request: what a generation is given, checked as far as possible without a model.
 
-`Settings` are all that there are; those of drawing are `Sampling`'s own fields. A name that is mistyped is
-refused: a template would take it without a word.
+In: a prompt or a conversation, and options by name. Out: a Request. `GenerateOptions` lists all options;
+those of `SamplingOptions` are the fields of `Sampling`. A misspelled option is an error: a chat template
+would silently accept it as one of its variables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from reprlib import repr as shortened
 from typing import Any, TypeAlias, TypedDict
 
 from pteron.errors import InputError
-from pteron.llm.arguments import integer, integers, strings
+from pteron.llm.arguments import integer, integers, number, strings
 from pteron.llm.chat import Message, variables_of
-from pteron.llm.continuing import Continuation
 from pteron.llm.grammar import Grammar
 from pteron.llm.sampling import Sampling
 from pteron.llm.text_model import Overflow, TextModel
 
+Prompt: TypeAlias = str | Sequence[int]
+Conversation: TypeAlias = Sequence[Message]
 
-class Drawing(TypedDict, total=False):
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A prompt's tokens, and how to continue them.
+
+    `stop` strings and `stop_ids` (None: the model's own) end the text and are not part of it. The text
+    follows the `grammar`, if there is one. After `seconds`, counted from `Engine.submit`, the answer ends
+    with what it has. `resident` is that of `LLM.generate`; an engine takes None only. `dropped_tokens` is how
+    many tokens of the prompt were truncated to fit the context.
+    """
+
+    ids: tuple[int, ...]
+    max_new_tokens: int = 256
+    sampling: Sampling = Sampling()  # noqa: RUF009  # frozen
+    stop: tuple[str, ...] = ()
+    stop_ids: frozenset[int] | None = None
+    grammar: Grammar | None = None
+    seconds: float | None = None
+    resident: bool | None = None
+    dropped_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        count = integer("max_new_tokens", self.max_new_tokens)
+        if count < 1:
+            raise InputError(f"max_new_tokens must be at least 1, not {count}")
+        ids = tuple(integers("ids", self.ids))
+        if not ids:
+            raise InputError("a request needs at least one token to continue")
+        if not isinstance(self.sampling, Sampling):
+            raise InputError(f"sampling must be a Sampling, not {shortened(self.sampling)}")
+        if self.grammar is not None and not isinstance(self.grammar, Grammar):
+            raise InputError(f"grammar must be a Grammar, not {shortened(self.grammar)}")
+        stop_ids = self.stop_ids
+        if stop_ids is not None:
+            listed = integers("stop_ids", list(stop_ids) if isinstance(stop_ids, Set) else stop_ids)
+            object.__setattr__(self, "stop_ids", frozenset(listed))
+        if self.seconds is not None:
+            seconds = number("seconds", self.seconds)
+            if not seconds > 0:
+                raise InputError(f"seconds must be above 0, not {seconds}")
+            object.__setattr__(self, "seconds", seconds)
+        object.__setattr__(self, "ids", ids)
+        object.__setattr__(self, "max_new_tokens", count)
+        object.__setattr__(self, "stop", tuple(strings("stop", self.stop)))
+
+
+class SamplingOptions(TypedDict, total=False):
     """How tokens are drawn: the fields of `Sampling`."""
 
     temperature: float
@@ -36,8 +84,8 @@ class Drawing(TypedDict, total=False):
     top_logprobs: int
 
 
-class Settings(Drawing, total=False):
-    """What `LLM.generate` takes by name, and says the meaning of."""
+class GenerateOptions(SamplingOptions, total=False):
+    """The options of `LLM.generate`, documented there."""
 
     max_new_tokens: int
     sampling: Sampling | None
@@ -48,47 +96,12 @@ class Settings(Drawing, total=False):
     resident: bool | None
 
 
-DRAWING = frozenset(field.name for field in fields(Sampling))
-_SETTINGS = sorted(Settings.__optional_keys__)
-_LIKENESS = 0.75  # of names that mean the same: "top" is "top_k", "enable_thinking" is nothing
+_SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
+_OPTIONS = sorted(GenerateOptions.__optional_keys__)
+_SIMILARITY = 0.75  # of a misspelled name: "top" is "top_k", "enable_thinking" is no option
 
 
-def drawn_by(sampling: Sampling | None, given: Mapping[str, object]) -> Sampling:
-    """How tokens are drawn: `sampling`, or greedily, with what is given by name instead of its fields."""
-    if sampling is not None and not isinstance(sampling, Sampling):
-        raise InputError(f"sampling must be a Sampling, not {shortened(sampling)}")
-    for name in given:
-        if name not in DRAWING:
-            near = _near(name)
-            meant = f"did you mean {near}?" if near else f"there are {', '.join(_SETTINGS)}"
-            raise InputError(f"there is no setting {name!r}: {meant}")
-    return replace(sampling or Sampling(), **given)  # type: ignore[arg-type]  # each is checked by Sampling
-
-
-def divided(given: Mapping[str, Any], template: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What are settings, and what is for the template of a chat."""
-    settings = {name: value for name, value in given.items() if name in _SETTINGS}
-    variables = {name: value for name, value in given.items() if name not in _SETTINGS}
-    for name in variables:
-        near = _near(name)
-        if near and name not in variables_of(template):
-            raise InputError(
-                f"{name!r} is neither a setting nor a variable of the chat template: did you mean {near}?"
-            )
-    return settings, variables
-
-
-def _near(name: str) -> str | None:
-    """The setting that somebody may have meant."""
-    short = [setting for setting in _SETTINGS if len(name) > 2 and setting.startswith(name)]  # as `temp`
-    return next(iter(short or get_close_matches(name, _SETTINGS, 1, _LIKENESS)), None)
-
-
-Prompt: TypeAlias = str | Sequence[int]
-Conversation: TypeAlias = Sequence[Message]
-
-
-def text_asked(
+def text_request(
     llm: TextModel,
     prompt: Prompt,
     *,
@@ -99,28 +112,28 @@ def text_asked(
     overflow: Overflow = "error",
     grammar: Grammar | None = None,
     resident: bool | None = None,
-    **drawing: object,
-) -> Continuation:
-    """A text, or token ids, to be continued; what else is given by name is how tokens are drawn."""
+    **sampling_options: object,
+) -> Request:
+    """A request to continue a text, or token ids."""
     count = integer("max_new_tokens", max_new_tokens)
     if grammar is not None and not isinstance(grammar, Grammar):
         raise InputError(f"grammar must be a Grammar, not {shortened(grammar)}")
-    drawn = drawn_by(sampling, drawing)
+    chosen = merge_sampling(sampling, sampling_options)
     ids = llm.encode(prompt)
     fitted = llm.fitted(ids, count, overflow)
-    return Continuation(
+    return Request(
         tuple(fitted),
-        len(ids) - len(fitted),
         count,
-        drawn,
+        chosen,
         tuple(strings("stop", stop)),
         frozenset(llm.eos_ids if stop_ids is None else integers("stop_ids", stop_ids)),
         grammar,
-        resident,
+        resident=resident,
+        dropped_tokens=len(ids) - len(fitted),
     )
 
 
-def answer_asked(
+def chat_request(
     llm: TextModel,
     messages: Conversation,
     *,
@@ -128,38 +141,68 @@ def answer_asked(
     max_new_tokens: int = 512,
     stop: str | Sequence[str] = (),
     **named: Any,
-) -> Continuation:
-    """A conversation to be answered. Names that are no settings are the chat template's."""
-    settings, variables = divided(named, llm.tokenizer.chat_template)
-    return text_asked(
+) -> Request:
+    """A request to answer a conversation. Names that are no options are variables of the chat template."""
+    options, variables = _split_options(named, llm.tokenizer.chat_template)
+    return text_request(
         llm,
         llm.encode_chat(messages, tools, **variables),
         max_new_tokens=max_new_tokens,
         stop=[*strings("stop", stop), *llm.chat_stops],
-        **settings,
+        **options,
     )
 
 
-def asked(llm: TextModel, prompt: Prompt | Conversation, settings: Mapping[str, Any]) -> Continuation:
-    """A text to be continued, or a conversation to be answered: a list of messages is one."""
+def to_request(llm: TextModel, prompt: Prompt | Conversation, options: Mapping[str, Any]) -> Request:
+    """A request to continue a text, or to answer a conversation (a list of messages)."""
     if not isinstance(prompt, str) and _is_conversation(prompt):
-        return answer_asked(llm, prompt, **settings)  # type: ignore[arg-type]  # as it was found to be
-    return text_asked(llm, prompt, **settings)  # type: ignore[arg-type]  # `encode` says what is neither
+        return chat_request(llm, prompt, **options)  # type: ignore[arg-type]  # checked above
+    return text_request(llm, prompt, **options)  # type: ignore[arg-type]  # `encode` checks it
 
 
-def all_asked(
-    llm: TextModel, prompts: Sequence[Prompt | Conversation], settings: Mapping[str, Any]
-) -> list[Continuation]:
-    """Several, with the settings of all. Which of them is wrong is said before the first begins."""
+def batch_requests(
+    llm: TextModel, prompts: Sequence[Prompt | Conversation], options: Mapping[str, Any]
+) -> list[Request]:
+    """Requests with the same options. An error names the wrong prompt, before any request starts."""
     if isinstance(prompts, (str, bytes)) or not isinstance(prompts, Sequence):
-        raise InputError("prompts are a list of texts, of token ids or of conversations, not one of them")
+        raise InputError("prompts must be a list of texts, token ids or conversations, not a single one")
     found = []
     for index, prompt in enumerate(prompts):
         try:
-            found.append(asked(llm, prompt, settings))
+            found.append(to_request(llm, prompt, options))
         except InputError as error:
             raise InputError(f"prompt {index} of {len(prompts)}: {error}") from error
     return found
+
+
+def merge_sampling(sampling: Sampling | None, options: Mapping[str, object]) -> Sampling:
+    """`sampling`, or greedy, with the given options in place of its fields."""
+    if sampling is not None and not isinstance(sampling, Sampling):
+        raise InputError(f"sampling must be a Sampling, not {shortened(sampling)}")
+    for name in options:
+        if name not in _SAMPLING_OPTIONS:
+            near = _similar_option(name)
+            hint = f"did you mean {near}?" if near else f"known are {', '.join(_OPTIONS)}"
+            raise InputError(f"unknown option {name!r}: {hint}")
+    return replace(sampling or Sampling(), **options)  # type: ignore[arg-type]  # each is checked by Sampling
+
+
+def _split_options(named: Mapping[str, Any], template: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of a request, and variables of the chat template."""
+    options = {name: value for name, value in named.items() if name in _OPTIONS}
+    variables = {name: value for name, value in named.items() if name not in _OPTIONS}
+    for name in variables:
+        near = _similar_option(name)
+        if near and name not in variables_of(template):
+            raise InputError(
+                f"{name!r} is neither an option nor a variable of the chat template: did you mean {near}?"
+            )
+    return options, variables
+
+
+def _similar_option(name: str) -> str | None:
+    prefixed = [option for option in _OPTIONS if len(name) > 2 and option.startswith(name)]  # such as `temp`
+    return next(iter(prefixed or get_close_matches(name, _OPTIONS, 1, _SIMILARITY)), None)
 
 
 def _is_conversation(prompt: object) -> bool:

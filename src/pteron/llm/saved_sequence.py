@@ -1,14 +1,14 @@
-"""A sequence's cache as a file: the tokens that it has read, and what they have left in each of the caches.
+"""A KV cache as a file: tokens, and their rows in each cache.
 
     8 bytes   "PTERONkv"
-    4         the version, little-endian as all that follows
+    4         the version; all numbers are little-endian
     4         bytes of the header
               the header, JSON: program (digest), tokens, caches [[state, bytes of a row], ...]
-              of each cache in this order, the rows of all tokens
+              the rows of all tokens, cache by cache in this order
     32        SHA-256 of everything before
 
-Nothing in a file is believed. What it should be is known from the program: its size follows from the number
-of tokens, and is compared before memory is taken for it.
+Files are not trusted. The program determines what a file must contain: its size follows from the number of
+tokens, and is checked before memory is allocated.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MAGIC, _VERSION = b"PTERONkv", 1
 _START = Struct("<8sII")
 _DIGEST_BYTES = 32
 _STAGING = 1 << 22
-# A header is at most its caches and its tokens, each a number of at most ten digits, a comma and a space.
+# A header has a number of at most ten digits, a comma and a space per token, and three per cache.
 _HEADER_BYTES, _BYTES_PER_NUMBER = 1 << 12, 12
 
 Rows = npt.NDArray[np.uint8]
@@ -46,9 +46,9 @@ Rows = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a program's caches are like: a file must agree with all of it."""
+    """The layout of a program's caches, which a file must match."""
 
-    program: str  # its digest
+    program: str  # digest
     row_bytes: Mapping[int, int]  # by the state's id
     context: int
     vocabulary: int
@@ -61,7 +61,7 @@ class Layout:
 
 
 def layout_of(model: LanguageModel) -> Layout:
-    """How the caches of a model lie in a file. Its program is read for that, once."""
+    """The layout of a model's caches. Its program is read and hashed once."""
     program = model.program
     if program not in _digests:
         _digests[program] = _digest(program, model.method.name)
@@ -72,7 +72,7 @@ _digests: WeakKeyDictionary[Program, str] = WeakKeyDictionary()
 
 
 def _digest(program: Program, method: str) -> str:
-    """A method's graphs and weights, in 64 hexadecimal digits."""
+    """SHA-256 of a method's graphs and weights."""
     found = hashlib.sha256()
     staging = memoryview(bytearray(_STAGING))
     (record,) = (record for record in program.file.methods if record.name == method)
@@ -95,7 +95,7 @@ def _add(digest: hashlib._Hash, data: memoryview, staging: memoryview) -> None:
 
 
 def write_saved(path: Path, layout: Layout, tokens: Sequence[int], rows: Iterable[bytes]) -> None:
-    """Put a file in place, all of it or nothing."""
+    """Write a file atomically."""
     header = {"program": layout.program, "tokens": list(tokens), "caches": layout.caches()}
     text = json.dumps(header, separators=(",", ":")).encode()
     parts = [_START.pack(_MAGIC, _VERSION, len(text)), text, *rows]
@@ -110,7 +110,7 @@ def write_saved(path: Path, layout: Layout, tokens: Sequence[int], rows: Iterabl
     except OSError as error:
         raise InputError(f"{path}: the cache cannot be written ({error.strerror or error})") from error
     finally:
-        with suppress(OSError):  # there is none where all went well
+        with suppress(OSError):  # already renamed, unless an error occurred
             unfinished.unlink()
 
 
@@ -130,7 +130,7 @@ def read_saved(path: Path, layout: Layout) -> tuple[list[int], list[Rows]]:
 
 
 class _Reading:
-    """One file, from its first byte to its last."""
+    """Reads one file."""
 
     def __init__(self, path: Path, file: BinaryIO, layout: Layout) -> None:
         self._path = path
@@ -142,12 +142,12 @@ class _Reading:
         size = os.fstat(self._file.fileno()).st_size
         start = _START.size
         if size < start + _DIGEST_BYTES:
-            raise self._error(f"{size} bytes are too few for a sequence's cache")
+            raise self._error(f"{size} bytes are too few for a saved KV cache")
         magic, version, length = _START.unpack(self._take(start))
         if magic != _MAGIC:
-            raise self._error("this is not a sequence's cache, as llm.save writes it")
+            raise self._error("not a KV cache written by llm.save")
         if version != _VERSION:
-            raise self._error(f"a cache of version {version}, and this Pteron reads version {_VERSION}")
+            raise self._error(f"version {version}; this Pteron reads version {_VERSION}")
         if length > min(self._layout.header_bytes_max(), size - start - _DIGEST_BYTES):
             raise self._error(f"a header of {length:,} bytes, in a file of {size:,}")
         tokens = self._tokens(self._take(length))
@@ -157,33 +157,33 @@ class _Reading:
             raise self._error(f"{size:,} bytes; {len(tokens)} tokens of this program take {expected:,}")
         rows = [np.frombuffer(self._take(each), np.uint8) for each in sizes]
         if self._digest.digest() != self._file.read(_DIGEST_BYTES):
-            raise self._error("the file is damaged: its bytes are not those that were written")
+            raise self._error("the file is damaged: its checksum does not match")
         return tokens, rows
 
     def _take(self, size: int) -> bytes:
-        """So many bytes more; the file may have become shorter meanwhile."""
+        """The next `size` bytes."""
         taken = bytearray(size)
         unread = memoryview(taken)
         while unread:
-            count = self._file.readinto(unread)  # type: ignore[attr-defined]  # it is not buffered
+            count = self._file.readinto(unread)  # type: ignore[attr-defined]  # unbuffered
             if not count:
                 raise self._error(f"the file ends {len(unread):,} bytes too early")
             unread = unread[count:]
         self._digest.update(taken)
-        return taken  # type: ignore[return-value]  # nobody changes it
+        return taken  # type: ignore[return-value]  # not modified
 
     def _tokens(self, text: bytes) -> list[int]:
-        """The tokens that a header names, of a header that is this program's."""
+        """The tokens of a header that matches this program."""
         try:
             header = json.loads(bytes(text))
         except (ValueError, RecursionError):
-            raise self._error("its header is no JSON") from None
+            raise self._error("its header is not JSON") from None
         if not isinstance(header, dict) or header.keys() != {"program", "tokens", "caches"}:
             raise self._error("its header does not name a program, tokens and caches")
         if header["program"] != self._layout.program:
-            raise self._error("the cache of another program, or of other weights")
+            raise self._error("a cache of another program, or of other weights")
         if header["caches"] != self._layout.caches():
-            raise self._error("its caches are laid out in another way than on this device")
+            raise self._error("its cache layout differs from this device's")
         tokens = header["tokens"]
         layout = self._layout
         are_ids = isinstance(tokens, list) and all(

@@ -1,8 +1,8 @@
-"""Sequences of one model, lent to streams of text: each stream has one to itself while it lasts.
+"""The sequences of one model: each generation leases one, with its own KV cache.
 
-How many there may be is bounded. One that nobody uses keeps what it has read until its memory is needed; then
-the one that was used least recently is given away first. What a text begins with and any of them has read is
-not read again: the stream gets that sequence, or a copy of that part of its cache.
+Their number is bounded. An idle sequence keeps its cache until the memory is needed; the least recently used
+one is reused first. A prefix that any sequence has read is not read again: the generation gets that sequence,
+or a copy of that part of its cache.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from pteron.llm.cached_sequence import Read
 from pteron.llm.model import LanguageModel
 from pteron.llm.reentrancy import non_reentrant
 
-COPIED_MIN = 64  # tokens: fewer are read as quickly as a copy is made, and are no loss
-_times = count(1)  # orders what happens; asking for the next is one step, whichever thread does
+COPIED_MIN = 64  # tokens: fewer are read as fast as they are copied
+_times = count(1)  # a logical clock; `next` is atomic
 
 
 class Lease:
-    """A sequence in use. It is given back by `close`, or when nobody holds the lease any more."""
+    """A sequence in use, until `close` or until the lease is garbage-collected."""
 
-    def __init__(self, place: _Place) -> None:
-        self.model = place.model
-        self.user: object = None  # who holds the lease, as the model knows them
+    def __init__(self, entry: _Entry) -> None:
+        self.model = entry.model
+        self.user: object = None  # the claim on the model (CachedSequence.claim)
         self.is_closed = False
-        self._place = place
+        self._entry = entry
 
     def close(self) -> None:
         if not self.is_closed:
-            self._place.used = next(_times)
+            self._entry.used = next(_times)
         self.is_closed = True
 
 
 @dataclass(slots=True, eq=False)
-class _Place:
+class _Entry:
     model: LanguageModel
     lease: ReferenceType[Lease] | None = None
-    used: int = 0  # when it last was
+    used: int = 0  # last, by `_times`
 
     @property
     def is_free(self) -> bool:
@@ -61,95 +61,95 @@ class SequencePool:
         self, model: LanguageModel, sequences: int | None = None, cache_bytes: int | None = None
     ) -> None:
         self.bound = bound(model.sequence_bytes, sequences, cache_bytes)
-        self._room = self.bound  # fewer once the GPU had no memory for more
-        self._places = [_Place(model)]
-        self.batched: BatchedModel | None = None  # what steps all sequences together, once somebody does
+        self._room = self.bound  # lowered when the GPU has no memory for more
+        self._entries = [_Entry(model)]
+        self.batched: BatchedModel | None = None  # made when sequences first step as a batch
         self._lock = new_lock()
         self._closed = False
 
     @property
     def live(self) -> int:
-        """Sequences that there are."""
-        return len(self._places)
+        """The number of sequences."""
+        return len(self._entries)
 
     @property
     def idle(self) -> int:
-        """Those of them that nobody uses."""
-        return sum(place.is_free for place in list(self._places))
+        """The number of sequences not in use."""
+        return sum(entry.is_free for entry in list(self._entries))
 
     @property
     def bytes(self) -> int:
-        """GPU memory of all their caches, and of those that slots are kept ready for."""
-        places, batched = self._places, self.batched
-        count = len(places)
+        """GPU memory of all caches, including empty slots of the batch."""
+        entries, batched = self._entries, self.batched
+        count = len(entries)
         if batched is not None:
-            count = batched.slots.count + sum(batched.slot_of(place.model) is None for place in places)
-        return count * places[0].model.sequence_bytes
+            count = batched.slots.count + sum(batched.slot_of(entry.model) is None for entry in entries)
+        return count * entries[0].model.sequence_bytes
 
     def lease(self, ids: Sequence[int]) -> Lease:
-        """A sequence for a stream that starts from these tokens; its cache holds what any other's does of
-        them, where that is worth it."""
+        """A sequence for a generation from these tokens, with the longest cached prefix if that is worth a
+        copy."""
         with non_reentrant(self._lock):
-            place, source = self._choose(ids)
-            lease = _lend(place)
+            entry, source = self._choose(ids)
+            lease = _lease(entry)
             if source is not None:
                 lease.model.copy(source.model, ids, lease.user)
             return lease
 
     def awaited(self, ids: Sequence[int], coming: Mapping[LanguageModel, int]) -> LanguageModel | None:
-        """Of sequences in use, of which each will hold so much of a text before long, the one whose part is
-        worth waiting for: no other holds nearly as much, and not all of it is there."""
+        """The sequence in use whose prefix of `ids` is worth waiting for, or None. `coming` has the prefix
+        length that each will hold soon. It is worth it if no other sequence holds nearly as much already."""
         best = max(coming, key=lambda model: coming[model], default=None)
         if best is None or coming[best] < COPIED_MIN or best.row_bytes is None:
             return None
         with non_reentrant(self._lock):
-            held = {place.model: place.model.holds(ids) for place in self._places}
-        settled = max((count for model, count in held.items() if model not in coming), default=0)
-        is_worth_it = coming[best] - settled >= COPIED_MIN and coming[best] > max(held.values())
+            shared = {entry.model: entry.model.holds(ids) for entry in self._entries}
+        settled = max((count for model, count in shared.items() if model not in coming), default=0)
+        is_worth_it = coming[best] - settled >= COPIED_MIN and coming[best] > max(shared.values())
         return best if is_worth_it else None
 
     def rows(self, ids: Sequence[int] | None = None) -> Read:
-        """As much of a text as any sequence has read, and what it left in its caches; of no text in
-        particular, all that the one used last has read."""
+        """The longest cached prefix of `ids`, and its cache rows; without `ids`, everything of the sequence
+        used last."""
         with non_reentrant(self._lock):
             return self._longest(ids).model.rows(ids)
 
     def put(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]]) -> None:
-        """Let an idle sequence hold tokens, with what they have left in another's caches."""
+        """Load tokens and their cache rows into an idle sequence."""
         with non_reentrant(self._lock):
-            place = self._place_of(tokens)
-            if place is not None:
-                lease = _lend(place)
+            entry = self._entry_of(tokens)
+            if entry is not None:
+                lease = _lease(entry)
                 lease.model.put(tokens, rows, lease.user)
                 lease.close()
 
     def gather(self, models: Sequence[LanguageModel]) -> BatchedModel:
-        """Have sequences lie in slots, where they can step together: those that are given, which are in use,
-        and where there are slots for all also those that nobody uses."""
+        """Move sequences into the slots of a batch: the given ones, which are in use, and if there are slots
+        for all, idle ones too."""
         with non_reentrant(self._lock):
             self._check_open()
             if self.batched is None:
-                self.batched = BatchedModel.fitting(self._places[0].model, self.bound)
-            idle = [place.model for place in self._places if place.is_free]
+                self.batched = BatchedModel.fitting(self._entries[0].model, self.bound)
+            idle = [entry.model for entry in self._entries if entry.is_free]
             for model in (*models, *(idle if self.batched.slots.count >= self.bound else ())):
                 self.batched.house(model)
             return self.batched
 
     def forget(self) -> None:
-        """Drop what idle sequences have read, and all of them but the first; streams that are open go on
-        undisturbed."""
+        """Clear the first sequence and free all other idle ones. Open generations are not affected."""
         with non_reentrant(self._lock):
             self._forget()
 
     def _forget(self) -> None:
-        first, *others = self._places
+        first, *others = self._entries
         if first.is_free:
             first.model.reset()
-        idle = [place for place in others if place.is_free]
-        self._places = [place for place in self._places if place not in idle]  # first: none is lent closed
+        idle = [entry for entry in others if entry.is_free]
+        # Before closing them: none can be leased closed.
+        self._entries = [entry for entry in self._entries if entry not in idle]
         self._room = self.bound
-        for place in idle:
-            place.model.close()
+        for entry in idle:
+            entry.model.close()
 
     def close(self) -> None:
         with non_reentrant(self._lock):
@@ -157,113 +157,113 @@ class SequencePool:
             if self.batched is not None:
                 self.batched.close()
 
-    # Which one ----------------------------------------------------------------------------------
+    # The choice of a sequence -------------------------------------------------------------------
 
-    def _choose(self, ids: Sequence[int]) -> tuple[_Place, _Place | None]:
-        """A free sequence for a text, and the one that the beginning of its cache is to be copied from."""
+    def _choose(self, ids: Sequence[int]) -> tuple[_Entry, _Entry | None]:
+        """A free sequence for a prompt, and the sequence to copy its prefix from, if any."""
         self._check_open()
-        held = {place: place.model.holds(ids) for place in self._places}
-        free = [place for place in self._places if place.is_free]
-        source = max(self._places, key=lambda place: held[place])
+        shared = {entry: entry.model.holds(ids) for entry in self._entries}
+        free = [entry for entry in self._entries if entry.is_free]
+        source = max(self._entries, key=lambda entry: shared[entry])
         can_copy = source.model.row_bytes is not None
         if free:
-            nearest = max(free, key=lambda place: (held[place], place.used))
-            if not self._is_kept(nearest, held[nearest], can_copy=can_copy) and not (
-                can_copy and _is_much_more(source, nearest, held)
+            nearest = max(free, key=lambda entry: (shared[entry], entry.used))
+            if not self._is_worth_keeping(nearest, shared[nearest], can_copy=can_copy) and not (
+                can_copy and _is_worth_a_copy(source, nearest, shared)
             ):
                 return nearest, None
-        place = self._vacant(free)
-        return place, source if can_copy and _is_much_more(source, place, held) else None
+        entry = self._empty_or_oldest(free)
+        return entry, source if can_copy and _is_worth_a_copy(source, entry, shared) else None
 
-    def _longest(self, ids: Sequence[int] | None) -> _Place:
-        """The sequence that holds most of a text, or was used last."""
+    def _longest(self, ids: Sequence[int] | None) -> _Entry:
+        """The sequence that holds the longest prefix of `ids`; without `ids`, the one used last."""
         self._check_open()
-        held = {
-            place: place.model.certain if ids is None else place.model.holds(ids) for place in self._places
-        }
-        best = max(
-            self._places, key=lambda place: (held[place] if ids is not None else held[place] > 0, place.used)
-        )
-        if not held[best]:
+        if ids is None:
+            shared = {entry: entry.model.certain for entry in self._entries}
+            best = max(self._entries, key=lambda entry: (shared[entry] > 0, entry.used))
+        else:
+            shared = {entry: entry.model.holds(ids) for entry in self._entries}
+            best = max(self._entries, key=lambda entry: (shared[entry], entry.used))
+        if not shared[best]:
             what = "nothing" if ids is None else "nothing of this text"
             raise InputError(f"the model has read {what}, so there is no cache to save")
         return best
 
-    def _place_of(self, tokens: Sequence[int]) -> _Place | None:
-        """A free sequence for tokens that were read before; None where one holds them already."""
+    def _entry_of(self, tokens: Sequence[int]) -> _Entry | None:
+        """A free sequence for restored tokens; None if a sequence holds them already."""
         self._check_open()
-        held = {place: place.model.holds(tokens) for place in self._places}
-        there = [place for place in self._places if held[place] == len(tokens)]
+        shared = {entry: entry.model.holds(tokens) for entry in self._entries}
+        there = [entry for entry in self._entries if shared[entry] == len(tokens)]
         if there:
             there[0].used = next(_times)
             return None
-        free = [place for place in self._places if place.is_free]
-        begun = [place for place in free if held[place] and held[place] == place.model.certain]
-        return begun[0] if begun else self._vacant(free)
+        free = [entry for entry in self._entries if entry.is_free]
+        begun = [entry for entry in free if shared[entry] and shared[entry] == entry.model.certain]
+        return begun[0] if begun else self._empty_or_oldest(free)
 
     def _check_open(self) -> None:
         if self._closed:
             raise DeviceError("the model is closed")
 
-    def _is_kept(self, place: _Place, held: int, *, can_copy: bool) -> bool:
-        """Whether a text that a sequence holds so much of leaves it alone: it would overwrite far more, and
-        can have a copy or does well without."""
-        lost = place.model.certain - held
-        return (lost >= COPIED_MIN or lost > 2 * held) and (can_copy or held < COPIED_MIN)
+    def _is_worth_keeping(self, entry: _Entry, shared: int, *, can_copy: bool) -> bool:
+        """Whether a prompt that shares `shared` tokens with a sequence should not overwrite it: far more
+        would be lost, and the prefix can be copied or is short."""
+        lost = entry.model.certain - shared
+        return (lost >= COPIED_MIN or lost > 2 * shared) and (can_copy or shared < COPIED_MIN)
 
-    def _vacant(self, free: Sequence[_Place]) -> _Place:
-        """A sequence that holds nothing, where there can be one; else the one used least recently."""
-        empty = [place for place in free if not place.model.certain]
+    def _empty_or_oldest(self, free: Sequence[_Entry]) -> _Entry:
+        """An empty sequence if there can be one, else the least recently used one."""
+        empty = [entry for entry in free if not entry.model.certain]
         if empty:
             return empty[0]
-        if len(self._places) < (self._room if free else self.bound):
+        if len(self._entries) < (self._room if free else self.bound):
             try:
-                return self._made()
+                return self._make()
             except OutOfMemory as error:
-                self._room = len(self._places)
+                self._room = len(self._entries)
                 if not free:
-                    raise self._refused(error) from error
+                    raise self._out_of_memory(error) from error
         if not free:
-            raise InputError(f"{self.bound} streams are open; read one to its end, or close it")
-        return min(free, key=lambda place: place.used)
+            raise InputError(f"{self.bound} generations are open; read one to its end, or close it")
+        return min(free, key=lambda entry: entry.used)
 
-    def _made(self) -> _Place:
-        place = _Place(self._places[0].model.sequence())
-        self._places = [*self._places, place]
-        return place
+    def _make(self) -> _Entry:
+        entry = _Entry(self._entries[0].model.sequence())
+        self._entries = [*self._entries, entry]
+        return entry
 
-    def _refused(self, error: OutOfMemory) -> OutOfMemory:
-        size = self._places[0].model.sequence_bytes
+    def _out_of_memory(self, error: OutOfMemory) -> OutOfMemory:
+        size = self._entries[0].model.sequence_bytes
         return OutOfMemory(
-            f"{len(self._places)} streams are open, and the device has no room for the {size:,} bytes of one "
-            f"more; read one to its end, or close it ({error})"
+            f"{len(self._entries)} generations are open, and the device has no memory for the {size:,} bytes "
+            f"of one more; read one to its end, or close it ({error})"
         )
 
 
 def bound(sequence_bytes: int, sequences: int | None, cache_bytes: int | None) -> int:
-    """How many sequences there may be; by default SEQUENCES_MAX, or as many as `cache_bytes` are enough
-    for."""
+    """The most sequences: by default SEQUENCES_MAX, or as many as fit into `cache_bytes`."""
     if sequences is not None and (sequences := integer("sequences", sequences)) < 1:
         raise InputError(f"sequences must be at least 1, not {sequences}")
     if cache_bytes is None:
         return SEQUENCES_MAX if sequences is None else sequences
     if (cache_bytes := integer("cache_bytes", cache_bytes)) < sequence_bytes:
         raise InputError(
-            f"cache_bytes={cache_bytes:,} is too little: a sequence's cache takes {sequence_bytes:,} bytes"
+            f"cache_bytes={cache_bytes:,} is too small: the cache of one sequence takes "
+            f"{sequence_bytes:,} bytes"
         )
     affordable = cache_bytes // sequence_bytes if sequence_bytes else SEQUENCES_MAX
     return affordable if sequences is None else min(sequences, affordable)
 
 
-def _lend(place: _Place) -> Lease:
-    """Let a sequence have a user."""
-    lease = Lease(place)
-    place.lease = ref(lease)
-    place.used = next(_times)
-    lease.user = place.model.claim()
+def _lease(entry: _Entry) -> Lease:
+    """Lease a free sequence."""
+    lease = Lease(entry)
+    entry.lease = ref(lease)
+    entry.used = next(_times)
+    lease.user = entry.model.claim()
     return lease
 
 
-def _is_much_more(source: _Place, place: _Place, held: Mapping[_Place, int]) -> bool:
-    """Whether one sequence holds so much more of a text than another that it is worth a copy."""
-    return held[source] - held.get(place, 0) >= COPIED_MIN
+def _is_worth_a_copy(source: _Entry, entry: _Entry, shared: Mapping[_Entry, int]) -> bool:
+    """Whether a copy from `source` to `entry` is worth it: it holds a much longer prefix."""
+    return shared[source] - shared.get(entry, 0) >= COPIED_MIN

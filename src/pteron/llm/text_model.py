@@ -1,6 +1,6 @@
-"""TextModel: a program and its tokenizer, loaded once, and the sequences that all its texts share.
+"""TextModel: a program and its tokenizer, and the pool of sequences that generations share.
 
-In: a program or a folder, text or messages. Out: token ids that fit the context; what generations run on.
+In: a program or a folder, text or messages. Out: token ids that fit the context.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Overflow = Literal["error", "truncate"]
 
 
 class TextModel:
-    """A language model and its tokenizer, on a device: what text is to it, and its sequences."""
+    """A language model and its tokenizer, loaded on a device."""
 
     def __init__(
         self,
@@ -58,21 +58,21 @@ class TextModel:
 
     @property
     def sequence_bytes(self) -> int:
-        """GPU memory that one more sequence takes, known before there is one."""
+        """GPU memory of one more sequence."""
         return self.model.sequence_bytes
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
-        """The tokens that end a text."""
+        """The token ids that end a text."""
         return self.tokenizer.eos_ids or self.model.eos_ids
 
     @property
     def chat_stops(self) -> tuple[str, ...]:
-        """The strings that end an answer of `encode_chat`'s prompts, beside the tokens that do."""
+        """The stop strings for prompts of `encode_chat`, in addition to `eos_ids`."""
         return ("\nUser:",) if self.tokenizer.chat_template is None else ()
 
     def encode(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
-        """The tokens that a prompt is to the model, with the one that opens a text where it expects that."""
+        """The token ids of a prompt, with the BOS token if the model expects one."""
         if isinstance(prompt, str):
             prompt = self.tokenizer.encode(prompt, bos=self.tokenizer.adds_bos)
         ids = self.model.ids(prompt)
@@ -80,15 +80,16 @@ class TextModel:
         if not ids and opening is not None:
             ids = self.model.ids([opening])
         if not ids:
-            raise InputError("the prompt is empty, and the model has no token that opens a text")
+            raise InputError("the prompt is empty, and the model has no BOS token to start from")
         return tuple(ids)
 
     def encode_chat(
         self, messages: Sequence[Message], tools: Sequence[object] | None = None, **variables: object
     ) -> tuple[int, ...]:
-        """The tokens of a conversation, up to where the assistant's answer begins, by the model's template.
+        """The token ids of a conversation by the model's chat template, up to where the assistant's answer
+        begins.
 
-        `tools` and all other variables reach the template, as `enable_thinking=False`.
+        `tools` and all other variables are passed to the template, such as `enable_thinking=False`.
         """
         tokenizer = self.tokenizer
         names = {
@@ -99,7 +100,7 @@ class TextModel:
         return self.encode(tokenizer.encode(text, bos=tokenizer.adds_bos, special=True))
 
     def fitted(self, ids: Sequence[int], max_new_tokens: int, overflow: Overflow = "error") -> list[int]:
-        """A prompt that the context holds: refused where it does not, or without its oldest tokens."""
+        """The prompt, or its end if it is truncated to fit the context; an error if it does not fit."""
         ids, context = list(ids), self.model.context
         if max_new_tokens < 1:
             raise InputError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
@@ -116,18 +117,19 @@ class TextModel:
         opening = ids[:1] if ids[0] == self.tokenizer.bos_id and kept > 1 else []
         return opening + ids[len(ids) - kept + len(opening) :]
 
-    def alike(self) -> TextModel:
-        """The same model for a thread that serves it: one that kept its owner would go on for ever."""
+    def without_engine(self) -> TextModel:
+        """The same model for an engine: a reference to the LLM itself would keep LLM and engine alive
+        forever."""
         same = object.__new__(TextModel)
         same.__dict__.update(self.__dict__)
         return same
 
     def save(self, path: str | os.PathLike[str], prompt: str | Sequence[int] | None = None) -> int:
-        """Write to a file what the model has read: of a text, or of token ids, as much as it holds of their
-        beginning; of no text in particular, all of what it worked on last. How many tokens that are.
+        """Write the KV cache to a file: the longest cached prefix of a prompt, or without one, everything of
+        the sequence used last. Returns the number of tokens.
 
-        The file is put in place at once, or not at all. Another process with the same program goes on from
-        there after `restore`.
+        The file is replaced atomically. Another process with the same program continues from it after
+        `restore`.
         """
         layout = layout_of(self.model)
         tokens, rows = self.pool.rows(None if prompt is None else self.encode(prompt))
@@ -135,19 +137,19 @@ class TextModel:
         return len(tokens)
 
     def restore(self, path: str | os.PathLike[str]) -> int:
-        """Hold what `save` has written: a prompt that begins with these tokens is read from behind them. How
-        many they are. Refused with a FormatError: a file of another program, or one that is damaged."""
+        """Load what `save` has written: a prompt that begins with these tokens is read from there on. Returns
+        the number of tokens. A file of another program or a damaged file is a FormatError."""
         tokens, rows = read_saved(path_of(path), layout_of(self.model))
         self.pool.put(tokens, rows)
         return len(tokens)
 
     def reset(self) -> None:
-        """Forget what was read; streams that are open go on undisturbed."""
+        """Forget everything read. Open generations are not affected."""
         self.pool.forget()
 
     def close(self) -> None:
-        """Free the GPU memory. Streams that are open end with an error."""
-        device_guard(self.model.device)  # refused in the midst of it, before anything is freed
+        """Free the GPU memory. Open generations end with an error."""
+        device_guard(self.model.device)  # raises in a re-entrant call, before anything is freed
         self.pool.close()
         self.model.recent.clear()
         self.program.close()

@@ -1,53 +1,110 @@
-"""The answer to a request: a stream of pieces, for readers in any thread and any event loop."""
+"""The answer to a request: a stream of pieces, read in any thread or event loop.
+
+`Job` is what the scheduler and the readers of a request share; `Answer` is what `Engine.submit` returns;
+`Stream` reads an answer in an event loop.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
+from math import inf
+from time import monotonic
+from typing import Self
 
 from pteron.gpu.fork import in_child
-from pteron.llm.engine.job import Job
+from pteron.llm.engine.notify import Notifier
 from pteron.llm.output import Piece, Statistics
+from pteron.llm.request import Request
+
+
+class Job:
+    """A submitted request. The scheduler adds pieces and ends it once; any thread may cancel it and read it.
+
+    It holds no reference to its Answer: an Answer without readers is collected, and cancels the job.
+    """
+
+    def __init__(self, request: Request, on_cancel: Callable[[], None] = lambda: None) -> None:
+        self.request = request
+        self.number = 0  # counts the requests of an engine
+        self.deadline = inf if request.seconds is None else monotonic() + request.seconds
+        self.started: float | None = None  # when it got a sequence; None: it waits
+        self.statistics = Statistics(len(request.ids), dropped_tokens=request.dropped_tokens)
+        self.pieces: list[Piece] = []
+        self.error: BaseException | None = None
+        self.notifier = Notifier()
+        self.is_cancelled = False
+        self.is_over = False
+        self._on_cancel = on_cancel
+
+    def cancel(self) -> None:
+        """End the job at the scheduler's next turn. Safe in a finalizer: takes no lock."""
+        if not (self.is_over or self.is_cancelled):
+            self.is_cancelled = True
+            self._on_cancel()
+
+    def add(self, pieces: Iterable[Piece]) -> None:
+        """Hand over new pieces, with one notification for all of them."""
+        self.pieces.extend(pieces)
+        self.notifier.notify()
+
+    def end(self, reason: str, error: BaseException | None = None) -> None:
+        # The traceback would keep models and GPU memory alive.
+        self.error = error.with_traceback(None) if error else None
+        self.statistics.finish_reason = reason
+        self.is_over = True
+        self.notifier.notify()
+
+    def reason_to_end(self, now: float) -> str | None:
+        """ "cancelled", "time" past the deadline, else None."""
+        if self.is_cancelled:
+            return "cancelled"
+        return "time" if now >= self.deadline else None
+
+    def has_more(self, count: int) -> bool:
+        """Whether there are more than `count` pieces, or the job is over."""
+        return len(self.pieces) > count or self.is_over
 
 
 class Answer:
-    """Pieces as they arrive. It may be read several times and by several at once: every reader gets all
-    pieces from the first on. Where the request failed, its error is raised after the last of them.
+    """The pieces of a request as they arrive. Any number of readers may iterate over it: each gets all pieces
+    from the first on. If the request failed, its error is raised after the last piece.
 
-    An answer that nobody holds any more is cancelled.
+    An answer that is no longer referenced is cancelled.
     """
 
     def __init__(self, job: Job, engine: object) -> None:
         self._job = job
-        self._engine = engine  # which goes on as long as there is somebody to read
+        self._engine = engine  # keeps the engine running while the answer is read
 
     @property
     def statistics(self) -> Statistics:
-        """What it took so far."""
+        """Counts and times so far."""
         return self._job.statistics
 
     @property
     def finish_reason(self) -> str:
         """Empty until the answer ends; then "stop", "length" or "context" as in `Statistics`, "cancelled",
-        "time" where the request's seconds were over, or "error"."""
+        "time" if `Request.seconds` ran out, or "error"."""
         return self._job.statistics.finish_reason if self._job.is_over else ""
 
     def cancel(self) -> None:
-        """Want no more of it: its sequence is free within a step. Readers see the stream end."""
+        """Stop the request: its sequence is free within a step. Readers see the stream end."""
         self._job.cancel()
 
     def pieces(self) -> list[Piece]:
-        """All of it, once it has ended."""
+        """All pieces, once the answer has ended."""
         return list(self)
 
     def text(self) -> str:
-        """All of its text, once it has ended."""
+        """The whole text, once the answer has ended."""
         return "".join(piece.text for piece in self)
 
     def __iter__(self) -> Iterator[Piece]:
         job, count = self._job, 0
         while True:
-            job.news.wait(partial(job.has, count))
+            job.notifier.wait(partial(job.has_more, count))
             if count == len(job.pieces):
                 break
             yield job.pieces[count]
@@ -56,30 +113,51 @@ class Answer:
             raise job.error
 
     def __aiter__(self) -> AsyncIterator[Piece]:
-        return _Reader(self)
+        return Stream(self)
 
     def __del__(self) -> None:
         if not in_child():
             self._job.cancel()
 
 
-class _Reader:
-    """An answer read by `async for`. Tasks that share one get different pieces; those who wait for one may be
-    overtaken by one who comes as it does."""
+class Stream:
+    """The pieces of an answer, for `async for`; `statistics` has its counts and times so far. Tasks that
+    share a stream get different pieces.
+
+    The request ends with the text, with `aclose`, or when stream and answer are no longer referenced, as
+    after a `break`.
+    """
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self._job = answer._job
-        self._count = 0
+        self._count = 0  # pieces read
 
-    def __aiter__(self) -> _Reader:
+    @property
+    def statistics(self) -> Statistics:
+        return self._job.statistics
+
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Piece:
         job = self._job
-        while not job.has(self._count):  # what it waited for may have gone to another task
-            await job.news.wait_in_loop(partial(job.has, self._count))
+        while not job.has_more(self._count):  # another task may have taken the piece
+            await job.notifier.wait_async(partial(job.has_more, self._count))
         if self._count < len(job.pieces):
             self._count += 1
             return job.pieces[self._count - 1]
         raise job.error or StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Cancel it, and wait until its sequence is free."""
+        self._answer.cancel()
+        with suppress(Exception):  # errors of a cancelled request
+            async for _ in self:
+                pass
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()

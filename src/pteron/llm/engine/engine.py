@@ -1,4 +1,4 @@
-"""Engine: requests of many users, served by one model side by side."""
+"""Engine: serves the requests of many threads with one model."""
 
 from __future__ import annotations
 
@@ -9,28 +9,29 @@ from reprlib import repr as shortened
 from pteron.errors import InputError
 from pteron.gpu.fork import check_not_forked, in_child
 from pteron.llm.arguments import WAITING_MAX, integer
-from pteron.llm.engine.answer import Answer
-from pteron.llm.engine.job import Job
+from pteron.llm.engine.answer import Answer, Job
 from pteron.llm.engine.load import Load
 from pteron.llm.engine.queue import RequestQueue
-from pteron.llm.engine.request import Request
 from pteron.llm.engine.scheduler import Scheduler
-from pteron.llm.engine.stepper_choice import StepperChoice
+from pteron.llm.engine.steppers import StepperChoice
+from pteron.llm.request import Request
 from pteron.llm.text_model import TextModel
 
 
 class Engine:
-    """A thread that owns a model and serves requests from any other.
+    """A thread that runs a model for requests of any other thread.
 
         with Engine(llm) as engine:
             for piece in engine.submit(Request(ids)):
                 print(piece.text, end="")
 
-    Up to `running` answers (by default as many as the model has sequences) are made side by side, each the
-    same as if it were alone; up to `waiting` more wait their turn, and what comes then is refused as Busy.
-    Several step together where the program allows it and the device has room for their caches side by side
-    (`slots`, `stepping`); with `batched=True` that is made sure of at once, with False it is not done.
-    A request that fails, is cancelled or whose reader is slow harms no other.
+    Up to `running` requests run at once (by default as many as the model has sequences), each with the result
+    it would have alone; up to `waiting` more wait, and further ones are refused with Busy. Running requests
+    decode as one batch if the program allows it and the device has memory for their caches side by side
+    (`slots`, `stepping`); `batched=True` makes sure of that at once, False turns it off. A request that
+    fails, is cancelled or is read slowly does not affect the others.
+
+    `thread` runs the `scheduler`, which takes requests from the `queue`.
     """
 
     def __init__(
@@ -42,48 +43,50 @@ class Engine:
         batched: bool | None = None,
     ) -> None:
         check_not_forked()
-        most = llm.pool.bound if running is None else integer("running", running)
-        for name, value in (("running", most), ("waiting", integer("waiting", waiting))):
+        running_max = llm.pool.bound if running is None else integer("running", running)
+        for name, value in (("running", running_max), ("waiting", integer("waiting", waiting))):
             if value < 1:
                 raise InputError(f"{name} must be at least 1, not {value}")
         self.llm = llm
-        self._waiting = RequestQueue(waiting)
-        self._loop = Scheduler(llm, StepperChoice(llm, batched), most, self._waiting)
-        self._running = most
-        self._thread = threading.Thread(target=self._loop.run, name="pteron engine", daemon=True)
-        self._thread.start()
+        self.queue = RequestQueue(waiting)
+        self.scheduler = Scheduler(llm, StepperChoice(llm, batched), running_max, self.queue)
+        self._running_max = running_max
+        self.thread = threading.Thread(target=self.scheduler.run, name="pteron engine", daemon=True)
+        self.thread.start()
 
     def submit(self, request: Request) -> Answer:
-        """Have a request answered; returns at once. What the model cannot take is an InputError, and where
-        too many wait it is Busy."""
+        """Queue a request; returns at once. InputError if the model cannot take it, Busy if the queue is
+        full."""
         check_not_forked()
         if not isinstance(request, Request):
             raise InputError(f"a request must be a Request, not {shortened(request)}")
+        if request.resident is not None:
+            raise InputError("resident is an option of generate and chat; an engine chooses for all requests")
         model, ids = self.llm.model, request.ids
         model.ids(ids)
         model.ids(token for token, _ in request.sampling.biases)
         if model.context and len(ids) > model.context:
             raise InputError(f"the prompt has {len(ids)} tokens, the context holds {model.context}")
-        job = Job(request, self._loop.cancelled)
-        self._waiting.put(job, self._patience)
-        self._loop.ring()
+        job = Job(request, self.scheduler.wake_to_cancel)
+        self.queue.put(job, self._retry_seconds)
+        self.scheduler.wake()
         return Answer(job, self)
 
-    def _patience(self) -> float:
-        return self._loop.totals.patience(len(self._waiting), self._running)
+    def _retry_seconds(self) -> float:
+        return self.scheduler.totals.retry_seconds(len(self.queue), self._running_max)
 
     @property
     def load(self) -> Load:
-        """What there is to do, and what was done."""
-        totals, pool = self._loop.totals, self.llm.pool
+        """The current load, and totals since the start."""
+        totals, pool = self.scheduler.totals, self.llm.pool
         return Load(
-            running=len(self._loop.tracks),
-            waiting=len(self._waiting) + len(self._loop.held),
+            running=len(self.scheduler.running),
+            waiting=len(self.queue) + len(self.scheduler.prefix_waits),
             sequences=pool.live,
             cache_bytes=pool.bytes,
-            slots=self._loop.stepping.slots,
+            slots=self.slots,
             tokens_per_second=totals.rate(),
-            requests=self._waiting.accepted,
+            requests=self.queue.accepted,
             prompt_tokens=totals.prompt_tokens,
             reused_tokens=totals.reused_tokens,
             new_tokens=totals.new_tokens,
@@ -93,39 +96,40 @@ class Engine:
 
     @property
     def slots(self) -> int:
-        """How many sequences may step together, weights read once for all. 0 where each steps by itself, as
-        all do before two requests are under way at once: memory for it is taken then."""
-        return self._loop.stepping.slots
+        """How many sequences may step as one batch, which reads the weights once for all. 0 if each steps
+        alone, as before two requests run at once: memory for a batch is taken then."""
+        return self.scheduler.stepping.slots
 
     @property
     def stepping(self) -> str:
-        """How its sequences step, and why, in words."""
-        return str(self._loop.stepping)
+        """How sequences step, and why, as a sentence."""
+        return str(self.scheduler.stepping)
 
     def tell_stepping(self, listener: Callable[[str], None]) -> None:
-        """Have somebody told these words once it is decided: now, or later in the engine's thread."""
-        self._loop.stepping.tell(listener)
+        """Call `listener` with `stepping` once it is decided: now, or later in the engine's thread."""
+        self.scheduler.stepping.add_listener(listener)
 
     @property
     def is_alive(self) -> bool:
-        """Whether its thread is at work: not once it was closed, or has met what it was not made for."""
-        return self._thread.is_alive() and not self._loop.is_stopping
+        """Whether the engine's thread works: not after `close` or an unexpected error."""
+        return self.thread.is_alive() and not self.scheduler.is_stopping
 
     def drain(self, seconds: float | None = None) -> bool:
-        """Take no more requests, and wait until all have ended, for `seconds` at most; whether they have."""
-        self._waiting.refuse("the engine takes no more requests: it finishes those that it has")
-        return self._loop.quiet.wait(lambda: not self._waiting.open, seconds)
+        """Refuse new requests, and wait for `seconds` at most until all have ended; returns whether they
+        have."""
+        self.queue.refuse("the engine accepts no more requests: it is shutting down")
+        return self.scheduler.idle.wait(lambda: not self.queue.open, seconds)
 
     def close(self) -> None:
-        """End now. Answers that are not complete fail with a DeviceError. The model stays open."""
-        self._waiting.refuse("the engine is closed")
+        """End now. Incomplete answers fail with a DeviceError. The model stays open."""
+        self.queue.refuse("the engine is closed")
         self._stop()
-        if not in_child() and threading.current_thread() is not self._thread:
-            self._thread.join()
+        if not in_child() and threading.current_thread() is not self.thread:
+            self.thread.join()
 
     def _stop(self) -> None:
-        self._loop.is_stopping = True
-        self._loop.ring()
+        self.scheduler.is_stopping = True
+        self.scheduler.wake()
 
     def __enter__(self) -> Engine:
         return self
@@ -134,5 +138,5 @@ class Engine:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_loop") and not in_child():
-            self._stop()  # waiting for the thread is not for a finalizer
+        if hasattr(self, "scheduler") and not in_child():
+            self._stop()  # a finalizer must not join the thread

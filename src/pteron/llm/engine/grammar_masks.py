@@ -1,6 +1,6 @@
-"""What may follow a text by its grammar, found out in threads of their own: an engine's goes on meanwhile.
+"""Token masks of grammars: which tokens may come next, computed while the GPU runs the model.
 
-Enters: a matcher, which nobody else uses until its mask is found. Leaves: the mask, or what went wrong.
+In: a matcher, which must not be used elsewhere until its mask is done. Out: the mask, or an error.
 """
 
 from __future__ import annotations
@@ -15,32 +15,34 @@ import numpy.typing as npt
 
 from pteron.llm.grammar import Matcher
 
-THREADS = 2  # llguidance lets others run meanwhile; an engine on the host's own cores needs them too
-APART = 0.001  # seconds between two that are told, while there are more to find
+THREADS = 2  # llguidance releases the GIL; the scheduler's thread needs a core too
+NOTIFY_INTERVAL = 0.001  # seconds between notifications while more masks are pending
 
 
 class PendingMask:
-    """A mask that is being found."""
+    """The next mask of a matcher. With `is_lazy`, `get` computes it on the thread that needs it."""
 
-    def __init__(self, matcher: Matcher) -> None:
-        self.is_done = False
+    def __init__(self, matcher: Matcher, *, is_lazy: bool = False) -> None:
+        self.is_done = is_lazy
         self.is_wanted = True
-        self.asked = monotonic()
+        self.requested = monotonic()
         self.error: BaseException | None = None
         self._matcher = matcher
         self._mask: npt.NDArray[np.uint32] | None = None
 
-    def find(self) -> None:
-        """Find it, on whatever thread."""
+    def compute(self) -> None:
+        """Compute it, on any thread."""
         try:
             if self.is_wanted:
                 self._mask = self._matcher.mask()
-        except BaseException as error:  # told to the one whose mask it is
+        except BaseException as error:  # raised by `get`
             self.error = error
         self.is_done = True
 
     def get(self) -> npt.NDArray[np.uint32]:
-        """The mask, once it is done; raises what went wrong."""
+        """The mask, if it is done; raises what went wrong."""
+        if self._mask is None and self.error is None:
+            self.compute()
         if self.error is not None:
             raise self.error
         assert self._mask is not None
@@ -48,38 +50,37 @@ class PendingMask:
 
 
 class MaskWorkers:
-    """Threads that find masks in the order they are asked for, and tell when there are no more, or from time
-    to time: who is told looks at all of them. They begin with the first mask, hold neither locks nor anything
-    of an engine, and end once this is closed: nobody waits for what they are at, nor does a process that
-    ends."""
+    """Worker threads that compute masks in order. They notify when no mask is pending, and at intervals
+    before that: the listener then checks all of its masks. The threads start with the first mask, reference
+    no engine, and end with `close`; nothing waits for them."""
 
-    def __init__(self, tell: Callable[[], None]) -> None:
-        self._tell = tell
-        self._asked: SimpleQueue[PendingMask | None] = SimpleQueue()
+    def __init__(self, notify: Callable[[], None]) -> None:
+        self._notify = notify
+        self._pending: SimpleQueue[PendingMask | None] = SimpleQueue()
         self._threads = 0
 
-    def find(self, matcher: Matcher) -> PendingMask:
-        """Have a mask found; to be asked by one thread alone."""
+    def request(self, matcher: Matcher) -> PendingMask:
+        """Queue a mask. Only one thread may call this."""
         if self._threads < THREADS:
-            arguments = self._asked, self._tell
+            arguments = self._pending, self._notify
             threading.Thread(target=_work, args=arguments, name="pteron masks", daemon=True).start()
             self._threads += 1
-        finding = PendingMask(matcher)
-        self._asked.put(finding)
-        return finding
+        mask = PendingMask(matcher)
+        self._pending.put(mask)
+        return mask
 
     def close(self) -> None:
-        """Have the threads end."""
+        """End the threads."""
         for _ in range(self._threads):
-            self._asked.put(None)
+            self._pending.put(None)
 
 
-def _work(asked: SimpleQueue[PendingMask | None], tell: Callable[[], None]) -> None:
-    told = monotonic()
-    while (finding := asked.get()) is not None:
-        finding.find()
-        del finding  # its mask is not kept while the next is waited for
+def _work(pending: SimpleQueue[PendingMask | None], notify: Callable[[], None]) -> None:
+    notified = monotonic()
+    while (mask := pending.get()) is not None:
+        mask.compute()
+        del mask  # not kept alive while waiting for the next
         now = monotonic()
-        if asked.empty() or now - told >= APART:  # whoever finds the last one sees that it is
-            told = now
-            tell()
+        if pending.empty() or now - notified >= NOTIFY_INTERVAL:
+            notified = now
+            notify()

@@ -1,4 +1,4 @@
-"""What an engine has to do, and has done: totals kept by its thread, read by anybody."""
+"""The load of an engine: running totals kept by its thread, snapshots for any thread."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from time import monotonic
 
 from pteron.llm.output import Statistics
 
-_SECONDS = 8  # that the rate is of
-_PATIENCE = 1.0, 60.0  # seconds: the least and the most that anybody is told to wait
+_RATE_SECONDS = 8  # window of the token rate
+_RETRY_SECONDS = 1.0, 60.0  # the least and the most that Busy suggests
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """An engine at one moment. The second half counts from its start."""
+    """A snapshot of an engine. `requests` and the counts after it are totals since its start."""
 
     running: int
     waiting: int
-    sequences: int  # that have memory on the GPU, idle ones included
-    cache_bytes: int  # of all of them
-    slots: int  # of sequences that step together; 0: each by itself, or no two were under way at once
-    tokens_per_second: float  # of all answers together, over the last seconds
-    requests: int  # that were taken on
+    sequences: int  # with memory on the GPU, idle ones included
+    cache_bytes: int  # of all sequences
+    slots: int  # for sequences that step as one batch; 0: each steps alone
+    tokens_per_second: float  # of all answers, over the last seconds
+    requests: int  # accepted
     prompt_tokens: int
     reused_tokens: int
     new_tokens: int
@@ -30,7 +30,7 @@ class Load:
 
 
 class Totals:
-    """Sums over all requests, written by the engine's thread alone."""
+    """Sums over all requests, written by the engine's thread only."""
 
     def __init__(self) -> None:
         self.prompt_tokens = 0
@@ -38,25 +38,23 @@ class Totals:
         self.new_tokens = 0
         self.cancelled = 0
         self.failed = 0
-        self.request_seconds = 0.0  # that one takes once it is begun, the latest counting most
+        self.request_seconds = 0.0  # run time of a request: a moving average
         self._started = monotonic()
-        self._by_second = [(0, 0)] * (_SECONDS + 1)  # (second, tokens), each where its second's turn is
+        self._by_second = [(0, 0)] * (_RATE_SECONDS + 1)  # (second, tokens), a ring
 
-    def began(self, statistics: Statistics) -> None:
-        """A request's prompt is read from now on."""
+    def add_started(self, statistics: Statistics) -> None:
         self.prompt_tokens += statistics.prompt_tokens
         self.reused_tokens += statistics.reused_tokens
 
-    def drew(self, count: int) -> None:
-        """So many tokens have arrived."""
+    def add_tokens(self, count: int) -> None:
         self.new_tokens += count
         now = int(monotonic())
-        place = now % len(self._by_second)
-        second, tokens = self._by_second[place]
-        self._by_second[place] = now, (tokens if second == now else 0) + count
+        index = now % len(self._by_second)
+        second, tokens = self._by_second[index]
+        self._by_second[index] = now, (tokens if second == now else 0) + count
 
-    def ended(self, reason: str, seconds: float | None) -> None:
-        """A request ended so, that long after it was begun; None: it never was."""
+    def add_ended(self, reason: str, seconds: float | None) -> None:
+        """Count a request that ran for `seconds`; None: it never started."""
         self.cancelled += reason == "cancelled"
         self.failed += reason == "error"
         if seconds is not None:
@@ -64,12 +62,12 @@ class Totals:
             self.request_seconds = known + 0.2 * (seconds - known) if known else seconds
 
     def rate(self) -> float:
-        """Tokens per second lately."""
+        """Tokens per second over the last seconds."""
         now = monotonic()
-        lately = sum(tokens for second, tokens in list(self._by_second) if now - second < _SECONDS)
-        return lately / max(1.0, min(_SECONDS - 0.5, now - self._started))
+        recent = sum(tokens for second, tokens in list(self._by_second) if now - second < _RATE_SECONDS)
+        return recent / max(1.0, min(_RATE_SECONDS - 0.5, now - self._started))
 
-    def patience(self, waiting: int, running: int) -> float:
-        """Seconds after which so many that wait will have gone, as far as one can tell."""
-        least, most = _PATIENCE
+    def retry_seconds(self, waiting: int, running: int) -> float:
+        """The estimated time until `waiting` requests have left the queue."""
+        least, most = _RETRY_SECONDS
         return min(max(least, self.request_seconds * waiting / max(1, running)), most)

@@ -1,7 +1,6 @@
-"""Waking those who wait for something to happen, in threads and in event loops.
+"""Notifier: wakes threads and event-loop tasks that wait for a condition.
 
-No lock is held anywhere, so it may be told from a finalizer, and a process that is forked meanwhile finds
-none closed.
+It takes no lock, so a finalizer may notify, and a forked child inherits no held lock.
 """
 
 from __future__ import annotations
@@ -18,72 +17,72 @@ from pteron.gpu.fork import check_not_forked
 
 
 class Notifier:
-    """Who waits says what for, and looks again whenever there is news.
+    """Waiters check their condition again at every notification.
 
-    They leave word before they look a last time, and whoever tells does so after it has happened: none is
-    missed.
+    A waiter registers before its last check, and `notify` is called after the condition became true: no
+    wake-up is lost.
     """
 
     def __init__(self) -> None:
         self._wakers: deque[Callable[[], None]] = deque()
 
-    def tell(self) -> None:
-        """Wake all who wait now."""
+    def notify(self) -> None:
+        """Wake all current waiters."""
         while self._wakers:
             try:
                 wake = self._wakers.popleft()
-            except IndexError:  # another thread tells too
+            except IndexError:  # another thread notifies too
                 return
             wake()
 
-    def wait(self, happened: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait on this thread, for `seconds` at most; whether it has happened."""
+    def wait(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Block this thread until the condition holds, for `seconds` at most; returns whether it holds."""
         until = None if seconds is None else monotonic() + seconds
-        bell: SimpleQueue[None] = SimpleQueue()
-        wake = partial(bell.put, None)
-        while not happened():
+        wakeups: SimpleQueue[None] = SimpleQueue()
+        wake = partial(wakeups.put, None)
+        while not condition():
             check_not_forked()
             self._wakers.append(wake)
-            if not happened() and not _rings(bell, until):
-                self._forget(wake)
+            if not condition() and not _wakes_up(wakeups, until):
+                self._remove(wake)
                 break
-        return happened()
+        return condition()
 
-    async def wait_in_loop(self, happened: Callable[[], bool]) -> None:
-        """Wait in an event loop, whose other work goes on."""
+    async def wait_async(self, condition: Callable[[], bool]) -> None:
+        """Wait in an event loop until the condition holds."""
         loop = asyncio.get_running_loop()
-        while not happened():
+        while not condition():
             check_not_forked()
             future: asyncio.Future[None] = loop.create_future()
-            wake = partial(_wake, loop, future)
+            wake = partial(_wake_task, loop, future)
             self._wakers.append(wake)
-            if happened():
+            if condition():
                 return
             try:
                 await future
             except BaseException:  # the task was cancelled
-                self._forget(wake)
+                self._remove(wake)
                 raise
 
-    def _forget(self, wake: Callable[[], None]) -> None:
-        with suppress(ValueError, IndexError):  # it was taken meanwhile, or another was
+    def _remove(self, wake: Callable[[], None]) -> None:
+        with suppress(ValueError, IndexError):  # another thread popped it
             self._wakers.remove(wake)
 
 
-def _rings(bell: SimpleQueue[None], until: float | None) -> bool:
-    """Whether a bell rings before a time."""
+def _wakes_up(wakeups: SimpleQueue[None], until: float | None) -> bool:
+    """Whether a wake-up comes before a time."""
     try:
-        bell.get(timeout=None if until is None else max(0.0, until - monotonic()))
+        wakeups.get(timeout=None if until is None else max(0.0, until - monotonic()))
     except Empty:
         return False
     return True
 
 
-def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
-    with suppress(RuntimeError):  # the loop is closed, and nobody waits in it
-        loop.call_soon_threadsafe(_settle, future)
+def _wake_task(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    with suppress(RuntimeError):  # the loop is closed: nothing waits in it
+        loop.call_soon_threadsafe(_set_done, future)
 
 
-def _settle(future: asyncio.Future[None]) -> None:
+def _set_done(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)

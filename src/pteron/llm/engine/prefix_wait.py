@@ -1,7 +1,7 @@
-"""Requests whose turn has come, held back while another reads what they begin with.
+"""Requests that wait while another request prefills the same prefix.
 
-A prompt's rows are in the cache for all that is submitted behind them. So whoever begins alike waits until
-that part was submitted for one of them, and gets a copy of it instead of reading it too.
+Rows of a prompt are in the KV cache for everything that is submitted later. So a request that begins with the
+same tokens waits until that part is submitted, and copies it instead of computing it again.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pteron.llm.cached_sequence import shared_length
-from pteron.llm.engine.job import Job
+from pteron.llm.engine.answer import Job
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.sequence_pool import SequencePool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Beginning:
-    """So many tokens of a prompt, which is being read."""
+class _Prefix:
+    """The first `count` tokens of a prompt that another request is prefilling."""
 
     reader: RunningRequest
     count: int
@@ -28,12 +28,12 @@ class _Beginning:
 
 
 class PrefixWaitlist:
-    """Jobs that were taken from the queue and are not begun, in its order. Each keeps its place among those
-    that run: whoever comes later does not get it."""
+    """Jobs that were taken from the queue and not started, in the order of the queue. Each keeps its place
+    among the running requests: no later request gets it."""
 
     def __init__(self, pool: SequencePool) -> None:
         self._pool = pool
-        self._jobs: dict[Job, _Beginning | None] = {}  # None: there was no sequence for it
+        self._jobs: dict[Job, _Prefix | None] = {}  # None: the pool had no free sequence
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -45,27 +45,27 @@ class PrefixWaitlist:
     def jobs(self) -> list[Job]:
         return list(self._jobs)
 
-    def keep(self, job: Job) -> None:
-        """One that could begin, and has no sequence."""
+    def add(self, job: Job) -> None:
+        """Keep a job that could start but got no sequence."""
         self._jobs[job] = None
 
     def drop(self, job: Job) -> None:
-        """One that begins or ends, if it is here."""
+        """Remove a job that starts or ends, if it waits here."""
         self._jobs.pop(job, None)
 
-    def awaits(self, job: Job, tracks: Sequence[RunningRequest]) -> int:
-        """How many tokens of its beginning a job waits for, which is here then; 0 where it need not wait."""
-        beginning = self._jobs.get(job)
-        if beginning is None or not beginning.is_coming:
-            beginning = self._sought(job, tracks)
-            if beginning is not None:
-                self._jobs[job] = beginning
-        return 0 if beginning is None else beginning.count
+    def tokens_awaited(self, job: Job, running: Sequence[RunningRequest]) -> int:
+        """How many prefix tokens a job waits for, which is then on this list; 0: it can start."""
+        prefix = self._jobs.get(job)
+        if prefix is None or not prefix.is_coming:
+            prefix = self._find(job, running)
+            if prefix is not None:
+                self._jobs[job] = prefix
+        return 0 if prefix is None else prefix.count
 
-    def _sought(self, job: Job, tracks: Sequence[RunningRequest]) -> _Beginning | None:
-        """The prompt that is worth waiting for: none where the reader has ended, or has come that far."""
-        ids = job.request.ids[:-1]  # the last is read in any case
-        readers = {track.model: track for track in tracks if not track.is_read}
-        coming = {model: shared_length(track.job.request.ids, ids) for model, track in readers.items()}
+    def _find(self, job: Job, running: Sequence[RunningRequest]) -> _Prefix | None:
+        """The prefix worth waiting for, if a running request still has to submit it."""
+        ids = job.request.ids[:-1]  # the last token is always read: its logits are needed
+        readers = {request.model: request for request in running if not request.is_read}
+        coming = {model: shared_length(other.job.request.ids, ids) for model, other in readers.items()}
         source = self._pool.awaited(ids, coming)
-        return None if source is None else _Beginning(readers[source], coming[source])
+        return None if source is None else _Prefix(readers[source], coming[source])

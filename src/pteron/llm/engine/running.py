@@ -1,4 +1,4 @@
-"""A request at work: its sequence, its sampler, and the text that its tokens become."""
+"""A running request: its sequence, its sampler, and the text of its tokens."""
 
 from __future__ import annotations
 
@@ -11,77 +11,101 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import PteronError
+from pteron.llm.engine.answer import Job
 from pteron.llm.engine.grammar_masks import PendingMask
-from pteron.llm.engine.job import Job
-from pteron.llm.output import Piece, TextAssembler
+from pteron.llm.grammar import Matcher
+from pteron.llm.model import LanguageModel
+from pteron.llm.output import Piece, TextAssembler, TokenOutput
 from pteron.llm.reentrancy import device_guard
+from pteron.llm.sampling import Sampler
 from pteron.llm.sequence_pool import Lease
 from pteron.llm.submission import Drawn
 from pteron.llm.tokenizer import Tokenizer
 
 
 class RunningRequest:
-    """One sequence of an engine, from its first chunk to its end; used by the engine's thread alone.
+    """A request that has a sequence, from its first prompt chunk to its end; used by one thread.
 
-    `chunks` are what is left to read of the prompt, `step` is how many tokens were asked of the GPU, `drawn`
-    those that have arrived, and `under_way` counts the submissions between.
+    `chunks` is the part of the prompt that is not submitted yet, `start` the position of the first new token,
+    `step` the number of tokens whose draw is submitted, `drawn` the tokens read back, and `in_flight` the
+    number of submissions not read back yet.
     """
 
-    def __init__(self, job: Job, lease: Lease, tokenizer: Tokenizer, eos_ids: frozenset[int]) -> None:
-        request, self.job, self._lease = job.request, job, lease
-        self.model, self.user = model, user = lease.model, lease.user
-        ids = request.ids
-        reused = model.resume(ids, user)
-        job.statistics.reused_tokens = reused
-        self.chunks = deque(model.chunks(ids[reused:]))
-        self.start = len(ids)  # the position of the first new token
-        wanted = request.max_new_tokens
-        room = model.context - self.start + 1 if model.context else wanted
-        stop_ids = eos_ids if request.stop_ids is None else request.stop_ids
-        self._telling = TextAssembler(tokenizer, request.stop, stop_ids, wanted, room)
+    def __init__(
+        self,
+        job: Job,
+        model: LanguageModel,
+        user: object,
+        sampler: Sampler,
+        unread: Sequence[int],
+        start: int,
+        output: TokenOutput,
+        matcher: Matcher | None = None,
+    ) -> None:
+        self.job = job
+        self.model = model
+        self.user = user
+        self.sampler = sampler
+        self.chunks = deque(model.chunks(unread))
+        self.start = start
         self.step = 0
-        self.under_way = 0
+        self.in_flight = 0
         self.reason = ""  # why it ended
+        self.matcher = matcher
+        self.mask: PendingMask | None = None  # the next mask, from its request to its use
+        self.is_kept = False  # the model has read the last token, and the sampler keeps its logits
+        self._output = output
+        self._lease: Lease | None = None
         self._started = perf_counter()
-        self.matcher = request.grammar.matcher() if request.grammar else None
-        self.mask: PendingMask | None = None  # of what may follow, from when it is asked for until it is used
-        self.is_kept = False  # the model has read the last token, and the sampler keeps what to draw from
-        self.sampler = model.sampler(request.sampling, masked=self.matcher is not None)
-        self.sampler.remember(ids)
+
+    @classmethod
+    def begin(cls, job: Job, lease: Lease, tokenizer: Tokenizer, eos_ids: frozenset[int]) -> RunningRequest:
+        """Start a request on a leased sequence, after the part of its prompt that the KV cache holds."""
+        request, model, ids = job.request, lease.model, job.request.ids
+        reused = job.statistics.reused_tokens = model.resume(ids, lease.user)
+        wanted = request.max_new_tokens
+        room = model.context - len(ids) + 1 if model.context else wanted
+        stop_ids = eos_ids if request.stop_ids is None else request.stop_ids
+        text = TextAssembler(tokenizer, request.stop, stop_ids, wanted, room)
+        matcher = request.grammar.matcher() if request.grammar else None
+        sampler = model.sampler(request.sampling, masked=matcher is not None)
+        sampler.remember(ids)
+        made = cls(job, model, lease.user, sampler, ids[reused:], len(ids), text, matcher)
+        made._lease = lease
+        return made
 
     @property
     def drawn(self) -> list[int]:
-        """The tokens that have arrived."""
-        return self._telling.drawn
+        return self._output.drawn
 
     @property
     def count(self) -> int:
-        """How many there will be at most."""
-        return self._telling.count
+        """The most tokens it will draw."""
+        return self._output.count
 
     @property
     def is_read(self) -> bool:
-        """Whether all of the prompt was submitted."""
+        """Whether the whole prompt is submitted."""
         return not self.chunks
 
     @property
     def submitted(self) -> int:
-        """How many tokens of the prompt were: all that is submitted later finds them in the cache."""
+        """How many prompt tokens are submitted: later submissions find them in the KV cache."""
         return self.start - sum(map(len, self.chunks))
 
     @property
     def can_step(self) -> bool:
-        """Whether another token can be asked for: by a grammar, once it is known what may follow."""
+        """Whether another draw can be submitted; with a grammar, once the next mask is known."""
         return self.step < self.count and (self.matcher is None or bool(self.mask and self.mask.is_done))
 
     def take_mask(self) -> npt.NDArray[np.uint32]:
-        """What may follow, for the next draw; raises what went wrong where that was found out."""
+        """Use the mask for the next draw; raises the error if computing it failed."""
         assert self.mask is not None
         mask, self.mask = self.mask, None
         return mask.get()
 
-    def take(self, drawn: Sequence[Drawn]) -> int:
-        """Tokens have arrived: make text of them, up to where it ends; how many that are."""
+    def take(self, drawn: Sequence[Drawn]) -> list[Piece]:
+        """Accept tokens that were read back, up to where the text ends; returns its new pieces."""
         statistics, before = self.job.statistics, len(self.drawn)
         now = perf_counter() - self._started
         if not before:
@@ -93,16 +117,14 @@ class RunningRequest:
                 if self.matcher:
                     self.matcher.take(each.token)
                 is_whole = self.matcher is not None and self.matcher.is_finished
-                pieces += self._telling.push(each, is_whole=is_whole)
-                self.reason = self._telling.reason
+                pieces += self._output.push(each, is_whole=is_whole)
+                self.reason = self._output.reason
         self._note(before)
-        statistics.new_tokens = len(self.drawn)
-        if pieces:
-            self.job.give(pieces)
-        return len(self.drawn) - before
+        statistics.new_tokens, statistics.finish_reason = len(self.drawn), self.reason
+        return pieces
 
     def _note(self, before: int) -> None:
-        """The cache holds all tokens but the last, which may not have been read yet."""
+        """The KV cache holds all tokens but the last, which the model may not have read yet."""
         device = self.model.device
         with device.lock, device_guard(device):
             self.model.check_user(self.user)
@@ -113,14 +135,15 @@ class RunningRequest:
             self.model.note(self.start + at, self.drawn[at])
 
     def release(self) -> None:
-        """Give the sequence back: what is under way for it comes before all that its next user submits."""
+        """Give the sequence back. Its next user submits after everything that is in flight for it."""
         if self.mask:
             self.mask.is_wanted = False
-        with suppress(PteronError):  # the device may be gone
+        with suppress(PteronError):  # the device may be lost
             self.model.settle(self.user)
-        self._lease.close()
+        if self._lease:
+            self._lease.close()
 
     def close(self) -> None:
-        """Free the sampler's memory, once nothing is under way."""
+        """Free the sampler, once nothing is in flight."""
         with suppress(PteronError):
             self.sampler.close()

@@ -1,9 +1,14 @@
-"""Work of an engine's sequences on the GPU: chunks of prompts, and steps of decoding, as submissions."""
+"""Steppers submit the GPU work of running requests: prompt chunks and decode steps.
+
+`SingleStepper` decodes each sequence with the plan of one sequence, `BatchedStepper` several in one batch,
+`HostStepper` draws from logits that pass through the host. `StepperChoice` picks one for an engine.
+"""
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import TypeAlias
@@ -12,67 +17,67 @@ from weakref import WeakKeyDictionary, WeakSet
 import numpy as np
 import numpy.typing as npt
 
+from pteron.errors import InputError, UnsupportedError
+from pteron.gpu.fork import new_lock
 from pteron.host.tensors import View
 from pteron.llm.batched_model import STEPS_MAX, BatchedModel
-from pteron.llm.burst import BatchSubmission, Row
 from pteron.llm.engine.running import RunningRequest
-from pteron.llm.reentrancy import device_guard
-from pteron.llm.submission import Drawn, StepSubmission, Submitter
+from pteron.llm.model import LanguageModel
+from pteron.llm.reentrancy import device_guard, non_reentrant
+from pteron.llm.submission import BatchRow, BatchSubmission, Drawn, StepSubmission, Submitter
+from pteron.llm.text_model import TextModel
 
 Arrived: TypeAlias = list[tuple[RunningRequest, list[Drawn]]]
+Part: TypeAlias = tuple[RunningRequest, ...]
+GATHER_SECONDS = 0.002  # that requests with a known mask wait for the masks of others
 
 
 class Submission(ABC):
-    """Work under way for some tracks: `steps` of decoding of each, or none and a chunk of a prompt."""
+    """Work in flight for some requests: `steps` decode steps of each, or 0 for a prompt chunk."""
 
-    tracks: tuple[RunningRequest, ...]
+    requests: Part
     steps: int
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Whether `wait` would return at once, as far as one can tell."""
+        """Whether `wait` returns at once, as far as is known."""
 
     @abstractmethod
     def wait(self) -> Arrived:
-        """The tokens that it has drawn, if any, once it is done."""
+        """Wait for it; returns the tokens that it drew, if any."""
 
 
 class Stepper(ABC):
-    """How the sequences of an engine go on.
+    """Submits the work of running requests. The caller keeps the submissions in a Pipeline.
 
-    The engine's thread asks for submissions, keeps them in one queue and waits for them in that order. No
-    part has more than one under way, or two while there is no other part: so the GPU has work while the host
-    reads, and each part has its turn. What a stepper does:
+    - `read` submits the next of a request's `chunks` and removes it. The last chunk also draws the first
+      token, and `step` becomes 1, unless a grammar's mask is needed first.
+    - `parts` groups the given requests that can step now: a part is one submission. Requests may join and
+      leave from one call to the next, also while submissions for them are in flight.
+    - `launch` submits up to `most` steps of a part, at least one, and adds them to each request's `step`.
+    - `read_ahead` submits the model's work on the last token while the next mask is being computed.
 
-    - `read` submits the next of a track's `chunks` and takes it off there; with the last one the first token
-      is drawn, and `step` is 1, unless a grammar is to tell first what it may be.
-    - `parts` says which of the tracks that were read may step now, and which of them together, by one
-      submission; those that cannot step are in none. Tracks join and leave from one call to the next,
-      also while submissions for them are under way.
-    - `launch` submits up to `most` steps of a part, at least one, and adds them to each track's `step`.
-    - `ahead` submits what a track can do while it is found out what may follow its last token by a grammar.
-
-    None of them waits. What they raise ends the tracks that were given, and no others.
+    Only HostStepper waits for the GPU. An error concerns the given requests and no others.
     """
 
     @abstractmethod
-    def read(self, track: RunningRequest) -> Submission: ...
+    def read(self, request: RunningRequest) -> Submission: ...
 
     @abstractmethod
-    def parts(self, tracks: Sequence[RunningRequest]) -> list[tuple[RunningRequest, ...]]: ...
+    def parts(self, requests: Sequence[RunningRequest]) -> list[Part]: ...
 
     @abstractmethod
-    def launch(self, part: tuple[RunningRequest, ...], most: int) -> Submission: ...
+    def launch(self, part: Part, most: int) -> Submission: ...
 
     @abstractmethod
-    def ahead(self, track: RunningRequest) -> None: ...
+    def read_ahead(self, request: RunningRequest) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Chunk(Submission):
     """A part of a prompt."""
 
-    tracks: tuple[RunningRequest]
+    requests: tuple[RunningRequest]
     number: int
     steps: int = 0
 
@@ -80,7 +85,7 @@ class _Chunk(Submission):
         return False
 
     def wait(self) -> Arrived:
-        device = self.tracks[0].model.device
+        device = self.requests[0].model.device
         with device.lock:
             device.poll(wait=True, submission=self.number)
         return []
@@ -88,71 +93,70 @@ class _Chunk(Submission):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Steps(Submission):
-    """Steps of one track, or its prompt's last chunk, and the tokens that are drawn."""
+    """Steps of one request, or the last chunk of its prompt, and the drawn tokens."""
 
-    tracks: tuple[RunningRequest]
+    requests: tuple[RunningRequest]
     steps: int
-    launched: StepSubmission
+    submitted: StepSubmission
 
     def is_ready(self) -> bool:
-        with self.tracks[0].model.device.lock:
-            return self.launched.is_ready
+        with self.requests[0].model.device.lock:
+            return self.submitted.is_ready
 
     def wait(self) -> Arrived:
-        (track,) = self.tracks
-        with track.model.device.lock:
-            return [(track, self.launched.read())]
+        (request,) = self.requests
+        with request.model.device.lock:
+            return [(request, self.submitted.read())]
 
 
 class SingleStepper(Stepper):
-    """Each sequence steps by itself, and stays on the GPU from step to step."""
+    """Each sequence steps alone, and its tokens stay on the GPU from step to step."""
 
-    def read(self, track: RunningRequest) -> Submission:
-        launcher, chunk = _launcher(track), track.chunks.popleft()
-        if track.chunks:
-            return _Chunk((track,), launcher.read(chunk))
-        if track.matcher:
-            return _Chunk((track,), self._keep(track, chunk))
-        launched = launcher.read_and_draw(chunk, track.step)
-        track.step += 1
-        return _Steps((track,), 0, launched)
+    def read(self, request: RunningRequest) -> Submission:
+        submitter, chunk = _submitter(request), request.chunks.popleft()
+        if request.chunks:
+            return _Chunk((request,), submitter.read(chunk))
+        if request.matcher:
+            return _Chunk((request,), self._read_and_keep(request, chunk))
+        submitted = submitter.read_and_draw(chunk, request.step)
+        request.step += 1
+        return _Steps((request,), 0, submitted)
 
-    def parts(self, tracks: Sequence[RunningRequest]) -> list[tuple[RunningRequest, ...]]:
-        return [(track,) for track in tracks if track.can_step]
+    def parts(self, requests: Sequence[RunningRequest]) -> list[Part]:
+        return [(request,) for request in requests if request.can_step]
 
-    def launch(self, part: tuple[RunningRequest, ...], most: int) -> Submission:
-        return self.go_on(part[0], most)
+    def launch(self, part: Part, most: int) -> Submission:
+        return self.decode(part[0], most)
 
-    def go_on(self, track: RunningRequest, most: int, token: View | None = None) -> Submission:
-        """Steps of a track from the token on that it has drawn last, or from where that lies instead."""
-        launcher, step = _launcher(track), track.step
-        most = min(most, track.count - step)
-        if track.matcher:
-            track.sampler.allow(track.take_mask())
+    def decode(self, request: RunningRequest, most: int, token: View | None = None) -> Submission:
+        """Submit steps from the last drawn token on, or from the one at `token`."""
+        submitter, step = _submitter(request), request.step
+        most = min(most, request.count - step)
+        if request.matcher:
+            request.sampler.allow(request.take_mask())
             most = 1
-        if track.is_kept:
-            track.is_kept = False
-            launched = launcher.draw_kept(step)
+        if request.is_kept:
+            request.is_kept = False
+            submitted = submitter.draw_kept(step)
         else:
-            launched = launcher.go_on(step, most, token)
-        track.step += launched.count
-        return _Steps((track,), launched.count, launched)
+            submitted = submitter.decode(step, most, token)
+        request.step += submitted.count
+        return _Steps((request,), submitted.count, submitted)
 
-    def ahead(self, track: RunningRequest) -> None:
-        self._keep(track, track.drawn[-1:])
+    def read_ahead(self, request: RunningRequest) -> None:
+        self._read_and_keep(request, request.drawn[-1:])
 
-    def _keep(self, track: RunningRequest, tokens: list[int]) -> int:
-        """Have tokens read; the next is drawn later. The submission's number."""
-        number = _launcher(track).read_and_keep(tokens)
-        track.is_kept = True
+    def _read_and_keep(self, request: RunningRequest, tokens: list[int]) -> int:
+        number = _submitter(request).read_and_keep(tokens)
+        request.is_kept = True
         return number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Done(Submission):
-    """What was waited for already."""
+    """Work whose result is known already."""
 
-    tracks: tuple[RunningRequest]
+    requests: tuple[RunningRequest]
     steps: int
     arrived: Arrived
 
@@ -164,151 +168,219 @@ class _Done(Submission):
 
 
 class HostStepper(Stepper):
-    """Each sequence steps by itself, its logits through the host: right for every program. The exception from
-    not waiting: its programs leave no choice."""
+    """Each sequence steps alone, and its logits pass through the host: works for every program."""
 
     def __init__(self) -> None:
-        self._logits: WeakKeyDictionary[RunningRequest, npt.NDArray[np.float32]] = (
-            WeakKeyDictionary()
-        )  # to draw from
+        self._logits: WeakKeyDictionary[RunningRequest, npt.NDArray[np.float32]] = WeakKeyDictionary()
 
-    def read(self, track: RunningRequest) -> Submission:
-        logits = track.model.read(track.chunks.popleft(), track.user)
-        if track.matcher and not track.chunks:
-            self._logits[track] = logits
-        if track.matcher or track.chunks:
-            return _Done((track,), 0, [])
-        return _Done((track,), 0, [(track, [self._draw(track, logits)])])
+    def read(self, request: RunningRequest) -> Submission:
+        logits = request.model.read(request.chunks.popleft(), request.user)
+        if request.matcher and not request.chunks:
+            self._logits[request] = logits
+        if request.matcher or request.chunks:
+            return _Done((request,), 0, [])
+        return _Done((request,), 0, [(request, [self._draw(request, logits)])])
 
-    def parts(self, tracks: Sequence[RunningRequest]) -> list[tuple[RunningRequest, ...]]:
-        return [(track,) for track in tracks if track.can_step and track.step == len(track.drawn)]
+    def parts(self, requests: Sequence[RunningRequest]) -> list[Part]:
+        return [(request,) for request in requests if request.can_step and request.step == len(request.drawn)]
 
-    def launch(self, part: tuple[RunningRequest, ...], most: int) -> Submission:
-        (track,) = part
-        logits = self._logits.pop(track, None)
+    def launch(self, part: Part, most: int) -> Submission:
+        (request,) = part
+        logits = self._logits.pop(request, None)
         if logits is None:
-            logits = track.model.read(track.drawn[-1:], track.user)
-        return _Done((track,), 1, [(track, [self._draw(track, logits)])])
+            logits = request.model.read(request.drawn[-1:], request.user)
+        return _Done((request,), 1, [(request, [self._draw(request, logits)])])
 
-    def ahead(self, track: RunningRequest) -> None:
+    def read_ahead(self, request: RunningRequest) -> None:
         pass
 
-    def _draw(self, track: RunningRequest, logits: npt.NDArray[np.float32]) -> Drawn:
-        if track.matcher:
-            track.sampler.allow(track.take_mask())
-        drawn = _launcher(track).draw(logits, track.step)
-        track.step += 1
+    def _draw(self, request: RunningRequest, logits: npt.NDArray[np.float32]) -> Drawn:
+        if request.matcher:
+            request.sampler.allow(request.take_mask())
+        drawn = _submitter(request).draw(logits, request.step)
+        request.step += 1
         return drawn
 
 
-def _launcher(track: RunningRequest) -> Submitter:
-    return Submitter(track.model, track.sampler, track.user)
+def stepper_for(model: LanguageModel, resident: bool | None) -> Stepper:
+    """The stepper of a request that runs alone; None: tokens stay on the GPU if the program can."""
+    if resident and not model.is_resident:
+        raise InputError(f"{model.program.file.name}: this model's loop cannot stay on the GPU")
+    return SingleStepper() if resident or (resident is None and model.is_resident) else HostStepper()
 
 
-GATHERED = 0.002  # seconds that those who know what may follow wait for others who do not
+def _submitter(request: RunningRequest) -> Submitter:
+    return Submitter(request.model, request.sampler, request.user)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _BatchSteps(Submission):
-    """Steps of several tracks, a row each."""
+    """Steps of several requests, a row each."""
 
-    tracks: tuple[RunningRequest, ...]
+    requests: Part
     steps: int
-    burst: BatchSubmission
+    submitted: BatchSubmission
 
     def is_ready(self) -> bool:
-        with self.tracks[0].model.device.lock:
-            return self.burst.is_ready
+        with self.requests[0].model.device.lock:
+            return self.submitted.is_ready
 
     def wait(self) -> Arrived:
-        with self.tracks[0].model.device.lock:
-            drawn = self.burst.read()
-        return list(zip(self.tracks, drawn, strict=True))
+        with self.requests[0].model.device.lock:
+            drawn = self.submitted.read()
+        return list(zip(self.requests, drawn, strict=True))
 
 
 class BatchedStepper(Stepper):
-    """All sequences that lie in slots step together, where there are two or more; others as they do `alone`,
-    where they may have begun."""
+    """Two or more sequences in slots step as one batch; all others step with `single`."""
 
-    def __init__(self, batched: BatchedModel, alone: SingleStepper) -> None:
+    def __init__(self, batched: BatchedModel, single: SingleStepper) -> None:
+        self.single = single
         self._batched = batched
-        self._alone = alone
-        self._by_slot: WeakSet[RunningRequest] = WeakSet()  # those whose last token was drawn there
-        self._are_several = False  # that follow grammars
+        self._in_batch: WeakSet[RunningRequest] = WeakSet()  # whose last token was drawn by a batch
+        self._are_several = False  # requests with grammars
 
-    def read(self, track: RunningRequest) -> Submission:
-        self._batched.house(track.model)
-        return self._alone.read(track)
+    def read(self, request: RunningRequest) -> Submission:
+        self._batched.house(request.model)
+        return self.single.read(request)
 
-    def parts(self, tracks: Sequence[RunningRequest]) -> list[tuple[RunningRequest, ...]]:
-        able = [track for track in tracks if track.can_step]
-        free = tuple(track for track in able if not track.matcher and self._can_join(track))
-        masked, are_all = self._gather(tracks)
-        held = () if are_all else masked
-        parts = [part for part in (free, masked) if len(part) > 1 and part is not held]
-        aside = {*held, *(track for part in parts for track in part)}
-        return [*parts, *((track,) for track in able if track not in aside)]
+    def parts(self, requests: Sequence[RunningRequest]) -> list[Part]:
+        ready = [request for request in requests if request.can_step]
+        free = tuple(request for request in ready if not request.matcher and self._can_join(request))
+        masked, is_complete = self._gather(requests)
+        delayed = () if is_complete else masked
+        parts = [part for part in (free, masked) if len(part) > 1 and part is not delayed]
+        others = {*delayed, *(request for part in parts for request in part)}
+        return [*parts, *((request,) for request in ready if request not in others)]
 
-    def _gather(self, tracks: Sequence[RunningRequest]) -> tuple[tuple[RunningRequest, ...], bool]:
-        """Those that follow grammars and can step together now; and whether they are all that will soon. Were
-        these to go on without the others, the two would take turns for ever, and read the weights twice."""
-        joining = [track for track in tracks if track.matcher and self._can_join(track)]
+    def _gather(self, requests: Sequence[RunningRequest]) -> tuple[Part, bool]:
+        """The requests with grammars that can step as one batch now, and whether no other will be able to
+        soon. If these went ahead without the others, two batches would alternate and read the weights
+        twice."""
+        joining = [request for request in requests if request.matcher and self._can_join(request)]
         self._are_several = len(joining) > 1
-        stepping = [track for track in joining if not track.is_kept]
-        # Asked again: what has failed since is known to have once it can step.
-        ready = tuple(track for track in stepping if track.can_step and not _has_failed(track))
-        since = monotonic() - GATHERED
-        late = (track.mask for track in stepping if track not in ready and track.step < track.count)
-        return ready, not any(mask is None or mask.asked > since for mask in late)
+        stepping = [request for request in joining if not request.is_kept]
+        # Checked again: a mask may have failed since, which is visible once the request can step.
+        ready = tuple(request for request in stepping if request.can_step and not _has_failed(request))
+        since = monotonic() - GATHER_SECONDS
+        late = [request.mask for request in stepping if request not in ready and request.step < request.count]
+        return ready, not any(mask is None or mask.requested > since for mask in late)
 
-    def launch(self, part: tuple[RunningRequest, ...], most: int) -> Submission:
+    def launch(self, part: Part, most: int) -> Submission:
         if len(part) == 1:
-            return self._launch_alone(part[0], most)
-        count = min(most, STEPS_MAX, *(track.count - track.step for track in part))
+            return self._launch_single(part[0], most)
+        count = min(most, STEPS_MAX, *(request.count - request.step for request in part))
         if part[0].matcher:
             count = 1
         device = self._batched.device
         with device.lock:
             with device_guard(device):
-                for track in part:
-                    track.model.check_user(track.user)
-                rows = [self._row(track) for track in part]
-                for track in part:
-                    track.model.stepped(count)
-            burst = self._batched.step(rows, count)
-        for track in part:
-            track.step += count
-            self._by_slot.add(track)
-        return _BatchSteps(part, count, burst)
+                for request in part:
+                    request.model.check_user(request.user)
+                rows = [self._row(request) for request in part]
+                for request in part:
+                    request.model.stepped(count)
+            submitted = self._batched.step(rows, count)
+        for request in part:
+            request.step += count
+            self._in_batch.add(request)
+        return _BatchSteps(part, count, submitted)
 
-    def ahead(self, track: RunningRequest) -> None:
+    def read_ahead(self, request: RunningRequest) -> None:
         if not self._are_several:
-            self._alone.ahead(track)
+            self.single.read_ahead(request)
 
-    def _launch_alone(self, track: RunningRequest, most: int) -> Submission:
-        slot = self._batched.slot_of(track.model)
+    def _launch_single(self, request: RunningRequest, most: int) -> Submission:
+        slot = self._batched.slot_of(request.model)
         token = None
-        if slot is not None and track in self._by_slot:
+        if slot is not None and request in self._in_batch:
             token = self._batched.token_of(slot)
-            self._batched.leave(slot, track.sampler)
-        submission = self._alone.go_on(track, most, token)
-        self._by_slot.discard(track)
+            self._batched.leave(slot, request.sampler)
+        submission = self.single.decode(request, most, token)
+        self._in_batch.discard(request)
         return submission
 
-    def _can_join(self, track: RunningRequest) -> bool:
-        """Whether a track steps with others, as soon as it can."""
-        is_own = track.model.is_used_by(track.user)  # one that was taken over fails alone
-        return is_own and not _has_failed(track) and self._batched.slot_of(track.model) is not None
+    def _can_join(self, request: RunningRequest) -> bool:
+        """Whether a request steps in a batch as soon as it can step."""
+        is_own = request.model.is_used_by(request.user)  # if its sequence was taken over, it fails alone
+        return is_own and not _has_failed(request) and self._batched.slot_of(request.model) is not None
 
-    def _row(self, track: RunningRequest) -> Row:
-        slot = self._batched.slot_of(track.model)
+    def _row(self, request: RunningRequest) -> BatchRow:
+        slot = self._batched.slot_of(request.model)
         assert slot is not None
-        token = None if track in self._by_slot else track.sampler.drawn_at(track.step - 1)
-        sampler = None if track.sampler.form.is_plain else track.sampler
-        mask = track.take_mask() if track.matcher else None
-        return Row(slot, track.model.position, token, sampler, track.step, mask)
+        token = None if request in self._in_batch else request.sampler.drawn_at(request.step - 1)
+        sampler = None if request.sampler.form.is_plain else request.sampler
+        mask = request.take_mask() if request.matcher else None
+        return BatchRow(slot, request.model.position, token, sampler, request.step, mask)
 
 
-def _has_failed(track: RunningRequest) -> bool:
-    """Whether nobody can say what may follow by its grammar: then it fails alone."""
-    return track.mask is not None and track.mask.error is not None
+def _has_failed(request: RunningRequest) -> bool:
+    """Whether computing its mask failed: then it fails alone."""
+    return request.mask is not None and request.mask.error is not None
+
+
+class StepperChoice:
+    """The stepper of an engine: single until a second request runs, then batched if the model can be.
+
+    Memory for a batch is taken only then. With `batched=True` it is taken at once, or an error says why not;
+    with False, never.
+    """
+
+    def __init__(self, llm: TextModel, batched: bool | None = None) -> None:
+        llm.model.chunks([0])  # an error for programs that take prompts of one size only
+        self._pool = llm.pool
+        self._single = SingleStepper()
+        self.stepper: Stepper = self._single if llm.model.is_resident else HostStepper()
+        self.slots = 0  # of the batch
+        self.reason = ""  # why each sequence steps alone, once that is decided
+        self._is_decided = False
+        self._listeners: list[Callable[[str], None]] = []
+        self._lock = new_lock()
+        why_not = "batched=False" if batched is False else BatchedModel.reason(llm.model)
+        if batched and why_not:
+            raise UnsupportedError(why_not)
+        if why_not:
+            self._decide(why_not)
+        elif batched or llm.pool.batched is not None:
+            self._batch(())
+            self._decide()
+
+    def __str__(self) -> str:
+        if self.slots:
+            return f"up to {self.slots} sequences step as one batch"
+        return f"each sequence steps alone: {self.reason or 'no two requests have run at once'}"
+
+    def prepare_batch(self, models: Sequence[LanguageModel]) -> None:
+        """Several requests run from now on: step them as a batch, if the device has memory for it."""
+        if self._is_decided:
+            return
+        try:
+            self._batch(models)
+        except Exception as error:  # whatever it is, they go on alone
+            self._decide(str(error))
+        else:
+            self._decide()
+
+    def add_listener(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with `str(self)` once it is decided: now, or later in the engine's thread."""
+        with non_reentrant(self._lock):
+            if not self._is_decided:
+                self._listeners.append(listener)
+                return
+        listener(str(self))
+
+    def _batch(self, models: Sequence[LanguageModel]) -> None:
+        batched = self._pool.gather(models)
+        self.stepper = BatchedStepper(batched, self._single)
+        self.slots = batched.slots.count
+
+    def _decide(self, reason: str = "") -> None:
+        with non_reentrant(self._lock):
+            self.reason, self._is_decided = reason, True
+            listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            try:
+                listener(str(self))
+            except Exception as error:  # reported as an error of this thread: no request may fail by it
+                found = type(error), error, error.__traceback__, threading.current_thread()
+                threading.excepthook(threading.ExceptHookArgs(found))

@@ -1,6 +1,6 @@
-"""Choosing the next token on the GPU."""
+"""Sampling on the GPU: logits in, the next token out."""
 
-from pteron.llm.sampling.operator import RING
+from pteron.llm.sampling.form import RING
 from pteron.llm.sampling.sampler import Sampler
 from pteron.llm.sampling.settings import Sampling
 

@@ -1,6 +1,6 @@
-"""Settings -> what a sampler's graph is made of, and the numbers that it is given with every call.
+"""Settings -> the form of a sampler's graph, the numbers of its calls, and the layout of its draws.
 
-Samplers whose settings differ in numbers alone share a form: one graph, one plan, no kernel of its own.
+Samplers whose settings differ only in numbers share a form: one graph, one plan, the same kernels.
 """
 
 from __future__ import annotations
@@ -9,24 +9,25 @@ import math
 import struct
 from dataclasses import dataclass, fields
 
-from pteron.llm.sampling.settings import Sampling
+from pteron.llm.sampling.settings import TOPS_MAX, Sampling
 
 REACH = 50.0  # as in lib/sample.wgsl
-DIVISORS = (2.0**-100, 2.0**100)  # temperatures and penalties: draws no longer change beyond these
-AMOUNTS = (-1e30, 1e30)  # what is taken from logits for one token
+RING = 16  # draws that a sequence keeps on the GPU
+DIVISORS = (2.0**-100, 2.0**100)  # of temperatures and penalties: draws do not change beyond these
+AMOUNTS = (-1e30, 1e30)  # of penalties that are subtracted from logits
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Which parts a sampler's graph has."""
+    """The parts of a sampler's graph."""
 
-    draws: bool = False  # by chance; else it takes the likeliest
+    draws: bool = False  # at random; else it takes the likeliest token
     narrows: bool = False  # to the top_k likeliest
     shares: bool = False  # to the likeliest that reach top_p
-    penalises: bool = False  # what was there
-    counts: bool = False  # how often each token was drawn, for penalties
-    biases: bool = False  # adds to logits by token
-    masks: bool = False  # takes only the tokens of a mask
+    penalises: bool = False  # tokens of the prompt and drawn ones
+    counts: bool = False  # drawn tokens, for penalties
+    biases: bool = False  # logits by token
+    masks: bool = False  # all tokens outside a mask
     lists: bool = False  # the likeliest tokens with every draw
 
     @classmethod
@@ -45,53 +46,73 @@ class Form:
 
     @classmethod
     def read(cls, words: str) -> Form:
-        """The form that `words` tells of."""
+        """The inverse of `words`."""
         return cls(**dict.fromkeys(words.split(), True))
 
     @property
     def words(self) -> str:
-        """Its parts, as an argument of an operator."""
+        """The names of its parts: an argument of the operator."""
         return " ".join(field.name for field in fields(self) if getattr(self, field.name))
 
     @property
     def remembers(self) -> bool:
-        """Whether it has to know what was seen."""
+        """Whether the sampler keeps token counts."""
         return self.penalises or self.counts
 
     @property
     def changes(self) -> bool:
-        """Whether logits are changed by more than what was seen."""
+        """Whether logits are changed by more than a repetition penalty."""
         return self.counts or self.biases or self.masks
 
     @property
     def is_plain(self) -> bool:
-        """Whether it takes the likeliest token of the logits as they come, and tells nothing else."""
+        """Whether it takes the likeliest token of unchanged logits, without a list."""
         return self == Form()
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of words per sequence in `drawn`: RING draws, then a list of TOPS_MAX for each of them."""
+        return RING * (1 + TOPS_MAX) if self.lists else RING
+
+
+def read_draw(drawn: bytes, start: int, step: int) -> tuple[int, float]:
+    """The token of a step and its log-probability, from the bytes of `drawn`; its sequence begins at
+    `start`."""
+    token, logprob = struct.unpack_from("<if", drawn, start + 8 * (step % RING))
+    return token, logprob
+
+
+def read_list(drawn: bytes, start: int, step: int, count: int) -> tuple[tuple[int, float], ...]:
+    """The `count` likeliest tokens of a step and their log-probabilities."""
+    if not count:
+        return ()
+    first = start + 8 * (RING + TOPS_MAX * (step % RING))
+    pairs = struct.iter_unpack("<if", drawn[first : first + 8 * count])
+    return tuple((token, logprob) for token, logprob in pairs if token >= 0)
 
 
 def numbers(sampling: Sampling) -> tuple[int, ...]:
-    """The numbers of a call, in the order of the operator's arguments; those with a fraction as the bits of
-    an f32."""
+    """The numbers of a call, in the order of the operator's arguments; fractions as the bits of an f32."""
     log_min_p = max(math.log(sampling.min_p), -REACH) if sampling.min_p > 0 else -REACH
     return (
         sampling.seed,
-        bits(_within(sampling.temperature, DIVISORS)),
+        bits(_clamp(sampling.temperature, DIVISORS)),
         min(sampling.top_k, (1 << 31) - 1),
         bits(sampling.top_p),
         bits(log_min_p),
-        bits(_within(sampling.repetition_penalty, DIVISORS)),
-        bits(_within(sampling.presence_penalty, AMOUNTS)),
-        bits(_within(sampling.frequency_penalty, AMOUNTS)),
+        bits(_clamp(sampling.repetition_penalty, DIVISORS)),
+        bits(_clamp(sampling.presence_penalty, AMOUNTS)),
+        bits(_clamp(sampling.frequency_penalty, AMOUNTS)),
         sampling.top_logprobs,
     )
 
 
 def bits(value: float) -> int:
-    """The bits of a number as an f32, as an i32."""
+    """The bits of an f32, as an i32."""
     found: int = struct.unpack("<i", struct.pack("<f", value))[0]
     return found
 
 
-def _within(value: float, bounds: tuple[float, float]) -> float:
+def _clamp(value: float, bounds: tuple[float, float]) -> float:
     least, most = bounds
     return min(max(value, least), most)

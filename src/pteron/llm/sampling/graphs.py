@@ -1,65 +1,93 @@
-"""The graphs of a sampler: one call each, over the states that a sampler has to itself."""
+"""The graphs of samplers: one call each, over the states that a sampler owns."""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from pteron.dtypes import DType
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.llm.sampling.form import Form
-from pteron.llm.sampling.operator import RING, SAMPLE, SAMPLE_PEAKS, pairs_of
+from pteron.llm.sampling.logits_rows import SETTINGS_WORDS
+from pteron.llm.sampling.operator import SAMPLE, SAMPLE_PEAKS, SAMPLE_ROWS, mask_words
 from pteron.plan.advance import GROWTHS
 
-# Value ids.
-LOGITS, STEPS, SEEN, BIAS, MASK, TOKEN, DRAWN, RESULTS, GROWING, WORDS, PEAKS = range(11)
-NUMBERS = range(20, 29)  # as form.numbers gives them
-
-
-def mask_words(vocabulary: int) -> int:
-    """How many words hold a bit for each token."""
-    return -(-vocabulary // 32)
+# Value ids. In a batch, STEPS are positions.
+LOGITS, STEPS, SEEN, BIAS, MASK, TOKEN, DRAWN, RESULTS, GROWING, WORDS, PEAKS, SLOTS, SETTINGS = range(13)
+NUMBERS = range(20, 29)  # in the order of form.numbers
 
 
 def sampler_graph(vocabulary: int, form: Form, dtype: DType) -> Graph:
-    """One call of the sampling operator, over states for what was seen and drawn, what changes logits, and a
-    word that grows by nothing. Its inputs are the logits and the numbers of its settings. What the form does
-    without is one word."""
+    """The draw of one sequence. Inputs: the logits and the numbers of the settings. States: token counts,
+    biases, mask, draws, and what grows with each step; a state that the form does not need has one word."""
     logits = Tensor(LOGITS, dtype, (1, vocabulary))
     seed, *others = (SymInt(id) for id in NUMBERS)
-    tokens_seen = vocabulary if form.remembers else 1
-    token, drawn = _state(TOKEN, DType.I32, (1, 1)), _state(DRAWN, DType.I32, (pairs_of(form), 2))
+    token, drawn = _state(TOKEN, (1, 1)), _state(DRAWN, (form.pairs, 2))
     arguments: tuple[Value, ...] = (
         logits,
-        _state(SEEN, DType.I32, (tokens_seen,)),
-        _state(BIAS, DType.F32, (vocabulary if form.biases else 1,)),
-        _state(MASK, DType.I32, (mask_words(vocabulary) if form.masks else 1,)),
-        _state(STEPS, DType.I32, (1,)),
+        *_changing(form, vocabulary),
+        _state(STEPS, (1,)),
         form.words,
         seed,
         *others,
-        _state(GROWING, DType.I32, (GROWTHS, 2)),
-        _state(WORDS, DType.I32, (1,)),
+        _state(GROWING, (GROWTHS, 2)),
+        _state(WORDS, (1,)),
         ValueList(RESULTS, (token, drawn)),
     )
-    return Graph(
-        "sampler",
-        (Node(0, SAMPLE, arguments),),
-        inputs=(logits, seed, *others),
-        outputs=(token, drawn),
-        is_internal=True,
-    )
+    inputs: tuple[Tensor | SymInt, ...] = (logits, seed, *others)
+    return Graph("sampler", (Node(0, SAMPLE, arguments),), inputs, (token, drawn), is_internal=True)
 
 
-def graph_of_peaks(blocks: int) -> Graph:
-    """A call that draws the likeliest token from the peaks of so many blocks, over states as above."""
-    peaks, steps = Tensor(PEAKS, DType.I32, (blocks, 4)), _state(STEPS, DType.I32, (1,))
-    token, drawn = _state(TOKEN, DType.I32, (1, 1)), _state(DRAWN, DType.I32, (RING, 2))
-    growths, words = _state(GROWING, DType.I32, (GROWTHS, 2)), _state(WORDS, DType.I32, (1,))
-    arguments = peaks, steps, growths, words, ValueList(RESULTS, (token, drawn))
-    node = Node(0, SAMPLE_PEAKS, arguments)
+def peaks_graph(blocks: int) -> Graph:
+    """The greedy draw of one sequence from the peaks of its blocks, over states as above."""
+    peaks = Tensor(PEAKS, DType.I32, (blocks, 4))
+    token, drawn = _state(TOKEN, (1, 1)), _state(DRAWN, (Form().pairs, 2))
+    states = _state(STEPS, (1,)), _state(GROWING, (GROWTHS, 2)), _state(WORDS, (1,))
+    node = Node(0, SAMPLE_PEAKS, (peaks, *states, ValueList(RESULTS, (token, drawn))))
     return Graph("peaks", (node,), inputs=(peaks,), outputs=(token, drawn), is_internal=True)
 
 
-def _state(id: int, dtype: DType, shape: tuple[int, ...]) -> Tensor:
+def batch_graph(vocabulary: int, slots: int, form: Form, dtype: DType) -> Graph:
+    """The draws of a batch of up to `slots` rows. Inputs: the logits and the slot of each row."""
+    logits, chosen = Tensor(LOGITS, dtype, (slots, vocabulary)), Tensor(SLOTS, DType.I32, (slots,))
+    drawn = _state(DRAWN, (slots, form.pairs, 2))
+    arguments: tuple[Value, ...] = (
+        logits,
+        chosen,
+        _state(SETTINGS, (slots, SETTINGS_WORDS)),
+        *_changing(form, vocabulary, slots),
+        _state(TOKEN, (slots,)),
+        _state(STEPS, (slots,)),
+        form.words,
+        drawn,
+    )
+    node = Node(0, SAMPLE_ROWS, arguments)
+    return Graph("rows", (node,), inputs=(logits, chosen), outputs=(drawn,), is_internal=True)
+
+
+def changing_states(form: Form) -> list[int]:
+    """The states by which a form changes logits."""
+    used = {SEEN: form.remembers, BIAS: form.biases, MASK: form.masks}
+    return [id for id, is_used in used.items() if is_used]
+
+
+def to_mask_words(mask: npt.NDArray[np.uint32], vocabulary: int) -> npt.NDArray[np.uint32]:
+    """The mask of a grammar, cut or filled with zeros: tokens without a bit are not allowed."""
+    words = np.zeros(mask_words(vocabulary), np.uint32)
+    given = mask[: words.size]
+    words[: given.size] = given
+    return words
+
+
+def _changing(form: Form, vocabulary: int, slots: int = 1) -> list[Tensor]:
+    used = changing_states(form)
+    sizes = {SEEN: vocabulary, BIAS: vocabulary, MASK: mask_words(vocabulary)}
+    return [
+        _state(id, (slots * size,) if id in used else (1,), DType.F32 if id == BIAS else DType.I32)
+        for id, size in sizes.items()
+    ]
+
+
+def _state(id: int, shape: tuple[int, ...], dtype: DType = DType.I32) -> Tensor:
     zeros = memoryview(np.zeros(shape, dtype.numpy).tobytes())
     return Tensor(id, dtype, shape, Constant(f"sampler {id}", dtype, shape, zeros))

@@ -1,11 +1,12 @@
-"""Choosing the next token on the GPU: not an exported operator, but one the language-model loop uses.
+"""Operators that draw the next token on the GPU: for one sequence, for one from the peaks of its logits, for
+a batch.
 
-Where a mask, biases or counts change logits, a first kernel writes them anew (row.py). A look at the logits
-finds the greatest of each block of them, which is all that greedy drawing needs.
-Top-k and top-p are each a search for the last logit that is kept, in the order of all numbers of 32 bits,
-eight bits at a time. Then every token left adds noise to its logit, and the one with the greatest sum is
-drawn. Equal logits are kept or left out together, and the greatest are always kept. A token whose logit is
-NaN or -inf is not drawn while another is a number; where one is NaN, so is the log-probability.
+If a mask, biases or token counts change logits, a first kernel writes the changed logits. A scan finds the
+greatest of each block of them, which is all that greedy drawing needs. Top-k and top-p are each a search for
+the last logit that is kept, in the order of all 32-bit numbers, eight bits at a time. Then every token left
+adds noise to its logit, and the one with the greatest sum is drawn. Equal logits are kept or dropped
+together, and the greatest are always kept. A token whose logit is NaN or -inf is not drawn while another is a
+number; if one is NaN, so is the log-probability.
 """
 
 from __future__ import annotations
@@ -14,36 +15,46 @@ from collections.abc import Generator, Iterator
 
 from pteron.dtypes import Storage
 from pteron.graph import Shape
-from pteron.llm.sampling.form import Form
-from pteron.llm.sampling.row import LANES, Row, kernel
+from pteron.llm.sampling.form import RING, Form
+from pteron.llm.sampling.logits_rows import (
+    BLOCK,
+    LANES,
+    SETTINGS_WORDS,
+    Batch,
+    LogitsRows,
+    Numbers,
+    kernel,
+)
 from pteron.llm.sampling.settings import TOPS_MAX
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
 from pteron.ops.row_layout import shared_rows
 from pteron.plan.advance import GROWTHS
 
-SAMPLE, SAMPLE_PEAKS = "pteron.sample", "pteron.sample_peaks"
+SAMPLE, SAMPLE_PEAKS, SAMPLE_ROWS = "pteron.sample", "pteron.sample_peaks", "pteron.sample_rows"
 LANES_MERGING = 64  # blocks are few
 BINS = 256  # of one step of a search
 SHIFTS = (24, 16, 8, 0)  # bits below those that a step finds
-RING = 16  # draws that are remembered with their log-probabilities
 
 
-def pairs_of(form: Form) -> int:
-    """How many pairs of words lie in `drawn`: a draw each, and behind them all the likeliest of each."""
-    return RING * (1 + TOPS_MAX) if form.lists else RING
+def mask_words(vocabulary: int) -> int:
+    """How many words hold a bit for each token."""
+    return -(-vocabulary // 32)
+
+
+def _form_in(arguments: tuple[object, ...]) -> Form:
+    return Form.read(next(value for value in arguments if isinstance(value, str)))
 
 
 def _shapes(logits: Operand, *rest: object) -> tuple[Shape, Shape]:
     require(logits.rank >= 1 and logits.numel > 0, "logits must be [..., vocabulary]", logits)
-    form = next(value for value in rest if isinstance(value, str))
-    return (1, 1), (pairs_of(Form.read(form)), 2)
+    return (1, 1), (_form_in(rest).pairs, 2)
 
 
 @op(
     SAMPLE,
     "logits seen! bias! mask! steps! form:str seed:int temperature:int top_k:int top_p:int log_min_p:int "
     "penalty:int presence:int frequency:int tops:int growths! words! -> token drawn",
-    shape=_shapes,  # what is changed by others alone is a state too, so that other memory can stand for it
+    shape=_shapes,  # operands that are only read are states too, so that other memory can replace them
 )
 def sample(
     logits: Operand,
@@ -68,35 +79,70 @@ def sample(
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """A token, by the parts that `form` names. Numbers with a fraction are the bits of an f32."""
+    """A token of one sequence, by the parts that `form` names. Fractions are the bits of an f32."""
     parts = Form.read(form)
-    row = Row.of(logits, target, seen=seen if parts.penalises else None, penalty=penalty)
+    numbers = Numbers(seed, temperature, top_k, top_p, log_min_p, penalty, presence, frequency, tops)
+    rows = LogitsRows.of(logits, target, seen=seen if parts.penalises else None, penalty=penalty)
     if parts.changes:
-        row, change = row.changed(parts, seen, bias, mask, presence, frequency)
+        rows, change = rows.changed(parts, seen, bias, mask, mask_words(rows.vocabulary), numbers)
         yield change
-    picks = Scratch(4 * row.block_count, Storage.U32)
+    picks = Scratch(4 * rows.block_count, Storage.U32)
     if parts.draws:
-        yield scan(row)
-        limit = yield from filtered(row, parts, temperature, top_k, top_p)
-        yield pick(row, temperature, log_min_p, seed, steps, limit, picks)
+        yield scan(rows)
+        limit = yield from filtered(rows, parts, numbers)
+        yield pick(rows, temperature, log_min_p, seed, steps, limit, picks)
     else:
-        yield scan_and_pick(row, picks)
+        yield scan_and_pick(rows, picks)
     if parts.lists:
-        yield from listed(row, tops, steps, drawn)
-    forgets = {} if parts.remembers else {"remember": ";"}
-    yield Dispatch(
-        kernel("sample_merge", **row.lanes(LANES_MERGING), RING=RING, GROWTHS=GROWTHS, **forgets),
-        blocks=row.blocks,
-        picks=picks,
-        seen=None if forgets else seen,
-        steps=steps,
-        token=token,
-        drawn=drawn,
-        growths=growths,
-        words=words,
-        block_count=row.block_count,
-        groups=(1, 1, 1),
+        yield from listed(rows, tops, steps, drawn)
+    yield _merge(rows, parts, picks, seen, steps, token, drawn, growths, words)
+
+
+def _batch_shape(logits: Operand, slots: Operand, settings: Operand, *rest: object) -> Shape:
+    fits = logits.rank == 2 and slots.shape == logits.shape[:1] and logits.shape[1] > 0
+    require(fits, "logits must be [rows, vocabulary], with a slot for each row", logits, slots)
+    require(
+        settings.shape[1:] == (SETTINGS_WORDS,), f"a slot has {SETTINGS_WORDS} words of settings", settings
     )
+    return (settings.shape[0], _form_in(rest).pairs, 2)
+
+
+@op(
+    SAMPLE_ROWS,
+    "logits slots settings! seen! bias! mask! tokens! positions! form:str -> drawn",
+    shape=_batch_shape,
+)
+def sample_rows(
+    logits: Operand,
+    slots: Operand,
+    settings: Operand,
+    seen: Operand,
+    bias: Operand,
+    mask: Operand,
+    tokens: Operand,
+    positions: Operand,
+    form: str,
+    drawn: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    """A token for each sequence of a batch: row y of the logits belongs to slot slots[y]. Sequences with any
+    settings share a launch: `form` names what any of them needs, and kernels skip the rows without it."""
+    parts = Form.read(form)
+    if not slots.numel:
+        return
+    rows = LogitsRows.of(logits, target, batch=Batch(slots, settings))
+    if parts.penalises or parts.changes:
+        rows, change = rows.changed(parts, seen, bias, mask, mask_words(rows.vocabulary), Numbers())
+        yield change
+    picks = Scratch(4 * rows.block_count * rows.count, Storage.U32)
+    yield scan_and_pick(rows, picks)
+    if parts.draws:
+        limit = yield from filtered(rows, parts, Numbers())
+        yield pick(rows, 0, 0, 0, positions, limit, picks)
+    if parts.lists:
+        yield from listed(rows, TOPS_MAX, positions, drawn)
+    yield _merge(rows, parts, picks, seen, positions, tokens, drawn)
 
 
 @op(
@@ -115,13 +161,13 @@ def sample_peaks(
     target: Target,
 ) -> Iterator[Dispatch]:
     """The likeliest token, from the greatest logit of every block: (its bits, its token, its bits again, the
-    bits of the sum of exp(logit - greatest)), as the kernel that made the logits leaves them."""
+    bits of the sum of exp(logit - greatest)), as written by the kernel that computes the logits."""
     layout = shared_rows(target, LANES, 1)
     library = {"use_best": "best_subgroup"} if "use_rows" in layout else {}
     looked_at = "vec2(bitcast<f32>(picks[block].z), bitcast<f32>(picks[block].w))"
-    declarations = {"RING": RING, "GROWTHS": GROWTHS, "remember": ";", "looked_at": looked_at}
+    declares = {"RING": RING, "GROWTHS": GROWTHS, "remember": ";", "looked_at": looked_at}
     yield Dispatch(
-        kernel("sample_merge", **layout, **library, **declarations),
+        kernel("sample_merge", **layout, **library, **declares),
         blocks=None,
         picks=peaks,
         seen=None,
@@ -131,36 +177,72 @@ def sample_peaks(
         growths=growths,
         words=words,
         block_count=peaks.shape[0],
+        base=0,
+        vocabulary=0,
         groups=(1, 1, 1),
     )
 
 
-def scan(row: Row) -> Dispatch:
-    """Look at all logits, and pick none."""
-    return row.look("sample_scan", declares={"greatest": "row_max(score, local)"})
+def _merge(
+    rows: LogitsRows,
+    form: Form,
+    picks: Scratch,
+    seen: Operand,
+    steps: Operand,
+    token: Operand,
+    drawn: Operand,
+    growths: Operand | None = None,
+    words: Operand | None = None,
+) -> Dispatch:
+    """Draw the best pick of all blocks of each row."""
+    declares: dict[str, object] = {"RINGED": form.pairs, **rows.declares("sample_merge")}
+    if not form.remembers:
+        declares["remember"] = ";"
+    if growths is None:
+        declares |= {"growth_of": "vec2(0u)", "word_at": "0u", "grow": ";"}
+    slots, _ = rows.binds("sample_merge")
+    return Dispatch(
+        kernel("sample_merge", **rows.lanes(LANES_MERGING), RING=RING, GROWTHS=GROWTHS, **declares),
+        blocks=rows.blocks,
+        picks=picks,
+        seen=seen if form.remembers else None,
+        steps=steps,
+        token=token,
+        drawn=drawn,
+        growths=growths,
+        words=words,
+        block_count=rows.block_count,
+        base=rows.base,
+        vocabulary=rows.vocabulary,
+        groups=(1, rows.count, 1),
+        slots=slots,
+    )
 
 
-def scan_and_pick(row: Row, picks: Scratch) -> Dispatch:
-    """Look at all logits, and pick the greatest of each block."""
-    return row.look("sample_scan", picks=picks)
+def scan(rows: LogitsRows) -> Dispatch:
+    """Scan all logits, without a pick."""
+    return rows.look("sample_scan", declares={"greatest": "row_max(score, local)"})
 
 
-def filtered(
-    row: Row, form: Form, temperature: AnyInt, top_k: AnyInt, top_p: AnyInt
-) -> Generator[Dispatch, None, Scratch | None]:
-    """Find the last place that top-k leaves, then the last of these that top-p leaves; None: all are left."""
+def scan_and_pick(rows: LogitsRows, picks: Scratch) -> Dispatch:
+    """Scan all logits, and pick the greatest of each block."""
+    return rows.look("sample_scan", picks=picks)
+
+
+def filtered(rows: LogitsRows, form: Form, numbers: Numbers) -> Generator[Dispatch, None, Scratch | None]:
+    """Find the last place that top-k keeps, then the last of these that top-p keeps; None: all are kept."""
     limit: Scratch | None = None
     for is_wanted, counts in ((form.narrows, True), (form.shares, False)):
         if is_wanted:
-            search = Scratch(2 * row.count, Storage.U32)
-            k, p = (top_k, 0) if counts else (0, top_p)
-            yield from searched(row, temperature, k, p, limit, search, counts=counts)
+            search = Scratch(2 * rows.count, Storage.U32)
+            k, p = (numbers.top_k, 0) if counts else (0, numbers.top_p)
+            yield from searched(rows, numbers.temperature, k, p, limit, search, counts=counts)
             limit = search
     return limit
 
 
 def searched(
-    row: Row,
+    rows: LogitsRows,
     temperature: AnyInt,
     top_k: AnyInt,
     top_p: AnyInt,
@@ -169,22 +251,22 @@ def searched(
     *,
     counts: bool,
 ) -> Iterator[Dispatch]:
-    """Write to `search` the last place whose tokens are among the `top_k`, where it counts, or else in the
+    """Write to `search` the last place whose tokens are among the `top_k`, if it `counts`, or else in the
     share `top_p`."""
-    slots, settings = row.binds("sample_narrow")
-    before = limit if row.texts else None  # one text is left alone by no search that it has
-    narrow = row.declares("sample_narrow", counts)
+    slots, settings = rows.binds("sample_narrow")
+    before = limit if rows.batch else None  # a single row skips no search
+    narrow = rows.declares("sample_narrow", counts)
     if before is None:
         narrow["limit_before"] = "0xffffffffu"
-    tallies = Scratch(BINS * row.block_count * row.count)
+    tallies = Scratch(BINS * rows.block_count * rows.count)
     for shift in SHIFTS:
-        yield row.look(
+        yield rows.look(
             "sample_tally",
             limit,
-            declares={"COUNTS": counts, **row.declares("sample_tally", counts)},
+            declares={"COUNTS": counts, **rows.declares("sample_tally", counts)},
             search=search,
             tallies=tallies,
-            block_count=row.block_count,
+            block_count=rows.block_count,
             shift=shift,
             temperature=temperature,
         )
@@ -193,20 +275,20 @@ def searched(
             tallies=tallies,
             search=search,
             limit=before,
-            block_count=row.block_count,
+            block_count=rows.block_count,
             shift=shift,
             top_k=top_k,
             top_p=top_p,
-            base=row.base,
-            vocabulary=row.vocabulary,
-            groups=(1, row.count, 1),
+            base=rows.base,
+            vocabulary=rows.vocabulary,
+            groups=(1, rows.count, 1),
             slots=slots,
             settings=settings,
         )
 
 
 def pick(
-    row: Row,
+    rows: LogitsRows,
     temperature: AnyInt,
     log_min_p: AnyInt,
     seed: AnyInt,
@@ -215,11 +297,11 @@ def pick(
     picks: Operand | Scratch,
 ) -> Dispatch:
     """Write to `picks` the best score of every block, and its token."""
-    return row.look(
+    return rows.look(
         "sample_pick",
         limit,
         picks=picks,
-        block_count=row.block_count,
+        block_count=rows.block_count,
         seed=seed,
         steps=steps,
         temperature=temperature,
@@ -227,32 +309,32 @@ def pick(
     )
 
 
-def listed(row: Row, tops: AnyInt, steps: Operand, drawn: Operand) -> Iterator[Dispatch]:
+def listed(rows: LogitsRows, tops: AnyInt, steps: Operand, drawn: Operand) -> Iterator[Dispatch]:
     """Write to `drawn` the likeliest tokens of a step that is not counted yet."""
-    lists = Scratch(2 * TOPS_MAX * row.block_count * row.count, Storage.U32)
+    lists = Scratch(2 * TOPS_MAX * rows.block_count * rows.count, Storage.U32)
     yield Dispatch(
-        kernel("sample_list", **row.lanes(LANES), LISTED=TOPS_MAX, **row.declares("sample_list")),
-        logits=row.logits,
+        kernel("sample_list", **rows.lanes(LANES), LISTED=TOPS_MAX, **rows.declares("sample_list")),
+        logits=rows.logits,
         listed=lists,
-        vocabulary=row.vocabulary,
-        base=row.base,
-        block=row.block,
+        vocabulary=rows.vocabulary,
+        base=rows.base,
+        block=BLOCK,
         count=tops,
-        groups=(row.block_count, row.count, 1),
+        groups=(rows.block_count, rows.count, 1),
     )
-    slots, settings = row.binds("sample_tell")
-    told = {"LISTED": TOPS_MAX, "RING": RING, **row.declares("sample_tell")}
+    slots, settings = rows.binds("sample_list_merge")
+    declares = {"LISTED": TOPS_MAX, "RING": RING, **rows.declares("sample_list_merge")}
     yield Dispatch(
-        kernel("sample_tell", **row.lanes(LANES_MERGING), **told),
-        blocks=row.blocks,
+        kernel("sample_list_merge", **rows.lanes(LANES_MERGING), **declares),
+        blocks=rows.blocks,
         listed=lists,
         steps=steps,
         drawn=drawn,
-        block_count=row.block_count,
+        block_count=rows.block_count,
         count=tops,
-        base=row.base,
-        vocabulary=row.vocabulary,
-        groups=(1, row.count, 1),
+        base=rows.base,
+        vocabulary=rows.vocabulary,
+        groups=(1, rows.count, 1),
         slots=slots,
         settings=settings,
     )

@@ -1,44 +1,52 @@
 //! use sample
-//! extent logits: base + vocabulary
-//! extent seen: vocabulary
-//! extent bias: vocabulary
-//! extent mask: ceil(vocabulary, 32)
-//! extent anew: base + vocabulary
-// Logits as they are drawn from, where more than a repetition penalty changes them: tokens outside the mask are the
-// lowest number, the others get their bias, then the penalties for what was there and for what was drawn.
-// One invocation takes one token.
+//! use single_row
+//! use single_slot
+//! extent logits: base + vocabulary * groups[1]
+//! extent seen: vocabulary * SLOTS
+//! extent bias: vocabulary * SLOTS
+//! extent mask: mask_words * SLOTS
+//! extent anew: base + vocabulary * groups[1]
+// Logits as they are drawn from: tokens outside the mask become the lowest number, the others get their bias, then the
+// penalties for tokens of the prompt and for drawn tokens. One invocation takes one token of one row.
 alias X = f32;
 const WORKGROUP = 64u;
 
 struct Params {
   vocabulary: u32,
-  base: u32, // where the last row of logits starts
+  base: u32, // start of the last row of logits
+  mask_words: u32, // per slot
   penalty: i32, // the bits of an f32, as those below
   presence: i32,
   frequency: i32,
 }
 
 @group(0) @binding(0) var<storage, read> logits: array<X>;
-@group(0) @binding(1) var<storage, read> seen: array<u32>; // SEEN_BEFORE, and how often it was drawn
+@group(0) @binding(1) var<storage, read> seen: array<u32>; // SEEN_BEFORE, plus how often the token was drawn
 @group(0) @binding(2) var<storage, read> bias: array<f32>; // LOWEST: banned
 @group(0) @binding(3) var<storage, read> mask: array<u32>; // a bit for each token, the lowest first
 @group(0) @binding(4) var<storage, read_write> anew: array<f32>;
 @group(0) @binding(5) var<uniform> params: Params;
 
-fn is_allowed(token: u32) -> bool { return ((mask[token / 32u] >> (token % 32u)) & 1u) != 0u; }
-fn bias_of(token: u32) -> f32 { return bias[token]; }
-fn times_drawn(token: u32) -> u32 { return seen[token] & 0x7fffffffu; }
-fn was_seen(token: u32) -> bool { return seen[token] != 0u; }
+fn word_of(slot: u32, token: u32) -> u32 { return mask[slot * params.mask_words + token / 32u]; }
+fn bias_of(slot: u32, token: u32) -> f32 { return bias[slot * params.vocabulary + token]; }
+fn seen_of(slot: u32, token: u32) -> u32 { return seen[slot * params.vocabulary + token]; }
+fn penalty_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.penalty); }
+fn presence_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.presence); }
+fn frequency_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.frequency); }
 
 @compute @workgroup_size(WORKGROUP)
-fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-  let token = id.x;
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+  let token = group.x * WORKGROUP + local;
   if (token >= params.vocabulary) { return; }
-  let logit = f32(logits[params.base + token]);
-  let added = bias_of(token);
-  let times = f32(times_drawn(token));
-  let value = penalised(finite(logit) + added, was_seen(token), bitcast<f32>(params.penalty));
-  let amount = min(times, 1.0) * bitcast<f32>(params.presence) + times * bitcast<f32>(params.frequency);
-  let is_left = is_allowed(token) && added > LOWEST && finite(logit) > LOWEST;
-  anew[params.base + token] = select(LOWEST, finite(value - amount), is_left);
+  let slot = slot_of(group);
+  let place = base_of(group) + token;
+  let logit = finite(f32(logits[place]));
+  let added = bias_of(slot, token);
+  let before = seen_of(slot, token);
+  let times = f32(before & 0x7fffffffu);
+  let value = penalised(logit + added, before != 0u, penalty_of(group));
+  let amount = min(times, 1.0) * presence_of(group) + times * frequency_of(group);
+  let is_allowed = ((word_of(slot, token) >> (token % 32u)) & 1u) != 0u;
+  let is_left = is_allowed && added > LOWEST && logit > LOWEST;
+  anew[place] = select(LOWEST, finite(value - amount), is_left);
 }

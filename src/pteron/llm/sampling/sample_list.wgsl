@@ -1,20 +1,20 @@
 //! use rows
 //! use sample
 //! use best
-//! use texts
+//! use single_row
 //! loops: LISTED * (ceil(block, LANES) + 9)
 //! extent logits: base + vocabulary * groups[1]
 //! extent listed: 2 * LISTED * groups[0] * groups[1]
-// Per block, its likeliest tokens in order: the greater logit first, of equal ones the lesser token. Those whose
-// logit is NaN or -inf are left out. One workgroup takes one block, and looks at all of it for every rank.
+// The likeliest tokens of a block in order: the greater logit first, of equal ones the lesser token. Tokens whose
+// logit is NaN or -inf are left out. One workgroup takes one block, and reads all of it for every rank.
 alias X = f32;
-const LISTED = 20u; // ranks that there is room for
+const LISTED = 20u; // the most ranks
 
 struct Params {
   vocabulary: u32,
-  base: u32, // where the last row of logits starts
+  base: u32, // start of the last row of logits
   block: u32, // tokens per workgroup
-  count: i32, // ranks that are wanted
+  count: i32, // wanted ranks
 }
 
 @group(0) @binding(0) var<storage, read> logits: array<X>;
@@ -28,7 +28,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let base = base_of(group);
   let first = group.x * params.block;
   let end = min(first + params.block, params.vocabulary);
-  var last = -LOWEST; // the logit and the token of the rank before
+  var last = -LOWEST; // logit and token of the rank before
   var last_token = NONE;
   for (var rank = 0u; rank < min(u32(params.count), LISTED); rank++) {
     var best = LOWEST;
@@ -42,7 +42,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       }
     }
     let found = best_of_lanes(best, best_token, local);
-    workgroupBarrier(); // all have read it before the next rank is written
+    workgroupBarrier(); // all lanes have read it before the next rank is written
     last = bitcast<f32>(found.x);
     last_token = found.y;
     if (local == 0u) { listed[(first_block(group) + group.x) * LISTED + rank] = found; }

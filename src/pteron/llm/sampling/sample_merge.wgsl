@@ -1,45 +1,65 @@
 //! use rows
 //! use sample
 //! use best
-//! loops: ceil(block_count, LANES) + 16
-// The token picked from all blocks, and its log-probability under the logits as they came: a NaN where one of
-// them is. One workgroup does it all, counts the step, and lets grow what the next one needs: words[place] +=
-// growth, each by a lane of its own. What is needed late is loaded first.
-const RING = 16u; // draws that are remembered
+//! use single_row
+//! use single_slot
+//! loops: ceil(block_count, LANES) + 24
+//! extent blocks: 4 * block_count * groups[1]
+//! extent picks: 4 * block_count * groups[1]
+//! extent seen: vocabulary * SLOTS
+//! extent steps: SLOTS
+//! extent token: SLOTS
+//! extent drawn: 2 * RINGED * SLOTS
+// The token picked from all blocks of a row, and its log-probability under the unchanged logits: NaN if one of them is.
+// The draw is stored at its step modulo RING, and the step is counted. For one sequence, the kernel also advances the
+// parameters of the next step: words[place] += growth, one lane each. Values that are needed late are loaded first.
+// One workgroup takes one row; an unused row draws nothing.
+const RING = 16u; // draws that are kept
+const RINGED = 16u; // pairs of words per slot: its draws, then its lists
 const GROWTHS = 32u; // no more than LANES
 
 struct Params {
   block_count: u32,
+  base: u32, // for single_row.wgsl; not used here
+  vocabulary: u32,
 }
 
 @group(0) @binding(0) var<storage, read> blocks: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> picks: array<vec4<u32>>; // score, token, logit
 @group(0) @binding(2) var<storage, read_write> seen: array<u32>;
-@group(0) @binding(3) var<storage, read_write> steps: array<i32>; // how many tokens were drawn before
+@group(0) @binding(3) var<storage, read_write> steps: array<i32>; // tokens drawn before; in a batch, the position
 @group(0) @binding(4) var<storage, read_write> token: array<i32>;
 @group(0) @binding(5) var<storage, read_write> drawn: array<vec2<i32>>; // a token, the bits of its log-probability
-@group(0) @binding(6) var<storage, read> growths: array<vec2<u32>>; // the place, the growth; 0: nothing grows
+@group(0) @binding(6) var<storage, read> growths: array<vec2<u32>>; // place, growth; 0: nothing grows
 @group(0) @binding(7) var<storage, read_write> words: array<u32>;
 @group(0) @binding(8) var<uniform> params: Params;
 
 // The greatest logit of a block, and the sum of exp(logit - greatest).
 fn looked_at(block: u32) -> vec2<f32> { return blocks[block].xy; }
 
-fn remember(picked: u32) { seen[picked] += 1u; }
+fn remember(place: u32) { seen[place] += 1u; }
+
+fn growth_of(local: u32) -> vec2<u32> { return growths[local % GROWTHS]; }
+fn word_at(place: u32) -> u32 { return words[place]; }
+fn grow(local: u32, growth: vec2<u32>, word: u32) {
+  if (local < GROWTHS && growth.y != 0u) { words[growth.x] = word + growth.y; }
+}
 
 @compute @workgroup_size(WORKGROUP)
-fn main(@builtin(local_invocation_index) local: u32) {
-  let step = u32(steps[0]);
-  let growth = growths[local % GROWTHS];
-  let word = words[growth.x];
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+  let slot = slot_of(group);
+  let step = u32(max(steps[slot], 0));
+  let growth = growth_of(local);
+  let word = word_at(growth.x);
+  let first = first_block(group);
   var best = LOWEST;
   var best_block = 0xffffffffu;
   var pick: vec4<u32>;
   var lane_most = LOWEST;
   var sum = 0.0; // of exp(logit - lane_most), so far
   for (var block = local; block < params.block_count; block += LANES) {
-    let offered = picks[block];
-    let looked = looked_at(block);
+    let offered = picks[first + block];
+    let looked = looked_at(first + block);
     let score = bitcast<f32>(offered.x);
     if (score > best || best_block == 0xffffffffu) {
       best = score;
@@ -53,13 +73,13 @@ fn main(@builtin(local_invocation_index) local: u32) {
   let won = best_of_lanes(best, best_block, local).y; // of equal scores that of the first block
   let most = row_max(lane_most, local);
   sum = row_sum(sum * exp(lane_most - most), local);
-  if (local < GROWTHS && growth.y != 0u) { words[growth.x] = word + growth.y; }
-  if (best_block == won) { // the only lane that has this block
+  grow(local, growth, word);
+  if (best_block == won && is_used(group)) { // the only lane that has this block
     let value = bitcast<f32>(pick.z) - most - log(sum);
     let logprob = select(value, nan(), is_nan(sum));
-    token[0] = i32(pick.y);
-    drawn[step % RING] = vec2(i32(pick.y), bitcast<i32>(logprob));
-    steps[0] = i32(step + 1u);
-    remember(pick.y);
+    token[slot] = i32(pick.y);
+    drawn[slot * RINGED + step % RING] = vec2(i32(pick.y), bitcast<i32>(logprob));
+    steps[slot] = i32(step + 1u);
+    remember(slot * params.vocabulary + pick.y);
   }
 }

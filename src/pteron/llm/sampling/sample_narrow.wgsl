@@ -1,22 +1,21 @@
-//! use texts
-//! use slots
+//! use single_row
+//! use single_slot
 //! loops: block_count + 8
 //! extent tallies: block_count * groups[1] * BINS
 //! extent search: 2 * groups[1]
 //! extent limit: 2 * groups[1] - 1
-// One step of a search for the last place that is kept, best first: of 256 bins, the first with which the
-// weight reaches the goal, or else the last with any. The goal is `top_k` tokens or `top_p` of the weight.
-// One workgroup, one invocation per bin. A row that is left alone keeps what it
-// had.
+// One step of a search for the last place that is kept, best first: of 256 bins, the first at which the weight
+// reaches the goal, or else the last that is not empty. The goal is `top_k` tokens or `top_p` of the weight.
+// One workgroup takes one row, one invocation one bin. A skipped row keeps its limit.
 const BINS = 256u;
 
 struct Params {
   block_count: u32,
-  shift: u32, // which bits of the place the bins are: 24 at first, 0 at last
+  shift: u32, // the lowest of the eight bits of the bins: 24 first, 0 last
   top_k: i32, // 0: the goal is a share
   top_p: i32, // the bits of an f32
-  base: u32, // as in the kernels beside it,
-  vocabulary: u32, // which this one does not look at
+  base: u32, // for single_row.wgsl;
+  vocabulary: u32, // not used here
 }
 
 @group(0) @binding(0) var<storage, read> tallies: array<f32>;
@@ -31,14 +30,14 @@ var<workgroup> last_filled: atomic<u32>;
 
 fn top_k_of(group: vec3<u32>) -> i32 { return params.top_k; }
 fn top_p_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.top_p); }
-// The last place that an earlier search has left.
+// The last place that an earlier search kept.
 fn limit_before(row: u32) -> u32 { return limit[2u * row]; }
-fn is_left_alone(group: vec3<u32>) -> bool { return false; }
+fn is_skipped(group: vec3<u32>) -> bool { return false; }
 
 @compute @workgroup_size(BINS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) bin: u32) {
   let place = 2u * row_of(group);
-  if (is_left_alone(group)) {
+  if (is_skipped(group)) {
     if (bin == 0u) { search[place] = limit_before(row_of(group)); }
     return;
   }

@@ -1,7 +1,7 @@
 //! use likeliest
 //! use noise
 //! use best
-//! use slots
+//! use single_slot
 //! loops: ceil(block, LANES)
 //! extent logits: base + vocabulary * groups[1]
 //! extent seen: vocabulary
@@ -17,7 +17,7 @@ alias Y = f32;
 
 struct Params {
   vocabulary: u32,
-  base: u32, // where the last row of logits starts
+  base: u32, // start of the last row of logits
   block: u32, // tokens per workgroup
   block_count: u32,
   seed: i32,
@@ -30,9 +30,9 @@ struct Params {
 @group(0) @binding(1) var<storage, read> seen: array<u32>;
 @group(0) @binding(2) var<storage, read> blocks: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> limit: array<u32>;
-@group(0) @binding(4) var<storage, read> steps: array<i32>; // how many tokens were drawn before
+@group(0) @binding(4) var<storage, read> steps: array<i32>; // tokens drawn before; in a batch, the position
 @group(0) @binding(5) var<storage, read_write> picks: array<vec4<u32>>; // score, token, logit
-@group(0) @binding(6) var<storage, read> raw: array<Y>; // logits as they came, where those above were changed
+@group(0) @binding(6) var<storage, read> raw: array<Y>; // unchanged logits, if those above are changed
 @group(0) @binding(7) var<uniform> params: Params;
 
 fn was_seen(token: u32) -> bool { return seen[token] != 0u; }
@@ -42,12 +42,12 @@ fn temperature_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.temperat
 fn log_min_p_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.log_min_p); }
 fn seed_of(group: vec3<u32>) -> u32 { return u32(params.seed); }
 fn step_of(group: vec3<u32>) -> u32 { return u32(steps[0]); }
-// Whether its token is picked already.
-fn is_left_alone(group: vec3<u32>) -> bool { return false; }
+// Whether the token of this row is picked already.
+fn is_skipped(group: vec3<u32>) -> bool { return false; }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  if (is_left_alone(group)) { return; }
+  if (is_skipped(group)) { return; }
   let most = likeliest(group, local);
   let base = base_of(group);
   let temperature = temperature_of(group);

@@ -1,22 +1,22 @@
 //! use rows
 //! use sample
 //! use best
-//! use texts
+//! use single_row
 //! loops: ceil(block, LANES) + 24
 //! extent logits: base + vocabulary * groups[1]
 //! extent seen: vocabulary
 //! extent blocks: 4 * groups[0] * groups[1]
 //! extent picks: 4 * groups[0] * groups[1]
 //! extent anew: base + vocabulary * groups[1]
-// First look at the logits: per block, the greatest logit, the sum of exp(logit - greatest), a NaN where one is,
-// and the greatest after the repetition penalty. Greedy drawing picks the first token that has it.
-// One workgroup takes one block of neighbouring tokens.
+// A scan of the logits. Per block: the greatest logit, the sum of exp(logit - greatest), NaN if one is, and the
+// greatest after the repetition penalty. Greedy drawing picks the first token that has it.
+// One workgroup takes one block of adjacent tokens.
 alias X = f32;
-const AHEAD = 8u; // logits that a lane loads before it looks at the first of them
+const AHEAD = 8u; // logits that a lane loads before it uses the first of them
 
 struct Params {
   vocabulary: u32,
-  base: u32, // where the last row of logits starts
+  base: u32, // start of the last row of logits
   block: u32, // tokens per workgroup
   penalty: i32, // the bits of an f32
 }
@@ -25,27 +25,27 @@ struct Params {
 @group(0) @binding(1) var<storage, read> seen: array<u32>;
 @group(0) @binding(2) var<storage, read_write> blocks: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> picks: array<vec4<u32>>; // as sample_pick writes them
-@group(0) @binding(4) var<storage, read> anew: array<f32>; // by sample_change, where that is launched
+@group(0) @binding(4) var<storage, read> anew: array<f32>; // written by sample_change, if that is launched
 @group(0) @binding(5) var<uniform> params: Params;
 
 fn was_seen(token: u32) -> bool { return seen[token] != 0u; }
 
-// What a token is drawn by, where it is one.
+// The value that a token is drawn by; is_here: the token exists.
 fn drawn_from(base: u32, value: f32, token: u32, is_here: bool) -> f32 {
   return penalised(value, is_here && was_seen(token), bitcast<f32>(params.penalty));
 }
 
-// The logit of (a score, its token): without a penalty they are the same.
+// The logit of (a score, its token); without a penalty, the score itself.
 fn logit_of(base: u32, best: vec2<u32>) -> f32 { return finite(f32(logits[base + best.y])); }
 
-// The greatest of the lanes' scores, given to all of them; lane 0 writes the pick.
+// The greatest score of all lanes, returned to all of them; lane 0 writes the pick.
 fn greatest(base: u32, score: f32, token: u32, block: u32, local: u32) -> f32 {
   let best = best_of_lanes(score, token, local);
   if (local == 0u) { picks[block] = vec4(best, bitcast<u32>(logit_of(base, best)), 0u); }
   return bitcast<f32>(best.x);
 }
 
-// The greatest of the lanes' logits, where that after the penalty is known: without one they are the same.
+// The greatest logit of all lanes; without a penalty, the greatest score.
 fn greatest_logit(most: f32, most_penalised: f32, local: u32) -> f32 { return row_max(most, local); }
 
 @compute @workgroup_size(WORKGROUP)

@@ -1,5 +1,5 @@
 //! use likeliest
-//! use slots
+//! use single_slot
 //! loops: ceil(block, LANES) + 2 * ceil(BINS, LANES)
 //! extent logits: base + vocabulary * groups[1]
 //! extent seen: vocabulary
@@ -7,17 +7,17 @@
 //! extent limit: 2 * groups[1] - 1
 //! extent search: 2 * groups[1] - 1
 //! extent tallies: groups[0] * groups[1] * BINS
-// What the tokens of a block weigh, by eight bits of their place in the order of logits: those from `shift` on,
-// of the tokens whose higher bits are the ones that the search has found. A token weighs 1 or
-// exp((logit - likeliest) / temperature). One workgroup takes one block, in numbers of 2^-40 that add up to the
-// same in any order: at most 2048 tokens a block, so that neither half overflows.
+// A histogram of a block: the weight of its tokens by eight bits of their place in the order of logits, from bit
+// `shift` on, over the tokens whose higher bits the search has found. A token weighs 1 or
+// exp((logit - likeliest) / temperature). One workgroup takes one block and adds multiples of 2^-40, so the sum does
+// not depend on the order. A block has at most 2048 tokens, so neither half overflows.
 alias X = f32;
 const BINS = 256u;
 const COUNTS = false; // whether every token weighs 1
 
 struct Params {
   vocabulary: u32,
-  base: u32, // where the last row of logits starts
+  base: u32, // start of the last row of logits
   block: u32, // tokens per workgroup
   block_count: u32,
   shift: u32,
@@ -39,8 +39,8 @@ var<workgroup> rest: array<atomic<u32>, BINS>; // in 2^-40
 fn was_seen(token: u32) -> bool { return seen[token] != 0u; }
 fn last_place(row: u32) -> u32 { return limit[2u * row]; }
 fn temperature_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.temperature); }
-// Whether nothing is searched for.
-fn is_left_alone(group: vec3<u32>) -> bool { return false; }
+// Whether this row has no such search.
+fn is_skipped(group: vec3<u32>) -> bool { return false; }
 
 fn add(bin: u32, weight: f32) {
   let scaled = weight * 0x1p20;
@@ -51,7 +51,7 @@ fn add(bin: u32, weight: f32) {
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  if (is_left_alone(group)) { return; }
+  if (is_skipped(group)) { return; }
   for (var bin = local; bin < BINS; bin += LANES) {
     atomicStore(&whole[bin], 0u);
     atomicStore(&rest[bin], 0u);

@@ -1,8 +1,8 @@
-"""The sampler on the GPU: draws the tokens of one text, and leaves them there."""
+"""The sampler of one sequence: draws its tokens on the GPU, and leaves them there."""
 
 from __future__ import annotations
 
-import struct
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import ClassVar, TypeAlias
 from weakref import WeakValueDictionary
@@ -16,7 +16,7 @@ from pteron.gpu import Buffer, Command, Copy, Device, Growing, Replay, States
 from pteron.graph import Graph
 from pteron.host.tensors import View
 from pteron.llm.reentrancy import device_guard
-from pteron.llm.sampling.form import Form, numbers
+from pteron.llm.sampling.form import RING, Form, numbers, read_draw, read_list
 from pteron.llm.sampling.graphs import (
     BIAS,
     DRAWN,
@@ -26,27 +26,47 @@ from pteron.llm.sampling.graphs import (
     STEPS,
     TOKEN,
     WORDS,
-    graph_of_peaks,
-    mask_words,
+    peaks_graph,
     sampler_graph,
+    to_mask_words,
 )
-from pteron.llm.sampling.operator import RING, pairs_of
-from pteron.llm.sampling.recent import Recent
-from pteron.llm.sampling.settings import BIAS_MAX, TOPS_MAX, Sampling
+from pteron.llm.sampling.settings import BIAS_MAX, Sampling
 from pteron.ops.operand import State
 from pteron.plan import PlanBuffer
 from pteron.runtime.session import Session
 
+SESSIONS_MAX = 16  # each takes the memory of a few rows of logits
 BANNED = np.float32(-3.4028234e38)  # LOWEST in lib/nan.wgsl
-SEEN_BEFORE = np.uint32(1 << 31)  # a token that was there before any was drawn
+SEEN_BEFORE = np.uint32(1 << 31)  # a token of the prompt
 _Key: TypeAlias = tuple[Device, int, Form, DType]
 
 
-class Sampler:
-    """Draws tokens of one text from logits that are on the GPU, and leaves them there.
+class RecentSessions:
+    """The sessions of a model's last SESSIONS_MAX samplers, kept so that the next sampler of a form finds its
+    kernels compiled."""
 
-    What it has drawn and seen is its own; samplers of one form, whose settings differ in numbers alone, share
-    the rest, which outlives them in `recent`. One that is `masked` draws the tokens that `allow` names.
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[int, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def keep(self, session: Session) -> None:
+        """Keep a session, and drop the least recently used one if there are too many."""
+        self._sessions[id(session)] = session
+        self._sessions.move_to_end(id(session))
+        while len(self._sessions) > SESSIONS_MAX:
+            self._sessions.popitem(last=False)
+
+    def clear(self) -> None:
+        self._sessions.clear()
+
+
+class Sampler:
+    """Draws the tokens of one sequence from logits on the GPU, and leaves them there.
+
+    It owns its draws and token counts. Samplers of one form, whose settings differ only in numbers, share a
+    session, which outlives them in `recent`. A `masked` sampler draws only tokens that `allow` names.
     """
 
     _sessions: ClassVar[WeakValueDictionary[_Key, Session]] = WeakValueDictionary()
@@ -60,7 +80,7 @@ class Sampler:
         dtype: DType = DType.F32,
         *,
         masked: bool = False,
-        recent: Recent | None = None,
+        recent: RecentSessions | None = None,
     ) -> None:
         self.sampling = sampling
         self.form = form = Form.of(sampling, vocabulary, masks=masked)
@@ -73,52 +93,45 @@ class Sampler:
             if session is None:
                 session = self._sessions[key] = Session.of(sampler_graph(vocabulary, form, dtype), device)
             self._session = session
-            self._recent = Recent() if recent is None else recent
+            self._recent = RecentSessions() if recent is None else recent
             self._recent.keep(session)
             self._states = session.states()
             if biases is not None:
                 device.write(self._states[State(BIAS)], biases)
         self._kept: View | None = None
-        self._steps: int | None = 0  # as the GPU counts them; None: not known
-        self._of_peaks: dict[int, tuple[Session, States]] = {}  # by how many blocks there are
+        self._steps: int | None = 0  # counted on the GPU; None: unknown
+        self._of_peaks: dict[int, tuple[Session, States]] = {}  # by number of blocks
 
     @property
     def token(self) -> View:
-        """Where the token lies that was drawn last, unless it was drawn into other memory."""
+        """The token drawn last, unless it was drawn into another buffer."""
         return View(self._states[State(TOKEN)], 0, (1, 1), DType.I32, Storage.I32)
 
     @property
     def drawn(self) -> Buffer:
-        """Where the last tokens lie, with their log-probabilities: RING pairs of words, in turns. Where lists
-        are wanted, that of each follows behind them all."""
+        """The last RING draws, pairs of a token and its log-probability, then their lists (`Form.pairs`)."""
         return self._states[State(DRAWN)]
 
     @property
     def drawn_bytes(self) -> int:
-        """How many bytes of `drawn` the host is to read."""
-        return 8 * pairs_of(self.form)
+        """The size of `drawn`."""
+        return 8 * self.form.pairs
 
     def drawn_at(self, step: int) -> View:
-        """Where the token of a step lies, until RING others were drawn."""
+        """The token of a step on the GPU, until RING more are drawn."""
         return View(self.drawn, 8 * (step % RING), (1, 1), DType.I32, Storage.I32)
 
     @staticmethod
     def read(drawn: bytes, step: int) -> tuple[int, float]:
         """A step's token and its log-probability under the model, from the bytes of `drawn`."""
-        token, logprob = struct.unpack_from("<if", drawn, 8 * (step % RING))
-        return token, logprob
+        return read_draw(drawn, 0, step)
 
     def read_top(self, drawn: bytes, step: int) -> tuple[tuple[int, float], ...]:
         """The likeliest tokens of a step and their log-probabilities, from the bytes of `drawn`."""
-        count = self.sampling.top_logprobs
-        if not count:
-            return ()
-        start = 8 * (RING + TOPS_MAX * (step % RING))
-        pairs = struct.iter_unpack("<if", drawn[start : start + 8 * count])
-        return tuple((token, logprob) for token, logprob in pairs if token >= 0)
+        return read_list(drawn, 0, step, self.sampling.top_logprobs)
 
     def remember(self, tokens: Sequence[int]) -> None:
-        """Tokens that the repetition penalty counts as seen, in place of those before; none was drawn yet."""
+        """Start a sequence whose prompt has these tokens, for the repetition penalty."""
         if not self.form.remembers:
             return
         seen = np.zeros(self._vocabulary, np.uint32)
@@ -127,17 +140,14 @@ class Sampler:
         self._write(SEEN, seen)
 
     def allow(self, mask: npt.NDArray[np.uint32]) -> None:
-        """Tokens that the next draw may take: a bit of each, the lowest of a word first. Those that have no
+        """Set the mask of the next draw: a bit for each token, the lowest of a word first. Tokens without a
         bit are not allowed."""
         if not self.form.masks:
-            raise InputError("this sampler draws without a mask")
-        words = np.zeros(mask_words(self._vocabulary), np.uint32)
-        given = mask[: words.size]
-        words[: given.size] = given
-        self._write(MASK, words)
+            raise InputError("this sampler has no mask")
+        self._write(MASK, to_mask_words(mask, self._vocabulary))
 
     def keep(self, logits: View) -> Copy:
-        """What brings a row of logits to where `kept` lies, for a draw in a later submission."""
+        """The copy of a row of logits to `kept`, for a draw in a later submission."""
         device = self._session.device
         if self._kept is None:
             size = -(-logits.nbytes // 4) * 4
@@ -147,26 +157,26 @@ class Sampler:
 
     @property
     def kept(self) -> View:
-        """The row of logits that was kept."""
+        """The kept row of logits."""
         if self._kept is None:
             raise InputError("this sampler has kept no logits")
         return self._kept
 
     def commands(self, logits: View, step: int) -> list[Command]:
-        """What draws the token of a step from a row of logits, to be submitted next."""
+        """The commands that draw the token of a step from a row of logits. They must be submitted next."""
         self._count(step)
         return self._session.encode((logits, *self._numbers), self._states).commands
 
     def graph(self, logits: View) -> Graph:
-        """What `replay` runs for a row of logits."""
+        """The graph that `replay` runs for a row of logits."""
         peaks = self._peaks(logits)
         if peaks:
-            return graph_of_peaks(peaks.shape[0])
+            return peaks_graph(peaks.shape[0])
         return sampler_graph(self._vocabulary, self.form, logits.dtype)
 
     def replay(self, logits: View, step: int, token: Buffer, growing: Growing | None = None) -> Replay:
-        """What draws tokens from a row of logits where it lies, from that of a step on: one each time that it
-        is replayed, to be written to `token`, while `growing` grows. It is to be submitted next."""
+        """The commands that draw tokens from a row of logits, from `step` on: one per replay, written to
+        `token`, while `growing` advances. They must be submitted next."""
         self._count(step)
         places: dict[PlanBuffer, Buffer] = {State(TOKEN): token}
         if growing:
@@ -179,23 +189,23 @@ class Sampler:
         return self._session.bound((logits, *self._numbers), self._states, places)
 
     def state(self, id: int) -> Buffer:
-        """Where a state of the sampler's graph lies, by its value id."""
+        """A state of the sampler's graph, by its value id."""
         return self._states[State(id)]
 
-    def took(self, steps: int) -> None:
-        """So many tokens were drawn by what was submitted; unless told, a sampler does not know."""
-        self._steps = steps
+    def set_step(self, step: int) -> None:
+        """Note that the submitted draws end before `step`: the GPU has counted them."""
+        self._steps = step
 
     def draw(self, logits: np.ndarray, step: int) -> int:
-        """Draw the token of a step from logits of the host; the submission's number."""
+        """Draw the token of a step from host logits; returns the submission's number."""
         with self._session.device.lock:
             self._count(step)
             submission = self._session.launch((logits.reshape(1, -1), *self._numbers), self._states)
-            self.took(step + 1)
+            self.set_step(step + 1)
             return submission
 
     def _peaks(self, logits: View) -> View | None:
-        """The peaks of a row of logits, where they are all that is needed to know the likeliest."""
+        """The peaks of a row of logits, if they are enough for the draw."""
         return logits.peaks if self.form.is_plain else None
 
     def _drawing_from_peaks(self, blocks: int) -> tuple[Session, States]:
@@ -203,14 +213,14 @@ class Sampler:
             device = self._session.device
             session = self._sessions_of_peaks.get((device, blocks))
             if session is None:
-                session = Session.of(graph_of_peaks(blocks), device)
+                session = Session.of(peaks_graph(blocks), device)
                 self._sessions_of_peaks[device, blocks] = session
             self._recent.keep(session)
             self._of_peaks[blocks] = session, session.states()
         return self._of_peaks[blocks]
 
     def _count(self, step: int) -> None:
-        """Have the GPU count from a step on, which noise is made from."""
+        """Set the GPU's step counter, which seeds the noise."""
         if self._steps != step:
             self._session.device.write(self._states[State(STEPS)], np.array([step], np.int32))
         self._steps = None
@@ -221,7 +231,7 @@ class Sampler:
             device.write(self._states[State(id)], words)
 
     def close(self) -> None:
-        """Free what is this sampler's own."""
+        """Free its memory."""
         with self._session.device.lock:
             self._states.close()
             if self._kept:
@@ -232,7 +242,7 @@ class Sampler:
 
 
 def _biases(sampling: Sampling, vocabulary: int) -> npt.NDArray[np.float32] | None:
-    """What is added to each logit; None: nothing."""
+    """The bias of each logit; None: no biases."""
     if not sampling.biases:
         return None
     added = np.zeros(vocabulary, np.float32)

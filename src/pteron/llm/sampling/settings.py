@@ -1,4 +1,4 @@
-"""The settings of a sampler, as callers give them."""
+"""Sampling: the settings of a sampler, checked."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from reprlib import repr as shortened
 from pteron.errors import InputError
 from pteron.llm.arguments import integer, number
 
-TOPS_MAX = 20  # tokens of a list of the likeliest
-BIAS_MAX = 100.0  # as many as this, or more, below: the token is banned
+TOPS_MAX = 20  # the most top_logprobs
+BIAS_MAX = 100.0  # a bias of -BIAS_MAX bans a token
 _INTEGERS = ("top_k", "seed", "top_logprobs")
 _NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn. The default is greedy: always the likeliest.
+    """How tokens are drawn. The default is greedy: always the likeliest token.
 
-    A temperature above 0 draws from the softmax of logits / temperature, narrowed to the `top_k` likeliest,
-    then to the likeliest whose probabilities reach `top_p`, then to those at least `min_p` times as likely
-    as the likeliest. Equal seeds draw equal tokens from equal logits.
+    A temperature above 0 draws from the softmax of logits / temperature, restricted to the `top_k` likeliest
+    tokens, then to the likeliest whose probabilities reach `top_p`, then to those at least `min_p` times as
+    likely as the likeliest. Equal seeds draw equal tokens from equal logits.
 
-    Before any of it, `logit_bias` adds to the logits of tokens by their ids, and bans those with -100;
-    `repetition_penalty` above 1 makes tokens less likely that were already there, in the prompt too;
-    `presence_penalty` is taken from the logit of each token that was drawn, and `frequency_penalty` once for
-    every time that it was. `top_logprobs` of the likeliest tokens are told with each token, with what they
-    are under the model itself.
+    Before that, `logit_bias` adds to logits by token id, and bans tokens with -100; a `repetition_penalty`
+    above 1 makes tokens of the prompt and drawn tokens less likely; `presence_penalty` is subtracted from the
+    logit of each drawn token, and `frequency_penalty` once for every time it was drawn. With `top_logprobs`,
+    each token comes with that many of the likeliest tokens and their log-probabilities under the unchanged
+    logits.
     """
 
     temperature: float = 0.0
@@ -39,7 +39,7 @@ class Sampling:
     seed: int = 0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    logit_bias: Mapping[int, float] | tuple[tuple[int, float], ...] = ()  # kept as pairs, by token
+    logit_bias: Mapping[int, float] | tuple[tuple[int, float], ...] = ()  # stored as pairs, sorted by token
     top_logprobs: int = 0
 
     def __post_init__(self) -> None:
@@ -61,17 +61,17 @@ class Sampling:
         }
         for message, holds in checks.items():
             if not holds:
-                raise InputError(f"{message}: {str(self)[:400]}")  # biases may be many
+                raise InputError(f"{message}: {str(self)[:400]}")  # there may be many biases
 
     @property
     def biases(self) -> tuple[tuple[int, float], ...]:
-        """What is added to the logits of tokens, by their ids."""
+        """Pairs of a token id and its bias."""
         assert isinstance(self.logit_bias, tuple)
         return self.logit_bias
 
 
 def _biases(given: object) -> tuple[tuple[int, float], ...]:
-    """Pairs of a token and what is added to its logit, by token; each token once."""
+    """Checked pairs of a token id and its bias, sorted by token."""
     pairs = list(given.items()) if isinstance(given, Mapping) else given
     if not isinstance(pairs, Iterable) or isinstance(pairs, (str, bytes)):
         raise InputError(f"logit_bias must be a mapping of tokens to numbers, not {shortened(given)}")
@@ -81,7 +81,7 @@ def _biases(given: object) -> tuple[tuple[int, float], ...]:
             raise InputError(f"logit_bias must be pairs of a token and a number, not {shortened(pair)}")
         token, bias = integer("each token of logit_bias", pair[0]), number("each bias of logit_bias", pair[1])
         if token < 0 or token in found:
-            what = "is negative" if token < 0 else "stands twice"
+            what = "is negative" if token < 0 else "is given twice"
             raise InputError(f"logit_bias: token {token} {what}")
         if not -BIAS_MAX <= bias <= BIAS_MAX:
             raise InputError(f"logit_bias: {bias} for token {token} is not from -100 to 100")

@@ -4,7 +4,7 @@
 var<workgroup> best_scores: array<f32, WORKGROUP>;
 var<workgroup> best_tokens: array<u32, WORKGROUP>;
 
-// (the bits of the score, the token), given to all lanes.
+// (the bits of the score, the token), returned to all lanes.
 fn best_of_lanes(score: f32, token: u32, local: u32) -> vec2<u32> {
   best_scores[local] = score;
   best_tokens[local] = token;

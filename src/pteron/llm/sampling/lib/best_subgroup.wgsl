@@ -1,11 +1,10 @@
 //! use rows
 //! loops: ceil(LANES, SUBGROUP)
-// The greatest score of a workgroup and its token, as in best.wgsl: by subgroups, with rows_subgroup.wgsl. No
-// score is a NaN.
+// best.wgsl by subgroups, for rows_subgroup.wgsl. No score is NaN.
 var<workgroup> best_scores: array<f32, WORKGROUP / SUBGROUP>;
 var<workgroup> best_tokens: array<u32, WORKGROUP / SUBGROUP>;
 
-// (the bits of the score, the token), given to all lanes.
+// (the bits of the score, the token), returned to all lanes.
 fn best_of_lanes(score: f32, token: u32, local: u32) -> vec2<u32> {
   var best = subgroupMax(score);
   var best_token = subgroupMin(select(0xffffffffu, token, score == best));

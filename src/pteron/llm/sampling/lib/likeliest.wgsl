@@ -1,9 +1,8 @@
 //! use rows
 //! use sample
-//! use texts
+//! use single_row
 //! loops: ceil(block_count, LANES) + 8
-// The greatest of all logits after the repetition penalty, from what sample_scan wrote of each block; given to
-// all invocations of a workgroup of LANES.
+// The greatest of all logits after the repetition penalty, from the results of sample_scan; returned to all lanes.
 fn likeliest(group: vec3<u32>, local: u32) -> f32 {
   var most = LOWEST;
   let first = first_block(group);

@@ -1,4 +1,4 @@
-// Noise that a seed, a step and a token determine, the same words on every device.
+// Noise from a seed, a step and a token: the same bits on every device.
 
 // Threefry-2x32 with 20 rounds (Salmon et al., 2011): two random words for every key and counter.
 fn threefry(key: vec2<u32>, counter: vec2<u32>) -> vec2<u32> {
@@ -24,8 +24,8 @@ fn random_words(seed: u32, step: u32, token: u32) -> vec2<u32> {
   return threefry(vec2(seed, step), vec2(token, 0u));
 }
 
-// A draw from the exponential distribution by 64 random bits, a number u between 0 and 1. What is kept of u is
-// its distance to the nearer end, from 2^-65 to 1/2, so that -log(u) is exact to f32 at both ends.
+// A draw from the exponential distribution, -log(u), from 64 random bits: u between 0 and 1. u is represented by its
+// distance to the nearer end, from 2^-65 to 1/2, so that -log(u) is exact to f32 at both ends.
 fn exponential(words: vec2<u32>) -> f32 {
   let is_near_one = words.x > 0x7fffffffu;
   let nearer = select(words, ~words, is_near_one);
@@ -47,7 +47,7 @@ fn minus_log_of_one_less(x: f32) -> f32 {
   return 2.0 * (z + z * s * series);
 }
 
-// Gumbel noise, from -3.9 to 45.1: the token whose log-probability and noise add up to the most is a draw.
+// Gumbel noise, from -3.9 to 45.1: the token with the greatest log-probability + noise is a draw.
 fn gumbel(seed: u32, step: u32, token: u32) -> f32 {
   return -log(exponential(random_words(seed, step, token)));
 }

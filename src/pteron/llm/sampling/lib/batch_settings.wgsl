@@ -1,7 +1,7 @@
-//! use slots_of_rows
+//! use batch_slots
 //! extent settings: SLOTS * SETTINGS
-// slots_of_rows.wgsl, and the numbers that the text of each slot is drawn by, as rows.py writes them.
-const SETTINGS = 12u; // words of a slot
+// batch_slots.wgsl, and the sampling settings of every slot, as batch_sampler.py writes them.
+const SETTINGS = 12u; // words per slot
 const SEED = 0u;
 const TEMPERATURE = 1u;
 const TOP_K = 2u;
@@ -11,8 +11,8 @@ const PENALTY = 5u;
 const PRESENCE = 6u;
 const FREQUENCY = 7u;
 const TOPS = 8u;
-const FIRST = 9u; // the position of the token whose logits make the first draw
-const DRAWS = 10u; // whether it draws by chance
+const FIRST = 9u; // position of the token whose logits give the first draw
+const DRAWS = 10u; // whether tokens are drawn at random
 
 @group(0) @binding(21) var<storage, read> settings: array<i32>;
 

@@ -1,30 +1,30 @@
 //! use rows
 //! use sample
 //! use best
-//! use texts
-//! use slots
+//! use single_row
+//! use single_slot
 //! loops: ceil(block_count, LANES) + 16 + LISTED * (ceil(block_count * LISTED, LANES) + 9)
 //! extent blocks: 4 * block_count * groups[1]
 //! extent listed: 2 * LISTED * block_count * groups[1]
 //! extent steps: SLOTS
 //! extent drawn: 2 * RING * (1 + LISTED) * SLOTS
-// The likeliest tokens of all blocks in order, with their log-probabilities under the logits as they came: a NaN
-// where one of them is. One workgroup does it all, before the token of the step is drawn.
-const RING = 16u; // draws that are remembered
-const LISTED = 20u; // ranks that there is room for
+// The likeliest tokens of all blocks of a row in order, with their log-probabilities under the unchanged logits: NaN if
+// one of them is. One workgroup takes one row, before the token of the step is drawn.
+const RING = 16u; // draws that are kept
+const LISTED = 20u; // the most ranks
 const NONE = 0xffffffffu;
 
 struct Params {
   block_count: u32,
-  count: i32, // ranks that are wanted
-  base: u32, // as in the kernels beside it,
-  vocabulary: u32, // which this one does not look at
+  count: i32, // wanted ranks
+  base: u32, // for single_row.wgsl;
+  vocabulary: u32, // not used here
 }
 
 @group(0) @binding(0) var<storage, read> blocks: array<vec4<f32>>; // as sample_scan writes them
 @group(0) @binding(1) var<storage, read> listed: array<vec2<u32>>; // as sample_list writes them
-@group(0) @binding(2) var<storage, read> steps: array<i32>; // how many tokens were drawn before
-@group(0) @binding(3) var<storage, read_write> drawn: array<vec2<i32>>; // RING draws, then LISTED pairs of each
+@group(0) @binding(2) var<storage, read> steps: array<i32>; // tokens drawn before; in a batch, the position
+@group(0) @binding(3) var<storage, read_write> drawn: array<vec2<i32>>; // RING draws, then LISTED pairs for each
 @group(0) @binding(4) var<uniform> params: Params;
 
 @compute @workgroup_size(WORKGROUP)
@@ -43,7 +43,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let slot = slot_of(group);
   let start = slot * RING * (1u + LISTED) + RING + (u32(steps[slot]) % RING) * LISTED;
   let count = min(u32(params.count), LISTED);
-  var last = -LOWEST; // the logit and the token of the rank before
+  var last = -LOWEST; // logit and token of the rank before
   var last_token = NONE;
   for (var rank = 0u; rank < count; rank++) {
     var best = LOWEST;
@@ -60,7 +60,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       }
     }
     let found = best_of_lanes(best, best_token, local);
-    workgroupBarrier(); // all have read it before the next rank is written
+    workgroupBarrier(); // all lanes have read it before the next rank is written
     last = bitcast<f32>(found.x);
     last_token = found.y;
     if (local == 0u && is_used(group)) {

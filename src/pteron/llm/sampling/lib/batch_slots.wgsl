@@ -1,6 +1,6 @@
 //! extent slots: groups[1]
-// As slots.wgsl: row y of the grid is of the text in slot slots[y]; where that is none, it is nobody's.
-const SLOTS = 1u; // that there are
+// single_slot.wgsl for a batch: row y of the grid belongs to the sequence in slot slots[y]; -1: the row is unused.
+const SLOTS = 1u;
 
 @group(0) @binding(20) var<storage, read> slots: array<i32>;
 

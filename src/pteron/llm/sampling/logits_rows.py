@@ -1,0 +1,233 @@
+"""Rows of logits as the sampler's kernels see them: their blocks, and the declarations that kernels need.
+
+There is one row, the last of the logits, or one row for each sequence of a `Batch`. The same kernels serve
+both: functions that find a row, a slot and its settings are replaced for a batch (lib/batch_*.wgsl).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from pteron.llm.sampling.form import Form
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target
+from pteron.ops.dispatch import Bound
+from pteron.ops.row_layout import shared_rows
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+LANES, LANES_CPU = 256, 32  # barriers are expensive on a CPU: fewer lanes
+BLOCK = 2048  # tokens per workgroup
+_CHANGE_WORKGROUP = 64  # of sample_change.wgsl
+
+# Words of a slot's settings, as lib/batch_settings.wgsl names them: `form.numbers` in order, the position of
+# the token whose logits give the first draw, and whether tokens are drawn at random.
+SETTINGS_WORDS = 12
+FIRST, DRAWS = 9, 10
+
+
+class Numbers(NamedTuple):
+    """The numbers of a call (`form.numbers`). In a batch they are in the settings of each slot, and these are
+    0."""
+
+    seed: AnyInt = 0
+    temperature: AnyInt = 0
+    top_k: AnyInt = 0
+    top_p: AnyInt = 0
+    log_min_p: AnyInt = 0
+    penalty: AnyInt = 0
+    presence: AnyInt = 0
+    frequency: AnyInt = 0
+    tops: AnyInt = 0
+
+
+_SKIPPED = {  # when a kernel skips a row, by what it searches for
+    "pick": "!is_drawing(group)",
+    "counts": "!is_drawing(group) || setting(group, TOP_K) <= 0",
+    "share": "!is_drawing(group) || fraction(group, TOP_P) >= 1.0",
+}
+_TEMPERATURE = {"temperature_of": "fraction(group, TEMPERATURE)"}
+_SETTINGS: dict[str, dict[str, str]] = {  # where kernels find a row's settings
+    "sample_change": {
+        "penalty_of": "fraction(group, PENALTY)",
+        "presence_of": "fraction(group, PRESENCE)",
+        "frequency_of": "fraction(group, FREQUENCY)",
+    },
+    "sample_tally": _TEMPERATURE,
+    "sample_narrow": {"top_p_of": "fraction(group, TOP_P)"},
+    "sample_pick": {
+        **_TEMPERATURE,
+        "log_min_p_of": "fraction(group, LOG_MIN_P)",
+        "seed_of": "u32(setting(group, SEED))",
+        "step_of": "u32(steps[slot_of(group)] - setting(group, FIRST))",
+        "is_skipped": _SKIPPED["pick"],
+    },
+}
+_LIBRARIES = {
+    **dict.fromkeys(("sample_list_merge", "sample_merge"), "batch_slots"),
+    **dict.fromkeys(_SETTINGS, "batch_settings"),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """The rows of a batched step: `slots` has the slot of each row, `settings` the numbers of every slot."""
+
+    slots: Operand
+    settings: Operand
+
+    def binds(self, name: str) -> tuple[Operand | None, Operand | None]:
+        """`slots` and `settings`, if a kernel reads them."""
+        library = _LIBRARIES.get(name)
+        return self.slots if library else None, self.settings if library == "batch_settings" else None
+
+    def declares(self, name: str, blocks: int, counts: bool | None) -> dict[str, object]:
+        found: dict[str, object] = {
+            "use_single_row": "batch_rows",
+            "BLOCKS": blocks,
+            **_SETTINGS.get(name, {}),
+        }
+        if name in _LIBRARIES:
+            found |= {"use_single_slot": _LIBRARIES[name], "SLOTS": self.settings.shape[0]}
+        if counts is not None:
+            found["is_skipped"] = _SKIPPED["counts" if counts else "share"]
+        if name == "sample_narrow":
+            found["top_k_of"] = "setting(group, TOP_K)" if counts else "0"
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogitsRows:
+    """The last row of logits, or one row for each sequence of a batch, and what draws see in their place."""
+
+    logits: Operand
+    seen: Operand | None  # for the repetition penalty; None: kernels that read logits apply none
+    penalty: AnyInt  # the bits of an f32
+    anew: Scratch | None  # logits as changed by `changed`
+    blocks: Scratch
+    target: Target
+    batch: Batch | None = None  # None: one row
+
+    @classmethod
+    def of(
+        cls,
+        logits: Operand,
+        target: Target,
+        *,
+        seen: Operand | None = None,
+        penalty: AnyInt = 0,
+        batch: Batch | None = None,
+    ) -> LogitsRows:
+        rows = batch.slots.numel if batch else 1
+        blocks = Scratch(4 * -(-logits.shape[-1] // BLOCK) * rows)
+        return cls(logits, seen, penalty if seen else 0, None, blocks, target, batch)
+
+    def lanes(self, most: int) -> dict[str, Any]:
+        """Declarations of a kernel with `most` lanes per workgroup, fewer on a CPU."""
+        layout = shared_rows(self.target, min(most, LANES_CPU) if self.target.is_cpu else most, 1)
+        return {**layout, "use_best": "best_subgroup"} if "use_rows" in layout else layout
+
+    @property
+    def vocabulary(self) -> int:
+        return self.logits.shape[-1]
+
+    @property
+    def count(self) -> int:
+        return self.batch.slots.numel if self.batch else 1
+
+    @property
+    def base(self) -> int:
+        return 0 if self.batch else self.logits.numel - self.vocabulary
+
+    @property
+    def block_count(self) -> int:
+        return -(-self.vocabulary // BLOCK)
+
+    def declares(self, name: str, counts: bool | None = None) -> dict[str, object]:
+        """Declarations of a kernel for a batch; {} for one row. `counts` says what a search adds up."""
+        return self.batch.declares(name, self.block_count, counts) if self.batch else {}
+
+    def binds(self, name: str) -> tuple[Operand | None, Operand | None]:
+        """The slots and the settings that a kernel reads, in a batch."""
+        return self.batch.binds(name) if self.batch else (None, None)
+
+    def changed(
+        self, form: Form, seen: Operand, bias: Operand, mask: Operand, mask_words: int, numbers: Numbers
+    ) -> tuple[LogitsRows, Dispatch]:
+        """The rows after everything that changes logits, and the dispatch that does it."""
+        anew = Scratch(self.logits.numel)
+        absent = {
+            "seen_of": None if form.remembers else "0u",
+            "bias_of": None if form.biases else "0.0",
+            "word_of": None if form.masks else "0xffffffffu",
+        }
+        declares = {name: text for name, text in absent.items() if text}
+        slots, settings = self.binds("sample_change")
+        change = Dispatch(
+            kernel("sample_change", **self.declares("sample_change"), **declares),
+            logits=self.logits,
+            seen=seen if form.remembers else None,
+            bias=bias if form.biases else None,
+            mask=mask if form.masks else None,
+            anew=anew,
+            vocabulary=self.vocabulary,
+            base=self.base,
+            mask_words=mask_words,
+            penalty=numbers.penalty,
+            presence=numbers.presence,
+            frequency=numbers.frequency,
+            groups=(-(-self.vocabulary // _CHANGE_WORKGROUP), self.count, 1),
+            slots=slots,
+            settings=settings,
+        )
+        return replace(self, seen=None, penalty=0, anew=anew), change
+
+    def look(
+        self,
+        name: str,
+        limit: Operand | Scratch | None = None,
+        *,
+        declares: Mapping[str, object] = MappingProxyType({}),
+        **arguments: Bound | AnyInt | float,
+    ) -> Dispatch:
+        """A kernel over all blocks that sees logits up to the place in `limit`, if there is one."""
+        slots, settings = self.binds(name)
+        is_scan, is_pick = name == "sample_scan", name == "sample_pick"
+        # These two read the unchanged logits as well, all others only the changed ones.
+        beside = {"anew": self.anew} if is_scan else {"raw": self.logits} if is_pick else {}
+        return Dispatch(
+            kernel(name, **self.lanes(LANES), **{**self._seeing(name, limit), **declares}),
+            logits=self.logits if is_scan or self.anew is None else self.anew,
+            seen=self.seen,
+            blocks=self.blocks,
+            limit=limit,
+            vocabulary=self.vocabulary,
+            base=self.base,
+            block=BLOCK,
+            penalty=self.penalty,
+            groups=(self.block_count, self.count, 1),
+            slots=slots,
+            settings=settings,
+            # Operands and parameters, by the kernel's own names.
+            **{**(beside if self.anew else {}), **arguments},  # type: ignore[arg-type]
+        )
+
+    def _seeing(self, name: str, limit: Operand | Scratch | None) -> dict[str, object]:
+        """Declarations of a kernel for the logits it reads: all or up to a limit; unchanged, penalised or
+        changed."""
+        is_scan = name == "sample_scan"
+        found = self.declares(name)
+        if self.seen is None:
+            found["was_seen"] = "false"
+        if is_scan and self.anew:
+            found["drawn_from"] = "anew[base + min(token, params.vocabulary - 1u)]"
+        elif is_scan and self.seen is None:
+            found |= {"greatest_logit": "most_penalised", "logit_of": "bitcast<f32>(best.x)"}
+        if name == "sample_pick" and not self.anew:
+            found["logit_of"] = "finite(f32(logits[base + token]))"
+        if limit is None and not is_scan:
+            found["last_place"] = "0xffffffffu"
+        return found

@@ -13,6 +13,8 @@ from quantized_cases import INT8, QCS4W, bytes_of, random_nibbles, scales_of
 from pteron.ops import Target
 from pteron.reference.products import linear_int8_weights
 
+pytestmark = pytest.mark.kernels
+
 LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 17, 4)}
 DEPTHS = [1, 2, 6, 8, 36, 101, 324]  # with words and vec4s that are whole, and that are not
 
@@ -22,6 +24,14 @@ DEPTHS = [1, 2, 6, 8, 36, 101, 324]  # with words and vec4s that are whole, and 
 def test_four_bits(depth: int, columns: int, target: Target) -> None:
     arguments = (tensor("M", depth, low=-1, high=1), random_nibbles(columns, depth), scales_of(columns))
     check_op(QCS4W, *arguments, live=LIVE_ROWS, target=target)
+
+
+@pytest.mark.parametrize("depth", [1, 8, 36, 101])
+def test_four_bits_in_strips(depth: int, own_subgroups: Target) -> None:
+    """With subgroups, 5 to 32 rows run by q4_rows, whose loads must not cross the rows of weights: these have
+    any number of words."""
+    arguments = (tensor("M", depth, low=-1, high=1), random_nibbles(67, depth), scales_of(67))
+    check_op(QCS4W, *arguments, live={"M": (32, 5, 17)}, target=own_subgroups)
 
 
 @pytest.mark.parametrize("depth", DEPTHS)

@@ -176,7 +176,7 @@ def choose_strip(target: Target, rows: int, packed: Words) -> tuple[Strip, int] 
     ):
         return None
     strip = next(strip for strip in STRIPS if rows <= strip.tall)
-    while packed.group % strip.load:
+    while packed.group % strip.load or packed.pitch % strip.load:  # a load crosses neither groups nor rows
         strip = replace(strip, load=strip.load // 2)
     is_small = strip.workgroup_bytes <= target.workgroup_bytes_max
     if not is_small or LANES * strip.across > target.invocations_max:

@@ -49,7 +49,7 @@ def few(own_subgroups: Target, launched: list[Kernel]) -> Iterator[Target]:
 
 def merges(launched: list[Kernel]) -> bool:
     """Whether splits were brought together on the way into a product."""
-    return any(("use_x_source", "source_merged") in kernel.declarations for kernel in launched)
+    return any(("use_x_source", "x_source_splits") in kernel.declarations for kernel in launched)
 
 
 SHAPES = [(1, 1, 32), (4, 2, 64), (3, 1, 96), (8, 1, 32), (6, 2, 128), (5, 5, 8)]

@@ -145,7 +145,7 @@ class TestByName:
         with LLM(MODEL, ByteTokenizer()) as llm:
             with pytest.raises(InputError, match="did you mean temperature"):
                 llm.chat(MESSAGES, temp=1)
-            with pytest.raises(InputError, match="the chat template does not take"):
+            with pytest.raises(InputError, match="the chat template cannot render"):
                 llm.chat(MESSAGES)
 
 

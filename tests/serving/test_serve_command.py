@@ -213,7 +213,7 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["nowhere"], "'nowhere' is not a known model; known are smollm2, stories15m"),
+        (["nowhere"], "no model is called 'nowhere': known are smollm2, stories15m"),
         (["stories15m", "--host", "no.such.host.example"], "not an address to listen at"),
         (["stories15m", "--api-key", "two words"], "printable ASCII"),
         (["stories15m", "--api-key-file", "nowhere"], "there is no such file"),

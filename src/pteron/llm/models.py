@@ -119,6 +119,5 @@ def locate_model(given: str | os.PathLike[str], fetched: Callable[[str], Path] |
     except InputError as error:
         if len(path.parts) > 1 or path.suffix:  # cannot be a model's name
             raise
-        raise InputError(
-            f"{error}, and {str(path)!r} is not a known model; known are {', '.join(names())}"
-        ) from error
+        known = ", ".join(names())
+        raise InputError(f"{error}, and no model is called {str(path)!r}: known are {known}") from error

@@ -7,7 +7,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from typing import Any
 
 from pteron.dtypes import DType
@@ -47,6 +46,8 @@ class ValueSpec:
         return None
 
     def _repr_html_(self) -> str:
+        from html import escape  # here: only notebooks need it
+
         return f"<code>{escape(f'{self.name}: {self}' if self.name else str(self))}</code>"
 
     def __str__(self) -> str:
@@ -187,6 +188,8 @@ def _shapes(compiled: Compiled, shapes: Mapping[int, Shape]) -> Mapping[int, Sha
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """An HTML table with a title; all texts are escaped."""
+    from html import escape
+
     heads = "".join(f"<th>{escape(text)}</th>" for text in head)
     lines = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows)
     body = f"<thead><tr>{heads}</tr></thead><tbody>{lines}</tbody>"

@@ -58,6 +58,7 @@ def test_programs_that_cannot_run_are_refused(tmp_path: Path) -> None:
     assert "inputs" in result.cause
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.export
 @pytest.mark.filterwarnings("ignore")  # of exporters, about themselves
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ def test_a_copy_gives_the_same_bits(name: str, programs: Path, tmp_path: Path) -
             np.testing.assert_array_equal(np.asarray(found), np.asarray(result))
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("trusted", [False, True])
 @pytest.mark.parametrize("is_cpu", [True, False], ids=["software", "hardware"])
 def test_a_language_model_goes_on_from_a_file(

@@ -79,6 +79,7 @@ def few(
     assert "attention_decode" in launched
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(
     ("heads", "key_heads", "head_width"),
     [(3, 3, 4), (4, 2, 8), (8, 2, 24), (3, 1, 64), (8, 2, 64), (10, 2, 80), (2, 2, 128), (4, 1, 128)],
@@ -121,6 +122,7 @@ POSITIONS = (
 STEPS = (1, 2, 1, 1, 1, 3, 1, 1, 8, 8, 1, 1, 1, 7, 1, 4, 1, 1, 1, 1, 5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("causal", [True, False])
 def test_long_contexts(causal: bool, few: Target) -> None:
     arguments = (*cached(4, 1, 8, capacity=5005), 1, None, 0, causal, None)
@@ -135,6 +137,7 @@ def test_decoding_plans_once_for_a_bucket(few: Target) -> None:
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=live, target=few, plans=5, tolerance=3e-5)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("mask", MASKS)
 def test_broadcast_masks(mask: tuple[int | str, ...], few: Target) -> None:
     arguments = (tensor(2, 3, "S", 32), tensor(2, 3, "T", 32), tensor(2, 3, "T", 32), tensor(*mask), 0.2)
@@ -142,6 +145,7 @@ def test_broadcast_masks(mask: tuple[int | str, ...], few: Target) -> None:
     check_op(PLAIN, *arguments, live=live, target=few)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("mask_dtype", ["f32", "bool"])
 def test_masks_that_hide_whole_splits_and_rows(mask_dtype: str, steps: int, few: Target) -> None:

@@ -41,6 +41,7 @@ def test_many_keys_with_a_mask(steps: int, width: int, target: Target) -> None:
     check_op(PLAIN, q, k, v, tensor(steps, 2048), None, target=target, tolerance=3e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "causal"), [(64, True), (128, False), (6, True)])
 def test_prefill_and_decode_far_into_a_cache(width: int, causal: bool, target: Target) -> None:
     """The plan of a chunk and that of a step serve every position in a bucket."""

@@ -56,6 +56,7 @@ SHAPES = [(1, 1, 32), (4, 2, 64), (3, 1, 96), (8, 1, 32), (6, 2, 128), (5, 5, 8)
 shapes = pytest.mark.parametrize(("heads", "key_heads", "head_width"), SHAPES)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("batch", [1, 2])
 def test_by_its_parts(form: str, batch: int, target: Target) -> None:
@@ -64,12 +65,14 @@ def test_by_its_parts(form: str, batch: int, target: Target) -> None:
     check(target, block(form, 4, key_heads, batch=batch, output=13, residual=residual))
 
 
+@pytest.mark.long(every=15)
 @pytest.mark.parametrize("form", FORMS)
 @shapes
 def test_every_form(form: str, heads: int, key_heads: int, head_width: int, few: Target) -> None:
     check(few, block(form, heads, heads if form == "pairs" else key_heads, head_width))
 
 
+@pytest.mark.long(every=12)
 @shapes
 @pytest.mark.parametrize("batch", [1, 2])
 def test_the_last_product(
@@ -100,6 +103,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.long(every=12)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_with_and_without(options: dict[str, Any], few: Target) -> None:
     check(few, block("neighbours", **options))
@@ -108,6 +112,7 @@ def test_with_and_without(options: dict[str, Any], few: Target) -> None:
 INT8: list[dict[str, Any]] = [{"group": 32}, {"group": 64, "batch": 2}, {"group": 128}, {"group": 256}]
 
 
+@pytest.mark.long(every=12)
 @pytest.mark.parametrize("options", INT8, ids=str)
 @pytest.mark.parametrize("form", FORMS)
 def test_int8(form: str, options: dict[str, Any], few: Target, launched: list[Kernel]) -> None:
@@ -117,6 +122,7 @@ def test_int8(form: str, options: dict[str, Any], few: Target, launched: list[Ke
     assert merges(launched)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("form", FORMS)
 def test_int8_by_its_parts(form: str, target: Target) -> None:
     key_heads, residual = 4 if form == "pairs" else 2, tensor(1, "S", 13)
@@ -145,6 +151,7 @@ def test_a_mask(few: Target, launched: list[Kernel]) -> None:
     assert merges(launched)
 
 
+@pytest.mark.long(every=2)
 @floats
 def test_float_types(dtype: str, few: Target) -> None:
     residual = tensor(1, "S", 13)
@@ -156,6 +163,7 @@ def test_float_types(dtype: str, few: Target) -> None:
 POSITIONS = (0, 126, 127, 128, 254, 255, 256, 511, 512, 1023, 1024, 1100)
 
 
+@pytest.mark.long
 def test_ends_of_buckets(own_subgroups: Target, launched: list[Kernel]) -> None:
     target = replace(own_subgroups, invocations_max=256)
     arguments = block("neighbours", 4, 1, 32, capacity=1101, output=13, residual=tensor(1, "S", 13))

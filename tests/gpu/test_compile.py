@@ -63,6 +63,7 @@ def mixed(compiled_folder: Path) -> tuple[nn.Module, CompiledModule]:
     )
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("rows", [1, 2, 7, 13])
 def test_pytrees_at_live_shapes(mixed: tuple[nn.Module, CompiledModule], rows: int) -> None:
     module, compiled = mixed
@@ -219,6 +220,7 @@ def test_bf16_becomes_f32() -> None:
     same(pteron.compile(Widened(), (x,))(x), x.float() * 2)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("is_decomposed", [False, True])
 def test_an_exported_program_stays_as_it_is(is_decomposed: bool) -> None:
     """Also one that writes to buffers and inputs, and one that returns a constant."""
@@ -252,6 +254,7 @@ def test_unbounded_dims_are_refused() -> None:
         pteron.compile(Small(), (torch.ones(3, 2),), dynamic_shapes=({0: Dim("n")},))
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])
 def test_upsampling_with_dynamic_dims(mode: str) -> None:
     """ExecuTorch's own runtime does not resize it, nor group norm; Pteron does, so the GPU runs all."""

@@ -182,6 +182,7 @@ def test_windows_of_many_taps(channels: int, taps: int, target: Target) -> None:
     check_op(CONVOLUTION, *arguments, *numbers(1), target=target, tolerance=1e-3)
 
 
+@pytest.mark.long
 def test_quotients_by_multiplication_are_exact() -> None:
     """The division of convolution_tiled in f32, at and around multiples of the divisor."""
     for divisor in (*range(1, 70), 127, 255, 512, 1000, 4095, 65_537, 999_983):

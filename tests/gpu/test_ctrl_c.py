@@ -30,6 +30,7 @@ def _heeded() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("command", ["info", "inspect", "run", "demo", "isolated"])
 def test_ctrl_c_at_any_moment(command: str, programs: Path) -> None:
     program = str(programs / "mlp.pte")

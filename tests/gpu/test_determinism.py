@@ -38,6 +38,7 @@ for file in sorted(Path(sys.argv[1]).glob("*.pte")):
 """
 
 
+@pytest.mark.long
 def test_three_processes_give_the_same_bits(models: Path) -> None:
     command = [sys.executable, "-c", DIGEST, str(models)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]

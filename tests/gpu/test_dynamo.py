@@ -52,6 +52,7 @@ class Broken(nn.Module):
         return {"out": self.second(hidden), "calls": calls, "view": x.view(5, 3, 1)}
 
 
+@pytest.mark.long
 def test_lowers_once_per_graph_weights_and_shapes(lowerings: list[object]) -> None:
     module = Broken().eval()
     eager, compiled = copy.deepcopy(module), torch.compile(module, backend=dynamo.backend, dynamic=False)

@@ -165,7 +165,7 @@ def test_refusals() -> None:
     refuse_op(INDEX, x, [index, index], match=r"exactly one dim must be indexed; got .*\[3, 5\]")
     refuse_op(INDEX, x, [tensor(3, dtype="bool")], match="by booleans")
     refuse_op(GATHER, x, 0, index, False, match=r"within x except in dim 0; got .*\[3, 5\], .*\[2\]")
-    refuse_op(GATHER, x, 0, tensor(2, 6, dtype="i64"), False, out=((2, 6),), match="within x but for dim 0")
+    refuse_op(GATHER, x, 0, tensor(2, 6, dtype="i64"), False, out=((2, 6),), match="within x except in dim 0")
 
 
 # What the host sees -----------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from pteron.plan import Launch
 pytestmark = [pytest.mark.kernels, pytest.mark.rewrites]
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("linear", [True, False])
 @pytest.mark.parametrize(("depth", "group"), [(96, 32), (256, 64), (2080, 128)])
 def test_a_norm_and_a_residual(

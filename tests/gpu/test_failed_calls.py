@@ -152,6 +152,7 @@ def test_what_is_refused_leaves_the_states(case: tuple[Method, list[list[Array]]
     assert [np.asarray(output).tobytes() for output in method(*calls[-1])] == expected[-1]
 
 
+@pytest.mark.long(every=10)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
     ("name", "step"),

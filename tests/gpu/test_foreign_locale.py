@@ -18,6 +18,7 @@ raise SystemExit(main())
 """
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(
     ("command", "encoding"),
     [("info", "cp1252"), ("inspect", "cp1252"), ("run", "cp1252"), ("demo", "cp1252"), ("run", "latin-1")],

@@ -200,6 +200,7 @@ def turned_block(
     return tuple(arguments)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(("form", "rest"), [("neighbours", 0), ("halves", 0), ("halves", 8), ("pairs", 0)])
 @shapes
 @batches
@@ -221,6 +222,7 @@ def test_rotations(
     assert "rope" not in names(launches)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("form", FORMS)
 @shapes
 @batches
@@ -255,6 +257,7 @@ def test_rotations_of_strips(
     assert any("q_out" in each for each in bound(launches, "q4_rows")) == (form != "halves")
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize(("head_width", "rotary"), [(36, 36), (40, 36), (34, 32)])
 def test_heads_that_are_no_quads(

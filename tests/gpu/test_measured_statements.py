@@ -52,6 +52,7 @@ def as_kind(device: Device, kind: str) -> Target:
     return replace(least, is_cpu=True, loop_max=SOFTWARE_LOOP_MAX)
 
 
+@pytest.mark.long(every=33)
 @pytest.mark.parametrize(("case", "kind"), ON_BOTH)
 def test_an_operator(
     case: Case, kind: str, device: Device, measuring: Measuring, request: pytest.FixtureRequest
@@ -70,6 +71,7 @@ def test_an_operator(
 OF_REWRITES = {name: [pytest.mark.rewrites] if "rope_norm" in MODELS[name] else [] for name in MODELS}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [pytest.param(name, marks=OF_REWRITES[name]) for name in MODELS])
 def test_a_language_model(
     name: str, models: Path, target: Target, device: Device, measuring: Measuring

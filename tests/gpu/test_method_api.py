@@ -463,6 +463,7 @@ pteron.load({str(programs / "mlp.pte")!r})["forward"](np.zeros((3, 7), np.float3
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("name", ["mlp", "mutable_buffer", "two_delegates", "attention_cache", "norms"])
 def test_memory_is_given_back(programs: Path, device: pteron.Device, name: str) -> None:
     gc.collect()

@@ -29,6 +29,7 @@ LIVE = {"M": (33, 1, 4, 2, 3)}
 INFINITY = float("inf")
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("is_normed", [True, False])
 @pytest.mark.parametrize("columns", [1, 67, 516])
 def test_results(columns: int, is_normed: bool, target: Target) -> None:
@@ -38,6 +39,7 @@ def test_results(columns: int, is_normed: bool, target: Target) -> None:
     check_op(PEAKS, *arguments, oracle=product, live=LIVE, tolerance=5e-6, target=target)
 
 
+@pytest.mark.long(every=2)
 @floats
 def test_results_by_subgroups(dtype: str, few: Target) -> None:
     (matrix,), (scales,) = factors(96, 67)

@@ -36,17 +36,20 @@ def check(x: Any, columns: int, depth: int, group: int, target: Target, **option
     check_op(LINEAR, x, *arguments, target=target, **options)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(("group", "columns"), [(32, 129), (64, 67), (128, 7), (256, 1)])
 def test_columns_and_groups(group: int, columns: int, few: Target) -> None:
     check(tensor("M", 2 * group), columns, 2 * group, group, few, bias=weight(132))
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("depth", [4, 40, 100, 324, 1000, 2048, 8 * 1009])
 def test_depths(depth: int, few: Target) -> None:
     """Rows that end within a word, a chunk, a group, a step; one lane or several subgroups to a column."""
     check(tensor("M", depth, low=-1, high=1), 13, depth, 64, few)
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize(
     "layout", [(1, 1, 1, 1), (2, 3, 2, 1), (4, 2, 4, 3), (1, 5, 4, 2), (8, 1, 1, 2)], ids=str
 )

@@ -64,6 +64,7 @@ def test_depths(depth: int, some: Target) -> None:
     check(13, depth, 64, some)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(
     ("strip", "parts"),
     [(strip, 1 + place % 2 * 2) for place, strip in enumerate((*tiles.STRIPS, *MORE))],
@@ -96,6 +97,7 @@ def test_rows_with_infinities_and_nans(some: Target) -> None:
     check_op(LINEAR, tensor(values=values), *arguments, target=some, tolerance=EXACT)
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize(("sizes", "options"), CASES, ids=str)
 def test_what_surrounds_them(sizes: tuple[int, ...], options: dict[str, Any], some: Target) -> None:
     """Norms before, several outputs, gates, biases and residuals behind, whole or split."""

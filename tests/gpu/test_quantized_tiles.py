@@ -87,6 +87,7 @@ def with_tile(monkeypatch: pytest.MonkeyPatch, tile: Tile, parts: int) -> None:
 # Every tile -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(every=7)
 @pytest.mark.parametrize(("name", "tile"), TILES)
 def test_a_tile(name: str, tile: Tile, hardware: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row and some columns more than one tile has, three groups deep, in a folded grid."""
@@ -96,6 +97,7 @@ def test_a_tile(name: str, tile: Tile, hardware: Target, monkeypatch: pytest.Mon
     check((tile.height + 1, 5), tile.width + 3, 192, 64, folded)
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize(("name", "tile"), TILES)
 def test_a_tile_of_quads(name: str, tile: Tile, hardware: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same with whole fours of columns, in two parts that are merged."""

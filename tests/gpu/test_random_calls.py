@@ -11,6 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from random_calls import Calls
 
 
+@pytest.mark.long
 def test_random_calls() -> None:
     run_state_machine_as_test(
         Calls,

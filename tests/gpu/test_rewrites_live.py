@@ -299,6 +299,7 @@ CASES: dict[str, tuple[Callable[[], tuple[Graph, list[list[Array]]]], str | None
 }
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("name", CASES)
 def test_with_all_and_with_none(name: str, device: Device, target: Target) -> None:
     draw, made = CASES[name]
@@ -317,12 +318,14 @@ def test_with_all_and_with_none(name: str, device: Device, target: Target) -> No
             np.testing.assert_allclose(of_all, of_none, atol=2e-6, rtol=2e-6)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("name", ["a product plus a tensor", "a layer by views", "a layer of attention"])
 def test_by_subgroups(name: str, device: Device, few: Target) -> None:
     for of_all, of_none in both_by_subgroups(name, device, few):
         np.testing.assert_allclose(of_all, of_none, atol=5e-6, rtol=5e-6)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("name", [name for name in CASES if "int8" in name])
 def test_int8_is_the_same_by_subgroups(name: str, device: Device, few: Target) -> None:
     """A value that lies between two steps of int8 is not to be rounded up here and down there, which would

@@ -98,6 +98,7 @@ def marked(name: str, is_heavy: bool) -> Any:
     return pytest.param(name, marks=pytest.mark.heavy) if is_heavy else name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [marked(name, name in HEAVY) for name in MODELS])
 def test_model(name: str) -> None:
     model, inputs = make(name)
@@ -107,6 +108,7 @@ def test_model(name: str) -> None:
         assert share_on_host(compiled) <= 0.04, str(compiled)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [marked(name, is_heavy) for name, is_heavy in MODELS_F16.items()])
 def test_model_f16(name: str) -> None:
     model, inputs = make(name)
@@ -114,6 +116,7 @@ def test_model_f16(name: str) -> None:
         check(compiled, model, inputs(), TOLERANCE_F16)
 
 
+@pytest.mark.long
 def test_bert_at_live_lengths() -> None:
     """Batch and length vary in one program."""
     model, _ = make("bert")
@@ -136,6 +139,7 @@ def quantized(model: nn.Module, inputs: Inputs, quantizer: Any) -> nn.Module:
     return convert_pt2e(prepared)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("is_dynamic", [False, True], ids=["weights", "activations"])
 def test_linear_layers_in_int8(is_dynamic: bool) -> None:
     from executorch.backends.vulkan.quantizer import vulkan_quantizer
@@ -149,6 +153,7 @@ def test_linear_layers_in_int8(is_dynamic: bool) -> None:
         check(compiled, reference, inputs, 2e-2 if is_dynamic else TOLERANCE)
 
 
+@pytest.mark.long
 def test_convolutions_in_int8() -> None:
     """Weights and activations in 8 bits, from image to classes."""
     from executorch.backends.xnnpack.quantizer import xnnpack_quantizer

@@ -57,6 +57,7 @@ def small(target: Target, bytes: int) -> Target:
     return replace(target, uniform_bytes_max=bytes)
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("columns", [1, 5, 37, 64, 203])
 @pytest.mark.parametrize(("depth", "group"), [(64, 32), (24, 8), (80, 16), (128, 64), (40, 40)])
 def test_products(columns: int, depth: int, group: int, software: Target, launched: set[str]) -> None:
@@ -69,6 +70,7 @@ def test_products(columns: int, depth: int, group: int, software: Target, launch
     assert {"q4_windows"} == launched & {"q4_windows", "q4_thread"}
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("columns", [1, 5, 64, 203])
 @pytest.mark.parametrize("depth", [4, 20, 72, 576])
 def test_products_of_bytes(columns: int, depth: int, software: Target, launched: set[str]) -> None:
@@ -161,6 +163,7 @@ def _rows(window: np.ndarray[Any, Any], blocks: int) -> np.ndarray[Any, Any]:
     return window.reshape(blocks, -1, 4).swapaxes(1, 2).reshape(4 * blocks, -1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("heads", "key_heads"), [(3, 3), (6, 2), (4, 1), (18, 2), (11, 1)])
 @pytest.mark.parametrize("causal", [True, False])
 def test_attention(heads: int, key_heads: int, causal: bool, software: Target, launched: set[str]) -> None:
@@ -173,6 +176,7 @@ def test_attention(heads: int, key_heads: int, causal: bool, software: Target, l
     assert not {"attention_scores", "attention_values"} & launched
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [8, 20, 48, 128])
 def test_attention_of_widths(width: int, software: Target, launched: set[str]) -> None:
     arguments = (*cached(4, 2, width, capacity=93), 1, None, 0, True, None)

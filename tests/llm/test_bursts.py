@@ -75,6 +75,7 @@ def test_to_the_end_of_the_context(model: LanguageModel, sampling: Sampling) -> 
     assert counters.stalls <= 1
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("steps", [2, 3, 5, 16])
 def test_submissions_of_any_length(model: LanguageModel, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = drawn(model, SEEDED, 40, resident=False)

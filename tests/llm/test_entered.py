@@ -55,6 +55,7 @@ class Handler:
             self.refused += 1
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("resident", [None, False], ids=["resident", "steps"])
 def test_a_handler_that_generates(llm: LLM, resident: bool | None) -> None:
     expected = []

@@ -122,6 +122,7 @@ def test_a_gguf_file_means_the_same(family: str, tmp_path: Path) -> None:
     assert checkpoint.vocabulary.eos_ids == (0,)
 
 
+@pytest.mark.long
 @pytest.mark.export
 @pytest.mark.parametrize(
     ("family", "quantize"), [("llama3", None), ("qwen2", "4w"), ("qwen3", "8da4w"), ("qwen2", "8w")]

@@ -36,6 +36,7 @@ def tokens(llm: LLM, ids: list[int], resident: bool | None, sampling: Sampling |
     return [piece.token for piece in stream][:COUNT]
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("resident", [None, False], ids=["resident", "stepwise"])
 @pytest.mark.parametrize("sampling", [None, SEEDED], ids=["greedy", "seeded"])
 def test_every_call_of_every_kind(

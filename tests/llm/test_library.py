@@ -384,7 +384,7 @@ class TestNames:
             assert llm("a", max_new_tokens=1, stop_ids=()) is not None
 
     def test_unknown_ones(self) -> None:
-        both = r"nowhere does not exist, and 'nowhere' is not a known model; known are .*smollm2, stories15m"
+        both = r"nowhere does not exist, and no model is called 'nowhere': known are .*smollm2, stories15m"
         with pytest.raises(InputError, match=both):
             LLM("nowhere")
         for path in ("nowhere/at/all", "nowhere.pte", Path("stories15m")):

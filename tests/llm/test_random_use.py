@@ -19,6 +19,7 @@ def right(device: Device) -> dict[Asked, list[int]]:
     return right_answers(device)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_use(
     seed: int,

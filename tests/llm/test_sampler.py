@@ -286,6 +286,7 @@ class TestFilters:
 
 
 class TestDraws:
+    @pytest.mark.long(every=2)
     @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
     def test_draws_follow_the_softmax(self, temperature: float) -> None:
         logits = np.array([1.5, -2, 0, 0.3, -0.7, 0.31, -np.inf, 1], np.float32)

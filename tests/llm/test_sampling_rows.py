@@ -138,6 +138,7 @@ def bench(request: pytest.FixtureRequest, device: Device) -> Iterator[Bench]:
     made.close()
 
 
+@pytest.mark.long(every=4)
 def test_rows_of_all_settings_at_once(bench: Bench) -> None:
     slots = [4, 0, 2, 5, 1, 3]
     for slot, (sampling, prompt) in enumerate(zip(TEXTS, PROMPTS, strict=True)):

@@ -73,6 +73,7 @@ print(json.dumps([count, reused, found, bits]))
 """
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("name", NAMES)
 def test_another_process_goes_on(device: Device, tmp_path: Path, name: str) -> None:
     """With the same logits, to the last bit, and without reading what was read."""

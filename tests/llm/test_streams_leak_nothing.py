@@ -38,6 +38,7 @@ def sampling(number: int) -> Sampling:
     return Sampling(temperature=0.5 * (number % 3), seed=number)
 
 
+@pytest.mark.long
 @needs_proc
 def test_streams(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = Faults(monkeypatch)

@@ -15,6 +15,7 @@ SCRIPTS = sorted(
 )
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_it_says_what_it_takes(script: Path) -> None:
     if "\nimport torch" in script.read_text("utf-8"):

@@ -35,6 +35,7 @@ def ends(answers: list[Answer]) -> Iterator[list[int] | BaseException]:
             yield error
 
 
+@pytest.mark.long(every=4)
 @either_way
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("kind", [kind for kind in CALLS if kind != "fill"])

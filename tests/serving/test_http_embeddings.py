@@ -160,6 +160,7 @@ def test_a_language_model_is_not_an_encoder() -> None:
         Encoder(BUNDLED["stories15m"])
 
 
+@pytest.mark.long
 @pytest.mark.export
 def test_a_program_of_minilm(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")

@@ -48,6 +48,7 @@ def client(server: Running) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(
     "drawing", [{}, {"temperature": 1.5, "seed": 1}, {"temperature": 1.5, "seed": 2}], ids=str
 )

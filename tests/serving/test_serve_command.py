@@ -82,6 +82,7 @@ def test_it_serves_and_ends(tmp_path: Path) -> None:
         assert {line["event"] for line in server.lines()} <= {"request", "server"}
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_streams_that_are_open_finish(tmp_path: Path, number: signal.Signals) -> None:
     with served(tmp_path, "--grace", "60") as server:

@@ -19,9 +19,10 @@ FEATURES = (
 )  # requested if available
 _PREFERENCE = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
 _NVIDIA, _APPLE = 0x10DE, 0x106B
-# Backends where wgpu compiles dot4I8Packed to one instruction; on Metal and OpenGL to four products.
+# Backends where wgpu compiles dot4I8Packed to one instruction; on Metal and OpenGL it compiles to four
+# multiplications.
 _PACKED_DOTS = {"Vulkan", "D3D12"}
-# Mesa's llvmpipe limits the iterations of an invocation, over all its loops.
+# llvmpipe (Mesa's software rasterizer) stops a shader invocation after this many loop iterations in total.
 _SOFTWARE_LOOPS = 65535
 _SOFTWARE_HINT = (
     "no GPU adapter was found; install a Vulkan driver, or for a software adapter: "
@@ -50,12 +51,12 @@ class AdapterInfo:
 
     @property
     def loop_max(self) -> int:
-        """Iterations after which an invocation's loops end silently; 0: no limit."""
+        """The adapter silently ends the loops of an invocation after this many iterations; 0: no limit."""
         return _SOFTWARE_LOOPS if self.is_cpu else 0
 
     @property
     def used_features(self) -> list[str]:
-        """The features that its devices are opened with."""
+        """The features that a device of this adapter is opened with."""
         return [feature for feature in FEATURES if feature in self.features]
 
     @property
@@ -130,5 +131,5 @@ def _describe(index: int, handle: Any) -> AdapterInfo:
 
 
 def _subgroup_size(info: Any) -> int:
-    # Adapters report a range of sizes; only the GPUs of these vendors have one fixed size.
+    # Adapters report a range of subgroup sizes. Only these vendors' GPUs always use one size.
     return {_NVIDIA: 32, _APPLE: 32}.get(info["vendor_id"], 0)

@@ -1,6 +1,7 @@
-"""States of several sequences in slots: one buffer for each state, with a slot of it for each sequence.
+"""Batch slots: each state has one buffer, which is divided into one slot per sequence.
 
-A plan for one sequence, bound to its slot, and a plan for a batch of all sequences use the same memory.
+A plan for one sequence is bound to that sequence's slot; a plan for the whole batch is bound to the whole
+buffer. Both use the same memory, so a sequence can run alone or in a batch without a copy.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ SLOT_ALIGNMENT = 256  # bytes: every adapter allows bindings at multiples of thi
 
 
 class SequenceSlots:
-    """`count` slots, each for one sequence. They hold the states `ids` of `executable`, in buffers that
-    `shared` has under the same ids."""
+    """`count` slots, one per sequence. They hold the states `ids` of `executable`. The buffers belong to
+    `shared`, which has them under the same ids."""
 
     def __init__(
         self, device: Device, executable: Executable, shared: States, count: int, ids: Iterable[int]
@@ -29,8 +30,8 @@ class SequenceSlots:
         self.shared = shared
         self.count = count
         self._free = list(range(count))[::-1]
-        self._used: set[int] = set()  # taken at least once: the others are zeros
-        self.ids = frozenset(ids)  # not all common ids: rewrites may give equal ids to different states
+        self._used: set[int] = set()  # slots that were taken at least once; the others still hold zeros
+        self.ids = frozenset(ids)  # not all common ids: rewrites may give one id to two different states
 
     def take(self) -> SlotStates | None:
         """The states of a new sequence in a free slot; None if no slot is free."""

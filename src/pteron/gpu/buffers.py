@@ -19,9 +19,9 @@ from pteron.gpu.submit import Commands, clear, submit
 Buffer: TypeAlias = Any  # a wgpu buffer; opaque outside this package
 _UPLOAD_CHUNK = 1 << 24
 _SMALL = 1 << 16
-_WRITTEN_MAX = 1 << 27  # bytes that wgpu may hold in host memory before they are submitted
-_SPIN_SECONDS = 200e-6  # a blocking wait returns about 40 µs later than polling notices
-_WAIT_SECONDS = 0.05  # the same for `wait`: it returns 0.1 to 0.3 ms sooner
+_WRITTEN_MAX = 1 << 27  # bytes: wgpu keeps written data in host memory until the next submission
+_SPIN_SECONDS = 200e-6  # poll this long before sleeping: a blocking wait returns about 40 µs late
+_WAIT_SECONDS = 0.05  # polling time of `wait`, which returns 0.1 to 0.3 ms sooner by it
 
 
 class Buffers(OpenDevice):
@@ -29,11 +29,11 @@ class Buffers(OpenDevice):
 
     def __init__(self, adapter: AdapterInfo) -> None:
         super().__init__(adapter)
-        # On a software adapter polling would take CPU time from the kernels.
+        # Software adapters run kernels on the CPU: polling would take time from them.
         self.spin_seconds = 0.0 if adapter.is_cpu else _SPIN_SECONDS
         self.wait_seconds = 0.0 if adapter.is_cpu else _WAIT_SECONDS
         self._buffers: WeakSet[Buffer] = WeakSet()
-        self._staging: list[tuple[Buffer, int]] = []  # and their bytes
+        self._staging: list[tuple[Buffer, int]] = []  # free staging buffers and their sizes in bytes
         self._written = 0  # bytes since the last submission
 
     @property
@@ -110,10 +110,10 @@ class Buffers(OpenDevice):
         self._written += len(view)
         if self._written > _WRITTEN_MAX:
             self._written = 0
-            Commands(self, []).submit_locked()  # in a worker thread; the thread that waits has the lock
+            Commands(self, []).submit_locked()  # in a worker thread, whose waiter holds the lock
 
     def readback(self, size: int) -> Readback:
-        """A staging buffer of `size` bytes, that commands copy to and the host reads."""
+        """A staging buffer of `size` bytes. Commands copy into it, and the host reads it."""
         size = max(16, -(-size // 16) * 16)
         for index, (_, available) in enumerate(self._staging):
             if size <= available <= 4 * size:

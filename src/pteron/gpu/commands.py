@@ -10,7 +10,7 @@ from pteron.gpu.native import address, ffi, wgpu
 
 Step: TypeAlias = tuple[Any, Any, int, int, int]  # pipeline, bind group, grid
 _STEP = struct.Struct("QQIIIxxxx")  # `Step` of native/encode.c
-_FIRST_PART, _GROWTH = 16, 4  # steps of a replay's first part; each further part has _GROWTH times more
+_FIRST_PART, _GROWTH = 16, 4  # steps in a replay's first part; each later part has _GROWTH times as many
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Replay:
 
     @property
     def parts(self) -> list[Replay]:
-        """The same steps in parts: a short one, so that the GPU starts early, then longer ones."""
+        """The replay split into parts. The first is short, so that the GPU starts early."""
         if len(self.steps) <= 2 * _FIRST_PART:
             return [self]
         if not self._parts:

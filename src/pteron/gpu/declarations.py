@@ -27,8 +27,8 @@ _DIGEST = hashlib.sha256().digest_size
 
 @contextmanager
 def declared() -> Iterator[None]:
-    """While this thread imports wgpu, its FFI takes the cached tables; without tables the import is the usual
-    one. Other threads that use cffi meanwhile are not affected."""
+    """Inside this block, wgpu's FFI reads the cached tables when this thread imports wgpu. Without tables the
+    import parses the header as usual. Other threads that use cffi are not affected."""
     ordinary = cffi.FFI
     with suppress(OSError, RuntimeError, ValueError, TypeError, SyntaxError, EOFError):
         header = (files("wgpu") / "resources" / "combined_header.h").read_text("utf-8")
@@ -40,7 +40,8 @@ def declared() -> Iterator[None]:
 
 
 def _ffi_class(header: str, tables: dict[str, Any]) -> Any:
-    """cffi's FFI, but for instances that this thread makes: they have the header's declarations already."""
+    """A replacement of cffi's FFI class. Instances made by this thread already have the header's
+    declarations."""
 
     class DeclaredFFI(_cffi_backend.FFI):  # type: ignore[misc]  # cffi has no types
         def cdef(self, text: str) -> None:

@@ -21,17 +21,17 @@ COMPILERS = min(8, os.cpu_count() or 1)  # threads that compile kernels
 
 @dataclass(slots=True)
 class Upload:
-    """A weight on the device, and its users: the ids of `Weights._used` dicts."""
+    """A weight on the device. Its users are the `id()`s of `Weights._used` dicts."""
 
     buffer: Buffer
     users: set[int] = field(default_factory=set)
 
 
 class Device(Buffers):
-    """An open adapter. Programs share it, and exchange tensors on it without copies to the host. Close it, or
-    let the end of the process close it.
+    """An open adapter. Programs on the same device share weights and kernels, and pass tensors to each other
+    without a copy to the host. `close` is optional: the device is closed when the process ends.
 
-    It opens in a thread and the first use waits for it; its `target` is known at once.
+    The device opens in a background thread and the first use waits for it. Its `target` is known at once.
     """
 
     _shared: dict[str, Device] = {}  # noqa: RUF012  # one open device per adapter, on purpose
@@ -45,7 +45,7 @@ class Device(Buffers):
 
     @classmethod
     def open(cls, device: Device | str | None = None) -> Device:
-        """The device itself, or the shared one of the adapter that `device` names (see `choose`)."""
+        """`device` itself if it is a Device; otherwise the shared device of the adapter it names."""
         opened = cls.begin(device)
         opened.check_open()
         return opened

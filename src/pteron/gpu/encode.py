@@ -1,5 +1,6 @@
-"""Commands -> a command buffer, by the C library of `native/` or, if the package has none for this platform,
-by Python. Both make the same wgpu calls in the same order; the C library makes them in one call.
+"""Commands -> a command buffer. The C library of `native/` records it or, if the package has no library for
+this platform, Python does. Both call the same wgpu functions in the same order; Python enters the C library
+only once per command buffer.
 
 Environment variable PTERON_NATIVE: 0 selects Python, a path selects another library.
 """
@@ -57,14 +58,14 @@ class CommandEncoder(Protocol):
         """Which encoder it is and why, for `pteron info`."""
 
     def pack(self, operations: Sequence[Operation]) -> Any:
-        """Operations as `record` and `submit` take them, reusable as long as the operations live."""
+        """Convert operations to the form that `record` and `submit` take; valid while the operations live."""
 
     def record(self, device: Any, packed: Any) -> Any:
         """A command buffer. Consecutive replays share a compute pass."""
 
     def submit(self, device: Any, queue: Any, packed: Any, report: Report) -> int:
-        """Record and submit, without an interrupt in between; the submission's number. Nothing is submitted
-        if the report has an error."""
+        """Record and submit in one step that an interrupt cannot split. Returns the submission's number.
+        Nothing is submitted if the report has an error."""
 
 
 class PythonEncoder:

@@ -1,9 +1,10 @@
-"""Processes forked after drivers were loaded. Drivers use threads, which do not exist in the child: a driver
-call there would wait forever. So a forked child raises DeviceError instead and frees nothing; the parent
-continues.
+"""Guards for processes that fork after GPU drivers were loaded.
 
-Exit handlers of drivers are a problem too: NVIDIA's crashes in the child and breaks what it shares with the
-parent. So `exit()` in a child acts like `os._exit()` if the C library has `on_exit`.
+Drivers use threads, and a forked child has none of them: a driver call there would wait forever. So in the
+child every use of a device raises DeviceError and nothing is freed. The parent is not affected.
+
+NVIDIA's exit handler crashes in the child and damages state that it shares with the parent. So `exit()` in
+the child acts like `os._exit()` if the C library has `on_exit`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def in_child() -> bool:
 
 
 def check_not_forked() -> None:
-    """Raise a DeviceError in such a process."""
+    """Raise a DeviceError if this process was forked after drivers were loaded."""
     if _is_child:
         raise DeviceError(
             "this process was forked after the GPU drivers were loaded, and they do not work in it: start "
@@ -37,7 +38,7 @@ def check_not_forked() -> None:
 
 
 def new_lock() -> threading.RLock:
-    """A lock that a forked child finds open, even if a thread of the parent holds it."""
+    """A lock that is free in a forked child, even if a thread of the parent holds it."""
     lock = threading.RLock()
     _locks.add(lock)
     return lock

@@ -30,7 +30,7 @@ _STAGING = 1 << 21  # bytes that a thread reads from a file at a time
 
 
 class Weights:
-    """A session's weights, shared with other sessions on the device that use the same."""
+    """The weights of a session. Sessions on the same device share the buffers of equal weights."""
 
     def __init__(self, device: Device, name: str) -> None:
         self._device = device
@@ -50,14 +50,14 @@ class Weights:
         return self._used[weight]
 
     def upload(self, buffers: Iterable[object]) -> None:
-        """Upload all weights among these that the device does not have, several at a time."""
+        """Upload the weights in `buffers` that are not on the device yet, in several threads."""
         wanted = dict.fromkeys(buffer for buffer in buffers if isinstance(buffer, Weight))
         uploads = self._device.uploads
         new = [weight for weight in wanted if weight not in uploads]
         try:
-            # Largest first: a large one at the end would run alone.
+            # Largest first: a large upload at the end would leave the other threads idle.
             largest_first = sorted(new, key=lambda weight: -weight.bytes)
-            spare = [np.empty(_STAGING, np.uint8).data for _ in new[: UPLOADERS + 1]]  # and this thread
+            spare = [np.empty(_STAGING, np.uint8).data for _ in new[: UPLOADERS + 1]]  # +1: this thread
             run_in_parallel([partial(self._upload, weight, spare) for weight in largest_first], UPLOADERS)
             for weight in wanted:
                 self[weight]
@@ -80,7 +80,7 @@ class Weights:
         return sum(buffer.size for buffer in self._used.values())
 
     def close(self) -> None:
-        """Release the weights; those that no other session uses are freed. It can be called again."""
+        """Release the weights, and free those that no other session uses. Further calls do nothing."""
         _release(self._device, self._used)
         self._end.detach()
 
@@ -143,7 +143,7 @@ class States:
             raise DeviceError(f"{self._name}: the sequence is closed")
 
     def unsettle(self) -> None:
-        """Call it before states change: if that fails, their content is unknown."""
+        """Mark the content as unknown. Call this before states change: the change may fail halfway."""
         self.is_settled = not self._specs
 
     def check_settled(self) -> None:
@@ -274,8 +274,8 @@ _MEMORY = Path("/proc/meminfo")
 
 
 def check_room(device: Device, executable: Executable, plan: Plan | None) -> None:
-    """Raise a DeviceError if a buffer exceeds a limit of the device, and OutOfMemory if the buffers of a
-    software adapter exceed the machine's free memory. WebGPU does not report the free memory of a GPU."""
+    """Raise a DeviceError if a buffer exceeds a device limit. On a software adapter, raise OutOfMemory if the
+    buffers exceed the machine's free memory; WebGPU does not report the free memory of a GPU."""
     weights = dict.fromkeys(executable.weights())
     if plan:
         bound = [buffer for launch in plan.launches for buffer in launch.buffers]

@@ -46,8 +46,9 @@ __all__ = [
 
 
 def _create_instance() -> None:
-    """Load the drivers. On Linux only Vulkan: probing OpenGL is slow and prints warnings. Empty flags: the
-    default ones add a validation dispatch to indirect dispatches. An instance that exists already is kept."""
+    """Load the drivers. On Linux only Vulkan is loaded: probing OpenGL is slow and prints warnings. The flags
+    are empty because the default flags add a validation dispatch to every indirect dispatch. An existing
+    instance is kept."""
     if sys.platform == "linux":
         with contextlib.suppress(RuntimeError):
             extras.set_instance_extras(backends=["Vulkan"], flags=["Empty"])
@@ -66,7 +67,7 @@ def entry() -> Any:
 
 
 def _release_nothing() -> None:
-    """In a forked child wgpu's finalizers must not release objects of the parent."""
+    """Disable wgpu's finalizers in a forked child: they would release objects of the parent."""
     _api.libf = None
 
 
@@ -78,7 +79,7 @@ _NUMBER = ffi.typeof("uintptr_t")
 UNMAPPED, PENDING = wgpu.BufferMapState.unmapped, wgpu.BufferMapState.pending
 
 
-# Texts in wgpu-native's messages; its error types do not tell these cases apart.
+# Substrings of wgpu-native's messages: its error types do not distinguish these cases.
 _OUT_OF_MEMORY = "Not enough memory left"
 _LOST = "device is lost"
 
@@ -104,8 +105,8 @@ def errors_as_device_error(doing: str) -> Iterator[None]:
 
 
 class Report(ErrorSlot):  # type: ignore[misc]  # wgpu has no types
-    """Receives the last error that wgpu-native reports on a thread; `failed` is the same as a flag for C
-    code."""
+    """Receives the last error that wgpu-native reports on a thread. `failed` is a flag for C code, set when
+    there is an error."""
 
     def __init__(self, name: str) -> None:
         self.failed = ffi.new("uint32_t *")
@@ -122,7 +123,7 @@ class Report(ErrorSlot):  # type: ignore[misc]  # wgpu has no types
 
 
 class _Thread(threading.local):
-    """A thread's stack of reports: wgpu-native's errors go to the last."""
+    """A thread's stack of reports. wgpu-native's errors go to the report on top."""
 
     def __init__(self) -> None:
         self.reports = error_handler._get_proxy_stack()
@@ -133,8 +134,8 @@ _thread = _Thread()
 
 
 def checked(report: Report, call: Callable[..., Any], *arguments: object) -> Any:
-    """The result of a function that makes raw calls of wgpu-native. The last error they report on this
-    thread, which names the cause, is raised as a DeviceError."""
+    """Call a function that makes raw wgpu-native calls, and return its result. If the calls report errors on
+    this thread, the last one, which names the cause, is raised as a DeviceError."""
     if report._message is not None:
         report.message = None
     reports = _thread.reports
@@ -154,8 +155,8 @@ def address(pointer: Any) -> int:
 
 
 def compile_shader(device: Any, label: str, code: str, *, bounds_checks: bool) -> Any:
-    """A shader module without wgpu's guard against endless loops, which prevents drivers from unrolling
-    loops, and without bounds checks if the kernel is known to stay inside its buffers."""
+    """Compile a shader module without wgpu's guard against endless loops: it keeps drivers from unrolling
+    loops. Pass `bounds_checks=False` only for a kernel that is known to stay inside its buffers."""
     text, name = ffi.new("char[]", code.encode()), ffi.new("char[]", label.encode())
     source = ffi.new("WGPUShaderSourceWGSL *")
     source.chain.sType = lib.WGPUSType_ShaderSourceWGSL
@@ -169,7 +170,7 @@ def compile_shader(device: Any, label: str, code: str, *, bounds_checks: bool) -
 
 
 def write_buffer(queue: Any, buffer: Any, offset: int, data: Any, size: int) -> None:
-    """Write whole words of contiguous data by a raw call, at a third of the cost of wgpu's own method."""
+    """Write whole words of contiguous data. The raw call costs a third of wgpu's own method."""
     checked(
         _thread.write_report, lib.wgpuQueueWriteBuffer,
         queue, buffer._internal, offset, ffi.from_buffer(data), size,

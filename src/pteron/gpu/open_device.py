@@ -15,7 +15,7 @@ from pteron.gpu.commands import Command, Copy
 from pteron.gpu.fork import check_not_forked, in_child, new_lock, when_forked
 from pteron.gpu.native import UNMAPPED, device_error, errors_as_device_error, ffi, lib
 
-_EXIT_SECONDS = 10.0  # the most that the end of the process waits for a device
+_EXIT_SECONDS = 10.0  # at exit, the longest wait for a device's lock
 _INDEX = ffi.typeof("WGPUSubmissionIndex *")
 
 
@@ -74,7 +74,7 @@ class OpenDevice:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the device was found lost: every use of it raises DeviceLost."""
+        """Whether a call has found the device lost. Every use then raises DeviceLost."""
         return bool(self._lost_while)
 
     @property
@@ -85,7 +85,7 @@ class OpenDevice:
 
     @contextmanager
     def doing(self, what: str) -> Iterator[None]:
-        """Around wgpu calls: an error becomes a DeviceError that says what the device was doing."""
+        """A block of wgpu calls. An error in it becomes a DeviceError that says what the device was doing."""
         try:
             with errors_as_device_error(what):
                 yield
@@ -93,7 +93,7 @@ class OpenDevice:
             raise self.lost(what) from error
 
     def refused(self, doing: str, error: BaseException) -> DeviceError:
-        """The DeviceError for an error of wgpu; `doing` without the cost of a context manager."""
+        """The DeviceError for an error of wgpu. The hot path calls this instead of entering `doing`."""
         refused = device_error(doing, str(error))
         return self.lost(doing) if isinstance(refused, DeviceLost) else refused
 
@@ -159,8 +159,8 @@ _devices: WeakSet[OpenDevice] = WeakSet()
 def _hold_locks() -> None:
     """Take the locks of all devices when the process exits.
 
-    Python ends daemon threads when they next need the GIL. Inside a wgpu call that would abort the process,
-    so the exit waits until no thread is in one and lets none enter.
+    At exit, Python ends a daemon thread when it next needs the GIL. Ending a thread inside a wgpu call would
+    abort the process. With all locks taken, no thread is inside such a call and none can enter one.
     """
     for device in list(_devices):
         device.lock.acquire(timeout=_EXIT_SECONDS)

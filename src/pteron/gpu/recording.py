@@ -26,8 +26,7 @@ BLOCK_STRIDE = 256  # bytes between parameter blocks: the largest alignment of u
 
 @dataclass(frozen=True, slots=True)
 class Advancing:
-    """How a plan's parameters change from one step of a loop to the next, and the dispatches that change
-    them."""
+    """How a plan's parameters change between the steps of a loop, and the dispatches that update them."""
 
     advance: Advance
     growing: tuple[Growing, ...]
@@ -35,7 +34,7 @@ class Advancing:
 
     @property
     def sole(self) -> Growing | None:
-        """The growing words, if they are in one buffer and another kernel can increase them on the way."""
+        """The growing words, if all are in one buffer: then another kernel of the step can increase them."""
         fits = len(self.growing) == 1 and self.growing[0].count <= GROWTHS
         return self.growing[0] if fits else None
 
@@ -45,7 +44,7 @@ Tensors: TypeAlias = Mapping[PlanBuffer, tuple[int, int]]  # count of words that
 
 
 class Recording:
-    """Everything a plan needs on the device: a replay does no lookups and no allocations.
+    """Everything a plan needs on the device. A replay makes no lookups and no allocations.
 
     Sequences share all of it except the bindings of their states, so each sequence has its own list of steps.
     """
@@ -84,8 +83,8 @@ class Recording:
                 self._peaks[bound["out"]] = bound["peaks"], launch.groups[0]
 
     def replay(self, states: States | None = None, places: Places | None = None) -> Replay:
-        """The steps over a sequence's states; None if the plan has no states. `places` replaces buffers, also
-        of inputs that the plan only reads."""
+        """The steps bound to a sequence's states; `states` is None if the plan has none. `places` replaces
+        buffers, including inputs that the plan only reads."""
         if states is None:
             return self._bound(None, {})
         replays = self._replays.setdefault(states, {})
@@ -107,8 +106,8 @@ class Recording:
         return self._accesses.get(buffer, set()) <= {"read", "uniform"}
 
     def advancing(self, growth: Growth, tensors: Tensors) -> Advancing | None:
-        """How live parameters and inputs of 32-bit integers change from one step of a loop to the next; None
-        if that needs the host."""
+        """How live parameters and 32-bit integer inputs change between the steps of a loop; None if only the
+        host can compute the change."""
         key = tuple(growth.items()), tuple(tensors.items())
         if key not in self._advancing:
             self._advancing[key] = self._create_advancing(growth, tensors)
@@ -116,13 +115,13 @@ class Recording:
 
     @contextmanager
     def growing(self, numbers: Sequence[int]) -> Iterator[None]:
-        """Around a submission that increases the live parameters up to these numbers."""
+        """A block for a submission that increases the live parameters to these numbers on the GPU."""
         self._written = None
         yield
         self._written = self._filled(numbers, self._live)
 
     def refresh(self, numbers: Sequence[int]) -> bool:
-        """Update the live parameters; whether a write was necessary."""
+        """Update the live parameters. Returns whether a write was necessary."""
         if not self._live:
             return False
         data = self._filled(numbers, self._live)

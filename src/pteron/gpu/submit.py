@@ -1,9 +1,9 @@
 """Commands -> the queue: copies and replays in order, in one command buffer.
 
-Consecutive replays share one compute pass: the driver orders their dispatches by the buffers they use, at a
-tenth of the cost of a pass for each. wgpu-native aborts the process if an invalid command buffer, or one with
-a freed or mapped buffer, is submitted. So errors of recording and the state of buffers are checked before
-that.
+Consecutive replays share one compute pass, which costs a tenth of one pass per replay; the driver orders
+their dispatches by the buffers they use. wgpu-native aborts the process if a submitted command buffer is
+invalid or uses a freed or mapped buffer. So recording errors and buffer states are checked before a
+submission.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Timer(Protocol):
 
 
 class Commands:
-    """Commands in one command buffer. They can be submitted any number of times, and recorded before the next
-    submission. They keep alive what they use."""
+    """Commands of one command buffer, which can be submitted any number of times. `record` prepares the next
+    submission ahead of time. The object keeps alive everything that the commands use."""
 
     def __init__(self, device: OpenDevice, commands: Iterable[Command], timer: Timer | None = None) -> None:
         self._device = device
@@ -53,12 +53,13 @@ class Commands:
             self._recorded = _checked(self._device, self._report, current.record, handle, self._packed)
 
     def submit(self) -> int:
-        """Run the commands without waiting; the submission's number, to wait for it."""
+        """Run the commands without waiting. Returns the submission's number, which can be waited for."""
         with self._device.lock:
             return self.submit_locked()
 
     def submit_locked(self) -> int:
-        """`submit` for a worker thread: the thread that waits for it holds the device's lock."""
+        """`submit` without taking the device's lock: the caller is a worker thread, and the thread that waits
+        for it holds the lock."""
         device = self._device
         device.check_buffers(self._commands)
         handle, queue = device.handle._internal, device.queue
@@ -85,13 +86,13 @@ def record(device: OpenDevice, commands: Iterable[Command], timer: Timer | None 
 
 
 def submit(device: OpenDevice, commands: Iterable[Command], timer: Timer | None = None) -> int:
-    """Run commands without waiting for them; the submission's number, to wait for it."""
+    """Run commands without waiting. Returns the submission's number, which can be waited for."""
     return Commands(device, commands, timer).submit()
 
 
 def submit_early(device: OpenDevice, commands: Iterable[Command]) -> int:
-    """`submit` in several parts, so that the GPU starts while the rest is recorded: for calls with low
-    latency. An interrupt may leave some parts submitted and others not."""
+    """`submit` in several parts: the GPU starts while the rest is recorded, which lowers latency. After an
+    interrupt, some parts may be submitted and others not."""
     number, held = 0, list[Command]()
     for command in commands:
         parts = command.parts if isinstance(command, Replay) else [command]
@@ -126,7 +127,7 @@ def clear(device: OpenDevice, buffer: Any, start: int, size: int) -> None:
 
 
 def _checked(device: OpenDevice, report: Report, call: Callable[..., Any], *arguments: object) -> Any:
-    """The result of raw wgpu calls; an error they report is raised."""
+    """Make raw wgpu calls and return their result; raises an error that they report."""
     try:
         return checked(report, call, *arguments)
     except DeviceLost as error:
@@ -134,7 +135,7 @@ def _checked(device: OpenDevice, report: Report, call: Callable[..., Any], *argu
 
 
 def _operations(commands: Iterable[Command], timer: Timer | None) -> Iterator[Operation]:
-    """Commands that are not empty, with the descriptors of the passes they open."""
+    """The commands without empty ones, each with the descriptor of the pass it opens."""
     is_open = False
     for command in commands:
         if isinstance(command, Replay):

@@ -1,4 +1,4 @@
-"""GPU time of compute passes and their steps, by timestamps, if the adapter supports them."""
+"""GPU time of compute passes and their steps, measured by timestamps if the adapter supports them."""
 
 from __future__ import annotations
 
@@ -88,12 +88,11 @@ class PassTimer:
 
 
 class StepTimer:
-    """Runs the steps of a replay with timestamps between stretches of them.
+    """Times stretches of a replay: runs of consecutive steps with a timestamp after each.
 
     If the adapter supports timestamps inside passes, all stretches are in one pass, and a stretch's time
     starts at the end of the previous one. Otherwise each stretch has its own pass. A timestamp is a barrier,
-    so short stretches take longer than their steps would without it; compare with longer stretches of the
-    same steps.
+    so many short stretches take longer in total than one long stretch of the same steps.
     """
 
     def __init__(self, device: Device, steps: int, *, inside: bool | None = None) -> None:
@@ -106,8 +105,8 @@ class StepTimer:
         self._stamps = _Stamps(device, 2 * self._most + 1)
 
     def run(self, replay: Replay, ends: Sequence[int] | None = None) -> list[float]:
-        """Seconds of each stretch; `ends` are the indices after their last steps, by default every step is a
-        stretch. Waits for the GPU."""
+        """Run the replay, wait, and return the seconds of each stretch. `ends` has, for each stretch, the
+        index after its last step; by default every step is a stretch."""
         if ends is None:
             ends = range(1, len(replay.steps) + 1)
         stretches = [replay.steps[begin:end] for begin, end in pairwise((0, *ends))]

@@ -1,5 +1,5 @@
-"""Tasks in parallel threads, while the caller holds a device's lock; and interrupts that wait for the end of
-a step."""
+"""Runs tasks in parallel threads while the caller holds a device's lock, and defers interrupts to the end of
+a block."""
 
 from __future__ import annotations
 

@@ -10,16 +10,16 @@ from pteron.gpu.fork import in_child
 
 @dataclass(slots=True)
 class CallLock:
-    """Whether a call of a method is running, in any of its sequences: they share its memory.
+    """Records whether a call of a method is running in any of its sequences, which share the method's memory.
 
-    Threads wait for the device's lock. A signal handler runs on the thread that holds that lock, so it needs
-    this check.
+    Other threads wait for the device's lock. A signal handler runs on the thread that already holds the lock
+    and would not wait, so this check rejects its call.
     """
 
     is_taken: bool = False
 
     def check_free(self, where: str) -> None:
-        """Raise a DeviceError in a re-entrant call. In a forked child no call is running."""
+        """Raise a DeviceError if this call is re-entrant. In a forked child no call counts as running."""
         if self.is_taken and not in_child():
             raise DeviceError(
                 f"{where}: re-entrant call: a signal handler called this method while a call was running on "

@@ -152,7 +152,7 @@ def _mismatch(given: EValue, value: Tensor | SymInt) -> str | None:
 
 
 def _jump(record: MethodRecord, jump: JumpFalseCall, index: int) -> str | None:
-    """A jump back is an endless loop if nothing in between changes its condition."""
+    """Reject a backward jump if no instruction in the loop changes its condition: it would never end."""
     if not isinstance(record.values[jump.condition], (bool, int, TensorRecord, type(None))):
         return f"a jump on {describe_record(record.values[jump.condition])}, not a boolean"
     if jump.destination > index:

@@ -1,4 +1,5 @@
-"""Inputs from callers and outputs to them: NumPy arrays, PyTorch tensors, GpuTensors, numbers."""
+"""Converts a caller's inputs to tensors, and outputs to the caller's types: NumPy arrays, PyTorch tensors,
+GpuTensors, numbers."""
 
 from __future__ import annotations
 

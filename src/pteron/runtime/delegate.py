@@ -1,4 +1,4 @@
-"""A delegate of one sequence: the session that all sequences share, with the states of this one."""
+"""A delegate of one sequence: the session, which all sequences share, with this sequence's states."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Delegate:
         return self.states.bytes
 
     def run(self, inputs: Sequence[Input], wanted: Sequence[Wanted | None]) -> list[Output]:
-        """Run the graph without waiting; an output that is not wanted is None."""
+        """Run the graph without waiting. The result has None for outputs that are not wanted."""
         if self.observer is not None:
             self.observer(inputs, wanted)
         return self._session.run(inputs, wanted, self.states, self._ahead)
@@ -85,8 +85,8 @@ class Delegate:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], device: Device, *, trusted: bool = False) -> Delegate:
-        """Open what `save` wrote; it runs at the shapes that the file has plans for. Kernels of a file that
-        is not trusted are compiled with bounds checks."""
+        """Open a file that `save` wrote. The delegate runs only at the shapes that the file has plans for.
+        Kernels of an untrusted file are compiled with bounds checks."""
         opened = open_bytes(path)
         return cls(Session(read(opened.view, opened.name, trusted=trusted), device, Counters()))
 

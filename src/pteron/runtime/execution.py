@@ -38,7 +38,7 @@ from pteron.runtime.outputs import Wanted
 from pteron.runtime.shared_memory import Views, reshaped
 from pteron.runtime.staging import Input
 
-_DELEGATE_STEPS = 100  # a delegate call counts as this many instructions, which take about as long
+_DELEGATE_STEPS = 100  # a delegate call takes about as long as this many instructions
 
 _A = TypeVar("_A")
 _T = TypeVar("_T")
@@ -110,7 +110,7 @@ class Execution:
             self._resolve_views(len(instructions))
 
     def _resolve_views(self, index: int) -> None:
-        """Set the tensors that an instruction reads from memory of other tensors."""
+        """Set the tensors that an instruction reads but that are only views of other tensors' memory."""
         for view, source in self._context.views[index]:
             tensor, as_read = self._argument(source), self._record.values[view]
             as_written = self._record.values[source]
@@ -141,7 +141,7 @@ class Execution:
             self._store(call.args[position], cast(RuntimeValue, value), where)
 
     def _expect(self, id: int, shape: Shape | list[Shape], where: str) -> None:
-        """Raise a GraphError if an operator is about to write another shape than the program declares."""
+        """Raise a GraphError if an operator is about to write a shape that the program does not declare."""
         record = self._record.values[id]
         if isinstance(record, IndexList) and isinstance(shape, list):
             if len(shape) != len(record.items):
@@ -181,7 +181,7 @@ class Execution:
         self.values[target] = value
 
     def output(self, id: int) -> RuntimeValue:
-        """What an output is, once all has run."""
+        """The value of an output, after all instructions have run."""
         if isinstance(self.values[id], UnsetTensor):
             raise GraphError(f"{self._where}: nothing wrote the output %{id}")
         return self.values[id]
@@ -195,7 +195,7 @@ class Execution:
         value = self.values[id]
         if isinstance(value, (GpuTensor, HostResult)):
             self._budget.hold(self._where, id, prod(value.shape) * value.dtype.itemsize)
-            self.values[id] = HostTensor(value.numpy(), value.dtype).protected()  # others may have it too
+            self.values[id] = HostTensor(value.numpy(), value.dtype).protected()  # others may share it
         return self.values[id]
 
     def _is_true(self, condition: RuntimeValue, index: int) -> bool:
@@ -251,8 +251,8 @@ def _as_declared(number: int, record: EValue) -> RuntimeValue:
 
 
 def _guarded(where: str, function: Callable[[_A], _T], arguments: _A) -> _T:
-    """The result of an operator's function. Errors of NumPy, PyTorch and Python become errors of the program,
-    so operators need not check every value that a file can hold."""
+    """Call an operator's function. Exceptions of NumPy, PyTorch and Python become errors of the program, so
+    operators need not check every value that a file can hold."""
     try:
         return function(arguments)
     except HostError as error:

@@ -1,8 +1,9 @@
-"""Checks before a call that no integer exceeds 32 bits, which a GPU computes in; PyTorch has 64.
+"""Checks before a call that no integer exceeds 32 bits: the GPU computes with 32 bits, PyTorch with 64.
 
-A delegate's graph and the ranges of its integer inputs enter. The range of each node's result follows from
-its operands; the first that may exceed 32 bits is an error. Ranges are of whole tensors, and an unknown
-operator gives the full 32-bit range, so the check may reject a call that would not overflow.
+In: a delegate's graph and the ranges of its integer inputs. The check computes the range of each node's
+result from its operands, and raises an error at the first node that may exceed 32 bits. A range covers a
+whole tensor, and an unknown operator gets the full 32-bit range, so the check may reject a call that would
+not overflow.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pteron.host.tensors import extremes
 Range: TypeAlias = tuple[int, int]  # minimum and maximum
 WORD: Range = (-(1 << 31), (1 << 31) - 1)
 _INTEGERS = (DType.U8, DType.I8, DType.I16, DType.I32, DType.I64)
-# Operators whose results are elements of their operands.
+# Operators that only move elements: their results have the range of their operands.
 _MOVE_NAMES = (
     "_clone_dim_order _to_copy _to_dim_order_copy alias_copy amax amin cat clamp clone constant_pad_nd copy "
     "embedding expand expand_copy flip full_like gather index_select max maximum min minimum permute "
@@ -70,7 +71,7 @@ def _range(node: Node, ranges: dict[int, Range]) -> Range:
 
 
 def _of(value: Tensor | int, ranges: dict[int, Range]) -> Range:
-    """The range of an operand; that of a constant is computed once."""
+    """The range of an operand. The range of a constant is computed once."""
     if isinstance(value, int):
         return value, value
     if value.dtype is DType.BOOL:

@@ -61,10 +61,10 @@ class Interpreter:
         self._lost = False
 
     def run(self, inputs: Sequence[RuntimeValue], *, keep: bool) -> list[RuntimeValue]:
-        """The outputs of one call; `keep` leaves outputs of delegates on the GPU.
+        """Run one call and return its outputs; with `keep`, outputs of delegates stay on the GPU.
 
-        States on the host change at `settle`; a call that fails leaves them unchanged. If a delegate has
-        changed its own states by then, the next call raises StateLost until a reset.
+        States on the host change only at `settle`, so a call that fails leaves them unchanged. A delegate may
+        already have changed its own states when a call fails: then calls raise StateLost until a reset.
         """
         self._call_lock.check_free(self._where)
         self._left_behind = None
@@ -79,7 +79,7 @@ class Interpreter:
             self._call_lock.is_taken = False
 
     def settle(self) -> None:
-        """Make the states of the last call those of the next."""
+        """Keep the states that the last call left, for the next call."""
         if self._left_behind is not None:
             self._states, self._left_behind = self._left_behind, None
 
@@ -107,7 +107,7 @@ class Interpreter:
         return outputs
 
     def _left(self, value: RuntimeValue, state: HostTensor) -> HostTensor:
-        """The state after a call, in memory of its own."""
+        """The state after a call, in its own memory."""
         if value is state or not isinstance(value, HostTensor):
             return state
         owned = value if value.array.flags.writeable else HostTensor(value.array.copy(), value.dtype)
@@ -136,8 +136,8 @@ class Interpreter:
         return initial_states(self._where, self._record, self._operators, executables, self._limits)
 
     def _is_one_delegate(self) -> bool:
-        """Whether the method is one delegate with the same inputs and outputs, all of them tensors, and has
-        no states on the host: then a call needs no interpreter."""
+        """Whether a call needs no interpreter: the method is one delegate with the same inputs and outputs,
+        all are tensors, and there are no states on the host."""
         record = self._record
         if len(record.instructions) != 1 or len(self._delegates) != 1 or self._states:
             return False
@@ -151,7 +151,7 @@ class Interpreter:
         )
 
     def _gpu_values(self) -> set[int]:
-        """Values that a delegate reads: they stay on the GPU if another delegate makes them."""
+        """Values that a delegate reads. If another delegate writes them, they stay on the GPU."""
         return {
             id
             for instruction in self._record.instructions

@@ -23,7 +23,7 @@ DIGITS_VARIABLE = "PTERON_DIGITS"
 
 
 class NotCopyable:
-    """An object that owns GPU memory: `copy` and `pickle` raise a TypeError."""
+    """Base of objects that own GPU memory: `copy` and `pickle` raise a TypeError."""
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -81,8 +81,8 @@ class LoadedMethod:
 
 
 def chosen_digits(wanted: int | None) -> int:
-    """The number of int8 digits for activations of 4-bit products: `wanted`, or PTERON_DIGITS, or the
-    default, which is as exact as f32."""
+    """How many int8 digits represent an activation in products with 4-bit weights: `wanted`, or
+    PTERON_DIGITS, or the default, which is as exact as f32."""
     named = os.environ.get(DIGITS_VARIABLE, "").strip()
     if wanted is None and not named:
         return Target().digits

@@ -1,4 +1,4 @@
-"""A method: an entry point of a program. Inputs enter, outputs leave."""
+"""A method: an entry point of a program. In: inputs of a call. Out: a tuple of outputs."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ _ARRAYS = {np.ndarray}
 
 
 class Method(NotCopyable):
-    """`method(*inputs)` runs it. NumPy in, NumPy out; torch in, torch out; scalars as they are.
+    """A method of a program; `method(*inputs)` runs it and returns a tuple.
 
-    With `on_gpu=True` outputs of delegates stay on the GPU, as GpuTensors that other calls accept. Calls from
-    several threads run one after the other.
+    Outputs are NumPy arrays, or PyTorch tensors if an input is one. Scalars are Python numbers. With
+    `on_gpu=True`, outputs of delegates stay on the GPU as GpuTensors, which other calls accept as inputs.
+    Calls from several threads run one after the other.
     """
 
     def __init__(self, loaded: LoadedMethod) -> None:
@@ -93,12 +94,12 @@ class Method(NotCopyable):
 
     @property
     def delegates(self) -> tuple[Delegate, ...]:
-        """The graphs that run on the GPU, with the states of this sequence."""
+        """The delegates: graphs that run on the GPU, with the states of this sequence."""
         return tuple(self._delegates)
 
     @property
     def sole_delegate(self) -> Delegate | None:
-        """The delegate, if it is the whole method: loops may run it directly."""
+        """The delegate, if the method consists of nothing else. Decode loops run it directly."""
         alone = len(self._record.instructions) == 1 and len(self._delegates) == 1
         return self._delegates[0] if alone else None
 
@@ -109,7 +110,8 @@ class Method(NotCopyable):
 
     @property
     def gpu_bytes(self) -> dict[str, int]:
-        """GPU memory in bytes: weights, activations and scratch, which sequences share, and states."""
+        """GPU memory in bytes by kind. Sequences share weights, activations and scratch memory; states are of
+        this sequence."""
         total = {"weights": 0, "states": 0, "activations": 0, "scratch": 0}
         for session, delegate in zip(self._loaded.sessions, self._delegates, strict=True):
             total["states"] += delegate.state_bytes
@@ -124,8 +126,8 @@ class Method(NotCopyable):
         return sum(States.bytes_of(session.device, session.executable) for session in sessions)
 
     def __call__(self, /, *inputs: object, on_gpu: bool = False, **named: object) -> tuple[Any, ...]:
-        """Run the method; the outputs are a tuple. Inputs are given by position, by name, or as a dict of
-        names; `inputs` lists the names."""
+        """Run the method and return a tuple of outputs. Pass inputs by position, by name, or as one dict from
+        name to value; `inputs` lists the names."""
         if named or (len(inputs) == 1 and isinstance(inputs[0], dict)):
             inputs = self._arranged(inputs, named)
         with self._loaded.lock:
@@ -140,10 +142,10 @@ class Method(NotCopyable):
             return outputs
 
     async def run_async(self, /, *inputs: object, on_gpu: bool = False, **named: object) -> tuple[Any, ...]:
-        """A call that does not block the event loop; several run one after the other.
+        """Run the method without blocking the event loop. Several calls run one after the other.
 
-        A call that is cancelled before it starts does not run; one that is running finishes, without a
-        result.
+        A call that is cancelled before it starts does not run. A running call that is cancelled finishes, and
+        its outputs are dropped.
         """
         import asyncio  # here: a slow import
 
@@ -162,8 +164,8 @@ class Method(NotCopyable):
             self._interpreter.reset()
 
     def settle(self) -> None:
-        """Continue with the states as they are after a call that failed. For callers that know what it may
-        have changed, such as the cache from some position on, and write that again before it is read."""
+        """Continue with the current states after a failed call. Only for callers that know which part the
+        call may have changed (a KV cache from some position on) and write that part before it is read."""
         with self._loaded.lock:
             for states in self._states:
                 states.is_settled = True
@@ -207,7 +209,7 @@ class Method(NotCopyable):
         return input_names(self._record)
 
     def _arranged(self, inputs: Sequence[object], named: Mapping[str, object]) -> tuple[object, ...]:
-        """Inputs in their order, if some are given by name."""
+        """The inputs by position; some of them are given by name."""
         first = inputs[0] if len(inputs) == 1 else None
         if isinstance(first, dict):
             for name in first.keys() & named.keys():
@@ -229,7 +231,8 @@ class Method(NotCopyable):
                 check_ranges(graph, ranges)
 
     def _explain(self, given: Sequence[RuntimeValue], error: ShapeError) -> None:
-        """Raise an error that names the dim, if a shape that the file allows does not fit the graph."""
+        """Raise an error that names the dim, if the file allows the shape of an input but the graph does
+        not."""
         for position, (spec, value) in enumerate(zip(self.inputs, given, strict=True)):
             if isinstance(value, (HostTensor, GpuTensor)):
                 shape = value.array.shape if isinstance(value, HostTensor) else value.shape

@@ -13,9 +13,9 @@ from pteron.runtime.outputs import Outputs
 from pteron.runtime.session import Session
 from pteron.runtime.staging import Input, growing, grown, steps_within
 
-# Makes the commands after a step, from the buffers of its inputs and outputs.
+# (input buffers, outputs) of a step -> the commands to run after that step.
 Each: TypeAlias = Callable[[Sequence[Buffer | None], Outputs], Sequence[Command]]
-# The same, and the commands increase the growing words.
+# The same, but the commands also increase the growing words.
 EachGrowing: TypeAlias = Callable[[Sequence[Buffer | None], Outputs, Growing], Sequence[Command]]
 
 
@@ -31,12 +31,12 @@ def repeat(
     *,
     each_growing: EachGrowing | None = None,
 ) -> tuple[int, int]:
-    """Run a session's graph up to `most` times in one submission, and the commands of `then` after it.
+    """Run a session's graph up to `most` times in one submission, then the commands of `then`.
 
-    Elements of the inputs in `growth` grow by that much at every step; the commands of `each` write all other
-    inputs. If a plan is no longer valid, the next plan continues in the same submission. There are fewer
-    steps if no plan is valid, or if parameters cannot grow without the host. If the commands of
-    `each_growing` can increase the parameters, no separate dispatch does it.
+    `growth` maps an input to the increment of its elements at every step. The commands of `each` write all
+    other inputs. When a plan is no longer valid, the next plan continues in the same submission. There are
+    fewer than `most` steps if no plan is valid, or if only the host can update the parameters. If the
+    commands of `each_growing` can increase the parameters, no separate dispatch is used for that.
 
     Returns the submission's number and the number of steps.
     """
@@ -82,10 +82,11 @@ def repeat(
 def _following(
     session: Session, inputs: Sequence[Input], used: Sequence[Recording]
 ) -> tuple[Recording, list[int]] | None:
-    """The recording that continues with inputs on the GPU, and the numbers of its live terms. It must not be
-    used before, since its parameters are written before the first step, and must not read an input that the
-    first one does not read, since that input is not uploaded."""
-    with suppress(PteronError):  # the call that starts there raises it
+    """The recording that continues with inputs on the GPU, and the numbers of its live terms; None if there
+    is none. A recording that this submission already uses does not qualify, because its parameters are
+    written before the first step. Nor does one that reads an input which the first recording does not read,
+    because that input is not uploaded."""
+    with suppress(PteronError):  # a later call with these inputs raises it
         recording, numbers = session.ready(inputs)
         is_seen = all(
             used[0].touches(port.buffer) or not recording.touches(port.buffer)

@@ -1,4 +1,4 @@
-"""The recorded plans of an executable by live shapes, at most PLANS_KEPT."""
+"""A cache of an executable's recorded plans by live shapes, with at most PLANS_KEPT entries."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PLANS_KEPT = 64
 
 
 class PlanCache:
-    """Plans by live shapes. One set of shapes may have several plans: their guards say for which values of
-    the live integers each is valid."""
+    """Plans by live shapes. One set of shapes may have several plans; a plan's guards say for which values of
+    the live integers it is valid."""
 
     def __init__(
         self,
@@ -33,8 +33,8 @@ class PlanCache:
         self.made = 0
 
     def find(self, shapes: Shapes, values: Mapping[int, int]) -> tuple[Recording, list[int]]:
-        """The plan for these shapes whose guards hold, made and recorded if necessary, and the numbers of its
-        live terms."""
+        """The recorded plan for these shapes whose guards hold, and the numbers of its live terms. Makes and
+        records the plan if the cache does not have it."""
         for recording in self._kept.get(shapes, ()):
             numbers = recording.plan.numbers(values)
             if numbers is not None:

@@ -1,8 +1,9 @@
-"""A sequence's next call, recorded while the last one runs.
+"""Records a sequence's next call while the current one runs.
 
-Recording a command buffer takes as long as running a small graph, and it can be submitted only once. Inputs
-and live parameters are in buffers, so calls of one plan over the same states have the same commands. If a
-call repeats the one before it, the next is expected to repeat it too.
+Recording a command buffer takes as long as running a small graph, and a command buffer can be submitted only
+once. Inputs and live parameters are in buffers, so all calls of one plan over the same states have the same
+commands. If a call uses the same plan and outputs as the call before it, the next call is expected to do so
+too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pteron.host.tensors import Fetch, HostResult, View
 from pteron.runtime.outputs import Output, Wanted, aligned
 from pteron.runtime.staging import Input, InputUpload
 
-_PARKED = 4  # prepared calls of other plans
+_PARKED = 4  # prepared calls that are kept for plans other than the last call's
 _STAGINGS = 4  # staging buffers in use at a time, each with its commands
 
 
@@ -34,8 +35,8 @@ class PreparedCall:
 
 
 class RepeatableCall:
-    """A call whose outputs are all host tensors, to be made any number of times. Only the staging buffer
-    differs between calls."""
+    """A call that can be made any number of times, because all its outputs are host tensors. Only the staging
+    buffer differs between calls."""
 
     def __init__(
         self, device: Device, replay: Replay, outputs: Iterable[tuple[View | int, Wanted | None]]
@@ -98,10 +99,11 @@ _PlanVariants: TypeAlias = dict[tuple[Recording, tuple[Wanted | None, ...]], _Pl
 
 class PrerecordedCalls:
     """Prepared calls of a sequence, each for one plan and one choice of outputs. The owner holds the device's
-    lock, and drops them before it frees the states that they are bound to.
+    lock, and drops the calls before it frees the states that they are bound to.
 
-    wgpu-native never frees a command buffer that is not submitted. So a prepared call of another plan is kept
-    until that plan is used again, at most _PARKED of them, and the rest is submitted at the end.
+    wgpu-native never frees a command buffer that is not submitted. So when the plan changes, the prepared
+    call is kept until its plan is used again (at most _PARKED calls), and unused calls are submitted at the
+    end.
     """
 
     def __init__(self) -> None:
@@ -111,8 +113,8 @@ class PrerecordedCalls:
         self._end.atexit = False
 
     def take(self, recording: Recording, wanted: Sequence[Wanted | None]) -> tuple[PreparedCall | None, bool]:
-        """The prepared call of this plan and these outputs, if there is one; and whether it is prepared or
-        repeats the last call."""
+        """The prepared call of this plan and these outputs, or None; and whether there is one or this call
+        repeats the last one."""
         last = self._last
         if last is not None and recording is last.recording and wanted == last.wanted:
             return last.prepared, True
@@ -129,12 +131,12 @@ class PrerecordedCalls:
         return last
 
     def expect(self, repeatable: RepeatableCall, upload: InputUpload | None) -> None:
-        """Expect further calls like the last."""
+        """Expect the next calls to repeat the last one."""
         if self._last is not None:
             self._last.repeatable, self._last.upload = repeatable, upload
 
     def record(self) -> None:
-        """Record the next call like the last, unless too many are recorded."""
+        """Record the next call as a repetition of the last, unless too many are recorded."""
         last = self._last
         if last is None or last.repeatable is None:
             return
@@ -145,8 +147,8 @@ class PrerecordedCalls:
                 last.next.commands.record()
 
     def drop(self, *, is_open: bool) -> None:
-        """Drop all prepared calls. If their buffers still exist, they are submitted: their states are about
-        to be freed, so the results do not matter."""
+        """Drop all prepared calls. If their buffers still exist, submit the calls, so that wgpu-native frees
+        the command buffers. The states are about to be freed, so the results do not matter."""
         if is_open:
             _submit_all(self._variants)
         self._last = None
@@ -154,8 +156,8 @@ class PrerecordedCalls:
         self._end.detach()
 
     def upload(self, device: Device, inputs: Sequence[Input]) -> tuple[Recording, int] | None:
-        """Upload inputs that have the types and shapes of the last call's: its plan, and the bytes
-        uploaded."""
+        """Upload inputs that have the types and shapes of the last call. Returns its plan and the bytes
+        uploaded; None for other inputs."""
         if self._last is None or self._last.upload is None:
             return None
         sent = self._last.upload.upload(device, inputs)

@@ -49,20 +49,21 @@ def load(
     digits: int | None = None,
     check_integers: bool = False,
 ) -> Program:
-    """Open a program: a .pte or bundled .bpte, by path or as bytes.
+    """Load a program from a .pte or bundled .bpte file, given as a path or as bytes.
 
-    `data` names .ptd weight files. `device` is a Device or part of an adapter's name; the default is the
-    environment variable PTERON_ADAPTER, or the most capable adapter. Weights are uploaded at the first use of
-    a method.
+    `data` is one or more .ptd weight files. `device` is a Device or part of an adapter's name; the default is
+    the environment variable PTERON_ADAPTER, or the most capable adapter. A method's weights are uploaded when
+    the method is first used.
 
-    `digits` is the precision of products of a few rows with 4-bit weights on a GPU: 3, the default unless
-    PTERON_DIGITS is set, is as exact as f32; 2 is faster, with errors of 2e-5 to 8e-5 of the products' size.
+    `digits` sets the precision of products with 4-bit weights on a GPU when there are only a few rows, as in
+    decoding. 3 is as exact as f32, and the default unless PTERON_DIGITS is set. 2 is faster; its error is
+    2e-5 to 8e-5 of the products' size.
 
-    With `check_integers`, a call whose integers may exceed 32 bits on the GPU raises a DtypeError that names
-    the node: sums, differences and products wrap there, while PyTorch has 64 bits. Inputs beyond 32 bits are
-    always an error.
+    The GPU computes integers with 32 bits, PyTorch with 64: on the GPU, sums, differences and products wrap.
+    With `check_integers`, a call whose integers may exceed 32 bits raises a DtypeError that names the node.
+    An input that exceeds 32 bits is always an error.
     """
-    with gc_paused():  # a graph is many objects, none of them garbage
+    with gc_paused():  # loading makes many objects, and none of them is garbage
         opened = open_bytes(source)
         bundle = read_bundled(opened.view, opened.name) if is_bundled(opened.view) else None
         file = read_program(bundle.program if bundle else opened.view, opened.name)
@@ -72,7 +73,10 @@ def load(
 
 
 class Program(NotCopyable):
-    """Methods by name: `program["forward"](x)`. As a context manager it frees its GPU memory at the end."""
+    """A loaded program: `program["forward"](x)` runs its method `forward`.
+
+    `with pteron.load(path) as program:` frees the GPU memory at the end of the block.
+    """
 
     def __init__(
         self,
@@ -98,7 +102,7 @@ class Program(NotCopyable):
         self._graphs = {record.name: read_graphs(file, record, weights) for record in file.methods}
         check_supported(file, self._graphs)
         self._operators = {record.name: _host_operators(record) for record in file.methods}
-        # Errors of a graph do not depend on the device, so they are raised here.
+        # Prepared here, before a device is open: errors of a graph do not depend on the device.
         self._prepared = {name: list(map(prepare, graphs)) for name, graphs in self._graphs.items()}
         for name, record in self._records.items():
             check_method(f"{file.name}, method {name}", record, self._operators[name], self._graphs[name])
@@ -114,10 +118,10 @@ class Program(NotCopyable):
         ]
         return table(f"{self.file.name}, {self.file.size:,} bytes", ("method", "inputs", "outputs"), rows)
 
-    if not TYPE_CHECKING:  # for a type checker, unknown attributes stay errors
+    if not TYPE_CHECKING:  # type checkers still report unknown attributes
 
         def __getattr__(self, name: str) -> Method:
-            """`program.forward` is `program["forward"]`, if no attribute has that name."""
+            """`program.forward` is short for `program["forward"]`; attributes of Program come first."""
             if name.startswith("_") or name not in self._records:
                 raise AttributeError(f"{self!r} has no attribute and no method {name!r}")
             return self[name]
@@ -146,8 +150,9 @@ class Program(NotCopyable):
             return self._own[name]
 
     def sequence(self) -> Sequence:
-        """A new sequence of calls: the same methods with states of its own. Only the states take GPU memory;
-        weights, kernels and plans are shared. Close it, or the program, to free them."""
+        """A new sequence of calls: the same methods with their own states, such as a KV cache. Weights,
+        kernels and plans are shared, so a sequence only takes GPU memory for its states. Close the sequence
+        or the program to free it."""
         with self._lock:
             sequence = Sequence(self._load)
             self._sequences.add(sequence)
@@ -186,8 +191,8 @@ class Program(NotCopyable):
         return name in self._records
 
     def reload(self) -> None:
-        """Load the program again, after DeviceLost on a new device of the same adapter. Get methods and
-        sequences from the program again; their states are lost."""
+        """Load the program again; after DeviceLost, on a new device of the same adapter. States are lost, and
+        methods and sequences must be taken from the program again."""
         with self._lock:
             if self._closed:
                 raise DeviceError(f"{self.file.name}: the program is closed")
@@ -241,7 +246,7 @@ def read_graphs(file: ProgramFile, record: MethodRecord, weights: Mapping[str, m
 
 
 def check_supported(file: ProgramFile, graphs: Mapping[str, Iterable[Graph]]) -> None:
-    """Raise one UnsupportedError that lists everything a program needs and Pteron does not have."""
+    """Raise one UnsupportedError that lists everything in a program that Pteron does not support."""
     problems = []
     delegated = sorted(
         {name for of_method in graphs.values() for graph in of_method for name in missing_operators(graph)}

@@ -12,7 +12,7 @@ from pteron.runtime.method import Method
 
 class Sequence(NotCopyable):
     """`sequence["forward"](x)` runs a method of a program with this sequence's own caches and mutated
-    buffers. Weights, kernels and plans belong to the program, so another sequence only takes memory for its
+    buffers. Weights, kernels and plans belong to the program, so a further sequence only takes memory for its
     states."""
 
     def __init__(self, load: Callable[[str], LoadedMethod]) -> None:

@@ -1,8 +1,8 @@
 """A delegate on a device: its weights, arena and plans. Each sequence of calls has its own states.
 
-`bring` uploads inputs for the plan of their shapes, which is then replayed over a sequence's states. Method
-calls (`run`), launches with further commands, and multi-step submissions (multi_step.py) use it; inputs that
-are on the GPU already (`bound`) do not need it.
+`bring` uploads the inputs and finds the plan for their shapes, which is then replayed over a sequence's
+states. Method calls (`run`), launches with further commands (`launch`) and multi-step submissions
+(multi_step.py) use it. `bound` does not: its inputs are on the GPU already.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from pteron.runtime.prerecord import PreparedCall, PrerecordedCalls, RepeatableC
 from pteron.runtime.staging import Input, InputUpload, live_shapes, live_values, stage, upload
 
 Then: TypeAlias = Callable[[Outputs], Sequence[Command]]
-# Bytes read by a call that is recorded ahead: it holds a staging buffer, and a larger one takes longer to
-# read than most calls take to record.
+# A call is recorded ahead only if the host reads at most this many bytes: such a call holds a staging buffer,
+# and reading more takes longer than recording most calls.
 _AHEAD_BYTES = 1 << 22
 
 
@@ -122,8 +122,8 @@ class Session:
         then: Then | None = None,
         timer: PassTimer | None = None,
     ) -> int:
-        """Run the graph, then the commands that `then` makes from its outputs, without waiting; the
-        submission's number, to wait for it."""
+        """Run the graph, then the commands that `then` makes from its outputs, without waiting. Returns the
+        submission's number, which can be waited for."""
         with self.device.lock:
             encoded = self.encode(inputs, states)
             after = then(encoded.outputs) if then else ()
@@ -139,9 +139,9 @@ class Session:
     def bring(
         self, inputs: Sequence[Input], states: States, ahead: PrerecordedCalls | None = None
     ) -> tuple[Recording, list[int], list[Copy]]:
-        """Upload inputs and live parameters: the recording for them, the numbers of its live terms, and
-        copies of inputs that are on the GPU, to be submitted before its replay. The caller holds the device's
-        lock until then."""
+        """Upload inputs and live parameters. Returns the recording for them, the numbers of its live terms,
+        and the copies of inputs that are on the GPU, which must be submitted before the replay. The caller
+        holds the device's lock until the replay is submitted."""
         if self.is_closed or not self.device.is_open:
             self.check_open()
         states.check_open()
@@ -183,8 +183,8 @@ class Session:
         return self._weights[port.buffer] if isinstance(port.buffer, Weight) else self._arena[port.buffer]
 
     def bound(self, inputs: Sequence[Input], states: States, places: Mapping[PlanBuffer, Buffer]) -> Replay:
-        """The replay of the graph over inputs in their own GPU buffers, with `places` instead of some states.
-        Submit it before the session is encoded again."""
+        """The replay of the graph bound directly to inputs on the GPU, with `places` instead of some states.
+        Submit it before the session encodes another call."""
         self.check_open()
         states.check_open()
         recording, numbers = self.ready(inputs)
@@ -204,9 +204,8 @@ class Session:
         states: States,
         ahead: PrerecordedCalls | None = None,
     ) -> list[Output]:
-        """Run the graph without waiting; an output that is not wanted is None. `ahead` holds the sequence's
-        prerecorded calls. The states are not settled after it: the caller settles them once the call
-        succeeded."""
+        """Run the graph without waiting. The result has None for outputs that are not wanted. `ahead` holds
+        the sequence's prerecorded calls. The caller must settle the states once the call has succeeded."""
         with self.device.lock:
             recording, numbers, copies = self.bring(inputs, states, ahead)
             call, is_repeated = ahead.take(recording, wanted) if ahead and not copies else (None, False)
@@ -255,8 +254,8 @@ class Session:
             self._weights.close()
 
     def _peaks(self, recording: Recording, port: TensorPort, states: States) -> View | None:
-        """The maxima of an output's blocks, if the recording writes them to a state. The size check is for
-        files that declare a smaller state."""
+        """The maxima of an output's blocks, if the recording writes them to a state. The size is checked
+        because a file may declare a smaller state."""
         place, blocks = recording.peaks(port.buffer) or (None, 0)
         if not isinstance(place, State):
             return None
@@ -264,7 +263,7 @@ class Session:
         return found if 0 < found.nbytes <= found.buffer.size else None
 
     def _run_once(self) -> None:
-        """Run the calls that depend only on constants."""
+        """Run the calls of the graph that depend only on constants."""
         once = self.executable.once
         if once.launches:
             recording = Recording(self.device, once, self._arena, self._weights, [])
@@ -274,7 +273,8 @@ class Session:
     def _input_upload(
         self, inputs: Sequence[Input], recording: Recording, states: States
     ) -> InputUpload | None:
-        """The upload of further inputs like these; None if there are live integers or indices to check."""
+        """An InputUpload for inputs of the same shapes and types; None if every call must read live integers
+        or check indices."""
         ports = [port for port in self.executable.inputs if isinstance(port, TensorPort)]
         if self.executable.sources or recording.plan.indices or len(ports) < len(self.executable.inputs):
             return None
@@ -289,8 +289,8 @@ class Session:
         return PreparedCall(Commands(self.device, [*copies, replay, *after]), outputs, read)
 
     def _can_repeat(self, wanted: Sequence[Wanted | None]) -> bool:
-        """Whether all outputs are tensors for the host. Live integers differ from call to call, and an output
-        on the GPU needs a new buffer."""
+        """Whether a call can be repeated: all outputs are tensors for the host. Live integers differ from
+        call to call, and an output on the GPU needs a new buffer."""
         tensors = all(isinstance(port, TensorPort) for port in self.executable.outputs)
         return tensors and not any(want and want.on_gpu for want in wanted)
 

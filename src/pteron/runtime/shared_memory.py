@@ -1,7 +1,7 @@
-"""Tensors that share memory: an exporter drops a reshape whose result has the memory of its input.
+"""Tensors that share memory: the exporter drops a reshape if its result has the same memory as its input.
 
-Such a tensor has a place in an arena, and no instruction writes it: its value is the last tensor written
-there, in another shape.
+No instruction writes such a tensor. Its value is the last tensor written at the same place in the arena, in
+another shape.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Views = dict[int, list[tuple[int, int]]]
 def shared_memory(
     record: MethodRecord, operators: Sequence[HostOperator], executables: Sequence[Executable]
 ) -> Views:
-    """Pairs of (tensor that nothing writes, tensor that it is a view of) by the instruction that reads the
-    first; for outputs, by the number of instructions."""
+    """Pairs (tensor that no instruction writes, tensor that it is a view of), by the index of the instruction
+    that reads the first. For outputs of the method the index is the number of instructions."""
     written = [
         set(_written_by(record, instruction, operators, executables)) for instruction in record.instructions
     ]

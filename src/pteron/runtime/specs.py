@@ -20,8 +20,8 @@ _TRIED_MAX = 200_000  # dims to try, times nodes to plan for each
 
 @dataclass(frozen=True, slots=True)
 class ValueSpec:
-    """An input or output. A tensor has a dtype, a maximum shape and, per dim, whether it is dynamic;
-    other values have the one they had at export, if the program keeps it."""
+    """An input or output of a method. A tensor has a dtype, a maximum shape and, for each dim, whether it is
+    dynamic. Any other input has its value at export, if the program stores it."""
 
     kind: str  # "tensor", "int", "float", "bool", "str" or "none"
     dtype: DType | None = None

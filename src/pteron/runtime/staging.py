@@ -1,4 +1,4 @@
-"""Inputs of a call: read their shapes and live integers, check their elements, upload them.
+"""Stages the inputs of a call: reads their shapes and live integers, checks their elements, uploads them.
 
 All checks are done before anything is written.
 """
@@ -85,15 +85,15 @@ def upload(
 
 
 class InputUpload:
-    """Uploads host arrays of the same shapes as the last call's and of their buffers' types: they need no
-    other checks."""
+    """Uploads host arrays that have the shapes of the last call and the types of their buffers. Such arrays
+    need no other checks."""
 
     def __init__(self, executable: Executable, shapes: Shapes, buffers: Sequence[Buffer | None]) -> None:
         types = [port.storage.numpy for port in executable.inputs if isinstance(port, TensorPort)]
         self._places = list(zip(shapes, types, buffers, strict=True))  # buffer None: not used
 
     def upload(self, device: Device, inputs: Sequence[Input]) -> int | None:
-        """Upload the inputs: the bytes uploaded, or None if an input is of another shape or type."""
+        """Upload the inputs and return the bytes uploaded; None if an input has another shape or type."""
         arrays, sent = [], 0
         for given, (shape, dtype, buffer) in zip(inputs, self._places, strict=True):
             if type(given) is not HostTensor:
@@ -112,8 +112,8 @@ class InputUpload:
 def growing(
     executable: Executable, inputs: Sequence[Input], growth: Mapping[int, int]
 ) -> tuple[dict[int, int], dict[PlanBuffer, tuple[int, int]]]:
-    """The growth at every step, from the growth of inputs: of live integers by value id, of tensors by buffer
-    as (words, increment)."""
+    """The growth at every step, derived from the growth of inputs: an increment for each live integer by
+    value id, and (words, increment) for each tensor by buffer."""
     integers = {
         source.symbol: growth[source.input] for source in executable.sources if source.input in growth
     }
@@ -129,7 +129,7 @@ def growing(
 
 
 def grown(inputs: Sequence[Input], growth: Mapping[int, int], steps: int) -> list[Input]:
-    """The inputs some steps later; those that grow are integers on the host."""
+    """The inputs `steps` later. Growing inputs are integers on the host."""
     later = list(inputs)
     for index, by in growth.items():
         given = inputs[index]

@@ -1,4 +1,5 @@
-"""Arguments of callers, checked and converted to plain Python values. Only integers become integers."""
+"""Checks callers' arguments and converts them to plain Python values. A float is never taken for an
+integer."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ WAITING_MAX = 64  # requests in the queue of an engine, by default
 
 
 def integer(name: str, value: object) -> int:
-    """An integer, of Python's type or another one (NumPy's)."""
+    """`value` as a Python int; it may be of another integer type, such as NumPy's."""
     if type(value) is int:
         return value
-    if not isinstance(value, bool):  # an integer to Python, but a mistake here; NumPy's is none to `index`
+    if not isinstance(value, bool):  # a bool is an int in Python but a mistake here; `index` rejects NumPy's
         try:
             return index(value)  # type: ignore[arg-type]  # raises TypeError
         except TypeError:

@@ -1,8 +1,8 @@
-"""A language model over a batch: one step for many sequences, which reads the weights once for all of them.
+"""A language model over a batch: one decode step serves many sequences and reads the weights only once.
 
-The KV caches of the sequences are slots of one buffer. A LanguageModel in a slot prefills its prompt there,
-and `step` decodes all of them. Tokens, positions and draws are stored by slot on the GPU: between two steps
-the host writes nothing, unless sequences join or leave.
+The KV caches of the sequences are slots of one buffer. A LanguageModel prefills its prompt in its slot, and
+`step` decodes all slots together. Tokens, positions and draws are stored by slot on the GPU, so the host
+writes nothing between two steps unless sequences join or leave.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from pteron.passes.batched import BatchedGraph, batch
 from pteron.plan import Compiled
 from pteron.runtime.session import Counters, Session
 
-STEPS_MAX = RING  # per submission: the ring of draws holds as many
-ROWS_EXACT = 8  # up to this, every number of rows has its own plan; above, every second or fourth
+STEPS_MAX = RING  # per submission: the ring of draws has no room for more
+ROWS_EXACT = 8  # up to this, each number of rows has its own plan; above, rows are padded
 
 
 class BatchedModel:
-    """A model over up to `slots` sequences. Sequences in a slot can step: those made by `sequence()`, and
-    those that `house()` moves into one."""
+    """A model over up to `slots` sequences. Only sequences in a slot can step: `sequence()` makes one in a
+    slot, and `house()` moves an existing one into a slot."""
 
     def __init__(self, model: LanguageModel, slots: int) -> None:
         if slots < 1:
@@ -72,12 +72,12 @@ class BatchedModel:
             self._single.slots = self.slots
             self._made = made.pop_all()
         self._rows: tuple[int, ...] = ()  # the slots in `_chosen`
-        self._positions: dict[int, int] = {}  # on the GPU, of slots whose token is there too
+        self._positions: dict[int, int] = {}  # positions on the GPU, for slots whose next token is there too
         self._is_closed = False
 
     @classmethod
     def fitting(cls, model: LanguageModel, slots: int) -> BatchedModel:
-        """A batch of `slots`, or half as many and so on until the device has memory for it; at least two."""
+        """A batch with `slots` slots. If GPU memory is too small, the number is halved, down to two."""
         most = min(slots, cls.slots_max(model))
         if most < 2:
             no_room = "the device has no room for two of its caches"
@@ -103,8 +103,8 @@ class BatchedModel:
 
     @staticmethod
     def slots_max(model: LanguageModel) -> int:
-        """The most slots that fit into one buffer per cache, and one for the token counts of the
-        vocabulary."""
+        """The maximum number of slots: each cache, and the token counts of the vocabulary, must fit into one
+        buffer."""
         assert model.delegate is not None
         caches = model.delegate.executable.states.values()
         largest = max(4 * model.vocabulary, *(state.bytes for state in caches), 1)
@@ -148,7 +148,8 @@ class BatchedModel:
         return View(self._words(self.batched.tokens), 4 * slot, (1, 1), DType.I32, Storage.I32)
 
     def step(self, rows: Sequence[BatchRow], count: int = 1) -> BatchSubmission:
-        """Submit `count` steps of every row, without waiting: its next token, then those drawn after it."""
+        """Submit `count` decode steps of every row, without waiting. The first step reads the row's next
+        token, each later step the token that was drawn before it."""
         count = min(count, STEPS_MAX)
         with self.device.lock, device_guard(self.device):
             self._check(rows, count)
@@ -217,8 +218,8 @@ class BatchedModel:
         return min(-(-count // step) * step, self.slots.count)
 
     def _write_rows(self, rows: Sequence[BatchRow]) -> list[Copy]:
-        """Write what the GPU does not have yet: the slots of the rows, tokens and positions of joining
-        sequences. Returns the copies of tokens that are elsewhere on the GPU."""
+        """Write what the GPU does not have yet: the slots of the rows, and the tokens and positions of
+        joining sequences. Returns the copies for tokens that are in other GPU buffers."""
         chosen = tuple(row.slot for row in rows) + (-1,) * (self._padded(len(rows)) - len(rows))
         if chosen != self._rows:
             self._rows = ()

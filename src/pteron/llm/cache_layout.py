@@ -1,8 +1,10 @@
-"""The layout of a KV cache: a method's graph -> bytes per token in each cache, if it has no other state.
+"""The layout of a KV cache. In: a method's graph. Out: bytes per token in each cache, or None if the method
+has other state.
 
-Such a cache is [1, context, heads, width]. Tokens from position p on write rows from p on, and read no later
-rows. So the rows before a position are the whole state of a sequence up to there: they can be copied to
-another sequence or written to a file. This does not hold for ring buffers, sliding windows and other states.
+A cache has the shape [1, context, heads, width], one row per token. The token at position p writes row p and
+reads no later row. So the rows before a position are the complete state of the sequence up to there, and can
+be copied to another sequence or written to a file. This does not hold for ring buffers, sliding windows and
+other state.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ def of_graph(graph: Graph, executable: Executable, context: int) -> dict[int, in
         return None
     positions = {source.symbol for source in executable.sources if source.input == _POSITION}
     of_file = {tensor.id: tensor for call in calls for tensor in (*call.reads, *call.writes)}
-    # Other states are added by rewrites: the peaks of logits, which live for one step.
+    # Rewrites add states that the file does not have: block maxima of the logits, which live for one step.
     states = {id: spec for id, spec in executable.states.items() if id in of_file}
     shapes = {id: of_file[id].shape_max for id in states}
     shaped = all(len(shape) == 4 and shape[0] == 1 and shape[1] >= context for shape in shapes.values())
@@ -58,7 +60,8 @@ def _touched(call: Call, states: Mapping[int, object]) -> Iterator[int]:
 
 
 def _is_by_rows(call: Call, state: int, positions: set[int]) -> bool:
-    """Whether a call uses a state as a KV cache, from the position on and only up to its own tokens."""
+    """Whether a call uses a state as a KV cache: it writes rows from the position on, and reads no row after
+    its own tokens."""
     names = [argument.name for argument in call.operator.signature.inputs]
     given = dict(zip(names, call.inputs, strict=True))
     start = given.get("start_pos")

@@ -1,6 +1,6 @@
 """A sequence in the KV cache of a method: its position, the tokens that the cache holds, and its user.
 
-In: tokens that were run through the method. Out: which tokens need not be run again, and their cache rows, to
+In: tokens that ran through the method. Out: which tokens need not run again, and their cache rows, which can
 be copied to another sequence, saved and restored.
 """
 
@@ -23,8 +23,8 @@ Read: TypeAlias = tuple[list[int], list[bytes]]  # tokens, and their rows in eac
 class CachedSequence:
     """The contents of a KV cache on the GPU.
 
-    `position` is where the next tokens go. `tokens` are those that the cache is certain to hold, even after
-    an error or an interrupt; after an error in the method itself, none.
+    The next token is written at `position`. `tokens` lists the tokens that the cache is certain to hold, even
+    after an error or an interrupt. After an error in the method itself the list is empty.
     """
 
     def __init__(self, program: Program, method: Method, context: int) -> None:
@@ -42,8 +42,8 @@ class CachedSequence:
     # The user -----------------------------------------------------------------------------------
 
     def claim(self) -> object:
-        """Make the caller the user of the sequence. It continues from the tokens that the cache is certain to
-        hold (none after a failed call); calls of the user before raise from now on."""
+        """Make the caller the user of the sequence, which continues from the tokens that the cache is certain
+        to hold (none after a failed call). From now on, calls of the previous user raise an error."""
         with self.device.lock, device_guard(self.device):
             return self._claim()
 
@@ -70,7 +70,8 @@ class CachedSequence:
     def resume(self, ids: Sequence[int], user: object) -> int:
         """Move to the end of the prefix that the cache shares with `ids`; returns its length.
 
-        The last token is never part of it, even if the cache holds it: its logits are needed.
+        The prefix never includes the last of `ids`, even if the cache holds it: that token must run again to
+        get its logits.
         """
         with self.device.lock, device_guard(self.device):
             self.check_user(user)
@@ -78,8 +79,8 @@ class CachedSequence:
             return self.position
 
     def settle(self, user: object) -> None:
-        """At the end of a user: move back to the tokens that the cache is certain to hold. No effect if
-        another user has claimed the sequence."""
+        """End this user's work: move back to the end of the tokens that the cache is certain to hold. Does
+        nothing if another user has claimed the sequence."""
         with self.device.lock:
             if self._user is user:
                 self.position = len(self.tokens)
@@ -94,7 +95,7 @@ class CachedSequence:
     # The tokens in the cache --------------------------------------------------------------------
 
     def note(self, position: int, token: int) -> None:
-        """Note the token that a step on the GPU has read at a position."""
+        """Record the token that a step on the GPU has read at a position."""
         if len(self.tokens) == position:
             self.tokens.append(token)
 
@@ -104,7 +105,8 @@ class CachedSequence:
         self.method.settle()  # discards the results of a failed call
 
     def _advance(self, chunk: Sequence[int]) -> None:
-        """Note a submitted chunk: it is in the cache before any later submission reads it."""
+        """Record a submitted chunk. The GPU runs submissions in order, so any later one finds it in the
+        cache."""
         if len(self.tokens) == self.position:
             self.tokens.extend(chunk)
         self.position += len(chunk)
@@ -120,7 +122,7 @@ class CachedSequence:
             return shared_length(self.tokens[: self.certain], ids)
 
     def stepped(self, count: int) -> None:
-        """Note steps that a batch (llm/batched_model.py) is about to submit, with nothing in between."""
+        """Record `count` steps that a batch (llm/batched_model.py) submits immediately after this call."""
         self._overwrite()
         self.position += count
 
@@ -164,8 +166,8 @@ class CachedSequence:
         """Replace this cache by the prefix of `ids` that another sequence's cache holds, without waiting;
         returns its length.
 
-        The source may be in use: its earlier submissions run before the copy and its later ones after it, and
-        it writes only behind the tokens that it is certain to hold.
+        The source may be in use. Its earlier submissions run before the copy and its later ones after it, and
+        it never overwrites tokens that it is certain to hold.
         """
         assert self.delegate is not None
         assert source.delegate is not None
@@ -201,9 +203,9 @@ class CachedSequence:
 
 def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
     """The length of the common prefix of two token lists."""
-    a, b = list(a), list(b)  # of one type: slices then compare in C
-    same, different = 0, min(len(a), len(b)) + 1  # lengths of a common prefix, and of none
-    middle = different - 1  # tried first: most prompts are found whole, or share nothing
+    a, b = list(a), list(b)  # both lists, so that slices compare in C
+    same, different = 0, min(len(a), len(b)) + 1  # bisection: `same` tokens are equal, `different` are not
+    middle = different - 1  # tried first: most prompts share everything or nothing
     while different - same > 1:
         if a[same:middle] == b[same:middle]:
             same = middle

@@ -38,7 +38,8 @@ class Generation(Extension):
 
 
 class ChatTemplateEnvironment(ImmutableSandboxedEnvironment):
-    """Checks the deadline at each call and iteration, and sizes before `+`, `*`, `**` and `~` compute."""
+    """Checks the deadline at each call and iteration, and the size of a result before `+`, `*`, `**` or `~`
+    computes it."""
 
     intercepted_binops = frozenset(("+", "*", "**"))
 
@@ -54,7 +55,7 @@ class ChatTemplateEnvironment(ImmutableSandboxedEnvironment):
 
     @staticmethod
     def concat(parts: Iterable[str]) -> str:
-        """What a template, a macro or a `{% set %}` block prints."""
+        """Join the output of a template, a macro or a `{% set %}` block."""
         pieces, size = list[str](), 0
         for piece in parts:
             size += len(piece)
@@ -82,7 +83,7 @@ class ChatTemplateEnvironment(ImmutableSandboxedEnvironment):
 
 
 class _Checks(NodeTransformer):
-    """Puts a check into each loop, and writes `a ~ b` as `a|string + b|string`, which `call_binop` checks."""
+    """Adds a check to each loop, and rewrites `a ~ b` as `a|string + b|string`, which `call_binop` checks."""
 
     def __init__(self, environment: ChatTemplateEnvironment) -> None:
         self._environment = environment
@@ -126,7 +127,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Jinja's own escapes <, > and & for HTML, which no model was trained on."""
+    """The `tojson` filter. Jinja's own escapes <, > and & for HTML, and models are not trained on that."""
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )

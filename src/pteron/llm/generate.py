@@ -1,4 +1,4 @@
-"""generate_step: the tokens of a LanguageModel and a Sampler, without tokenizer and pool."""
+"""generate_step: generates tokens with a LanguageModel and a Sampler, without tokenizer and pool."""
 
 from __future__ import annotations
 
@@ -30,18 +30,20 @@ def generate_step(
     user: object = None,
     matcher: Matcher | None = None,
 ) -> Generator[Drawn, None, None]:
-    """Read `ids`, then draw up to `count` tokens, as long as the context has room for them.
+    """Prefill `ids`, then draw up to `count` tokens, or fewer if the context is full.
 
-    With `resident` the loop stays on the GPU: each token is drawn there and fed to the next step there,
-    several in one submission, while the host submits ahead and reads tokens as they arrive. It is the default
-    if the program allows it. When the iterator ends, is closed or fails, `model.position` is behind the
-    tokens that the KV cache is certain to hold: all but the last one drawn, which the model has not read yet.
-    Any other use of the model takes the sequence over, and this iterator fails at its next token. `user` is
-    the claim on the sequence, if the caller has one already (`LanguageModel.claim`).
+    With `resident` the loop stays on the GPU: it draws each token and feeds it to the next step, several
+    steps per submission. The host submits ahead and reads tokens as they arrive. This is the default if the
+    program allows it.
 
-    With a `matcher` every token is one that its grammar allows, and the last one completes the text; the
-    sampler must be one with a mask. The loop then goes step by step: the host computes the next mask while
-    the GPU runs the model.
+    When the iterator ends, is closed or fails, `model.position` is after the tokens that the KV cache is
+    certain to hold: all except the last drawn token, which the model has not read yet. Any other use of the
+    model takes over the sequence, and this iterator then fails at its next token. `user` is the caller's
+    claim on the sequence, if it has one already (`LanguageModel.claim`).
+
+    With a `matcher`, its grammar allows every token, and the last token completes the text; the sampler must
+    have a mask. The loop then runs one step at a time: the host computes the next mask while the GPU runs the
+    model.
     """
     ids = model.ids(ids)
     if not ids:

@@ -1,4 +1,4 @@
-"""LLM: a program and its tokenizer, text in and a stream of text out.
+"""LLM: a program with its tokenizer. In: text. Out: a stream of text.
 
 llm = LLM("stories15m")
 for piece in llm.generate("Once upon a time"):
@@ -31,37 +31,40 @@ from pteron.llm.request import (
 )
 from pteron.llm.text_model import TextModel
 
-_WAITING = 1 << 20  # callers in the same process wait, and are not refused
+_WAITING = 1 << 20  # queue length: callers in the same process always wait and are never rejected
 
 
 class LLM(TextModel):
     """A language model that reads and writes text.
 
-    `path` is a program (.pte), a folder made by `pteron export llm`, or the name of a model as in `pteron
-    generate --model`; `tokenizer` a file, a folder or a Tokenizer, by default the one beside the program. The
-    model keeps what it has read in its KV cache: a prompt that begins like an earlier one, as every turn of a
-    conversation does, is read from the first different token on. `digits=2` decodes models of 4-bit weights a
-    little faster and less exactly (see `pteron.load`). `sampling` is what the model's authors recommend (its
-    generation_config.json), greedy if they recommend nothing: `llm.generate(prompt, sampling=llm.sampling)`.
+    `path` is a program (.pte), a folder made by `pteron export llm`, or a model name as in `pteron generate
+    --model`. `tokenizer` is a file, a folder or a Tokenizer; the default is the tokenizer in the program's
+    folder. `digits=2` decodes models with 4-bit weights a little faster and less exactly (see `pteron.load`).
+    The attribute `sampling` has the settings that the model's authors recommend (generation_config.json), or
+    greedy if they recommend none: `llm.generate(prompt, sampling=llm.sampling)`.
 
-    Generations are independent of each other, in one thread or several: each has a sequence with its own KV
-    cache while it is open. There are at most `sequences` of them, and no more than fit into `cache_bytes` of
-    GPU memory, each taking `sequence_bytes`; 16 if neither is given. Idle sequences keep what they have read
-    until their memory is needed, the least recently used first. A prefix of 64 tokens or more that any of
-    them has read, such as a system prompt, is copied on the GPU and not read again.
+    The model keeps processed tokens in its KV cache. If a prompt begins like an earlier one, as every turn of
+    a conversation does, prefill starts at the first different token.
+
+    Generations are independent of each other, in one thread or several: while it is open, each has a sequence
+    with its own KV cache, which takes `sequence_bytes` of GPU memory. The limit on sequences is `sequences`,
+    and the number that fits into `cache_bytes`; 16 if neither is given. Idle sequences keep their cache until
+    the memory is needed; the least recently used one is reused first. A prefix of 64 tokens or more that any
+    sequence has in its cache, such as a system prompt, is copied on the GPU instead of computed again.
     """
 
-    engine: Engine | None = None  # runs streams and batches; made for the first of them
+    engine: Engine | None = None  # runs streams and batches; made at the first use
     _is_closed = False
     _engine_lock: ClassVar = new_lock()
 
     def __call__(self, prompt: Prompt | Conversation, **options: Any) -> str:
-        """The text that follows a prompt, or the answer to a conversation, as a string. Options are those of
-        `generate` or of `chat`."""
+        """Return the continuation of a prompt, or the answer to a conversation, as a string. Options are
+        those of `generate` or `chat`."""
         return "".join(piece.text for piece in self._run(to_request(self, prompt, options)))
 
     def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Generator[Piece, None, None]:
-        """Continue a text, or token ids, piece by piece. `statistics` has the counts and times.
+        """Continue a text, or token ids, and yield the result piece by piece. Afterwards `statistics` has the
+        counts and times.
 
         Options and their defaults:
 
@@ -77,9 +80,9 @@ class LLM(TextModel):
         The fields of `Sampling` are options too, and override those of `sampling`:
         `temperature=0.7, top_p=0.9, seed=1`.
 
-        Equal prompts and options give equal log-probabilities, bit for bit, on one adapter, if the KV cache
-        holds the same part of the prompt: after `reset`, nothing. The rest of the prompt is read by kernels
-        for its number of tokens, and these round differently.
+        On one adapter, equal prompts and options give bit-identical log-probabilities if the KV cache holds
+        the same part of the prompt; after `reset` it holds nothing. Otherwise the results may differ in
+        rounding, because prefill uses different kernels for different numbers of tokens.
         """
         return self._run(text_request(self, prompt, **options))
 
@@ -100,34 +103,35 @@ class LLM(TextModel):
     def chat(
         self, messages: Conversation, *, tools: Sequence[object] | None = None, **options: Any
     ) -> Generator[Piece, None, None]:
-        """The assistant's answer to a conversation, rendered by the model's chat template.
+        """Answer a conversation, which the model's chat template renders, and yield the answer piece by
+        piece.
 
-        Options are those of `generate`, with `max_new_tokens=512`; `tools` and all other names are variables
-        of the template, such as `enable_thinking=False`.
+        Options are those of `generate`, but the default is `max_new_tokens=512`. `tools` and all other names,
+        such as `enable_thinking=False`, are passed to the template as variables.
         """
         return self._run(chat_request(self, messages, tools=tools, **options))
 
     def stream(self, prompt: Prompt | Conversation, **options: Any) -> Stream:
-        """The same pieces for an event loop:
+        """The pieces of `generate` or `chat` as an async iterator:
 
             async for piece in llm.stream("Once upon a time", temperature=0.7): ...
 
-        Options are those of `generate`, or of `chat` for a list of messages; wrong ones raise here. A stream
-        that is left early, by `break` or a cancelled task, frees its sequence. By default 16 streams run at
-        once, and further ones wait.
+        Options are those of `generate`, or of `chat` for a list of messages; an invalid option raises an
+        error here. Leaving a stream early, by `break` or by cancelling the task, frees its sequence. By
+        default 16 streams run at once, and further ones wait.
         """
         return Stream(self._submit(to_request(self, prompt, options)))
 
     def generate_batch(self, prompts: Sequence[Prompt | Conversation], **options: Any) -> list[Completion]:
-        """The texts that follow several prompts, decoded side by side with the same options, in the order of
-        the prompts."""
+        """Continue several prompts in one batch with the same options. Returns the completions in the order
+        of the prompts."""
         requests = batch_requests(self, prompts, options)
         answers = [self._submit(request) for request in requests]
         return [Completion.of(answer, answer.statistics) for answer in answers]
 
     def _run(self, request: Request) -> Generator[Piece, None, None]:
-        """Decode a request on the calling thread. It starts at the first `next`, and holds a sequence of the
-        pool until it ends or is closed."""
+        """Run a request on the calling thread. The generator leases a sequence from the pool at its first
+        `next`, and releases it when it ends or is closed."""
         lease, job = self.pool.lease(request.ids), Job(request)
         try:
             running = RunningRequest.begin(job, lease, self.tokenizer, frozenset(self.eos_ids))

@@ -28,7 +28,7 @@ from pteron.runtime.outputs import Outputs
 from pteron.runtime.session import Then
 
 Logits = npt.NDArray[np.float32]
-# (logits on the GPU, buffer for the next token, what grows with every step) -> the commands of a draw
+# (logits on the GPU, buffer for the next token, words that grow with every step) -> the commands of a draw
 Draw: TypeAlias = Callable[[View, Buffer, Growing | None], Replay]
 
 
@@ -76,11 +76,11 @@ class LanguageModel(CachedSequence):
             self._sequence.close()
 
     def prefill(self, ids: Sequence[int]) -> Logits:
-        """Read tokens in chunks of the program's size; returns the logits after the last one."""
+        """Run tokens through the model in chunks of the program's size; returns the logits after the last."""
         return self.read(self.ids(ids), self.claim())
 
     def read(self, ids: Sequence[int], user: object) -> Logits:
-        """The same for a user of the sequence, with checked ids."""
+        """`prefill` for a user of the sequence; the ids are already checked."""
         self.check_room(len(ids))
         logits = np.zeros(self.vocabulary, np.float32)
         for chunk in self.chunks(ids):
@@ -95,7 +95,7 @@ class LanguageModel(CachedSequence):
         return logits
 
     def decode_one_token(self, token: int) -> Logits:
-        """Read one more token; returns the logits."""
+        """Run one more token through the model; returns the logits."""
         return self.prefill([token])
 
     def ids(self, given: Iterable[int]) -> list[int]:
@@ -122,16 +122,16 @@ class LanguageModel(CachedSequence):
         """Submit tokens through the model, and then further commands; returns the submission's number."""
         assert self.delegate is not None
         self._overwrite()
-        # The GPU's own token type: nothing to convert.
+        # int32 is the type of tokens on the GPU, so nothing is converted.
         given = np.array([tokens], np.int32), np.array([self.position], np.int64)
         submission = self.delegate.launch(given, then, self.timer)
         self._advance(tokens)
         return submission
 
     def launch_steps(self, token: View, most: int, draw: Draw, then: Sequence[Command]) -> tuple[int, int]:
-        """Submit a token on the GPU through the model, then up to `most` - 1 more, each drawn by `draw` from
-        the logits before it, and then further commands. Returns the submission's number, and the number of
-        tokens."""
+        """Submit up to `most` decode steps, then the commands of `then`. The first step reads a token on the
+        GPU; each later step reads the token that `draw` drew from the logits before it. Returns the
+        submission's number and the number of steps."""
         assert self.delegate is not None
         self._overwrite()
 
@@ -172,7 +172,7 @@ class LanguageModel(CachedSequence):
 
 
 def _context(program: Program) -> int:
-    """The most tokens of a sequence; 0 if the program does not say."""
+    """The maximum number of tokens in a sequence; 0 if the program does not state it."""
     declared = *_constants(program, "get_max_context_len"), *_constants(program, "get_max_seq_len"), 0
     context = declared[0]
     if context < 0:

@@ -1,9 +1,8 @@
-"""A model's folder -> what its configuration files say: special tokens, chat template, sampling, pooling.
+"""The configuration files in a model's folder -> special tokens, chat template, sampling, pooling.
 
 pteron.json, generation_config.json, tokenizer_config.json, special_tokens_map.json and config.json may name
-the tokens that begin and end a text; where two of them disagree, the earlier in this list wins. The chat
-template is found as Hugging Face's transformers finds it: the file chat_template.jinja wins over
-`chat_template` in any of these.
+the BOS and EOS tokens; if two files disagree, the earlier in this list wins. The chat template is chosen as
+in Hugging Face's transformers: the file chat_template.jinja wins over `chat_template` in any of these files.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Token: TypeAlias = int | str  # an id or a text
 
 Pooling = Literal["last", "mean"]  # how hidden states become one vector
 
-COMPANION_BYTES_MAX = 1 << 28  # of a file beside a program: the largest vocabularies take an eighth
+COMPANION_BYTES_MAX = 1 << 28  # of a file beside a program; the largest vocabularies take an eighth of it
 MANIFEST, TEMPLATE = "pteron.json", "chat_template.jinja"
 GENERATION = "generation_config.json"
 CONFIGURATIONS = (

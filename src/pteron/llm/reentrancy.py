@@ -1,7 +1,7 @@
 """Guards against re-entrant calls.
 
-A signal handler or a finalizer runs in the middle of whatever its thread is doing, and passes through a
-re-entrant lock that this thread holds: its generation would start in the middle of another one.
+A signal handler or a finalizer can run at any point of its thread, and an RLock that this thread holds does
+not stop it. Without a guard, its generation would start in the middle of another one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def non_reentrant(lock: threading.RLock) -> threading.RLock:
 
         with non_reentrant(lock): ...
 
-    `with` releases the lock in C code, which no signal interrupts.
+    It returns the lock instead of being a context manager, because `with lock` releases the lock in C code,
+    which no signal can interrupt.
     """
     if lock._is_owned():  # type: ignore[attr-defined]  # as `threading.Condition` does; no stub has it
         raise DeviceError(
@@ -32,8 +33,7 @@ def non_reentrant(lock: threading.RLock) -> threading.RLock:
 
 
 def device_guard(device: Device) -> threading.RLock:
-    """The lock to hold, inside the device lock, from the first prepared command to the end of its
-    submission."""
+    """The lock to hold, inside the device lock, from preparing the first command until it is submitted."""
     lock = _of_devices.get(device)
     if lock is None:
         lock = _of_devices.setdefault(device, new_lock())

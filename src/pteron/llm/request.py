@@ -1,8 +1,8 @@
-"""Request: what a generation is given, checked as far as possible without a model.
+"""Request: the prompt and options of a generation, checked as far as possible without a model.
 
 In: a prompt or a conversation, and options by name. Out: a Request. `GenerateOptions` lists all options;
-those of `SamplingOptions` are the fields of `Sampling`. A misspelled option is an error: a chat template
-would silently accept it as one of its variables.
+`SamplingOptions` has those that are fields of `Sampling`. A misspelled option is an error: otherwise the chat
+template would silently accept it as one of its variables.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Conversation: TypeAlias = Sequence[Message]
 class Request:
     """A prompt's tokens, and how to continue them.
 
-    `stop` strings and `stop_ids` (None: the model's own) end the text and are not part of it. The text
-    follows the `grammar`, if there is one. After `seconds`, counted from `Engine.submit`, the answer ends
-    with what it has. `resident` is that of `LLM.generate`; an engine takes None only. `dropped_tokens` is how
-    many tokens of the prompt were truncated to fit the context.
+    A string in `stop` or a token in `stop_ids` (None: the model's own) ends the output and is not part of it.
+    The output follows `grammar`, if given. After `seconds`, counted from `Engine.submit`, the answer ends
+    with the tokens generated so far. `resident` is the option of `LLM.generate`; an engine accepts only None.
+    `dropped_tokens` is the number of prompt tokens that were truncated to fit the context.
     """
 
     ids: tuple[int, ...]
@@ -98,7 +98,7 @@ class GenerateOptions(SamplingOptions, total=False):
 
 _SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
 _OPTIONS = sorted(GenerateOptions.__optional_keys__)
-_SIMILARITY = 0.75  # of a misspelled name: "top" is "top_k", "enable_thinking" is no option
+_SIMILARITY = 0.75  # minimum for a misspelled option: "top" matches "top_k", "enable_thinking" none
 
 
 def text_request(
@@ -142,7 +142,7 @@ def chat_request(
     stop: str | Sequence[str] = (),
     **named: Any,
 ) -> Request:
-    """A request to answer a conversation. Names that are no options are variables of the chat template."""
+    """A request to answer a conversation. Names that are not options are variables of the chat template."""
     options, variables = _split_options(named, llm.tokenizer.chat_template)
     return text_request(
         llm,
@@ -176,7 +176,7 @@ def batch_requests(
 
 
 def merge_sampling(sampling: Sampling | None, options: Mapping[str, object]) -> Sampling:
-    """`sampling`, or greedy, with the given options in place of its fields."""
+    """`sampling` (None: greedy), with the fields in `options` replaced."""
     if sampling is not None and not isinstance(sampling, Sampling):
         raise InputError(f"sampling must be a Sampling, not {shortened(sampling)}")
     for name in options:

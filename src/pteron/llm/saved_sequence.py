@@ -7,8 +7,8 @@
               the rows of all tokens, cache by cache in this order
     32        SHA-256 of everything before
 
-Files are not trusted. The program determines what a file must contain: its size follows from the number of
-tokens, and is checked before memory is allocated.
+Files are not trusted. The program determines the caches that a file must contain, so the file's size follows
+from the number of tokens; it is checked before memory is allocated.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MAGIC, _VERSION = b"PTERONkv", 1
 _START = Struct("<8sII")
 _DIGEST_BYTES = 32
 _STAGING = 1 << 22
-# A header has a number of at most ten digits, a comma and a space per token, and three per cache.
+# A header has one number per token and three per cache. A number takes up to ten digits, a comma and a space.
 _HEADER_BYTES, _BYTES_PER_NUMBER = 1 << 12, 12
 
 Rows = npt.NDArray[np.uint8]

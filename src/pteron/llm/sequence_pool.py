@@ -1,8 +1,8 @@
-"""The sequences of one model: each generation leases one, with its own KV cache.
+"""The pool of a model's sequences. Each generation leases a sequence, which has its own KV cache.
 
-Their number is bounded. An idle sequence keeps its cache until the memory is needed; the least recently used
-one is reused first. A prefix that any sequence has read is not read again: the generation gets that sequence,
-or a copy of that part of its cache.
+The number of sequences is bounded. An idle sequence keeps its cache until the memory is needed; the least
+recently used one is reused first. A prefix that is in the cache of any sequence is not computed again: the
+generation gets that sequence, or a copy of that part of its cache.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pteron.llm.cached_sequence import Read
 from pteron.llm.model import LanguageModel
 from pteron.llm.reentrancy import non_reentrant
 
-COPIED_MIN = 64  # tokens: fewer are read as fast as they are copied
+COPIED_MIN = 64  # tokens: the prefill of a shorter prefix is as fast as its copy
 _times = count(1)  # a logical clock; `next` is atomic
 
 
 class Lease:
-    """A sequence in use, until `close` or until the lease is garbage-collected."""
+    """Keeps a sequence in use until `close`, or until the lease is garbage-collected."""
 
     def __init__(self, entry: _Entry) -> None:
         self.model = entry.model
@@ -55,7 +55,7 @@ class _Entry:
 
 
 class SequencePool:
-    """The sequences of a model: at most `sequences` of them, whose caches take at most `cache_bytes`."""
+    """At most `sequences` sequences of a model, whose caches take at most `cache_bytes` of GPU memory."""
 
     def __init__(
         self, model: LanguageModel, sequences: int | None = None, cache_bytes: int | None = None
@@ -87,8 +87,8 @@ class SequencePool:
         return count * entries[0].model.sequence_bytes
 
     def lease(self, ids: Sequence[int]) -> Lease:
-        """A sequence for a generation from these tokens, with the longest cached prefix if that is worth a
-        copy."""
+        """Lease a sequence for a generation from these tokens. Its cache holds the longest cached prefix of
+        `ids`, which is copied from another sequence if that is worth it."""
         with non_reentrant(self._lock):
             entry, source = self._choose(ids)
             lease = _lease(entry)
@@ -97,8 +97,9 @@ class SequencePool:
             return lease
 
     def awaited(self, ids: Sequence[int], coming: Mapping[LanguageModel, int]) -> LanguageModel | None:
-        """The sequence in use whose prefix of `ids` is worth waiting for, or None. `coming` has the prefix
-        length that each will hold soon. It is worth it if no other sequence holds nearly as much already."""
+        """The sequence in use whose prefix of `ids` is worth waiting for, or None. `coming` has the length of
+        the prefix that each sequence will hold soon. Waiting is not worth it if another sequence already
+        holds nearly as much."""
         best = max(coming, key=lambda model: coming[model], default=None)
         if best is None or coming[best] < COPIED_MIN or best.row_bytes is None:
             return None
@@ -109,8 +110,8 @@ class SequencePool:
         return best if is_worth_it else None
 
     def rows(self, ids: Sequence[int] | None = None) -> Read:
-        """The longest cached prefix of `ids`, and its cache rows; without `ids`, everything of the sequence
-        used last."""
+        """The longest cached prefix of `ids` and its cache rows; without `ids`, all tokens and rows of the
+        sequence that was used last."""
         with non_reentrant(self._lock):
             return self._longest(ids).model.rows(ids)
 
@@ -124,8 +125,8 @@ class SequencePool:
                 lease.close()
 
     def gather(self, models: Sequence[LanguageModel]) -> BatchedModel:
-        """Move sequences into the slots of a batch: the given ones, which are in use, and if there are slots
-        for all, idle ones too."""
+        """Move sequences into the slots of a batch: the given ones, which are in use, and idle ones too if
+        the batch has a slot for every sequence."""
         with non_reentrant(self._lock):
             self._check_open()
             if self.batched is None:
@@ -145,7 +146,7 @@ class SequencePool:
         if first.is_free:
             first.model.reset()
         idle = [entry for entry in others if entry.is_free]
-        # Before closing them: none can be leased closed.
+        # Removed before they are closed, so that a closed sequence cannot be leased.
         self._entries = [entry for entry in self._entries if entry not in idle]
         self._room = self.bound
         for entry in idle:
@@ -206,8 +207,8 @@ class SequencePool:
             raise DeviceError("the model is closed")
 
     def _is_worth_keeping(self, entry: _Entry, shared: int, *, can_copy: bool) -> bool:
-        """Whether a prompt that shares `shared` tokens with a sequence should not overwrite it: far more
-        would be lost, and the prefix can be copied or is short."""
+        """Whether a prompt that shares `shared` tokens with a sequence should leave it as it is: overwriting
+        would lose many more tokens, and the shared prefix can be copied or is short."""
         lost = entry.model.certain - shared
         return (lost >= COPIED_MIN or lost > 2 * shared) and (can_copy or shared < COPIED_MIN)
 
@@ -241,7 +242,8 @@ class SequencePool:
 
 
 def bound(sequence_bytes: int, sequences: int | None, cache_bytes: int | None) -> int:
-    """The most sequences: by default SEQUENCES_MAX, or as many as fit into `cache_bytes`."""
+    """The maximum number of sequences: by default SEQUENCES_MAX, or the number that fits into
+    `cache_bytes`."""
     if sequences is not None and (sequences := integer("sequences", sequences)) < 1:
         raise InputError(f"sequences must be at least 1, not {sequences}")
     if cache_bytes is None:

@@ -1,9 +1,9 @@
-"""Submissions to the GPU for language models: prompt chunks, decode steps, single draws.
+"""GPU submissions of language models: prompt chunks, decode steps, single draws.
 
-In: a sequence with its sampler, or rows of a batch. Out: a submission, whose `read` returns the tokens it
-draws. `Submitter` submits for one sequence with the plan of one sequence; `BatchDraws` draws for a batch,
-whose model commands `llm/batched_model.py` makes. Nothing here waits for the GPU, except `read` and draws
-from host logits.
+In: a sequence with its sampler, or rows of a batch. Out: a submission, whose `read` returns the drawn tokens.
+`Submitter` submits the commands of one sequence. `BatchDraws` makes the draw commands of a batch;
+`llm/batched_model.py` makes the batch's model commands. Only `read` and draws from host logits wait for the
+GPU.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from pteron.runtime.outputs import Outputs
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A drawn token and its log-probability under the model. `top` holds the likeliest tokens with theirs,
-    the likeliest first, as many as `Sampling.top_logprobs`."""
+    """A drawn token and its log-probability under the model. `top` has the `Sampling.top_logprobs` likeliest
+    tokens and their log-probabilities, likeliest first."""
 
     token: int
     logprob: float
@@ -62,7 +62,7 @@ class StepSubmission:
 
 @dataclass(frozen=True, slots=True)
 class Submitter:
-    """Submits for one sequence. A user that has lost the sequence to another gets an InputError."""
+    """Submits commands of one sequence. Raises InputError if another user has claimed the sequence."""
 
     model: LanguageModel
     sampler: Sampler
@@ -102,8 +102,8 @@ class Submitter:
             return self._submitted(step, count, readback, number)
 
     def read_and_keep(self, tokens: list[int]) -> int:
-        """Read tokens and keep the logits for `draw_kept`: other submissions may come in between. Returns the
-        submission's number."""
+        """Run tokens through the model and keep a copy of the logits for `draw_kept`, so that other
+        submissions may come in between. Returns the submission's number."""
         model, sampler, device = self.model, self.sampler, self.model.device
 
         def keep(outputs: Outputs) -> list[Command]:
@@ -158,9 +158,9 @@ def _drawn(sampler: Sampler, data: bytes, step: int) -> Drawn:
 @dataclass(frozen=True, slots=True)
 class BatchRow:
     """A sequence in a batched step: its slot, the position of its next token, and that token, on the host or
-    on the GPU (None: the one that the step before drew in this slot). Without a sampler the likeliest token
-    is taken; with one, tokens are drawn as the sampler would from `step` on. A sampler with masks takes its
-    next tokens from `mask`, for one step."""
+    on the GPU (None: the token that the previous step drew in this slot). Without a sampler the step takes
+    the likeliest token; with one, it draws the tokens that the sampler would draw from `step` on. A sampler
+    with masks draws only tokens that `mask` allows, and only for one step."""
 
     slot: int
     position: int
@@ -257,8 +257,8 @@ class BatchDraws:
         return commands
 
     def drawing(self, logits: View, slots: View, rows: Sequence[BatchRow]) -> BatchDrawing:
-        """The commands that draw a token for each row of logits, once per replay. They must be submitted
-        next."""
+        """The commands that draw one token for each row of logits per replay. No other submission may come
+        before them."""
         chosen = [row.slot for row in rows]
         return self._sampler.drawing(logits, slots, chosen, self._tokens, self._positions)
 
@@ -272,7 +272,7 @@ class BatchDraws:
         return BatchSubmission(rows, count, readback, drawing), copy
 
     def advance(self, rows: Sequence[BatchRow], count: int) -> None:
-        """Note that `count` steps of these rows were submitted."""
+        """Record that `count` steps of these rows were submitted."""
         for row in rows:
             sampler = None if row.sampler is None else ref(row.sampler)
             self._slots[row.slot] = _SlotState(sampler, row.step + count, row.position + count)

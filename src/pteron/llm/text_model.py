@@ -86,8 +86,8 @@ class TextModel:
     def encode_chat(
         self, messages: Sequence[Message], tools: Sequence[object] | None = None, **variables: object
     ) -> tuple[int, ...]:
-        """The token ids of a conversation by the model's chat template, up to where the assistant's answer
-        begins.
+        """The token ids of a conversation as the model's chat template renders it, up to the start of the
+        assistant's answer.
 
         `tools` and all other variables are passed to the template, such as `enable_thinking=False`.
         """
@@ -100,7 +100,8 @@ class TextModel:
         return self.encode(tokenizer.encode(text, bos=tokenizer.adds_bos, special=True))
 
     def fitted(self, ids: Sequence[int], max_new_tokens: int, overflow: Overflow = "error") -> list[int]:
-        """The prompt, or its end if it is truncated to fit the context; an error if it does not fit."""
+        """The prompt if it fits the context; otherwise an error, or with overflow="truncate" its last tokens,
+        which leave room for `max_new_tokens`. A BOS token stays."""
         ids, context = list(ids), self.model.context
         if max_new_tokens < 1:
             raise InputError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
@@ -118,15 +119,15 @@ class TextModel:
         return opening + ids[len(ids) - kept + len(opening) :]
 
     def without_engine(self) -> TextModel:
-        """The same model for an engine: a reference to the LLM itself would keep LLM and engine alive
-        forever."""
+        """A TextModel with the same model, for an engine. An engine that referred to the LLM would form a
+        cycle with it and keep both alive forever."""
         same = object.__new__(TextModel)
         same.__dict__.update(self.__dict__)
         return same
 
     def save(self, path: str | os.PathLike[str], prompt: str | Sequence[int] | None = None) -> int:
-        """Write the KV cache to a file: the longest cached prefix of a prompt, or without one, everything of
-        the sequence used last. Returns the number of tokens.
+        """Write the KV cache of one sequence to a file: the longest cached prefix of `prompt` or, without a
+        prompt, all tokens of the sequence that was used last. Returns the number of tokens.
 
         The file is replaced atomically. Another process with the same program continues from it after
         `restore`.
@@ -137,14 +138,15 @@ class TextModel:
         return len(tokens)
 
     def restore(self, path: str | os.PathLike[str]) -> int:
-        """Load what `save` has written: a prompt that begins with these tokens is read from there on. Returns
-        the number of tokens. A file of another program or a damaged file is a FormatError."""
+        """Load a file that `save` wrote and return its number of tokens. The prefill of a prompt that begins
+        with these tokens starts after them. A damaged file, or a file of another program, is a
+        FormatError."""
         tokens, rows = read_saved(path_of(path), layout_of(self.model))
         self.pool.put(tokens, rows)
         return len(tokens)
 
     def reset(self) -> None:
-        """Forget everything read. Open generations are not affected."""
+        """Clear the KV caches. Open generations are not affected."""
         self.pool.forget()
 
     def close(self) -> None:

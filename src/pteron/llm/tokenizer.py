@@ -13,8 +13,8 @@ from pteron.llm.model_files import TokenizerConfig, as_format_error
 
 
 class Tokenizer(ABC):
-    """A token is a run of bytes, not of characters: an emoji may take four tokens. `token_bytes` gives the
-    bytes that a token adds to a text (none for a control token); decoding needs nothing else.
+    """Converts text to token ids and back. A token is a sequence of bytes, not of characters: an emoji may
+    take four tokens. Decoding only needs `token_bytes`, the bytes that a token adds to a text.
     """
 
     name: str = "the tokenizer"  # of its file, for messages
@@ -35,7 +35,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def token_text(self, token: int) -> str:
-        """A token as its file spells it."""
+        """A token as the tokenizer's file spells it."""
 
     @abstractmethod
     def _encode(self, text: str, special: bool) -> list[int]: ...
@@ -70,7 +70,8 @@ class Tokenizer(ABC):
         return "".join([stream.push(token) for token in integers("token ids", ids)]) + stream.finish()
 
     def stream(self, *, continuing: bool = True) -> TextDecoder:
-        """A decoder for tokens as they arrive. Unless `continuing` a text, it drops the leading space."""
+        """A decoder for tokens as they arrive. With `continuing=False`, for the start of a text, it drops the
+        leading space."""
         return TextDecoder(self.token_bytes, drop_space=self.leading_space and not continuing)
 
     def apply(self, config: TokenizerConfig) -> None:

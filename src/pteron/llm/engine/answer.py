@@ -1,7 +1,7 @@
 """The answer to a request: a stream of pieces, read in any thread or event loop.
 
-`Job` is what the scheduler and the readers of a request share; `Answer` is what `Engine.submit` returns;
-`Stream` reads an answer in an event loop.
+The scheduler and the readers of a request share a `Job`. `Engine.submit` returns an `Answer`. A `Stream`
+reads an answer in an event loop.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class Stream:
     """The pieces of an answer, for `async for`; `statistics` has its counts and times so far. Tasks that
     share a stream get different pieces.
 
-    The request ends with the text, with `aclose`, or when stream and answer are no longer referenced, as
-    after a `break`.
+    The request ends when the text is complete, by `aclose`, or when stream and answer are no longer
+    referenced, for example after a `break`.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -150,7 +150,7 @@ class Stream:
         raise job.error or StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Cancel it, and wait until its sequence is free."""
+        """Cancel the request, and wait until its sequence is free."""
         self._answer.cancel()
         with suppress(Exception):  # errors of a cancelled request
             async for _ in self:

@@ -25,11 +25,12 @@ class Engine:
             for piece in engine.submit(Request(ids)):
                 print(piece.text, end="")
 
-    Up to `running` requests run at once (by default as many as the model has sequences), each with the result
-    it would have alone; up to `waiting` more wait, and further ones are refused with Busy. Running requests
-    decode as one batch if the program allows it and the device has memory for their caches side by side
-    (`slots`, `stepping`); `batched=True` makes sure of that at once, False turns it off. A request that
-    fails, is cancelled or is read slowly does not affect the others.
+    Up to `running` requests run at once (default: the number of the model's sequences), and each gives the
+    result that it would give alone. Up to `waiting` more requests wait in the queue; `submit` rejects further
+    ones with Busy. Running requests decode as one batch if the program allows it and the GPU has memory for
+    their caches in one buffer (see `slots` and `stepping`). `batched=True` allocates the batch at once, or
+    raises an error if that is not possible; `batched=False` disables batching. A request that fails, is
+    cancelled or is read slowly does not affect the others.
 
     `thread` runs the `scheduler`, which takes requests from the `queue`.
     """
@@ -55,8 +56,8 @@ class Engine:
         self.thread.start()
 
     def submit(self, request: Request) -> Answer:
-        """Queue a request; returns at once. InputError if the model cannot take it, Busy if the queue is
-        full."""
+        """Queue a request and return at once. Raises InputError if the model cannot run the request, and Busy
+        if the queue is full."""
         check_not_forked()
         if not isinstance(request, Request):
             raise InputError(f"a request must be a Request, not {shortened(request)}")
@@ -96,8 +97,8 @@ class Engine:
 
     @property
     def slots(self) -> int:
-        """How many sequences may step as one batch, which reads the weights once for all. 0 if each steps
-        alone, as before two requests run at once: memory for a batch is taken then."""
+        """How many sequences can step as one batch, which reads the weights once for all of them. 0 if each
+        sequence steps alone. It is 0 until two requests run at once: only then is the batch allocated."""
         return self.scheduler.stepping.slots
 
     @property
@@ -111,17 +112,17 @@ class Engine:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the engine's thread works: not after `close` or an unexpected error."""
+        """Whether the engine's thread is running. It ends after `close` or an unexpected error."""
         return self.thread.is_alive() and not self.scheduler.is_stopping
 
     def drain(self, seconds: float | None = None) -> bool:
-        """Refuse new requests, and wait for `seconds` at most until all have ended; returns whether they
+        """Reject new requests, and wait up to `seconds` until all requests have ended. Returns whether they
         have."""
         self.queue.refuse("the engine accepts no more requests: it is shutting down")
         return self.scheduler.idle.wait(lambda: not self.queue.open, seconds)
 
     def close(self) -> None:
-        """End now. Incomplete answers fail with a DeviceError. The model stays open."""
+        """Stop the engine at once. Incomplete answers fail with a DeviceError. The model stays open."""
         self.queue.refuse("the engine is closed")
         self._stop()
         if not in_child() and threading.current_thread() is not self.thread:

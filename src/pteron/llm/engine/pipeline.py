@@ -24,7 +24,7 @@ SUBMISSIONS = 2  # in flight: the GPU has one more while the host reads the olde
 
 @dataclass(slots=True)
 class LoopCounters:
-    """What a decode loop cost. A stall is a read that left the GPU without work while the host waited."""
+    """Counters of a decode loop. A stall is a read during which the GPU had no further work queued."""
 
     tokens: int = 0
     stalls: int = 0
@@ -67,7 +67,7 @@ class Pipeline:
         return arrived
 
     def idle(self) -> None:
-        """Note that the GPU has no work: the time until the next arrival says nothing about its pace."""
+        """Record that the GPU has no work: the time until the next arrival does not measure its speed."""
         self._arrived = None
 
     def _count_wait(self, submission: Submission) -> None:
@@ -82,9 +82,9 @@ class Pipeline:
 def decode_alone(
     request: RunningRequest, stepper: Stepper, counters: LoopCounters | None = None
 ) -> Generator[Drawn, None, None]:
-    """Prefill and decode one request on the calling thread: a thread switch per token would cost more than
-    the host's whole share of a step. The caller passes each token to `request.take` before it asks for the
-    next. When the generator ends, nothing is in flight.
+    """Prefill and decode one request on the calling thread: a thread switch per token would take longer than
+    all other host work of a step. The caller passes each token to `request.take` before it requests the next.
+    When the generator ends, nothing is in flight.
     """
     pipeline = Pipeline(request.model.pace, counters)
     part = (request,)

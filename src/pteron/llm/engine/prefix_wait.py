@@ -1,7 +1,7 @@
 """Requests that wait while another request prefills the same prefix.
 
-Rows of a prompt are in the KV cache for everything that is submitted later. So a request that begins with the
-same tokens waits until that part is submitted, and copies it instead of computing it again.
+Once a prompt chunk is submitted, all later submissions find its rows in the KV cache. So a request that
+begins with the same tokens waits until that part is submitted, and copies it instead of computing it again.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class _Prefix:
 
 
 class PrefixWaitlist:
-    """Jobs that were taken from the queue and not started, in the order of the queue. Each keeps its place
-    among the running requests: no later request gets it."""
+    """Jobs that were taken from the queue but have not started, in queue order. Each job counts as one of the
+    running requests, so that no later request takes its place."""
 
     def __init__(self, pool: SequencePool) -> None:
         self._pool = pool
@@ -54,7 +54,8 @@ class PrefixWaitlist:
         self._jobs.pop(job, None)
 
     def tokens_awaited(self, job: Job, running: Sequence[RunningRequest]) -> int:
-        """How many prefix tokens a job waits for, which is then on this list; 0: it can start."""
+        """How many prefix tokens a job has to wait for; 0: it can start. A job that waits is put on this
+        list."""
         prefix = self._jobs.get(job)
         if prefix is None or not prefix.is_coming:
             prefix = self._find(job, running)

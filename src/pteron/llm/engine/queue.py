@@ -84,8 +84,8 @@ class RequestQueue:
 
 
 class PrefillQueue:
-    """Prompts that are being prefilled. A prompt with nothing read yet gets every other chunk, so a new
-    request waits for one chunk of a long prompt, and a long prompt still advances among many new requests."""
+    """Prompts that are being prefilled. Chunks alternate between new prompts and prompts that have started: a
+    new request waits for one chunk of a long prompt, and a long prompt advances among many new requests."""
 
     def __init__(self) -> None:
         self._new: deque[RunningRequest] = deque()

@@ -124,7 +124,7 @@ class RunningRequest:
         return pieces
 
     def _note(self, before: int) -> None:
-        """The KV cache holds all tokens but the last, which the model may not have read yet."""
+        """Record new tokens in the KV cache: all but the last, which the model may not have read yet."""
         device = self.model.device
         with device.lock, device_guard(device):
             self.model.check_user(self.user)
@@ -135,7 +135,7 @@ class RunningRequest:
             self.model.note(self.start + at, self.drawn[at])
 
     def release(self) -> None:
-        """Give the sequence back. Its next user submits after everything that is in flight for it."""
+        """Return the sequence to the pool. The GPU runs its next user's submissions after those in flight."""
         if self.mask:
             self.mask.is_wanted = False
         with suppress(PteronError):  # the device may be lost

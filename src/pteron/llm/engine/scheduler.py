@@ -1,8 +1,9 @@
-"""The scheduler of an engine: decides what its thread submits next, prompt chunks and decode steps in turns.
+"""The scheduler of an engine: its thread submits prompt chunks and decode steps in turns.
 
-Submissions in flight form one queue, in the order the GPU runs them (`Pipeline`). A round submits for every
-part that has nothing in flight, then waits for the oldest submission. So each decoding sequence steps once
-per cycle of the queue, with one prompt chunk in between: a long prompt delays a step by one chunk.
+Submissions in flight form one queue, in the order in which the GPU runs them (`Pipeline`). A round submits
+steps of every part that has nothing in flight, then waits for the oldest submission. So each decoding
+sequence steps once per cycle of the queue, with one prompt chunk in between: a long prompt delays a decode
+step by only one chunk.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Scheduler:
         depth = SUBMISSIONS if crowd == 1 else 1
         while self._prompts and self._chunks_in_flight() < depth:
             self._read_chunk()
-        # All parts together take as long as one part alone.
+        # Split the steps, so that all parts together take as long as one part alone would.
         most = max(1, self._model.pace.steps // max(1, crowd))
         for _ in range(depth):
             self.submit_steps(depth, most)
@@ -137,8 +138,8 @@ class Scheduler:
             self._wakeups.put(self._wakeups.get(timeout=wait))  # put back for `_expire`
 
     def _admit(self) -> None:
-        """Start as many requests as may run and the pool has sequences for. A request whose prefix another
-        request is prefilling waits, and delays no other."""
+        """Start requests, up to the limit of running requests and of sequences in the pool. A request waits
+        if another one is prefilling its prefix; it does not delay the requests behind it."""
         for waiting in self.prefix_waits.jobs:
             if monotonic() < self._pool_full_until:
                 return

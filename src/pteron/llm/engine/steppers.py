@@ -29,7 +29,7 @@ from pteron.llm.text_model import TextModel
 
 Arrived: TypeAlias = list[tuple[RunningRequest, list[Drawn]]]
 Part: TypeAlias = tuple[RunningRequest, ...]
-GATHER_SECONDS = 0.002  # that requests with a known mask wait for the masks of others
+GATHER_SECONDS = 0.002  # how long requests with a known mask wait for the masks of others
 
 
 class Submission(ABC):
@@ -254,9 +254,9 @@ class BatchedStepper(Stepper):
         return [*parts, *((request,) for request in ready if request not in others)]
 
     def _gather(self, requests: Sequence[RunningRequest]) -> tuple[Part, bool]:
-        """The requests with grammars that can step as one batch now, and whether no other will be able to
-        soon. If these went ahead without the others, two batches would alternate and read the weights
-        twice."""
+        """The requests with grammars that can step as one batch now, and whether the batch is complete: no
+        other request is about to be ready. An incomplete batch would alternate with a second one, and the
+        weights would be read twice."""
         joining = [request for request in requests if request.matcher and self._can_join(request)]
         self._are_several = len(joining) > 1
         stepping = [request for request in joining if not request.is_kept]
@@ -351,7 +351,7 @@ class StepperChoice:
         return f"each sequence steps alone: {self.reason or 'no two requests have run at once'}"
 
     def prepare_batch(self, models: Sequence[LanguageModel]) -> None:
-        """Several requests run from now on: step them as a batch, if the device has memory for it."""
+        """Switch to batched steps, if the device has memory: several requests run from now on."""
         if self._is_decided:
             return
         try:

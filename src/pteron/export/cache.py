@@ -1,4 +1,4 @@
-"""Lowered programs on disk, by a key of what they were lowered from.
+"""A cache of lowered programs on disk. The key is a hash of what a program was lowered from.
 
 The folder is `compiled` in the cache folder (`pteron.folders`). An entry is one file, KEY-CHECKSUM.pte; the
 checksum of its content detects damage. Above BYTES_MAX the least recently used entries are removed.

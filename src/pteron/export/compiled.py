@@ -30,12 +30,12 @@ METHOD = "forward"
 
 
 class CompiledModule:
-    """`compiled(*inputs, **kwargs)` returns what the module would. `print(compiled)` shows which operators
-    run on the GPU and which on the host.
+    """A compiled module: `compiled(*inputs, **kwargs)` returns what the module would return.
+    `print(compiled)` shows which operators run on the GPU and which on the host.
 
-    Buffers that the module writes to have copies in the program that persist between calls; the module's own
-    do not change. `reset()` restores the values from compile time. Writes to inputs change the caller's
-    tensors. Outputs never share memory with inputs.
+    If the module writes to a buffer, the program has its own copy, which persists between calls; the module's
+    buffer does not change. `reset()` restores the values from compile time. Writes to inputs change the
+    caller's tensors. Outputs never share memory with inputs.
     """
 
     def __init__(

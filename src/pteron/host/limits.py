@@ -1,7 +1,8 @@
-"""Limits on what a program may do on the host in one call: a small file cannot hang it or fill its memory.
+"""Limits on a call's work and memory on the host, so that a small file cannot hang the host or fill its
+memory.
 
-Work on the GPU is bounded by the shapes in the file. Outside the delegates a program has loops, operators
-that make tensors of any size, and operators whose work grows faster than their inputs.
+The shapes in the file bound the work on the GPU. Outside the delegates, a program has loops, operators that
+make tensors of any size, and operators whose work grows faster than their inputs.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Limits:
         )
 
     def check_bytes(self, where: str, needed: int) -> None:
-        """Refuse more bytes of tensors than the limit."""
+        """Raise an error if the tensors need more bytes than the limit."""
         if needed > self.bytes:
             raise _exceeded(f"{where}: {needed:,} bytes of tensors on the host", self.bytes, "BYTES")
 
@@ -86,7 +87,7 @@ class Budget:
         self._holdings[id] = _Holding(size)
 
     def share(self, source: int, target: int) -> None:
-        """Let a value share the memory of another, which is free when no value holds it."""
+        """Let a value share the memory of another. The memory is free when no value holds it any more."""
         holding = self._holdings.get(source)
         if holding is not None:
             holding.holders += 1
@@ -111,7 +112,7 @@ class _Holding:
 
 
 def check_integer(value: object) -> None:
-    """Refuse an integer that a program cannot store."""
+    """Raise an error for an integer that a program cannot store."""
     if isinstance(value, int) and not -(1 << (INTEGER_BITS - 1)) <= value < 1 << (INTEGER_BITS - 1):
         raise HostError(f"an integer of more than {INTEGER_BITS} bits")
 

@@ -23,7 +23,7 @@ from pteron.ops.operand import HostArray
 
 
 def find_operator(name: str) -> HostOperator | None:
-    """The operator of a name such as "aten::add.out", or None where nothing here provides it."""
+    """The operator with a name such as "aten::add.out", or None if it is not supported."""
     return _EXECUTORCH.get(name) or find_numpy_operator(name, _find_torch) or _find_torch(name)
 
 
@@ -59,7 +59,7 @@ def _scalar(compute: Callable[..., Any], names: str) -> HostOperator:
 
 
 def _of_numbers(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that refuses strings and lists, which `*` and `%` could make as long as memory."""
+    """Wrap a function so that it rejects strings and lists: `*` and `%` could make them as long as memory."""
 
     def checked(*values: object) -> Any:
         for value in values:
@@ -118,7 +118,7 @@ _UNARY: dict[str, Callable[..., Any]] = {
 
 
 def _cost_of_view(arguments: Arguments) -> Cost:
-    """Nothing is copied where elements are in the order of their dims."""
+    """The cost of a view: nothing is copied if the elements are in the order of their dims."""
     source = _array(arguments[0])
     shape = view_shape(source, arguments[1])
     return Cost(is_view=True) if source.flags.c_contiguous else Cost({2: shape}, source.size)
@@ -130,7 +130,7 @@ def _view(arguments: Arguments) -> Mapping[int, object]:
 
 
 def _cost_of_row(arguments: Arguments) -> Cost:
-    """A row is copied, and the rows before it where their memory has no room for one more."""
+    """The cost of appending a row: the row is copied, and all earlier rows too if their memory is full."""
     target, source, index = arguments[:3]
     row, count = _array(source), 0 if isinstance(target, UnsetTensor) else len(_array(target))
     if not isinstance(index, int) or not 0 <= index <= count:
@@ -157,7 +157,7 @@ def _has_room(target: HostTensor, index: int) -> bool:
 
 
 def _check_order(dim_order: object, rank: int) -> None:
-    """Any order of dims in memory is accepted: arrays go by their logical shape, whatever their strides."""
+    """Accept any order of dims in memory: arrays have their logical shape, whatever their strides."""
     if isinstance(dim_order, tuple):
         require(sorted(dim_order) == list(range(rank)), f"{dim_order} is not an order of {rank} dims")
 
@@ -171,7 +171,7 @@ def _cost_of_empty(arguments: Arguments) -> Cost:
 
 
 def _empty(arguments: Arguments) -> Mapping[int, object]:
-    """Zeros, so that a program that reads them too early gets the same result every time."""
+    """An "empty" tensor of zeros: a program that reads it before writing gets the same result every time."""
     size, _, out = arguments[:3]
     return {2: HostTensor(np.zeros(size, out.dtype.numpy), out.dtype)}
 

@@ -21,7 +21,8 @@ _ANY, _NUMBERS, _FLOATS = "buif", "uif", "f"  # the kinds of NumPy's types
 def _apply(
     function: Function, kinds: str, out: Output, *operands: Operand, result: DType | None = None
 ) -> Result:
-    """A function of elements of one type, broadcast; `result` is the type it gives, by default the same."""
+    """Broadcast the operands and apply an elementwise function. All operands have one element type, and the
+    result has the same one unless `result` names another."""
     dtype = shared_type(*operands)
     if dtype.numpy.kind not in kinds or out.dtype is not (result or dtype):
         raise NeedsTorch(f"{dtype} written to {out.dtype}")

@@ -24,7 +24,7 @@ def _copy_of(view: HostArray, source: HostTensor, out: Output) -> Result:
 
 
 def _axes(dims: Shape, rank: int) -> tuple[int, ...]:
-    """Dims counted from the front; a tensor without dims counts as one with one."""
+    """Dims as non-negative numbers. A tensor of rank 0 is treated as one of rank 1, as in PyTorch."""
     for dim in dims:
         require(-max(1, rank) <= dim < max(1, rank), f"a tensor of {rank} dims has no dim {dim}")
     axes = tuple(dim % max(1, rank) for dim in dims)
@@ -33,7 +33,7 @@ def _axes(dims: Shape, rank: int) -> tuple[int, ...]:
 
 
 def view_shape(array: HostArray, size: Shape) -> Shape:
-    """The shape that a view of an array takes, one size of which may be -1."""
+    """The shape of a view of an array. One size may be -1: it is computed from the others."""
     known = prod(length for length in size if length != -1)
     is_open = size.count(-1) == 1 and known > 0 and array.size % known == 0
     fits = all(length >= -1 for length in size) and (is_open or (-1 not in size and known == array.size))
@@ -113,7 +113,7 @@ def _flip(a: HostTensor, dims: Shape, out: Output) -> Result:
 def _reduce(
     function: Callable[..., Any], a: HostTensor, dims: Shape | None, keep: bool, out: Output, dtype: DType
 ) -> Result:
-    """A function over some dims; without any, over all of them."""
+    """Reduce some dims by a function; without `dims`, all of them."""
     if shared_type(a) and out.dtype is not dtype:
         raise NeedsTorch(f"{dtype} written to {out.dtype}")
     rank = a.array.ndim
@@ -133,7 +133,7 @@ def _require_elements(a: HostTensor, dims: Shape | None) -> None:
 
 
 def _define_test(name: str, function: Callable[..., Any]) -> None:
-    """Whether any element, or all, are not zero."""
+    """Define `any` or `all`: whether any element, or every element, is not zero."""
 
     @define(f"{name}.dims_out", "Tensor self, Optional[List[int]] dim, bool keepdim")
     def over_dims(a: HostTensor, dims: Shape | None, keep: bool, out: Output) -> Result:
@@ -155,7 +155,7 @@ def _define_extreme(name: str, function: Callable[..., Any], find_place: Callabl
 
     @define(f"arg{name}.out", "Tensor self, Optional[int] dim, bool keepdim")
     def place(a: HostTensor, dim: int | None, keep: bool, out: Output) -> Result:
-        """The first place; NaN is beyond every number."""
+        """The index of the first extreme element. NaN counts as more extreme than every number."""
         if a.dtype is DType.BOOL or (dim is None and keep):
             raise NeedsTorch(f"arg{name} of {a.dtype}")
 
@@ -175,7 +175,7 @@ _define_extreme("min", np.min, np.argmin)
 
 @define("sum.IntList_out", "Tensor self, Optional[List[int]] dim, bool keepdim, Optional[ScalarType] dtype")
 def _sum(a: HostTensor, dims: Shape | None, keep: bool, dtype: int | None, out: Output) -> Result:
-    """Of integers, which wrap in whatever order they are added."""
+    """The sum of integers. They wrap, so the order of additions does not matter."""
     if a.dtype.is_float or dtype is not None:
         raise NeedsTorch(f"a sum of {a.dtype}")
     return _reduce(
@@ -185,7 +185,7 @@ def _sum(a: HostTensor, dims: Shape | None, keep: bool, dtype: int | None, out: 
 
 @define("cumsum.out", "Tensor self, int dim, Optional[ScalarType] dtype")
 def _cumsum(a: HostTensor, dim: int, dtype: int | None, out: Output) -> Result:
-    """One after the other, floats in f64: the order and the type that PyTorch has."""
+    """Cumulative sums, added one after the other, floats in f64: the same order and type as PyTorch."""
     is_float = shared_type(a).is_float
     if dtype is not None or out.dtype is not (a.dtype if is_float else DType.I64):
         raise NeedsTorch(f"a running sum of {a.dtype} written to {out.dtype}")

@@ -51,8 +51,8 @@ NUMPY: dict[str, tuple[Prepare, tuple[Parameter, ...]]] = {}
 
 
 def define(names: str, parameters: str) -> Callable[[Prepare], Prepare]:
-    """Register a function as operators of ATen. `parameters` has kinds and names: "Tensor self, int dim". The
-    function takes their values and, last, the output."""
+    """Register a function as one or more ATen operators. `parameters` lists kinds and names, as in "Tensor
+    self, int dim". The function takes their values and, as the last argument, the output."""
     pairs = [text.split() for text in parameters.split(", ")]
     read = [Parameter(name, kind) for kind, name in pairs]
     schema = (*read, Parameter("out", "Tensor", is_written=True, is_read=False))
@@ -66,7 +66,7 @@ def define(names: str, parameters: str) -> Callable[[Prepare], Prepare]:
 
 
 def find_numpy_operator(name: str, find_torch: FindTorch) -> HostOperator | None:
-    """An operator by its full name, or None where NumPy has none."""
+    """An operator by its full name, or None if NumPy does not run it."""
     if name not in NUMPY:
         return None
     call = _NumpyCall(name, *NUMPY[name], find_torch)
@@ -114,7 +114,7 @@ _COVERED = frozenset(DType) - {DType.F16, DType.BF16}
 
 
 def shared_type(*operands: HostTensor | float) -> DType:
-    """The element type of all tensors among the operands: PyTorch promotes where they differ."""
+    """The element type that all tensors among the operands share. If they differ, PyTorch has to promote."""
     types = {operand.dtype for operand in operands if isinstance(operand, HostTensor)}
     if len(types) > 1 or not types <= _COVERED:
         raise NeedsTorch(f"arithmetic of {' and '.join(sorted(map(str, types)))}")

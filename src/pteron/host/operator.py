@@ -33,7 +33,7 @@ class Cost:
 
     @property
     def work(self) -> int:
-        """In products; an element counts for several, as its function may be slow."""
+        """The work, counted in products. An element counts as several products: its function may be slow."""
         return max(_PRODUCTS_PER_ELEMENT * self.elements, self.products)
 
 
@@ -53,7 +53,7 @@ class Parameter:
 @dataclass(frozen=True, slots=True)
 class HostOperator:
     """`run` takes the arguments in schema order and returns the values it wrote, by argument position.
-    `estimate_cost` takes the same arguments and is called first: it refuses those that `run` must not get.
+    `estimate_cost` takes the same arguments and is called first. It rejects arguments that are unsafe to run.
 
     Both raise HostError for values that do not fit; any other exception means that the program is wrong.
     """
@@ -81,7 +81,7 @@ def require(condition: object, problem: str) -> None:
 
 
 def check_kinds(arguments: Arguments, parameters: Sequence[Parameter]) -> None:
-    """Refuse values that are not of their parameters' kinds."""
+    """Raise an error for values that are not of their parameters' kinds."""
     for value, parameter in zip(arguments, parameters, strict=True):
         if not _is_kind(value, parameter.kind, parameter.is_read):
             if isinstance(value, UnsetTensor):

@@ -146,8 +146,8 @@ def _to_torch(value: Any, kind: str, parameter: Parameter, convert: Convert) -> 
 
 
 def _in_memory(value: Any, parameter: Parameter) -> torch.Tensor:
-    """A tensor over the value's memory, or over a copy if that is written and not the call's own. An output
-    starts empty: operators resize it, and other references to the old value keep it."""
+    """A tensor over the value's memory, or over a copy if the operator writes memory that the call does not
+    own. An output starts empty and operators resize it, so other references to the old value stay valid."""
     if not parameter.is_read:
         return torch.empty(0, dtype=_DTYPES[str(value.dtype)])
     is_copied = parameter.is_written and not value.array.flags.writeable

@@ -1,8 +1,8 @@
 """Checks of arguments that PyTorch's kernels trust, and estimates that its shape functions do not give.
 
-Without these checks an index reads or writes memory of others, so does a size that contradicts another, and a
-scale makes tables of any length. A rule takes the arguments by name and raises HostError. A shape function
-gives the shapes of outputs that depend on values; a work function counts products.
+Without these checks, a wrong index or contradictory sizes would read or write memory outside the tensors, and
+a scale could make tables of any length. A rule takes the arguments by name and raises HostError. A shape
+function returns the shapes of outputs that depend on values; a work function counts products.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def numbers_between(name: str, low: float, high: float | None) -> Rule:
 
 
 def both_quotients(given: NamedArguments) -> None:
-    """The least integer is not divided by -1: that traps on x86 and ends the process."""
+    """The smallest integer is not divided by -1: that traps on x86 and ends the process."""
     dividend, divisor = _integers(given["self"]), _integers(given["other"])
     if dividend is not None and divisor is not None and (divisor == -1).any():
         least = [np.iinfo(kind).min for kind in (dividend.dtype, divisor.dtype) if kind.kind == "i"]
@@ -118,7 +118,7 @@ def _integers(value: object) -> np.ndarray[Any, Any] | None:
 
 
 def scales_match(given: NamedArguments) -> None:
-    """Scales, where given, agree with the sizes, but for rounding."""
+    """Scales, if given, agree with the sizes, apart from rounding."""
     source = given["input"] if "input" in given else given["self"]
     shape, sizes = source.array.shape[2:], given.get("output_size")
     factors = given.get("scale_factors")

@@ -49,8 +49,8 @@ class Process:
         self._finalizer = weakref.finalize(self, _end, self.popen, self._owner)
 
     def ask(self, request: Mapping[str, Any], doing: str, read: Callable[[dict[str, Any]], _T]) -> _T:
-        """The reply to a request, converted by `read`. An interrupt ends the process: its reply would be
-        taken for that of the next request."""
+        """Send a request and return the reply, converted by `read`. An interrupt ends the process, because
+        its late reply would be taken for the reply to the next request."""
         if os.getpid() != self._owner:  # it shares the pipes
             raise IsolatedError(f"{self._name}: loaded before this process was forked; load it again")
         if self._asking == threading.get_ident():
@@ -169,8 +169,8 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
         process.wait()
     for stream in (process.stdin, process.stdout):
         if stream is not None:
-            # Unwritten data has no reader. A call on this thread that was interrupted by a handler may still
-            # use the stream; it finds its end.
+            # No process reads unwritten data any more. A call on this thread that a signal handler
+            # interrupted may still use the stream; it then finds the stream closed.
             with suppress(OSError, RuntimeError):
                 stream.close()
 

@@ -32,18 +32,19 @@ def load_isolated(
     seconds: float = ISOLATED_SECONDS,
     memory: int | None = None,
 ) -> IsolatedProgram:
-    """Open an untrusted program in its own process: as `pteron.load`, but a crash, a call that takes too long
-    or too much memory is an IsolatedError; load the program again after it.
+    """Load an untrusted program in its own process. It works like `pteron.load`, but a crash, a call that
+    takes too long, or too much memory raises an IsolatedError here. After that, load the program again.
 
-    Loading and each call may take `seconds`. `memory` limits the bytes of writable memory of the process, on
-    Linux: GPU memory does not count, memory that libraries reserve does (PyTorch reserves a gigabyte on ARM
+    Loading and each call may take up to `seconds`. On Linux, `memory` limits the process's writable memory in
+    bytes. GPU memory does not count; memory that libraries reserve does (on ARM, PyTorch reserves a gigabyte
     when a program needs it). This is not a sandbox: the process has the rights of its user.
     """
     return IsolatedProgram(source, data, device, seconds, memory)
 
 
 class IsolatedProgram:
-    """Methods by name: `program["forward"](x)`. As a context manager it ends the process."""
+    """A program in its own process: `program["forward"](x)` runs a method. `with` ends the process at the end
+    of the block."""
 
     def __init__(
         self,

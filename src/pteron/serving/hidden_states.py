@@ -1,8 +1,9 @@
 """Embeddings from a language model's hidden states, and which kind of model a path holds.
 
-HiddenStates takes a language model whose `forward` gives hidden states instead of logits or as a second
-output, or which has a method `embed` or `hidden` with the same inputs that does. A text's vector is the state
-of its last token, or the mean of all. `open_served` opens a path as a language model or as an embedder.
+HiddenStates takes a language model whose `forward` returns hidden states, instead of logits or as a second
+output, or which has a method `embed` or `hidden` that takes the same inputs and returns them. A text's vector
+is the state of its last token, or the mean of all. `open_served` opens a path as a language model or as an
+embedder.
 """
 
 from __future__ import annotations
@@ -109,8 +110,8 @@ def hidden_states(llm: TextModel) -> HiddenStates | None:
 
 
 def generates_text(llm: TextModel) -> bool:
-    """Whether `forward` gives logits. An only output is taken for hidden states if it is less than half as
-    wide as the vocabulary, or if the folder's pteron.json names a pooling."""
+    """Whether `forward` returns logits. If it has a single output, that output is taken for hidden states if
+    it is less than half as wide as the vocabulary, or if the folder's pteron.json names a pooling."""
     if len(llm.model.method.outputs) > 1 or any(name in llm.program for name in METHODS):
         return True
     return llm.pooling is None and 2 * llm.model.vocabulary >= llm.tokenizer.vocab_size
@@ -132,7 +133,7 @@ def open_served(
     sequences: int | None = None,
     cache_bytes: int | None = None,
 ) -> LLM | Embedder:
-    """The model at a path. If it is of no supported kind, the error says why it is not a language model."""
+    """Open the model at a path. For an unsupported kind, the error says why it is not a language model."""
     try:
         llm = LLM(
             path,

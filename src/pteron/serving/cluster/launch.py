@@ -30,11 +30,12 @@ def run(
     ready: Callable[[str], None] = lambda address: None,
     waits: Callable[[str], None] = lambda why: None,
 ) -> None:
-    """Serve a model by replicas until a signal; running answers may finish.
+    """Serve a model with replicas until a signal arrives; running answers may finish.
 
-    `address` is that of a cluster, by default $RAY_ADDRESS; without one, a cluster of this machine alone is
-    started and stopped. Every machine of a cluster listens at `host` and `port`. `waits` is called with the
-    reason why replicas do not start: a cluster may get more machines. On this machine alone it is an error.
+    `address` is the address of a cluster, by default $RAY_ADDRESS. Without one, a cluster of only this
+    machine is started, and stopped at the end. Every machine of a cluster listens at `host` and `port`. If
+    replicas do not start, `waits` is called with the reason, because a cluster may get more machines later;
+    with only this machine it is an error.
     """
     port = port or _free_port(host)
     # In this order: `ray.init` installs handlers that would end the process three seconds after a signal.

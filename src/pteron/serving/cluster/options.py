@@ -1,4 +1,4 @@
-"""Options: how replicas of a model are made; and whether the machines of a cluster have room for them."""
+"""Options of replicas, and a check whether the machines of a cluster have room for them."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ class Options:
 
 
 def missing_resources(options: Options, machines: Sequence[Machine]) -> str | None:
-    """Why the minimum number of replicas does not fit; None if it does. Resources that others use now count
-    as free: Ray waits for them."""
+    """The reason why the minimum number of replicas does not fit; None if it fits. Resources that are in use
+    now count as free, because Ray waits for them."""
     least, _ = options.range
     needs = {"GPU": options.gpus, "CPU": options.cpus}
     fitting = sum(_fitting(needs, machine) for machine in machines)

@@ -1,9 +1,9 @@
-"""Which replica answers a request, so that the turns of a conversation reuse one KV cache. Needs no Ray.
+"""Chooses the replica for a request, so that the turns of a conversation reuse one KV cache. Needs no Ray.
 
 In: a request's body and the names of the replicas. Out: the key of its conversation, and replicas in order of
-preference. The turns of a conversation begin with the same messages, so the key is a digest of these. Every
-proxy computes the same preferred replica: the one whose name gives the greatest digest with the key
-(rendezvous hashing). When replicas come and go, only their own conversations move.
+preference. The turns of a conversation begin with the same messages; the key is a digest of these. Every
+proxy computes the same preferred replica: the one whose name and the key together give the greatest digest
+(rendezvous hashing). When a replica starts or ends, only its own conversations move.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ def rank_replicas(
 ) -> list[list[str]]:
     """Replicas in ranks; Ray takes the less busy one of a rank.
 
-    The preferred replica comes first, then two random others; the other way round if it has `busy` requests
-    or more (`queued` may not know: None). A request without a key goes to one of two random replicas.
+    The preferred replica comes first, then two random others. If the preferred one has `busy` requests or
+    more, the others come first; `queued` returns None if the number is unknown. A request without a key goes
+    to one of two random replicas.
     """
     if not names:
         return []

@@ -24,7 +24,8 @@ _REASONS = {"stop": "stop", "length": "length", "context": "length", "time": "le
 
 
 class Answers:
-    """Submits all choices of a request, or none: if one is refused, those before it are cancelled."""
+    """Submits all choices of a request, or none: if the engine rejects one, the earlier ones are
+    cancelled."""
 
     def __init__(self, service: Service, record: RequestRecord, requests: Sequence[EngineRequest]) -> None:
         self._service = service

@@ -9,7 +9,7 @@ from pteron.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A request beyond a limit is refused with an error that names the limit."""
+    """A request above a limit is rejected with an error that names the limit."""
 
     body_bytes: int = 4 << 20
     header_bytes: int = 32 << 10

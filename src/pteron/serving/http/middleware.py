@@ -20,7 +20,7 @@ _HEADER_OVERHEAD = len(": \r\n")  # bytes per header
 
 
 class AccessMiddleware:
-    """Refuses requests with a wrong host name, without a key or beyond a limit, before the body is read.
+    """Rejects requests with a wrong host name, without a key or above a limit, before the body is read.
 
     `hosts` are the accepted host names; empty: any. A server on 127.0.0.1 accepts only this machine's names,
     so that a web site cannot reach it by pointing its own name at 127.0.0.1 (DNS rebinding).

@@ -25,7 +25,7 @@ class RequestBody:
         self._deadline: float | None = None
 
     def check_length(self, header: bytes | None) -> None:
-        """Refuse a body by its Content-Length header, before it is read."""
+        """Reject a body that is too large by its Content-Length header, before it is read."""
         if header is not None and header.isdigit():
             self._check(int(header[:20]))  # int() refuses thousands of digits
 

@@ -20,15 +20,18 @@ _NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_pen
 class Sampling:
     """How tokens are drawn. The default is greedy: always the likeliest token.
 
-    A temperature above 0 draws from the softmax of logits / temperature, restricted to the `top_k` likeliest
-    tokens, then to the likeliest whose probabilities reach `top_p`, then to those at least `min_p` times as
-    likely as the likeliest. Equal seeds draw equal tokens from equal logits.
+    With a `temperature` above 0, tokens are drawn from softmax(logits / temperature). Three filters restrict
+    the candidates, in this order: `top_k` keeps that many of the likeliest tokens; `top_p` keeps the
+    likeliest tokens whose probabilities add up to it; `min_p` keeps tokens at least `min_p` times as likely
+    as the likeliest. Equal seeds draw equal tokens from equal logits.
 
-    Before that, `logit_bias` adds to logits by token id, and bans tokens with -100; a `repetition_penalty`
-    above 1 makes tokens of the prompt and drawn tokens less likely; `presence_penalty` is subtracted from the
-    logit of each drawn token, and `frequency_penalty` once for every time it was drawn. With `top_logprobs`,
-    each token comes with that many of the likeliest tokens and their log-probabilities under the unchanged
-    logits.
+    The logits are changed before that. `logit_bias` adds to logits by token id; -100 bans a token. A
+    `repetition_penalty` above 1 makes tokens of the prompt and drawn tokens less likely. `presence_penalty`
+    is subtracted once from the logit of each drawn token, `frequency_penalty` once for every time the token
+    was drawn.
+
+    `top_logprobs` returns that many of the likeliest tokens with each drawn token, and their
+    log-probabilities under the unchanged logits.
     """
 
     temperature: float = 0.0

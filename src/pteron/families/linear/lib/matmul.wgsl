@@ -31,7 +31,7 @@ fn added(m: u32, n: u32) -> f32 {
   return params.beta * f32(bias[m * params.bias_row + (params.first + n) * params.bias_column]);
 }
 
-// Finishes a sum; not used for the sums of parts.
+// Finishes a sum. For parts it is replaced: the sum is stored unchanged.
 fn result(m: u32, n: u32, sum: f32) -> f32 { return params.alpha * sum + added(m, n); }
 
 // A slice of the grid is part · batch + z: of a product in one part, just z.

@@ -62,9 +62,9 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Indices:
-    """Stated beside a dispatch that picks by index: `operand` holds indices from `low` to `high`.
+    """Yielded with a dispatch that gathers by index: `operand` holds indices from `low` to `high`.
 
-    No kernel can raise an error for one outside, but where they come from an input the host can.
+    A kernel cannot raise an error for an index out of range, but the host can if the indices are an input.
     """
 
     operand: Operand

@@ -25,7 +25,7 @@ _VIEWS = ("aten.view_copy.default", "aten.clone.default")
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Calls that vanish, and the call that makes in their place whatever of theirs is used elsewhere."""
+    """Calls to remove, and the call that computes those of their results that other calls use."""
 
     old: tuple[Call, ...]
     new: Call
@@ -63,8 +63,7 @@ class Flow:
     def behind_views(
         self, value: Value, through: Callable[[Call], bool] = lambda view: True
     ) -> tuple[Value, tuple[Call, ...]]:
-        """What a chain of views shows, with its elements in order and of its type, and the views: those that
-        are looked through."""
+        """The tensor behind a chain of views that keep its element order and type, and these views."""
         views: list[Call] = []
         while view := next(filter(None, (self.maker(value, name) for name in _VIEWS)), None):
             if not through(view):
@@ -74,7 +73,7 @@ class Flow:
         return value, tuple(views)
 
     def is_fixed(self, value: Value) -> bool:
-        """Whether a tensor never changes once it is there, so that a later call may read it as well."""
+        """Whether a tensor never changes after it is written, so that a later call may read it."""
         makers = self.makers.get(value.id, []) if isinstance(value, Tensor) else []
         is_given = isinstance(value, Tensor) and value.constant is not None
         return len(makers) + is_given <= 1 and not any(value in call.mutated for call in makers)

@@ -21,7 +21,7 @@ class Affine:
     terms: Terms = ()
 
     def evaluate(self, numbers: Sequence[int]) -> int:
-        """Its value where the terms of the tape have these."""
+        """Its value for these numbers of the tape's terms."""
         return self.constant + sum(factor * numbers[term] for term, factor in self.terms)
 
     def plus(self, other: Affine, factor: int = 1) -> Affine:
@@ -76,7 +76,7 @@ def evaluate(tape: Iterable[Term], values: Mapping[int, int]) -> list[int]:
 
 
 def number_of(term: Term, numbers: Sequence[int], values: Mapping[int, int]) -> int:
-    """The number of a term, where those before it have these and the graph's live integers these values."""
+    """The number of a term, given the numbers of earlier terms and the values of live integers."""
     if isinstance(term, Symbol):
         return values[term.id]
     left, right = term.left.evaluate(numbers), term.right.evaluate(numbers)

@@ -1,4 +1,4 @@
-"""What a kernel states of itself, in lines that open its file, as formulas over its parameters:
+"""Statements of a kernel about its loops and memory accesses: formulas in the first lines of its file.
 
     //! loops: ceil(length, LANES)          iterations of all loops that one invocation goes through
     //! extent x: rows * length             elements of a binding that it may touch, in scalars

@@ -9,30 +9,32 @@
 //! extent v: (max(CACHES, ceil(first + groups[1], chunks * key_heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + WIDTH
 //! extent places: 2 * ceil(first + groups[1], chunks * key_heads)
 //! extent mask: (ceil(first + groups[1], chunks * key_heads) - 1) * mask_strides[0] + (key_heads * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
-// Part of softmax(scale · q·kᵀ + bias) · v for few queries: one workgroup takes up to four queries that share
-// a key head, and one of `splits` near-equal parts of the context. LANES invocations, neighbours in a
-// subgroup, share a key: each multiplies its vec4s of the head for all four queries, the sums meet in a
-// butterfly that leaves each lane the score of one query, and each gathers its vec4s of the values. Every
-// such group keeps a maximum and sums of its own, which are merged at the end, by shuffles and then
-// through workgroup memory. lib/store_split.wgsl or lib/store_whole.wgsl stores them.
+// softmax(scale · q·kᵀ + bias) · v for few queries, over one split of the context. One workgroup computes up to
+// four queries that share a key head, over one of `splits` near-equal parts of the context.
+//
+// A group of LANES adjacent invocations of a subgroup processes one key at a time. Each lane multiplies its vec4s
+// of the head for all four queries; a butterfly reduction (lib/butterfly.wgsl) gives each lane the score of one
+// query; then each lane adds its vec4s of the value, weighted by exp(score - maximum). Every group keeps a running
+// maximum and running sums. At the end they are merged by shuffles, then through workgroup memory, and stored by
+// lib/store_split.wgsl or lib/store_whole.wgsl.
 alias Q = f32;
 alias K = f32;
 alias M = f32;
 const WORKGROUP = 256u;
-const UNROLL = 4u; // keys of a group that are loaded at once
+const UNROLL = 4u; // keys that a group loads at once
 const WIDTH = 64u; // elements per head, a multiple of 4
 const CAUSAL = true; // query s sees the context up to start + s
-const ALL = WIDTH / 4u; // vec4s of a head
-const QUADS = (ALL + LANES - 1u) / LANES; // of them, per lane
+const ALL = WIDTH / 4u; // vec4s per head
+const QUADS = (ALL + LANES - 1u) / LANES; // vec4s of a head per lane
 const KEYS = WORKGROUP / LANES; // keys that a workgroup scores at once
 const SUBGROUPS = WORKGROUP / SUBGROUP;
-const KEPT = (4u + SUBGROUP / LANES - 1u) / (SUBGROUP / LANES); // queries whose sums a lane ends with: 4, 2 or 1
+const KEPT = (4u + SUBGROUP / LANES - 1u) / (SUBGROUP / LANES); // queries per lane after over_groups: 4, 2 or 1
 
 struct Params {
-  first: u32, // chunk of queries of those that this launch takes, a multiple of `chunks`
-  chunks: u32, // of four queries, for each key head
-  rows: u32, // queries of each key head: steps · heads_per_key
-  first_query: u32, // of all, counted over batch, heads and steps
+  first: u32, // first chunk of queries of this launch, a multiple of `chunks`
+  chunks: u32, // chunks of four queries per key head
+  rows: u32, // queries per key head: steps · heads_per_key
+  first_query: u32, // first query of this launch, counted over batch, heads and steps
   queries: u32, // in this launch
   splits: u32,
   steps: u32,
@@ -67,13 +69,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let lane = local % LANES;
   let key_head = (params.first + group.y) / params.chunks % params.key_heads;
   let batch = (params.first + group.y) / params.chunks / params.key_heads;
-  let row = 4u * ((params.first + group.y) % params.chunks); // of the first query
+  let row = 4u * ((params.first + group.y) % params.chunks); // row of the first query
   let context = keys_of(batch);
   let length = (context + params.splits - 1u) / params.splits;
   let first = min(split * length, context);
   let end = min(first + length, context);
 
-  // The query whose scores this lane gets to see: rows are ordered by head, then by step.
+  // The query whose scores this lane receives; rows are ordered by head, then by step.
   let own = min(row + lane % 4u, params.rows - 1u);
   let step = own % params.steps;
   let head = key_head * params.heads_per_key + own / params.steps;
@@ -107,7 +109,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         values[u * QUADS + e] = vec4<f32>(v[v_base + key * (params.v_strides.y / 4u) + quad]);
       }
     }
-    var scores: array<f32, UNROLL>; // of the lane's own query
+    var scores: array<f32, UNROLL>; // of this lane's query
     var raised = most;
     for (var u = 0u; u < UNROLL; u++) {
       var products = vec4(0.0); // one for each query
@@ -133,7 +135,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
   }
 
-  // The groups of a subgroup, and the subgroups of the workgroup: first their maxima, then the sums.
+  // Merge the groups of a subgroup, then the subgroups of the workgroup: first the maxima, then the sums.
   var top = most;
   for (var apart = LANES; apart < SUBGROUP; apart *= 2u) { top = max(top, swapped(top, apart)); }
   let subgroup = local / SUBGROUP;
@@ -171,8 +173,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   }
 }
 
-// The sums over the groups of a subgroup; a lane gets those of KEPT queries, from `first_kept` on: half
-// of them move to the other half of the lanes at each of the first two steps.
+// The sums over the groups of a subgroup. A lane ends with the sums of KEPT queries, from `first_kept` on: at each
+// of the first two steps, lanes exchange half of their sums.
 fn over_groups(columns: mat4x4<f32>, local: u32) -> mat4x4<f32> {
   var met = columns;
   if (LANES < SUBGROUP) {

@@ -13,9 +13,9 @@ const WIDTH = 64u;
 
 struct Params {
   count: u32, // elements of the queries in `parts`
-  first: u32, // of them, counted over batch, heads and steps
+  first: u32, // the first of these queries, counted over batch, heads and steps
   splits: u32, // per query in `parts`
-  split: u32, // keys of each, at least: splits past the context are left as they were
+  split: u32, // minimum of keys per split; splits past the context hold no results
   context: i32,
   steps: u32,
   heads: u32,

@@ -7,11 +7,12 @@
 //! extent places: 2 * ceil(first + slots, pitch * key_heads)
 //! extent mask: (ceil(first + slots, pitch * key_heads) - 1) * mask_strides[0] + (key_heads * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 //! extent scores: slots * keys
-// scores = scale · q·kᵀ + bias, -∞ where a query does not see a key. One invocation takes four queries that
-// share a key head, and four keys: loads are what software adapters spend their time on, and each serves four
-// times. attention_values.wgsl goes on from here. Tensors are addressed by the strides of (batch, step,
-// head); a head's elements are contiguous. Scores are [slots, keys], a query in each slot; what no query of
-// the four sees is not written.
+// scores = scale · q·kᵀ + bias, -∞ where a query does not see a key. One invocation computes the scores of four
+// queries that share a key head, for four keys, so that every loaded value is used four times: loads are slow on
+// software adapters. attention_values.wgsl reads the scores.
+//
+// Tensors are addressed by the strides of (batch, step, head); a head's elements are contiguous. Scores are
+// [slots, keys], one query per slot. Keys that none of the four queries sees are not written.
 alias Q = f32;
 alias K = f32;
 alias M = f32;
@@ -20,10 +21,10 @@ const WIDTH = 64u; // elements per head
 const CAUSAL = true; // query s sees the context up to start + s
 
 struct Params {
-  first: u32, // slot of those that this launch takes
+  first: u32, // first slot of this launch
   slots: u32, // in this launch, a multiple of 4
   pitch: u32, // slots per key head, a multiple of 4; those past its queries repeat the last
-  keys: u32, // that a row of scores has room for, a multiple of 4
+  keys: u32, // capacity of a row of scores, a multiple of 4
   steps: u32,
   key_heads: u32,
   heads_per_key: u32, // query heads that share a key head
@@ -57,9 +58,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let order = min((params.first + slot) % params.pitch + vec4(0u, 1u, 2u, 3u), vec4(last));
   let steps = order / params.heads_per_key;
   let heads = key_head * params.heads_per_key + order % params.heads_per_key;
-  var seen = vec4(i32(context)); // where the keys of each query end
+  var seen = vec4(i32(context)); // one past the last key that each query sees
   if (CAUSAL) { seen = min(seen, params.start + vec4<i32>(steps) + 1); }
-  if (key >= u32(seen.w)) { return; } // the last of them sees the most
+  if (key >= u32(seen.w)) { return; } // the last query sees the most keys
 
   let q_base = batch * params.q_strides.x + steps * params.q_strides.y + heads * params.q_strides.z;
   let keys = min(key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u));
@@ -79,7 +80,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   store_score(slot + 3u, key, seen.w, sums[3] * params.scale + biases(batch, heads.w, steps.w, keys));
 }
 
-// What the mask adds to the scores of four keys.
+// The mask's values for four keys.
 fn biases(batch: u32, head: u32, step: u32, keys: vec4<u32>) -> vec4<f32> {
   return vec4(
     bias(vec4(batch, head, step, keys.x)),

@@ -9,9 +9,9 @@
 //! extent places: 2 * ceil(first + groups[1], steps * heads)
 //! extent mask: (ceil(first + groups[1], steps * heads) - 1) * mask_strides[0] + (heads - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 //! extent parts: ((groups[1] - 1) * splits + groups[0]) * (WIDTH + 4)
-// Part of softmax(scale · q·kᵀ + bias) · v: one workgroup takes one query of one head and LANES keys of
-// its context. Each lane scores one key, then gathers its share of the values' elements. It leaves for each
-// (query, split) the parts that lib/merge_splits.wgsl merges.
+// softmax(scale · q·kᵀ + bias) · v over a split of LANES keys. One workgroup computes one query of one head over
+// one split: each lane scores one key, then adds up every LANES-th element of the weighted values. For each
+// (query, split) it writes the partial results that lib/merge_splits.wgsl merges.
 alias Q = f32;
 alias K = f32;
 alias M = f32;
@@ -19,8 +19,8 @@ const WIDTH = 64u; // elements per head, a multiple of 4
 const CAUSAL = true; // query s sees the context up to start + s
 
 struct Params {
-  first: u32, // query, counted over batch, heads and steps, of those that this launch takes
-  splits: u32, // per query; those past the context are left as they are
+  first: u32, // first query of this launch, counted over batch, heads and steps
+  splits: u32, // per query; splits past the context are not written
   steps: u32,
   heads: u32,
   heads_per_key: u32, // query heads that share a key head
@@ -76,15 +76,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var d = 0u; d < WIDTH / 4u; d++) { sum += query[d] * vec4<f32>(k[k_row + d]); }
     score = dot(sum, vec4(1.0)) + bias(vec4(batch, head, step, key));
   }
-  let most = max(row_max(score, lane), LOWEST); // finite where every key is hidden
+  let most = max(row_max(score, lane), LOWEST); // finite even if every key is masked
   let share = select(0.0, exp(score - most), inside && !is_masked(score));
   shares[lane] = share;
   let total = row_sum(share, lane);
   workgroupBarrier();
   let base = (group.y * params.splits + split) * (WIDTH + 4u);
   for (var d = lane; d < WIDTH; d += LANES) {
-    // Keys past the end have no share; walking them too gives the loop a length that is known, so that its
-    // loads need not wait for one another.
+    // Keys past the end have weight 0. They are included so that the loop has a constant length, which lets the
+    // compiler issue several loads at once.
     var sum = 0.0;
     for (var c = 0u; c < LANES; c++) {
       let row = min(first + c, context - 1u);

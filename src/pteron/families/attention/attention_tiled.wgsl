@@ -7,12 +7,14 @@
 //! extent k: (ceil(groups[2], splits) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (groups[0] - 1) * k_strides[2] + WIDTH
 //! extent v: (ceil(groups[2], splits) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (groups[0] - 1) * v_strides[2] + WIDTH
 //! extent mask: (ceil(groups[2], splits) - 1) * mask_strides[0] + (groups[0] * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
-// out = softmax(scale · q·kᵀ + bias) · v for many queries. Rows are the queries that share a key head, ordered
-// by step, then by head. A workgroup takes ROWS of them and walks their context in tiles of KEYS keys: scores
-// are a product of tiles in workgroup memory, then their shares, in the place of the keys, times the
-// values' tile. An invocation has four rows throughout: it scores four keys, and gathers every (KEYS / 4)-th
-// vec4 of the values, rescaled as the maxima rise. Where there are few rows, workgroups share a context in
-// `splits` near-equal parts. lib/store_split.wgsl or lib/store_whole.wgsl stores the result.
+// out = softmax(scale · q·kᵀ + bias) · v for many queries. Rows are the queries that share a key head, ordered by
+// step, then by head. A workgroup computes ROWS rows and processes their context in tiles of KEYS keys. In
+// workgroup memory it multiplies the tile of queries with the tile of keys, replaces the keys by the weights
+// exp(score - maximum) ("shares"), and multiplies these with the tile of values.
+//
+// An invocation always processes the same four rows: it scores four keys of a tile, and accumulates every
+// (KEYS / 4)-th vec4 of the values, rescaled when a maximum rises. If there are few rows, the context is divided
+// into `splits` near-equal parts, one workgroup each. lib/store_split.wgsl or lib/store_whole.wgsl stores the result.
 alias Q = f32;
 alias K = f32;
 alias M = f32;
@@ -24,11 +26,11 @@ const CAUSAL = true; // query s sees the context up to start + s
 const QUADS = WIDTH / 4u;
 const ROW_QUADS = ROWS / 4u;
 const KEY_QUADS = KEYS / 4u;
-const OWN = (QUADS + KEY_QUADS - 1u) / KEY_QUADS; // vec4s of the output per row of an invocation, at most
+const OWN = (QUADS + KEY_QUADS - 1u) / KEY_QUADS; // maximum of output vec4s per row of an invocation
 const TILE = KEYS * max(WIDTH, ROWS) / 4u; // vec4s of the keys, and of the shares
 
 struct Params {
-  first_query: u32, // zero: all are in one launch
+  first_query: u32, // 0: one launch computes all queries
   queries: u32, // counted over batch, heads and steps
   splits: u32, // of the context
   steps: u32,
@@ -62,7 +64,7 @@ fn main(
   @builtin(num_workgroups) groups: vec3<u32>,
   @builtin(local_invocation_index) local: u32,
 ) {
-  let first = (groups.y - 1u - group.y) * ROWS; // those who see the most begin
+  let first = (groups.y - 1u - group.y) * ROWS; // rows with the longest context start first
   let key_head = group.x;
   let batch = group.z / params.splits;
   let split = group.z % params.splits;
@@ -100,7 +102,7 @@ fn main(
   let k_step = params.k_strides.y / 4u;
   let v_step = params.v_strides.y / 4u;
   var most = vec4(LOWEST);
-  var total = vec4(0.0); // of the keys that this invocation scored
+  var total = vec4(0.0); // over the keys that this invocation scored
   var gathered: array<mat4x4<f32>, OWN>; // a column for each row
   for (var base = split * length; base < end; base += KEYS) {
     for (var i = local; i < KEY_QUADS * QUADS; i += WORKGROUP) {
@@ -186,7 +188,7 @@ fn main(
   }
 }
 
-// (batch, step, head) of a row, the last one where it is past the end.
+// (batch, step, head) of a row; for a row past the end, those of the last row.
 fn place_of(row: u32, key_head: u32, batch: u32) -> vec3<u32> {
   let at = min(row, params.steps * params.heads_per_key - 1u);
   let head = key_head * params.heads_per_key + at % params.heads_per_key;
@@ -197,13 +199,13 @@ fn query_at(place: vec3<u32>, quad: u32) -> vec4<f32> {
   return vec4<f32>(q[dot(place, params.q_strides) / 4u + quad]) * params.scale;
 }
 
-// Where the keys end that a row sees.
+// One past the last key that a row sees.
 fn seen_by(row: u32) -> u32 {
   if (!CAUSAL) { return u32(params.context); }
   return min(u32(params.context), u32(params.start) + place_of(row, 0u, 0u).y + 1u);
 }
 
-// The scores of a row for four keys, -∞ for those that it does not see.
+// The scores of a row for four keys with the mask added; -∞ for keys that the row does not see.
 fn shown(scores: vec4<f32>, seen: u32, place: vec3<u32>, key: u32) -> vec4<f32> {
   let keys = key + vec4(0u, 1u, 2u, 3u);
   let known = min(keys, vec4(u32(params.context) - 1u));
@@ -218,7 +220,7 @@ fn shown(scores: vec4<f32>, seen: u32, place: vec3<u32>, key: u32) -> vec4<f32> 
 
 fn greatest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
 
-// What keys take part with, before it is divided by the sum over all keys.
+// The softmax weights of four keys, before the division by the sum over all keys.
 fn share(scores: vec4<f32>, most: f32) -> vec4<f32> {
   return select(exp(scores - most), vec4(0.0), are_masked(scores));
 }

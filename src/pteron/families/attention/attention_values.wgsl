@@ -7,9 +7,9 @@
 //! extent v: (max(CACHES, ceil(first + slots, pitch * key_heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + WIDTH
 //! extent places: 2 * ceil(first + slots, pitch * key_heads)
 //! extent out: (ceil(first + slots, pitch * key_heads) - 1) * out_strides[0] + (steps - 1) * out_strides[1] + (key_heads * heads_per_key - 1) * out_strides[2] + WIDTH
-// out = softmax(scores) · v, NaN where a query sees no key. One invocation takes four queries that share a
-// key head, and four of their elements. It walks the keys once, four at a time, keeping the running maxima
-// and rescaling what it has gathered. Scores are those of attention_scores.wgsl.
+// out = softmax(scores) · v, NaN if a query sees no key. One invocation computes four elements of four queries
+// that share a key head. It reads the keys once, four at a time, keeps running maxima and rescales its sums when
+// they rise. Scores are written by attention_scores.wgsl.
 alias K = f32;
 alias R = f32;
 const WORKGROUP = 64u;
@@ -17,10 +17,10 @@ const WIDTH = 64u; // elements per head
 const CAUSAL = true; // query s sees the context up to start + s
 
 struct Params {
-  first: u32, // slot of those that this launch takes
+  first: u32, // first slot of this launch
   slots: u32, // in this launch, a multiple of 4
   pitch: u32, // slots per key head, a multiple of 4; those past its queries are not used
-  keys: u32, // that a row of scores has room for, a multiple of 4
+  keys: u32, // capacity of a row of scores, a multiple of 4
   steps: u32,
   key_heads: u32,
   heads_per_key: u32, // query heads that share a key head
@@ -47,7 +47,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let order = (params.first + slot) % params.pitch;
   let last = params.heads_per_key * params.steps - 1u;
   let context = keys_of(batch);
-  var end = i32(min(context, params.keys)); // of the keys that the last of the queries sees
+  var end = i32(min(context, params.keys)); // one past the last key that the last query sees
   if (CAUSAL) { end = min(end, params.start + i32(min(order + 3u, last) / params.heads_per_key) + 1); }
 
   let v_base = dot(vec3(cache_of(batch), 0u, key_head), params.v_strides) + min(columns, vec4(WIDTH - 1u));
@@ -103,7 +103,7 @@ fn scores_of(slot: u32, key: u32) -> vec4<f32> {
 
 fn greatest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
 
-// What keys take part with, before it is divided by the sum over all keys.
+// The softmax weights of four keys, before the division by the sum over all keys.
 fn share(found: vec4<f32>, most: f32) -> vec4<f32> {
   return select(exp(found - most), vec4(0.0), are_masked(found));
 }

@@ -12,40 +12,41 @@
 //! extent v_b: 4 * ROOM
 //! extent v_c: 4 * ROOM
 //! extent v_d: 4 * ROOM
-// softmax(scale · q·kᵀ) · v over a split of the context, -∞ where a query does not see a key, for software adapters,
-// out of uniform arrays: these load a lane's element from one eight times as fast as from a storage buffer.
+// softmax(scale · q·kᵀ) · v over a split of the context, for software adapters. Scores are -∞ where a query does not
+// see a key. Caches are bound as uniform arrays: software adapters load a lane's element from a uniform array eight
+// times as fast as from a storage buffer.
 //
-// A split is four spans of keys, one out of each array. Four invocations, a workgroup, take ROWS queries that share a
-// key head. Each scores every fourth key; then each gathers every fourth vec4 of the values, and lanes
-// read one another's shares.
-const HEADS = 8u; // of queries
+// A split is four spans of keys, one from each array. A workgroup of four invocations computes ROWS queries that
+// share a key head. Each invocation scores every fourth key, then accumulates every fourth vec4 of the values with
+// the softmax weights ("shares") of all four lanes.
+const HEADS = 8u; // query heads
 const KEY_HEADS = 8u;
 const WIDTH = 64u; // elements per head
-const STEPS = 1u; // that q holds
-const ROWS = 1u; // queries of a workgroup
+const STEPS = 1u; // steps in q
+const ROWS = 1u; // queries per workgroup
 const SPAN = 64u; // keys that an array holds, a multiple of 4
 const CAUSAL = true; // query s sees the context up to start + s
 const QUADS = WIDTH / 4u;
 const HEADS_PER_KEY = HEADS / KEY_HEADS;
-const CHUNKS = STEPS * HEADS_PER_KEY / ROWS; // workgroups of a key head
-const PITCH = KEY_HEADS * QUADS; // vec4s from key to key
+const CHUNKS = STEPS * HEADS_PER_KEY / ROWS; // workgroups per key head
+const PITCH = KEY_HEADS * QUADS; // vec4s from one key to the next
 const ROOM = SPAN * PITCH;
 const Q_ROOM = STEPS * HEADS * QUADS;
 
 struct Params {
-  first_query: u32, // 0: what is left is counted from there
+  first_query: u32, // 0: results are numbered from the first query of the call
   queries: u32, // over heads and steps of the whole call
   splits: u32,
-  split: u32, // which this one is,
-  first: u32, // and its first key
-  span: u32, // keys of it in each array, a multiple of 4
-  first_step: u32, // the first that q holds
+  split: u32, // index of this split
+  first: u32, // first key of this split
+  span: u32, // keys of this split in each array, a multiple of 4
+  first_step: u32, // first step in q
   steps: u32, // of the whole call
   heads: u32,
   context: i32, // keys to attend to
   start: i32, // position of the first step
   scale: f32,
-  shifts: vec4<u32>, // where in each array its keys begin
+  shifts: vec4<u32>, // first key of this split in each array
   out_strides: vec3<u32>, // of (batch, step, head)
 }
 
@@ -82,10 +83,10 @@ fn load_v(array: u32, at: u32) -> vec4<f32> {
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id) subgroup_lane: u32) {
   let lane = subgroup_lane % 4u;
   let key_head = group.x / CHUNKS;
-  let first_row = group.x % CHUNKS * ROWS; // of the queries that share the key head
+  let first_row = group.x % CHUNKS * ROWS; // among the queries that share the key head
   let steps = params.span / 4u;
   let firsts = params.first + params.span * vec4(0u, 1u, 2u, 3u); // keys
-  var found: array<array<vec4<f32>, ROWS>, SPAN / 4u>; // scores, then shares, of this lane's keys in each array
+  var found: array<array<vec4<f32>, ROWS>, SPAN / 4u>; // scores, then weights, of this lane's keys in each array
   var most = array<f32, ROWS>();
   //! unroll
   for (var t = 0u; t < ROWS; t++) { most[t] = LOWEST; }
@@ -167,12 +168,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
 
 fn greatest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
 
-// Where a row of those that share a key head begins.
+// The first vec4 in q of a row of a key head.
 fn q_at(key_head: u32, row: u32) -> u32 {
   return (row / HEADS_PER_KEY * HEADS + key_head * HEADS_PER_KEY + row % HEADS_PER_KEY) * QUADS;
 }
 
-// Where the keys end that a row sees.
+// One past the last key that a row sees.
 fn seen(row: u32) -> i32 {
   if (!CAUSAL) { return params.context; }
   return min(params.context, params.start + i32(params.first_step + row / HEADS_PER_KEY) + 1);

@@ -1,7 +1,7 @@
 """Attention of rows that belong to different sequences: each sees its own cache, up to its own position.
 
 `places` has (position, slot) of every row, on the GPU; the host only knows the number of keys of the longest
-sequence. Caches are [slots, capacity, heads, width]. Positions and slots outside are clamped.
+sequence. Caches are [slots, capacity, heads, width]. Positions and slots out of range are clamped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pteron.ops import AnyInt, Dispatch, Operand, Target, require
 
 @dataclass(frozen=True, slots=True)
 class RowAttention(Attention):
-    """Rows as batches of one step each."""
+    """Attention in which every row is a batch of one step."""
 
     places: Operand | None = None
 

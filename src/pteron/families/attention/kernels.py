@@ -1,9 +1,10 @@
 """softmax(scale · q·kᵀ + mask) · v, by kernels chosen from the live shape and the device.
 
-Few queries split the context over workgroups and merge the parts; many take tiles of it through workgroup
-memory. Software adapters take caches as uniform arrays (windows.py). Otherwise, and for
-widths that are not multiples of 4, scores and values are two plain products. A query that sees no key, by
-booleans or by -inf, becomes NaN, as in PyTorch; a finite mask never hides all keys.
+For few queries, workgroups share the context in splits, which are merged; for many queries, tiles of the
+context pass through workgroup memory. Software adapters bind caches as uniform arrays (windows.py).
+Otherwise, and for widths that are not multiples of 4, scores and values are two plain products. If all keys
+of a query are masked, by booleans or by -inf, its result is NaN, as in PyTorch; a finite mask never masks
+all keys.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ kernel = Kernels(__name__)
 
 LANES = 64  # keys that a workgroup scores at once
 BUCKET = 4096  # keys: shorter contexts share one grid
-STEPS_FEW = 8  # up to here, splits of the context are faster than tiles of queries
-WORKGROUPS_BUSY = 256  # that keep a large device busy
+STEPS_FEW = 8  # up to this many steps, splits of the context are faster than tiles of queries
+WORKGROUPS_BUSY = 256  # enough to keep a large device busy
 SPLIT_LEAST = 128  # minimum of keys in a split
-SCRATCH_BYTES = 1 << 25  # that pass between two kernels at a time
+SCRATCH_BYTES = 1 << 25  # maximum of scratch memory between two kernels
 WORKGROUP_SOFTWARE = 16  # invocations: few, so that little work still spreads over a CPU's cores
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """One attention, over tensors that name their batch, step and head dims."""
+    """One attention call and its operands; `heads_first` gives the order of their dims."""
 
     q: Operand
     k: Operand
@@ -68,9 +69,9 @@ class Attention:
         return self._by_tiles(tiles) if tiles else self._by_scores(target)
 
     def in_splits(self, target: Target, splits_max: int) -> tuple[Dispatch, Scratch, int] | None:
-        """(dispatch, its output, splits per query) where another launch merges the splits; their layout is
-        that of lib/merge_splits.wgsl, and there are 2 to `splits_max` of them. None if another route is
-        faster, or if one dispatch is not enough."""
+        """(dispatch, its output, splits per query) for a caller that merges the splits itself: 2 to
+        `splits_max` of them, in the layout of lib/merge_splits.wgsl. None if other kernels are faster, or if
+        one dispatch is not enough."""
         self._check()
         is_long = self.q.numel and self._sizes(self.k.shape)[1]
         if target.is_cpu or self._width % 4 or self._steps > STEPS_FEW or not is_long:
@@ -84,7 +85,7 @@ class Attention:
         return (first, parts, layout.splits) if len(others) == 1 else None
 
     def _by_tiles(self, tiles: Tiles) -> Iterator[Dispatch]:
-        """Queries that share a key head together, a tile of them and of their context at a time."""
+        """Process queries that share a key head together, in tiles of queries and of context."""
         across, down, batches = self._tiled(tiles)
         yield from self._leaving(
             tiles.splits,
@@ -96,7 +97,7 @@ class Attention:
         )
 
     def _by_decoding(self, layout: Decode, target: Target) -> Iterator[Dispatch]:
-        """Queries that share a key head together, four at a time, the context in splits."""
+        """Process queries that share a key head together, four at a time, over splits of the context."""
         rows = self._heads_per_key * self._steps
         chunks = -(-rows // 4)
         floats = rows * layout.splits * (self._width + 4)
@@ -117,8 +118,8 @@ class Attention:
     def _leaving(
         self, splits: int, first_query: int, queries: int, by: Kernel, **arguments: Any
     ) -> Iterator[Dispatch]:
-        """The result of some queries; or one dispatch for the splits of their context, then one that merges
-        them."""
+        """One dispatch that writes the result of some queries; or one for the splits of their context, then
+        one that merges them."""
         parts = Scratch(queries * splits * (self._width + 4)) if splits > 1 else None
         yield Dispatch(
             by if parts else by.specialise(use_store_split="store_whole"),
@@ -139,8 +140,8 @@ class Attention:
             yield self._merge(parts, first_query, queries, splits, split=1)
 
     def _by_splits(self, target: Target) -> Iterator[Dispatch]:
-        """One workgroup per split of the context. The grid is that of a bucket of contexts, so that a plan
-        holds while the context grows; splits past its end end at once."""
+        """One workgroup per split of the context. The grid covers a bucket of contexts, so that the plan
+        holds while the context grows; workgroups past the end of the context return at once."""
         splits = -(-self._keys // LANES)
         declarations = {**self._declarations(), **shared_rows(target, LANES, 1)}
         for first, count in _chunks(self._count, splits * (self._width + 4), target):
@@ -178,8 +179,9 @@ class Attention:
         )
 
     def _by_scores(self, target: Target) -> Iterator[Dispatch]:
-        """The scores of four queries and four keys at a time, then their values. A slot holds one query; each
-        key head has slots for a multiple of four. The grid is that of a bucket of contexts."""
+        """Compute all scores, four queries by four keys per invocation, then the weighted values. A slot is
+        the scores of one query; the slots of a key head are padded to a multiple of four. The grid covers a
+        bucket of contexts."""
         pitch = -(-self._heads_per_key * self._steps // 4) * 4
         slots = pitch * self._key_heads * self.q.shape[0]
         keys = -(-self._keys // 4) * 4
@@ -229,7 +231,7 @@ class Attention:
         return declarations
 
     def _contexts(self) -> dict[str, Any]:
-        """Declarations: the cache of each batch, and its number of keys."""
+        """Declarations for the cache of each batch and its number of keys."""
         return {}
 
     def _places(self) -> dict[str, Any]:
@@ -341,7 +343,7 @@ class Attention:
         )
 
     def _tiled(self, tiles: Tiles) -> tuple[int, int, int]:
-        """Tiles of keys' heads, of their queries, of batches."""
+        """The number of key heads, of tiles of queries per key head, and of batches."""
         return self._key_heads, -(-self._steps * self._heads_per_key // tiles.rows), self.q.shape[0]
 
     def _check(self) -> None:
@@ -363,8 +365,8 @@ class Attention:
 def _chunks(
     count: int, floats: int, target: Target, workgroups: int = 1, multiple: int = 4
 ) -> Iterator[tuple[int, int]]:
-    """(first, count) of the queries of each launch: as many as scratch memory and the grid allow, at `floats`
-    numbers of scratch each. Every first is a multiple of the given number."""
+    """(first, count) of the queries of each launch: as many as scratch memory, `floats` numbers per query,
+    and the grid allow. Every `first` is a multiple of the given number."""
     room = min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * floats)
     size = max(multiple, min(room, target.workgroups_max // workgroups) // multiple * multiple)
     for first in range(0, count, size):

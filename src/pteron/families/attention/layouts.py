@@ -7,10 +7,10 @@ from typing import Any
 
 from pteron.ops import AnyInt, Target, bucket
 
-DECODE_WIDTH_MAX = 256  # elements per head, beyond which a lane would hold too many
-BUCKETS = (128, 512, 1024, 2048)  # of contexts; further ones double
-SPLITS_MAX = 64  # for each query: merging walks them one by one
-_LOADED = {128: 2, 512: 8, 1024: 8}  # vec4s of keys by a lane at once; 16 of longer contexts
+DECODE_WIDTH_MAX = 256  # elements per head; wider heads need too many registers per lane
+BUCKETS = (128, 512, 1024, 2048)  # of contexts; larger buckets double
+SPLITS_MAX = 64  # per query: the merge reads them one by one
+_LOADED = {128: 2, 512: 8, 1024: 8}  # by bucket: vec4s of keys that a lane loads at once; larger ones: 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Tiles:
         return replace(self, rows=self.rows // 2)
 
     def on(self, target: Target, splits: int = 1) -> Tiles:
-        """The same, by subgroups where they are wide enough."""
+        """The same tiles, reduced by subgroups if they are wide enough."""
         return replace(self, by_subgroups=target.subgroup_size >= self.keys // 4, splits=splits)
 
     def bytes_needed(self, width: int) -> int:
@@ -48,9 +48,9 @@ TILES = (Tiles(64, 64), Tiles(64, 32), Tiles(32, 32), Tiles(32, 16), Tiles(16, 1
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """How attention_decode.wgsl processes few queries: all keys of a split at once, with as few splits as
-    possible. A single split needs no merge. If the next launch merges the splits anyway, they are free, and
-    even a short context is split over several workgroups."""
+    """The layout of attention_decode.wgsl: all keys of a split are loaded at once, and there are as few
+    splits as possible. A single split needs no merge. If the next launch merges splits anyway, they cost
+    nothing, and even a short context is split over several workgroups."""
 
     subgroup: int
     lanes: int  # that share a key
@@ -96,5 +96,5 @@ def context_bucket(context: AnyInt) -> int:
 
 
 def _power_of_two(least: int) -> int:
-    """The smallest power of two, from 4 on, that is not below a number."""
+    """The smallest power of two that is at least 4 and at least `least`."""
     return max(4, 1 << (least - 1).bit_length())

@@ -1,4 +1,4 @@
-"""Attention over caches whose queries and keys are rotated by their position, as one call.
+"""Attention over KV caches with rotated queries and keys (RoPE), as one call.
 
 One dispatch rotates q and k and writes k and v into their caches; the rotated queries stay in scratch memory,
 where attention reads them. If heads are normed before rotation, the same dispatch norms them, and v has a
@@ -62,7 +62,7 @@ def rope_sdpa(
 def head_norms(
     query_weight: Operand | None, query_eps: float | None, key_weight: Operand | None, key_eps: float | None
 ) -> tuple[Norm, Norm] | None:
-    """The norms of heads, where both queries and keys have one."""
+    """The norms of query and key heads, if both have one."""
     if query_weight is None or key_weight is None:
         return None
     return Norm(query_weight, query_eps or 0.0), Norm(key_weight, key_eps or 0.0)
@@ -80,7 +80,7 @@ def rotate_into_caches(
     norms: tuple[Norm, Norm] | None,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """Queries into `rotated`, keys and values into their caches from `start_pos` on."""
+    """Write rotated queries to `rotated`, and rotated keys and values to their caches from `start_pos` on."""
     check_cached(query, key, value, key_cache, value_cache, start_pos)
     require(query.shape[0] == key.shape[0], "queries and keys must have one batch size", query, key)
     require(query.shape[3] == key.shape[3], "queries and keys must have one width", query, key)
@@ -97,7 +97,7 @@ def rotate_into_caches(
 
 @rewrite("rope_sdpa")
 def fuse_rope_sdpa(flow: Flow) -> Iterator[Replacement]:
-    """Attention over caches whose queries and keys come straight from a rotation."""
+    """Fuse a rotation of queries and keys with the attention that reads them."""
     for attention in flow.of("sdpa_with_kv_cache.default"):
         query, key, value, *rest = attention.inputs
         if found := _both_rotated(flow, query, key) or _each_rotated(flow, query, key):
@@ -108,7 +108,7 @@ def fuse_rope_sdpa(flow: Flow) -> Iterator[Replacement]:
 
 
 def _both_rotated(flow: Flow, query: Value, key: Value) -> Found | None:
-    """The call that rotates queries and keys, what it rotates, and its tables."""
+    """The call that rotates queries and keys, its inputs, and its tables."""
     forms = {
         "et_vk.apply_rotary_emb.default": "neighbours",
         "pteron.rope_slice": "neighbours",
@@ -123,7 +123,7 @@ def _both_rotated(flow: Flow, query: Value, key: Value) -> Found | None:
 
 
 def _each_rotated(flow: Flow, query: Value, key: Value) -> Found | None:
-    """The two calls that rotate queries and keys by one table, what they rotate, and the table."""
+    """The two calls that rotate queries and keys by the same table, their inputs, and the table."""
     name = "et_vk.apply_rotary_emb_interleaved.default"
     by_query, by_key = flow.maker(query, name), flow.maker(key, name)
     if not by_query or not by_key or by_query.inputs[1] is not by_key.inputs[1]:
@@ -134,7 +134,7 @@ def _each_rotated(flow: Flow, query: Value, key: Value) -> Found | None:
 
 @rewrite("norm_rope_sdpa")
 def fuse_norms(flow: Flow) -> Iterator[Replacement]:
-    """Queries and keys whose heads are normed before they are rotated."""
+    """Fuse the RMS norms of query and key heads into the rotation that follows."""
     for attention in flow.of("pteron.rope_sdpa"):
         query, key, *rest = attention.inputs
         by_query, by_key = (flow.maker(x, "et_vk.rms_norm.default") for x in (query, key))

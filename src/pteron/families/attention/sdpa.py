@@ -1,7 +1,7 @@
 """Scaled dot-product attention, with and without a cache that lives in the graph.
 
-Caches are [batch, capacity, heads, width]; a call writes its keys and values at [start, start + steps)
-and attends to all that is there so far, its queries being as many as its keys.
+Caches are [batch, capacity, heads, width]. A call has as many queries as new keys: it writes its keys and
+values at steps [start, start + steps), then attends to all steps written so far.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def write_cache(value: Operand, cache: Operand, start: AnyInt) -> Dispatch:
 @op("update_cache.default", "value cache! start_pos:int -> out", shape=lambda *_: (1,))
 def update_cache(value: Operand, cache: Operand, start_pos: AnyInt, out: Operand) -> Iterator[Dispatch]:
     yield write_cache(value, cache, start_pos)
-    yield fill(out, 0)  # a token for the changed cache, but a call may read it
+    yield fill(out, 0)  # the output only orders calls, but a call may read it
 
 
 @op(
@@ -96,7 +96,7 @@ def attend_cached(
     out: Operand,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """Attention of queries, the first at position `start`, to what the caches hold up to the last of them."""
+    """Attention of queries, the first at position `start`, to the cached keys up to the last query."""
     context = start + query.shape[1]
     yield from Attention(
         query, key_cache, value_cache, out, context, mask, scale, start, is_causal

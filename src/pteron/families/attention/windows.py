@@ -1,5 +1,6 @@
-"""Attention from uniform arrays (attention_windows.wgsl), the fastest loads on software adapters: caches in
-windows of some keys, four per split of the context, and queries of a few steps at a time."""
+"""Attention from uniform arrays (attention_windows.wgsl), the fastest loads on software adapters. A window
+is a part of a cache, bound as a uniform array. A split of the context has four windows; a launch processes
+the queries of a few steps."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-ARRAYS = "abcd"  # windows of a split
-SPAN_MAX = 64  # keys of a window: an invocation keeps the scores of a fourth of them
-ROWS_MAX = 8  # queries of a workgroup
+ARRAYS = "abcd"  # the windows of a split
+SPAN_MAX = 64  # keys per window: an invocation keeps the scores of a quarter of them
+ROWS_MAX = 8  # queries per workgroup
 BUCKET = 64  # keys: shorter contexts share one grid
-LAUNCHES_MAX = 512  # of several tiles of steps: with more, planning costs more than it saves
+LAUNCHES_MAX = 512  # for calls of several steps: with more, planning costs more than it saves
 
 
 def suits(q: Operand, k: Operand, v: Operand, out: Operand, context: AnyInt, target: Target) -> bool:
@@ -48,12 +49,12 @@ def attend(
     causal: bool,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """Launches of all splits for every few steps, then the merge."""
+    """The launches: for every few steps, one per split; then the merge."""
     (_, steps, heads, width), (_, capacity, key_heads, _) = q.shape, k.shape
     tile, rows = _rows(steps, heads // key_heads, 4 * heads * width, target)
     span = _span(k, target)
     keys, splits = _splits(k, context, target)
-    live = min(-(-keys // (4 * len(ARRAYS) * splits)) * 4, span)  # keys of each window that count
+    live = min(-(-keys // (4 * len(ARRAYS) * splits)) * 4, span)  # keys per window that are used
     parts = Scratch(steps * heads * splits * (width + 4)) if splits > 1 else None
     declarations: dict[str, Any] = {
         "HEADS": heads,
@@ -121,7 +122,7 @@ def attend(
 
 
 def _is_short(q: Operand, k: Operand, context: AnyInt, target: Target) -> bool:
-    """Whether few launches are enough; for a single step any number is worth it."""
+    """Whether few launches are enough; a single step may take any number."""
     _, steps, heads, width = q.shape
     tile, _ = _rows(steps, heads // k.shape[2], 4 * heads * width, target)
     tiles = -(-steps // tile)
@@ -129,19 +130,20 @@ def _is_short(q: Operand, k: Operand, context: AnyInt, target: Target) -> bool:
 
 
 def _splits(k: Operand, context: AnyInt, target: Target) -> tuple[int, int]:
-    """Keys that may count, and the splits of them."""
+    """(keys in the context's bucket, splits of them)."""
     keys = min(bucket(context, BUCKET), k.shape[1])
     return keys, -(-keys // (len(ARRAYS) * _span(k, target)))
 
 
 def _span(cache: Operand, target: Target) -> int:
-    """Keys that a window of a cache holds, a multiple of 4."""
+    """Keys per window of a cache, a multiple of 4."""
     fit = target.uniform_bytes_max // (4 * max(numel(cache.shape[2:]), 1))
     return min(fit, SPAN_MAX, cache.shape[1]) // 4 * 4
 
 
 def _rows(steps: int, heads_per_key: int, step_bytes: int, target: Target) -> tuple[int, int]:
-    """(steps of a launch, queries of a workgroup): a key head's of all those steps, or some of one step."""
+    """(steps per launch, queries per workgroup). A workgroup takes all queries of a key head in those steps,
+    or some queries of one step."""
     tile = ROWS_MAX // heads_per_key
     if 1 <= tile <= steps and tile * step_bytes <= target.uniform_bytes_max:
         return tile, tile * heads_per_key

@@ -9,10 +9,10 @@
 //! extent angles: (start + steps - 1) * angle_strides[0] + columns
 //! extent k_out: slots * capacity * key_heads * width
 //! extent v_out: slots * capacity * key_heads * width
-// Rotates queries and keys as families/rope/rope.wgsl does, each row by angles of its own, and brings values along. A
-// row is a step, whose row of the table has cosines, then sines. Keys and values are written to the row's place,
-// (position, slot), of caches [slots, capacity, heads, width]; those of a row that has none are written nowhere. One
-// invocation moves one pair, or one of the rest, of a head of q, of k or of v.
+// Rotates queries and keys as families/rope/rope.wgsl does, each row by its own angles, and copies values. A row of
+// the table has the cosines, then the sines of a row. Keys and values are written to the row's place, (position,
+// slot), in caches [slots, capacity, heads, width]; a padding row writes nothing. One invocation processes one pair,
+// or one element that is not rotated, of a head of q, k or v.
 alias Q = f32;
 alias K = f32;
 alias V = f32;

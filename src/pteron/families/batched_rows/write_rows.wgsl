@@ -5,8 +5,8 @@
 //! extent places: 2 * (count // row)
 //! extent k_out: slots * capacity * row
 //! extent v_out: slots * capacity * row
-// Rows of keys and of values into caches, each to its place, (position, slot); those of a row that has none are
-// written nowhere. One invocation moves one element of both.
+// Writes rows of keys and values to caches, each to its place, (position, slot); a padding row writes nothing. One
+// invocation copies one element of both.
 alias K = f32;
 alias V = f32;
 alias KeyOut = f32;

@@ -2,7 +2,7 @@
 //! loops: TAPS_Y * (1 + TAPS_X * (1 + WIDE)) + 2 * WIDE
 //! extent weights: group_count * filters * TAPS_Y * TAPS_X
 // A convolution (lib/convolution.wgsl) of groups with one channel each. One invocation computes WIDE pixels of
-// one filter, WORKGROUP apart, so that neighbours read neighbours.
+// one filter, WORKGROUP apart, so that adjacent invocations read adjacent elements.
 //
 // Weights are [filter][tap]; the window is known when the kernel is compiled, so that its loops unroll.
 const WORKGROUP = 64u;

@@ -2,9 +2,9 @@
 //! use convolution
 //! loops: (1 + WIDE) * span + (1 + 3 * WIDE) * (min(window_height * window_width, ceil(span, 4 * max(quads, 1)) + 1) + 1) + 9 * WIDE
 //! extent weights: group_count * window_height * window_width * quads * 16 * filter_quads
-// A convolution (lib/convolution.wgsl). One invocation computes WIDE pixels of one quad or two of filters, straight
-// from memory: no barriers, which is fastest on software adapters and for thin groups. Its pixels are as far apart as
-// there are invocations to its filters, so that neighbours read neighbours.
+// A convolution (lib/convolution.wgsl). One invocation computes WIDE pixels of one or two quads of filters, directly
+// from global memory: no barriers, which is fastest on software adapters and for groups with few filters. Its pixels
+// are as far apart as there are invocations per quad of filters, so that adjacent invocations read adjacent elements.
 //
 // Weights are [group][k][filter], filters padded to quads.
 const WORKGROUP = 64u;

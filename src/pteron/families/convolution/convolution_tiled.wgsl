@@ -2,21 +2,21 @@
 //! loops: (ceil(span, STEP * SLICES) + 1) * (1 + STEP) + 80
 //! extent weights: group_count * window_height * window_width * quads * 16 * filter_quads
 // A convolution (lib/convolution.wgsl) as a matrix product. A workgroup computes a tile of FILTERS by PIXELS
-// outputs, TALL by four each invocation. Weights and source come through workgroup memory, STEP of k at a time,
-// k outermost; while one step is multiplied, the loads of the next are in flight. Where a convolution has few
-// tiles, several SLICES of a workgroup take a step each, and add up their sums at the end.
+// outputs, TALL by four per invocation. Weights and source pass through workgroup memory, STEP terms k at a time,
+// k outermost; while one step is multiplied, the loads of the next are in flight. If a convolution has few tiles, a
+// workgroup is divided into SLICES: each takes every SLICES-th step, and their sums are added at the end.
 //
 // Weights are [group][k][filter], filters padded to quads.
 const WORKGROUP = 256u;
-const SLICES = 1u; // 1, or 4 where TALL is 4
+const SLICES = 1u; // 1, or 4 if TALL is 4
 const LANES = WORKGROUP / SLICES;
 const COLUMNS = 16u; // invocations of a slice side by side along the pixels
 const ROWS = LANES / COLUMNS;
 const TALL = 4u; // filters per invocation, 4 or 8
 const FILTERS = TALL * ROWS;
 const PIXELS = 4u * COLUMNS; // divides LANES
-const STEP = 16u; // an invocation brings two quads of channels and two quads of filters for each
-const X_TILE = STEP * PIXELS / 4u; // quads that a slice keeps of a step
+const STEP = 16u; // per step an invocation loads two quads of channels and two quads of filters
+const X_TILE = STEP * PIXELS / 4u; // vec4s per slice and step
 const W_TILE = STEP * FILTERS / 4u;
 const WHOLE_STEPS = false; // whether all of a step's channels belong to one tap
 const WHOLE_QUADS = false; // whether the channels of a group fill their quads
@@ -31,10 +31,10 @@ fn outer(rows: vec4<f32>, columns: vec4<f32>) -> mat4x4<f32> {
   return mat4x4(rows.x * columns, rows.y * columns, rows.z * columns, rows.w * columns);
 }
 
-// A division by multiplication: exact for numbers up to QUOTIENT_MAX, which planning keeps to.
+// Division by multiplication with the reciprocal: exact up to QUOTIENT_MAX (kernels.py), which planning ensures.
 fn quotient(number: u32, reciprocal: f32) -> u32 { return u32((f32(number) + 0.5) * reciprocal); }
 
-// The source under one quad of a step's channels: zeros where the tap meets nothing or k is at its end.
+// Four channels of the source under a tap; zeros outside the source or past the last k.
 fn load_quad(first_plane: u32, pixel: Pixel, step_quad: u32, k_quad: u32, inside: bool) -> vec4<f32> {
   let tap = quotient(select(k_quad, step_quad, WHOLE_STEPS), params.quads_reciprocal);
   let tap_y = quotient(tap, params.width_reciprocal);
@@ -48,7 +48,7 @@ fn load_quad(first_plane: u32, pixel: Pixel, step_quad: u32, k_quad: u32, inside
   return select(vec4(0.0), value, there);
 }
 
-// The weights of a quad of filters; where k is at its end, others, which meet zeros.
+// The weights of a quad of filters. Past the last k they are arbitrary: the source is zero there.
 fn load_filters(first: u32, k: u32, filter_quad: u32) -> vec4<f32> {
   return vec4<f32>(weights[(first + k) * params.filter_quads + filter_quad]);
 }
@@ -104,7 +104,7 @@ fn main(
   let k_first = part * params.span;
   let k_end = min(k_first + params.span, depth);
 
-  // Each invocation brings one pixel's channels, and quads of filters.
+  // Each invocation loads channels of one pixel, and quads of filters.
   let slice_index = local / LANES;
   let lane = local % LANES;
   let pixel_brought = pixel_base + lane % PIXELS;
@@ -112,9 +112,9 @@ fn main(
   let pixel = pixel_at(select(0u, pixel_brought, is_pixel));
   let first_plane = (pixel.image * params.group_count + group_index) * params.channels;
   let filter_brought = min(filter_base / 4u + lane % (FILTERS / 4u), params.filter_quads - 1u);
-  let x_own = lane / PIXELS; // its first quad of a step's channels, and how many come before the second
+  let x_own = lane / PIXELS; // its first quad of a step's channels; the second is x_apart quads further
   let x_apart = LANES / PIXELS;
-  let w_own = lane / (FILTERS / 4u); // the same of k, for its filters
+  let w_own = lane / (FILTERS / 4u); // its first k of a step for filters; the second is w_apart further
   let w_apart = LANES / (FILTERS / 4u);
   let x_base = slice_index * X_TILE;
   let w_base = slice_index * W_TILE;
@@ -123,7 +123,7 @@ fn main(
   var w_first = vec4<f32>();
   var w_second = vec4<f32>();
 
-  let row = lane / COLUMNS; // its quad of the tile's filters; the second, where TALL is 8, is ROWS further
+  let row = lane / COLUMNS; // its quad of the tile's filters; if TALL is 8, the second is ROWS further
   let column = lane % COLUMNS; // its quad of the tile's pixels
   var corner = mat4x4<f32>();
   var below = mat4x4<f32>();
@@ -156,7 +156,7 @@ fn main(
   let filter_own = filter_base + row * 4u;
   let pixel_own = pixel_base + column * 4u;
   if (SLICES > 1u) {
-    // Both tiles have room for two of every invocation's four rows; each slice adds up one of them.
+    // Each of both tiles stores two of every invocation's four rows; each slice adds up one row.
     x_tile[local * 2u] = corner[0];
     x_tile[local * 2u + 1u] = corner[1];
     w_tile[local * 2u] = corner[2];

@@ -1,4 +1,4 @@
-"""A convolution as dispatches: which kernel, what of its sums each invocation takes."""
+"""A convolution as dispatches: the choice of the kernel, and how its work is divided."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-PIXELS_FEW = 8  # up to here invocations share an output, not a tile of them
-FILTERS_THIN = 8  # of a group: too few to fill a tile
+PIXELS_FEW = 8  # up to this many pixels, several invocations share one output
+FILTERS_THIN = 8  # filters per group that are too few to fill a tile
 STEP = 16  # of k, in convolution_tiled
-WORKGROUPS_PLENTY = 528  # of convolution_tiled: they fill a large GPU, several to each of its processors
-WORKGROUPS_ENOUGH = 132  # of slices, to do without parts; with fewer tiles,
-WORKGROUPS_WANTED = 198  # k is split into parts to reach this number
+WORKGROUPS_PLENTY = 528  # of convolution_tiled: several per processor of a large GPU
+WORKGROUPS_ENOUGH = 132  # with slices: k is not split into parts;
+WORKGROUPS_WANTED = 198  # with fewer, k is split into parts to reach this number
 
-# How much an invocation may walk before an adapter ends its loops (Target.loop_max).
+# Maximum of terms per invocation, within the loop limit of an adapter (Target.loop_max).
 TILED_DEPTH_MAX = 16384
 LANES_DEPTH_MAX = 4096
 DEPTHWISE_TAPS_MAX = 4096
 
-QUOTIENT_MAX = 1 << 20  # up to here convolution_tiled divides exactly
-STEPS_LEAST = 2  # of a slice in a part
+QUOTIENT_MAX = 1 << 20  # up to this number, convolution_tiled divides exactly
+STEPS_LEAST = 2  # minimum of steps per slice and part
 
 _F32_MAX = 3.4028234663852886e38
-# Windows are laid down around the input's elements: an output is met by the taps that fall on it.
+# Transposed: a window is placed at every input element, and an output sums the taps that fall on it.
 _TRANSPOSED = {
     "meet": """
   let y = pixel.y + params.padding_height - tap_y * params.dilation_height;
@@ -71,7 +71,7 @@ def _pixels_each(pixels: int, most: int) -> int:
 
 
 def _direct_quads_max(sizes: Geometry, wide: int, target: Target) -> int:
-    """Quads of k that an invocation of convolution_direct takes, by what it states of its loops."""
+    """Maximum of quads of k per invocation of convolution_direct, from the loop count that it states."""
     if not target.loop_max:
         return max(1, sizes.depth)
     a_quad = 4 * (1 + wide) + -(-(1 + 3 * wide) // max(1, sizes.quads))
@@ -82,8 +82,8 @@ LARGE, SMALL, SLICED = Tile(8, 8, 16), Tile(4, 8, 8), Tile(4, 8, 8, slices=4)
 
 
 def tile_for(sizes: Geometry) -> Tile:
-    """Small tiles, so that many workgroups share the work, in slices where these are few all the same; large
-    tiles where there are plenty."""
+    """Large tiles if there are plenty of them. Otherwise small tiles, so that more workgroups share the work;
+    with slices if even these are few."""
     if LARGE.count(sizes) >= WORKGROUPS_PLENTY:
         return LARGE
     few = SMALL.count(sizes) < WORKGROUPS_PLENTY
@@ -92,8 +92,8 @@ def tile_for(sizes: Geometry) -> Tile:
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """A convolution of given sizes and its operands: what it makes, plus an addend, between `low` and `high`,
-    through an activation."""
+    """A convolution of given sizes, its operands and what follows it: an addend, bounds `low` and `high`, an
+    activation."""
 
     sizes: Geometry
     x: Operand
@@ -110,7 +110,7 @@ class Convolution:
         sizes = self.sizes
         if not self.out.numel:
             return
-        if not self.x.numel:  # no rows, and padding enough: sums of no parts
+        if not self.x.numel:  # an empty input with enough padding: all sums are empty
             yield self._merge(Scratch(1), 0, 0)
             return
         wide = 8 if target.is_cpu else 1  # pixels of an invocation that works alone
@@ -154,7 +154,7 @@ class Convolution:
         yield from self._in_parts("convolution_tiled", declarations, parts, STEP * span, groups=groups)
 
     def _at_once(self, name: str, declarations: dict[str, Any], **grid: Any) -> Dispatch:
-        """A dispatch of a kernel that takes a sum as a whole."""
+        """A dispatch of a kernel that computes whole sums."""
         sizes = self.sizes
         weights = self._packed("convolution rows", sizes.rows * sizes.terms)
         declarations = declarations | self._places | self._finish
@@ -163,8 +163,8 @@ class Convolution:
     def _in_parts(
         self, name: str, declarations: dict[str, Any], parts: int, span: int, **grid: Any
     ) -> Iterator[Dispatch]:
-        """Dispatches of a kernel that leaves the sums of parts, where there are several, and of one that
-        finishes these."""
+        """The dispatch of a kernel; if k is split into parts, it writes partial sums, and a second dispatch
+        finishes them."""
         count = self.sizes.groups * self.sizes.depth * 4 * self.sizes.filter_quads
         weights: Weight | Scratch
         if isinstance(self.weight.buffer, Weight):
@@ -207,7 +207,7 @@ class Convolution:
         return self.weight.packed(layout, *arguments, count=count, storage=storage)
 
     def _pack(self, packed: Scratch) -> Dispatch:
-        """Weights that are no constant, brought to the same layout on the device."""
+        """Packs weights that are not constant, on the device."""
         sizes = self.sizes
         inner = sizes.channels if sizes.transposed else sizes.filters
         return Dispatch(

@@ -3,9 +3,9 @@
 //! use matmul_a
 //! use matmul_b
 //! loops: (1 + TILE) * (span + ceil(span, BLOCK)) + 9 * TILE
-// A matrix product (lib/matmul.wgsl). One invocation computes TILE rows of eight columns, straight from
-// memory: no barriers, which is fastest on software adapters and for thin matrices. It adds up BLOCK products at a
-// time, then the blocks. Its columns are `strips` apart, so that neighbours read neighbours.
+// A matrix product (lib/matmul.wgsl). One invocation computes TILE rows of eight columns, directly from global
+// memory: no barriers, which is fastest on software adapters and for narrow matrices. It adds up BLOCK products at a
+// time, then the blocks. Its columns are `strips` apart, so that adjacent invocations read adjacent elements.
 const WORKGROUP = 64u;
 const TILE = 8u;
 const BLOCK = 64u;

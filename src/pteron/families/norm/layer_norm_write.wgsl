@@ -13,8 +13,8 @@ struct Params {
   count: u32,
   length: u32,
   eps: f32,
-  cycle: u32, // rows until their channels come again,
-  plane: u32, // and elements of a row that have one
+  cycle: u32, // rows that contain all channels once
+  plane: u32, // elements that share a channel
 }
 
 @group(0) @binding(0) var<storage, read> x: array<X>;

@@ -1,5 +1,5 @@
-"""Normalisation of rows: RMS norm, layer norm and group norm. Rows too long for their lanes are folded to
-what they are scaled by, then written element by element."""
+"""Normalisation of rows: RMS norm, layer norm and group norm. For rows too long for their lanes, one launch
+reduces each row to its statistics, and another writes the elements."""
 
 from __future__ import annotations
 

@@ -143,19 +143,19 @@ def _fused(flow: Flow) -> Iterator[tuple[Call, tuple[Value, ...]]]:
 
 
 def _fused_operator(call: Call) -> Operator:
-    """The operator that a product with 4-bit weights is taken further as."""
+    """The operator of the fused call that replaces a product with 4-bit weights."""
     return OPERATORS[_FUSED] if call.operator.name == _PLAIN else call.operator
 
 
 def _factors(products: Sequence[Call], places: _Places) -> tuple[Value, ...]:
-    """What a fused product takes first, of products of one x with their own at these places."""
+    """The first arguments of a fused product, from products of one x; `places` locates their arguments."""
     inputs = products[0].inputs
     lists = [_list(products, place) for place in (places.weights, places.scales, places.bias)]
     return (inputs[0], *_NO_NORM, *lists, inputs[places.group_size])
 
 
 def _list(products: Sequence[Call], place: int) -> ValueList | None:
-    """What products have at a place of their arguments, None where that is nothing."""
+    """The argument at `place` of every product as a list, or None if no product has it."""
     values = (product.inputs[place] for product in products)
     tensors = tuple(value for value in values if isinstance(value, Tensor))
     return ValueList(-1, tensors) if tensors else None
@@ -195,8 +195,8 @@ def _keeps_shape(view: Call) -> bool:
 
 
 def _fits(product: Call, made: Value, addend: Value, total: Value) -> bool:
-    """Whether one product, what is added to it and the sum are of one shape and type. Live shapes may differ
-    all the same, by dims of size 1: the operator that is made sees to these."""
+    """Whether a product, its addend and the sum have one shape and type. Live shapes may still differ in dims
+    of size 1, which the fused operator handles."""
     same = _trimmed(made) == _trimmed(addend) and _shape(addend) == _shape(total)
     return len(product.outputs) == 1 and same and _dtype(made) is _dtype(addend) is _dtype(total)
 

@@ -6,16 +6,15 @@
 //! loops: ROUNDS * (1 + STEPS * (1 + ROWS * (1 + COLUMNS * 4)) + ROWS * (7 + SPLIT))
 //! extent weights: 4 * columns * PITCH
 //! extent scales: columns * GROUPS
-// A product with 4-bit weights for few rows m, by whole numbers: Σ x[m, k] · w[n, k] · scale[n, k / group],
-// times a factor of the row. Weights are read once, 32 to a load: a chunk.
-// lib/q4_result.wgsl finishes the sums.
+// A product with 4-bit weights for few rows m, in integer arithmetic: Σ x[m, k] · w[n, k] · scale[n, k / group],
+// times a factor per row. Weights are read once, in loads of 32 (a chunk). lib/q4_result.wgsl finishes the sums.
 //
-// A workgroup brings ROWS rows of x into workgroup memory as planes of digits (lib/planes.wgsl), or as int8 with a
-// zero point (lib/planes_int8.wgsl). Weights are stored as their value plus 8, so that the sum of a chunk starts
-// at -8 · Σ x. It is exact.
+// A workgroup converts ROWS rows of x to integers in workgroup memory: planes of 8-bit digits (lib/planes.wgsl), or
+// int8 with a zero point (lib/planes_int8.wgsl). Weights are stored as their value plus 8, so the sum of a chunk
+// starts at -8 · Σ x. The sum of a chunk is exact.
 //
-// SPLIT subgroups share a bundle of COLUMNS neighbouring n, STEPS chunks a lane; a workgroup takes BUNDLES
-// bundles at a time, ROUNDS times, and loads the next weights before it computes with these.
+// A bundle is COLUMNS adjacent columns n. SPLIT subgroups share a bundle, with STEPS chunks per lane. A workgroup
+// computes BUNDLES bundles at a time, in ROUNDS rounds, and loads the weights of the next round in advance.
 const SUBGROUP = 32u;
 const SPLIT = 1u;
 const BUNDLES = 8u;
@@ -23,30 +22,30 @@ const COLUMNS = 2u; // 1, 2 or 4
 const ROUNDS = 1u;
 const ROWS = 1u;
 const QUADS = 16u; // vec4s of a row of x
-const CHUNKS = 2u; // of a row of weights,
-const PITCH = 2u; // from one to the next,
-const GROUP = 2u; // that share a scale
-const IS_NORMED = false; // whether x is what an RMS norm makes of it
+const CHUNKS = 2u; // chunks per row of weights
+const PITCH = 2u; // chunks from one row of weights to the next
+const GROUP = 2u; // chunks that share a scale
+const IS_NORMED = false; // whether an RMS norm is applied to x
 const HAS_ZERO = false; // whether x has a zero point
-const IS_GATED = false; // whether columns are pairs: the first is the gate of the second: OTHERS
-const IS_ROTATED = false; // whether columns are pairs that are rotated by an angle: lib/q4_rope.wgsl
+const IS_GATED = false; // whether columns are pairs of a gate and a value; OTHERS is the number of values
+const IS_ROTATED = false; // whether columns are pairs that RoPE rotates: lib/q4_rope.wgsl
 const EPS = 1e-5; // of a norm
 const GROUPS = (CHUNKS + GROUP - 1u) / GROUP;
 const SUBGROUPS = SPLIT * BUNDLES;
 const WORKGROUP = SUBGROUP * SUBGROUPS;
 const STEPS = (CHUNKS + SPLIT * SUBGROUP - 1u) / (SPLIT * SUBGROUP);
-const CELLS = STEPS * SPLIT * SUBGROUP; // chunks of x in memory: those past the end are zeros
+const CELLS = STEPS * SPLIT * SUBGROUP; // chunks per row of x in workgroup memory; those past the end are zeros
 const PASSES = (4u * CELLS + WORKGROUP - 1u) / WORKGROUP;
 const FETCH = STEPS * (1 + COLUMNS) + ROWS;
-const IS_PAIRED = IS_GATED || IS_ROTATED; // a bundle has COLUMNS / 2 pairs: all first ones, then the others
+const IS_PAIRED = IS_GATED || IS_ROTATED; // a bundle has COLUMNS / 2 pairs: first all left columns, then all right ones
 const HALF = (COLUMNS + 1u) / 2u;
 
 @group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
 
-var<workgroup> shares: array<f32, ROWS * SUBGROUPS * COLUMNS>; // of the subgroups that share a bundle
+var<workgroup> shares: array<f32, ROWS * SUBGROUPS * COLUMNS>; // partial sums of the subgroups that share a bundle
 
-// The row of weights of a bundle's column.
+// The row of weights for a column of a bundle.
 fn row_of(bundle: u32, column: u32) -> u32 {
   if (!IS_PAIRED) { return min(bundle * COLUMNS + column, params.columns - 1u); }
   return row_of_pair(min(bundle * HALF + column % HALF, params.columns / 2u - 1u), column / HALF);
@@ -59,7 +58,7 @@ struct Bundle {
   angles: array<vec2<f32>, ROWS>,
 }
 
-// What a lane needs of a bundle: its chunks of every column, and what is done to the column of its own.
+// A lane's inputs for a bundle: its chunks of every column, and the bias and angle of the column it will store.
 fn fetch(bundle: u32, m_first: u32, part: u32, lane: u32) -> Bundle {
   var found: Bundle;
   //! unroll
@@ -80,7 +79,7 @@ fn fetch(bundle: u32, m_first: u32, part: u32, lane: u32) -> Bundle {
   return found;
 }
 
-// Σ digit · weight of a plane of a chunk, from `start` on.
+// start + Σ digit · weight, for one plane of a chunk.
 fn plane_sum(start: i32, even: vec4<u32>, odd: vec4<u32>, left: vec4<u32>, right: vec4<u32>) -> i32 {
   return start + dot4I8Packed(even.x, left.x) + dot4I8Packed(odd.x, left.y)
     + dot4I8Packed(even.y, left.z) + dot4I8Packed(odd.y, left.w)
@@ -88,24 +87,24 @@ fn plane_sum(start: i32, even: vec4<u32>, odd: vec4<u32>, left: vec4<u32>, right
     + dot4I8Packed(even.w, right.z) + dot4I8Packed(odd.w, right.w);
 }
 
-// Σ weight of a chunk, as they are stored: bytes up to 8 · 15.
+// Σ weight of a chunk, of weights as stored (plus 8): a byte sum is at most 8 · 15.
 fn weights_sum(even: vec4<u32>, odd: vec4<u32>) -> i32 {
   let both = even + odd;
   return dot4I8Packed(both.x + both.y + both.z + both.w, 0x01010101u);
 }
 
-// The column of a bundle whose sum a lane has after `total`.
+// The column of a bundle whose sum `total` returns on a lane.
 fn column_of(lane: u32) -> u32 {
   return select(select(0u, lane % 2u, COLUMNS == 2u), lane % 2u * 2u + lane / 2u % 2u, COLUMNS == 4u);
 }
 
-// Two sums over a subgroup with one shuffle: lanes with `bit` go on with b, the others with a.
+// One step of two sums over a subgroup with one shuffle: lanes with `bit` continue with b, the others with a.
 fn either(a: f32, b: f32, bit: u32, lane: u32) -> f32 {
   let is_b = (lane & bit) != 0u;
   return select(a, b, is_b) + subgroupShuffleXor(select(b, a, is_b), bit);
 }
 
-// The sum over a subgroup of the column that a lane is given.
+// The sum over a subgroup, for the column column_of(lane).
 fn total(sums: array<f32, COLUMNS>, lane: u32) -> f32 {
   var sum = sums[0];
   if (COLUMNS == 2u) { sum = either(sums[0], sums[1u % COLUMNS], 1u, lane); }
@@ -163,7 +162,7 @@ fn main(
             sum += plane_sum(0, even, odd, halves[2u * plane], halves[2u * plane + 1u]) << (8u * plane);
           }
           if (HAS_ZERO) { sum -= zeros[m] * weights_sum(even, odd); }
-          // First the unit and the scale, so that no sum of large x overflows where the result does not.
+          // Multiply the unit and the scale first, so that a large x does not overflow unless the result does.
           let worth = bitcast<f32>(unit.y) * held.scales[step * COLUMNS + column];
           sums[m][column] = fma(f32(sum), worth, sums[m][column]);
         }
@@ -184,7 +183,7 @@ fn main(
       var n = bundle * COLUMNS + column;
       var is_own = lane < COLUMNS && part == 0u && n < params.columns;
       var value = finish(m_first + m, n, sum * factors[m]) + held.added[m];
-      if (IS_PAIRED) { // the lane beside has the other one
+      if (IS_PAIRED) { // the adjacent lane has the other column of the pair
         let other = subgroupShuffleXor(value, 1u);
         let pair = bundle * HALF + column % HALF;
         is_own = lane < COLUMNS && part == 0u && pair < params.columns / 2u;

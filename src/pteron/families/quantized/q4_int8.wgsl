@@ -10,12 +10,11 @@
 // A product of int8 activations with 4-bit weights by tiles (lib/tile.wgsl):
 // out[m, n] = x_scale[m] · Σ (x[m, k] - zero[m]) · w[n, k] · scale[n, k / group] + added(n).
 //
-// Within a group the sum of x · w is a whole number, which is exact; what zero points take away is subtracted at
-// the end (lib/offsets.wgsl). x comes from q4_quantize.wgsl or quantize_rows.wgsl: a pair of words holds the even
-// and the odd ones of eight, as masks find them in a word of weights; x_scales has the scales of all rows, then
-// their zero points. Every step brings STEP_WORDS words of each row through workgroup memory, k outermost, into the
-// one of two buffers that is not being read. PART is a multiple of GROUP, GROUP one of STEP_WORDS, WORDS one of
-// GROUP.
+// Within a group, Σ x · w is an exact integer. The terms of the zero points are subtracted at the end
+// (lib/offsets.wgsl). x is written by q4_quantize.wgsl or quantize_rows.wgsl: a pair of words holds the even and the
+// odd elements of eight, the order in which masks extract weights from a word. x_scales has the scales of all rows,
+// then their zero points. Every step loads STEP_WORDS words of each row into workgroup memory, k outermost, into the
+// one of two buffers that is not being read. PART and WORDS are multiples of GROUP, and GROUP of STEP_WORDS.
 const WORDS = 8u;
 const PITCH = 8u;
 const GROUP = 4u;
@@ -24,9 +23,9 @@ const PART = 8u;
 const STEP = 32u; // k
 const STEP_WORDS = STEP / 8u;
 const GROUP_STEPS = GROUP / STEP_WORDS;
-const STEPS = PART / STEP_WORDS; // a number that compilers know: they plan a loop better whose end is certain
-const IS_WHOLE = PARTS * PART == WORDS; // no part reaches beyond a row's end
-const MIDDLE = 12582912.0; // 1.5 · 2^23: whole numbers less than 2^22 from here count by one in a float's bits
+const STEPS = PART / STEP_WORDS; // a constant: compilers optimise loops better if the count is known
+const IS_WHOLE = PARTS * PART == WORDS; // no part extends past the end of a row
+const MIDDLE = 12582912.0; // 1.5 · 2^23: adding n to its bits adds n to the float, for |n| < 2^22
 const MIDDLE_BITS = 0x4b400000i;
 
 const X_COUNT = HEIGHT * STEP_WORDS; // pairs of words per step
@@ -44,7 +43,7 @@ const W_BUFFER = 2u * STEP_WORDS * W_PITCH;
 var<workgroup> x_tile: array<vec4<u32>, 2u * X_BUFFER>;
 var<workgroup> w_tile: array<vec4<u32>, 2u * W_BUFFER>;
 
-// The rows of x and of weights that an invocation brings, and the weights' rows that its outputs are of.
+// The rows of x and of weights that an invocation loads, and the rows of weights of its outputs.
 struct Rows {
   x: array<u32, X_LOADS>,
   weights: array<u32, W_LOADS>,
@@ -70,13 +69,13 @@ fn rows_of(tile: Tile, own: vec2<u32>, local: u32) -> Rows {
   return rows;
 }
 
-// An invocation's share of a step.
+// The data that an invocation loads for a step.
 struct Share {
   x: array<vec2<u32>, X_LOADS>,
   words: array<u32, W_LOADS>,
 }
 
-// The share of the step that begins at a word, from global memory.
+// Loads the share of the step that begins at word `base` from global memory.
 fn fetch(rows: Rows, base: u32, local: u32) -> Share {
   var share: Share;
   //! unroll
@@ -92,12 +91,12 @@ fn fetch(rows: Rows, base: u32, local: u32) -> Share {
   return share;
 }
 
-// Four nibbles in the lower halves of bytes, stored as their value plus 8, as int8.
+// The lower nibble of each byte, stored as its value plus 8, as int8.
 fn signed_bytes(nibbles: u32) -> u32 {
   return (((nibbles & 0x0f0f0f0fu) | 0x80808080u) - 0x08080808u) ^ 0x80808080u;
 }
 
-// The share into a buffer of workgroup memory.
+// Stores the share to one of two buffers in workgroup memory.
 fn put_share(share: Share, buffer: u32, local: u32) {
   //! unroll
   for (var i = 0u; i < X_LOADS; i++) {
@@ -128,7 +127,7 @@ fn scales_of(rows: vec4<u32>, index: u32) -> vec4<f32> {
   return select(vec4(0.0), found, IS_WHOLE || index < GROUPS);
 }
 
-// A sum as a float.
+// A sum, which started at MIDDLE_BITS, as a float.
 fn whole(sum: vec4<i32>) -> vec4<f32> { return bitcast<vec4<f32>>(sum) - MIDDLE; }
 
 fn dots(a: u32, b: vec4<u32>) -> vec4<i32> {
@@ -150,7 +149,7 @@ fn main(
   put_offsets(tile, local);
   put_share(share, 0u, local);
   workgroupBarrier();
-  // Of an invocation's first quad of columns, and of its second, where it has one.
+  // Sums of an invocation's first quad of columns, and of the second (`beyond`), used if WIDE is 8.
   var totals: array<vec4<f32>, TALL>;
   var totals_beyond: array<vec4<f32>, TALL>;
   var sums: array<vec4<i32>, TALL>;

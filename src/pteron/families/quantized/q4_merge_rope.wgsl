@@ -2,13 +2,13 @@
 //! use q4_sizes_rope
 //! use q4_quads_rope
 //! use q4_parts
-// Queries, keys and values from the sums of their parts, rotated by their position, keys and values into their
-// caches: lib/q4_quads_rope.wgsl. An invocation finishes two quads of columns, neighbours or, where the halves
-// of a head's first ROTARY elements rotate one another, one of each half.
+// Adds up the parts of queries, keys and values, rotates queries and keys, and writes keys and values to their caches
+// (lib/q4_quads_rope.wgsl). An invocation finishes two quads of columns: adjacent ones or, if pairs are
+// (j, j + ROTARY / 2), one from each half of a head's first ROTARY elements.
 const WORKGROUP = 64u;
 
-// Where the two quads begin, counted by pairs of them over all heads: those that are rotated, then the rest of a
-// head.
+// The first columns of both quads. Pairs of quads are numbered over all heads; in a head, rotated quads come first,
+// then the rest.
 fn columns_of(place: u32) -> vec2<u32> {
   let own = place % (HEAD_WIDTH / 8u);
   let is_apart = HALVED && own < ROTARY / 8u;
@@ -22,7 +22,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let m = i / (params.columns / 8u);
   if (m >= params.rows) { return; }
   let n = columns_of(i % (params.columns / 8u));
-  var angles: array<vec4<f32>, 4>; // asked for before the sums
+  var angles: array<vec4<f32>, 4>; // loaded before the sums
   if (is_rotated(n.x)) {
     let base = angle_base(m, n.x);
     let pair = n.x % HEAD_WIDTH / select(2u, 1u, HALVED);
@@ -31,7 +31,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   }
   let first = sum_parts(m, n.x);
   let second = sum_parts(m, n.y);
-  var left = select(vec4(first.xz, second.xz), first, HALVED); // of every pair
+  var left = select(vec4(first.xz, second.xz), first, HALVED); // first elements of the pairs
   var right = select(vec4(first.yw, second.yw), second, HALVED);
   if (is_rotated(n.x)) {
     //! unroll

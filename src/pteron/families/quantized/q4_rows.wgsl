@@ -4,59 +4,60 @@
 //! loops: STEPS
 //! extent x: 4 * rows * QUADS
 //! extent scales: columns * GROUPS
-// A product with 4-bit weights for some rows: out[m, n] = Σ x[m, k] · w[n, k] · scale[n, k / group], over PART words of
-// eight weights, a multiple of a step's. All that a workgroup has of x, up to TALL rows, meets every weight that it
-// unpacks. lib/q4_result.wgsl finishes the sums.
+// A product with 4-bit weights for 5 to 32 rows: out[m, n] = Σ x[m, k] · w[n, k] · scale[n, k / group], over PART
+// words of eight weights; PART is a multiple of STEP_WORDS. A workgroup multiplies every weight that it unpacks with
+// all of its rows of x, at most TALL. lib/q4_result.wgsl finishes the sums.
 //
-// LANES neighbours share a quad of columns and take other words of it, LOAD each a step (lib/words_four.wgsl): they
-// unpack them into registers and multiply them with their own k of every row. These come through workgroup memory,
-// as vec4s of four k, those of all lanes side by side; meanwhile the next step is loaded from global memory into
-// registers. In the end the lanes add up, and each has TALL / LANES of the rows. Workgroups are numbered along the
-// columns, then along the rows, then by part, in a grid that may be folded.
+// LANES adjacent invocations share a quad of columns; per step each takes LOAD different words of every column
+// (lib/words_four.wgsl), unpacks them into registers and multiplies them with x at the same k of every row. x comes
+// through workgroup memory, as vec4s of four k, those of all lanes adjacent; meanwhile the next step is loaded from
+// global memory into registers. At the end the lanes add up their sums, and each stores TALL / LANES rows. Workgroups
+// are numbered along the columns, then along the rows, then by part, in a grid that may be folded.
 //
-// Where it is gated, the first half of the columns is a gate for the second, OTHERS: a quad is two of either.
-const WORDS = 32u; // that cover a row of x,
-const PITCH = 32u; // from one row of weights to the next: whole loads,
-const GROUP = 4u; // that share a scale: whole loads
+// If gated, the first half of the columns are gates and the second half, OTHERS columns, values: a quad has two of
+// each.
+const WORDS = 32u; // words that cover a row of x
+const PITCH = 32u; // words from one row of weights to the next, a multiple of LOAD
+const GROUP = 4u; // words that share a scale, a multiple of LOAD
 const GROUPS = (WORDS + GROUP - 1u) / GROUP;
 const PART = 32u;
 const QUADS = 64u; // vec4s of a row of x
 const TALL = 8u; // a multiple of LANES
 const LANES = 8u;
-const ACROSS = 16u; // quads of columns of a workgroup
+const ACROSS = 16u; // quads of columns per workgroup
 const WORKGROUP = LANES * ACROSS;
 const IS_GATED = false;
 const STEP_WORDS = LANES * LOAD;
 const STEP_QUADS = 2u * STEP_WORDS;
-const LANE_QUADS = 2u * LOAD; // of x, that a lane takes of a row
+const LANE_QUADS = 2u * LOAD; // vec4s of x per row and step that a lane multiplies
 const STEPS = PART / STEP_WORDS;
 const IS_WHOLE = PARTS * PART == WORDS; // no part reaches beyond a row's end
 const HAS_ALL_X = IS_WHOLE && QUADS == 2u * WORDS;
-const X_PITCH = LANES + 1u; // from one vec4 of a lane to its next: odd, so that stores of neighbours do not collide
+const X_PITCH = LANES + 1u; // from one vec4 of a lane to its next: odd, to avoid bank conflicts of adjacent stores
 const X_ROW = LANE_QUADS * X_PITCH;
 const X_COUNT = TALL * STEP_QUADS;
-const X_LOADS = (X_COUNT + WORKGROUP - 1u) / WORKGROUP; // vec4s of x that an invocation brings
-const SIXTEEN = 0x41800000u; // 16.0: the highest four bits behind its exponent count by one
+const X_LOADS = (X_COUNT + WORKGROUP - 1u) / WORKGROUP; // vec4s of x that an invocation loads per step
+const SIXTEEN = 0x41800000u; // bits of 16.0: the highest four bits of its significand count in units of 1
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<X>>;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
 
 var<workgroup> x_tile: array<vec4<f32>, 2u * TALL * X_ROW>;
 
-// The row of weights of an element of a quad: the last one past the end.
+// The row of weights of an element of a quad; past the end, the last row.
 fn weights_row(quad: u32, element: u32) -> u32 {
   if (!IS_GATED) { return min(4u * quad + element, params.columns - 1u); }
   return min(2u * quad + element % 2u, OTHERS - 1u) + element / 2u * OTHERS;
 }
 
-// What a lane needs of a step: words of its four columns with their scales, and its share of x.
+// The data that a lane loads for a step: words and scales of its four columns, and its share of x.
 struct Share {
   words: array<Load, 4>,
   scales: vec4<f32>,
   x: array<vec4<f32>, X_LOADS>,
 }
 
-// The share of the step that begins at a word. Past the last word, weights are scaled by zero and x is zero.
+// Loads the share of the step that begins at word `base`. Past the last word, scales and x are zero.
 fn fetch(rows: vec4<u32>, m_first: u32, base: u32, local: u32) -> Share {
   var share: Share;
   let word = base + local % LANES * LOAD;
@@ -78,7 +79,7 @@ fn fetch(rows: vec4<u32>, m_first: u32, base: u32, local: u32) -> Share {
   return share;
 }
 
-// The share of x into a buffer of workgroup memory.
+// Stores the share of x to one of two buffers in workgroup memory.
 fn put_x(share: Share, buffer: u32, local: u32) {
   //! unroll
   for (var i = 0u; i < X_LOADS; i++) {
@@ -91,8 +92,8 @@ fn put_x(share: Share, buffer: u32, local: u32) {
   }
 }
 
-// The weight at `nibble` of four words, scaled. Stored is its value plus 8, and 24 more than it is what a float has
-// that takes these bits.
+// The weight at `nibble` of four words, scaled. A weight is stored as its value plus 8; inserted into the bits of
+// 16.0 it gives the float value + 24, so `offset` is -24 · scale.
 fn unpack_quad(words: vec4<u32>, nibble: u32, scale: vec4<f32>, offset: vec4<f32>) -> vec4<f32> {
   let shift = nibble % 4u * 4u;
   let half = select(words, words >> vec4(16u), nibble >= 4u);
@@ -100,7 +101,7 @@ fn unpack_quad(words: vec4<u32>, nibble: u32, scale: vec4<f32>, offset: vec4<f32
   return fma(bitcast<vec4<f32>>(bits), scale, offset);
 }
 
-// Two sums over two lanes: the one with `bit` goes on with b, the other with a.
+// One step of two sums over lanes with one shuffle: lanes with `bit` continue with b, the others with a.
 fn either(a: vec4<f32>, b: vec4<f32>, bit: u32, local: u32) -> vec4<f32> {
   let is_b = (local & bit) != 0u;
   return select(a, b, is_b) + subgroupShuffleXor(select(b, a, is_b), bit);
@@ -131,7 +132,7 @@ fn main(
     let held = share.words;
     let scale = share.scales;
     let offset = -24.0 * scale;
-    // The last step is brought twice, so that every turn does the same.
+    // The last step is loaded twice, so that all iterations are alike.
     share = fetch(rows, m_first, first + min(step + 1u, STEPS - 1u) * STEP_WORDS, local);
     let place = step % 2u * TALL * X_ROW + lane;
     //! unroll
@@ -155,7 +156,7 @@ fn main(
     put_x(share, (step + 1u) % 2u, local);
     workgroupBarrier();
   }
-  // Half the rows each time.
+  // Add up over the lanes; each step halves the rows per lane.
   //! unroll
   for (var m = 0u; m < TALL / 2u; m++) { sums[m] = either(sums[m], sums[m + TALL / 2u], 1u, local); }
   //! unroll

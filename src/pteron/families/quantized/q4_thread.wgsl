@@ -1,23 +1,23 @@
 //! use index
 //! use q4
 //! loops: ceil(PART, 4) * (8 + WIDE) * (1 + TILE) + TILE * (1 + WIDE)
-// A product with 4-bit weights (lib/q4.wgsl) without barriers, for software adapters. There each lane's load is
-// a call of its own, dearer than dozens of products; so x waits in registers for many columns, and weights
-// that are unpacked serve TILE rows.
+// A product with 4-bit weights (lib/q4.wgsl) without barriers, for software adapters. There each lane's load is a
+// separate call that costs more than dozens of multiplications; so x stays in registers for many columns, and every
+// unpacked weight is used for TILE rows.
 //
-// One invocation computes TILE rows of up to WIDE columns, `strips` apart, over PART words. It takes x four words
-// long, adds up their products for each column, then such blocks.
-alias Block = array<vec4<f32>, 8>; // what four words hold
+// One invocation computes TILE rows of up to WIDE columns, `strips` apart, over PART words. It processes blocks of
+// four words: it adds up the products of a block for each column, then adds the blocks.
+alias Block = array<vec4<f32>, 8>; // the 32 elements of four words
 const WORKGROUP = 8u; // the lanes of a vector, or of two
 const TILE = 4u;
 const WIDE = 64u;
-const STRIPS = 16u; // at least, so that every core has some; unless columns are few
-const NARROW = 8u; // columns of an invocation, at least
+const STRIPS = 16u; // minimum, so that every core has work; fewer if there are few columns
+const NARROW = 8u; // minimum of columns per invocation
 
-// Columns of an invocation.
+// Columns per invocation.
 fn width(tiles: u32) -> u32 { return clamp(tiles * params.columns / STRIPS, NARROW, WIDE); }
 
-// Scales are for four words, or where groups are other multiples of a word, for each.
+// If groups are multiples of four words, a scale applies to a block; otherwise to each word.
 fn block_scale(n: u32, word: u32) -> f32 {
   if (GROUP % 4u != 0u) { return 1.0; }
   return scales[n * GROUPS + word / GROUP];
@@ -28,7 +28,7 @@ fn word_scale(n: u32, word: u32) -> f32 {
   return scales[n * GROUPS + word / GROUP];
 }
 
-// Weights of four words; those past a row's end meet zeros.
+// Weights of four words. Those past a row's end are arbitrary: x is zero there.
 fn load_block(n: u32, first: u32) -> Block {
   let b = min(first + 1u, WORDS - 1u);
   let c = min(first + 2u, WORDS - 1u);
@@ -43,7 +43,7 @@ fn load_block(n: u32, first: u32) -> Block {
   );
 }
 
-// Four elements of x; zeros past a row's end, where a block is not full.
+// Four elements of x; zeros past a row's end, in a block that is not full.
 fn load_quad(m: u32, quad: u32) -> vec4<f32> {
   if (WORDS % 4u == 0u) { return load(m, quad); }
   return select(vec4(0.0), load(m, min(quad, QUADS - 1u)), quad < QUADS);
@@ -71,7 +71,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let last = min(TILE, params.rows - first) - 1u;
   let blocks_end = (min((part + 1u) * PART, WORDS) + 3u) / 4u;
   var sums: array<array<f32, TILE>, WIDE>;
-  var waiting: array<Block, TILE>; // x: its quads come one after the other, and eight are a block
+  var waiting: array<Block, TILE>; // x, loaded one vec4 at a time; eight are a block
   for (var quad = 2u * part * PART; quad < 8u * blocks_end; quad++) {
     for (var t = 0u; t < TILE; t++) {
       waiting[t] = shifted(waiting[t], load_quad(first + min(t, last), quad));

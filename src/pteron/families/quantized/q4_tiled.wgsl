@@ -1,30 +1,30 @@
 //! use q4
 //! use tile
 //! loops: STEPS + TALL
-// A product with weights of few bits (lib/q4.wgsl) by tiles (lib/tile.wgsl), over PART words, a multiple of a
-// step's. Every step brings STEP columns k of x and of the unpacked, scaled weights through workgroup memory,
-// both with k outermost, so that an invocation reads its rows and columns as vec4s; meanwhile its share of the
-// next step is loaded from global memory into registers.
+// A product with 4-bit or 8-bit weights (lib/q4.wgsl) by tiles (lib/tile.wgsl), over PART words; PART is a multiple of
+// STEP_WORDS. Every step passes STEP columns k of x and of the unpacked, scaled weights through workgroup memory, both
+// with k outermost, so that an invocation reads its rows and columns as vec4s; meanwhile its share of the next step is
+// loaded from global memory into registers.
 const STEP = 16u; // k per step, a multiple of eight
 const STEP_WORDS = STEP / 8u;
 const STEP_QUADS = STEP / 4u;
-const STEPS = PART / STEP_WORDS; // a number that compilers know: they plan a loop better whose end is certain
-const IS_WHOLE = PARTS * PART == WORDS; // no part reaches beyond a row's end
+const STEPS = PART / STEP_WORDS; // a constant: compilers optimise loops better if the count is known
+const IS_WHOLE = PARTS * PART == WORDS; // no part extends past the end of a row
 
-// What an invocation brings per step: vec4s of x, four k of a row, and words of weights, eight k of a column.
+// Loads per step: vec4s of x (four k of a row) and words of weights (eight k of a column).
 const X_COUNT = HEIGHT * STEP / 4u;
 const W_COUNT = WIDTH * STEP / 8u;
 const X_LOADS = (X_COUNT + WORKGROUP - 1u) / WORKGROUP;
 const W_LOADS = (W_COUNT + WORKGROUP - 1u) / WORKGROUP;
 
-// Rows of one k are a vec4 apart, so that stores of several k do not collide.
+// One vec4 of padding per k avoids bank conflicts between stores of several k.
 const X_PITCH = HEIGHT / 4u + 1u;
 const W_PITCH = WIDTH / 4u + 1u;
 
 var<workgroup> x_tile: array<vec4<f32>, STEP * X_PITCH>;
 var<workgroup> w_tile: array<vec4<f32>, STEP * W_PITCH>;
 
-// The rows of x and of weights that an invocation brings.
+// The rows of x and of weights that an invocation loads.
 struct Rows {
   x: array<u32, X_LOADS>,
   weights: array<u32, W_LOADS>,
@@ -43,14 +43,14 @@ fn rows_of(tile: Tile, local: u32) -> Rows {
   return rows;
 }
 
-// An invocation's share of a step.
+// The data that an invocation loads for a step.
 struct Share {
   x: array<vec4<f32>, X_LOADS>,
   words: array<Word, W_LOADS>,
   scales: array<f32, W_LOADS>,
 }
 
-// The share of the step that begins at a word, from global memory. Past the last word, weights are scaled by zero.
+// Loads the share of the step that begins at word `base` from global memory. Past the last word, scales are zero.
 fn fetch(rows: Rows, base: u32, local: u32) -> Share {
   var share: Share;
   //! unroll
@@ -69,7 +69,7 @@ fn fetch(rows: Rows, base: u32, local: u32) -> Share {
   return share;
 }
 
-// The same into workgroup memory.
+// Unpacks the share and stores it in workgroup memory.
 fn put_share(share: Share, local: u32) {
   //! unroll
   for (var i = 0u; i < X_LOADS; i++) {
@@ -112,13 +112,13 @@ fn main(
   var share = fetch(rows, first, local);
   put_share(share, local);
   workgroupBarrier();
-  // Of an invocation's first quad of columns, and of its second, where it has one.
+  // Sums of an invocation's first quad of columns, and of the second (`beyond`), used if WIDE is 8.
   //! spread
   var sums: array<vec4<f32>, TALL>;
   //! spread
   var sums_beyond: array<vec4<f32>, TALL>;
   for (var step = 0u; step < STEPS; step++) {
-    // The last step is brought twice, so that every turn does the same.
+    // The last step is loaded twice, so that all iterations are alike.
     share = fetch(rows, first + min(step + 1u, STEPS - 1u) * STEP_WORDS, local);
     //! unroll
     for (var k = 0u; k < STEP; k++) {
@@ -140,7 +140,7 @@ fn main(
     put_share(share, local);
     workgroupBarrier();
   }
-  // Four rows are finished one by one; of more, a loop takes less code, which has to come from afar.
+  // Four rows are unrolled. More rows use a loop: smaller code takes less time to fetch.
   if (TALL == 4u) {
     //! unroll
     for (var t = 0u; t < 4u; t++) { store_row(tile, own, t, sums[t], sums_beyond[t]); }

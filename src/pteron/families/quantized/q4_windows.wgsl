@@ -10,22 +10,22 @@
 //! extent weights_c: 4 * ROOM
 //! extent weights_d: 4 * ROOM
 // A product with weights of 4 bits (lib/nibbles_in_place.wgsl) or 8 (lib/bytes_in_place.wgsl) without barriers, for
-// software adapters, out of uniform arrays: these load a lane's element from a uniform array in an eighth of the time
-// that a storage buffer takes.
+// software adapters. Weights and x are uniform arrays: software adapters load a lane's element from a uniform array
+// eight times as fast as from a storage buffer.
 //
-// One invocation computes TILE rows, from first_row on, of ACROSS columns of each of four arrays. Four invocations
-// have neighbouring columns, and load one x each for all four: lanes read each other's.
+// One invocation computes TILE rows, from first_row on, of ACROSS columns in each of four arrays. Four adjacent
+// invocations have adjacent columns; each loads one of four x, and all read them by subgroup operations.
 //
-// An array holds BLOCKS times four columns: first their words, [block][word][column], then their scales,
-// [block][group][column]. Its first column is first_column, or as many times 4 · BLOCKS after it.
+// An array holds BLOCKS blocks of four columns: first their words, [block][word][column], then their scales,
+// [block][group][column]. The first column of array a is first_column + a · 4 · BLOCKS.
 const WORKGROUP = 8u; // the lanes of a vector, or of two
 const TILE = 4u;
-const WORDS = 8u; // of a column
+const WORDS = 8u; // words per column
 const GROUP = 4u; // words that share a scale
-const STEP = 4u; // words that are added up before their scale counts: all of one group
+const STEP = 4u; // words that are added up before the scale is applied; they belong to one group
 const BLOCKS = 1u;
-const ACROSS = 1u; // blocks of an invocation,
-const WIDE = 4u * ACROSS; // and columns: of array c % 4, block c / 4
+const ACROSS = 1u; // blocks per array and invocation
+const WIDE = 4u * ACROSS; // columns per invocation: column c is in array c % 4, block c / 4
 const GROUPS = (WORDS + GROUP - 1u) / GROUP;
 const ROOM = BLOCKS * (WORDS + GROUPS);
 
@@ -44,7 +44,7 @@ fn load(array: u32, at: u32, column: u32) -> u32 {
   }
 }
 
-// Four x, each shrunk as its weights are grown; one is this lane's to load.
+// Four x, each divided by the factor of its weight (see `grown`); this lane loads one of them.
 fn load_quad(at: u32, lane: u32) -> vec4<f32> { return of_four_lanes(x[at][lane] * shrinkage(lane)); }
 
 @compute @workgroup_size(WORKGROUP)
@@ -62,7 +62,7 @@ fn main(
   for (var b = 0u; b < ACROSS; b++) { blocks[b] = min(first_block + b, BLOCKS - 1u); }
   var sums = array<array<f32, WIDE>, TILE>();
   for (var word = 0u; word < WORDS; word += STEP) {
-    // All loads come first: they wait for one another less than for the sums between them.
+    // All loads come first, so that they overlap.
     var words = array<array<u32, WIDE>, STEP>();
     //! unroll
     for (var s = 0u; s < STEP; s++) {

@@ -35,7 +35,7 @@ fn offset(index: u32, shape: vec4<u32>, strides: vec4<u32>) -> u32 {
 fn walk(k: u32) -> u32 { return offset(k, params.reduced_shape, params.reduced_strides); }
 
 fn take(value: Lane, row: u32) -> Lane { return value; }
-// What every sum starts from; `value` is one of the part's, for operators that any element may open.
+// The initial value of every merge; `value` is an element of the part, for operators without a neutral element.
 fn start(value: Lane) -> Lane { return Lane(); }
 fn merge(a: Lane, b: Lane) -> Lane { return a + b; }
 fn merge_lanes(value: Lane, local: u32) -> Lane { return row_sum(value, local); }

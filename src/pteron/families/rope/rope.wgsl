@@ -10,11 +10,11 @@
 //! extent v_out: (count // (work * all * steps) - 1) * out_stride + (place + steps) * key_heads * width
 //! extent cosines: (start + steps - 1) * angle_strides[0] + (heads - 1) * angle_strides[1] + columns
 //! extent sines: (start + steps - 1) * angle_strides[0] + (heads - 1) * angle_strides[1] + columns
-// Rotates queries and keys by their position, and brings values along. Pairs of a head's elements become
+// Rotates queries and keys by their position, and copies values. Pairs of a head's elements become
 // (u, v) -> (u·cos - v·sin, u·sin + v·cos), the angle by step, head and pair; the first `rotary` elements of a
 // head are rotated, the rest are copied. Tensors are [batch, steps, heads, width]. Keys and values are
-// written from step `place` on: into a cache that has room for more steps, or into a tensor of their own. One
-// invocation moves one pair, or one of the rest, of a head of q, of k or of v.
+// written from step `place` on: to a cache that has room for more steps, or to a separate tensor. One
+// invocation processes one pair, or one element that is not rotated, of a head of q, k or v.
 alias Q = f32;
 alias K = f32;
 alias V = f32;

@@ -1,4 +1,4 @@
-"""Queries and keys rotated by their position, in one dispatch with the values that go along.
+"""Rotates queries and keys by their position, and copies values, in one dispatch.
 
 `angles` says which elements of a head make pairs and where tables hold the angle of each; `rotate` makes
 the dispatch, whose keys and values may go into tensors or into caches.

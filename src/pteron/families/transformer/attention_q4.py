@@ -1,10 +1,10 @@
-"""Attention over caches between products with 4-bit weights, as one operator: queries, keys and values of one
-x, normed or not, as int8 or not, their rotation and the writing of the caches, attention, the output's
-product, a residual.
+"""An attention layer with 4-bit weights as one operator: the products that compute queries, keys and values
+from x (optionally with an RMS norm and int8 activations), RoPE, the update of the KV caches, attention, and
+optionally the output product and a residual.
 
-Few rows are three launches where the device can: rotation and caches are the end of the first product,
-and bringing the splits of attention together is the beginning of the last. Otherwise the parts' own launches
-follow one another over scratch memory.
+Few rows take three launches if the device allows it: the first product also rotates and writes the caches,
+and the last product also merges the splits of attention. Otherwise each step has its own launches, with
+scratch memory between them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require
 
-SPLITS_MAX = 16  # of attention, that every workgroup of the last product brings together
+SPLITS_MAX = 16  # splits of attention: every workgroup of the last product merges all of them
 
 
 def _query_shape(x: Operand, weights: Operand, cache: Operand) -> Shape:
@@ -97,8 +97,8 @@ def attention_q4(
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """Attention of what the first three products make, and the product of that where there are weights. Where
-    there are sums of weights, products are of int8, as in `pteron.linear_dq8ca_q4`."""
+    """Attention over the results of the first three products, then the output product if there are weights
+    for it. With `weight_sums`, products take x as int8, as in `pteron.linear_dq8ca_q4`."""
     products = Products(x, gain, eps, weights, scales, biases, group_size, weight_sums, least)
     rotated = x.scratch(_query_shape(x, weights[0], key_cache))
     rotation = Rotation(form, cosines, sines, start, end)
@@ -146,7 +146,7 @@ def _project(
     norms: tuple[Norm, Norm] | None,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """Queries into `rotated`, keys and values into the caches from step `place` on."""
+    """Write queries to `rotated`, and keys and values to the caches from step `place` on."""
     key = replace(rotated, shape=(*rotated.shape[:2], *key_cache.shape[2:]))
     of_keys, of_values = (matrix.shape[0] for matrix in products.weights[1:])
     fits = of_keys == of_values == numel(key.shape[2:])

@@ -1,4 +1,4 @@
-"""Rewrites around attention between products with 4-bit weights: what it takes, and what takes it."""
+"""Rewrites that fuse attention with the products with 4-bit weights before and after it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 //! loops: 31 + 32
 // Functions that WGSL lacks, or leaves open at the edges of their domain.
 
-// Bounds that let a NaN pass. Drivers may turn a plain comparison into min or max, which drop it.
+// Bounds that preserve a NaN. Drivers may turn a plain comparison into min or max, which drop it.
 fn at_least(x: f32, low: f32) -> f32 { return select(select(x, low, x < low), x, is_nan(x)); }
 fn at_most(x: f32, high: f32) -> f32 { return select(select(x, high, x > high), x, is_nan(x)); }
 

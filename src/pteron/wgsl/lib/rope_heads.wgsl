@@ -1,6 +1,6 @@
 //! use rope_pairs
-// A pair, or one of the rest, of a head of q, of k or of v on its way: queries and keys are rotated, values copied.
-// Kernels say where a row's head of keys or of values is written to: `out_base(row, head)`.
+// Processes one pair, or one element that is not rotated, of a head: queries and keys are rotated, values copied.
+// Kernels declare `out_base(row, head)`: the first element of a head of keys or values in the output.
 
 fn rotate_query(row: u32, head: u32, pair: u32) {
   let at = (row * params.heads + head) * params.width + places_of(pair);

@@ -1,7 +1,7 @@
-// How rotations rotate the pairs of a head. Kernels declare the members of Params that are named here, and the angles
-// (lib/angles.wgsl, or functions of these names).
+// Rotates the pairs of a head. Kernels declare the members of Params used here, and the angles (lib/angles.wgsl, or
+// functions of these names).
 
-// The elements of a head that an invocation moves: a pair, or twice the same one of the rest.
+// The two elements of a pair; for an element that is not rotated, its index twice.
 fn places_of(pair: u32) -> vec2<u32> {
   let pairs = params.rotary / 2u;
   if (pair >= pairs) { return vec2(pair + pairs); }

@@ -1,6 +1,6 @@
 //! use nan
 // Rows that several invocations share: LANES of them per row, ROWS rows per workgroup. With one lane
-// nothing is shared and no barrier is met, which is fastest on software adapters. Merging a row's lanes takes
+// nothing is shared and there are no barriers, which is fastest on software adapters. Merging a row's lanes takes
 // log2(LANES) iterations: 8 of 256 lanes.
 alias Lane = f32; // what is merged
 const LANES = 1u;

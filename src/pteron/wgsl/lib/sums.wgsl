@@ -1,8 +1,7 @@
 //! use rows
 // Sums in blocks, of a row that LANES invocations share. A lane adds up to BLOCK values one after the other,
-// BLOCK such blocks into the next sum, and those into the last: a value goes through three short sums instead
-// of a long one, and through as many again for every time that a row's parts are merged. What a sum of n
-// values is then off by, whatever they are, is at most
+// BLOCK such blocks into the next sum, and those into the last: a value passes through three short sums instead
+// of a long one, and through three more for each merge of a row's parts. The error of a sum of n values is at most
 //
 //     (4 · log2(n) + 32) · 2^-24 · Σ|value|
 //

@@ -1,9 +1,8 @@
-// Four sums over LANES neighbours in a subgroup, each left to every fourth lane: lane i gets the (i % 4)-th.
-const SUBGROUP = 32u; // its width
-const LANES = 16u; // a power of two, from 4 to that width
+// Four sums over LANES adjacent lanes of a subgroup: lane i receives sum i % 4.
+const SUBGROUP = 32u; // lanes per subgroup
+const LANES = 16u; // a power of two, from 4 to SUBGROUP
 
-// Half the sums move to the other half of the lanes at each of the first two steps, so that five shuffles do
-// for 16 lanes what would take sixteen.
+// At each of the first two steps, lanes exchange half of their sums. So 16 lanes need 5 shuffles instead of 16.
 fn own_sum(values: vec4<f32>, lane: u32) -> f32 {
   let second = (lane & 2u) != 0u;
   let given = select(values.zw, values.xy, second);
@@ -14,7 +13,7 @@ fn own_sum(values: vec4<f32>, lane: u32) -> f32 {
   return sum;
 }
 
-// What the four lanes of a quad hold, in order; `local` is an invocation's index in the workgroup.
+// The values of the four lanes of a quad, in order; `local` is an invocation's index in the workgroup.
 fn of_all(value: f32, local: u32) -> vec4<f32> {
   let first = (local % SUBGROUP) & ~3u;
   return vec4(
@@ -25,7 +24,7 @@ fn of_all(value: f32, local: u32) -> vec4<f32> {
   );
 }
 
-// What the lane at a distance holds, the distance being a power of two.
+// The value of the lane whose index differs by `apart`, a power of two.
 fn swapped(value: f32, apart: u32) -> f32 { return subgroupShuffleXor(value, apart); }
 fn swapped_four(values: vec4<f32>, apart: u32) -> vec4<f32> { return subgroupShuffleXor(values, apart); }
 

@@ -1,5 +1,5 @@
-// The cache of a batch of queries and its number of keys, which is the same for all batches.
-const CACHES = 0u; // where batches choose among them: how many there are
+// The cache of a batch, and its number of keys: here batch i uses cache i, and all have the same number of keys.
+const CACHES = 0u; // number of caches, if batches select one (contexts_rows.wgsl)
 
 fn keys_of(batch: u32) -> u32 { return u32(params.context); }
 fn cache_of(batch: u32) -> u32 { return batch; }

@@ -1,5 +1,5 @@
-// The same for rows of different sequences, with positions and slots on the GPU. They are clamped to
-// `params.context` keys and to the last cache.
+// contexts.wgsl for rows of different sequences: each row has its own position and cache slot, in `places`.
+// Positions are clamped to `params.context` keys, slots to the last cache.
 const CACHES = 1u;
 @group(0) @binding(9) var<storage, read> places: array<vec2<i32>>; // (position, slot) of a row
 

@@ -1,9 +1,10 @@
 //! use nan
-// Merges the splits of a context: Σ values · exp(most - greatest) / Σ total · exp(most - greatest).
-// `parts` holds for each (query, split) the WIDTH gathered values before they are divided, the greatest score,
-// the sum of the shares, and room for two more. Merging takes 2 · `used` iterations.
+// Merges the splits of a context: Σ values · exp(most - greatest) / Σ total · exp(most - greatest), where `most` is
+// the maximum score of a split and `greatest` the maximum of all splits. For each (query, split), `parts` holds WIDTH
+// sums of weighted values, the maximum score, the sum of the weights, and two unused floats. Merging takes
+// 2 · `used` iterations.
 
-// An element of a query's result, from its splits, which begin at `base`; NaN where it saw no key.
+// An element of a query's result, merged from its splits at `base`; NaN if the query saw no key.
 fn merged_element(base: u32, used: u32, element: u32) -> f32 {
   var most = LOWEST;
   for (var s = 0u; s < used; s++) { most = max(most, parts[base + s * (WIDTH + 4u) + WIDTH]); }

@@ -1,6 +1,6 @@
 //! extent parts: queries * splits * (WIDTH + 4)
-// Stores the part of one split for each query: see merge_splits.wgsl. Queries are counted
-// over batch, heads and steps, from the launch's first one on.
+// Stores the partial results of one split for each query (layout: merge_splits.wgsl). Queries are counted over
+// batch, heads and steps, from the first query of the launch on.
 @group(0) @binding(8) var<storage, read_write> parts: array<vec4<f32>>;
 
 fn store_result(query: u32, split: u32, quad: u32, values: vec4<f32>, most: f32, total: f32) {

@@ -4,12 +4,12 @@
 //! extent addend: (batch - 1) * addend_strides[0] + (group_count * filters - 1) * addend_strides[1] + (out_height - 1) * addend_strides[2] + (out_width - 1) * addend_strides[3] + 1
 //! extent out: parts * batch * group_count * filters * out_height * out_width
 // Convolutions: out[n, f, y, x] = activated(bounded(Σ weight[f, c, tap] · source[n, c, y', x'] + bias[f] + addend)),
-// the sum over taps and the channels of f's group, where (y', x') is what the tap meets at (y, x); outside the
-// source it meets nothing.
+// the sum over taps and the channels of f's group, where (y', x') is the source element under the tap at (y, x);
+// outside the source it is zero.
 //
-// A pixel is a place (n, y, x) of the output. k counts through the sum's terms, tap · 4 · quads + channel: the
-// channels of a group are padded to quads. A deep sum is cut into `parts`, each over `span` of k: then out holds
-// [part] sums, and convolution_merge.wgsl finishes.
+// A pixel is a position (n, y, x) of the output. k numbers the terms of the sum, tap · 4 · quads + channel: the
+// channels of a group are padded to quads. A deep sum is split into `parts` of `span` terms each: then out holds sums
+// by [part], and convolution_merge.wgsl finishes.
 alias X = f32;
 alias W = f32;
 alias B = f32;
@@ -20,7 +20,7 @@ struct Params {
   batch: u32,
   group_count: u32,
   channels: u32, // of the source, in a group
-  quads: u32, // of these
+  quads: u32, // of the group's channels
   filters: u32, // channels of the output, in a group
   filter_quads: u32,
   height: u32, // of the source
@@ -66,7 +66,7 @@ fn pixel_after(pixel: Pixel) -> Pixel {
   return Pixel(pixel.image + select(0u, 1u, x == 0u && y == 0u), y, x);
 }
 
-// What a tap meets at a pixel: an index into a plane of the source.
+// The source element under a tap at a pixel: its index in a plane, and whether it is inside the plane.
 struct Meeting { index: u32, inside: bool }
 
 // Positions before the first row or column wrap around to large numbers.
@@ -87,7 +87,7 @@ fn beside(pixel: Pixel, row: u32) -> f32 {
 fn bounded(value: f32) -> f32 { return at_most(at_least(value, params.low), params.high); }
 fn activated(value: f32) -> f32 { return value; }
 
-// How a part's sum is finished; `row` is the filter, counted through all groups.
+// Finishes a sum; `row` is the filter, counted over all groups.
 fn result(pixel: Pixel, row: u32, sum: f32) -> f32 {
   return activated(bounded(sum + added(row) + beside(pixel, row)));
 }

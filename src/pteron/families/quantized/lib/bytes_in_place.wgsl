@@ -1,5 +1,5 @@
-// The four 8-bit weights of a word as floats that have grown by 1, 256, 1 and 256, in place of
-// lib/nibbles_in_place.wgsl: without their sign, bytes stay in the lowest bits of 2^23.
+// The four 8-bit weights of a word as floats, multiplied by 1, 256, 1 and 256; replaces lib/nibbles_in_place.wgsl.
+// Bytes plus 128 are inserted into the lowest bits of the float 2^23.
 const WORD_QUADS = 1u; // fours of weights in a word
 
 fn grown(word: u32, quad: u32) -> vec4<f32> {
@@ -8,5 +8,5 @@ fn grown(word: u32, quad: u32) -> vec4<f32> {
   return bitcast<vec4<f32>>(bytes | vec4(0x4b000000u)) - (8388608.0 + 128.0 * vec4(1.0, 256.0, 1.0, 256.0));
 }
 
-// What the place-th of them is to be multiplied with.
+// The factor of x for weight `place` of the four.
 fn shrinkage(place: u32) -> f32 { return select(1.0, 0.00390625, place % 2u == 1u); }

@@ -1,5 +1,6 @@
-// Four of the 4-bit weights of a word as floats that have grown by 1, 16, 256 and 4096: each nibble stays where it is,
-// in the lowest bits of 2^23, so that a mask and a subtraction are all it takes.
+// Four of the 4-bit weights of a word as floats, multiplied by 1, 16, 256 and 4096: a nibble is not shifted but stays
+// at its place in the lowest bits of the float 2^23, so that a mask, an OR and a subtraction are enough. x is
+// multiplied by the inverse (`shrinkage`).
 const WORD_QUADS = 2u; // fours of weights in a word
 
 fn grown(word: u32, quad: u32) -> vec4<f32> {
@@ -7,5 +8,5 @@ fn grown(word: u32, quad: u32) -> vec4<f32> {
   return bitcast<vec4<f32>>(nibbles | vec4(0x4b000000u)) - (8388608.0 + 8.0 * vec4(1.0, 16.0, 256.0, 4096.0));
 }
 
-// What the place-th of them is to be multiplied with: 16^-place.
+// The factor of x for weight `place` of the four: 16^-place.
 fn shrinkage(place: u32) -> f32 { return bitcast<f32>(0x3f800000u - (place << 25u)); }

@@ -1,8 +1,8 @@
 //! loops: ceil(COLUMN_LANES * WIDTH, WORKGROUP) * (1 + ceil(PART, GROUP * COLUMN_LANES))
 //! extent weight_sums: columns * GROUPS
-// What zero points of x take from the sums of a tile (lib/tile.wgsl): Σ -zero · w · scale over the k of a part is
-// -zero times an offset that belongs to the column alone, Σ scale · Σ w over its groups. So the loop over k does
-// without zero points. Where they are large and what is left of x without them is small, sums lose some bits.
+// The correction of a tile's sums (lib/tile.wgsl) for the zero points of x. Σ zero · w · scale over the k of a part
+// is zero[m] · offset[n], with offset = Σ scale · Σ w over the groups of column n. So the loop over k ignores zero
+// points. If zero points are large and x - zero is small, the subtraction cancels some bits.
 const PART_GROUPS = PART / GROUP;
 const COLUMN_LANES = (WORKGROUP + WIDTH - 1u) / WIDTH; // invocations that share a column's groups
 
@@ -10,7 +10,7 @@ const COLUMN_LANES = (WORKGROUP + WIDTH - 1u) / WIDTH; // invocations that share
 
 var<workgroup> offsets: array<vec4<f32>, COLUMN_LANES * WIDTH / 4u>;
 
-// The offsets of a tile's columns into workgroup memory, COLUMN_LANES sums that add up to one.
+// Stores the offsets of a tile's columns in workgroup memory, each as COLUMN_LANES partial sums.
 fn put_offsets(tile: Tile, local: u32) {
   for (var at = local; at < COLUMN_LANES * WIDTH; at += WORKGROUP) {
     let row = weights_row(tile, at % WIDTH) * GROUPS;

@@ -1,8 +1,8 @@
 //! use digits
 //! use x_planes
 //! loops: ROWS * (1 + PASSES * (1 + PLANES) + SUBGROUPS)
-// Rows of floats as planes of digits (lib/digits.wgsl, lib/x_planes.wgsl). What a norm scales them by is their
-// sums' factor.
+// Rows of floats as planes of digits (lib/digits.wgsl, lib/x_planes.wgsl). The scale of an RMS norm is not applied to
+// x but to the sums, as `factor`.
 var<workgroup> squares: array<f32, ROWS * SUBGROUPS>;
 
 fn largest_bits(value: vec4<f32>) -> u32 {
@@ -10,7 +10,7 @@ fn largest_bits(value: vec4<f32>) -> u32 {
   return max(max(bits.x, bits.y), max(bits.z, bits.w));
 }
 
-// Rows of x into workgroup memory.
+// Converts rows of x and stores them in workgroup memory.
 fn bring(m_first: u32, local: u32) {
   for (var m = 0u; m < ROWS; m++) {
     var sum_of_squares = 0.0;
@@ -48,7 +48,7 @@ fn bring(m_first: u32, local: u32) {
   }
 }
 
-// What a row's sums are multiplied by.
+// The factor of a row's sums.
 fn factor(m: u32) -> f32 {
   if (!IS_NORMED) { return 1.0; }
   var sum = 0.0;

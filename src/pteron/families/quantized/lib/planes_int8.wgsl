@@ -4,29 +4,29 @@
 //! loops: ROWS * (1 + PASSES * 3 + ceil(SUBGROUPS, SUBGROUP))
 //! loops: ROWS * (ceil(LANES, WORKGROUP) * (3 + ceil(QUADS, 2 * LANES)) + ceil(LANES, SUBGROUP) + 16)
 //! extent x_zeros: rows
-// Rows of x as int8, after an RMS norm where there is a gain, in one plane (lib/x_planes.wgsl). A row's scale and
-// zero point fit its extremes (lib/extremes.wgsl), or are given. Invocations hold a row while they look for these.
+// Rows of x as int8 in one plane (lib/x_planes.wgsl), after an RMS norm if there is a gain. A row's scale and zero
+// point are given, or computed from its extremes (lib/extremes.wgsl) while the row is in registers.
 alias Z = i32;
 const PLANES = 1u;
-const IS_GIVEN = false; // whether x_scales and x_zeros are there
-const LEAST = 1.1754943508222875e-38; // that a scale can be
-const LANES = 256u; // that share a norm's row
+const IS_GIVEN = false; // whether x_scales and x_zeros are given
+const LEAST = 1.1754943508222875e-38; // the smallest scale
+const LANES = 256u; // invocations that share the sum of squares of a row
 const LANE_TURNS = (LANES + WORKGROUP - 1u) / WORKGROUP;
-const OWN_QUADS = (QUADS + 2u * LANES - 1u) / (2u * LANES); // eights of each
+const OWN_QUADS = (QUADS + 2u * LANES - 1u) / (2u * LANES); // groups of eight elements per lane
 const BY_SUBGROUPS = SUBGROUP == 32u;
-const MERGED = select(1u, 32u, BY_SUBGROUPS); // lanes that share a sum
+const MERGED = select(1u, 32u, BY_SUBGROUPS); // lanes per partial sum
 
 @group(0) @binding(5) var<storage, read> x_zeros: array<Z>;
 
 var<workgroup> squares: array<f32, LANES>;
-var<workgroup> extremes: array<vec2<u32>, ROWS * SUBGROUPS>; // the greatest, and the least without its sign
+var<workgroup> extremes: array<vec2<u32>, ROWS * SUBGROUPS>; // bits of the maximum, and of the negated minimum
 var<workgroup> row_zeros: array<i32, ROWS>;
 
-alias Row = array<mat2x4<f32>, PASSES>; // what an invocation holds of a row
+alias Row = array<mat2x4<f32>, PASSES>; // the elements of a row that an invocation holds
 
-// The sum of a row's squares, in the order in which norms of few rows and quantize_rows.wgsl add them up, so that its
-// last bit is the same: each of LANES lanes has every LANES-th eight (lib/row_registers.wgsl), and lanes are brought
-// together as lib/rows.wgsl does it, or lib/rows_subgroup.wgsl where subgroups have its width.
+// The sum of a row's squares. The order of additions is that of norms of few rows and of quantize_rows.wgsl, so that
+// results are equal bit for bit: each of LANES lanes adds every LANES-th group of eight (lib/row_registers.wgsl), and
+// lanes are merged as in lib/rows.wgsl, or as in lib/rows_subgroup.wgsl if subgroups are 32 wide.
 fn sum_of_squares(m: u32, local: u32) -> f32 {
   for (var turn = 0u; turn < LANE_TURNS; turn++) {
     let lane = turn * WORKGROUP + local;
@@ -52,7 +52,7 @@ fn sum_of_squares(m: u32, local: u32) -> f32 {
   return squares[0];
 }
 
-// A row after its norm. The gain is asked for before others are waited for.
+// A row after its norm. Gains are loaded before the barriers in sum_of_squares, to hide their latency.
 fn normed(row: Row, m: u32, local: u32) -> Row {
   var held = row;
   var gains: Row;
@@ -69,14 +69,14 @@ fn normed(row: Row, m: u32, local: u32) -> Row {
   return held;
 }
 
-// The bits of the greatest of some numbers and of zero: as integers they have the order of the floats, and
-// those of a negative number are negative.
+// The bits of the maximum of four numbers and zero. As integers, the bits of floats from zero up are in the order of
+// the floats, and those of negative floats are negative.
 fn greatest_bits(values: vec4<f32>) -> u32 {
   let most = max(max(values.x, values.y), max(values.z, values.w));
   return u32(max(bitcast<i32>(most), 0));
 }
 
-// The scale and the zero point of a row.
+// The scale and the zero point computed from a row's extremes.
 fn fitting(held: Row, m: u32, local: u32) -> vec2<f32> {
   var upper = vec4(0.0);
   var lower = vec4(0.0);
@@ -97,10 +97,10 @@ fn fitting(held: Row, m: u32, local: u32) -> vec2<f32> {
   return vec2(scale, zero_between(least, scale, -128.0, 127.0));
 }
 
-// The same of row m of all, where they are given.
+// The given scale and zero point of row m.
 fn given_steps(m: u32) -> vec2<f32> { return vec2(1.0, 0.0); }
 
-// Rows of x into workgroup memory.
+// Converts rows of x and stores them in workgroup memory.
 fn bring(m_first: u32, local: u32) {
   for (var m = 0u; m < ROWS; m++) {
     var held: Row;
@@ -124,7 +124,8 @@ fn bring(m_first: u32, local: u32) {
       let sum = chunk_total(u32(both.x + both.y + both.z + both.w));
       if (is_inside) {
         put_plane(m, 0u, place, pack4xI8(vec4(low.xz, high.xz)), pack4xI8(vec4(low.yw, high.yw)));
-        // Σ (x - zero) · (w - 8), w as it is stored: -zero · Σ w is yet to come.
+        // The sum is Σ (x - zero) · (w - 8), with w as stored. This is -8 · Σ (x - zero); the kernel subtracts
+        // zero · Σ w later.
         let start = 8u * (32u * u32(i32(by.y)) - sum);
         if (place % 4u == 0u) { units[m * CELLS + place / 4u] = vec2(start, bitcast<u32>(by.x)); }
       }
@@ -132,7 +133,8 @@ fn bring(m_first: u32, local: u32) {
   }
 }
 
-// Units have the scale, so that nothing is left to multiply: no compiler makes one rounding of that and a sum.
+// Units include the scale, so sums need no factor. A later multiplication could be fused with the addition of the
+// bias, which would change the rounding.
 fn factor(m: u32) -> f32 { return 1.0; }
 
 fn zero_point(m: u32) -> i32 { return row_zeros[m]; }

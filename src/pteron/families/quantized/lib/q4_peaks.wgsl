@@ -3,10 +3,10 @@
 //! extent bias: columns
 //! extent out: rows * columns
 //! extent peaks: 4 * groups[0]
-// How the sums of a single row over k are finished, as in q4_result.wgsl; and for each workgroup of q4_digits.wgsl
-// the greatest of its results, the first column that has it, and the sum of exp(result - greatest). A NaN is the
-// least, but makes the sum one. A block is left as sample_merge.wgsl takes picks: a score, its column, and the
-// logit of that column, which is the score.
+// Finishes the sums of a single row as q4_result.wgsl does, and writes the peak of each workgroup of q4_digits.wgsl:
+// the maximum of its results, the first column that has it, and the sum of exp(result - maximum). A NaN counts as the
+// lowest number but makes the sum NaN. The layout is that of picks in sample_merge.wgsl: a score, its column, and the
+// logit of that column, here the score.
 alias X = f32;
 alias D = f32;
 alias R = f32;
@@ -15,10 +15,10 @@ const OTHERS = 0u;
 @group(0) @binding(3) var<storage, read> bias: array<D>;
 @group(0) @binding(6) var<storage, read_write> out: array<R>;
 @group(0) @binding(7) var<uniform> params: Params;
-// Bits of the greatest, its column, the bits again, and those of the sum.
+// Bits of the maximum, its column, bits of the maximum again, bits of the sum.
 @group(0) @binding(25) var<storage, read_write> peaks: array<vec4<u32>>;
 
-var<private> peak: f32 = LOWEST; // of this invocation's results
+var<private> peak: f32 = LOWEST; // maximum of this invocation's results
 var<private> peak_column: u32 = 0xffffffffu;
 var<private> peak_sum: f32;
 var<workgroup> peaks_met: array<vec3<u32>, SUBGROUPS>;
@@ -40,7 +40,7 @@ fn put(part: u32, m: u32, n: u32, value: f32) {
   peak_sum = peak_sum * exp(before - peak) + share;
 }
 
-// The end of a workgroup.
+// Called once at the end of a workgroup: merges its peaks.
 fn ended(block: u32, local: u32) {
   let most = subgroupMax(peak);
   let column = subgroupMin(select(0xffffffffu, peak_column, peak == most));

@@ -5,8 +5,8 @@
 //! extent out: PARTS * rows * (columns - OTHERS)
 //! extent out_b: rows * WIDTH_B
 //! extent out_c: rows * (OTHERS - WIDTH_B)
-// How sums over k are finished, in place of lib/q4_result.wgsl: by fours of neighbouring columns, where every
-// output has whole fours of them.
+// Finishes sums over k four adjacent columns at a time; replaces lib/q4_result.wgsl if the width of every output is a
+// multiple of four.
 alias X = f32;
 alias D = f32;
 alias R = f32;

@@ -4,9 +4,9 @@
 //! extent q_out: rows * QUERIES
 //! extent k_out: (rows // steps - 1) * out_stride + (place + steps) * KEYS
 //! extent v_out: (rows // steps - 1) * out_stride + (place + steps) * KEYS
-// How sums over k are finished whose columns are queries, keys and values, in place of lib/q4_quads.wgsl: as
-// lib/q4_rope.wgsl has it, by fours of neighbouring columns. `store_quad` rotates neighbours; where halves of a
-// head rotate one another, q4_merge_rope.wgsl brings them together.
+// Finishes sums over k whose columns are queries, keys and values, as lib/q4_rope.wgsl, but four adjacent columns at
+// a time; replaces lib/q4_quads.wgsl. `store_quad` rotates pairs of adjacent columns. If pairs are (j, j + half),
+// q4_merge_rope.wgsl combines them.
 alias X = f32;
 alias D = f32;
 alias Q = f32;
@@ -26,12 +26,12 @@ fn finish(m: u32, n: u32, sum: vec4<f32>) -> vec4<f32> { return sum; }
 fn added(m: u32, n: u32) -> vec4<f32> { return vec4<f32>(bias[n / 4u]); }
 fn result(m: u32, n: u32, sum: vec4<f32>) -> vec4<f32> { return finish(m, n, sum) + added(m, n); }
 
-// The angles of a pair, as rope.wgsl finds them: of its first and of its second element.
+// (cosine, sine) of the first element of a pair, then of the second, as in rope.wgsl.
 fn pair_angles(base: u32, pair: u32) -> vec4<f32> {
   return vec4(first_angle(base, pair), second_angle(base, pair));
 }
 
-// A pair rotated, rounded as rope.wgsl does it.
+// Rotates a pair, with the rounding of rope.wgsl.
 fn rotate(x: vec2<f32>, by: vec4<f32>) -> vec2<f32> {
   return vec2(fma(x.x, by.x, -(x.y * by.y)), fma(x.y, by.z, x.x * by.w));
 }

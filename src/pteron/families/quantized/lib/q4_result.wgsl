@@ -5,9 +5,9 @@
 //! extent out: PARTS * rows * (columns - OTHERS)
 //! extent out_b: rows * WIDTH_B
 //! extent out_c: rows * (OTHERS - WIDTH_B)
-// How sums over k are finished: out[m, n] = finish(m, n, sum) + added(m, n). A deep product is cut into PARTS:
-// then `result` leaves their sums as they are, [part][m][n], and q4_merge.wgsl finishes. The last OTHERS columns
-// may go to outputs of their own, by `store_other`.
+// Finishes sums over k: out[m, n] = finish(m, n, sum) + added(m, n). If k is deep, it is split into PARTS: then
+// `result` returns sums unchanged, out is [part][m][n], and q4_merge.wgsl finishes. The last OTHERS columns may go to
+// further outputs, by `store_other`.
 alias X = f32;
 alias D = f32;
 alias R = f32;
@@ -23,7 +23,7 @@ const WIDTH_B = 0u;
 @group(0) @binding(21) var<storage, read_write> out_b: array<R>;
 @group(0) @binding(22) var<storage, read_write> out_c: array<R>;
 
-// The two columns of a pair: a gate, which is in the first half of all columns, and what it is for.
+// The two columns of a pair: a gate, in the first half of all columns, and its value, in the second half.
 fn row_of_pair(pair: u32, second: u32) -> u32 { return pair + second * (params.columns / 2u); }
 fn angle(m: u32, n: u32) -> vec2<f32> { return vec2(1.0, 0.0); }
 
@@ -41,7 +41,7 @@ fn put(part: u32, m: u32, n: u32, value: f32) {
   }
 }
 
-fn ended(block: u32, local: u32) { } // of a workgroup
+fn ended(block: u32, local: u32) { } // called at the end of a workgroup
 
 fn store(part: u32, m: u32, n: u32, sum: f32) { put(part, m, n, result(m, n, sum)); }
 

@@ -3,9 +3,9 @@
 //! extent q_out: rows * QUERIES
 //! extent k_out: (rows // steps - 1) * out_stride + (place + steps) * KEYS
 //! extent v_out: (rows // steps - 1) * out_stride + (place + steps) * KEYS
-// How sums over k are finished whose columns are queries, keys and values: they are rotated (lib/q4_angles.wgsl),
-// and keys and values go into their caches, from step `place` on. The pairs of an invocation's neighbour and its
-// own are q4_digits.wgsl's to bring together.
+// Finishes sums over k whose columns are queries, keys and values: queries and keys are rotated (lib/q4_angles.wgsl),
+// and keys and values are written to their caches, from step `place` on. q4_digits.wgsl combines the two columns of a
+// pair, which adjacent lanes hold.
 alias X = f32;
 alias D = f32;
 alias Q = f32;
@@ -22,7 +22,7 @@ const OTHERS = 0u;
 fn finish(m: u32, n: u32, sum: f32) -> f32 { return sum; }
 fn added(m: u32, n: u32) -> f32 { return f32(bias[n]); }
 
-// The two columns of a pair, counted over all heads: those that are rotated, then the rest of a head.
+// The two columns of a pair. Pairs are numbered over all heads; in a head, rotated pairs come first, then the rest.
 fn row_of_pair(pair: u32, second: u32) -> u32 {
   let own = pair % (HEAD_WIDTH / 2u);
   let is_apart = HALVED && own < ROTARY / 2u;
@@ -30,7 +30,7 @@ fn row_of_pair(pair: u32, second: u32) -> u32 {
   return pair / (HEAD_WIDTH / 2u) * HEAD_WIDTH + element;
 }
 
-// Cosine of a column, and its sine, by which the other one of its pair is added.
+// The cosine of a column, and the sine (with sign) that the other column of its pair is multiplied by.
 fn angle(m: u32, n: u32) -> vec2<f32> {
   if (!is_rotated(n)) { return vec2(1.0, 0.0); }
   let element = n % HEAD_WIDTH;
@@ -55,4 +55,4 @@ fn put(part: u32, m: u32, n: u32, value: f32) {
   }
 }
 
-fn ended(block: u32, local: u32) { } // of a workgroup
+fn ended(block: u32, local: u32) { } // called at the end of a workgroup

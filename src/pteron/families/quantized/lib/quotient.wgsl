@@ -1,7 +1,6 @@
-// a / b, rounded to the nearest float as IEEE 754 wants it: WGSL's own division may be off by 2.5 units in the
-// last place. It divides the significands; what it leaves of them, which is far from a multiple of 2^32 and so
-// certain, shows by how many units it is off. Where a, b or the quotient is not a normal number, it is the plain
-// division.
+// a / b, rounded to the nearest float as IEEE 754 requires: WGSL's division may be off by 2.5 units in the last
+// place. The significands are divided approximately; the remainder, computed modulo 2^32, is small enough to be
+// unambiguous and corrects the quotient. If a, b or the quotient is not a normal number, the result is WGSL's.
 fn quotient(a: f32, b: f32) -> f32 {
   let a_bits = bitcast<u32>(a);
   let b_bits = bitcast<u32>(b);

@@ -1,14 +1,15 @@
 // Products by tiles: a workgroup of DOWN × ACROSS invocations computes HEIGHT rows by WIDTH columns of one part,
-// TALL × WIDE outputs each, read from workgroup memory in quads that are DOWN and ACROSS quads apart. Tiles
-// are numbered along the columns, then along the rows, then by part, in a grid that may be folded.
+// TALL × WIDE outputs each. The quads of rows of an invocation are DOWN quads apart, its quads of columns ACROSS
+// quads. Tiles are numbered along the columns, then along the rows, then by part, in a grid that may be folded.
 //
-// Where it is gated, the first half of the columns is a gate for the second, OTHERS: half a tile's columns are
-// of either, so that an invocation has both: its two quads, or the halves of its only one.
+// If gated, the first half of the columns are gates and the second half, OTHERS columns, values. Half of a tile's
+// columns are gates, so that an invocation has a gate and its value: in its two quads, or in the halves of its only
+// quad.
 const TALL = 8u; // a multiple of four
 const WIDE = 8u; // 4 or 8
 const DOWN = 16u; // a multiple of LANES_DOWN
-const ACROSS = 16u; // and of LANES_ACROSS
-const LANES_DOWN = 4u; // 32 neighbours are a rectangle, so that they read few different vec4s at a time
+const ACROSS = 16u; // a multiple of LANES_ACROSS
+const LANES_DOWN = 4u; // 32 adjacent invocations form a rectangle, so that together they read few different vec4s
 const LANES_ACROSS = 32u / LANES_DOWN;
 const WORKGROUP = DOWN * ACROSS;
 const HEIGHT = DOWN * TALL;
@@ -18,8 +19,8 @@ const IS_GATED = false;
 const GATES_WIDTH = WIDTH / 2u;
 
 struct Tile {
-  m: u32, // its first row
-  n: u32, // and column
+  m: u32, // first row
+  n: u32, // first column
   part: u32,
 }
 
@@ -40,7 +41,7 @@ fn place_of(local: u32) -> vec2<u32> {
   return vec2(x, y);
 }
 
-// The row of weights at a place along a tile's columns: the last one past the end.
+// The row of weights of a tile's column; past the end, the last row.
 fn weights_row(tile: Tile, place: u32) -> u32 {
   if (!IS_GATED) { return min(tile.n + place, params.columns - 1u); }
   let column = select(place / 4u * 2u + place % 2u, place % GATES_WIDTH, WIDE == 8u);
@@ -48,12 +49,12 @@ fn weights_row(tile: Tile, place: u32) -> u32 {
   return min(tile.n + column, OTHERS - 1u) + second * OTHERS;
 }
 
-// The row that an invocation's outputs t are of.
+// The row m of an invocation's outputs t.
 fn row_of(tile: Tile, own: vec2<u32>, t: u32) -> u32 {
   return tile.m + (own.y + t / 4u * DOWN) * 4u + t % 4u;
 }
 
-// Row t of an invocation's outputs, one quad or two, where the matrix has them.
+// Stores row t of an invocation's outputs, one quad or two, if inside the matrix.
 fn store_row(tile: Tile, own: vec2<u32>, t: u32, first: vec4<f32>, second: vec4<f32>) {
   let m = row_of(tile, own, t);
   if (m >= params.rows) { return; }

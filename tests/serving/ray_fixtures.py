@@ -61,7 +61,7 @@ class Served:
 
 @contextmanager
 def cluster(nodes: int) -> Iterator[str]:
-    """The address of Ray Serve on so many nodes, each with one CPU to set aside."""
+    """The address of Ray Serve on a cluster of `nodes` nodes, each with one CPU to reserve."""
     os.environ.update(SLOW)
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))

@@ -1,4 +1,5 @@
-"""Answers that end early: cancelled in every phase, out of time, drained, closed. Nobody else notices."""
+"""Requests that end early: cancelled in every phase, timed out, drained, closed. Other requests are not
+affected."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ def test_left_while_it_waits(single: tuple[Engine, Watched], leave: Callable[[li
 def test_what_requests_take_is_without_their_wait(
     single: tuple[Engine, Watched], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By these seconds others are told when to come back."""
+    """Retry-After is computed from these seconds, so they must not include the time in the queue."""
     engine, watched = single
     now = 0.0
     monkeypatch.setattr(scheduler, "monotonic", lambda: now)
@@ -140,7 +141,7 @@ def test_cancelled_after_its_end(engine: Engine) -> None:
 
 
 def test_nobody_reads(engine: Engine) -> None:
-    """A reader that takes its time holds up nobody, and gets everything in the end."""
+    """A slow reader does not block the engine, and still receives the whole answer."""
     expected = tokens(alone(engine.llm, asked(A, 30)))
     slow = engine.submit(asked(A, 30))
     start = next(iter(slow))
@@ -211,7 +212,7 @@ def test_drained(single: tuple[Engine, Watched]) -> None:
 @either_way
 @PHASES
 def test_closed_with_open_streams(engine: Engine, watched: Watched, phase: str) -> None:
-    """Readers in threads and in event loops are told; the model stays as it was."""
+    """Readers in threads and in event loops get an error; the model is still usable."""
     expected = tokens(alone(engine.llm, asked(A, 30)))
     engine.llm.reset()
     watched.hold(phase)
@@ -268,7 +269,7 @@ def test_the_model_closed_under_it(engine: Engine, watched: Watched) -> None:
 
 
 def test_forgotten(tiny_llm: LLM) -> None:
-    """An engine that nobody holds ends; one whose answers are read goes on to their end."""
+    """An engine without references stops its thread, but only after its open answers are complete."""
     engine = Engine(tiny_llm)
     thread = engine.thread
     answer = engine.submit(asked(A, 6))
@@ -287,7 +288,8 @@ def test_forgotten(tiny_llm: LLM) -> None:
 
 
 def test_a_task_that_is_cancelled(engine: Engine, watched: Watched) -> None:
-    """Its answer goes on, for another to read; a loop that is closed meanwhile does no harm."""
+    """Cancelling the reading task does not cancel the answer: another reader gets it. Closing the event loop
+    in between does no harm."""
     expected = tokens(alone(engine.llm, asked(A, 6)))
     engine.llm.reset()
     watched.hold("read", 0)

@@ -139,7 +139,7 @@ def test_a_lost_device(device: Device) -> None:
         watched.hold("step", 1)
         answers = [engine.submit(asked(ids, 30)) for ids in (A, B)]
         watched.reached()
-        own.wait()  # it is not truly lost, and would tell of results after the end of Python
+        own.wait()  # the device still works, and its callbacks must not run during Python's shutdown
         own.lost("testing")
         watched.go()
         for answer in answers:
@@ -154,7 +154,7 @@ def test_a_lost_device(device: Device) -> None:
 def test_a_fault_of_the_engine_itself(
     engine: Engine, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is left waiting, and those who come are told."""
+    """All open requests get the error, and so does every later submit."""
 
     def parts(_: object) -> Any:
         raise RuntimeError("unforeseen")
@@ -204,5 +204,5 @@ engine.close()
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_forked() -> None:
-    """A child has none of the threads: it is told so, and does not wait."""
+    """A forked child has no engine thread: calls raise an error instead of waiting forever."""
     subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=100)

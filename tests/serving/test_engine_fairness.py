@@ -1,4 +1,4 @@
-"""Whose turn it is: what an engine's thread submits, in which order, and what is under way while it waits."""
+"""Fair scheduling: what the engine thread submits, in which order, and what is in flight while it waits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pace(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Pace:
 
 
 def test_a_long_prompt_delays_a_step_by_one_chunk(engine: Engine, watched: Watched, pace: Pace) -> None:
-    """Between two chunks every decoding sequence does a step, and between two steps lies one chunk."""
+    """Every decoding sequence does one step between two prefill chunks, and one chunk runs between steps."""
     watched.hold("step", 0)  # whose prompt is the longer one
     answers = [engine.submit(asked(ids, 40)) for ids in (A, B)]
     watched.reached()
@@ -124,7 +124,7 @@ def test_first_come_first_served(engine: Engine, watched: Watched) -> None:
 def test_the_gpu_has_work_while_the_host_waits(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """But for the last steps of all, nobody waits for the only submission that is under way."""
+    """Except for the last steps, the engine never waits for the only submission in flight."""
     waited: list[tuple[int, bool]] = []
     collect = Scheduler.collect_oldest
 

@@ -143,7 +143,8 @@ def test_others_go_on_while_a_mask_is_found(
 
 @either_way
 def test_ends_while_its_mask_is_found(engine: Engine, requests: list[Request], held: PrefixWaitlist) -> None:
-    """Cancelled, or its time is up: at once, and the next has its sequence. A third is found by nobody."""
+    """A request that is cancelled or times out while its mask is computed ends at once and frees its
+    sequence. The mask of a cancelled request that still waits for a worker is never computed."""
     answers = [
         engine.submit(requests[0]),
         engine.submit(asked(B, 30, grammar=requests[0].grammar, seconds=0.2)),
@@ -212,7 +213,7 @@ def test_an_engine_ends_while_masks_are_found(
 def test_a_mask_that_fails_amid_others(
     expected: list[list[Piece]], engine: Engine, requests: list[Request], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the midst of its text; those with the same grammar go on."""
+    """A mask fails while its request generates; the other requests with the same grammar continue."""
     mask, masks = Matcher.mask, 0
     failed: list[Matcher] = []
 

@@ -1,5 +1,5 @@
-"""Requests that begin alike and come in the same moment: one reads the beginning, the others wait for it and
-get a copy; nobody else waits, and none waits for a reader that has ended."""
+"""Requests with a common prefix that arrive together: one prefills the prefix, the others wait for it and
+get a copy. Other requests do not wait, and a request stops waiting if the reader of the prefix ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pteron.llm.engine import scheduler
 from pteron.serving import Answer, Engine, Request
 
 COPIED_MIN = 16
-SYSTEM = (1, *(300 + 7 * index % 101 for index in range(22)))  # its end lies inside a chunk
+SYSTEM = (1, *(300 + 7 * index % 101 for index in range(22)))  # it ends inside a chunk
 OTHER = (7, 9, 11)
 
 
@@ -42,7 +42,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def few(request: pytest.FixtureRequest, tiny_llm: LLM, device: Device) -> Iterator[Engine]:
-    """An engine of so many sequences that step so."""
+    """An engine with few sequences, batched or not."""
     sequences, batched = request.param
     with (
         LLM(MODEL, ByteTokenizer(), device=device, sequences=sequences) as llm,
@@ -58,7 +58,7 @@ def of(*tail: int, count: int = 7, **settings: Any) -> Request:
 def asked_at_once(
     engine: Engine, watched: Watched, requests: list[Request], until: tuple[str, int] | None = None
 ) -> list[Answer]:
-    """Have requests wait before the engine looks at any of them; then it goes on, as far as it is told."""
+    """Queue all requests before the engine looks at any of them; then let it run, up to `until` if given."""
     watched.hold("length", engine.load.requests)
     first = engine.submit(asked((3,), 1))
     watched.reached()
@@ -116,7 +116,7 @@ def test_the_same_several_times(engine: Engine, watched: Watched, read: list[int
 
 @either_way
 def test_beginnings_inside_beginnings(engine: Engine, watched: Watched, read: list[int]) -> None:
-    """Each part that several have in common is read once, whoever comes first."""
+    """Each shared part of nested prefixes is prefilled once, in any order of the requests."""
     first, second = (1, *range(40, 57)), tuple(range(100, 117))
     third = tuple(range(200, 216))
     prompts = [
@@ -149,7 +149,7 @@ def test_it_begins_where_the_beginning_was_submitted(engine: Engine, watched: Wa
 
 
 def test_nobody_else_waits(engine: Engine, watched: Watched) -> None:
-    """Whoever stands behind those that are held goes on before them."""
+    """A request queued behind ones that wait for a prefix starts before them."""
     requests = [of(5, count=2), of(6, count=2), asked(OTHER, 2), of(8, count=2)]
     right = rightly(engine, requests)
     assert found(asked_at_once(engine, watched, requests)) == right

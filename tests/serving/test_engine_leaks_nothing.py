@@ -24,7 +24,7 @@ def engine_threads() -> int:
 
 
 def rest(engine: Engine) -> None:
-    """Wait until all has ended, what nobody reads included."""
+    """Wait until all requests have ended, including those without a reader."""
     until = time.monotonic() + PATIENCE
     while engine.queue.open or engine.scheduler.pipeline:
         assert time.monotonic() < until

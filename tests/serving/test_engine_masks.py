@@ -27,7 +27,7 @@ class Slow(Matcher):
 
 
 def heard(told: SimpleQueue[bool], masks: list[PendingMask]) -> int:
-    """How often one is told until all are found."""
+    """The number of notifications until all masks are computed."""
     count = 0
     while not all(mask.is_done for mask in masks):
         told.get(timeout=PATIENCE)

@@ -127,7 +127,7 @@ def test_launches_do_not_grow_with_rows(
         step(rows)
         step([BatchRow(row.slot, 2, None, row.sampler, 2) for row in rows])
         model_and_draw, home = commands[-1][:-1], commands[-1][-1]
-        assert len(model_and_draw) == 4  # of two steps: nobody joined, so nothing was brought
+        assert len(model_and_draw) == 4  # of two steps: no request joined, so nothing was uploaded
         assert isinstance(home, Copy)
     assert len(set(launches)) == 1
     for sampler in (last, *samplers):

@@ -50,7 +50,7 @@ def begun(answer: Answer) -> None:
 def test_saved_from_and_restored_into_slots(
     device: Device, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cache that lies beside others in one buffer is saved as any is, while they step."""
+    """A KV cache in a slot of a shared buffer can be saved while the other slots step."""
     monkeypatch.setattr(sequence_pool, "COPIED_MIN", COPIED_MIN)
     path = tmp_path / "cache"
     with LLM(models / "tiny_llama_q4.pte", ByteTokenizer(), device=device, sequences=4) as llm:

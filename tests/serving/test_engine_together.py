@@ -31,7 +31,7 @@ def bursts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 def test_one_submission_for_all(engine: Engine, watched: Watched, bursts: list[tuple[int, int]]) -> None:
-    """Those who come join, those who go leave, and the last goes on alone: nobody's tokens change."""
+    """Requests join and leave the batch, and the last one runs alone: the tokens stay the same."""
     requests = [
         asked(ids, 34 + 4 * index, sampling=sampling)
         for index, (ids, sampling) in enumerate(zip(PROMPTS, SETTINGS, strict=True))

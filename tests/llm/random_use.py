@@ -1,7 +1,7 @@
-"""Random use of one language model by streams, threads and faults, beside what must come out of it.
+"""Random use of one language model by streams and threads, with injected faults, checked against an oracle.
 
-What must: a stream's tokens are those that its prompt and settings give on a model that nobody else uses, up
-to its end or up to an error that somebody caused: an injected one, a close, or too many streams at once.
+A stream must give the tokens that its prompt and settings give on a model without other streams, up to its
+end or to an expected error: an injected fault, a close, or too many streams at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class Asked:
-    """What a stream is asked for."""
+    """Prompt and settings of a stream."""
 
     ids: tuple[int, ...]
     sampling: Sampling
@@ -56,7 +56,7 @@ class Asked:
 
 
 def right_answers(device: Device) -> dict[Asked, list[int]]:
-    """What each may be asked for gives on a model that has read nothing else."""
+    """The expected tokens of each possible request, from a model whose cache is empty."""
     found = {}
     with LLM(MODEL, ByteTokenizer(), device=device) as llm:
         for ids in PROMPTS:
@@ -70,7 +70,7 @@ def right_answers(device: Device) -> dict[Asked, list[int]]:
 
 @dataclass
 class Open:
-    """A stream that somebody reads, and what came out of it."""
+    """An open stream and the tokens read from it."""
 
     asked: Asked
     stream: Generator[Piece, None, None]
@@ -91,7 +91,7 @@ class RandomUse:
         self._device = device
         self._llm = self._load()
         self._open: list[Open] = []
-        self.done: list[str] = []  # what was done, for whoever looks for the fault
+        self.done: list[str] = []  # the actions so far, for debugging
         self.answers = 0  # streams read to their end
         self.errors = 0
 

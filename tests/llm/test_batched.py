@@ -1,4 +1,4 @@
-"""Many sequences in one plan: every one of them gets what it gets alone, whoever comes and goes beside it."""
+"""A batch of sequences in one plan: each gets the tokens that it gets alone while others join and leave."""
 
 from __future__ import annotations
 
@@ -354,7 +354,7 @@ def test_a_sequence_in_a_slot_of_closed_memory_is_refused(q4: LanguageModel) -> 
 
 
 def test_a_prefix_is_copied_from_slot_to_slot(q4: LanguageModel) -> None:
-    """Both lie in one buffer, which no copy is within."""
+    """Both slots are in one buffer, and WebGPU does not copy within a buffer."""
     expected = alone(q4, 5)
     batched = BatchedModel(q4, 3)
     prompt = expected.prompts[4]

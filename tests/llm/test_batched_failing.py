@@ -58,7 +58,8 @@ def test_what_fails_midway_leaves_nothing(
 def test_a_sequence_that_cannot_move_stays(
     q4: LanguageModel, monkeypatch: pytest.MonkeyPatch, error: DeviceError
 ) -> None:
-    """It goes on where it is, and the slot is free. That there is no room is no error."""
+    """If the move fails, the sequence continues where it is and the slot is free again. Out of memory is not
+    an error here."""
 
     def refused(*_: object) -> None:
         raise error

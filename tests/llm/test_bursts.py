@@ -1,4 +1,5 @@
-"""Several steps in a submission: the tokens of single steps, wherever it ends, and no host in between."""
+"""Several decode steps in one submission give the tokens of single steps, for every number of steps and
+without the host in between."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def test_tokenizers_that_cannot_be(tmp_path: Path, changes: dict[str, Any]) -> N
 
 
 def test_padding_is_not_heeded(tmp_path: Path) -> None:
-    """A file of a kilobyte that asks for 3·10^8 of it, and for texts cut to nothing."""
+    """The tokenizer ignores padding to 3·10^8 tokens and truncation to length 0, set by a file of 1 kB."""
     padding: dict[str, Any] = {"strategy": {"Fixed": 300_000_000}, "direction": "Right"}
     padding |= {"pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "x"}
     truncation = {"direction": "Right", "max_length": 0, "strategy": "LongestFirst", "stride": 0}

@@ -1,4 +1,4 @@
-"""A device that fails in the midst of a generation: one error, and the next answer is right."""
+"""A device call fails during generation: the stream raises one error, and the next answer is right."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_every_call_of_every_kind(
                 if not faults.disarm():
                     assert found == expected[0]
                     break
-                # A call that fails after its work may be one that nobody waits for any more.
+                # If the failed call had already done its work, no result may depend on it any more.
                 assert found in (None, expected[0])
                 assert answers() == expected, (kind, at, after)
                 failures += 1
@@ -94,7 +94,7 @@ def test_the_others_go_on(llm: LLM, kind: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_method_that_fails_loses_the_cache(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is cleared before anybody reads it again, and the prompt is read anew."""
+    """The cache is cleared before the next use, and the whole prompt is prefilled again."""
     expected = tokens(llm, A, False)
     tokens(llm, B, False)
     assert llm.statistics.reused_tokens == 20
@@ -118,7 +118,7 @@ def test_a_method_that_fails_loses_the_cache(llm: LLM, monkeypatch: pytest.Monke
 
 
 def test_a_stream_whose_device_fails_at_its_end(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for what is under way: closing a stream raises nothing."""
+    """Closing a stream does not wait for submissions in flight, so it raises no device error."""
     expected = tokens(llm, A, None)
     faults = Faults(monkeypatch)
     stream = llm.generate(A, max_new_tokens=COUNT, stop_ids=())

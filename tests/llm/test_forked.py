@@ -1,4 +1,5 @@
-"""A process forked while other threads use a model is told so: no lock that they held keeps it waiting."""
+"""A process forked while other threads use a model gets an error instead of waiting for a lock that no
+thread of the child can release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Texts that follow a grammar: whole, valid, the same however the loop runs, and in nobody's way."""
+"""Streams that follow a grammar: the output is complete and valid, the same for every decode loop, and other
+streams are not affected."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_generate_ends_cleanly(words: float) -> None:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     ) as process:
         assert process.stdout is not None
-        process.stdout.read(20)  # the prompt and a few words: it is under way
+        process.stdout.read(20)  # the prompt and a few words: it is generating
         since = time.monotonic()
         process.stdout.read(20)
         pace = time.monotonic() - since

@@ -54,7 +54,7 @@ def in_use(llm: LLM) -> int:
 
 
 def until_idle(llm: LLM) -> None:
-    """What nobody waits for ends by itself, and soon: the test's own time limit is the only one."""
+    """Wait until no stream is in use. Abandoned streams end soon; only the test's time limit applies."""
     while in_use(llm):
         time.sleep(0.01)
 

@@ -78,7 +78,7 @@ def test_streams_side_by_side(llm: LLM) -> None:
 
 
 def test_threads(llm: LLM) -> None:
-    """As many sequences as threads, none of which has read anything."""
+    """Four threads, each with an empty sequence of its own, give the same bits as one thread."""
     llm.reset()
     alone = bits(llm, SAMPLINGS[0])
     llm.reset()

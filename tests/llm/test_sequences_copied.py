@@ -113,8 +113,8 @@ def test_in_threads(llm: LLM) -> None:
 
 
 def test_the_source_keeps_its_own(llm: LLM) -> None:
-    """A stream under way goes on as it would alone while copies of its beginning part from it and from it
-    only what is certain is taken."""
+    """A running stream is not affected by streams that copy its prefix and then diverge from it. They copy
+    only positions that have been computed."""
     right = pieces(llm, SYSTEM, 35)
     llm.reset()
     stream = llm.generate(SYSTEM, max_new_tokens=35, stop_ids=())
@@ -154,7 +154,7 @@ def test_a_short_beginning_is_read(stories: LLM) -> None:
 
 
 def test_a_model_that_was_trained(stories: LLM) -> None:
-    """Its answer to a text of which another stream has read more than half, told of it while that goes on."""
+    """A stream copies the prefix that another, still running stream has prefilled; its answer is right."""
     text = list(stories.encode("Once upon a time, there was a little girl named Lily. " * 6))
     stories.reset()
     pieces(stories, text[:-5], 1)
@@ -306,7 +306,7 @@ def test_states_in_one_buffer(device: Device, models: Path, shared: bool) -> Non
 
 
 def test_a_copy_that_fails(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stream gets the device's error, and whoever comes next the right answer."""
+    """The stream gets the device's error, and the next stream gives the right answer."""
     monkeypatch.setattr(sequence_pool, "COPIED_MIN", 8)
     text, other = [1, *range(40, 80)], [1, *range(40, 60), 9, 9]
     with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as llm:
@@ -325,7 +325,7 @@ def test_a_copy_that_fails(device: Device, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_source_whose_call_failed(device: Device) -> None:
-    """Nobody knows what it holds, so nothing is taken from it."""
+    """The content of its cache is unknown, so nothing is copied from it."""
     with pteron.load(MODELS / "tiny_llama_q4.pte", device=device) as program:
         first = LanguageModel(program)
         first.prefill([1, 2, 3])

@@ -257,7 +257,7 @@ def test_states_that_are_no_rows(llm: LLM, tmp_path: Path, monkeypatch: pytest.M
 
 
 def signed(data: bytes) -> bytes:
-    """With a digest that is right: whoever wants to deceive can write that."""
+    """The data with a correct digest, as the author of a malicious file would write it."""
     return data[:-32] + sha256(data[:-32]).digest()
 
 
@@ -382,7 +382,7 @@ def test_other_programs(data: bytes, device: Device, tmp_path: Path) -> None:
         pytest.raises(FormatError, match="of another program, or of other weights"),
     ):
         llm.restore(path)
-    changed.write_bytes((MODELS / "tiny_llama_q4.pte").read_bytes())  # wherever it lies
+    changed.write_bytes((MODELS / "tiny_llama_q4.pte").read_bytes())  # same content at another path
     with LLM(changed, ByteTokenizer(), device=device) as llm:
         assert llm.restore(path) == len(TEXT) + 3
 

@@ -54,7 +54,7 @@ def test_streams(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
                     next(stream)
                     stream.close()
                 case 2:
-                    next(stream)  # and nobody wants the rest
+                    next(stream)  # the rest is never read
                 case 3:
                     next(stream)
                     cycle: list[Any] = [stream]

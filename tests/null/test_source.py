@@ -1,4 +1,4 @@
-"""Files that are pipes, or change while they are open, give errors: nobody waits, no process is killed."""
+"""Files that are pipes, or change while they are open, give errors: no call hangs, no process is killed."""
 
 from __future__ import annotations
 
@@ -179,4 +179,4 @@ def test_a_path_of_bytes(tmp_path: Path) -> None:
 
     Path(os.fsdecode(Named())).write_bytes(b"12345678 and no program")
     with pytest.raises(FormatError, match="identifier"):
-        pteron.load(Named())  # type: ignore[arg-type]  # a path of text is what is asked for
+        pteron.load(Named())  # type: ignore[arg-type]  # the annotation allows only str paths

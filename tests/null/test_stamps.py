@@ -17,7 +17,8 @@ def measured(times: list[float], cost: float) -> tuple[list[float], list[float]]
 
 
 def test_equal_stamps_are_taken_off() -> None:
-    """All but that at the end, half of which the first and the last launch keep: the pass has it too."""
+    """The cost of each time stamp is subtracted, except for the last one: the first and the last launch keep
+    half of it each, because the whole pass includes it too."""
     times = [5.0, 3.0, 80.0, 4.0, 2.5]
     found = subtract_stamp_cost(*measured(times, 2.0))
     assert found[1:-1] == pytest.approx(times[1:-1])

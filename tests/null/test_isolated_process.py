@@ -177,7 +177,7 @@ def test_called_by_a_handler(liar: Any, alarmed: Any) -> None:
     assert program["forward"]() == (1,)
 
 
-# What is asked for ------------------------------------------------------------------------------
+# Requests ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_what_is_no_file() -> None:
 
 
 def test_a_path_of_bytes(tmp_path: Path) -> None:
-    """It is a path where it says so: bytes alone are the file itself."""
+    """An object whose __fspath__ returns bytes is a path; plain bytes are the content of the file."""
 
     class Named:
         def __fspath__(self) -> bytes:

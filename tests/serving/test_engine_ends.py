@@ -48,7 +48,7 @@ def drop_in_a_cycle(held: list[Answer]) -> None:
 
 
 def quiet(engine: Engine) -> None:
-    """All that was submitted has ended."""
+    """Wait until all submitted requests have ended."""
     assert engine.scheduler.idle.wait(lambda: not engine.queue.open, PATIENCE)
 
 
@@ -61,7 +61,7 @@ def quiet(engine: Engine) -> None:
 def test_left_in_the_midst(
     engine: Engine, watched: Watched, phase: str, leave: Callable[[list[Answer]], None]
 ) -> None:
-    """Within a step it is gone, and its sequence is free; the one beside it goes on."""
+    """A cancelled or dropped request ends within one step and frees its sequence; the other continues."""
     expected = tokens(alone(engine.llm, asked(A, 20)))
     engine.llm.reset()
     watched.hold(phase, 1)
@@ -88,7 +88,7 @@ def test_left_in_the_midst(
 
 @pytest.mark.parametrize("leave", [cancel, drop, drop_in_a_cycle])
 def test_left_while_it_waits(single: tuple[Engine, Watched], leave: Callable[[list[Answer]], None]) -> None:
-    """It makes room at once, before the engine's thread has noticed."""
+    """A waiting request that leaves frees its place in the queue at once, before the engine thread runs."""
     engine, watched = single
     watched.hold("read", 0)
     first = engine.submit(asked(A, 4))
@@ -122,14 +122,14 @@ def test_what_requests_take_is_without_their_wait(
     first = engine.submit(asked(A, 4))
     watched.reached()
     second, third = engine.submit(asked(B, 4)), engine.submit(asked(B, 4))
-    third.cancel()  # is never begun
+    third.cancel()  # it never starts
     now = 5.0
     watched.go()
     assert [len(answer.pieces()) for answer in (first, second, third)] == [4, 4, 0]
     quiet(engine)
     assert (
         engine.scheduler.totals.request_seconds == 4.0
-    )  # the first took 5, the second none: it counts a fifth
+    )  # moving average of 5 s and 0 s: the second weighs 1/5
 
 
 def test_cancelled_after_its_end(engine: Engine) -> None:
@@ -192,7 +192,7 @@ def test_time_enough(engine: Engine) -> None:
 
 
 def test_drained(single: tuple[Engine, Watched]) -> None:
-    """What was taken on is finished, what waits included; nothing else is taken on."""
+    """Accepted requests are finished, including the waiting ones; new requests are refused."""
     engine, watched = single
     watched.hold("read", 0)
     answers = [engine.submit(asked(ids, 4)) for ids in (A, B)]

@@ -1,4 +1,4 @@
-"""What goes wrong for one request ends that one: with its error, and without harm to others."""
+"""A failure of one request ends that request with its error; other requests are not affected."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def ends(answers: list[Answer]) -> Iterator[list[int] | BaseException]:
 def test_a_call_that_fails(
     engine: Engine, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch, kind: str, after: bool
 ) -> None:
-    """Whichever it is, one of two requests fails at most, or both where it was made for both, and the next
-    answers are right."""
+    """Fails each device call in turn. At most one of two requests fails (both if they step as a batch), and
+    the next answers are right."""
     most = 2 if engine.slots else 1
     faults, at, failures = Faults(monkeypatch), 0, 0
     while True:
@@ -115,7 +115,7 @@ def test_a_sequence_that_another_takes_over(
 
 
 def test_all_sequences_are_others(engine: Engine, expected: list[list[int]]) -> None:
-    """Requests wait until a stream of the model's own gives one back."""
+    """All sequences belong to the model's own streams: requests wait until a stream releases one."""
     assert isinstance(engine.llm, LLM)
     streams = [engine.llm.generate(A, max_new_tokens=3, stop_ids=()) for _ in range(SEQUENCES_MAX)]
     for stream in streams:
@@ -131,7 +131,7 @@ def test_all_sequences_are_others(engine: Engine, expected: list[list[int]]) -> 
 
 
 def test_a_lost_device(device: Device) -> None:
-    """All fail with the device's error, those that come later too, and closing works."""
+    """Open and later requests fail with the device's error, and the engine can be closed."""
     own = Device(device.adapter)
     llm = LLM(MODEL, ByteTokenizer(), device=own)
     with Engine(llm) as engine:

@@ -18,7 +18,7 @@ CHUNKS = len(LONG) // CHUNK
 
 @pytest.fixture
 def pace(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Pace:
-    """That of the model, which stays as it is set."""
+    """The model's pace: one step per submission, without adaptation."""
     monkeypatch.setattr(Pace, "update", lambda *_: None)
     pace = engine.llm.model.pace
     pace.steps = 1
@@ -27,7 +27,7 @@ def pace(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Pace:
 
 def test_a_long_prompt_delays_a_step_by_one_chunk(engine: Engine, watched: Watched, pace: Pace) -> None:
     """Every decoding sequence does one step between two prefill chunks, and one chunk runs between steps."""
-    watched.hold("step", 0)  # whose prompt is the longer one
+    watched.hold("step", 0)  # job 0 has the longer prompt
     answers = [engine.submit(asked(ids, 40)) for ids in (A, B)]
     watched.reached()
     answers += [engine.submit(asked(LONG, 2))]
@@ -55,7 +55,8 @@ def test_prompts_are_read_in_turns(engine: Engine, watched: Watched) -> None:
 
 
 def test_a_newcomer_is_read_after_a_chunk(engine: Engine, watched: Watched) -> None:
-    """Or after two, where a prompt is alone and the GPU has one chunk more than it works at."""
+    """The prefill of a new request starts after one chunk of the running prompt, or after two if that prompt
+    was alone: one more chunk is then queued on the GPU."""
     watched.hold("read", 0)
     first = engine.submit(asked(LONG, 2))
     watched.reached()

@@ -16,7 +16,7 @@ from pteron.llm.engine.grammar_masks import THREADS, MaskWorkers, PendingMask
 
 
 class Slow(Matcher):
-    """Finds its mask once it is let."""
+    """A matcher that computes its mask only after an event is set."""
 
     def __init__(self, gate: threading.Event) -> None:
         self._gate = gate

@@ -1,5 +1,5 @@
-"""Requests that begin alike, on an engine: the beginning is read once, and copied where others step, whether
-each steps in memory of its own or all of them together in one."""
+"""Requests with a common prefix on an engine: the prefix is prefilled once and copied for the others, both
+with separate caches and with a batch in one buffer."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Memory for sequences that step together: taken when there are two, as much of it as there is, or none; and
-an engine says which."""
+"""Memory of the batch: allocated at the second request, with as many slots as fit, or none. The engine
+reports the decision."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_grammar_is_under_way_when_another_comes(engine: Engine, watched: Watc
 
 @pytest.mark.parametrize(("room", "slots"), [(15, 8), (7, 4), (3, 2)])
 def test_as_many_as_there_is_room_for(tiny_llm: LLM, rooms: Shrink, room: int, slots: int) -> None:
-    """The others have memory of their own, and step by themselves."""
+    """If there are fewer slots than sequences, the others keep their own caches and step alone."""
     requests = [asked(ids, 9 + index) for index, ids in enumerate(PROMPTS)]
     right = rightly(tiny_llm, requests)
     rooms(room)
@@ -134,7 +134,7 @@ def test_as_many_as_there_is_room_for(tiny_llm: LLM, rooms: Shrink, room: int, s
 
 
 def test_no_room_for_two(tiny_llm: LLM, rooms: Shrink, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They go on one by one, and it is not tried again and again."""
+    """Without memory for two slots the sequences step alone, and the allocation is not retried."""
     requests = [asked(ids, 9) for ids in (A, B, *PROMPTS)]
     right = rightly(tiny_llm, requests)
     tried: list[int] = []
@@ -223,7 +223,7 @@ def test_what_goes_wrong_otherwise(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_stream_of_ones_own_beside_it(device: Device) -> None:
-    """What no engine reads stays where it is until one does."""
+    """The sequence of the model's own stream does not move into a slot while the engine runs."""
     with LLM(MODEL, ByteTokenizer(), device=device, sequences=4) as llm:
         right = rightly(llm, [asked(ids, 12) for ids in (A, B, PROMPTS[0])])
         stream = llm.generate(A, max_new_tokens=12, stop_ids=())

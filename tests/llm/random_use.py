@@ -25,7 +25,7 @@ from pteron.llm.arguments import SEQUENCES_MAX
 
 MODEL = Path(__file__).parents[1] / "fixtures" / "models" / "tiny_llama_q4.pte"
 COUNT = 7
-A = (1, *range(40, 80))  # longer than the model takes at once
+A = (1, *range(40, 80))  # longer than one prefill chunk
 PROMPTS = (A, (*A[:20], 200, 90, 17, 111, 5), A[:22], (5, 17, 99, 250, 3), (9,))
 SETTINGS = (
     Sampling(),
@@ -79,7 +79,7 @@ class Open:
 
 
 class RandomUse:
-    """Does one thing after the other, as a seed says, and fails where anything comes out wrong."""
+    """Performs random actions chosen by a seed, and fails at the first wrong result."""
 
     def __init__(
         self, seed: int, right: dict[Asked, list[int]], faults: Faults, device: Device, folder: Path
@@ -116,7 +116,7 @@ class RandomUse:
             operation()
         for each in list(self._open):
             self._read(each, COUNT + 1)
-        for asked in self._right:  # whatever happened, it answers as if nothing had
+        for asked in self._right:  # after all actions the answers must still be right
             assert asked.tokens(self._llm) == self._right[asked], (asked, self.done)
         self._llm.close()
 
@@ -220,7 +220,7 @@ class RandomUse:
             self._choices.choice(
                 (self._next, self._drain, self._close_one, self._answer, self._save_or_restore)
             )()
-        except DeviceError as error:  # of a stream of its own; those that are open are looked at in _read
+        except DeviceError as error:  # from a stream made here; _read handles errors of open streams
             self._expect(error)
         finally:
             self._faults.disarm()
@@ -274,7 +274,7 @@ class RandomUse:
             raise
 
     def _expect(self, error: pteron.PteronError) -> None:
-        """An error that was caused: by an injection, or by as many streams as there may be."""
+        """Accept only expected errors: an injected fault, or too many streams."""
         is_full = "generations are open" in str(error) and len(self._open) >= SEQUENCES_MAX - 4
         assert MESSAGE in str(error) or is_full, (error, self.done)
         self.errors += 1

@@ -1,4 +1,4 @@
-"""A signal's handler that uses the model which it interrupts: it is refused, or both come out right."""
+"""A signal handler uses the model that it interrupts: the call is refused, or both results are right."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tokens(llm: LLM, ids: list[int], resident: bool | None = None) -> list[int]:
 
 
 class Handler:
-    """Does something where it is called; what it is refused, it swallows."""
+    """Calls `work`, counts successes, and counts and swallows re-entrancy errors."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         self._work = work
@@ -85,7 +85,7 @@ def test_a_handler_that_reads_another_stream(llm: LLM) -> None:
         handler = Handler(partial(reading, other, found))
         with SignalAfter(seconds, handler):
             assert tokens(llm, A) == expected[0]
-        found += [piece.token for piece in other]  # nothing, where it was refused
+        found += [piece.token for piece in other]  # empty if it was refused
         assert found == expected[1][: len(found)]
 
 

@@ -1,4 +1,4 @@
-"""What callers give a language model: taken for what it is, or refused before anything happens."""
+"""Arguments of a language model's methods: accepted with the right meaning, or refused before any work."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ class TestStreams:
         assert [[piece.token for piece in pieces] for pieces in found] == right
 
     def test_the_loop_goes_on_between_pieces(self, llm: LLM) -> None:
-        """A task that needs as many turns as there are pieces has had them when the text is over."""
+        """The event loop runs other tasks between pieces: at least one turn per piece."""
         turns = 0
 
         async def both() -> int:
@@ -291,7 +291,7 @@ class TestStreams:
             closed.generate_batch(["hello"])
 
     def test_a_model_that_is_dropped(self) -> None:
-        """Its engine ends with it: nothing that runs on keeps it."""
+        """Its engine ends with it: no running thread keeps a reference."""
         llm = LLM(MODEL, ByteTokenizer())
         llm.generate_batch(["hello"], max_new_tokens=1)
         threads = [thread for thread in threading.enumerate() if thread.name == "pteron engine"]

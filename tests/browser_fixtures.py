@@ -30,7 +30,7 @@ class Opened:
         return self.page.evaluate(script)
 
     def settle(self) -> None:
-        """Wait until what was asked for is drawn."""
+        """Wait until the page is drawn."""
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
@@ -53,7 +53,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Open]:
-    """Opens a file in the browser; at the end, none may have complained or asked for anything else."""
+    """Opens a file in the browser; at the end, no page may have logged an error or requested another URL."""
     context = browser.new_context(viewport=SIZE)  # type: ignore[arg-type]  # a dict of its two sizes
     every: list[Opened] = []
 

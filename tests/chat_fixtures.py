@@ -63,8 +63,8 @@ class Tab:
         return self.page.evaluate(script)
 
     def check(self, address: str) -> None:
-        """No script failed, no policy was broken, and nothing was asked of anybody but the server."""
-        # A refused request is no complaint of the page's.
+        """Check that no script failed, no policy was violated, and all requests went to the server."""
+        # A refused request is not an error of the page.
         assert [text for text in self.complaints if "Failed to load resource" not in text] == []
         assert [url for url in self.addresses if not url.startswith(address)] == []
 

@@ -1,4 +1,4 @@
-"""Fixtures of tests that compile modules: a cache of their own, and what is lowered meanwhile."""
+"""Fixtures of tests that compile modules: an empty cache, and a record of what is lowered."""
 
 from __future__ import annotations
 

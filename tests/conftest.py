@@ -1,4 +1,4 @@
-"""Fixtures that many tests share: where programs lie, and the machine's device."""
+"""Fixtures that many tests share: the folders of programs, and the machine's device."""
 
 from __future__ import annotations
 

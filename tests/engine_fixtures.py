@@ -53,7 +53,7 @@ def alone(llm: TextModel, request: Request) -> list[Piece]:
 
 
 def same(found: Sequence[Piece | Drawn], expected: Sequence[Piece]) -> None:
-    """Tokens alike, and what is told of them but for the order of sums."""
+    """Check for equal tokens, and log probabilities equal up to the order of float sums."""
     assert [each.token for each in found] == [each.token for each in expected]
     assert [each.logprob for each in found] == pytest.approx([each.logprob for each in expected], abs=1e-4)
     for one, other in zip(found, expected, strict=True):
@@ -66,13 +66,13 @@ def tokens(pieces: list[Piece]) -> list[int]:
 
 
 def asked(ids: tuple[int, ...] = A, count: int = 8, **settings: Any) -> Request:
-    """A request that ends after so many tokens, unless its settings end it."""
+    """A request that ends after `count` tokens, unless its settings end it earlier."""
     return Request(ids, count, **{"stop_ids": frozenset(), **settings})
 
 
 class Watched:
-    """What an engine's thread did, in order, as (what, job, steps or chunks). It waits at what `hold` was
-    told, until it is let go."""
+    """A log of the engine thread's actions, in order, as (what, job, steps or chunks). The thread waits at
+    the action given to `hold` until `go`."""
 
     def __init__(self, engine: Engine) -> None:
         self.events: list[tuple[str, int, int]] = []
@@ -115,7 +115,7 @@ class Watched:
 
 
 def at_once(engine: Engine, requests: list[Request]) -> list[Answer]:
-    """Submit requests while the first is kept from going on: all of them are under way together."""
+    """Submit requests while the first is held at its start, so that all of them run together."""
     watched = Watched(engine)
     watched.hold("begin", engine.load.requests)
     first = engine.submit(requests[0])

@@ -1,4 +1,4 @@
-"""A kernel that tells on itself: the same text, with what it touches and how often its loops turn noted.
+"""Instruments a kernel: the same source, which also records the elements it accesses and its iterations.
 
 Enters: a Module. Leaves: a Module with one more binding, `touched`, an array of counts:
 

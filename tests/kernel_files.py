@@ -14,6 +14,6 @@ assert len(FILES) == len(PATHS), "two kernels of one name"
 
 
 def kernel(name: str, **declarations: object) -> Kernel:
-    """A kernel by its file's name alone, wherever it lies."""
+    """Find a kernel by its file name in any folder."""
     parts = FILES[name].parent.relative_to(ROOT).parts if name in FILES else ("families",)
     return Kernel(".".join(("pteron", *parts)), name, **declarations)

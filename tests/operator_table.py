@@ -1,7 +1,7 @@
 """The operators that ExecuTorch's exporter knows: tests/fixtures/operators.csv.
 
-`inputs` and `outputs` are the element types of tensors, with "/" between those that one may have and ";"
-between tensors; one entry may stand for all. `resizable` tells whether shapes may be live. `cpp_webgpu` tells
+`inputs` and `outputs` are the element types of tensors: "/" separates the types that one tensor may have, ";"
+separates tensors; a single entry applies to all. `resizable`: whether shapes may be live. `cpp_webgpu`:
 whether ExecuTorch's own WebGPU runtime has the operator: "live", "fixed" (shapes), or plain "yes" or "no".
 """
 

@@ -30,7 +30,7 @@ def subgroups(device: Device) -> Device:
 
 @pytest.fixture(scope="session")
 def width(subgroups: Device) -> int:
-    """Invocations of a subgroup, as the device itself tells."""
+    """The subgroup size, as a shader on the device reports it."""
     handle: Any = subgroups.handle
     buffer = subgroups.create_buffer(4, "width")
     compute = {"module": handle.create_shader_module(code=WIDTH), "entry_point": "main"}

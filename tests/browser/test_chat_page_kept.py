@@ -104,7 +104,7 @@ def test_two_tabs_at_one_conversation(chat: Chat) -> None:
 
 
 def test_a_conversation_that_another_tab_deletes(chat: Chat) -> None:
-    """Its answer is wanted by nobody; what the other tab has besides stays."""
+    """The running answer is dropped with its conversation; other conversations stay."""
     left, right = chat.tab(), chat.tab()
     right.ask("Keep")
     right.sees("You said: Keep")

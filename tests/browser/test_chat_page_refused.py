@@ -126,12 +126,12 @@ def test_a_server_that_wants_a_key(chat: Chat) -> None:
     tab.ask("RepeatableCall")
     tab.sees("You said: RepeatableCall")
     assert "sk-right" not in tab.run("JSON.stringify(localStorage)")
-    other = chat.tab(is_ready=False)  # another tab asks for itself
+    other = chat.tab(is_ready=False)  # another tab has to ask again
     other.page.get_by_label("API key", exact=True).wait_for()
 
 
 def test_a_key_that_is_wanted_in_the_middle(chat: Chat, tab: Tab) -> None:
-    """The question is asked again by itself, once there is a key."""
+    """The question is sent again automatically once a key is entered."""
     chat.server.key = "sk-new"
     tab.ask("Hello")
     tab.page.get_by_label("API key", exact=True).fill("sk-new")

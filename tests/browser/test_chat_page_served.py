@@ -53,7 +53,7 @@ def wish(tab: Tab, **wishes: object) -> None:
 
 
 def answer(llm: LLM, question: str, **wishes: Any) -> str:
-    """What the model says by itself."""
+    """The model's answer without the server."""
     pieces = llm.chat(
         [{"role": "user", "content": question}], sampling=Sampling(**wishes), max_new_tokens=TOKENS
     )
@@ -122,7 +122,7 @@ def test_two_tabs_at_once_and_stopping(context: BrowserContext, stories: LLM, st
         while stories_engine.load.running or stories_engine.load.waiting:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        while len(tabs[1].titles()) < 3:  # it is told by the browser, a moment later
+        while len(tabs[1].titles()) < 3:  # the browser notifies it a moment later
             assert time.monotonic() < deadline
             tabs[1].page.wait_for_timeout(10)
         assert len(tabs[1].titles()) == 3

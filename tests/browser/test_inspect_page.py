@@ -296,7 +296,7 @@ def test_no_name_becomes_markup_anywhere(tmp_path: Path, open_page: Open) -> Non
 
 
 def ladder(count: int, name: str = "aten.add.Tensor") -> DelegateDetails:
-    """So many nodes, each of which reads the one before it and one further up."""
+    """A delegate of `count` nodes; each reads the previous value and one seven steps back."""
     values = [ValueDetails(id, "f32", (1, 16), (1,), None, False) for id in range(count + 1)]
     nodes = [
         NodeDetails(

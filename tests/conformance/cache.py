@@ -1,4 +1,4 @@
-"""Where recorded cases and results lie, and when a result is out of date."""
+"""Paths of recorded cases and results, and when a result is out of date."""
 
 from __future__ import annotations
 

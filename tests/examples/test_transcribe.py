@@ -66,7 +66,7 @@ def test_tones_above_half_the_rate_vanish(tmp_path: Path) -> None:
 def test_mel_filters_are_triangles_of_equal_area() -> None:
     filters = spectrogram.mel_filters(80)
     assert filters.shape == (80, 201)
-    assert ((filters > 0).sum(0) <= 2).all()  # a frequency lies between two peaks
+    assert ((filters > 0).sum(0) <= 2).all()  # a frequency is between two peaks
     areas = filters.sum(1) * 16_000 / 400  # hertz a column
     np.testing.assert_allclose(areas[20:], 1, atol=0.1)  # wide enough for sums to be nearly integrals
 

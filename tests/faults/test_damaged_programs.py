@@ -34,7 +34,7 @@ DECIDABLE = {
 LIVE = {"select_position": 1000, "attention_cache": 1000, "symint_input": 600}
 # Operators outside the delegates: what does not fit is found by PyTorch at the call, and is a HostError.
 HOSTED = {"two_delegates": 500, "cond": 500, "mutable_buffer_host": 500}
-# Language models with 4-bit weights, of which kernels read many words at a time.
+# Language models with 4-bit weights: their kernels read many words at a time.
 MODELS = {"tiny_llama_q4_emb4": 80, "tiny_llama_8da4w": 80}
 # Kernels for a CPU, and those for a GPU: the same files meet them, so that fewer and other copies will do.
 ROUTES = ("software", "hardware")

@@ -1,6 +1,6 @@
-"""Files of a few hundred bytes that ask the host for too much, or for what it must not do: one error each.
+"""Files of a few hundred bytes that demand too much memory or forbidden actions of the host: one error each.
 
-They are used in a process of little memory, so that one which takes what it asks for ends there.
+They run in a process with a small memory limit, so a file that gets its memory ends only that process.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python wild_host.py SECONDS SEED [OPERATOR]
 
-Arguments are good ones of which some are replaced: tensors of other shapes, types and contents, numbers at
-the edges of what programs store, lists of other lengths, values of other kinds. Every call is announced on
-stdout before it is made, so that the last one printed is the one that ended the process, if anything did. The
-outcomes leave as one line of JSON at the end.
+Some arguments of a valid call are replaced: tensors of other shapes, types and contents, numbers at the
+limits of what programs store, lists of other lengths, values of other kinds. Every call is printed to stdout
+before it runs, so that after a crash the last line names the call. At the end the outcomes are printed as one
+line of JSON.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Graphs at work on a device, each several times: what they give must not depend on what they may not see.
+"""Runs each graph several times on a device: the results must not depend on memory outside its inputs.
 
     twice           with memory full of NaNs, and with memory full of another pattern: the same bits
     checked         with kernels whose every access is clamped to its buffer: the same numbers
     measured        with kernels that note how far they reach and how often they loop: no more than they state
 
-Kernels run as programs run them: unchecked wherever they state their extents.
+Kernels run as in real programs: without bounds checks if they declare their extents.
 """
 
 from __future__ import annotations

@@ -75,13 +75,13 @@ Trace = Callable[[FrameType, str, Any], Any]
 
 @cache
 def interruptible(code: CodeType) -> frozenset[int]:
-    """The offsets at which Python heeds signals: after calls, and where loops jump back.
+    """Bytecode offsets at which Python handles signals: after calls, and at the backward jumps of loops.
 
-    Python raises the interruption within the call, which a trace function cannot. Where a `with` ends right
-    after a call, another handler holds for the next instruction than for the call: that is no such point.
+    Python raises the interruption inside the call, which a trace function cannot do. If a `with` block ends
+    right after a call, the next instruction has another exception handler: such an offset is left out.
     """
     instructions = list(dis.get_instructions(code))
-    entries = dis._parse_exception_table(code)  # type: ignore[attr-defined]  # no public function tells it
+    entries = dis._parse_exception_table(code)  # type: ignore[attr-defined]  # there is no public function
 
     def handler(offset: int) -> int | None:
         return next((entry.target for entry in entries if entry.start <= offset < entry.end), None)
@@ -116,7 +116,7 @@ class Interruption:
         if frame.f_code.co_filename not in self._files:
             return None
         frame.f_trace_opcodes = True
-        # Python heeds signals where a function begins, too.
+        # Python also handles signals at the start of a function.
         if event == "call" or (event == "opcode" and frame.f_lasti in interruptible(frame.f_code)):
             self.left -= 1
             if self.left == 0:

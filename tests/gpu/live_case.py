@@ -13,7 +13,7 @@ FLOATS = ("f16", "f32")
 
 @dataclass(frozen=True)
 class Case:
-    """Arguments, what `check_op` takes besides, and the element types where the fixture's do not tell."""
+    """Arguments, further options of `check_op`, and element types where the fixture does not define them."""
 
     arguments: tuple[Argument, ...]
     options: dict[str, Any]

@@ -23,7 +23,7 @@ from live_planes import PLANE_CASES
 from live_quantized import QUANTIZED_CASES
 from plane_cases import embedding
 
-MOVED = ("i8", "u8", "f64")  # types that layout operators move though no exporter asks for it
+MOVED = ("i8", "u8", "f64")  # types that layout operators support although no exporter uses them
 
 
 def moved(*arguments: Argument, **options: Any) -> Case:

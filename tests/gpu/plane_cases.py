@@ -21,7 +21,7 @@ CLAMPED = "et_vk.conv_with_clamp.default"
 def numbers(
     dims: int = 2, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, extra: Any = None, groups: int = 1
 ) -> list[Any]:
-    """The arguments of a convolution behind its tensors; one number stands for every dim."""
+    """The arguments of a convolution after its tensors; a single number applies to every dim."""
 
     def along(number: Any) -> list[int]:
         return list(number) if isinstance(number, tuple) else [number] * dims

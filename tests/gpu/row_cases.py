@@ -13,13 +13,13 @@ from pteron.reference.attention import attend_steps_first, rope, rope_hf
 PLACE, ANGLES, TURN = "pteron.locate_rows", "pteron.row_angles", "pteron.rope_rows"
 ATTEND, TURNED = "pteron.attend_rows", "pteron.rope_attend_rows"
 CAPACITY, SLOTS = 23, 7
-# (position, slot) of rows: the first and the last position, slots in any order, a row that is nobody's.
+# (position, slot) of rows: the first and the last position, slots in any order, an unused row (-1).
 PLACES = np.array([[4, 3], [0, 0], [22, 6], [-1, -1], [11, 2], [1, 5]], np.int32)
 
 
 class RowAttention:
-    """The oracle: attention of each row alone, over caches that it keeps from call to call. What rows of
-    nobody's give is anything."""
+    """The oracle: attention of each row alone, over caches that persist between calls. The result of an
+    unused row is undefined."""
 
     def __init__(self) -> None:
         self.caches: list[Any] = []

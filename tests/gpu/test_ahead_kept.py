@@ -52,7 +52,8 @@ def test_calls_that_alternate(programs: Path, unsubmitted: Callable[[], int]) ->
 
 
 def test_states_that_alternate(programs: Path, unsubmitted: Callable[[], int]) -> None:
-    """What was put aside runs when it is asked for, and only then."""
+    """Command buffers recorded ahead for outputs on the host and on the GPU run only in a call of that kind:
+    the state advances once per call."""
     ones, zeros = np.ones((3, 5), np.float32), np.zeros((3, 5), np.float32)
     with pteron.load(programs / "mutable_buffer.pte") as program:
         method = program["forward"]

@@ -106,7 +106,8 @@ def test_kernels_from_elsewhere_are_checked(programs: Path, tmp_path: Path) -> N
 
 
 def test_checks_are_compiled_in_though_the_text_is_known(programs: Path, tmp_path: Path) -> None:
-    """A kernel that runs here unchecked already is compiled once more for a file that nobody vouches for."""
+    """An untrusted file gets its own pipeline with bounds checks, even if the same source is already
+    compiled without them."""
     method = pteron.load(programs / "mlp.pte")["forward"]
     inputs = [np.ones(value.shape_max, np.float32) for value in method.inputs]
     method(*inputs)
@@ -137,7 +138,7 @@ def first_plan(header: Any) -> Any:
 
 
 def a_weight(header: Any) -> int:
-    """The place of the largest weight, which whoever has the same weights shares."""
+    """Index of the largest weight buffer. Files with the same weights share it."""
     sizes = [entry["bytes"] if entry["kind"] == "weight" else 0 for entry in header["buffers"]]
     return sizes.index(max(sizes))
 

@@ -1,4 +1,4 @@
-"""The likeliest token of every row of logits, by slot: ties, infinities, NaNs, rows that are nobody's."""
+"""The most probable token of each row of logits, by slot: ties, infinities, NaNs, unused rows."""
 
 from __future__ import annotations
 

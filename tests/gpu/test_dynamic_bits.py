@@ -1,6 +1,6 @@
-"""Floats become the same int8 wherever that happens: in a launch of its own, before products of few rows,
-inside of tiles, or by scales and zero points that were found before. Weights that pick one element each show
-it."""
+"""All code paths quantize a float to the same int8: a separate launch, the prologue of products of few rows,
+inside tiles, or with precomputed scales and zero points. The weights select one element each, so the output
+shows the int8 values."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_quotients_are_rounded_as_ieee_wants_it(target: Target) -> None:
 @pytest.mark.parametrize("invocations", [64, 256])
 @pytest.mark.parametrize("depth", [96, 1024, 2080, 4128])
 def test_norms_of_few_rows_and_of_many(depth: int, invocations: int, own_subgroups: Target) -> None:
-    """Their sums are added up in one order, whoever holds how much of a row."""
+    """Sums have a fixed order: the bits do not depend on how many elements of a row an invocation holds."""
     target = replace(own_subgroups, invocations_max=invocations)
     x = rows_of(depth, 7)
     gain = np.random.default_rng(1).uniform(0.5, 2, depth).astype(np.float32)

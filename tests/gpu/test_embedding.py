@@ -28,7 +28,7 @@ EMBEDDING_Q4 = "et_vk.embedding_q4gsw.default"
 
 @pytest.fixture
 def only_the_gpu_sees(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inputs stand for indices that an operator before would have computed."""
+    """Disables the host's range check, as if an earlier operator had computed these indices on the GPU."""
     monkeypatch.setattr(staging, "_check_range", lambda *_: None)
 
 

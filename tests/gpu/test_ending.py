@@ -1,4 +1,4 @@
-"""The end of a process whose threads are in calls of methods, which nobody waits for."""
+"""A process exits cleanly while daemon threads are still inside method calls."""
 
 from __future__ import annotations
 

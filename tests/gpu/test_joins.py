@@ -191,7 +191,7 @@ batches = pytest.mark.parametrize("batch", [1, 2])
 def turned_block(
     form: str, heads: int, key_heads: int, head_width: int, batch: int, rotary: int, **options: Any
 ) -> tuple[Argument, ...]:
-    """An attention between products, whose tables of halves turn so many elements of a head."""
+    """Attention between products. In the "halves" form, RoPE rotates `rotary` elements of each head."""
     key_heads = heads if form == "pairs" else key_heads
     arguments = list(block(form, heads, key_heads, head_width, batch, biases=True, **options))
     if form == "halves":
@@ -296,7 +296,7 @@ def test_rotations_in_float_types(
 
 @pytest.mark.parametrize("shows", [False, True])
 def test_rotations_of_int8(shows: bool, device: Device, gpu: Target, launches: list[Launch]) -> None:
-    """Where somebody else reads the queries, they are written before they are turned."""
+    """If another node reads the queries, they are written to memory before RoPE is applied."""
     check_same(*attention_of_int8(shows=shows), device, gpu)
     assert ("q4_merge_rope" in names(launches)) != shows
     assert ("rope" in names(launches)) == shows

@@ -20,7 +20,7 @@ kernel = Kernels("pteron.families.layout.copy")
 
 
 def test_a_kernel_that_does_not_compile_is_named(device: Device) -> None:
-    """The others are there afterwards, and whoever waits hears of the one."""
+    """The error names the broken kernel; the other kernels are compiled and usable afterwards."""
     good = compose(kernel("copy"))
     broken = replace(good, source="fn main( {", bounds_checks=True)
     with device.lock:
@@ -68,7 +68,7 @@ def test_large_writes_do_not_wait_for_each_other(device: Device, monkeypatch: py
 
 
 def test_threads_send_what_they_wrote(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for them has the device's lock."""
+    """A worker thread's write completes although the thread that joins it holds the device lock."""
     monkeypatch.setattr("pteron.gpu.buffers._WRITTEN_MAX", 1 << 17)
     data = bytes(range(256)) * 1024
     buffer = device.create_buffer(len(data), "written")

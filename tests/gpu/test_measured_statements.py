@@ -107,7 +107,7 @@ def test_the_sampler(sampling: Sampling, target: Target, device: Device, measuri
 
 
 def test_rows_of_several_texts(target: Target, device: Device, measuring: Measuring) -> None:
-    """The last of the slots, and one of nobody's, drawn by all that there is."""
+    """Draws with every sampling setting enabled, for the last slot and for an unused row."""
     logits = np.random.default_rng(0).normal(size=(3, 5003)).astype(np.float32)
     form = Form(**dict.fromkeys((field.name for field in fields(Form)), True))
     session = Session.of(batch_graph(5003, 5, form, DType.F32), device, target=target)

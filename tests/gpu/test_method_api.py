@@ -470,7 +470,7 @@ def test_memory_is_given_back(programs: Path, device: pteron.Device, name: str) 
     before = device.buffer_bytes
     cases = read_cases(programs / f"{name}.npz")
     with pteron.load(programs / f"{name}.pte") as program:
-        assert device.buffer_bytes == before  # nothing is uploaded before a method is asked for
+        assert device.buffer_bytes == before  # nothing is uploaded before a method is looked up
         method = program["forward"]
         for case in cases:
             outputs = method(*case.inputs, on_gpu=True)

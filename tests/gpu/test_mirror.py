@@ -62,7 +62,7 @@ def test_one_runtime() -> None:
 
 
 def test_one_method_for_one_name(programs: Path) -> None:
-    """Its state goes on, however often it is asked for."""
+    """load_method returns the same method each time: its state continues from call to call."""
     program = Runtime.get().load_program(programs / "mutable_buffer.pte")
     for case in read_cases(programs / "mutable_buffer.npz"):
         assert_outputs(program.load_method("forward").execute(case.inputs), case.outputs)

@@ -45,7 +45,7 @@ def test_its_target_is_known_before_it_is_open(
 
 
 def test_a_device_that_cannot_be_opened(programs: Path, alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever needs it is told, each time; the next who asks tries again."""
+    """Every use of the failed device raises the error; the next request for a device tries again."""
 
     def refused(*_: object) -> None:
         raise pteron.DeviceError("out of devices")

@@ -152,8 +152,8 @@ def test_a_token_that_goes_through_the_host(models: Path, monkeypatch: pytest.Mo
 def test_kernels_for_other_adapters(
     models: Path, device: Device, own_subgroups: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A decode step with the kernels that hardware runs, of which a layer has fewer. Its last product leaves
-    what a token is drawn from."""
+    """A decode step with the kernels for real GPUs: fewer launches per layer, and the last product writes
+    the values that the sampler reads."""
     monkeypatch.setattr(peaks, "COLUMNS_MIN", 512)
     monkeypatch.setattr(device, "target", own_subgroups)
     profile = pteron.profile(models / "tiny_llama_q4.pte", Decode(20), runs=1, ceilings=False)

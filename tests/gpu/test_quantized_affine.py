@@ -174,7 +174,7 @@ def test_per_channel(kind: str, axis: int, channels: int, target: Target) -> Non
 
 @pytest.mark.parametrize("scale", [0.0173, 0.1, 3.7])
 def test_ties_per_channel(scale: float, target: Target) -> None:
-    """Reciprocals are rounded as PyTorch rounds them: what lies between two whole numbers stays there."""
+    """Reciprocals are rounded as in PyTorch, so values half-way between two integers stay half-way."""
     x = np.stack([ties(scale), ties(scale)])
     scales = tensor(values=np.array([scale, np.nextafter(np.float32(scale), np.float32(9))], np.float32))
     check_op(

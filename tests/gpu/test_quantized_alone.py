@@ -15,7 +15,7 @@ pytestmark = pytest.mark.kernels
 
 @pytest.mark.parametrize("group", [8, 16, 24, 40, 32])
 def test_groups_of_any_whole_words(group: int, target: Target) -> None:
-    """Where four words may lie in several groups, and where the last four are not full."""
+    """Four consecutive words may span several groups, and the last block of four may be partial."""
     depth = 3 * group
     arguments = (weight(values=packed(37, depth), dtype="u8"), scales(depth, group, 37))
     x = tensor("M", depth, low=-1, high=1)

@@ -22,7 +22,7 @@ EVERY = np.arange(-128, 128)
 # Element-wise -----------------------------------------------------------------------------------
 
 
-# The second pair of scales lets sums lie half-way between two steps.
+# With the second set of scales some sums are half-way between two int8 steps.
 @pytest.mark.parametrize("scales", [(0.031, 5, 0.047, -4, 0.06, 7), (0.5, 0, 0.25, 3, 0.5, -1)])
 @pytest.mark.parametrize("alpha", [1.0, 2.0, 0.3, -1.0])
 def test_add(scales: Any, alpha: float, target: Target) -> None:

@@ -90,7 +90,7 @@ def test_many_columns_in_a_folded_grid(some: Target) -> None:
 
 
 def test_rows_with_infinities_and_nans(some: Target) -> None:
-    """What lies beyond a row's end is zero whatever the row's last values are."""
+    """Padding after the end of a row counts as zero, even if the last values of the row are inf or NaN."""
     values = np.ones((9, 104), np.float32)
     values[2, -1], values[4, 3] = np.inf, np.nan
     arguments = weight(values=packed(5, 104), dtype="u8"), weight(4, 8, low=0.01, high=0.02), 32, None
@@ -105,7 +105,7 @@ def test_what_surrounds_them(sizes: tuple[int, ...], options: dict[str, Any], so
 
 
 def words(columns: int, depth: int, group: int = 64, library: str = "words") -> Words:
-    weights, scales = (Weight.__new__(Weight) for _ in range(2))  # which nobody looks at
+    weights, scales = (Weight.__new__(Weight) for _ in range(2))  # never read
     return Words(weights, scales, columns, depth, depth // 8, group // 8, library)
 
 

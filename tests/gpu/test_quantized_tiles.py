@@ -80,7 +80,7 @@ def check_int8(
 
 
 def with_tile(monkeypatch: pytest.MonkeyPatch, tile: Tile, parts: int) -> None:
-    """Products take this tile and so many parts, whatever their size."""
+    """Products of every size use this tile and this number of parts."""
     monkeypatch.setattr(tiled_q4, "choose", lambda *_: (tile, parts))
 
 
@@ -124,7 +124,7 @@ def test_gates_of_parts(columns: int, parts: int, hardware: Target, monkeypatch:
 def test_parts_that_differ(
     tiles: tuple[Tile, ...], hardware: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Five groups in three parts, the last of which is the shorter, in more workgroups than are needed."""
+    """Five groups split into three parts, the last one shorter, and more workgroups than needed."""
     with_tile(monkeypatch, tiles[0], 3)
     check = check_floats if tiles is FLOAT_TILES else check_int8
     check((21, 5), 131, 320, 64, replace(hardware, workgroups_max=7))

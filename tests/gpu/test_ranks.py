@@ -1,4 +1,4 @@
-"""Up to eight dims, none of which may be merged with its neighbour, some of them live or empty."""
+"""Tensors of up to eight dims that cannot be merged with each other; some are live or empty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies that would change nothing: left out where nobody can tell, made where somebody could."""
+"""Copies that would change nothing are omitted, unless their absence would be visible."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def negated(x: Tensor, out: Tensor, index: int) -> Node:
 
 
 def outputs(graph: Graph, rows: int, device: Device) -> tuple[list[str], list[np.ndarray]]:
-    """The kernels of a call with so many rows, and what it gives for numbers from 1 on."""
+    """The kernels of a call with `rows` rows, and its outputs for the input 1, 2, 3, ..."""
     compiled = Compiled(prepare(graph), device.target)
     session = Session(compiled.executable, device, Counters(), compiled)
     given = np.arange(1, 5 * rows + 1, dtype=np.float32).reshape(rows, 5)

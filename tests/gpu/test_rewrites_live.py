@@ -72,7 +72,7 @@ def sum_after(
     by_view: bool = False,
     addend_first: bool = False,
 ) -> Any:
-    """A product plus a tensor; both may have leading dims of size 1, so many."""
+    """A product plus a tensor; `ones` is their number of leading dims of size 1."""
 
     def drawn() -> tuple[Graph, list[list[Array]]]:
         drawing = Drawing()
@@ -226,8 +226,8 @@ def tables_of_a_call() -> tuple[Graph, list[list[Array]]]:
 def attention_layer(
     batch: int = 1, *, flat: bool = False, ones: int = 0, make: Callable[..., Tensor] = product
 ) -> Any:
-    """Products that attention over caches turns and reads, the product of what it gives, a sum. Its rows may
-    lie in one dim, after leading ones of size 1, so many."""
+    """Q, K and V products, RoPE and attention over caches, the output product and a sum. `flat` merges the
+    rows into one dim; `ones` is the number of leading dims of size 1."""
 
     def drawn() -> tuple[Graph, list[list[Array]]]:
         heads, width, capacity = 4, 16, 32
@@ -328,8 +328,8 @@ def test_by_subgroups(name: str, device: Device, few: Target) -> None:
 @pytest.mark.long(every=3)
 @pytest.mark.parametrize("name", [name for name in CASES if "int8" in name])
 def test_int8_is_the_same_by_subgroups(name: str, device: Device, few: Target) -> None:
-    """A value that lies between two steps of int8 is not to be rounded up here and down there, which would
-    be seen in the third digit. Sums of floats may differ in the last."""
+    """Both kernels round a value between two int8 steps in the same direction: a difference would show in
+    the third digit. Float sums may differ in the last digit."""
     for of_all, of_none in both_by_subgroups(name, device, few):
         np.testing.assert_allclose(of_all, of_none, atol=1e-6, rtol=1e-6)
 

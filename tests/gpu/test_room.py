@@ -59,7 +59,7 @@ def test_plans_of_a_larger_device(
         delegate.save(tmp_path / "plans.ptex")
     larger = replace(device.target, binding_bytes_max=1 << 40, buffers_max=99, invocations_max=4096)
     monkeypatch.setattr(device, "target", larger)
-    Delegate.open(tmp_path / "plans.ptex", device).close()  # what plans do not use is not asked for
+    Delegate.open(tmp_path / "plans.ptex", device).close()  # unused limits are not required
     smaller = replace(device.target, **limit)  # type: ignore[arg-type]
     monkeypatch.setattr(device, "target", smaller)
     with pytest.raises(DeviceError, match=f"planned for a larger device, with .*{says}"):

@@ -127,7 +127,7 @@ def test_graphs_share_what_is_equal(device: Device, bytes_alike: bool, uploads: 
 def test_parameters_whose_write_was_interrupted_are_written_again(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody knows what is there, so equal values are no reason to leave them."""
+    """The buffer's content is unknown after the interruption, so even equal values are written again."""
     p, x, out = SymInt(0), Tensor(1, DType.F32, (5, 2)), Tensor(2, DType.F32, (2,))
     graph = Graph("row", (Node(0, "aten.select_copy.int", (x, 0, p, out)),), (p, x), (out,))
     delegate = Delegate(Session.of(graph, device))

@@ -115,7 +115,7 @@ def test_what_other_kernels_take(
 
 @pytest.mark.parametrize("depth", [64, 96])
 def test_weights_of_another_layout(depth: int, software: Target, launched: set[str]) -> None:
-    """Nibbles of which a byte's higher comes first are not as the file's words."""
+    """Weights that store the high nibble first do not have the layout that q4_windows needs."""
     x = tensor("M", depth, low=-1, high=1)
     arguments = (x, random_nibbles(9, depth), scales_of(9))
     check_op(QCS4W, *arguments, live={"M": (9, 2)}, target=software)

@@ -8,7 +8,7 @@ FIRST_BYTE = 3  # ids below are control tokens: 1 opens a text, 2 ends it
 
 
 class ByteTokenizer(Tokenizer):
-    """Id 3 + b stands for byte b, so every character beyond ASCII is spread over tokens."""
+    """Token id 3 + b is byte b, so every character beyond ASCII takes several tokens."""
 
     vocab_size = 512
     bos_id = 1

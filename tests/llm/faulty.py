@@ -11,7 +11,7 @@ import pytest
 from pteron import Device, DeviceError
 from pteron.gpu import Commands, Readback
 
-# Everything that a generation asks of the device, by name, as (class, function).
+# All device calls of a generation: name -> (class, function).
 CALLS: dict[str, tuple[type, str]] = {
     "write": (Device, "write"),
     "create": (Device, "create_buffer"),
@@ -25,13 +25,13 @@ MESSAGE = "injected"
 
 
 class Faults:
-    """Lets the n-th call from now on fail, before it does anything or after it did it all."""
+    """Makes the n-th call from now on fail, before or after it does its work."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._at: dict[str, int] = {}
         self._after = False
         self._thread: threading.Thread | None = None
-        self.count = 0  # calls of the kind that is to fail
+        self.count = 0  # calls of the armed kind so far
         for name, (owner, function) in CALLS.items():
             monkeypatch.setattr(owner, function, self._wrapped(name, getattr(owner, function)))
 

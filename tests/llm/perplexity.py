@@ -1,4 +1,4 @@
-"""How surprised a model is by a text: the measure by which it is compared with eager PyTorch."""
+"""Perplexity of a text: the metric for comparing a model with eager PyTorch."""
 
 from __future__ import annotations
 

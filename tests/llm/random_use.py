@@ -1,7 +1,7 @@
-"""Random use of one language model by streams, threads and faults, beside what must come out of it.
+"""Random use of one language model by streams and threads, with injected faults, checked against an oracle.
 
-What must: a stream's tokens are those that its prompt and settings give on a model that nobody else uses, up
-to its end or up to an error that somebody caused: an injected one, a close, or too many streams at once.
+A stream must give the tokens that its prompt and settings give on a model without other streams, up to its
+end or to an expected error: an injected fault, a close, or too many streams at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pteron.llm.arguments import SEQUENCES_MAX
 
 MODEL = Path(__file__).parents[1] / "fixtures" / "models" / "tiny_llama_q4.pte"
 COUNT = 7
-A = (1, *range(40, 80))  # longer than the model takes at once
+A = (1, *range(40, 80))  # longer than one prefill chunk
 PROMPTS = (A, (*A[:20], 200, 90, 17, 111, 5), A[:22], (5, 17, 99, 250, 3), (9,))
 SETTINGS = (
     Sampling(),
@@ -36,7 +36,7 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class Asked:
-    """What a stream is asked for."""
+    """Prompt and settings of a stream."""
 
     ids: tuple[int, ...]
     sampling: Sampling
@@ -56,7 +56,7 @@ class Asked:
 
 
 def right_answers(device: Device) -> dict[Asked, list[int]]:
-    """What each may be asked for gives on a model that has read nothing else."""
+    """The expected tokens of each possible request, from a model whose cache is empty."""
     found = {}
     with LLM(MODEL, ByteTokenizer(), device=device) as llm:
         for ids in PROMPTS:
@@ -70,7 +70,7 @@ def right_answers(device: Device) -> dict[Asked, list[int]]:
 
 @dataclass
 class Open:
-    """A stream that somebody reads, and what came out of it."""
+    """An open stream and the tokens read from it."""
 
     asked: Asked
     stream: Generator[Piece, None, None]
@@ -79,7 +79,7 @@ class Open:
 
 
 class RandomUse:
-    """Does one thing after the other, as a seed says, and fails where anything comes out wrong."""
+    """Performs random actions chosen by a seed, and fails at the first wrong result."""
 
     def __init__(
         self, seed: int, right: dict[Asked, list[int]], faults: Faults, device: Device, folder: Path
@@ -91,7 +91,7 @@ class RandomUse:
         self._device = device
         self._llm = self._load()
         self._open: list[Open] = []
-        self.done: list[str] = []  # what was done, for whoever looks for the fault
+        self.done: list[str] = []  # the actions so far, for debugging
         self.answers = 0  # streams read to their end
         self.errors = 0
 
@@ -116,7 +116,7 @@ class RandomUse:
             operation()
         for each in list(self._open):
             self._read(each, COUNT + 1)
-        for asked in self._right:  # whatever happened, it answers as if nothing had
+        for asked in self._right:  # after all actions the answers must still be right
             assert asked.tokens(self._llm) == self._right[asked], (asked, self.done)
         self._llm.close()
 
@@ -220,7 +220,7 @@ class RandomUse:
             self._choices.choice(
                 (self._next, self._drain, self._close_one, self._answer, self._save_or_restore)
             )()
-        except DeviceError as error:  # of a stream of its own; those that are open are looked at in _read
+        except DeviceError as error:  # from a stream made here; _read handles errors of open streams
             self._expect(error)
         finally:
             self._faults.disarm()
@@ -274,7 +274,7 @@ class RandomUse:
             raise
 
     def _expect(self, error: pteron.PteronError) -> None:
-        """An error that was caused: by an injection, or by as many streams as there may be."""
+        """Accept only expected errors: an injected fault, or too many streams."""
         is_full = "generations are open" in str(error) and len(self._open) >= SEQUENCES_MAX - 4
         assert MESSAGE in str(error) or is_full, (error, self.done)
         self.errors += 1

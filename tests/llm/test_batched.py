@@ -1,4 +1,4 @@
-"""Many sequences in one plan: every one of them gets what it gets alone, whoever comes and goes beside it."""
+"""A batch of sequences in one plan: each gets the tokens that it gets alone while others join and leave."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ MODELS = [*(f"tiny_{name}" for name in TINY), "tiny_qwen3_fp32", "stories15m"]
 STEPS, STEPS_FEW = 40, 12  # of the first sequences, and of the others
 FIRST = 5
 LENGTHS = (1, 7, 3, 12, 20, 2, 5, 17, 1, 9, 23, 4, 11)  # of prompts
-# Logits differ from those of a sequence alone by sums in another order. Where activations are int8, a last
-# bit may become a whole step of one.
+# Logits differ from those of a sequence alone by the order of sums. With int8 activations, a difference in
+# the last bit may become a whole int8 step.
 TOLERANCE = {"tiny_llama_8da4w": 5e-2, "tiny_llama_q4_fp16": 5e-3}
 
 
 @dataclass
 class Alone:
-    """What sequences say one at a time: the prompts, the tokens that follow, the logits of each."""
+    """Results of sequences that run one at a time: the prompts, the generated tokens, their logits."""
 
     prompts: list[list[int]]
     tokens: list[list[int]]
     logits: list[list[np.ndarray]]
 
     def agrees(self, row: int, told: list[int], tolerance: float) -> bool:
-        """Whether a row says the same, up to where two tokens are as likely but for the tolerance."""
+        """Whether a row gives the same tokens, up to a tie of two logits within the tolerance."""
         for logits, token, right in zip(self.logits[row], told, self.tokens[row], strict=False):
             if token != right:
                 return bool(logits[right] - logits[token] <= 2 * tolerance * abs(logits).max())
@@ -80,7 +80,7 @@ def q4(models: Path) -> Iterator[LanguageModel]:
 
 
 def begin(batched: BatchedModel, prompts: list[list[int]]) -> tuple[list[LanguageModel], list[BatchRow]]:
-    """Sequences that have read their prompts but for the last token, which their rows bring."""
+    """Prefill sequences with all but the last prompt token; their first rows contain that token."""
     sequences = [batched.sequence() for _ in prompts]
     rows = []
     for sequence, prompt in zip(sequences, prompts, strict=True):
@@ -104,7 +104,7 @@ def after(rows: list[BatchRow], steps: int) -> list[BatchRow]:
 
 
 def poison(batched: BatchedModel) -> None:
-    """Have NaNs in every cache."""
+    """Fill every cache with NaN."""
     for id in batched.batched.caches:
         buffer = batched.states[State(id)]
         batched.device.write(buffer, b"\xff" * buffer.size)
@@ -157,7 +157,7 @@ def test_bursts(named: tuple[str, LanguageModel, Alone]) -> None:
                 told[row] += [each.token for each in drawn]
                 assert all(-np.inf < each.logprob <= 0 for each in drawn)
         assert all(len(tokens) == STEPS for tokens in told)
-        if name == "tiny_llama_q4_fp16":  # a tie is a last bit there, and adapters round it either way
+        if name == "tiny_llama_q4_fp16":  # adapters may break ties in either direction
             assert all(expected.agrees(row, tokens, TOLERANCE[name]) for row, tokens in enumerate(told))
         else:
             assert told == [tokens[:STEPS] for tokens in expected.tokens[:5]]
@@ -180,7 +180,8 @@ def test_log_probabilities(q4: LanguageModel) -> None:
 
 
 def test_rows_come_and_go(q4: LanguageModel) -> None:
-    """One leaves and another takes its slot while the others go on, in another order; then all but one go."""
+    """A sequence leaves and another takes its slot while the others continue in another order; in the end,
+    one is left."""
     expected = alone(q4, 6, STEPS)
     batched = BatchedModel(q4, 4)
     poison(batched)
@@ -211,7 +212,7 @@ def test_rows_come_and_go(q4: LanguageModel) -> None:
 
 
 def test_a_sequence_goes_on_alone(q4: LanguageModel) -> None:
-    """What was decoded together is in the sequence's own cache, and the other way round."""
+    """A sequence continues alone after batched steps and vice versa: both use the same cache."""
     expected = alone(q4, 2)
     batched = BatchedModel(q4, 2)
     sequences, rows = begin(batched, expected.prompts)
@@ -230,7 +231,7 @@ def test_a_sequence_goes_on_alone(q4: LanguageModel) -> None:
 
 
 def test_from_the_first_position_to_the_last(q4: LanguageModel) -> None:
-    """A row that begins at position 0 beside one that fills its cache."""
+    """A row at position 0 in the same batch as one that fills its cache."""
     context = q4.context
     random = np.random.default_rng(5)
     full = random.integers(0, q4.vocabulary, context).tolist()
@@ -290,7 +291,7 @@ def test_slots(q4: LanguageModel) -> None:
     assert batched.slot_of(q4) is None
     with pytest.raises(InputError, match="all 2 slots are in use"):
         batched.sequence()
-    third = q4.sequence()  # of memory of its own
+    third = q4.sequence()  # with its own memory
     assert batched.slot_of(third) is None
     slot = batched.slot_of(second)
     second.close()
@@ -340,7 +341,7 @@ def test_what_is_refused(q4: LanguageModel) -> None:
 
 
 def test_a_sequence_in_a_slot_of_closed_memory_is_refused(q4: LanguageModel) -> None:
-    """Whatever it has bound before: to submit that would end the process."""
+    """It may have bound the closed buffers already, and submitting those would end the process."""
     batched = BatchedModel(q4, 2)
     sequence, other = batched.sequence(), q4.sequence()
     sequence.prefill([1, 2, 3])
@@ -354,7 +355,7 @@ def test_a_sequence_in_a_slot_of_closed_memory_is_refused(q4: LanguageModel) -> 
 
 
 def test_a_prefix_is_copied_from_slot_to_slot(q4: LanguageModel) -> None:
-    """Both lie in one buffer, which no copy is within."""
+    """Both slots are in one buffer, and WebGPU does not copy within a buffer."""
     expected = alone(q4, 5)
     batched = BatchedModel(q4, 3)
     prompt = expected.prompts[4]
@@ -373,7 +374,7 @@ def test_a_prefix_is_copied_from_slot_to_slot(q4: LanguageModel) -> None:
 
 
 def test_a_sequence_moves_into_a_slot(q4: LanguageModel) -> None:
-    """With what its cache holds."""
+    """It keeps the content of its cache."""
     expected = alone(q4, 2)
     prompt = expected.prompts[1]
     other = q4.sequence()
@@ -389,7 +390,7 @@ def test_a_sequence_moves_into_a_slot(q4: LanguageModel) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_samplers_of_their_own(q4: LanguageModel, seed: int) -> None:
-    """Rows that draw by chance, of equal settings but for the seed, beside one that takes the likeliest."""
+    """Rows that sample with equal settings but different seeds, next to a greedy row."""
     plain = Sampling()
     drawing = [replace(Sampling(temperature=0.9, top_p=0.9), seed=seed + each) for each in range(2)]
     listing = Sampling(repetition_penalty=1.2, top_logprobs=3)

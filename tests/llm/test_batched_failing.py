@@ -1,4 +1,4 @@
-"""Slots for many sequences on a device that fails: they are made whole or not at all, and nothing is lost."""
+"""Batch slots on a device that fails: creation succeeds completely or leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def in_use(device: Device) -> tuple[int, int]:
 def test_what_fails_midway_leaves_nothing(
     q4: LanguageModel, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
-    """Whichever buffer it is: what was made before it is freed, and slots can be made then."""
+    """If the creation of any buffer fails, earlier buffers are freed, and slots can be created later."""
     q4.prefill([1, 2, 3])
     before = in_use(q4.device)
     faults, at = Faults(monkeypatch), 0
@@ -39,7 +39,7 @@ def test_what_fails_midway_leaves_nothing(
         faults.arm("create", at, after=after)
         try:
             batched = BatchedModel(q4, 5)
-        except DeviceError:  # which knows all that was made: it is freed now, and not with the error
+        except DeviceError:  # its traceback references the buffers: they must be freed before it is
             assert faults.disarm()
             assert in_use(q4.device) == before, at
             assert q4.delegate is not None
@@ -58,7 +58,8 @@ def test_what_fails_midway_leaves_nothing(
 def test_a_sequence_that_cannot_move_stays(
     q4: LanguageModel, monkeypatch: pytest.MonkeyPatch, error: DeviceError
 ) -> None:
-    """It goes on where it is, and the slot is free. That there is no room is no error."""
+    """If the move fails, the sequence continues where it is and the slot is free again. Out of memory is not
+    an error here."""
 
     def refused(*_: object) -> None:
         raise error

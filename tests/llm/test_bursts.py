@@ -1,4 +1,5 @@
-"""Several steps in a submission: the tokens of single steps, wherever it ends, and no host in between."""
+"""Several decode steps in one submission give the tokens of single steps, for every number of steps and
+without the host in between."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ GREEDY, SEEDED = Sampling(), Sampling(temperature=0.9, top_k=50, top_p=0.9, repe
 
 @pytest.fixture(autouse=True)
 def _at_full_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Submissions grow to the most steps, however slow the machine is."""
+    """Submissions grow to the maximum number of steps, even on a slow machine."""
     monkeypatch.setattr(pace, "SECONDS_MAX", 1e6)
 
 
@@ -65,7 +66,7 @@ def drawn(
 
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
 def test_to_the_end_of_the_context(model: LanguageModel, sampling: Sampling) -> None:
-    """Over all bounds of plans on the way."""
+    """Crosses every plan boundary on the way."""
     counters = LoopCounters()
     found = drawn(model, sampling, 1000, counters=counters)
     assert len(found) == 64 - len(PROMPT) + 1
@@ -110,7 +111,7 @@ def test_closed_after_any_number_of_tokens(model: LanguageModel) -> None:
 
 
 def test_streams_in_turns(model: LanguageModel) -> None:
-    """They share parameters and memory, which each finds as the other left them."""
+    """Two interleaved loops share parameter buffers and memory, so each sees what the other left there."""
     other = model.sequence()
     expected = [[step.token for step in drawn(model, sampling, 30)] for sampling in (GREEDY, SEEDED)]
     model.reset()
@@ -127,7 +128,7 @@ def test_streams_in_turns(model: LanguageModel) -> None:
 
 
 def test_the_host_writes_and_plans_nothing(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One submission after the other: each the same list of dispatches over and over, and two copies."""
+    """Every submission is the same list of dispatches, repeated per step, between two copies."""
     monkeypatch.setattr(attention, "BUCKET", 64)  # a single plan
     drawn(model, SEEDED, 50)
     counters = model.method.counters
@@ -146,7 +147,7 @@ def test_the_host_writes_and_plans_nothing(model: LanguageModel, monkeypatch: py
     monkeypatch.setattr(Device, "write", noting_write)
     monkeypatch.setattr(repeating, "submit", noting_submit)
     drawn(model, SEEDED, 50)
-    assert max(writes) < 2  # what the prompt brings, and where the loop starts
+    assert max(writes) < 2  # only the prompt and the start of the loop
     assert model.method.counters.plans == counters.plans
     assert model.method.counters.bytes_read == counters.bytes_read
     for commands in submitted[1:]:
@@ -161,7 +162,7 @@ def test_the_host_writes_and_plans_nothing(model: LanguageModel, monkeypatch: py
 def test_without_the_host_only_where_parameters_allow_it(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where they do not, the host takes every step, to the same end."""
+    """If parameters cannot advance on the GPU, the host submits every step, with the same tokens."""
     expected = drawn(model, SEEDED, 20)
     monkeypatch.setattr(Recording, "advancing", lambda *_: None)
     counters = LoopCounters()
@@ -170,7 +171,7 @@ def test_without_the_host_only_where_parameters_allow_it(
 
 
 def test_an_input_that_nobody_looks_at_is_not_sent(model: LanguageModel) -> None:
-    """The position: live integers are read from it, on the host."""
+    """The position is not uploaded: the host reads live integers from it, and no kernel reads it."""
     before = model.method.counters.bytes_uploaded
     model.method(np.array([[5]], np.int64), np.array([0], np.int64))
     assert model.method.counters.bytes_uploaded - before == 4  # the token
@@ -201,7 +202,7 @@ class TestPace:
         assert self.steps(monkeypatch, 0.016, [0.005] * 6) == [2, 3, 3, 3, 3, 3]
 
     def steps(self, monkeypatch: pytest.MonkeyPatch, most: float, seconds: list[float]) -> list[int]:
-        """The steps of each submission, where one takes these times a step."""
+        """The number of steps of each submission, if a step takes the given seconds."""
         monkeypatch.setattr(pace, "SECONDS_MAX", most)
         found, own = [], pace.Pace()
         for each in seconds:

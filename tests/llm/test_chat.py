@@ -184,7 +184,7 @@ def test_templates_of_known_models(family: str) -> None:
 
 
 def test_variables_set_in_a_generation_block_stay_there() -> None:
-    """As in transformers; unlike there, a loop may be left inside the block."""
+    """As in transformers, except that `break` may leave a loop from inside the block."""
     template = "{% set a = 1 %}{% generation %}{% set a = 2 %}{{ a }}{% endgeneration %}{{ a }}"
     assert render([], template) == "21"
     template = "{% for m in messages %}{% generation %}{{ m.role }}{% break %}{% endgeneration %}{% endfor %}"
@@ -205,7 +205,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sixty_times(first: str, next: str) -> str:
-    """A template that lets n.x be the next of it again and again."""
+    """A template that sets n.x from itself sixty times."""
     loop = f"{{% for a in range(60) %}}{{% set n.x = {next} %}}{{% endfor %}}"
     return f"{{% set n = namespace(x={first}) %}}{loop}{{{{ n.x }}}}"
 

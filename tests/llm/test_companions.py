@@ -1,4 +1,4 @@
-"""Files beside a program, and checkpoints: whatever they hold, an error names the file; nothing crashes."""
+"""Companion files of a program, and checkpoints: invalid content gives an error that names the file."""
 
 from __future__ import annotations
 
@@ -97,7 +97,8 @@ def test_a_manifest_that_names_files_beside_it(folder: Path) -> None:
 
 
 def test_which_file_wins(folder: Path) -> None:
-    """Of the chat template, chat_template.jinja, as in transformers; of all else, the earlier file."""
+    """chat_template.jinja has priority for the chat template, as in transformers; for other settings the
+    earlier file in CONFIGURATIONS has."""
 
     def template() -> str | None:
         return load_tokenizer(folder).chat_template
@@ -171,7 +172,7 @@ def test_tokenizers_that_cannot_be(tmp_path: Path, changes: dict[str, Any]) -> N
 
 
 def test_padding_is_not_heeded(tmp_path: Path) -> None:
-    """A file of a kilobyte that asks for 3·10^8 of it, and for texts cut to nothing."""
+    """The tokenizer ignores padding to 3·10^8 tokens and truncation to length 0, set by a file of 1 kB."""
     padding: dict[str, Any] = {"strategy": {"Fixed": 300_000_000}, "direction": "Right"}
     padding |= {"pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "x"}
     truncation = {"direction": "Right", "max_length": 0, "strategy": "LongestFirst", "stride": 0}
@@ -181,7 +182,7 @@ def test_padding_is_not_heeded(tmp_path: Path) -> None:
 
 
 def test_merges_are_not_left_out_at_random(tmp_path: Path) -> None:
-    """As a setting for training asks: equal prompts are equal tokens."""
+    """BPE dropout, a training setting, is ignored: equal prompts give equal tokens."""
     content = tokenizer_json(model={"dropout": 1.0})
     (tmp_path / "tokenizer.json").write_text(json.dumps(content), "utf-8")
     assert load_tokenizer(tmp_path).encode("ab" * 20) == [2] * 20
@@ -254,7 +255,7 @@ def message(field: int, content: bytes) -> bytes:
 
 @pytest.mark.parametrize(("piece", "kind"), [(b"\xff\xfe", 1), (b"<0xZZ>", 6), (b"\xc3", 3)])
 def test_sentencepiece_models_of_strange_pieces(tmp_path: Path, piece: bytes, kind: int) -> None:
-    """Pieces that are not UTF-8, and a byte that is none."""
+    """Pieces that are not UTF-8, and a byte piece without a valid byte."""
     pytest.importorskip("sentencepiece")
     pieces = [(b"<unk>", 2), (b"<s>", 3), (b"</s>", 3), (b"a", 1), (piece, kind)]
     model = b"".join(message(1, message(1, text) + bytes([3 << 3, of])) for text, of in pieces)
@@ -312,7 +313,7 @@ def test_gguf_files_that_cannot_be(tmp_path: Path, content: bytes) -> None:
     ],
 )
 def test_gguf_vocabularies_that_cannot_be(key: str, value: Any) -> None:
-    """Found before an export has taken its minutes."""
+    """The error comes at the start of an export, which takes minutes."""
     pytest.importorskip("tokenizers")
     fields = {"model": "gpt2", "tokens": ["a", "b"], "merges": []}
     metadata = {f"tokenizer.ggml.{name}": field for name, field in fields.items()}
@@ -398,7 +399,7 @@ def test_commands_say_it_in_a_sentence(
 
 
 def test_a_panic_leaves_a_command_with_a_sentence(tmp_path: Path) -> None:
-    """The library itself writes where it panicked; what follows is Pteron's."""
+    """The library prints its own panic message first; the rest of stderr is Pteron's."""
     content = tokenizer_json(**WRONG_TOKENIZERS["panics at a text"])
     (tmp_path / "tokenizer.json").write_text(json.dumps(content), "utf-8")
     command = [sys.executable, "-P", "-m", "pteron", "generate", str(tmp_path), "--prompt", "a"]

@@ -1,4 +1,4 @@
-"""A signal's handler that uses the model which it interrupts: it is refused, or both come out right."""
+"""A signal handler uses the model that it interrupts: the call is refused, or both results are right."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tokens(llm: LLM, ids: list[int], resident: bool | None = None) -> list[int]:
 
 
 class Handler:
-    """Does something where it is called; what it is refused, it swallows."""
+    """Calls `work`, counts successes, and counts and swallows re-entrancy errors."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         self._work = work
@@ -85,12 +85,13 @@ def test_a_handler_that_reads_another_stream(llm: LLM) -> None:
         handler = Handler(partial(reading, other, found))
         with SignalAfter(seconds, handler):
             assert tokens(llm, A) == expected[0]
-        found += [piece.token for piece in other]  # nothing, where it was refused
+        found += [piece.token for piece in other]  # empty if it was refused
         assert found == expected[1][: len(found)]
 
 
 def test_a_handler_that_closes(device: Device) -> None:
-    """As one of SIGTERM's may. It is refused in the midst of the work; elsewhere the stream ends."""
+    """A signal handler (such as SIGTERM's) calls close. During a call on the same thread this is refused as
+    re-entrant; at other moments the stream ends."""
     refused = 0
     for fraction in range(1, 10):
         with load(device) as llm:
@@ -130,7 +131,7 @@ time.sleep(0.3)
 
 
 def test_the_end_of_a_process_whose_threads_generate() -> None:
-    """Threads that nobody waits for are ended by Python, wherever they are."""
+    """The process exits cleanly while daemon threads generate: Python ends them at any point."""
     model = MODELS / "tiny_llama_q4.pte"
     command = [sys.executable, "-c", ENDING, str(Path(__file__).parent), str(model)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -138,7 +139,8 @@ def test_the_end_of_a_process_whose_threads_generate() -> None:
 
 
 def test_a_model_taken_over_before_its_first_token(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between what a stream finds in the cache and what it reads, somebody else uses the sequence."""
+    """Another user prefills the sequence between a stream's cache lookup and its prefill: the stream fails
+    with an error, and the next one is right."""
     expected = tokens(llm, A)
 
     def remember(sampler: Sampler, ids: list[int]) -> None:

@@ -35,7 +35,7 @@ def golden(family: str) -> Any:
 
 
 def logits(checkpoint: Checkpoint) -> Any:
-    """By the decoder in PyTorch, which shares no code with ExecuTorch's."""
+    """Logits of our PyTorch decoder, which shares no code with ExecuTorch's."""
     import torch
 
     return Decoder(checkpoint.parameters, checkpoint.weights())(torch.tensor([PROMPT]))[0].numpy()

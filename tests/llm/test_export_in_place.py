@@ -1,4 +1,4 @@
-"""What an export leaves behind that could not end: whole files, those of an earlier one, and nothing else."""
+"""An export that fails leaves complete files only: those of an earlier export, and nothing else."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_ended_at_any_write(
     source: Path, tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of a file is written, and then no more."""
+    """A write fails after half of the file."""
     out = tmp_path / "out"
     exported(source, out, name="earlier")
     earlier, at = contents(out), 0

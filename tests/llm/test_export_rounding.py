@@ -1,4 +1,4 @@
-"""Rounding to 4 bits: never worse than it has to be, and better where it knows what enters a matrix."""
+"""Rounding to 4 bits: near the least possible error, and better with known inputs of a matrix."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def loss(weight: Any, rounded: QuantizedMatrix, inputs: Any) -> float:
 
 
 def test_scales_leave_hardly_more_than_the_least_error(random: Any) -> None:
-    """Against every scale of a fine grid, by an importance that differs from column to column."""
+    """Compared with every scale of a fine grid; the importance differs between columns."""
     groups = torch.randn(40, GROUP, generator=random)
     importance = torch.rand(GROUP, generator=random) + 0.1
 
@@ -85,7 +85,7 @@ def test_independent_inputs_leave_nothing_to_make_good(random: Any) -> None:
 
 
 def test_feedback_makes_results_better(random: Any) -> None:
-    """Inputs that go together, as those of language models do: half the loss of extremes, and less."""
+    """With correlated inputs, as in language models: less than half the loss of rounding to nearest."""
     weight = torch.randn(24, 8 * GROUP, generator=random)
     inputs = torch.randn(400, 12, generator=random) @ torch.randn(12, 8 * GROUP, generator=random)
     inputs += 0.2 * torch.randn(inputs.shape, generator=random)
@@ -100,7 +100,7 @@ def test_feedback_makes_results_better(random: Any) -> None:
 
 
 def test_feedback_comes_near_the_best_there_is(random: Any) -> None:
-    """All integers of a row of six weights, at the scale that was chosen for it."""
+    """Compared with all possible integers of a row of six weights at the chosen scale."""
     found = best = nearest = 0.0
     for _ in range(5):
         weight = torch.randn(1, 6, generator=random)

@@ -1,4 +1,4 @@
-"""A device that fails in the midst of a generation: one error, and the next answer is right."""
+"""A device call fails during generation: the stream raises one error, and the next answer is right."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tokens(llm: LLM, ids: list[int], resident: bool | None, sampling: Sampling |
 def test_every_call_of_every_kind(
     llm: LLM, resident: bool | None, sampling: Sampling | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever call fails, before or after it does its work: in the prefill, a burst, a readback."""
+    """Fails each device call in turn, before or after its work: in the prefill, a burst, a readback."""
 
     def answers() -> list[list[int]]:
         return [tokens(llm, ids, resident, sampling) for ids in (A, B)]
@@ -52,7 +52,7 @@ def test_every_call_of_every_kind(
         llm.reset()
         expected.append(tokens(llm, ids, resident, sampling))
     faults, failures = Faults(monkeypatch), 0
-    # Kernels for GPUs are slow on a CPU, and what fails around them is the same.
+    # Kernels for GPUs are slow on a CPU, and the calls around them are the same.
     kinds = CALLS if llm.model.device.target.is_cpu else ["submit"]
     for kind in kinds:
         for after in (False, True):
@@ -66,7 +66,7 @@ def test_every_call_of_every_kind(
                 if not faults.disarm():
                     assert found == expected[0]
                     break
-                # A call that fails after its work may be one that nobody waits for any more.
+                # None: the stream failed. The stream succeeds if it did not need the failed call any more.
                 assert found in (None, expected[0])
                 assert answers() == expected, (kind, at, after)
                 failures += 1
@@ -78,7 +78,7 @@ def test_every_call_of_every_kind(
 
 @pytest.mark.parametrize("kind", ["submit", "peek", "write"])
 def test_the_others_go_on(llm: LLM, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream that fails leaves those beside it alone."""
+    """A stream that fails does not affect other streams."""
     expected = [tokens(llm, ids, None) for ids in (A, B)]
     faults = Faults(monkeypatch)
     for at in range(2):
@@ -94,7 +94,7 @@ def test_the_others_go_on(llm: LLM, kind: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_method_that_fails_loses_the_cache(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is cleared before anybody reads it again, and the prompt is read anew."""
+    """The cache is cleared before the next use, and the whole prompt is prefilled again."""
     expected = tokens(llm, A, False)
     tokens(llm, B, False)
     assert llm.statistics.reused_tokens == 20
@@ -118,7 +118,7 @@ def test_a_method_that_fails_loses_the_cache(llm: LLM, monkeypatch: pytest.Monke
 
 
 def test_a_stream_whose_device_fails_at_its_end(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for what is under way: closing a stream raises nothing."""
+    """Closing a stream does not wait for submissions in flight, so it raises no device error."""
     expected = tokens(llm, A, None)
     faults = Faults(monkeypatch)
     stream = llm.generate(A, max_new_tokens=COUNT, stop_ids=())
@@ -130,12 +130,12 @@ def test_a_stream_whose_device_fails_at_its_end(llm: LLM, monkeypatch: pytest.Mo
 
 
 def test_a_sequence_that_gets_no_memory(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One stream more than there is room for: it alone fails, and again and again."""
+    """One stream more than fits in memory: only this stream fails, each time it is tried."""
     expected = [tokens(llm, ids, None) for ids in (A, B)]
     opened = llm.generate(A, max_new_tokens=COUNT, stop_ids=())
     found: list[int] = [next(opened).token]
     faults = Faults(monkeypatch)
-    gc.collect()  # what earlier work left is no part of it
+    gc.collect()  # excludes what earlier tests left
     in_use = llm.model.device.buffer_bytes
     for at in range(4):
         faults.arm("create", at)

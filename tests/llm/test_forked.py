@@ -1,4 +1,5 @@
-"""A process forked while other threads use a model is told so: no lock that they held keeps it waiting."""
+"""A process forked while other threads use a model gets an error instead of waiting for a lock that no
+thread of the child can release."""
 
 from __future__ import annotations
 
@@ -143,7 +144,8 @@ def test_a_forked_child_does_not_wait_for_masks() -> None:
 
 
 def test_locks_are_open_in_forked_children() -> None:
-    """All but those that a child does not come to: it is refused before, or has none of the threads."""
+    """Every lock in the sources is reset in a forked child, or listed here because a child never reaches it:
+    its call is refused earlier, or it has no such thread."""
     made = {
         str(file.relative_to(SOURCES)): len(found)
         for file in sorted(SOURCES.rglob("*.py"))

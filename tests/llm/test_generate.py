@@ -1,4 +1,4 @@
-"""The loop: tokens drawn on the GPU, the same as one step at a time."""
+"""The decode loop: tokens sampled on the GPU are the same as with one step at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers give a language model: taken for what it is, or refused before anything happens."""
+"""Arguments of a language model's methods: accepted with the right meaning, or refused before any work."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class TestOptions:
             shared.generate(IDS, **options)
 
     def test_a_string_is_one_stop_string(self, shared: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Of the model's first two characters, either of which would end the text if it were one."""
+        """`stop` as a string of two characters is one stop string; as a list, each character is one."""
         text = [piece.token for piece in shared.generate([1, 2, 3], max_new_tokens=2, stop_ids=())]
         first, second = (chr(token - FIRST_BYTE) for token in text)
         asked: dict[str, Any] = {"max_new_tokens": 4, "stop_ids": ()}

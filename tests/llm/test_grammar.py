@@ -1,4 +1,4 @@
-"""Grammars alone: what they allow, when they end, and what is refused before it costs anything."""
+"""Grammars without a model: what they allow, when they end, and what is refused before it costs time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def follow(grammar: Grammar, text: str) -> Matcher:
 
 
 def takes(grammar: Grammar, text: str) -> bool:
-    """Whether a text is one of the grammar's."""
+    """Whether the grammar accepts a text."""
     matcher = grammar.matcher()
     for byte in text.encode():
         if matcher.is_finished or FIRST_BYTE + byte not in allowed(matcher):
@@ -299,7 +299,7 @@ class TestHostile:
                 matcher.take(int(random.choice(choices)))
 
     def test_many_properties_and_steps(self, stories: Tokenizer) -> None:
-        """Within the sizes that are taken, a text goes on or ends with an error."""
+        """Within the accepted sizes, the matcher continues or raises an error."""
         schema = {"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(500)}}
         with suppress(InputError):
             matcher = Grammar.json_schema(stories, schema).matcher()
@@ -353,7 +353,7 @@ class TestKept:
         assert gone() is None
 
     def test_threads(self, stories: Tokenizer) -> None:
-        """Each follows a text of its own, of grammars that they share."""
+        """Each thread matches its own text with shared grammars."""
         failures: list[BaseException] = []
 
         def work(seed: int) -> None:

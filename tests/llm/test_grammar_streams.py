@@ -1,4 +1,5 @@
-"""Texts that follow a grammar: whole, valid, the same however the loop runs, and in nobody's way."""
+"""Streams that follow a grammar: the output is complete and valid, the same for every decode loop, and other
+streams are not affected."""
 
 from __future__ import annotations
 
@@ -128,7 +129,7 @@ class TestTexts:
 
 class TestLoop:
     def test_streams_side_by_side(self, llm: LLM, person: Grammar) -> None:
-        """One with a grammar, one with another, one free: each as it is alone."""
+        """Two streams with different grammars and one without: each gives what it gives alone."""
         other = Grammar.regex(llm.tokenizer, "[a-z ]{10,40}!")
         settings: list[dict[str, Any]] = [
             {"grammar": person, "sampling": Sampling(2.0, seed=5)},
@@ -172,7 +173,7 @@ class TestLoop:
         "name", ["tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_q4_static", "tiny_qwen3_fp32"]
     )
     def test_other_programs(self, name: str) -> None:
-        """Vocabularies that the tokenizer has no name for all of; half floats; one token at a time."""
+        """Models with more tokens than the tokenizer knows, with float16, or with one token per call."""
         model = LanguageModel(pteron.load(MODELS / f"{name}.pte"))
         tokenizer = ByteTokenizer()
         tokenizer.vocab_size = min(model.vocabulary, 300)
@@ -200,10 +201,10 @@ class TestLoop:
         ]
         with pytest.raises(InputError, match="grammar"):
             told(llm, grammar, sampling=Sampling(logit_bias=dict.fromkeys(banned, -100.0)))
-        assert told(llm, grammar) in ("0", "1")  # the model is as it was
+        assert told(llm, grammar) in ("0", "1")  # the model is still usable
 
     def test_poison_in_the_mask(self, llm: LLM) -> None:
-        """What a mask leaves from an earlier stream allows nothing in the next."""
+        """A mask left in memory by an earlier stream does not allow tokens in the next."""
         grammar = Grammar.regex(llm.tokenizer, "q{5}")
         assert told(llm, grammar, sampling=Sampling(5.0, seed=1)) == "qqqqq"
         sampler = llm.model.sampler(Sampling(), masked=True)

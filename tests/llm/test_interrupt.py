@@ -21,7 +21,7 @@ MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 @pytest.mark.parametrize("words", [0.0, 1.3, 2.9, 5.1])
 def test_generate_ends_cleanly(words: float) -> None:
-    """After as many times a few words as that, by this machine's pace: of a story of forty times as many."""
+    """Interrupts after `words` times the duration of 20 characters. A story takes about 40 times that."""
     command = [sys.executable, "-m", "pteron", "generate", "--model", "stories15m", "--prompt", "The cat"]
     with subprocess.Popen(
         [*command, "--max-new-tokens", "240"],
@@ -30,7 +30,7 @@ def test_generate_ends_cleanly(words: float) -> None:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     ) as process:
         assert process.stdout is not None
-        process.stdout.read(20)  # the prompt and a few words: it is under way
+        process.stdout.read(20)  # the prompt and a few words: it is generating
         since = time.monotonic()
         process.stdout.read(20)
         pace = time.monotonic() - since

@@ -54,7 +54,7 @@ def in_use(llm: LLM) -> int:
 
 
 def until_idle(llm: LLM) -> None:
-    """What nobody waits for ends by itself, and soon: the test's own time limit is the only one."""
+    """Wait until no stream is in use. Abandoned streams end soon; only the test's time limit applies."""
     while in_use(llm):
         time.sleep(0.01)
 
@@ -199,7 +199,7 @@ class TestStreams:
         assert [[piece.token for piece in pieces] for pieces in found] == right
 
     def test_the_loop_goes_on_between_pieces(self, llm: LLM) -> None:
-        """A task that needs as many turns as there are pieces has had them when the text is over."""
+        """The event loop runs other tasks between pieces: at least one turn per piece."""
         turns = 0
 
         async def both() -> int:
@@ -291,7 +291,7 @@ class TestStreams:
             closed.generate_batch(["hello"])
 
     def test_a_model_that_is_dropped(self) -> None:
-        """Its engine ends with it: nothing that runs on keeps it."""
+        """Its engine ends with it: no running thread keeps a reference."""
         llm = LLM(MODEL, ByteTokenizer())
         llm.generate_batch(["hello"], max_new_tokens=1)
         threads = [thread for thread in threading.enumerate() if thread.name == "pteron engine"]

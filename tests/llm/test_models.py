@@ -18,7 +18,7 @@ TOLERANCE = {
     "tiny_llama_q4_emb4": 1e-4,
     "tiny_llama_8da4w": 1e-4,
     "tiny_llama_q4_static": 1e-4,
-    "tiny_llama_q4_full": 1e-4,  # logits of every position, of which the last count
+    "tiny_llama_q4_full": 1e-4,  # logits of every position; only the last are used
     "tiny_llama_q4_fp16": 1e-2,
 }
 LENGTHS = [7, 31, 1, 16, 2, 31, 7, 2, 16, 1]

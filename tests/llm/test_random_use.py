@@ -1,5 +1,4 @@
-"""Whatever users do with one model, in any order: every answer is right or a clear error, and no memory is
-left behind."""
+"""Random actions on one model, in any order: every answer is right or a clear error, and no memory leaks."""
 
 from __future__ import annotations
 

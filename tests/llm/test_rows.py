@@ -1,5 +1,5 @@
-"""Which states are caches with a row for each token: those of the tiny models, and none that is used in any
-way besides."""
+"""Which states are KV caches with one row per token: those of the tiny models, but no state that has any
+other use."""
 
 from __future__ import annotations
 

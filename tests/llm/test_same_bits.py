@@ -1,4 +1,4 @@
-"""The same prompt, settings and seed: the same bits, whichever stream, thread, model or process is asked."""
+"""The same prompt, settings and seed give the same bits in every stream, thread, model and process."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def llm(request: pytest.FixtureRequest, device: Device, monkeypatch: pytest.Monk
 
 
 def bits(llm: LLM, sampling: Sampling, resident: bool | None = None) -> Bits:
-    """Tokens and the bits of their log-probabilities, of a prompt that is read whole."""
+    """Tokens and the bits of their log-probabilities, for a prompt that is prefilled completely."""
     stream = llm.generate(IDS, max_new_tokens=COUNT, stop_ids=(), sampling=sampling, resident=resident)
     return [(piece.token, piece.logprob.hex()) for piece in stream][:COUNT]
 
 
 def answers(llm: LLM) -> list[Bits]:
-    """Of each setting alone."""
+    """The bits for each setting, alone."""
     found = []
     for sampling in SAMPLINGS:
         llm.reset()
@@ -64,7 +64,7 @@ def test_again_and_again(llm: LLM) -> None:
 
 
 def test_streams_side_by_side(llm: LLM) -> None:
-    """Each of them reads the whole prompt into a sequence of its own."""
+    """Each stream prefills the whole prompt into its own sequence."""
     alone = answers(llm)
     llm.reset()
     streams = [
@@ -78,7 +78,7 @@ def test_streams_side_by_side(llm: LLM) -> None:
 
 
 def test_threads(llm: LLM) -> None:
-    """As many sequences as threads, none of which has read anything."""
+    """Four threads, each with an empty sequence of its own, give the same bits as one thread."""
     llm.reset()
     alone = bits(llm, SAMPLINGS[0])
     llm.reset()
@@ -113,7 +113,7 @@ def test_models_and_processes(device: Device) -> None:
 
 
 def test_what_the_cache_holds_changes_last_bits_alone(llm: LLM) -> None:
-    """Then one token is read and not forty: the same tokens, by other kernels."""
+    """With a cached prefix, other kernels prefill one token instead of forty: the tokens are the same."""
     llm.reset()
     whole = bits(llm, SAMPLINGS[0])
     reused = bits(llm, SAMPLINGS[0])

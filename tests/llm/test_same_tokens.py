@@ -20,7 +20,7 @@ GREEDY, SEEDED = Sampling(), Sampling(temperature=0.9, top_p=0.95, seed=11)
 
 
 def tokens(rewrites: str, prompt: str, sampling: Sampling, count: int, model: str) -> list[int]:
-    """What the model says with some rewrites, in its context's room."""
+    """The model's tokens with the given rewrites, up to the end of its context."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(REWRITES_VARIABLE, rewrites)
         with LLM(fetch(model)) as llm:

@@ -1,4 +1,4 @@
-"""The sampler's operator alone: its noise, what its filters keep, what it draws, against float64."""
+"""The sampler's operator alone: its noise, its filters and its draws, compared with float64."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class TestNoise:
         assert found.max() == pytest.approx(65 * np.log(2), abs=1e-4)
 
     def test_the_tail_of_many_draws(self) -> None:
-        """2^26 draws, as the greatest of each 8192: none out of reach, and distributed as it must be."""
+        """The maxima of 8192 draws each, 2^26 draws in all: within REACH, and with the right distribution."""
         draws_of_a_token = [
             f"exponential(random_words(seed, 4u * step + {part}u, token))" for part in range(4)
         ]
@@ -255,7 +255,7 @@ class TestFilters:
             self.check(logits, temperature, 20, 0.8, target)
 
     def test_large_vocabularies(self, target: Target) -> None:
-        """Those of Llama 3 and Gemma, within the iterations that an adapter grants."""
+        """Vocabularies of Llama 3 and Gemma, within the loop iterations that an adapter allows."""
         for size, top_k, top_p in (
             (128256, 1000, 0.97),
             (262144, 50, 1),
@@ -265,7 +265,7 @@ class TestFilters:
             self.check(spread(size), 0.9, top_k, top_p, target)
 
     def check(self, logits: Array, temperature: float, top_k: int, top_p: float, target: Target) -> None:
-        """Tokens that may be drawn are kept as in float64, but for shares that rounding decides."""
+        """Check that the kept tokens are those of float64, except for shares that depend on rounding."""
         found = kept(logits, temperature, top_k, top_p, target)
         in_float64 = np.clip(temperature, 2.0**-100, 2.0**100)
         drawable = logits >= logits.max() - REACH * 0.99 * in_float64

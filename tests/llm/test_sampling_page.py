@@ -1,4 +1,4 @@
-"""docs/sampling.md does what it says."""
+"""The examples of docs/sampling.md run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of several texts in one launch: each draws what a sampler of its own draws."""
+"""Rows of several sequences in one launch: each draws the same token as its own sampler would."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _kinds(request: pytest.FixtureRequest, device: Device, monkeypatch: pytest.M
 
 
 class Bench:
-    """Texts side by side, drawn from logits that a test gives, and each alone."""
+    """Sequences that sample from given logits, batched and each alone."""
 
     def __init__(self, device: Device, vocabulary: int, dtype: DType = DType.F32) -> None:
         self.device, self.vocabulary, self.dtype = device, vocabulary, dtype
@@ -70,7 +70,7 @@ class Bench:
             submit(self.device, self.rows.begin(slot, sampler, len(prompt)))
 
     def together(self, slots: list[int], logits: Array, count: int = 1) -> dict[int, list[Drawn]]:
-        """What rows draw from logits that stay the same for some steps, in one submission."""
+        """Draws of the rows from constant logits over several steps, in one submission."""
         stored = logits.astype(self.storage.numpy)
         self.device.write(self.logits, stored)
         self.device.write(self.chosen, np.array(slots, np.int32))
@@ -149,7 +149,7 @@ def test_rows_of_all_settings_at_once(bench: Bench) -> None:
 
 
 def test_texts_come_and_go(bench: Bench) -> None:
-    """Slots are used again: nothing of the text before is left in them."""
+    """Slots are reused: nothing of the previous sequence is left in them."""
     random = np.random.default_rng(bench.vocabulary)
     for turn in range(6):
         for slot in random.permutation(SLOTS)[: 7 if turn == 0 else 3]:

@@ -69,7 +69,7 @@ def spread(size: int, seed: int = 0) -> Array:
 def changed(
     logits: Array, sampling: Sampling, prompt: tuple[int, ...], before: list[int], mask: Array | None = None
 ) -> Array:
-    """What is drawn from, in float64."""
+    """The logits after all settings are applied, in float64."""
     values = logits.astype(np.float64)
     for token, bias in sampling.biases:
         values[token] += -np.inf if bias <= -100 else bias
@@ -189,7 +189,7 @@ class TestDistribution:
         assert ((counts - expected)[there] ** 2 / expected[there]).sum() < 24.3  # 6 degrees, at 0.05 %
 
     def test_penalties(self, device: Device) -> None:
-        """The first draw is free; the second is by what the first left."""
+        """The first draw has no penalty; the second is penalised by the first."""
         logits = np.array([1.0, 0.8, 0.3, -0.2], np.float32)
         sampling = Sampling(1.0, presence_penalty=0.9, frequency_penalty=0.4)
         pairs = np.zeros((4, 4))
@@ -280,7 +280,7 @@ class TestLists:
 
 
 class TestSharing:
-    """Requests that differ in numbers make nothing anew."""
+    """Requests that differ only in numbers share kernels and plans."""
 
     NUMBERS = (
         Sampling(0.7, 40, 0.9, 0.05, 1.1, 3, 0.5, 0.2, {1: 2.0}, 5),

@@ -1,4 +1,4 @@
-"""The pool of sequences: its bounds, who is given away first, and what is not read again."""
+"""The pool of sequences: its limits, which sequence is evicted first, and what is reused."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_refused_bounds(device: Device, options: dict[str, Any], message: str) -
 
 
 def test_a_conversation_that_comes_back(llm: LLM) -> None:
-    """With others between, it is read from where it was left."""
+    """After other conversations, the prefill continues where this one was left."""
     answers = {index: tokens(llm, ids) for index, ids in enumerate((A, B, C))}
     for index, ids in enumerate((A, B, C)):
         again = [*ids, *answers[index], 77]
@@ -157,7 +157,7 @@ def test_the_least_recently_used_goes_first(llm: LLM) -> None:
 
 
 def test_use_ends_when_the_stream_does(llm: LLM) -> None:
-    """Not when it was begun: A is closed last."""
+    """Least recently used is measured at the end of a stream, not at its start: A is closed last."""
     stream = llm.generate(A, max_new_tokens=4, stop_ids=())
     next(stream)
     tokens(llm, B)
@@ -190,7 +190,8 @@ def test_answers_are_right_at_any_bound(device: Device) -> None:
 
 
 def test_no_room_for_another(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An idle one is taken; where there is none, the error says what is missing, and nothing is harmed."""
+    """Without memory for another sequence an idle one is reused; if there is none, the error says how much
+    memory is missing, and other streams are not affected."""
     right = {first: tokens(llm, ids) for first, ids in ((1, A), (101, B))}
     assert llm.pool.live == 2
     monkeypatch.setattr(LanguageModel, "sequence", refuse)
@@ -219,7 +220,7 @@ def refuse(model: LanguageModel) -> LanguageModel:
 def test_a_machine_that_has_no_memory_left(
     llm: LLM, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the adapter's memory is the machine's, that is known before any of it is taken."""
+    """If the adapter uses the machine's memory, the lack of it is found before anything is allocated."""
     if not device.target.is_cpu:
         pytest.skip("WebGPU does not tell what a GPU has left")
     tokens(llm, A)
@@ -247,7 +248,7 @@ def test_closed(llm: LLM) -> None:
 
 
 def test_words_say_what_the_bounds_are() -> None:
-    """In texts that cannot derive them."""
+    """The docs state the limits as numbers, which must match the code."""
     root = Path(__file__).parents[2]
     said = {
         LLM.__doc__ or "": f"{SEQUENCES_MAX} if neither is given.",

@@ -1,4 +1,4 @@
-"""A beginning that another sequence has read is copied on the GPU: the same bits as if it had been read."""
+"""A prefix that another sequence has prefilled is copied on the GPU: the same bits as with a prefill."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pieces(llm: LLM, ids: list[int], count: int = 6, **options: Any) -> list[Pie
 
 
 def alone(llm: LLM, question: list[int], **options: Any) -> list[Piece]:
-    """The answer of a model that has read the system prompt and nothing else."""
+    """The answer of a model whose cache contains only the system prompt."""
     llm.reset()
     pieces(llm, SYSTEM, 1)
     found = pieces(llm, SYSTEM + question, **options)
@@ -59,7 +59,7 @@ def alone(llm: LLM, question: list[int], **options: Any) -> list[Piece]:
 
 
 def poison(model: LanguageModel) -> None:
-    """Fill the caches behind what they hold with NaN."""
+    """Fill the unused part of the caches with NaN."""
     assert model.delegate is not None
     assert model.row_bytes is not None
     for id, size in model.row_bytes.items():
@@ -72,7 +72,7 @@ def poison(model: LanguageModel) -> None:
 
 
 def test_a_system_prompt_is_read_once(llm: LLM) -> None:
-    """Eight streams that part after it, at once, each as it would be alone, to the last bit."""
+    """Eight concurrent streams with the same system prompt: each gives the same bits as alone."""
     right = [alone(llm, question, sampling=SAMPLING) for question in QUESTIONS]
     pieces(llm, SYSTEM, 1)
     found: list[list[Piece]] = []
@@ -113,8 +113,8 @@ def test_in_threads(llm: LLM) -> None:
 
 
 def test_the_source_keeps_its_own(llm: LLM) -> None:
-    """A stream under way goes on as it would alone while copies of its beginning part from it and from it
-    only what is certain is taken."""
+    """A running stream is not affected by streams that copy its prefix and then diverge from it. They copy
+    only positions that have been computed."""
     right = pieces(llm, SYSTEM, 35)
     llm.reset()
     stream = llm.generate(SYSTEM, max_new_tokens=35, stop_ids=())
@@ -131,7 +131,7 @@ def test_the_source_keeps_its_own(llm: LLM) -> None:
 
 
 def test_an_idle_conversation_is_not_destroyed(llm: LLM) -> None:
-    """Another one with the same system prompt gets a copy; the first comes back to all that it had read."""
+    """Another conversation with the same system prompt gets a copy; the first still has its whole cache."""
     pieces(llm, LONG, 1)
     pieces(llm, SYSTEM + QUESTIONS[0])
     assert llm.statistics.reused_tokens == len(SYSTEM)
@@ -141,7 +141,7 @@ def test_an_idle_conversation_is_not_destroyed(llm: LLM) -> None:
 
 
 def test_a_short_beginning_is_read(stories: LLM) -> None:
-    """63 tokens that a stream in use holds are read again, and 64 copied."""
+    """A prefix of 63 tokens in a sequence in use is prefilled again; one of 64 is copied."""
     text = [1, *range(1000, 1063)]
     for count, expected in ((63, 0), (64, 64)):
         stories.reset()
@@ -154,7 +154,7 @@ def test_a_short_beginning_is_read(stories: LLM) -> None:
 
 
 def test_a_model_that_was_trained(stories: LLM) -> None:
-    """Its answer to a text of which another stream has read more than half, told of it while that goes on."""
+    """A stream copies the prefix that another, still running stream has prefilled; its answer is right."""
     text = list(stories.encode("Once upon a time, there was a little girl named Lily. " * 6))
     stories.reset()
     pieces(stories, text[:-5], 1)
@@ -184,7 +184,7 @@ def test_the_bound_holds_for_copies(device: Device, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_is_overwritten_anyway_is_not_copied(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The least recently used has the beginning itself."""
+    """The least recently used sequence already contains the prefix, so it is reused in place."""
     monkeypatch.setattr(sequence_pool, "COPIED_MIN", COPIED_MIN)
     monkeypatch.setattr(LanguageModel, "copy", None)
     with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device, sequences=1) as llm:
@@ -199,8 +199,8 @@ def test_what_is_overwritten_anyway_is_not_copied(device: Device, monkeypatch: p
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("count", [1, 17, 40])
 def test_rows(device: Device, name: str, count: int) -> None:
-    """Of caches of every element type, just the rows before the place where texts part; those behind are
-    never read: they are NaN in both sequences."""
+    """For caches of every element type, only the rows of the common prefix are copied. Later rows are never
+    read: they are NaN in both sequences."""
     with pteron.load(MODELS / f"{name}.pte", device=device) as program:
         first = LanguageModel(program)
         text = [1, *range(40, 80)]
@@ -251,7 +251,7 @@ def test_which_states_are_rows(device: Device, name: str) -> None:
 
 
 def test_peaks_stay_behind(stories: LLM) -> None:
-    """What a rewrite keeps between launches of one step is no row."""
+    """States that a rewrite adds for use within one step are not cache rows."""
     assert stories.model.delegate is not None
     states = stories.model.delegate.executable.states
     assert stories.model.row_bytes is not None
@@ -260,7 +260,7 @@ def test_peaks_stay_behind(stories: LLM) -> None:
 
 
 def test_other_states_are_not_copied(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program whose states are anything else: nothing is copied, and answers are right."""
+    """If a program has other states than KV caches, nothing is copied, and answers are right."""
     right = [alone(llm, question) for question in QUESTIONS[:2]]
     monkeypatch.setattr(LanguageModel, "row_bytes", None)
     pieces(llm, SYSTEM, 1)
@@ -277,7 +277,7 @@ def test_other_states_are_not_copied(llm: LLM, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 def test_states_in_one_buffer(device: Device, models: Path, shared: bool) -> None:
-    """A state that is a part of a buffer is copied, read and written there, and nothing beside it."""
+    """A state that is part of a buffer is copied, read and written without touching the rest of it."""
     with pteron.load(models / "tiny_llama_q4.pte", device=device) as program:
         model = LanguageModel(program)
         first, second = (model.sequence().delegate for _ in range(2))
@@ -306,7 +306,7 @@ def test_states_in_one_buffer(device: Device, models: Path, shared: bool) -> Non
 
 
 def test_a_copy_that_fails(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stream gets the device's error, and whoever comes next the right answer."""
+    """The stream gets the device's error, and the next stream gives the right answer."""
     monkeypatch.setattr(sequence_pool, "COPIED_MIN", 8)
     text, other = [1, *range(40, 80)], [1, *range(40, 60), 9, 9]
     with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as llm:
@@ -325,7 +325,7 @@ def test_a_copy_that_fails(device: Device, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_source_whose_call_failed(device: Device) -> None:
-    """Nobody knows what it holds, so nothing is taken from it."""
+    """The content of its cache is unknown, so nothing is copied from it."""
     with pteron.load(MODELS / "tiny_llama_q4.pte", device=device) as program:
         first = LanguageModel(program)
         first.prefill([1, 2, 3])

@@ -1,4 +1,4 @@
-"""A sequence's cache in a file: a round trip gives the same bits, and no other file is taken for one."""
+"""A sequence's cache in a file: a round trip gives the same bits, and invalid files are refused."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ print(json.dumps([count, reused, found, bits]))
 @pytest.mark.long(every=3)
 @pytest.mark.parametrize("name", NAMES)
 def test_another_process_goes_on(device: Device, tmp_path: Path, name: str) -> None:
-    """With the same logits, to the last bit, and without reading what was read."""
+    """Another process continues from the file with the same bits, and without a new prefill."""
     path = tmp_path / "cache"
     with load(name, device) as llm:
         drawn = [piece.token for piece in pieces(llm, TEXT)]
@@ -104,7 +104,7 @@ def test_another_process_goes_on(device: Device, tmp_path: Path, name: str) -> N
 
 
 def test_what_is_saved(llm: LLM, tmp_path: Path) -> None:
-    """All that was worked on last, or the beginning of a text."""
+    """The most recently used sequence, or a given prefix."""
     path, other = tmp_path / "cache", [200, *range(300, 320)]
     pieces(llm, TEXT)
     pieces(llm, other)
@@ -124,7 +124,7 @@ def test_what_is_saved(llm: LLM, tmp_path: Path) -> None:
 
 
 def test_a_stream_under_way(llm: LLM, tmp_path: Path) -> None:
-    """Only what is certain is saved, and the stream goes on undisturbed."""
+    """Only computed positions are saved, and the running stream is not affected."""
     right = pieces(llm, TEXT, 16)
     llm.reset()
     stream = llm.generate(TEXT, max_new_tokens=16, stop_ids=())
@@ -150,7 +150,7 @@ def test_restored_where_it_is_already(llm: LLM, tmp_path: Path) -> None:
 
 
 def test_restored_beside_others(device: Device, tmp_path: Path) -> None:
-    """Into an idle sequence, the least recently used where there can be no more; open streams go on."""
+    """Restores into a new sequence, or into the least recently used at the limit; open streams continue."""
     path, other = tmp_path / "cache", [200, *range(300, 320)]
     with load("tiny_llama_q4", device, sequences=2) as llm:
         right = pieces(llm, other, 8)
@@ -172,7 +172,7 @@ def test_restored_beside_others(device: Device, tmp_path: Path) -> None:
 
 
 def test_other_digits_and_other_adapters_share(device: Device, tmp_path: Path) -> None:
-    """How exactly products are made is no part of what a file must agree with."""
+    """The precision of products is not part of the file's compatibility check."""
     path = tmp_path / "cache"
     with load("tiny_llama_q4", device, digits=2) as llm:
         pieces(llm, TEXT)
@@ -257,7 +257,7 @@ def test_states_that_are_no_rows(llm: LLM, tmp_path: Path, monkeypatch: pytest.M
 
 
 def signed(data: bytes) -> bytes:
-    """With a digest that is right: whoever wants to deceive can write that."""
+    """The data with a correct digest, as the author of a malicious file would write it."""
     return data[:-32] + sha256(data[:-32]).digest()
 
 
@@ -347,7 +347,7 @@ def flipped(data: bytes, at: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def reader(device: Device) -> Iterator[LLM]:
-    """A model that holds something of its own, which no bad file changes."""
+    """A model with some cache content, which an invalid file must not change."""
     with load("tiny_llama_q4", device) as made:
         pieces(made, [7, 8, 9])
         yield made
@@ -382,7 +382,7 @@ def test_other_programs(data: bytes, device: Device, tmp_path: Path) -> None:
         pytest.raises(FormatError, match="of another program, or of other weights"),
     ):
         llm.restore(path)
-    changed.write_bytes((MODELS / "tiny_llama_q4.pte").read_bytes())  # wherever it lies
+    changed.write_bytes((MODELS / "tiny_llama_q4.pte").read_bytes())  # same content at another path
     with LLM(changed, ByteTokenizer(), device=device) as llm:
         assert llm.restore(path) == len(TEXT) + 3
 
@@ -411,7 +411,7 @@ def test_a_file_that_shrinks_meanwhile(
 
 
 def test_a_file_as_large_as_it_claims_is_not_read(reader: LLM, tmp_path: Path, data: bytes) -> None:
-    """A terabyte of nothing: no byte of it beyond the header."""
+    """A sparse file of a terabyte: only its header is read."""
     path = tmp_path / "cache"
     path.write_bytes(data)
     os.truncate(path, 1 << 40)
@@ -420,8 +420,8 @@ def test_a_file_as_large_as_it_claims_is_not_read(reader: LLM, tmp_path: Path, d
 
 
 def test_random_damage(reader: LLM, tmp_path: Path, data: bytes) -> None:
-    """Bytes changed, cut out, doubled, with the digest made right again or not: refused, or the file of a
-    cache after all, and never another error."""
+    """Bytes changed, removed or doubled, with or without a corrected digest: the file is refused with
+    FormatError or is still valid; no other error."""
     path, choices, refused = tmp_path / "cache", random.Random(11), 0
     (length,) = unpack_from("<I", data, 12)
     for _ in range(300):

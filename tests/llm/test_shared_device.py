@@ -1,4 +1,4 @@
-"""A story and other programs on one device at the same time: each is right, as if it were alone."""
+"""A language model and other programs run on one device at the same time: each result is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of one model: each is right whatever becomes of the others, and after anything that went wrong."""
+"""Streams of one model: each is right, independent of the other streams and of earlier failures."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def interleaved(llm: LLM, **options: Any) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def right() -> dict[str, list[int]]:
-    """What each prompt gives on a model that has seen nothing else."""
+    """The tokens of each prompt on a model with an empty cache."""
     found = {}
     for name, ids in (("A", A), ("B", B)):
         with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer()) as fresh:
@@ -68,13 +68,13 @@ def test_interleaved(llm: LLM, right: dict[str, list[int]], resident: bool | Non
 
 @RESIDENT
 def test_interleaved_after_others(llm: LLM, right: dict[str, list[int]], resident: bool | None) -> None:
-    """A new sequence on plans that were made before: it shares their memory, what grew since included."""
+    """A new sequence on existing plans shares their memory, including what has grown since."""
     assert [tokens(llm, ids) for ids in (A, B)] == [right["A"], right["B"]]
     assert interleaved(llm, resident=resident) == [right["A"], right["B"]]
 
 
 def test_streams_of_one_sampler_setting(llm: LLM) -> None:
-    """Samplers of equal settings share their kernels, not what they have drawn or seen."""
+    """Samplers with equal settings share their kernels, but not their token counts or draws."""
     sampling = Sampling(temperature=0.8, top_k=20, repetition_penalty=1.3, seed=5)
     alone = [tokens(llm, ids, sampling=sampling) for ids in (A, B)]
     assert interleaved(llm, sampling=sampling) == alone
@@ -100,7 +100,7 @@ def test_threads(llm: LLM, right: dict[str, list[int]]) -> None:
 
 
 def test_threads_with_their_own_seeds(llm: LLM) -> None:
-    """Six of them, whose samplers share kernels and nothing else."""
+    """Six threads whose samplers share kernels and nothing else."""
     samplings = [Sampling(temperature=1.0, seed=seed) for seed in range(6)]
     right = [tokens(llm, A, sampling=sampling) for sampling in samplings]
     wrong: list[object] = []
@@ -147,7 +147,7 @@ def test_an_abandoned_stream_gives_its_sequence_back(llm: LLM) -> None:
 def test_a_stream_in_a_cycle(
     llm: LLM, right: dict[str, list[int]], resident: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The garbage collector ends it, together with all that only it holds; others go on."""
+    """The garbage collector ends the stream and frees its resources; other streams continue."""
     failed: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", failed.append)
     for _ in range(3):
@@ -161,14 +161,14 @@ def test_a_stream_in_a_cycle(
 
 
 def test_a_stream_that_ends_late(llm: LLM, right: dict[str, list[int]]) -> None:
-    """The collector frees a lease before it ends the stream: by then the sequence may be another's."""
+    """The collector may free the lease before it ends the stream; the sequence may then have a new owner."""
     old = llm.generate(A, max_new_tokens=8, stop_ids=())
     next(old)
     lease = llm.pool._entries[0].lease
     assert lease is not None
     held = lease()
     assert held is not None
-    held.close()  # as the pool sees it then
+    held.close()  # as if collected
     stream = llm.generate(B, max_new_tokens=8, stop_ids=())
     found = [next(stream).token]
     old.close()

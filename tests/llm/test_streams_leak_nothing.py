@@ -1,4 +1,4 @@
-"""Hundreds of streams and models, read, closed, abandoned or failed: no more memory in the end."""
+"""Hundreds of streams and models, read, closed, abandoned or failed, leak no memory."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PROMPTS = ([1, *range(40, 80)], [5, 17, 99, 250, 3], [9])
 
 
 def grows(device: Device, rounds: int, each: Callable[[int], None]) -> int:
-    """Do something many times: how many bytes the host's memory grew in the later rounds. What the device
-    holds is the same after each quarter."""
+    """Call `each` for `rounds` rounds. Returns the growth of host memory in the second half, in bytes. Checks
+    that the device's resources do not grow there."""
     for number in range(rounds // 2):
         each(number)
     before, in_use = held(device), host_bytes()
@@ -54,7 +54,7 @@ def test_streams(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
                     next(stream)
                     stream.close()
                 case 2:
-                    next(stream)  # and nobody wants the rest
+                    next(stream)  # the rest is never read
                 case 3:
                     next(stream)
                     cycle: list[Any] = [stream]
@@ -78,7 +78,7 @@ def test_streams(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_proc
 def test_models(device: Device) -> None:
-    """Closed with their streams read, open, or never begun; or forgotten."""
+    """Models closed with finished, open or unstarted streams, or garbage-collected."""
 
     def one(number: int) -> None:
         llm = LLM(MODEL, ByteTokenizer(), device=device)

@@ -1,4 +1,4 @@
-"""One sequence of tokens has one user at a time: an earlier one is refused, and never disturbs the later."""
+"""A sequence has one user at a time: calls of an earlier user are refused and do not affect the later one."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_loop_that_lost_its_sequence(
 
 @RESIDENT
 def test_what_takes_over_goes_on_from_what_is_certain(model: LanguageModel, resident: bool | None) -> None:
-    """Not from where the loop before had the GPU run ahead to."""
+    """The new user continues after the tokens that were read, not where the GPU had run ahead to."""
     old = loop(model, A, resident)
     read = [next(old).token for _ in range(3)]
     found = model.prefill([200])
@@ -79,7 +79,7 @@ def test_what_takes_over_goes_on_from_what_is_certain(model: LanguageModel, resi
 
 
 def test_threads_that_share_a_sequence(model: LanguageModel) -> None:
-    """Each gives what it should or is refused."""
+    """Each call gives the right logits or is refused."""
     expected = {}
     for ids in (A, B):
         model.reset()
@@ -90,7 +90,7 @@ def test_threads_that_share_a_sequence(model: LanguageModel) -> None:
     def work(ids: list[int]) -> None:
         for _ in range(25):
             try:
-                with model.device.lock:  # so that nothing comes between these two
+                with model.device.lock:  # makes these two atomic
                     model.reset()
                     user = model.claim()
                 found = model.read(ids, user)
@@ -113,7 +113,7 @@ def test_threads_that_share_a_sequence(model: LanguageModel) -> None:
 
 
 def test_sequences_side_by_side(model: LanguageModel) -> None:
-    """As the error says."""
+    """Two sequences of one model can be used at the same time, as the error message suggests."""
     expected = [tokens(model, ids, None) for ids in (A, B)]
     model.reset()
     loops = [loop(model, A, None), loop(model.sequence(), B, None)]

@@ -1,4 +1,4 @@
-"""Language models from a terminal: what is missing is named, what has no effect is said."""
+"""Language models from a terminal: messages name missing files and options without effect."""
 
 from __future__ import annotations
 

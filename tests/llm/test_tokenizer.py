@@ -299,7 +299,7 @@ def test_merging_by_score_is_sentencepieces(tmp_path: Path) -> None:
         else:
             piece.piece = ours.token_bytes(id).decode().replace(" ", "▁")
     theirs = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
-    # SentencePiece cannot tell a text's own ▁ from a space.
+    # SentencePiece cannot distinguish a literal ▁ from a space.
     code = Path(__file__).read_text().replace("▁", "_")
     for text in [*TEXTS, *CORPUS[:3], "the" * 300, code]:
         assert ours.encode(text) == theirs.encode(text)

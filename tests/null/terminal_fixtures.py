@@ -24,7 +24,7 @@ def on_terminal(code: str, width: int, **environment: str) -> str:
     try:
         while piece := os.read(ours, 65536):
             read += piece
-    except OSError:  # how a terminal says that nobody writes to it any more
+    except OSError:  # a terminal reports this way that its last writer is gone
         pass
     process.wait()
     os.close(ours)

@@ -76,7 +76,8 @@ def test_a_member_that_is_not_there_is_named(wheel: Path, tmp_path: Path) -> Non
 
 
 def test_members_that_want_to_lie_elsewhere_stay_inside(wheel: Path, tmp_path: Path) -> None:
-    """Neither a path that leads outside nor a link is followed: what is asked for is written, by its name."""
+    """Paths that lead outside the folder and links are not followed: each member becomes a plain file with
+    its base name."""
     link = zipfile.ZipInfo("box/link")
     link.external_attr = 0o120777 << 16
     with zipfile.ZipFile(wheel, "a") as archive:

@@ -95,8 +95,8 @@ def test_nothing_else_is_served(client: TestClient, name: str) -> None:
 
 
 def test_the_page_keeps_its_own_policy() -> None:
-    """No script or style in the markup, and no address but the page's own, none of which begins at the root:
-    so it works below a prefix too."""
+    """The markup has no inline script or style. All addresses are the page's own and relative, so it also
+    works below a URL prefix."""
     page = Named(text("index.html"))
     assert page.inline == []
     assert {address.removeprefix("page/") for address in page.addresses} <= set(parts())

@@ -1,4 +1,5 @@
-"""Joins in a plan's making: which are sound, what they may leave unwritten, where scratch memory lies."""
+"""Joining dispatches in a plan: which joins are sound, which buffers may stay unwritten, where scratch
+memory is placed."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def unary(x: Operand, out: Operand) -> Dispatch:
 
 
 def both(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch | None:
-    """From what the first reads to what the second writes, where that one reads it and nobody else does."""
+    """Join two dispatches into one if the second reads the output of the first and nothing else does."""
     made, read = first.bindings["out"], second.bindings["x"]
     if not same_memory(made, read) or is_read(made):
         return None

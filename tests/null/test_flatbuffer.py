@@ -1,4 +1,4 @@
-"""The flatbuffer reader: every kind of field, and every way its bytes can lie."""
+"""The flatbuffer reader: every kind of field, and every kind of invalid bytes."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def test_what_numpy_leaves_to_pytorch_is_run_by_it() -> None:
 
 
 def test_results_are_memory_of_their_own() -> None:
-    """Whoever writes to an operator's output does not write to its input."""
+    """An operator's output does not share memory with its input, so writing to it is safe."""
     a = HostTensor(np.arange(6, dtype=np.float32).reshape(2, 3), DType.F32)
     for name, rest in (
         ("view_copy.out", [(6,)]), ("permute_copy.out", [(0, 1)]), ("expand_copy.out", [(2, 3), False]),

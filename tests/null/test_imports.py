@@ -176,8 +176,8 @@ print(failed, any(thread.is_alive() for thread in threads))
 
 
 def test_threads_import_at_once() -> None:
-    """What is public may be imported by any thread. What lies deeper may not while `pteron` is imported
-    elsewhere: Python locks a module before the packages around it, which import it with that lock."""
+    """Any thread may import the public modules at any time. Private modules may not be imported while another
+    thread imports `pteron`: Python locks a module before its parent packages, which would then deadlock."""
     for _ in range(3):
         done = subprocess.run([sys.executable, "-c", IN_THREADS], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "[] False"

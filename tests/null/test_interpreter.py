@@ -81,7 +81,7 @@ def test_inputs_are_the_callers(writeable: bool) -> None:
 
 
 def test_a_failed_call_leaves_states_as_they_were() -> None:
-    """%1 += x succeeds, the sum along a dim that there is not fails: the next call adds to what was."""
+    """%1 += x succeeds and a sum along a missing dim fails: the next call starts from the old state."""
     values: list[EValue] = [tensor(3), tensor(3), 1, 0, None, tensor(3), tensor(3, data=[5, 6, 7]), False]
     calls: list[Instruction] = [
         KernelCall(0, (1, 0, 2, 1)),
@@ -123,7 +123,7 @@ class Stateful:
 
 @pytest.mark.parametrize("is_changed", [True, False])
 def test_states_are_lost_where_a_call_failed_half_way(is_changed: bool) -> None:
-    """A delegate's states are on the GPU, where nobody keeps what they were."""
+    """A delegate's states are on the GPU and have no backup, so a call that fails after it loses them."""
     values = (tensor(3), tensor(3), 9, None)
     fails = KernelCall(0, (0, 2, 3, 1, 1))
     calls = (DelegateCall(0, ()), fails) if is_changed else (fails, DelegateCall(0, ()))
@@ -238,7 +238,7 @@ def test_a_state_larger_than_the_memory_planned() -> None:
 
 
 def test_values_that_do_not_fit_are_host_errors() -> None:
-    """The program is right, the values are not: nobody can know before they are there."""
+    """The program is valid but the values are not, which only the call can detect."""
     calls: list[Instruction] = [KernelCall(0, (2, 3, 4))]
     machine = Machine([tensor(3), 0, 1, 0, 0], ["executorch_prim::floordiv.Scalar"], calls, (4,))
     with pytest.raises(HostError, match=r"instruction 0 executorch_prim::floordiv\.Scalar: .*zero"):
@@ -294,7 +294,7 @@ CHANNELS_LAST = (0, 2, 3, 1)
     ],
 )
 def test_memory_to_be_filled(operator: str, dim_order: tuple[int, ...] | int | None) -> None:
-    """What is empty has the size asked for, below what is declared, and the element type of the output."""
+    """An empty tensor has the requested size (below the declared maximum) and the output's element type."""
     size = (2, 3)
     values: list[EValue] = [tensor(3), tensor(4, 3, dtype=DType.I32), size, dim_order]
     machine = Machine(values, [operator], [KernelCall(0, (2, 3, 1, 1))])
@@ -327,7 +327,7 @@ def test_conversion_to_and_from_bf16() -> None:
 
 
 def test_a_constant_in_channels_last_order() -> None:
-    """Its bytes lie as its order says; an operator sees it by its logical shape."""
+    """Its bytes are stored in its dim order; an operator sees the logical shape."""
     stored = np.arange(12, dtype=np.float32)
     record = replace(tensor(1, 2, 3, 2, data=stored, is_constant=True), dim_order=CHANNELS_LAST)
     values: list[EValue] = [tensor(1, 2, 3, 2), tensor(1, 2, 3, 2), record, 1]

@@ -1,4 +1,5 @@
-"""The owner's side of an isolated program, against a process that lies, hangs, dies or has children."""
+"""The parent's side of an isolated program, against a process that sends wrong data, hangs, dies or has
+children."""
 
 from __future__ import annotations
 
@@ -176,7 +177,7 @@ def test_called_by_a_handler(liar: Any, alarmed: Any) -> None:
     assert program["forward"]() == (1,)
 
 
-# What is asked for ------------------------------------------------------------------------------
+# Requests ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ class Drawing:
 
 
 def chain(count: int, memories: int | None = 2) -> bytes:
-    """Nodes one behind the other; tensors of so many memory objects, or each of its own."""
+    """A chain of nodes whose tensors share `memories` memory objects, or have one each."""
     drawing = Drawing()
     first = last = drawing.tensor()
     for index in range(count):

@@ -151,7 +151,7 @@ def run_program(source: random.Random, leaves: list[AnyInt]) -> list[object]:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_guards_are_sound(seed: int) -> None:
-    """Wherever the guards hold, the same program takes the same decisions."""
+    """For all values that satisfy the guards, the program takes the same decisions."""
     values = random.Random(seed + 1000)
     start = {0: values.randint(-9, 9), 1: values.randint(-9, 9)}
     trace = Trace(dict(start))

@@ -1,4 +1,4 @@
-"""What lies outside the package: a cache that cannot be, wheels that unpack to anything, damaged packages."""
+"""Faults outside the package: an unusable cache folder, wheels with wrong content, damaged packages."""
 
 from __future__ import annotations
 

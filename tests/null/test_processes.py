@@ -1,4 +1,4 @@
-"""What lies in the current folder, or beside a model, is never executed."""
+"""Python files in the current folder, or next to a model, are never executed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in PLANTED:
         (folder / f"{name}.py").write_text(CODE.format(marker=str(folder / "executed")), "utf-8")
     monkeypatch.chdir(folder)
-    # An empty entry stands for the current folder; the others have to find Pteron.
+    # An empty entry means the current folder; the other entry is needed to find Pteron.
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", str(Path(pteron.__file__).parents[1]), ""]))
     return folder
 

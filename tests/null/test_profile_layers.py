@@ -20,7 +20,7 @@ from pteron.tools.graph_structure import layers_of, longest_repetition
         ("abcabc", (0, 3, 2)),
         ("xabcabcabcy", (1, 3, 3)),
         ("xabababab", (1, 2, 4)),  # not twice abab
-        ("eabcdabcdabn", (1, 4, 2)),  # a part of another stands for nothing
+        ("eabcdabcdabn", (1, 4, 2)),  # a partial repetition does not count
         ("aabcaabcaabc", (0, 4, 3)),  # what covers more, though aa repeats sooner
     ],
 )

@@ -95,8 +95,8 @@ with export_progress(), tempfile.TemporaryDirectory(dir={str(tmp_path)!r}):
 
 
 def followed(eta: ExportEta, times: dict[str, float]) -> list[tuple[float, float, float]]:
-    """An export of 40 million parameters whose stages take so many times what is usual: every second the time
-    that has passed, the share that is done, and how far off the time is that is said to be left."""
+    """Simulate an export of 40 million parameters whose stages take `times` as long as usual. Returns for
+    every second the elapsed time, the share done, and the error of the estimated remaining time."""
     usual = Stage.of(READING, 40_000_000).usual
     took = {name: seconds * times.get(name, 1.0) for name, seconds in usual.items()}
     seen, now, end = [], 0.0, sum(took.values())

@@ -106,7 +106,7 @@ def flow_of(sketch: Sketch, inputs: list[Tensor], outputs: list[Tensor]) -> Flow
 
 
 def fused(flow: Flow, positions: list[int], outputs: list[Tensor], *reads: Tensor) -> int | None:
-    """Where one call could stand for the calls at these positions, reading and making these."""
+    """The position at which one call with these inputs and outputs could replace the calls at `positions`."""
     old = tuple(flow.calls[position] for position in positions)
     operator = replace(old[-1].operator, signature=parse("a b? c? d? -> x y? z?"))
     new = Call(old[-1].node, operator, (*reads, *[None] * (4 - len(reads))), tuple(outputs))
@@ -114,7 +114,7 @@ def fused(flow: Flow, positions: list[int], outputs: list[Tensor], *reads: Tenso
 
 
 def test_several_roots() -> None:
-    """q, k and v of one x: three products become one call with three outputs, before whoever reads any."""
+    """q, k and v of one x: three calls become one with three outputs, placed before their first reader."""
     sketch = Sketch()
     x, q, k, v, used = (sketch.tensor(3, 5) for _ in range(5))
     for out in (q, k, v):
@@ -154,7 +154,7 @@ def test_a_shared_value_stays_an_output() -> None:
 
 
 def test_updates_keep_their_order() -> None:
-    """RoPE and a cache write become one call, unless somebody looks at the cache in between."""
+    """RoPE and a cache write become one call, unless a node reads the cache in between."""
     sketch = Sketch()
     x, rotated, done = sketch.tensor(1, 2, 3, 4), sketch.tensor(1, 2, 3, 4), sketch.tensor(1)
     cache, seen = sketch.constant(1, 7, 3, 4), sketch.tensor(1, 7, 3, 4)

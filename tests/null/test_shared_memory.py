@@ -48,7 +48,7 @@ def copied(source: int, target: int) -> KernelCall:
 
 
 def test_a_view_of_what_was_written() -> None:
-    """%2 is a copy of the input, and %3 lies where %2 does; %4, which is made of it, elsewhere."""
+    """%2 is a copy of the input, and %3 has the same memory as %2; %4 is computed from %3, elsewhere."""
     values = [
         tensor(2, 3),
         None,
@@ -68,7 +68,7 @@ def test_a_view_of_an_input() -> None:
 
 
 def test_the_latest_writer_is_meant() -> None:
-    """%3 and %5 lie where %2 was written first and %4 later."""
+    """%2, %3, %4 and %5 share memory: %3 is read after %2 was written, %5 after %4 was."""
     at = (1, 0)
     values = [
         tensor(2, 3), None, tensor(2, 3, place=at), tensor(6, place=at), tensor(6, place=at),
@@ -86,7 +86,7 @@ def test_a_place_that_is_moved_to() -> None:
 
 
 def test_memory_in_another_order_of_dims() -> None:
-    """What lies in memory column by column is seen row by row."""
+    """A flat view of a tensor stored column by column gives its elements in that order."""
     values = [tensor(2, 3), None, tensor(2, 3, place=(1, 0), order=(1, 0)), tensor(6, place=(1, 0))]
     (found,) = run(values, [copied(0, 2)], (3,))
     np.testing.assert_array_equal(found, X.T.ravel())

@@ -1,4 +1,4 @@
-"""Files that are pipes, or change while they are open, give errors: nobody waits, no process is killed."""
+"""Files that are pipes, or change while they are open, give errors: no call hangs, no process is killed."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_what_is_no_file() -> None:
 
 
 def test_a_path_of_bytes(tmp_path: Path) -> None:
-    """It is a path where it says so: bytes alone are the file itself."""
+    """An object whose __fspath__ returns bytes is a path; plain bytes are the content of the file."""
 
     class Named:
         def __fspath__(self) -> bytes:
@@ -179,4 +179,4 @@ def test_a_path_of_bytes(tmp_path: Path) -> None:
 
     Path(os.fsdecode(Named())).write_bytes(b"12345678 and no program")
     with pytest.raises(FormatError, match="identifier"):
-        pteron.load(Named())  # type: ignore[arg-type]  # a path of text is what is asked for
+        pteron.load(Named())  # type: ignore[arg-type]  # the annotation allows only str paths

@@ -1,4 +1,4 @@
-"""What timestamps cost is taken off where it arose, and never more than there is."""
+"""The cost of timestamps is subtracted from the launches that paid it; no time becomes negative."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pteron.tools.profile.clocks import fit_to_pass, subtract_stamp_cost
 
 
 def measured(times: list[float], cost: float) -> tuple[list[float], list[float]]:
-    """What launches and pairs of them take with a stamp behind each, where all stamps cost the same."""
+    """Measured times of launches and of pairs, if a stamp of the same cost follows each."""
     each = [time + cost for time in times]
     return each, [first + second + cost for first, second in pairwise(times)]
 
 
 def test_equal_stamps_are_taken_off() -> None:
-    """All but that at the end, half of which the first and the last launch keep: the pass has it too."""
+    """The cost of each time stamp is subtracted, except for the last one: the first and the last launch keep
+    half of it each, because the whole pass includes it too."""
     times = [5.0, 3.0, 80.0, 4.0, 2.5]
     found = subtract_stamp_cost(*measured(times, 2.0))
     assert found[1:-1] == pytest.approx(times[1:-1])
@@ -25,13 +26,13 @@ def test_equal_stamps_are_taken_off() -> None:
 
 
 def test_launches_that_overlap_share_their_time() -> None:
-    """Two of ten seconds that run side by side take ten in all; a third waits for both."""
+    """Two launches of ten seconds that overlap take ten in total; a third waits for both."""
     found = subtract_stamp_cost([10.0, 10.0, 10.0], [10.0, 20.0])
     assert found == pytest.approx([5.0, 5.0, 10.0])
 
 
 def test_nothing_gets_negative() -> None:
-    """However wrong the pairs are."""
+    """Even if the pair times are random."""
     generator = np.random.default_rng(0)
     for _ in range(50):
         each, pairs = generator.exponential(size=9).tolist(), generator.normal(size=8).tolist()
@@ -40,7 +41,7 @@ def test_nothing_gets_negative() -> None:
 
 
 def test_a_long_launch_stays_long() -> None:
-    """Nothing but its neighbours' time can be taken off it, so no noise puts it behind them."""
+    """At most its neighbours' time is subtracted from it, so noise cannot rank it below them."""
     found = subtract_stamp_cost([1.0, 50.0, 1.0, 1.0], [0.0, 0.0, 0.0])
     assert found[1] == 49.0
 

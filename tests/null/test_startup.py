@@ -46,7 +46,7 @@ def test_help_imports_nothing_that_takes_time(command: list[str]) -> None:
 def test_inspect_imports_only_what_it_prints(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The adapter that "runs here" names is looked for once, until the environment asks for another."""
+    """The adapter named after "runs here" is looked up once and cached, until the environment changes."""
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
     command = ["inspect", str(programs / "mlp.pte")]
     assert imported(command, NEEDLESS & {"torch", "rich", "pteron.llm", "pteron.runtime.program"}) == set()

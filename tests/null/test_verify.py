@@ -127,7 +127,7 @@ def test_constants_are_told_apart_by_more_than_their_key() -> None:
 
 @ROUTES
 def test_a_folded_view_hands_its_shape_on(target: Target) -> None:
-    """A view of 4 elements that claims 1,000 in the file has 4 for whoever reads it."""
+    """A view of 4 elements that claims 1,000 in the file has 4 elements for the nodes that read it."""
     sketch = Sketch()
     claimed = sketch.tensor(1000)
     sketch.node("aten.view_copy.default", sketch.constant(4), (4,), claimed)

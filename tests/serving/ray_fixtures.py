@@ -21,17 +21,17 @@ from ray.cluster_utils import Cluster
 
 from pteron.serving.cluster import Options, build
 
-PATIENCE = 120.0  # seconds that nothing takes: who waits longer hangs
-SLOW = {  # a busy machine is no sick one
+PATIENCE = 120.0  # seconds; a longer wait means a hang
+SLOW = {  # a busy machine must not fail Ray's health checks
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-_ASKING = {"server", "client", "templated"}  # fixtures by which tests ask the server that all share
+_ASKING = {"server", "client", "templated"}  # fixtures through which tests use the shared server
 
 
 class Served:
-    """An application of a cluster: what tests know of http_fixtures.Running, less what is of one process."""
+    """An application of a cluster, with the interface of http_fixtures.Running less its per-process parts."""
 
     def __init__(self, address: str, application: str) -> None:
         self.address = address
@@ -39,7 +39,8 @@ class Served:
         self.http = httpx.Client(base_url=address, timeout=PATIENCE)
 
     def loads(self) -> list[tuple[int, int]]:
-        """Requests that run and that wait, of any replica and more than once: a session goes to its own."""
+        """(running, waiting) requests, sampled over sessions: each session is routed to one replica, so a
+        replica may appear several times."""
         found = [self.http.get("/health", headers={"X-Session-Id": str(each)}).json() for each in range(12)]
         return [(load["running"], load["waiting"]) for load in found]
 
@@ -47,7 +48,7 @@ class Served:
         until(lambda: set(self.loads()) == {(0, 0)}, PATIENCE)
 
     def replicas(self) -> list[Any]:
-        """Those that run now."""
+        """The replicas that are running."""
         from ray.serve.context import _get_global_client
 
         found = ray.get(_get_global_client()._controller._all_running_replicas.remote(), timeout=PATIENCE)
@@ -61,7 +62,7 @@ class Served:
 
 @contextmanager
 def cluster(nodes: int) -> Iterator[str]:
-    """The address of Ray Serve on so many nodes, each with one CPU to set aside."""
+    """The address of Ray Serve on a cluster of `nodes` nodes, each with one CPU to reserve."""
     os.environ.update(SLOW)
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -93,16 +94,16 @@ def application(address: str, name: str, options: Options, prefix: str = "/") ->
 
 
 def started(start: Callable[[], Any]) -> Any:
-    """A node that starts within Ray's 30 seconds, which a busy machine may not manage at once."""
+    """Start a node, with retries: on a busy machine it may exceed Ray's limit of 30 seconds."""
     for _ in range(2):
-        with suppress(Exception):  # a plain one is what Ray raises
+        with suppress(Exception):  # Ray raises a plain Exception
             return start()
     return start()
 
 
 def shared(module: ModuleType, left_out: Mapping[str, str]) -> type:
-    """The tests of a module that ask a server, as a class whose server is the one of where it stands. Those
-    left out come with the reason; tests that ask none, or make a server of their own, are none of them."""
+    """The tests of a module that use the shared server, as a class that runs them against the server of the
+    importing module. `left_out` maps excluded tests to the reason."""
     found = {name: test for name, test in vars(module).items() if name.startswith("test_")}
     tests = {
         name: staticmethod(test)

@@ -164,7 +164,7 @@ def test_two_lost_replicas() -> None:
 
 def test_a_broken_stream_ends_with_an_error() -> None:
     client = run(Client([STREAM, said(b"data: 1\n\n", True), LostError()]), b"{}")
-    assert (client.status, len(client.asked)) == (200, 1)  # nobody begins it again
+    assert (client.status, len(client.asked)) == (200, 1)  # it is not retried
     first, last = client.body.split(b"\n\n")[:2]
     assert first == b"data: 1"
     assert json.loads(last.removeprefix(b"data: "))["error"]["code"] == "replica_lost"

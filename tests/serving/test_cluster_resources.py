@@ -1,4 +1,4 @@
-"""Whether replicas fit on machines, and what is said where they do not: without Ray."""
+"""Whether replicas fit on machines, and the message if they do not; without Ray."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGE: dict[str, float] = {"CPU": 8.0, "GPU": 2.0}
         ({"replicas": 2}, [SMALL], None),
         ({"replicas": 3}, [SMALL], "each of 3 replicas needs 1 CPU; there is room for 2: the machine has 2"),
         ({"replicas": (1, 9)}, [SMALL], None),  # as many as fit
-        ({"replicas": 3, "cpus": 1.5}, [SMALL, LARGE], None),  # none is on two machines
+        ({"replicas": 3, "cpus": 1.5}, [SMALL, LARGE], None),  # a replica cannot span two machines
         ({"replicas": 99, "cpus": 0}, [SMALL], None),
         (
             {"gpus": 1},

@@ -1,4 +1,4 @@
-"""Which replica a conversation goes to: without Ray."""
+"""Which replica a conversation goes to; without Ray."""
 
 from __future__ import annotations
 

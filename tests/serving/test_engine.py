@@ -1,4 +1,4 @@
-"""Many requests at once: every answer is the one that its request gets alone."""
+"""Many concurrent requests: each gets the same answer as it gets alone."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def same(found: list[Piece], expected: list[Piece]) -> None:
 def served(
     request: pytest.FixtureRequest, tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Engine]:
-    """Engines in each way that sequences go on, the last for programs whose loop cannot stay on the GPU."""
+    """Engines with each decode loop; "through the host" is for programs whose loop cannot stay on the GPU."""
     if request.param == "through the host":
         monkeypatch.setattr(LanguageModel, "is_resident", False)
     with Engine(tiny_llm, batched=request.param == "together") as made:
@@ -73,7 +73,7 @@ def test_twelve_at_once(served: Engine, expected: list[list[Piece]]) -> None:
 
 
 def test_few_sequences(tiny_llm: LLM, expected: list[list[Piece]]) -> None:
-    """More requests than run at once: they follow one another."""
+    """More requests than can run at once: the others wait in the queue."""
     with Engine(tiny_llm, running=3) as few:
         watched = Watched(few)
         answers = [few.submit(request) for request in requests()]
@@ -87,7 +87,7 @@ def test_few_sequences(tiny_llm: LLM, expected: list[list[Piece]]) -> None:
 
 
 def test_threads(engine: Engine, expected: list[list[Piece]]) -> None:
-    """Many submit and read at once."""
+    """Many threads submit and read at once."""
     wrong: list[object] = []
 
     def work(offset: int) -> None:
@@ -129,8 +129,8 @@ def test_several_in_an_event_loop(engine: Engine, expected: list[list[Piece]]) -
 
 
 def test_tasks_that_share_a_reader() -> None:
-    """Each piece goes to one of them, and what ends the answer to all. Who comes as a piece does may have it
-    before those who have waited."""
+    """Each piece goes to one task, and the end of the answer to all of them. A task that starts to read when
+    a piece arrives may get it before the tasks that already wait."""
     job = Job(asked())
     pieces = [Piece(token, "", 0.0) for token in range(3)]
     fault = DeviceError("gone")
@@ -158,7 +158,7 @@ def test_tasks_that_share_a_reader() -> None:
 
 
 async def _all_run() -> None:
-    """Let every task go on until it waits for what is not there."""
+    """Let every task run until it blocks."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -223,7 +223,7 @@ def test_stop_ids(engine: Engine) -> None:
 
 
 def test_stop_strings(engine: Engine) -> None:
-    """One that two tokens spell: neither is in the text."""
+    """A stop string that spans two tokens: neither appears in the text."""
     right = alone(engine.llm, asked(A, 20))
     spelled = [at for at, piece in enumerate(right[:-1]) if piece.text and right[at + 1].text]
     at = spelled[0]

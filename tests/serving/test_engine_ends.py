@@ -1,4 +1,5 @@
-"""Answers that end early: cancelled in every phase, out of time, drained, closed. Nobody else notices."""
+"""Requests that end early: cancelled in every phase, timed out, drained, closed. Other requests are not
+affected."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def drop_in_a_cycle(held: list[Answer]) -> None:
 
 
 def quiet(engine: Engine) -> None:
-    """All that was submitted has ended."""
+    """Wait until all submitted requests have ended."""
     assert engine.scheduler.idle.wait(lambda: not engine.queue.open, PATIENCE)
 
 
@@ -60,7 +61,7 @@ def quiet(engine: Engine) -> None:
 def test_left_in_the_midst(
     engine: Engine, watched: Watched, phase: str, leave: Callable[[list[Answer]], None]
 ) -> None:
-    """Within a step it is gone, and its sequence is free; the one beside it goes on."""
+    """A cancelled or dropped request ends within one step and frees its sequence; the other continues."""
     expected = tokens(alone(engine.llm, asked(A, 20)))
     engine.llm.reset()
     watched.hold(phase, 1)
@@ -87,7 +88,7 @@ def test_left_in_the_midst(
 
 @pytest.mark.parametrize("leave", [cancel, drop, drop_in_a_cycle])
 def test_left_while_it_waits(single: tuple[Engine, Watched], leave: Callable[[list[Answer]], None]) -> None:
-    """It makes room at once, before the engine's thread has noticed."""
+    """A waiting request that leaves frees its place in the queue at once, before the engine thread runs."""
     engine, watched = single
     watched.hold("read", 0)
     first = engine.submit(asked(A, 4))
@@ -113,7 +114,7 @@ def test_left_while_it_waits(single: tuple[Engine, Watched], leave: Callable[[li
 def test_what_requests_take_is_without_their_wait(
     single: tuple[Engine, Watched], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By these seconds others are told when to come back."""
+    """Retry-After is computed from these seconds, so they must not include the time in the queue."""
     engine, watched = single
     now = 0.0
     monkeypatch.setattr(scheduler, "monotonic", lambda: now)
@@ -121,14 +122,14 @@ def test_what_requests_take_is_without_their_wait(
     first = engine.submit(asked(A, 4))
     watched.reached()
     second, third = engine.submit(asked(B, 4)), engine.submit(asked(B, 4))
-    third.cancel()  # is never begun
+    third.cancel()  # it never starts
     now = 5.0
     watched.go()
     assert [len(answer.pieces()) for answer in (first, second, third)] == [4, 4, 0]
     quiet(engine)
     assert (
         engine.scheduler.totals.request_seconds == 4.0
-    )  # the first took 5, the second none: it counts a fifth
+    )  # moving average of 5 s and 0 s: the second weighs 1/5
 
 
 def test_cancelled_after_its_end(engine: Engine) -> None:
@@ -140,7 +141,7 @@ def test_cancelled_after_its_end(engine: Engine) -> None:
 
 
 def test_nobody_reads(engine: Engine) -> None:
-    """A reader that takes its time holds up nobody, and gets everything in the end."""
+    """A slow reader does not block the engine, and still receives the whole answer."""
     expected = tokens(alone(engine.llm, asked(A, 30)))
     slow = engine.submit(asked(A, 30))
     start = next(iter(slow))
@@ -191,7 +192,7 @@ def test_time_enough(engine: Engine) -> None:
 
 
 def test_drained(single: tuple[Engine, Watched]) -> None:
-    """What was taken on is finished, what waits included; nothing else is taken on."""
+    """Accepted requests are finished, including the waiting ones; new requests are refused."""
     engine, watched = single
     watched.hold("read", 0)
     answers = [engine.submit(asked(ids, 4)) for ids in (A, B)]
@@ -211,7 +212,7 @@ def test_drained(single: tuple[Engine, Watched]) -> None:
 @either_way
 @PHASES
 def test_closed_with_open_streams(engine: Engine, watched: Watched, phase: str) -> None:
-    """Readers in threads and in event loops are told; the model stays as it was."""
+    """Readers in threads and in event loops get an error; the model is still usable."""
     expected = tokens(alone(engine.llm, asked(A, 30)))
     engine.llm.reset()
     watched.hold(phase)
@@ -268,7 +269,7 @@ def test_the_model_closed_under_it(engine: Engine, watched: Watched) -> None:
 
 
 def test_forgotten(tiny_llm: LLM) -> None:
-    """An engine that nobody holds ends; one whose answers are read goes on to their end."""
+    """An engine without references stops its thread, but only after its open answers are complete."""
     engine = Engine(tiny_llm)
     thread = engine.thread
     answer = engine.submit(asked(A, 6))
@@ -287,7 +288,8 @@ def test_forgotten(tiny_llm: LLM) -> None:
 
 
 def test_a_task_that_is_cancelled(engine: Engine, watched: Watched) -> None:
-    """Its answer goes on, for another to read; a loop that is closed meanwhile does no harm."""
+    """Cancelling the reading task does not cancel the answer: another reader gets it. Closing the event loop
+    in between does no harm."""
     expected = tokens(alone(engine.llm, asked(A, 6)))
     engine.llm.reset()
     watched.hold("read", 0)

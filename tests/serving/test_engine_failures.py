@@ -1,4 +1,4 @@
-"""What goes wrong for one request ends that one: with its error, and without harm to others."""
+"""A failure of one request ends that request with its error; other requests are not affected."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def ends(answers: list[Answer]) -> Iterator[list[int] | BaseException]:
 def test_a_call_that_fails(
     engine: Engine, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch, kind: str, after: bool
 ) -> None:
-    """Whichever it is, one of two requests fails at most, or both where it was made for both, and the next
-    answers are right."""
+    """Fails each device call in turn. At most one of two requests fails (both if they step as a batch), and
+    the next answers are right."""
     most = 2 if engine.slots else 1
     faults, at, failures = Faults(monkeypatch), 0, 0
     while True:
@@ -115,7 +115,7 @@ def test_a_sequence_that_another_takes_over(
 
 
 def test_all_sequences_are_others(engine: Engine, expected: list[list[int]]) -> None:
-    """Requests wait until a stream of the model's own gives one back."""
+    """All sequences belong to the model's own streams: requests wait until a stream releases one."""
     assert isinstance(engine.llm, LLM)
     streams = [engine.llm.generate(A, max_new_tokens=3, stop_ids=()) for _ in range(SEQUENCES_MAX)]
     for stream in streams:
@@ -131,7 +131,7 @@ def test_all_sequences_are_others(engine: Engine, expected: list[list[int]]) -> 
 
 
 def test_a_lost_device(device: Device) -> None:
-    """All fail with the device's error, those that come later too, and closing works."""
+    """Open and later requests fail with the device's error, and the engine can be closed."""
     own = Device(device.adapter)
     llm = LLM(MODEL, ByteTokenizer(), device=own)
     with Engine(llm) as engine:
@@ -139,7 +139,7 @@ def test_a_lost_device(device: Device) -> None:
         watched.hold("step", 1)
         answers = [engine.submit(asked(ids, 30)) for ids in (A, B)]
         watched.reached()
-        own.wait()  # it is not truly lost, and would tell of results after the end of Python
+        own.wait()  # the device still works, and its callbacks must not run during Python's shutdown
         own.lost("testing")
         watched.go()
         for answer in answers:
@@ -154,7 +154,7 @@ def test_a_lost_device(device: Device) -> None:
 def test_a_fault_of_the_engine_itself(
     engine: Engine, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is left waiting, and those who come are told."""
+    """All open requests get the error, and so does every later submit."""
 
     def parts(_: object) -> Any:
         raise RuntimeError("unforeseen")
@@ -204,5 +204,5 @@ engine.close()
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_forked() -> None:
-    """A child has none of the threads: it is told so, and does not wait."""
+    """A forked child has no engine thread: calls raise an error instead of waiting forever."""
     subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=100)

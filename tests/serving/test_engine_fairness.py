@@ -1,4 +1,4 @@
-"""Whose turn it is: what an engine's thread submits, in which order, and what is under way while it waits."""
+"""Fair scheduling: what the engine thread submits, in which order, and what is in flight while it waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHUNKS = len(LONG) // CHUNK
 
 @pytest.fixture
 def pace(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Pace:
-    """That of the model, which stays as it is set."""
+    """The model's pace: one step per submission, without adaptation."""
     monkeypatch.setattr(Pace, "update", lambda *_: None)
     pace = engine.llm.model.pace
     pace.steps = 1
@@ -26,8 +26,8 @@ def pace(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Pace:
 
 
 def test_a_long_prompt_delays_a_step_by_one_chunk(engine: Engine, watched: Watched, pace: Pace) -> None:
-    """Between two chunks every decoding sequence does a step, and between two steps lies one chunk."""
-    watched.hold("step", 0)  # whose prompt is the longer one
+    """Every decoding sequence does one step between two prefill chunks, and one chunk runs between steps."""
+    watched.hold("step", 0)  # job 0 has the longer prompt
     answers = [engine.submit(asked(ids, 40)) for ids in (A, B)]
     watched.reached()
     answers += [engine.submit(asked(LONG, 2))]
@@ -55,7 +55,8 @@ def test_prompts_are_read_in_turns(engine: Engine, watched: Watched) -> None:
 
 
 def test_a_newcomer_is_read_after_a_chunk(engine: Engine, watched: Watched) -> None:
-    """Or after two, where a prompt is alone and the GPU has one chunk more than it works at."""
+    """The prefill of a new request starts after one chunk of the running prompt, or after two if that prompt
+    was alone: one more chunk is then queued on the GPU."""
     watched.hold("read", 0)
     first = engine.submit(asked(LONG, 2))
     watched.reached()
@@ -124,7 +125,7 @@ def test_first_come_first_served(engine: Engine, watched: Watched) -> None:
 def test_the_gpu_has_work_while_the_host_waits(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """But for the last steps of all, nobody waits for the only submission that is under way."""
+    """Except for the last steps, the engine never waits for the only submission in flight."""
     waited: list[tuple[int, bool]] = []
     collect = Scheduler.collect_oldest
 

@@ -1,4 +1,4 @@
-"""Answers that follow a grammar, beside others that do not: each is the one that its request gets alone."""
+"""Requests with and without a grammar run together: each gets the same answer as it gets alone."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_beside_others(
 def test_a_grammar_that_fails(
     engine: Engine, requests: list[Request], expected: list[list[Piece]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those beside it go on."""
+    """Other requests continue."""
     masks = 0
 
     def failing(matcher: Matcher) -> None:
@@ -87,10 +87,10 @@ def test_a_grammar_that_fails(
 
 
 class PrefixWaitlist:
-    """MaskWorkers that are not found before they are let go."""
+    """Blocks the computation of masks until `go`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.threads: list[str] = []  # that were to find one
+        self.threads: list[str] = []  # names of the threads that computed masks
         self._reached, self._free = threading.Semaphore(0), threading.Event()
         mask = Matcher.mask
 
@@ -143,7 +143,8 @@ def test_others_go_on_while_a_mask_is_found(
 
 @either_way
 def test_ends_while_its_mask_is_found(engine: Engine, requests: list[Request], held: PrefixWaitlist) -> None:
-    """Cancelled, or its time is up: at once, and the next has its sequence. A third is found by nobody."""
+    """A request that is cancelled or times out while its mask is computed ends at once and frees its
+    sequence. The mask of a cancelled request that still waits for a worker is never computed."""
     answers = [
         engine.submit(requests[0]),
         engine.submit(asked(B, 30, grammar=requests[0].grammar, seconds=0.2)),
@@ -161,7 +162,7 @@ def test_ends_while_its_mask_is_found(engine: Engine, requests: list[Request], h
     held.go()
     text = engine.submit(requests[0]).text()
     assert re.fullmatch(PATTERN, text)
-    assert len(held.threads) < len(text) + 4  # the third's was not
+    assert len(held.threads) < len(text) + 4  # the mask of the third request was never computed
 
 
 def test_sleeps_while_a_mask_is_found(
@@ -179,7 +180,7 @@ def test_sleeps_while_a_mask_is_found(
     answer = engine.submit(requests[4])
     held.reached()
     time.sleep(0.3)
-    assert turns < 100  # thousands, were it not asleep
+    assert turns < 100  # a busy loop would take thousands
     held.go()
     assert len(answer.pieces()) == 5
 
@@ -190,7 +191,7 @@ def test_an_engine_ends_while_masks_are_found(
 ) -> None:
     engine = Engine(tiny_llm)
     assert len(engine.submit(requests[1]).pieces()) == 20
-    assert not mask_threads()  # for what has no grammar
+    assert not mask_threads()  # a request without a grammar starts none
     answers = [engine.submit(request) for request in (requests[0], requests[2])]
     held.reached()
     held.reached()
@@ -212,7 +213,7 @@ def test_an_engine_ends_while_masks_are_found(
 def test_a_mask_that_fails_amid_others(
     expected: list[list[Piece]], engine: Engine, requests: list[Request], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the midst of its text; those with the same grammar go on."""
+    """A mask fails while its request generates; the other requests with the same grammar continue."""
     mask, masks = Matcher.mask, 0
     failed: list[Matcher] = []
 

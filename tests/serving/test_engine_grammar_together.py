@@ -1,4 +1,4 @@
-"""Answers that follow grammars step together, beside others that are free: each as if it were alone."""
+"""Requests with grammars step as one batch, next to requests without: each gets its answer as if alone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SETTINGS = (
 
 @pytest.fixture
 def mixed(tiny_llm: LLM) -> list[Request]:
-    """Constrained and free, of all kinds of settings."""
+    """Requests with and without a grammar, with all kinds of settings."""
     schema = Grammar.json_schema(tiny_llm.tokenizer, SCHEMA)
     pattern = Grammar.regex(tiny_llm.tokenizer, PATTERN)
     made = []
@@ -53,7 +53,7 @@ def mixed(tiny_llm: LLM) -> list[Request]:
 
 @pytest.fixture
 def bursts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
-    """(rows, those with masks, steps) of every submission for several."""
+    """(rows, rows with masks, steps) of every batched submission."""
     made: list[tuple[int, int, int]] = []
     step = BatchedModel.step
 
@@ -72,8 +72,9 @@ def test_constrained_step_together(
     bursts: list[tuple[int, int, int]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All at once, then as they come and go: in rows of their own, while the free go on by several steps."""
-    monkeypatch.setattr(steppers, "GATHER_SECONDS", PATIENCE)  # however slow the machine is
+    """All requests at once, then with queueing: constrained rows have submissions of one step of their own,
+    while unconstrained rows do several steps."""
+    monkeypatch.setattr(steppers, "GATHER_SECONDS", PATIENCE)  # independent of the machine's speed
     monkeypatch.setattr(pace, "SECONDS_MAX", 1e6)
     right = [alone(tiny_llm, request) for request in mixed]
     tiny_llm.reset()
@@ -90,7 +91,7 @@ def test_constrained_step_together(
         assert {steps for _, masked, steps in bursts if masked} == {1}
         assert max(steps for _, masked, steps in bursts if not masked) > 1
         constrained = [len(pieces) for pieces, request in zip(right, mixed, strict=True) if request.grammar]
-        # One submission for all of a step, but for the first draws, which follow prompts, and the last one.
+        # One submission per step for all, except for the first draws (after the prompts) and the last one.
         assert sum(1 for _, masked, _ in bursts if masked) <= max(constrained) + len(constrained)
     with Engine(tiny_llm, running=3) as engine:
         answers = [engine.submit(request) for request in (*mixed, *mixed[::-1])]
@@ -99,8 +100,8 @@ def test_constrained_step_together(
 
 
 def test_alone_and_together_in_turns(tiny_llm: LLM, mixed: list[Request]) -> None:
-    """What a text has seen and may draw goes with it, from its own sampler to its slot and back, and again;
-    a slot that was masked is not for the next who is free."""
+    """A sequence keeps its token counts and mask while it moves between its own sampler and a slot, several
+    times. A mask in a slot does not affect the next, unconstrained user of the slot."""
     chosen = [mixed[index] for index in (2, 6, 9, 7)]
     right = [alone(tiny_llm, request) for request in chosen]
     tiny_llm.reset()
@@ -133,14 +134,14 @@ def test_alone_and_together_in_turns(tiny_llm: LLM, mixed: list[Request]) -> Non
         for track in part:
             know(track)
             if len(part) == 1 and track.matcher and track.drawn and len(track.drawn) % 2:
-                stepper.single.read_ahead(track)  # as one that is alone
+                stepper.single.read_ahead(track)  # as for a sequence that steps alone
         take(stepper.launch(part, 1))
     for track, pieces in zip(tracks, right, strict=True):
         assert len(found[track]) == track.step >= 3
         same(found[track], pieces[: track.step])
         track.release()
         track.close()
-    with Engine(tiny_llm) as engine:  # in slots that had masks
+    with Engine(tiny_llm) as engine:  # reuses slots that had masks
         answers = [engine.submit(mixed[index]) for index in (1, 4, 7, 10)]
         rights = [alone(tiny_llm, mixed[index]) for index in (1, 4, 7, 10)]
         for answer, pieces in zip(answers, rights, strict=True):
@@ -150,7 +151,7 @@ def test_alone_and_together_in_turns(tiny_llm: LLM, mixed: list[Request]) -> Non
 def test_one_whose_masks_take_long(
     tiny_llm: LLM, mixed: list[Request], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others that follow grammars step without it, and it steps with them again."""
+    """Other constrained requests step without the slow one, which joins them again later."""
     constrained = [request for request in mixed if request.grammar][:4]
     right = [alone(tiny_llm, request) for request in constrained]
     free, mask, slow = threading.Event(), Matcher.mask, list[Matcher]()
@@ -175,7 +176,7 @@ def test_one_whose_masks_take_long(
 def test_one_whose_mask_fails_as_others_are_gathered(
     tiny_llm: LLM, mixed: list[Request], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In whatever moment that is found out, it fails alone."""
+    """A request whose mask fails while the batch is collected is the only one that fails."""
     constrained = [request for request in mixed if request.grammar][:4]
     right = [alone(tiny_llm, request) for request in constrained]
     failing, fail, mask = list[Matcher](), threading.Event(), Matcher.mask
@@ -193,7 +194,7 @@ def test_one_whose_mask_fails_as_others_are_gathered(
             failing.append(track.matcher)
         is_pending = track.mask is not None and not track.mask.is_done
         if stepping and is_pending and failing == [track.matcher] and not fail.is_set():
-            fail.set()  # it can join as far as this knows, and has failed by the time that it is asked to
+            fail.set()  # `can` is true here, but the mask fails before the request joins
             while track.mask and not track.mask.is_done:
                 sleep(0.001)
         return can

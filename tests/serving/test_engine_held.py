@@ -1,5 +1,5 @@
-"""Requests that begin alike and come in the same moment: one reads the beginning, the others wait for it and
-get a copy; nobody else waits, and none waits for a reader that has ended."""
+"""Requests with a common prefix that arrive together: one prefills the prefix, the others wait for it and
+get a copy. Other requests do not wait, and a request stops waiting if the reader of the prefix ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pteron.llm.engine import scheduler
 from pteron.serving import Answer, Engine, Request
 
 COPIED_MIN = 16
-SYSTEM = (1, *(300 + 7 * index % 101 for index in range(22)))  # its end lies inside a chunk
+SYSTEM = (1, *(300 + 7 * index % 101 for index in range(22)))  # it ends inside a chunk
 OTHER = (7, 9, 11)
 
 
@@ -28,7 +28,7 @@ def _copied_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The tokens of all prompts that a model was given, chunk by chunk."""
+    """All prompt tokens that the model prefilled."""
     made: list[int] = []
     launch = LanguageModel.launch
 
@@ -42,7 +42,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def few(request: pytest.FixtureRequest, tiny_llm: LLM, device: Device) -> Iterator[Engine]:
-    """An engine of so many sequences that step so."""
+    """An engine with few sequences, batched or not."""
     sequences, batched = request.param
     with (
         LLM(MODEL, ByteTokenizer(), device=device, sequences=sequences) as llm,
@@ -58,7 +58,7 @@ def of(*tail: int, count: int = 7, **settings: Any) -> Request:
 def asked_at_once(
     engine: Engine, watched: Watched, requests: list[Request], until: tuple[str, int] | None = None
 ) -> list[Answer]:
-    """Have requests wait before the engine looks at any of them; then it goes on, as far as it is told."""
+    """Queue all requests before the engine looks at any of them; then let it run, up to `until` if given."""
     watched.hold("length", engine.load.requests)
     first = engine.submit(asked((3,), 1))
     watched.reached()
@@ -72,7 +72,7 @@ def asked_at_once(
 
 
 def rightly(engine: Engine, requests: list[Request]) -> list[list[int]]:
-    """What they get alone, on a model that forgets them then."""
+    """The tokens of each request alone; the model is reset afterwards."""
     right = [tokens(alone(engine.llm, request)) for request in requests]
     engine.llm.reset()
     return right
@@ -88,7 +88,7 @@ def reused(answers: list[Answer]) -> list[int]:
 
 @pytest.mark.parametrize("few", [(2, False), (3, True), (16, False), (16, True)], indirect=True)
 def test_a_beginning_is_read_once(few: Engine, read: list[int]) -> None:
-    """Twelve at once, in fewer sequences than they are or in as many."""
+    """Twelve requests at once share a prefix, with fewer sequences than requests or with enough."""
     watched = Watched(few)
     tails = [(100 + 31 * index, 200 + index, 17 * index + 5)[: 1 + index % 3] for index in range(12)]
     drawn = [Sampling(), Sampling(temperature=0.9, seed=4)]
@@ -104,7 +104,7 @@ def test_a_beginning_is_read_once(few: Engine, read: list[int]) -> None:
 
 @either_way
 def test_the_same_several_times(engine: Engine, watched: Watched, read: list[int]) -> None:
-    """The last token is read by each: its logits are needed."""
+    """Equal prompts: each request still prefills the last token, because it needs the logits."""
     requests = [of(5, sampling=Sampling(temperature=1.0, seed=seed)) for seed in range(4)]
     right = rightly(engine, requests)
     read.clear()
@@ -116,7 +116,7 @@ def test_the_same_several_times(engine: Engine, watched: Watched, read: list[int
 
 @either_way
 def test_beginnings_inside_beginnings(engine: Engine, watched: Watched, read: list[int]) -> None:
-    """Each part that several have in common is read once, whoever comes first."""
+    """Each shared part of nested prefixes is prefilled once, in any order of the requests."""
     first, second = (1, *range(40, 57)), tuple(range(100, 117))
     third = tuple(range(200, 216))
     prompts = [
@@ -137,19 +137,19 @@ def test_beginnings_inside_beginnings(engine: Engine, watched: Watched, read: li
 
 
 def test_it_begins_where_the_beginning_was_submitted(engine: Engine, watched: Watched) -> None:
-    """With the chunk that has the beginning's end, and not with the end of the reader's prompt."""
+    """A waiting request starts after the chunk that ends the prefix, not after the reader's whole prompt."""
     tail = tuple(range(60, 90))
     answers = asked_at_once(engine, watched, [of(*tail, count=2), of(5, count=2)])
     found(answers)
     events = [(what, job) for what, job, _ in watched.events]
     before = events[: events.index(("begin", 2))].count(("read", 1))
     assert before * CHUNK >= len(SYSTEM)
-    assert events.count(("read", 1)) > before  # there was more to read
+    assert events.count(("read", 1)) > before  # the reader's prompt was not finished
     assert ("hold", 2, len(SYSTEM)) in watched.events
 
 
 def test_nobody_else_waits(engine: Engine, watched: Watched) -> None:
-    """Whoever stands behind those that are held goes on before them."""
+    """A request queued behind ones that wait for a prefix starts before them."""
     requests = [of(5, count=2), of(6, count=2), asked(OTHER, 2), of(8, count=2)]
     right = rightly(engine, requests)
     assert found(asked_at_once(engine, watched, requests)) == right
@@ -158,7 +158,7 @@ def test_nobody_else_waits(engine: Engine, watched: Watched) -> None:
 
 
 def test_nobody_takes_their_place(tiny_llm: LLM) -> None:
-    """Where two may run, the one that is held is one of them."""
+    """A request that waits for a prefix counts as running: with `running=2` no third request starts."""
     with Engine(tiny_llm, running=2) as engine:
         watched = Watched(engine)
         requests = [of(5, count=2), of(6, count=2), asked(OTHER, 2)]
@@ -169,7 +169,8 @@ def test_nobody_takes_their_place(tiny_llm: LLM) -> None:
 
 
 def test_what_is_there_already_is_not_waited_for(engine: Engine, watched: Watched) -> None:
-    """Nor is a beginning that is too short, or hardly longer than what another holds."""
+    """Requests do not wait for a prefix that is in the cache already, is too short, or is hardly longer than
+    a cached one."""
     right = rightly(engine, [of(5), of(6)])
     found([engine.submit(of(4))])
     assert found(asked_at_once(engine, watched, [of(5), of(6)])) == right
@@ -197,7 +198,7 @@ def test_a_program_that_cannot_copy(
 
 @either_way
 def test_a_reader_that_is_cancelled(engine: Engine, watched: Watched, read: list[int]) -> None:
-    """The next reads on from where it was, and the others wait for that one."""
+    """The next request continues the prefill where the cancelled one stopped, and the others wait for it."""
     requests = [of(5), of(6), of(7), of(8)]
     right = rightly(engine, requests)
     read.clear()
@@ -237,7 +238,7 @@ def test_a_reader_that_fails(engine: Engine, watched: Watched, monkeypatch: pyte
 def test_those_that_are_held_can_leave(
     engine: Engine, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cancelled, or their time is up: they end before they began, and the others are not harmed."""
+    """Requests that are cancelled or time out while they wait end at once; the others are not affected."""
     requests = [of(5), of(6), of(7, seconds=600), of(8)]
     right = rightly(engine, [requests[0], requests[3]])
     answers = asked_at_once(engine, watched, requests, ("hold", 4))

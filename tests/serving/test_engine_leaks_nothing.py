@@ -1,4 +1,4 @@
-"""Hundreds of requests, read, cancelled, dropped or failed: no more memory and no more threads in the end."""
+"""Hundreds of requests, read, cancelled, dropped or failed, leak no memory and no threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pteron.llm import LLM, Sampling
 from pteron.serving import Engine
 
 ROUNDS = 20  # of eight requests each
-STRETCHES = 6  # of rounds, until one leaves nothing behind: a leak grows in each
+STRETCHES = 6  # of rounds; one without growth is enough: a leak grows in each
 
 
 def engine_threads() -> int:
@@ -24,7 +24,7 @@ def engine_threads() -> int:
 
 
 def rest(engine: Engine) -> None:
-    """Wait until all has ended, what nobody reads included."""
+    """Wait until all requests have ended, including those without a reader."""
     until = time.monotonic() + PATIENCE
     while engine.queue.open or engine.scheduler.pipeline:
         assert time.monotonic() < until
@@ -56,7 +56,7 @@ def test_hundreds_of_requests(tiny_llm: LLM, device: Device, monkeypatch: pytest
     with Engine(tiny_llm, running=4) as engine:
         before: dict[str, int] = {}
         rounds = 0
-        for _ in range(STRETCHES):  # what is made once it is needed is made in the early ones
+        for _ in range(STRETCHES):  # the early ones allocate lazy caches
             in_use = host_bytes()
             rounds += 1
             for number in range(ROUNDS):
@@ -77,7 +77,7 @@ def test_hundreds_of_requests(tiny_llm: LLM, device: Device, monkeypatch: pytest
 
 
 def test_many_engines(tiny_llm: LLM, device: Device) -> None:
-    """Closed with answers open, drained, or forgotten."""
+    """Engines that are closed with open answers, drained, or garbage-collected."""
     threads = engine_threads()
 
     def one(number: int) -> None:

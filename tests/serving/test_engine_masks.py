@@ -16,7 +16,7 @@ from pteron.llm.engine.grammar_masks import THREADS, MaskWorkers, PendingMask
 
 
 class Slow(Matcher):
-    """Finds its mask once it is let."""
+    """A matcher that computes its mask only after an event is set."""
 
     def __init__(self, gate: threading.Event) -> None:
         self._gate = gate
@@ -27,7 +27,7 @@ class Slow(Matcher):
 
 
 def heard(told: SimpleQueue[bool], masks: list[PendingMask]) -> int:
-    """How often one is told until all are found."""
+    """The number of notifications until all masks are computed."""
     count = 0
     while not all(mask.is_done for mask in masks):
         told.get(timeout=PATIENCE)

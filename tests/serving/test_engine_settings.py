@@ -1,4 +1,5 @@
-"""Requests of all kinds of settings that step together: each as if it were alone, at the cost of one kind."""
+"""Requests with different settings step as one batch: each gets its answer as if alone, and the number of
+launches does not grow."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from pteron.llm.sampling.batch_sampler import BatchDrawing
 from pteron.llm.submission import BatchDraws, BatchRow
 from pteron.serving import Engine, Request
 
-# Each setting alone or in company; penalties so great that a count too few or too many is seen at once.
+# Each setting alone or combined; penalties are large, so that a wrong token count changes the result.
 SETTINGS = (
     Sampling(),
     Sampling(temperature=0.9, top_k=9, seed=4),
@@ -49,7 +50,7 @@ def test_eight_settings_at_once(engine: Engine, watched: Watched) -> None:
 
 
 def test_alone_and_together_in_turns(tiny_llm: LLM) -> None:
-    """What a text has seen goes with it, from its own sampler to its slot and back, and again."""
+    """A sequence keeps its token counts while it moves between its own sampler and a slot, several times."""
     chosen = (3, 4, 5, 6)
     requests = [asked(PROMPTS[index], 24, sampling=SETTINGS[index]) for index in chosen]
     expected = [alone(tiny_llm, request) for request in requests]
@@ -66,7 +67,7 @@ def test_alone_and_together_in_turns(tiny_llm: LLM) -> None:
     turns += [((two, three, four, one), 5), ((four,), 1), ((four, three), 2), ((one, four), 4), ((one,), 3)]
     for part, most in turns:
         under_way.append(stepper.launch(part, most))
-    for submission in under_way:  # nothing was waited for in between
+    for submission in under_way:  # no wait before this point
         for track, drawn in submission.wait():
             found[track] += drawn
     for track, right in zip(tracks, expected, strict=True):
@@ -82,7 +83,7 @@ def begun(llm: LLM, request: Request) -> RunningRequest:
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many launches draw the tokens of a step, of every step of several."""
+    """The number of sampling launches of each batched step."""
     made: list[int] = []
     drawing = BatchDraws.drawing
 
@@ -119,7 +120,7 @@ def test_launches_do_not_grow_with_rows(
     plain = [BatchRow(slot, 0, 1) for slot in slots]
     step(plain)
     assert launches.pop() == 2
-    for count in (1, 3, 8):  # the last has all there is, so the others cost nothing more
+    for count in (1, 3, 8):  # `last` uses every setting, so other rows add no launches
         rows = [BatchRow(slots[8], 0, 1, last)]
         rows += [
             BatchRow(slot, 0, 1, sampler) for slot, sampler in zip(slots[:count], samplers, strict=False)
@@ -127,7 +128,7 @@ def test_launches_do_not_grow_with_rows(
         step(rows)
         step([BatchRow(row.slot, 2, None, row.sampler, 2) for row in rows])
         model_and_draw, home = commands[-1][:-1], commands[-1][-1]
-        assert len(model_and_draw) == 4  # of two steps: nobody joined, so nothing was brought
+        assert len(model_and_draw) == 4  # of two steps: no request joined, so nothing was uploaded
         assert isinstance(home, Copy)
     assert len(set(launches)) == 1
     for sampler in (last, *samplers):

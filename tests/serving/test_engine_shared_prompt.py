@@ -1,5 +1,5 @@
-"""Requests that begin alike, on an engine: the beginning is read once, and copied where others step, whether
-each steps in memory of its own or all of them together in one."""
+"""Requests with a common prefix on an engine: the prefix is prefilled once and copied for the others, both
+with separate caches and with a batch in one buffer."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def begun(answer: Answer) -> None:
 def test_saved_from_and_restored_into_slots(
     device: Device, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cache that lies beside others in one buffer is saved as any is, while they step."""
+    """A KV cache in a slot of a shared buffer can be saved while the other slots step."""
     monkeypatch.setattr(sequence_pool, "COPIED_MIN", COPIED_MIN)
     path = tmp_path / "cache"
     with LLM(models / "tiny_llama_q4.pte", ByteTokenizer(), device=device, sequences=4) as llm:

@@ -1,5 +1,5 @@
-"""Memory for sequences that step together: taken when there are two, as much of it as there is, or none; and
-an engine says which."""
+"""Memory of the batch: allocated at the second request, with as many slots as fit, or none. The engine
+reports the decision."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Shrink = Callable[[int], None]
 
 @pytest.fixture
 def rooms(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> Shrink:
-    """Has the device refuse buffers that hold more than so many caches."""
+    """Limits how many KV caches fit in one buffer: the device refuses larger ones."""
     assert tiny_llm.model.delegate is not None
     largest = max(state.bytes for state in tiny_llm.model.delegate.executable.states.values())
     made = Device.create_buffer
@@ -78,7 +78,7 @@ def test_one_alone_takes_one_cache(tiny_llm: LLM) -> None:
 def test_one_is_under_way_when_another_comes(
     engine: Engine, watched: Watched, at: str, settings: dict[str, Any]
 ) -> None:
-    """It moves into a slot in the midst of its prompt or its text, and says what it says alone."""
+    """A sequence moves into a slot during prefill or decode, and its tokens stay the same as alone."""
     llm = engine.llm
     assert isinstance(llm, LLM)
     requests = [asked(A, 20, **settings), asked(B, 12, **settings), asked(PROMPTS[0], 9)]
@@ -116,7 +116,7 @@ def test_a_grammar_is_under_way_when_another_comes(engine: Engine, watched: Watc
 
 @pytest.mark.parametrize(("room", "slots"), [(15, 8), (7, 4), (3, 2)])
 def test_as_many_as_there_is_room_for(tiny_llm: LLM, rooms: Shrink, room: int, slots: int) -> None:
-    """The others have memory of their own, and step by themselves."""
+    """If there are fewer slots than sequences, the others keep their own caches and step alone."""
     requests = [asked(ids, 9 + index) for index, ids in enumerate(PROMPTS)]
     right = rightly(tiny_llm, requests)
     rooms(room)
@@ -134,7 +134,7 @@ def test_as_many_as_there_is_room_for(tiny_llm: LLM, rooms: Shrink, room: int, s
 
 
 def test_no_room_for_two(tiny_llm: LLM, rooms: Shrink, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They go on one by one, and it is not tried again and again."""
+    """Without memory for two slots the sequences step alone, and the allocation is not retried."""
     requests = [asked(ids, 9) for ids in (A, B, *PROMPTS)]
     right = rightly(tiny_llm, requests)
     tried: list[int] = []
@@ -161,7 +161,7 @@ def test_no_room_for_two(tiny_llm: LLM, rooms: Shrink, monkeypatch: pytest.Monke
 
 
 def test_what_is_told(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once, when it is decided, whoever asks when."""
+    """Each listener is called once with the decision, whether it was added before or after it."""
     told: list[str] = []
     with Engine(tiny_llm, batched=False) as engine:
         engine.tell_stepping(told.append)
@@ -178,7 +178,8 @@ def test_what_is_told(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_who_is_told_and_fails(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no request's fault, and others are told too; the error is shown as the thread's."""
+    """A listener that raises fails no request, and the other listeners are still called. The error goes to
+    the thread's excepthook."""
     told: list[str] = []
     shown: list[str] = []
     monkeypatch.setattr(threading, "excepthook", lambda found: shown.append(str(found.exc_value)))
@@ -196,7 +197,7 @@ def test_who_is_told_and_fails(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_one_sequence_alone(device: Device) -> None:
-    """Has nobody to step with, which is not for want of memory."""
+    """With one sequence there is no batch, and the reason given is not a lack of memory."""
     with LLM(MODEL, ByteTokenizer(), device=device, sequences=1) as llm:
         with pytest.raises(UnsupportedError, match="only one sequence is allowed"):
             Engine(llm, batched=True)
@@ -207,7 +208,7 @@ def test_one_sequence_alone(device: Device) -> None:
 
 
 def test_what_goes_wrong_otherwise(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody's answer suffers from it."""
+    """If batching fails for an unexpected reason, all answers are still right: sequences step alone."""
     requests = [asked(A), asked(B)]
     right = rightly(tiny_llm, requests)
 
@@ -222,7 +223,7 @@ def test_what_goes_wrong_otherwise(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_stream_of_ones_own_beside_it(device: Device) -> None:
-    """What no engine reads stays where it is until one does."""
+    """The sequence of the model's own stream does not move into a slot while the engine runs."""
     with LLM(MODEL, ByteTokenizer(), device=device, sequences=4) as llm:
         right = rightly(llm, [asked(ids, 12) for ids in (A, B, PROMPTS[0])])
         stream = llm.generate(A, max_new_tokens=12, stop_ids=())

@@ -1,4 +1,4 @@
-"""A model whose plan has states beside its caches: many sequences of it, each as if it were alone."""
+"""A model whose plan has states other than KV caches: many sequences, each gets its answer as if alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences that step together: in one submission for all, and each as if it were alone."""
+"""Batched decode: one submission for all sequences, and each gets its tokens as if alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTINGS = (Sampling(), Sampling(temperature=0.9, seed=4), Sampling(temperature=
 
 @pytest.fixture
 def bursts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """(rows, steps) of every submission for several."""
+    """(rows, steps) of every batched submission."""
     made: list[tuple[int, int]] = []
     step = BatchedModel.step
 
@@ -31,7 +31,7 @@ def bursts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 def test_one_submission_for_all(engine: Engine, watched: Watched, bursts: list[tuple[int, int]]) -> None:
-    """Those who come join, those who go leave, and the last goes on alone: nobody's tokens change."""
+    """Requests join and leave the batch, and the last one runs alone: the tokens stay the same."""
     requests = [
         asked(ids, 34 + 4 * index, sampling=sampling)
         for index, (ids, sampling) in enumerate(zip(PROMPTS, SETTINGS, strict=True))
@@ -45,10 +45,10 @@ def test_one_submission_for_all(engine: Engine, watched: Watched, bursts: list[t
     assert [tokens(answer.pieces()) for answer in answers] == expected
     assert {rows for rows, _ in bursts} >= {2, 3, 4}
     together = sum(rows * steps for rows, steps in bursts)
-    assert together < sum(len(said) for said in expected)  # first tokens, and the last one's end
+    assert together < sum(len(said) for said in expected)  # not all steps are batched
     before = len(bursts)
     assert tokens(engine.submit(requests[0]).pieces()) == expected[0]
-    assert len(bursts) == before  # one alone has a plan of its own
+    assert len(bursts) == before  # a single request uses its own plan
 
 
 @one_by_one
@@ -64,7 +64,7 @@ def test_engines_of_one_model_share_its_slots(tiny_llm: LLM) -> None:
     expected = [tokens(alone(tiny_llm, asked(ids))) for ids in (A, B)]
     for turn in range(2):
         with Engine(tiny_llm) as engine:
-            assert engine.slots == (SEQUENCES_MAX if turn else 0)  # those that are there are used
+            assert engine.slots == (SEQUENCES_MAX if turn else 0)  # existing slots are reused
             answers = at_once(engine, [asked(A), asked(B)])
             assert [tokens(answer.pieces()) for answer in answers] == expected
     assert [tokens(alone(tiny_llm, asked(ids))) for ids in (A, B)] == expected

@@ -17,7 +17,7 @@ from pteron.llm import LLM
 from pteron.serving import Engine
 from pteron.serving.http import Limits
 
-# Long enough that it does not end by itself while a test looks.
+# Long enough that it does not finish during a test.
 LONG: dict[str, Any] = {"model": NAME, "prompt": "Once upon a time", "max_tokens": 240, "temperature": 1.0}
 LONG["logit_bias"] = {"1": -100, "2": -100}  # the tokens that end a story
 
@@ -79,7 +79,7 @@ def test_a_reader_that_does_not_read_is_left_alone(stories: LLM) -> None:
             head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             until(lambda: bool(engine.answers))
-            assert server.http.get("/health").status_code == 200  # others are served meanwhile
+            assert server.http.get("/health").status_code == 200  # other requests are still served
             until(lambda: engine.answers[0].is_cancelled)
             until(lambda: bool(gone_lines(server)))
 

@@ -78,7 +78,7 @@ def test_vectors_by_the_official_client(server: Running) -> None:
             np.testing.assert_allclose(vector, letters_mean(text), atol=1e-6)
         assert [item.index for item in found.data] == [0, 1, 2]
         assert found.usage.prompt_tokens == found.usage.total_tokens == sum(map(len, texts))
-    one = client.embeddings.create(model=NAME, input="cat").data[0].embedding  # it asks for base64 by itself
+    one = client.embeddings.create(model=NAME, input="cat").data[0].embedding  # the client requests base64
     np.testing.assert_allclose(one, letters_mean("cat"), atol=1e-6)
     ids = client.embeddings.create(model=NAME, input=[ord("c"), ord("a"), ord("t")]).data[0].embedding
     assert ids == one

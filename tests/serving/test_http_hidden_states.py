@@ -94,7 +94,7 @@ def test_vectors_are_those_of_pytorch(folders: dict[str, Path], kind: str, pooli
             np.testing.assert_allclose(item.embedding, expected(ids, pooling), atol=1e-5)
         assert found.data[0].embedding == found.data[-1].embedding  # whatever was read between
         assert found.usage.prompt_tokens == found.usage.total_tokens == sum(map(len, TEXTS))
-        as_text = client.embeddings.create(model=NAME, input=TEXTS[3])  # it asks for base64 by itself
+        as_text = client.embeddings.create(model=NAME, input=TEXTS[3])  # the client requests base64
         np.testing.assert_allclose(as_text.data[0].embedding, found.data[3].embedding, rtol=1e-6)
         for wrong in ("x" * (fixtures.CONTEXT + 1), "", [96]):
             asked = {"model": NAME, "input": wrong}
@@ -185,7 +185,7 @@ def test_which_programs_generate_text(folders: dict[str, Path], stories: LLM) ->
     assert generates_text(stories)
     assert hidden_states(stories) is None
     file = named(folders["all"], None) / "model.pte"
-    with LLM(file) as model:  # 64 wide, of 96 tokens: nobody can tell
+    with LLM(file) as model:  # 64 wide, 96 tokens, no tokenizer: undecidable
         assert generates_text(model)
     with LLM(file, ByteTokenizer()) as model:  # of 512
         assert not generates_text(model)

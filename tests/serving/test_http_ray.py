@@ -127,7 +127,8 @@ class TestEmbeddings(shared(test_http_embeddings, OF_ONE)):  # type: ignore[misc
 
 
 def test_a_conversation_stays_where_it_was_read(client: openai.OpenAI) -> None:
-    """Of so many, chance would not bring all second turns there."""
+    """The second turn goes to the replica that has the first in its prefix cache. With this many
+    conversations, random routing would miss it at least once."""
     for animal in ANIMALS:
         messages: list[Any] = [{"role": "user", "content": f"I am a {animal}. Tell me about your day."}]
         read = 0

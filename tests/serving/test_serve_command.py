@@ -198,7 +198,7 @@ def test_a_key_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert httpx.get(f"{server.address}/v1/models").status_code == 401
         headers = {"Authorization": "Bearer from-environment"}
         assert httpx.get(f"{server.address}/v1/models", headers=headers).status_code == 200
-        assert httpx.get(server.address).status_code == 200  # the page asks for the key itself
+        assert httpx.get(server.address).status_code == 200  # the page is public: it prompts for the key
         server.process.send_signal(signal.SIGTERM)
         assert server.ended() == 0
         assert server.log.read_text("utf-8") == ""

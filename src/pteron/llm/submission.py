@@ -42,6 +42,7 @@ class Drawn:
 class StepSubmission:
     """Steps of one sequence in one submission. The caller holds the device lock."""
 
+    device: Device
     sampler: Sampler
     first: int  # step
     count: int
@@ -55,6 +56,7 @@ class StepSubmission:
 
     def read(self) -> list[Drawn]:
         """Wait for the drawn tokens. To be called once."""
+        device_guard(self.device)  # raises in a re-entrant call: a wait inside a submit would not end
         data = self.readback.peek(0, self.sampler.drawn_bytes, self.number)
         self.readback.release()
         return [_drawn(self.sampler, data, step) for step in range(self.first, self.first + self.count)]
@@ -137,7 +139,7 @@ class Submitter:
     def _submitted(self, step: int, count: int, readback: Readback, number: int) -> StepSubmission:
         self.sampler.set_step(step + count)
         readback.begin()
-        return StepSubmission(self.sampler, step, count, readback, number)
+        return StepSubmission(self.model.device, self.sampler, step, count, readback, number)
 
 
 def _last_row(outputs: Outputs) -> View:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -69,11 +70,12 @@ def test_a_program(dawn: DawnCompiler, path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["", "draws", "draws narrows shares", "draws narrows shares penalises counts biases masks lists"]
+    "flags",
+    ["", "is_random", "is_random has_top_k has_top_p", " ".join(field.name for field in fields(Form))],
 )
-def test_rows_of_several_texts(dawn: DawnCompiler, words: str) -> None:
+def test_rows_of_several_texts(dawn: DawnCompiler, flags: str) -> None:
     for dtype in (DType.F32, DType.F16):
-        compile_all(dawn, modules_of(batch_graph(5003, 7, Form.read(words), dtype)))
+        compile_all(dawn, modules_of(batch_graph(5003, 7, Form.parse(flags), dtype)))
 
 
 CHANGING = {"presence_penalty": 0.5, "logit_bias": {3: 1.0}, "top_logprobs": 20}
@@ -92,7 +94,7 @@ CHANGING = {"presence_penalty": 0.5, "logit_bias": {3: 1.0}, "top_logprobs": 20}
 )
 def test_the_sampler(dawn: DawnCompiler, sampling: Sampling, masks: bool) -> None:
     for dtype in (DType.F32, DType.F16):
-        compile_all(dawn, modules_of(sampler_graph(5003, Form.of(sampling, 5003, masks=masks), dtype)))
+        compile_all(dawn, modules_of(sampler_graph(5003, Form.of(sampling, 5003, masked=masks), dtype)))
 
 
 def test_a_fault_is_found(dawn: DawnCompiler) -> None:

@@ -95,7 +95,7 @@ def test_a_language_model(
 def test_the_sampler(sampling: Sampling, target: Target, device: Device, measuring: Measuring) -> None:
     logits = np.random.default_rng(0).normal(size=(1, 5003)).astype(np.float32)
     session = Session.of(
-        sampler_graph(logits.size, Form.of(sampling, logits.size, masks=bool(sampling.biases)), DType.F32),
+        sampler_graph(logits.size, Form.of(sampling, logits.size, masked=bool(sampling.biases)), DType.F32),
         device,
         target=target,
     )

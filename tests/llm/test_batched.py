@@ -381,8 +381,8 @@ def test_a_sequence_moves_into_a_slot(q4: LanguageModel) -> None:
     other.prefill(prompt[:-1])
     batched = BatchedModel(q4, 1)
     assert batched.slot_of(other) is None
-    assert batched.house(other) == batched.house(other) == 0
-    assert batched.house(q4) is None  # there is no other slot
+    assert batched.move_into_slot(other) == batched.move_into_slot(other) == 0
+    assert batched.move_into_slot(q4) is None  # there is no other slot
     drawn = batched.step([BatchRow(0, len(prompt) - 1, prompt[-1])], 8).read()[0]
     assert [each.token for each in drawn] == expected.tokens[1][:8]
     end(batched, [other])

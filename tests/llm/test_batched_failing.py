@@ -72,13 +72,13 @@ def test_a_sequence_that_cannot_move_stays(
     with monkeypatch.context() as patched:
         patched.setattr(States, "copy", refused)
         if isinstance(error, OutOfMemory):
-            assert batched.house(q4) is None
+            assert batched.move_into_slot(q4) is None
         else:
             with pytest.raises(DeviceError, match="no copy"):
-                batched.house(q4)
+                batched.move_into_slot(q4)
     assert batched.slots.free == 2
     assert in_use(q4.device) == before
     np.testing.assert_array_equal(q4.decode_one_token(7), right[0])
-    assert batched.house(q4) is not None
+    assert batched.move_into_slot(q4) is not None
     np.testing.assert_array_equal(q4.decode_one_token(8), right[1])
     batched.close()

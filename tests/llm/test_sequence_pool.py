@@ -63,7 +63,7 @@ def test_bytes_are_known_before(device: Device, name: str) -> None:
 
 def test_what_the_pool_says_of_itself(llm: LLM, device: Device) -> None:
     pool, before = llm.pool, device.buffer_bytes
-    assert (pool.bound, pool.live, pool.idle, pool.bytes) == (3, 1, 1, llm.sequence_bytes)
+    assert (pool.sequences_max, pool.live, pool.idle, pool.bytes) == (3, 1, 1, llm.sequence_bytes)
     stream = llm.generate(A, max_new_tokens=4, stop_ids=())
     next(stream)
     assert (pool.live, pool.idle) == (1, 0)
@@ -112,7 +112,7 @@ def test_no_more_than_there_may_be(llm: LLM) -> None:
 def test_bounds(device: Device, options: dict[str, Any], bound: int) -> None:
     with load(device, **options) as llm:
         assert llm.sequence_bytes == 32768
-        assert llm.pool.bound == bound
+        assert llm.pool.sequences_max == bound
 
 
 @pytest.mark.parametrize(

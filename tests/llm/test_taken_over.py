@@ -93,7 +93,7 @@ def test_threads_that_share_a_sequence(model: LanguageModel) -> None:
                 with model.device.lock:  # makes these two atomic
                     model.reset()
                     user = model.claim()
-                found = model.read(ids, user)
+                found = model.prefill_as(ids, user)
                 if not np.allclose(found, expected[tuple(ids)], atol=1e-4):
                     wrong.append(ids)
             except InputError as error:

@@ -110,7 +110,7 @@ class ScriptedEngine(Engine):
 
     is_alive = True
 
-    def tell_stepping(self, listener: Callable[[str], None]) -> None:
+    def add_stepping_listener(self, listener: Callable[[str], None]) -> None:
         listener("each says what it is told")
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from pteron.llm.engine import scheduler
 from pteron.serving import Answer, Busy, Engine
 
 LONG = tuple(range(300, 340))
-PHASES = pytest.mark.parametrize("phase", ["begin", "read", "step"])
+PHASES = pytest.mark.parametrize("phase", ["begin", "prefill", "step"])
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_left_in_the_midst(
 def test_left_while_it_waits(single: tuple[Engine, Watched], leave: Callable[[list[Answer]], None]) -> None:
     """A waiting request that leaves frees its place in the queue at once, before the engine thread runs."""
     engine, watched = single
-    watched.hold("read", 0)
+    watched.hold("prefill", 0)
     first = engine.submit(asked(A, 4))
     watched.reached()
     held = [engine.submit(asked(B, 4))]
@@ -118,7 +118,7 @@ def test_what_requests_take_is_without_their_wait(
     engine, watched = single
     now = 0.0
     monkeypatch.setattr(scheduler, "monotonic", lambda: now)
-    watched.hold("read", 0)
+    watched.hold("prefill", 0)
     first = engine.submit(asked(A, 4))
     watched.reached()
     second, third = engine.submit(asked(B, 4)), engine.submit(asked(B, 4))
@@ -194,7 +194,7 @@ def test_time_enough(engine: Engine) -> None:
 def test_drained(single: tuple[Engine, Watched]) -> None:
     """Accepted requests are finished, including the waiting ones; new requests are refused."""
     engine, watched = single
-    watched.hold("read", 0)
+    watched.hold("prefill", 0)
     answers = [engine.submit(asked(ids, 4)) for ids in (A, B)]
     watched.reached()
     assert engine.drain(0.01) is False
@@ -292,7 +292,7 @@ def test_a_task_that_is_cancelled(engine: Engine, watched: Watched) -> None:
     in between does no harm."""
     expected = tokens(alone(engine.llm, asked(A, 6)))
     engine.llm.reset()
-    watched.hold("read", 0)
+    watched.hold("prefill", 0)
     answer = engine.submit(asked(A, 6))
     watched.reached()
 

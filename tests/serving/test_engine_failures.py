@@ -159,7 +159,7 @@ def test_a_fault_of_the_engine_itself(
     def parts(_: object) -> Any:
         raise RuntimeError("unforeseen")
 
-    watched.hold("read", 0)
+    watched.hold("prefill", 0)
     answers = [engine.submit(asked(ids)) for ids in (A, B)]
     watched.reached()
     monkeypatch.setattr(engine.scheduler.stepping.stepper, "parts", parts)

@@ -35,20 +35,20 @@ def test_a_long_prompt_delays_a_step_by_one_chunk(engine: Engine, watched: Watch
     for answer in answers:
         answer.pieces()
     kinds = [(what, job) for what, job, _ in watched.events]
-    reads = [at for at, event in enumerate(kinds) if event == ("read", 2)]
+    reads = [at for at, event in enumerate(kinds) if event == ("prefill", 2)]
     assert len(reads) == CHUNKS
     for start, end in pairwise(reads):
         assert sorted(kinds[start + 1 : end]) == [("step", 0), ("step", 1)]
 
 
 def test_prompts_are_read_in_turns(engine: Engine, watched: Watched) -> None:
-    watched.hold("read", 0)
+    watched.hold("prefill", 0)
     answers = [engine.submit(asked(LONG, 2)) for _ in range(3)]
     watched.reached()
     watched.go()
     for answer in answers:
         answer.pieces()
-    reads = watched.of("read")
+    reads = watched.of("prefill")
     assert len(reads) == 3 * CHUNKS
     rest = reads[reads.index(2) :]
     assert [sorted(rest[at : at + 3]) for at in range(0, 9, 3)] == [[0, 1, 2]] * 3
@@ -57,24 +57,24 @@ def test_prompts_are_read_in_turns(engine: Engine, watched: Watched) -> None:
 def test_a_newcomer_is_read_after_a_chunk(engine: Engine, watched: Watched) -> None:
     """The prefill of a new request starts after one chunk of the running prompt, or after two if that prompt
     was alone: one more chunk is then queued on the GPU."""
-    watched.hold("read", 0)
+    watched.hold("prefill", 0)
     first = engine.submit(asked(LONG, 2))
     watched.reached()
     second = engine.submit(asked(SHORT, 2))
     watched.go()
     second.pieces()
     first.pieces()
-    assert watched.of("read").index(1) <= SUBMISSIONS
+    assert watched.of("prefill").index(1) <= SUBMISSIONS
 
 
 def test_a_long_prompt_comes_on_among_newcomers(engine: Engine, watched: Watched) -> None:
-    watched.hold("read", 0)
+    watched.hold("prefill", 0)
     answers = [engine.submit(asked(LONG, 1)), *(engine.submit(asked((9, 9, at), 1)) for at in range(3, 18))]
     watched.reached()
     watched.go()
     for answer in answers:
         answer.pieces()
-    reads = watched.of("read")
+    reads = watched.of("prefill")
     others = [sum(job != 0 for job in reads[: at + 1]) for at, job in enumerate(reads) if job == 0]
     assert others[-1] <= CHUNKS
 

@@ -86,7 +86,7 @@ def test_a_grammar_that_fails(
     assert masks == 1
 
 
-class PrefixWaitlist:
+class MaskGate:
     """Blocks the computation of masks until `go`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,8 +110,8 @@ class PrefixWaitlist:
 
 
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrefixWaitlist]:
-    made = PrefixWaitlist(monkeypatch)
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[MaskGate]:
+    made = MaskGate(monkeypatch)
     yield made
     made.go()
 
@@ -129,7 +129,7 @@ def wait_for_no_threads() -> None:
 
 @either_way
 def test_others_go_on_while_a_mask_is_found(
-    expected: list[list[Piece]], engine: Engine, requests: list[Request], held: PrefixWaitlist
+    expected: list[list[Piece]], engine: Engine, requests: list[Request], held: MaskGate
 ) -> None:
     answer = engine.submit(requests[0])
     held.reached()
@@ -142,7 +142,7 @@ def test_others_go_on_while_a_mask_is_found(
 
 
 @either_way
-def test_ends_while_its_mask_is_found(engine: Engine, requests: list[Request], held: PrefixWaitlist) -> None:
+def test_ends_while_its_mask_is_found(engine: Engine, requests: list[Request], held: MaskGate) -> None:
     """A request that is cancelled or times out while its mask is computed ends at once and frees its
     sequence. The mask of a cancelled request that still waits for a worker is never computed."""
     answers = [
@@ -166,7 +166,7 @@ def test_ends_while_its_mask_is_found(engine: Engine, requests: list[Request], h
 
 
 def test_sleeps_while_a_mask_is_found(
-    engine: Engine, requests: list[Request], held: PrefixWaitlist, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, requests: list[Request], held: MaskGate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns = 0
     parts = engine.scheduler.stepping.stepper.parts
@@ -187,7 +187,7 @@ def test_sleeps_while_a_mask_is_found(
 
 @pytest.mark.parametrize("way", ["closed", "dropped"])
 def test_an_engine_ends_while_masks_are_found(
-    tiny_llm: LLM, requests: list[Request], held: PrefixWaitlist, way: str
+    tiny_llm: LLM, requests: list[Request], held: MaskGate, way: str
 ) -> None:
     engine = Engine(tiny_llm)
     assert len(engine.submit(requests[1]).pieces()) == 20

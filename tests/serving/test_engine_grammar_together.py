@@ -126,7 +126,7 @@ def test_alone_and_together_in_turns(tiny_llm: LLM, mixed: list[Request]) -> Non
 
     for track in tracks:
         while track.chunks:
-            take(stepper.read(track))
+            take(stepper.prefill(track))
     one, two, three, free = tracks
     turns = [(one,), (two,), (three,), (one, two), (one,), (two, three), (three,), (one, two, three), (free,)]
     turns += [(two,), (one, three), (two, one), (free,), (one,), (three, two, one), (two, three)]
@@ -134,7 +134,7 @@ def test_alone_and_together_in_turns(tiny_llm: LLM, mixed: list[Request]) -> Non
         for track in part:
             know(track)
             if len(part) == 1 and track.matcher and track.drawn and len(track.drawn) % 2:
-                stepper.single.read_ahead(track)  # as for a sequence that steps alone
+                stepper.single.prefill_ahead(track)  # as for a sequence that steps alone
         take(stepper.launch(part, 1))
     for track, pieces in zip(tracks, right, strict=True):
         assert len(found[track]) == track.step >= 3

@@ -142,9 +142,9 @@ def test_it_begins_where_the_beginning_was_submitted(engine: Engine, watched: Wa
     answers = asked_at_once(engine, watched, [of(*tail, count=2), of(5, count=2)])
     found(answers)
     events = [(what, job) for what, job, _ in watched.events]
-    before = events[: events.index(("begin", 2))].count(("read", 1))
+    before = events[: events.index(("begin", 2))].count(("prefill", 1))
     assert before * CHUNK >= len(SYSTEM)
-    assert events.count(("read", 1)) > before  # the reader's prompt was not finished
+    assert events.count(("prefill", 1)) > before  # the reader's prompt was not finished
     assert ("hold", 2, len(SYSTEM)) in watched.events
 
 

@@ -61,7 +61,7 @@ def test_alone_and_together_in_turns(tiny_llm: LLM) -> None:
     under_way = []
     for track in tracks:
         while track.chunks:
-            under_way.append(stepper.read(track))
+            under_way.append(stepper.prefill(track))
     one, two, three, four = tracks
     turns = [((one, two), 3), ((one,), 2), ((two,), 1), ((one, two, three), 2), ((three,), 4), ((two,), 3)]
     turns += [((two, three, four, one), 5), ((four,), 1), ((four, three), 2), ((one, four), 4), ((one,), 3)]

@@ -65,7 +65,7 @@ def test_one_alone_takes_one_cache(tiny_llm: LLM) -> None:
         assert engine.stepping == f"up to {SEQUENCES_MAX} sequences step as one batch"
 
 
-@pytest.mark.parametrize("at", ["begin", "read", "step"])
+@pytest.mark.parametrize("at", ["begin", "prefill", "step"])
 @pytest.mark.parametrize(
     "settings",
     [
@@ -164,16 +164,16 @@ def test_what_is_told(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each listener is called once with the decision, whether it was added before or after it."""
     told: list[str] = []
     with Engine(tiny_llm, batched=False) as engine:
-        engine.tell_stepping(told.append)
+        engine.add_stepping_listener(told.append)
     assert told == ["each sequence steps alone: batched=False"]
     told.clear()
     with Engine(tiny_llm) as engine:
-        engine.tell_stepping(told.append)
+        engine.add_stepping_listener(told.append)
         engine.submit(asked(A)).pieces()
         assert not told
         answers = at_once(engine, [asked(A), asked(B), asked(A)])
         assert all(len(answer.pieces()) == 8 for answer in answers)
-        engine.tell_stepping(told.append)
+        engine.add_stepping_listener(told.append)
     assert told == ["up to 16 sequences step as one batch"] * 2
 
 
@@ -188,8 +188,8 @@ def test_who_is_told_and_fails(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -
         raise ValueError(f"not {words}")
 
     with Engine(tiny_llm) as engine:
-        engine.tell_stepping(failing)
-        engine.tell_stepping(told.append)
+        engine.add_stepping_listener(failing)
+        engine.add_stepping_listener(told.append)
         answers = at_once(engine, [asked(A), asked(B)])
         assert all(len(answer.pieces()) == 8 for answer in answers)
     assert told == ["up to 16 sequences step as one batch"]
@@ -215,7 +215,7 @@ def test_what_goes_wrong_otherwise(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatc
     def failing(*_: object) -> None:
         raise DeviceError("unforeseen")
 
-    monkeypatch.setattr(BatchedModel, "fitting", failing)
+    monkeypatch.setattr(BatchedModel, "allocate", failing)
     with Engine(tiny_llm) as engine:
         answers = at_once(engine, requests)
         assert [tokens(answer.pieces()) for answer in answers] == right

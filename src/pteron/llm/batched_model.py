@@ -34,7 +34,7 @@ ROWS_EXACT = 8  # up to this, each number of rows has its own plan; above, rows 
 
 class BatchedModel:
     """A model over up to `slots` sequences. Only sequences in a slot can step: `sequence()` makes one in a
-    slot, and `house()` moves an existing one into a slot."""
+    slot, and `move_into_slot()` moves an existing one into a slot."""
 
     def __init__(self, model: LanguageModel, slots: int) -> None:
         if slots < 1:
@@ -76,7 +76,7 @@ class BatchedModel:
         self._is_closed = False
 
     @classmethod
-    def fitting(cls, model: LanguageModel, slots: int) -> BatchedModel:
+    def allocate(cls, model: LanguageModel, slots: int) -> BatchedModel:
         """A batch with `slots` slots. If GPU memory is too small, the number is halved, down to two."""
         most = min(slots, cls.slots_max(model))
         if most < 2:
@@ -122,7 +122,7 @@ class BatchedModel:
                 raise InputError(f"all {self.slots.count} slots are in use")
             return self.model.sequence()
 
-    def house(self, sequence: LanguageModel) -> int | None:
+    def move_into_slot(self, sequence: LanguageModel) -> int | None:
         """Move a sequence into a slot if it has none and one is free; returns its slot. None if there is no
         free slot or no memory."""
         slot = self.slot_of(sequence)

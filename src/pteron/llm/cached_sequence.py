@@ -78,7 +78,7 @@ class CachedSequence:
             self.position = min(shared_length(self.tokens, ids), len(ids) - 1)
             return self.position
 
-    def settle(self, user: object) -> None:
+    def rewind(self, user: object) -> None:
         """End this user's work: move back to the end of the tokens that the cache is certain to hold. Does
         nothing if another user has claimed the sequence."""
         with self.device.lock:
@@ -94,7 +94,7 @@ class CachedSequence:
 
     # The tokens in the cache --------------------------------------------------------------------
 
-    def note(self, position: int, token: int) -> None:
+    def record_token(self, position: int, token: int) -> None:
         """Record the token that a step on the GPU has read at a position."""
         if len(self.tokens) == position:
             self.tokens.append(token)
@@ -121,7 +121,7 @@ class CachedSequence:
         with self.device.lock:
             return shared_length(self.tokens[: self.certain], ids)
 
-    def stepped(self, count: int) -> None:
+    def record_steps(self, count: int) -> None:
         """Record `count` steps that a batch (llm/batched_model.py) submits immediately after this call."""
         self._overwrite()
         self.position += count

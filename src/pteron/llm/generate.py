@@ -67,4 +67,4 @@ def generate_step(
         try:
             tokens.close()
         finally:
-            model.settle(user)
+            model.rewind(user)

@@ -77,9 +77,9 @@ class LanguageModel(CachedSequence):
 
     def prefill(self, ids: Sequence[int]) -> Logits:
         """Run tokens through the model in chunks of the program's size; returns the logits after the last."""
-        return self.read(self.ids(ids), self.claim())
+        return self.prefill_as(self.ids(ids), self.claim())
 
-    def read(self, ids: Sequence[int], user: object) -> Logits:
+    def prefill_as(self, ids: Sequence[int], user: object) -> Logits:
         """`prefill` for a user of the sequence; the ids are already checked."""
         self.check_room(len(ids))
         logits = np.zeros(self.vocabulary, np.float32)

@@ -120,7 +120,7 @@ def text_request(
         raise InputError(f"grammar must be a Grammar, not {shortened(grammar)}")
     chosen = merge_sampling(sampling, sampling_options)
     ids = llm.encode(prompt)
-    fitted = llm.fitted(ids, count, overflow)
+    fitted = llm.fit_to_context(ids, count, overflow)
     return Request(
         tuple(fitted),
         count,

@@ -60,8 +60,8 @@ class SequencePool:
     def __init__(
         self, model: LanguageModel, sequences: int | None = None, cache_bytes: int | None = None
     ) -> None:
-        self.bound = bound(model.sequence_bytes, sequences, cache_bytes)
-        self._room = self.bound  # lowered when the GPU has no memory for more
+        self.sequences_max = _sequences_max(model.sequence_bytes, sequences, cache_bytes)
+        self._room = self.sequences_max  # lowered when the GPU has no memory for more
         self._entries = [_Entry(model)]
         self.batched: BatchedModel | None = None  # made when sequences first step as a batch
         self._lock = new_lock()
@@ -96,7 +96,9 @@ class SequencePool:
                 lease.model.copy(source.model, ids, lease.user)
             return lease
 
-    def awaited(self, ids: Sequence[int], coming: Mapping[LanguageModel, int]) -> LanguageModel | None:
+    def source_worth_waiting_for(
+        self, ids: Sequence[int], coming: Mapping[LanguageModel, int]
+    ) -> LanguageModel | None:
         """The sequence in use whose prefix of `ids` is worth waiting for, or None. `coming` has the length of
         the prefix that each sequence will hold soon. Waiting is not worth it if another sequence already
         holds nearly as much."""
@@ -130,25 +132,25 @@ class SequencePool:
         with non_reentrant(self._lock):
             self._check_open()
             if self.batched is None:
-                self.batched = BatchedModel.fitting(self._entries[0].model, self.bound)
+                self.batched = BatchedModel.allocate(self._entries[0].model, self.sequences_max)
             idle = [entry.model for entry in self._entries if entry.is_free]
-            for model in (*models, *(idle if self.batched.slots.count >= self.bound else ())):
-                self.batched.house(model)
+            for model in (*models, *(idle if self.batched.slots.count >= self.sequences_max else ())):
+                self.batched.move_into_slot(model)
             return self.batched
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Clear the first sequence and free all other idle ones. Open generations are not affected."""
         with non_reentrant(self._lock):
-            self._forget()
+            self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         first, *others = self._entries
         if first.is_free:
             first.model.reset()
         idle = [entry for entry in others if entry.is_free]
         # Removed before they are closed, so that a closed sequence cannot be leased.
         self._entries = [entry for entry in self._entries if entry not in idle]
-        self._room = self.bound
+        self._room = self.sequences_max
         for entry in idle:
             entry.model.close()
 
@@ -217,7 +219,7 @@ class SequencePool:
         empty = [entry for entry in free if not entry.model.certain]
         if empty:
             return empty[0]
-        if len(self._entries) < (self._room if free else self.bound):
+        if len(self._entries) < (self._room if free else self.sequences_max):
             try:
                 return self._make()
             except OutOfMemory as error:
@@ -225,7 +227,7 @@ class SequencePool:
                 if not free:
                     raise self._out_of_memory(error) from error
         if not free:
-            raise InputError(f"{self.bound} generations are open; read one to its end, or close it")
+            raise InputError(f"{self.sequences_max} generations are open; read one to its end, or close it")
         return min(free, key=lambda entry: entry.used)
 
     def _make(self) -> _Entry:
@@ -241,7 +243,7 @@ class SequencePool:
         )
 
 
-def bound(sequence_bytes: int, sequences: int | None, cache_bytes: int | None) -> int:
+def _sequences_max(sequence_bytes: int, sequences: int | None, cache_bytes: int | None) -> int:
     """The maximum number of sequences: by default SEQUENCES_MAX, or the number that fits into
     `cache_bytes`."""
     if sequences is not None and (sequences := integer("sequences", sequences)) < 1:

@@ -70,14 +70,14 @@ class Submitter:
     sampler: Sampler
     user: object
 
-    def read(self, chunk: list[int]) -> int:
+    def prefill(self, chunk: list[int]) -> int:
         """Prefill a chunk of the prompt; returns the submission's number."""
         model, device = self.model, self.model.device
         with device.lock, device_guard(device):
             model.check_user(self.user)
             return model.launch(chunk)
 
-    def read_and_draw(self, tokens: list[int], step: int) -> StepSubmission:
+    def prefill_and_draw(self, tokens: list[int], step: int) -> StepSubmission:
         """Prefill tokens, and draw the token of `step` after the last of them."""
         model, sampler, device = self.model, self.sampler, self.model.device
         with device.lock, device_guard(device):
@@ -103,7 +103,7 @@ class Submitter:
             number, count = model.launch_steps(token or sampler.drawn_at(step - 1), most, draw, [copy])
             return self._submitted(step, count, readback, number)
 
-    def read_and_keep(self, tokens: list[int]) -> int:
+    def prefill_and_keep(self, tokens: list[int]) -> int:
         """Run tokens through the model and keep a copy of the logits for `draw_kept`, so that other
         submissions may come in between. Returns the submission's number."""
         model, sampler, device = self.model, self.sampler, self.model.device

@@ -99,7 +99,9 @@ class TextModel:
         text = render(messages, tokenizer.chat_template, tools=tools, **names, **variables)  # type: ignore[arg-type]  # any name
         return self.encode(tokenizer.encode(text, bos=tokenizer.adds_bos, special=True))
 
-    def fitted(self, ids: Sequence[int], max_new_tokens: int, overflow: Overflow = "error") -> list[int]:
+    def fit_to_context(
+        self, ids: Sequence[int], max_new_tokens: int, overflow: Overflow = "error"
+    ) -> list[int]:
         """The prompt if it fits the context; otherwise an error, or with overflow="truncate" its last tokens,
         which leave room for `max_new_tokens`. A BOS token stays."""
         ids, context = list(ids), self.model.context
@@ -147,7 +149,7 @@ class TextModel:
 
     def reset(self) -> None:
         """Clear the KV caches. Open generations are not affected."""
-        self.pool.forget()
+        self.pool.clear()
 
     def close(self) -> None:
         """Free the GPU memory. Open generations end with an error."""

@@ -44,7 +44,7 @@ class Engine:
         batched: bool | None = None,
     ) -> None:
         check_not_forked()
-        running_max = llm.pool.bound if running is None else integer("running", running)
+        running_max = llm.pool.sequences_max if running is None else integer("running", running)
         for name, value in (("running", running_max), ("waiting", integer("waiting", waiting))):
             if value < 1:
                 raise InputError(f"{name} must be at least 1, not {value}")
@@ -106,7 +106,7 @@ class Engine:
         """How sequences step, and why, as a sentence."""
         return str(self.scheduler.stepping)
 
-    def tell_stepping(self, listener: Callable[[str], None]) -> None:
+    def add_stepping_listener(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with `stepping` once it is decided: now, or later in the engine's thread."""
         self.scheduler.stepping.add_listener(listener)
 

@@ -93,9 +93,9 @@ def decode_alone(
             if request.matcher and request.mask is None and request.step == len(request.drawn):
                 request.mask = PendingMask(request.matcher, is_lazy=True)  # while the GPU runs what follows
                 if request.drawn:
-                    stepper.read_ahead(request)
+                    stepper.prefill_ahead(request)
             while request.chunks and len(pipeline) < SUBMISSIONS:
-                pipeline.add(stepper.read(request))
+                pipeline.add(stepper.prefill(request))
             while len(pipeline) < SUBMISSIONS and stepper.parts(part):
                 pipeline.add(stepper.launch(part, pipeline.pace.steps))
             for _, drawn in pipeline.collect():

@@ -66,7 +66,7 @@ class PrefixWaitlist:
     def _find(self, job: Job, running: Sequence[RunningRequest]) -> _Prefix | None:
         """The prefix worth waiting for, if a running request still has to submit it."""
         ids = job.request.ids[:-1]  # the last token is always read: its logits are needed
-        readers = {request.model: request for request in running if not request.is_read}
+        readers = {request.model: request for request in running if not request.is_prefilled}
         coming = {model: shared_length(other.job.request.ids, ids) for model, other in readers.items()}
-        source = self._pool.awaited(ids, coming)
+        source = self._pool.source_worth_waiting_for(ids, coming)
         return None if source is None else _Prefix(readers[source], coming[source])

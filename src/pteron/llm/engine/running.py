@@ -84,7 +84,7 @@ class RunningRequest:
         return self._output.count
 
     @property
-    def is_read(self) -> bool:
+    def is_prefilled(self) -> bool:
         """Whether the whole prompt is submitted."""
         return not self.chunks
 
@@ -119,27 +119,27 @@ class RunningRequest:
                 is_whole = self.matcher is not None and self.matcher.is_finished
                 pieces += self._output.push(each, is_whole=is_whole)
                 self.reason = self._output.reason
-        self._note(before)
+        self._record(before)
         statistics.new_tokens, statistics.finish_reason = len(self.drawn), self.reason
         return pieces
 
-    def _note(self, before: int) -> None:
+    def _record(self, before: int) -> None:
         """Record new tokens in the KV cache: all but the last, which the model may not have read yet."""
         device = self.model.device
         with device.lock, device_guard(device):
             self.model.check_user(self.user)
-            self._note_from(max(0, before - 1))
+            self._record_from(max(0, before - 1))
 
-    def _note_from(self, index: int) -> None:
+    def _record_from(self, index: int) -> None:
         for at in range(index, len(self.drawn) - 1):
-            self.model.note(self.start + at, self.drawn[at])
+            self.model.record_token(self.start + at, self.drawn[at])
 
     def release(self) -> None:
         """Return the sequence to the pool. The GPU runs its next user's submissions after those in flight."""
         if self.mask:
             self.mask.is_wanted = False
         with suppress(PteronError):  # the device may be lost
-            self.model.settle(self.user)
+            self.model.rewind(self.user)
         if self._lease:
             self._lease.close()
 

@@ -50,7 +50,7 @@ class Scheduler:
         self.prefix_waits = PrefixWaitlist(self._pool)
         self.stepping = stepping
         self.pipeline = Pipeline(self._model.pace)
-        self._running_max = min(running, self._pool.bound)
+        self._running_max = min(running, self._pool.sequences_max)
         self._wakeups: SimpleQueue[bool] = SimpleQueue()  # safe in finalizers; True: a job was cancelled
         self._masks = MaskWorkers(self.wake)
         self._prompts = PrefillQueue()
@@ -85,12 +85,12 @@ class Scheduler:
         self._admit()
         # A request whose mask is pending should not wait for long bursts of others.
         has_pending_mask = any(
-            request.matcher and request.is_read and not request.can_step for request in self.running
+            request.matcher and request.is_prefilled and not request.can_step for request in self.running
         )
         crowd = len(self._parts()) + bool(self._prompts) + has_pending_mask
         depth = SUBMISSIONS if crowd == 1 else 1
         while self._prompts and self._chunks_in_flight() < depth:
-            self._read_chunk()
+            self._prefill_chunk()
         # Split the steps, so that all parts together take as long as one part alone would.
         most = max(1, self._model.pace.steps // max(1, crowd))
         for _ in range(depth):
@@ -202,21 +202,21 @@ class Scheduler:
     # Submission --------------------------------------------------------------------------------
 
     def _parts(self) -> list[Part]:
-        return self.stepping.stepper.parts([request for request in self.running if request.is_read])
+        return self.stepping.stepper.parts([request for request in self.running if request.is_prefilled])
 
     def _chunks_in_flight(self) -> int:
         return sum(not submission.steps for submission in self.pipeline.in_flight)
 
-    def _read_chunk(self) -> None:
+    def _prefill_chunk(self) -> None:
         """Submit the next chunk of the next prompt."""
         request = self._prompts.take()
-        if self._submit("read", partial(self._read, request), request) and not request.is_read:
+        if self._submit("prefill", partial(self._prefill, request), request) and not request.is_prefilled:
             self._prompts.put_back(request)
 
-    def _read(self, request: RunningRequest) -> Submission:
+    def _prefill(self, request: RunningRequest) -> Submission:
         if request.matcher and not request.mask:
             request.mask = self._masks.request(request.matcher)
-        return self.stepping.stepper.read(request)
+        return self.stepping.stepper.prefill(request)
 
     def submit_steps(self, depth: int, most: int) -> None:
         """Submit up to `most` steps of every part with fewer than `depth` submissions in flight."""
@@ -272,7 +272,7 @@ class Scheduler:
                 request.job.add(pieces)
             if request.matcher and not request.reason:
                 request.mask = self._masks.request(request.matcher)
-                self.stepping.stepper.read_ahead(request)
+                self.stepping.stepper.prefill_ahead(request)
         except Exception as error:
             self._end(request, "error", error)
             return

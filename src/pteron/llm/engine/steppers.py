@@ -50,18 +50,18 @@ class Submission(ABC):
 class Stepper(ABC):
     """Submits the work of running requests. The caller keeps the submissions in a Pipeline.
 
-    - `read` submits the next of a request's `chunks` and removes it. The last chunk also draws the first
+    - `prefill` submits the next of a request's `chunks` and removes it. The last chunk also draws the first
       token, and `step` becomes 1, unless a grammar's mask is needed first.
     - `parts` groups the given requests that can step now: a part is one submission. Requests may join and
       leave from one call to the next, also while submissions for them are in flight.
     - `launch` submits up to `most` steps of a part, at least one, and adds them to each request's `step`.
-    - `read_ahead` submits the model's work on the last token while the next mask is being computed.
+    - `prefill_ahead` submits the model's work on the last token while the next mask is being computed.
 
     Only HostStepper waits for the GPU. An error concerns the given requests and no others.
     """
 
     @abstractmethod
-    def read(self, request: RunningRequest) -> Submission: ...
+    def prefill(self, request: RunningRequest) -> Submission: ...
 
     @abstractmethod
     def parts(self, requests: Sequence[RunningRequest]) -> list[Part]: ...
@@ -70,7 +70,7 @@ class Stepper(ABC):
     def launch(self, part: Part, most: int) -> Submission: ...
 
     @abstractmethod
-    def read_ahead(self, request: RunningRequest) -> None: ...
+    def prefill_ahead(self, request: RunningRequest) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,13 +112,13 @@ class _Steps(Submission):
 class SingleStepper(Stepper):
     """Each sequence steps alone, and its tokens stay on the GPU from step to step."""
 
-    def read(self, request: RunningRequest) -> Submission:
+    def prefill(self, request: RunningRequest) -> Submission:
         submitter, chunk = _submitter(request), request.chunks.popleft()
         if request.chunks:
-            return _Chunk((request,), submitter.read(chunk))
+            return _Chunk((request,), submitter.prefill(chunk))
         if request.matcher:
-            return _Chunk((request,), self._read_and_keep(request, chunk))
-        submitted = submitter.read_and_draw(chunk, request.step)
+            return _Chunk((request,), self._prefill_and_keep(request, chunk))
+        submitted = submitter.prefill_and_draw(chunk, request.step)
         request.step += 1
         return _Steps((request,), 0, submitted)
 
@@ -143,11 +143,11 @@ class SingleStepper(Stepper):
         request.step += submitted.count
         return _Steps((request,), submitted.count, submitted)
 
-    def read_ahead(self, request: RunningRequest) -> None:
-        self._read_and_keep(request, request.drawn[-1:])
+    def prefill_ahead(self, request: RunningRequest) -> None:
+        self._prefill_and_keep(request, request.drawn[-1:])
 
-    def _read_and_keep(self, request: RunningRequest, tokens: list[int]) -> int:
-        number = _submitter(request).read_and_keep(tokens)
+    def _prefill_and_keep(self, request: RunningRequest, tokens: list[int]) -> int:
+        number = _submitter(request).prefill_and_keep(tokens)
         request.is_kept = True
         return number
 
@@ -173,8 +173,8 @@ class HostStepper(Stepper):
     def __init__(self) -> None:
         self._logits: WeakKeyDictionary[RunningRequest, npt.NDArray[np.float32]] = WeakKeyDictionary()
 
-    def read(self, request: RunningRequest) -> Submission:
-        logits = request.model.read(request.chunks.popleft(), request.user)
+    def prefill(self, request: RunningRequest) -> Submission:
+        logits = request.model.prefill_as(request.chunks.popleft(), request.user)
         if request.matcher and not request.chunks:
             self._logits[request] = logits
         if request.matcher or request.chunks:
@@ -188,10 +188,10 @@ class HostStepper(Stepper):
         (request,) = part
         logits = self._logits.pop(request, None)
         if logits is None:
-            logits = request.model.read(request.drawn[-1:], request.user)
+            logits = request.model.prefill_as(request.drawn[-1:], request.user)
         return _Done((request,), 1, [(request, [self._draw(request, logits)])])
 
-    def read_ahead(self, request: RunningRequest) -> None:
+    def prefill_ahead(self, request: RunningRequest) -> None:
         pass
 
     def _draw(self, request: RunningRequest, logits: npt.NDArray[np.float32]) -> Drawn:
@@ -240,9 +240,9 @@ class BatchedStepper(Stepper):
         self._in_batch: WeakSet[RunningRequest] = WeakSet()  # whose last token was drawn by a batch
         self._are_several = False  # requests with grammars
 
-    def read(self, request: RunningRequest) -> Submission:
-        self._batched.house(request.model)
-        return self.single.read(request)
+    def prefill(self, request: RunningRequest) -> Submission:
+        self._batched.move_into_slot(request.model)
+        return self.single.prefill(request)
 
     def parts(self, requests: Sequence[RunningRequest]) -> list[Part]:
         ready = [request for request in requests if request.can_step]
@@ -279,16 +279,16 @@ class BatchedStepper(Stepper):
                     request.model.check_user(request.user)
                 rows = [self._row(request) for request in part]
                 for request in part:
-                    request.model.stepped(count)
+                    request.model.record_steps(count)
             submitted = self._batched.step(rows, count)
         for request in part:
             request.step += count
             self._in_batch.add(request)
         return _BatchSteps(part, count, submitted)
 
-    def read_ahead(self, request: RunningRequest) -> None:
+    def prefill_ahead(self, request: RunningRequest) -> None:
         if not self._are_several:
-            self.single.read_ahead(request)
+            self.single.prefill_ahead(request)
 
     def _launch_single(self, request: RunningRequest, most: int) -> Submission:
         slot = self._batched.slot_of(request.model)

@@ -98,18 +98,18 @@ class BatchSampler:
         given = numbers(sampler.sampling if sampler else Sampling())
         words = np.zeros(SETTINGS_WORDS, np.int32)
         words[: len(given)] = given
-        words[FIRST], words[DRAWS] = prompt_tokens - 1, form.draws
+        words[FIRST], words[DRAWS] = prompt_tokens - 1, form.is_random
         width, commands = 4 * self._vocabulary, list[Command]()
         with self._device.lock:
             before = self._forms.get(slot, Form())
             self._device.write(self._buffer(SETTINGS), words, 4 * SETTINGS_WORDS * slot)
             # Old token counts have no effect without penalties, but biases and masks do.
-            if before.biases and not form.biases:
+            if before.has_biases and not form.has_biases:
                 self._device.clear(self._buffer(BIAS), slot * width, width)
-            if before.masks and not form.masks:
+            if before.has_mask and not form.has_mask:
                 self._write_mask(slot, np.full(mask_words(self._vocabulary), 0xFFFFFFFF, np.uint32))
             if sampler:
-                for id, is_used in ((SEEN, form.remembers), (BIAS, form.biases)):
+                for id, is_used in ((SEEN, form.counts_tokens), (BIAS, form.has_biases)):
                     if is_used:
                         commands.append(Copy(sampler.state(id), self._buffer(id), width, slot * width))
             self._forms[slot] = form
@@ -117,7 +117,7 @@ class BatchSampler:
 
     def leave(self, slot: int, sampler: Sampler) -> list[Command]:
         """The commands that copy the token counts of a slot back to its sampler."""
-        if not sampler.form.remembers:
+        if not sampler.form.counts_tokens:
             return []
         width = 4 * self._vocabulary
         return [Copy(self._buffer(SEEN), sampler.state(SEEN), width, source_offset=slot * width)]
@@ -180,7 +180,7 @@ class BatchSampler:
     def _buffer(self, id: int) -> Buffer:
         found = self._buffers.get(id)
         if found is None:
-            lists = 2 * Form(lists=True).pairs
+            lists = 2 * Form(has_top_logprobs=True).pairs
             sizes = {SETTINGS: SETTINGS_WORDS, DRAWN: lists, MASK: mask_words(self._vocabulary)}
             size = 4 * self._slots * sizes.get(id, self._vocabulary)
             found = self._buffers[id] = self._device.create_buffer(size, f"batch sampler %{id}")

@@ -19,50 +19,50 @@ AMOUNTS = (-1e30, 1e30)  # of penalties that are subtracted from logits
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The parts of a sampler's graph."""
+    """The logits processors and filters in a sampler's graph."""
 
-    draws: bool = False  # at random; else it takes the likeliest token
-    narrows: bool = False  # to the top_k likeliest
-    shares: bool = False  # to the likeliest that reach top_p
-    penalises: bool = False  # tokens of the prompt and drawn ones
-    counts: bool = False  # drawn tokens, for penalties
-    biases: bool = False  # logits by token
-    masks: bool = False  # all tokens outside a mask
-    lists: bool = False  # the likeliest tokens with every draw
+    is_random: bool = False  # draws at random; else it takes the likeliest token
+    has_top_k: bool = False
+    has_top_p: bool = False
+    has_repetition_penalty: bool = False
+    has_count_penalties: bool = False  # presence or frequency penalty
+    has_biases: bool = False
+    has_mask: bool = False  # of a grammar
+    has_top_logprobs: bool = False
 
     @classmethod
-    def of(cls, sampling: Sampling, vocabulary: int, *, masks: bool = False) -> Form:
-        draws = sampling.temperature > 0
+    def of(cls, sampling: Sampling, vocabulary: int, *, masked: bool = False) -> Form:
+        is_random = sampling.temperature > 0
         return cls(
-            draws=draws,
-            narrows=draws and 0 < sampling.top_k < vocabulary,
-            shares=draws and sampling.top_p < 1,
-            penalises=sampling.repetition_penalty != 1,
-            counts=sampling.presence_penalty != 0 or sampling.frequency_penalty != 0,
-            biases=bool(sampling.biases),
-            masks=masks,
-            lists=sampling.top_logprobs > 0,
+            is_random=is_random,
+            has_top_k=is_random and 0 < sampling.top_k < vocabulary,
+            has_top_p=is_random and sampling.top_p < 1,
+            has_repetition_penalty=sampling.repetition_penalty != 1,
+            has_count_penalties=sampling.presence_penalty != 0 or sampling.frequency_penalty != 0,
+            has_biases=bool(sampling.biases),
+            has_mask=masked,
+            has_top_logprobs=sampling.top_logprobs > 0,
         )
 
     @classmethod
-    def read(cls, words: str) -> Form:
-        """The inverse of `words`."""
-        return cls(**dict.fromkeys(words.split(), True))
+    def parse(cls, flags: str) -> Form:
+        """The inverse of `flags`."""
+        return cls(**dict.fromkeys(flags.split(), True))
 
     @property
-    def words(self) -> str:
-        """The names of its parts: an argument of the operator."""
+    def flags(self) -> str:
+        """The names of its true fields: an argument of the operator."""
         return " ".join(field.name for field in fields(self) if getattr(self, field.name))
 
     @property
-    def remembers(self) -> bool:
+    def counts_tokens(self) -> bool:
         """Whether the sampler keeps token counts."""
-        return self.penalises or self.counts
+        return self.has_repetition_penalty or self.has_count_penalties
 
     @property
-    def changes(self) -> bool:
+    def changes_logits(self) -> bool:
         """Whether logits are changed by more than a repetition penalty."""
-        return self.counts or self.biases or self.masks
+        return self.has_count_penalties or self.has_biases or self.has_mask
 
     @property
     def is_plain(self) -> bool:
@@ -72,7 +72,7 @@ class Form:
     @property
     def pairs(self) -> int:
         """Pairs of words per sequence in `drawn`: RING draws, then a list of TOPS_MAX for each of them."""
-        return RING * (1 + TOPS_MAX) if self.lists else RING
+        return RING * (1 + TOPS_MAX) if self.has_top_logprobs else RING
 
 
 def read_draw(drawn: bytes, start: int, step: int) -> tuple[int, float]:

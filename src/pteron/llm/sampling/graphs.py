@@ -27,7 +27,7 @@ def sampler_graph(vocabulary: int, form: Form, dtype: DType) -> Graph:
         logits,
         *_changing(form, vocabulary),
         _state(STEPS, (1,)),
-        form.words,
+        form.flags,
         seed,
         *others,
         _state(GROWING, (GROWTHS, 2)),
@@ -58,7 +58,7 @@ def batch_graph(vocabulary: int, slots: int, form: Form, dtype: DType) -> Graph:
         *_changing(form, vocabulary, slots),
         _state(TOKEN, (slots,)),
         _state(STEPS, (slots,)),
-        form.words,
+        form.flags,
         drawn,
     )
     node = Node(0, SAMPLE_ROWS, arguments)
@@ -67,7 +67,7 @@ def batch_graph(vocabulary: int, slots: int, form: Form, dtype: DType) -> Graph:
 
 def changing_states(form: Form) -> list[int]:
     """The states by which a form changes logits."""
-    used = {SEEN: form.remembers, BIAS: form.biases, MASK: form.masks}
+    used = {SEEN: form.counts_tokens, BIAS: form.has_biases, MASK: form.has_mask}
     return [id for id, is_used in used.items() if is_used]
 
 

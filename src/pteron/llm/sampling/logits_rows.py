@@ -160,18 +160,18 @@ class LogitsRows:
         """The rows after everything that changes logits, and the dispatch that does it."""
         anew = Scratch(self.logits.numel)
         absent = {
-            "seen_of": None if form.remembers else "0u",
-            "bias_of": None if form.biases else "0.0",
-            "word_of": None if form.masks else "0xffffffffu",
+            "seen_of": None if form.counts_tokens else "0u",
+            "bias_of": None if form.has_biases else "0.0",
+            "word_of": None if form.has_mask else "0xffffffffu",
         }
         declares = {name: text for name, text in absent.items() if text}
         slots, settings = self.binds("sample_change")
         change = Dispatch(
             kernel("sample_change", **self.declares("sample_change"), **declares),
             logits=self.logits,
-            seen=seen if form.remembers else None,
-            bias=bias if form.biases else None,
-            mask=mask if form.masks else None,
+            seen=seen if form.counts_tokens else None,
+            bias=bias if form.has_biases else None,
+            mask=mask if form.has_mask else None,
             anew=anew,
             vocabulary=self.vocabulary,
             base=self.base,

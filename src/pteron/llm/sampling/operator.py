@@ -42,7 +42,7 @@ def mask_words(vocabulary: int) -> int:
 
 
 def _form_in(arguments: tuple[object, ...]) -> Form:
-    return Form.read(next(value for value in arguments if isinstance(value, str)))
+    return Form.parse(next(value for value in arguments if isinstance(value, str)))
 
 
 def _shapes(logits: Operand, *rest: object) -> tuple[Shape, Shape]:
@@ -80,20 +80,20 @@ def sample(
     target: Target,
 ) -> Iterator[Dispatch]:
     """A token of one sequence, by the parts that `form` names. Fractions are the bits of an f32."""
-    parts = Form.read(form)
+    parts = Form.parse(form)
     numbers = Numbers(seed, temperature, top_k, top_p, log_min_p, penalty, presence, frequency, tops)
-    rows = LogitsRows.of(logits, target, seen=seen if parts.penalises else None, penalty=penalty)
-    if parts.changes:
+    rows = LogitsRows.of(logits, target, seen=seen if parts.has_repetition_penalty else None, penalty=penalty)
+    if parts.changes_logits:
         rows, change = rows.changed(parts, seen, bias, mask, mask_words(rows.vocabulary), numbers)
         yield change
     picks = Scratch(4 * rows.block_count, Storage.U32)
-    if parts.draws:
+    if parts.is_random:
         yield scan(rows)
         limit = yield from filtered(rows, parts, numbers)
         yield pick(rows, temperature, log_min_p, seed, steps, limit, picks)
     else:
         yield scan_and_pick(rows, picks)
-    if parts.lists:
+    if parts.has_top_logprobs:
         yield from listed(rows, tops, steps, drawn)
     yield _merge(rows, parts, picks, seen, steps, token, drawn, growths, words)
 
@@ -128,19 +128,19 @@ def sample_rows(
 ) -> Iterator[Dispatch]:
     """A token for each sequence of a batch: row y of the logits belongs to slot slots[y]. Sequences with any
     settings share a launch: `form` names what any of them needs, and kernels skip the rows without it."""
-    parts = Form.read(form)
+    parts = Form.parse(form)
     if not slots.numel:
         return
     rows = LogitsRows.of(logits, target, batch=Batch(slots, settings))
-    if parts.penalises or parts.changes:
+    if parts.has_repetition_penalty or parts.changes_logits:
         rows, change = rows.changed(parts, seen, bias, mask, mask_words(rows.vocabulary), Numbers())
         yield change
     picks = Scratch(4 * rows.block_count * rows.count, Storage.U32)
     yield scan_and_pick(rows, picks)
-    if parts.draws:
+    if parts.is_random:
         limit = yield from filtered(rows, parts, Numbers())
         yield pick(rows, 0, 0, 0, positions, limit, picks)
-    if parts.lists:
+    if parts.has_top_logprobs:
         yield from listed(rows, TOPS_MAX, positions, drawn)
     yield _merge(rows, parts, picks, seen, positions, tokens, drawn)
 
@@ -196,7 +196,7 @@ def _merge(
 ) -> Dispatch:
     """Draw the best pick of all blocks of each row."""
     declares: dict[str, object] = {"RINGED": form.pairs, **rows.declares("sample_merge")}
-    if not form.remembers:
+    if not form.counts_tokens:
         declares["remember"] = ";"
     if growths is None:
         declares |= {"growth_of": "vec2(0u)", "word_at": "0u", "grow": ";"}
@@ -205,7 +205,7 @@ def _merge(
         kernel("sample_merge", **rows.lanes(LANES_MERGING), RING=RING, GROWTHS=GROWTHS, **declares),
         blocks=rows.blocks,
         picks=picks,
-        seen=seen if form.remembers else None,
+        seen=seen if form.counts_tokens else None,
         steps=steps,
         token=token,
         drawn=drawn,
@@ -232,7 +232,7 @@ def scan_and_pick(rows: LogitsRows, picks: Scratch) -> Dispatch:
 def filtered(rows: LogitsRows, form: Form, numbers: Numbers) -> Generator[Dispatch, None, Scratch | None]:
     """Find the last place that top-k keeps, then the last of these that top-p keeps; None: all are kept."""
     limit: Scratch | None = None
-    for is_wanted, counts in ((form.narrows, True), (form.shares, False)):
+    for is_wanted, counts in ((form.has_top_k, True), (form.has_top_p, False)):
         if is_wanted:
             search = Scratch(2 * rows.count, Storage.U32)
             k, p = (numbers.top_k, 0) if counts else (0, numbers.top_p)

@@ -83,7 +83,7 @@ class Sampler:
         recent: RecentSessions | None = None,
     ) -> None:
         self.sampling = sampling
-        self.form = form = Form.of(sampling, vocabulary, masks=masked)
+        self.form = form = Form.of(sampling, vocabulary, masked=masked)
         self._vocabulary = vocabulary
         self._numbers = numbers(sampling)
         biases = _biases(sampling, vocabulary)
@@ -132,17 +132,17 @@ class Sampler:
 
     def remember(self, tokens: Sequence[int]) -> None:
         """Start a sequence whose prompt has these tokens, for the repetition penalty."""
-        if not self.form.remembers:
+        if not self.form.counts_tokens:
             return
         seen = np.zeros(self._vocabulary, np.uint32)
-        if self.form.penalises:
+        if self.form.has_repetition_penalty:
             seen[[token for token in tokens if 0 <= token < self._vocabulary]] = SEEN_BEFORE
         self._write(SEEN, seen)
 
     def allow(self, mask: npt.NDArray[np.uint32]) -> None:
         """Set the mask of the next draw: a bit for each token, the lowest of a word first. Tokens without a
         bit are not allowed."""
-        if not self.form.masks:
+        if not self.form.has_mask:
             raise InputError("this sampler has no mask")
         self._write(MASK, to_mask_words(mask, self._vocabulary))
 

@@ -66,7 +66,9 @@ def create_app(
     service = Service(names, engine, embedder, limits or Limits(), Metrics(engine), logs or Logs())
 
     if engine is not None:
-        engine.tell_stepping(lambda message: service.logs.write("engine", model=name, message=message))
+        engine.add_stepping_listener(
+            lambda message: service.logs.write("engine", model=name, message=message)
+        )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -14,8 +14,8 @@ from pteron.llm.batched_model import BatchedModel
 from pteron.llm.engine.answer import Job
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.steppers import BatchedStepper, SingleStepper
-from pteron.llm.sampling.batch_sampler import BatchDrawing
-from pteron.llm.submission import BatchDraws, BatchRow
+from pteron.llm.sampling.batch_sampler import BatchDrawing, BatchSampler
+from pteron.llm.submission import BatchRow
 from pteron.serving import Engine, Request
 
 # Each setting alone or combined; penalties are large, so that a wrong token count changes the result.
@@ -85,14 +85,14 @@ def begun(llm: LLM, request: Request) -> RunningRequest:
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of sampling launches of each batched step."""
     made: list[int] = []
-    drawing = BatchDraws.drawing
+    drawing = BatchSampler.drawing
 
-    def counting(draws: BatchDraws, *given: Any) -> BatchDrawing:
+    def counting(draws: BatchSampler, *given: Any) -> BatchDrawing:
         found = drawing(draws, *given)
         made.append(len(found.replay.steps))
         return found
 
-    monkeypatch.setattr(BatchDraws, "drawing", counting)
+    monkeypatch.setattr(BatchSampler, "drawing", counting)
     return made
 
 

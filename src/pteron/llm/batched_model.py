@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from weakref import ReferenceType, ref
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +21,9 @@ from pteron.host.tensors import View
 from pteron.llm.model import LanguageModel
 from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import Sampler
+from pteron.llm.sampling.batch_sampler import BatchSampler
 from pteron.llm.sampling.form import RING
-from pteron.llm.submission import BatchDraws, BatchRow, BatchSubmission
+from pteron.llm.submission import BatchRow, BatchSubmission
 from pteron.ops.operand import State
 from pteron.passes import prepare
 from pteron.passes.batched import BatchedGraph, batch
@@ -57,15 +59,8 @@ class BatchedModel:
             made.callback(self.session.close)
             self.states = self.session.states()
             made.callback(self.states.close)
-            self._draws = BatchDraws(
-                self.device,
-                model.vocabulary,
-                slots,
-                model.logits_dtype,
-                self._words(self.batched.tokens),
-                self._words(self.batched.positions),
-            )
-            made.callback(self._draws.close)
+            self._sampler = BatchSampler(self.device, model.vocabulary, slots, model.logits_dtype)
+            made.callback(self._sampler.close)
             self._chosen = self.device.create_buffer(4 * slots, "slots of rows")
             made.callback(self.device.free, self._chosen)
             self.slots = SequenceSlots(self.device, executable, self.states, slots, self.batched.caches)
@@ -73,6 +68,10 @@ class BatchedModel:
             self._made = made.pop_all()
         self._rows: tuple[int, ...] = ()  # the slots in `_chosen`
         self._positions: dict[int, int] = {}  # positions on the GPU, for slots whose next token is there too
+        # The sampler that each slot draws for (None: greedy), its next step and position. The token counts of
+        # a sequence (for penalties) are in its slot while it steps in a batch, else in its own sampler; they
+        # are copied on the GPU when it joins or leaves.
+        self._drawing_for: dict[int, tuple[ReferenceType[Sampler] | None, int, int]] = {}
         self._is_closed = False
 
     @classmethod
@@ -157,22 +156,52 @@ class BatchedModel:
             for row in rows:
                 self._positions.pop(row.slot, None)  # unknown, should this fail
             logits, model = self._model(rows, count)
-            joining = self._draws.begin(rows)
-            drawing = self._draws.drawing(logits, self._slots_of(len(rows)), rows)
-            submission, copy = self._draws.submission(rows, count, drawing)
+            joining = self._join(rows)
+            tokens, positions = self._words(self.batched.tokens), self._words(self.batched.positions)
+            chosen = [row.slot for row in rows]
+            drawing = self._sampler.drawing(logits, self._slots_of(len(rows)), chosen, tokens, positions)
+            readback = self.device.readback(drawing.size)
+            copy = Copy(drawing.drawn, readback.staging, drawing.size)
             commands: list[Command] = [*copies, *joining, *([model, drawing.replay] * count), copy]
-            submission.begin(submit(self.device, commands))
-            self._draws.advance(rows, count)
-            self._positions.update({row.slot: row.position + count for row in rows})
+            number = submit(self.device, commands)
+            readback.begin()
+            for row in rows:
+                sampler = None if row.sampler is None else ref(row.sampler)
+                self._drawing_for[row.slot] = sampler, row.step + count, row.position + count
+                self._positions[row.slot] = row.position + count
             self.session.counters.calls += count
-            return submission
+            return BatchSubmission(tuple(rows), count, readback, drawing, number)
+
+    def _join(self, rows: Sequence[BatchRow]) -> list[Command]:
+        """The commands that copy the state of joining sequences, before the next draw. Masks are written at
+        once."""
+        commands: list[Command] = []
+        for row in rows:
+            if not self._continues(row):
+                self._drawing_for.pop(row.slot, None)  # if `begin` fails, the slot's state is unknown
+                prompt_tokens = row.position - row.step + 1
+                commands += self._sampler.begin(row.slot, row.sampler, prompt_tokens)
+            if row.mask is not None:
+                self._sampler.allow(row.slot, row.mask)
+        return commands
+
+    def _continues(self, row: BatchRow) -> bool:
+        """Whether a row is the next step of the sequence in its slot. Greedy rows keep no state."""
+        if row.slot not in self._drawing_for:
+            return False
+        sampler, step, position = self._drawing_for[row.slot]
+        if sampler is None or row.sampler is None:
+            return sampler is None and row.sampler is None
+        return sampler() is row.sampler and (step, position) == (row.step, row.position)
 
     def leave(self, slot: int, sampler: Sampler) -> None:
         """Copy the token counts of a slot back to its sampler, before its sequence steps alone."""
         with self.device.lock, device_guard(self.device):
-            commands = self._draws.leave(slot, sampler)
-            if commands:
-                submit(self.device, commands)
+            joined, *_ = self._drawing_for.get(slot, (None,))
+            if joined is not None and joined() is sampler:
+                del self._drawing_for[slot]
+                if commands := self._sampler.leave(slot, sampler):
+                    submit(self.device, commands)
 
     def logits(self, rows: Sequence[BatchRow]) -> npt.NDArray[np.float32]:
         """Run the next token of every row through the model; waits for the logits [rows, vocabulary]."""

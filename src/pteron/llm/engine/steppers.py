@@ -24,7 +24,7 @@ from pteron.llm.batched_model import STEPS_MAX, BatchedModel
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.model import LanguageModel
 from pteron.llm.reentrancy import device_guard, non_reentrant
-from pteron.llm.submission import BatchRow, BatchSubmission, Drawn, StepSubmission, Submitter
+from pteron.llm.submission import BatchRow, Drawn, Submitter
 from pteron.llm.text_model import TextModel
 
 Arrived: TypeAlias = list[tuple[RunningRequest, list[Drawn]]]
@@ -32,19 +32,24 @@ Part: TypeAlias = tuple[RunningRequest, ...]
 GATHER_SECONDS = 0.002  # how long requests with a known mask wait for the masks of others
 
 
-class Submission(ABC):
+@dataclass(frozen=True, slots=True, eq=False)
+class Submission:
     """Work in flight for some requests: `steps` decode steps of each, or 0 for a prompt chunk."""
 
     requests: Part
     steps: int
+    read: Callable[[], Sequence[list[Drawn]]]  # waits; the tokens of each request, or () if none were drawn
+    is_done: Callable[[], bool] = lambda: True
 
-    @abstractmethod
     def is_ready(self) -> bool:
         """Whether `wait` returns at once, as far as is known."""
+        with self.requests[0].model.device.lock:
+            return self.is_done()
 
-    @abstractmethod
     def wait(self) -> Arrived:
         """Wait for it; returns the tokens that it drew, if any."""
+        with self.requests[0].model.device.lock:
+            return list(zip(self.requests, self.read(), strict=False))
 
 
 class Stepper(ABC):
@@ -73,54 +78,27 @@ class Stepper(ABC):
     def prefill_ahead(self, request: RunningRequest) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Chunk(Submission):
-    """A part of a prompt."""
-
-    requests: tuple[RunningRequest]
-    number: int
-    steps: int = 0
-
-    def is_ready(self) -> bool:
-        return False
-
-    def wait(self) -> Arrived:
-        device = self.requests[0].model.device
-        with device.lock:
-            device.poll(wait=True, submission=self.number)
-        return []
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Steps(Submission):
-    """Steps of one request, or the last chunk of its prompt, and the drawn tokens."""
-
-    requests: tuple[RunningRequest]
-    steps: int
-    submitted: StepSubmission
-
-    def is_ready(self) -> bool:
-        with self.requests[0].model.device.lock:
-            return self.submitted.is_ready
-
-    def wait(self) -> Arrived:
-        (request,) = self.requests
-        with request.model.device.lock:
-            return [(request, self.submitted.read())]
-
-
 class SingleStepper(Stepper):
     """Each sequence steps alone, and its tokens stay on the GPU from step to step."""
 
     def prefill(self, request: RunningRequest) -> Submission:
         submitter, chunk = _submitter(request), request.chunks.popleft()
         if request.chunks:
-            return _Chunk((request,), submitter.prefill(chunk))
+            return self._chunk(request, submitter.prefill(chunk))
         if request.matcher:
-            return _Chunk((request,), self._prefill_and_keep(request, chunk))
+            return self._chunk(request, self._prefill_and_keep(request, chunk))
         submitted = submitter.prefill_and_draw(chunk, request.step)
         request.step += 1
-        return _Steps((request,), 0, submitted)
+        return Submission((request,), 0, submitted.read, submitted.readback.is_ready)
+
+    def _chunk(self, request: RunningRequest, number: int) -> Submission:
+        """A submitted chunk that draws nothing."""
+
+        def wait() -> Sequence[list[Drawn]]:
+            request.model.device.poll(wait=True, submission=number)
+            return ()
+
+        return Submission((request,), 0, wait)
 
     def parts(self, requests: Sequence[RunningRequest]) -> list[Part]:
         return [(request,) for request in requests if request.can_step]
@@ -141,7 +119,7 @@ class SingleStepper(Stepper):
         else:
             submitted = submitter.decode(step, most, token)
         request.step += submitted.count
-        return _Steps((request,), submitted.count, submitted)
+        return Submission((request,), submitted.count, submitted.read, submitted.readback.is_ready)
 
     def prefill_ahead(self, request: RunningRequest) -> None:
         self._prefill_and_keep(request, request.drawn[-1:])
@@ -150,21 +128,6 @@ class SingleStepper(Stepper):
         number = _submitter(request).prefill_and_keep(tokens)
         request.is_kept = True
         return number
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Done(Submission):
-    """Work whose result is known already."""
-
-    requests: tuple[RunningRequest]
-    steps: int
-    arrived: Arrived
-
-    def is_ready(self) -> bool:
-        return True
-
-    def wait(self) -> Arrived:
-        return self.arrived
 
 
 class HostStepper(Stepper):
@@ -178,8 +141,9 @@ class HostStepper(Stepper):
         if request.matcher and not request.chunks:
             self._logits[request] = logits
         if request.matcher or request.chunks:
-            return _Done((request,), 0, [])
-        return _Done((request,), 0, [(request, [self._draw(request, logits)])])
+            return Submission((request,), 0, lambda: ())
+        drawn = self._draw(request, logits)
+        return Submission((request,), 0, lambda: ([drawn],))
 
     def parts(self, requests: Sequence[RunningRequest]) -> list[Part]:
         return [(request,) for request in requests if request.can_step and request.step == len(request.drawn)]
@@ -189,7 +153,8 @@ class HostStepper(Stepper):
         logits = self._logits.pop(request, None)
         if logits is None:
             logits = request.model.prefill_as(request.drawn[-1:], request.user)
-        return _Done((request,), 1, [(request, [self._draw(request, logits)])])
+        drawn = self._draw(request, logits)
+        return Submission((request,), 1, lambda: ([drawn],))
 
     def prefill_ahead(self, request: RunningRequest) -> None:
         pass
@@ -211,24 +176,6 @@ def stepper_for(model: LanguageModel, resident: bool | None) -> Stepper:
 
 def _submitter(request: RunningRequest) -> Submitter:
     return Submitter(request.model, request.sampler, request.user)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _BatchSteps(Submission):
-    """Steps of several requests, a row each."""
-
-    requests: Part
-    steps: int
-    submitted: BatchSubmission
-
-    def is_ready(self) -> bool:
-        with self.requests[0].model.device.lock:
-            return self.submitted.is_ready
-
-    def wait(self) -> Arrived:
-        with self.requests[0].model.device.lock:
-            drawn = self.submitted.read()
-        return list(zip(self.requests, drawn, strict=True))
 
 
 class BatchedStepper(Stepper):
@@ -284,7 +231,7 @@ class BatchedStepper(Stepper):
         for request in part:
             request.step += count
             self._in_batch.add(request)
-        return _BatchSteps(part, count, submitted)
+        return Submission(part, count, submitted.read, submitted.readback.is_ready)
 
     def prefill_ahead(self, request: RunningRequest) -> None:
         if not self._are_several:

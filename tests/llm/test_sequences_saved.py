@@ -399,23 +399,12 @@ def test_no_file(reader: LLM, tmp_path: Path) -> None:
         reader.restore(7)  # type: ignore[arg-type]
 
 
-def test_a_file_that_shrinks_meanwhile(
-    reader: LLM, tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "cache"
-    path.write_bytes(data[:-3000])
-    size = os.stat_result((0o100600, 0, 0, 1, 0, 0, len(data), 0, 0, 0))
-    monkeypatch.setattr(os, "fstat", lambda _: size)
-    with pytest.raises(FormatError, match=r"the file ends .* bytes too early"):
-        reader.restore(path)
-
-
 def test_a_file_as_large_as_it_claims_is_not_read(reader: LLM, tmp_path: Path, data: bytes) -> None:
-    """A sparse file of a terabyte: only its header is read."""
+    """A sparse file of a terabyte."""
     path = tmp_path / "cache"
     path.write_bytes(data)
     os.truncate(path, 1 << 40)
-    with pytest.raises(FormatError, match="1,099,511,627,776 bytes; 41 tokens of this program take"):
+    with pytest.raises(FormatError, match="1,099,511,627,776 bytes; at most "):
         reader.restore(path)
 
 

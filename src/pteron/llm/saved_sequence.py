@@ -7,8 +7,8 @@
               the rows of all tokens, cache by cache in this order
     32        SHA-256 of everything before
 
-Files are not trusted. The program determines the caches that a file must contain, so the file's size follows
-from the number of tokens; it is checked before memory is allocated.
+Files are not trusted. The program and its context determine the largest file, which is checked before memory
+is allocated.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from secrets import token_hex
 from struct import Struct
-from typing import BinaryIO
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import FormatError, InputError
-from pteron.format.source import open_file, pieces
+from pteron.format.source import pieces, read_file
 from pteron.graph.values import tensors
 from pteron.llm.model import LanguageModel
 from pteron.runtime import Program
@@ -53,8 +53,9 @@ class Layout:
     context: int
     vocabulary: int
 
-    def header_bytes_max(self) -> int:
-        return _HEADER_BYTES + _BYTES_PER_NUMBER * (self.context + 3 * len(self.row_bytes))
+    def file_bytes_max(self) -> int:
+        header = _HEADER_BYTES + _BYTES_PER_NUMBER * (self.context + 3 * len(self.row_bytes))
+        return _START.size + header + self.context * sum(self.row_bytes.values()) + _DIGEST_BYTES
 
     def caches(self) -> list[list[int]]:
         return [[id, size] for id, size in self.row_bytes.items()]
@@ -105,7 +106,9 @@ def write_saved(path: Path, layout: Layout, tokens: Sequence[int], rows: Iterabl
     unfinished = path.with_name(f".{path.name}.{token_hex(4)}.part")
     try:
         with unfinished.open("xb") as file:
-            _write_all(file, [*parts, digest.digest()])
+            file.writelines([*parts, digest.digest()])
+            file.flush()
+            os.fsync(file.fileno())
         unfinished.replace(path)
     except OSError as error:
         raise InputError(f"{path}: the cache cannot be written ({error.strerror or error})") from error
@@ -114,86 +117,57 @@ def write_saved(path: Path, layout: Layout, tokens: Sequence[int], rows: Iterabl
             unfinished.unlink()
 
 
-def _write_all(file: BinaryIO, parts: Iterable[bytes]) -> None:
-    file.writelines(parts)
-    file.flush()
-    os.fsync(file.fileno())
-
-
 def read_saved(path: Path, layout: Layout) -> tuple[list[int], list[Rows]]:
     """The tokens of a file, and their rows in each cache."""
-    with open_file(path) as file:
-        try:
-            return _Reading(path, file, layout).read()
-        except OSError as error:
-            raise FormatError(f"{path}: the file cannot be read ({error.strerror})") from error
+    data = memoryview(read_file(path, layout.file_bytes_max()))
+    try:
+        return _parse(data, layout)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
 
 
-class _Reading:
-    """Reads one file."""
+def _parse(data: memoryview, layout: Layout) -> tuple[list[int], list[Rows]]:
+    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if len(data) < _START.size + _DIGEST_BYTES:
+        raise FormatError(f"{len(data)} bytes are too few for a saved KV cache")
+    magic, version, length = _START.unpack_from(data)
+    if magic != _MAGIC:
+        raise FormatError("not a KV cache written by llm.save")
+    if version != _VERSION:
+        raise FormatError(f"version {version}; this Pteron reads version {_VERSION}")
+    at = _START.size + length
+    if at > len(body):
+        raise FormatError(f"a header of {length:,} bytes, in a file of {len(data):,}")
+    tokens = _tokens(bytes(body[_START.size : at]), layout)
+    sizes = [len(tokens) * each for each in layout.row_bytes.values()]
+    expected = at + sum(sizes) + _DIGEST_BYTES
+    if len(data) != expected:
+        raise FormatError(f"{len(data):,} bytes; {len(tokens)} tokens of this program take {expected:,}")
+    if hashlib.sha256(body).digest() != digest:
+        raise FormatError("the file is damaged: its checksum does not match")
+    starts = accumulate(sizes, initial=at)
+    return tokens, [
+        np.frombuffer(body[start : start + size], np.uint8)
+        for start, size in zip(starts, sizes, strict=False)
+    ]
 
-    def __init__(self, path: Path, file: BinaryIO, layout: Layout) -> None:
-        self._path = path
-        self._file = file
-        self._layout = layout
-        self._digest = hashlib.sha256()
 
-    def read(self) -> tuple[list[int], list[Rows]]:
-        size = os.fstat(self._file.fileno()).st_size
-        start = _START.size
-        if size < start + _DIGEST_BYTES:
-            raise self._error(f"{size} bytes are too few for a saved KV cache")
-        magic, version, length = _START.unpack(self._take(start))
-        if magic != _MAGIC:
-            raise self._error("not a KV cache written by llm.save")
-        if version != _VERSION:
-            raise self._error(f"version {version}; this Pteron reads version {_VERSION}")
-        if length > min(self._layout.header_bytes_max(), size - start - _DIGEST_BYTES):
-            raise self._error(f"a header of {length:,} bytes, in a file of {size:,}")
-        tokens = self._tokens(self._take(length))
-        sizes = [len(tokens) * each for each in self._layout.row_bytes.values()]
-        expected = start + length + sum(sizes) + _DIGEST_BYTES
-        if size != expected:
-            raise self._error(f"{size:,} bytes; {len(tokens)} tokens of this program take {expected:,}")
-        rows = [np.frombuffer(self._take(each), np.uint8) for each in sizes]
-        if self._digest.digest() != self._file.read(_DIGEST_BYTES):
-            raise self._error("the file is damaged: its checksum does not match")
-        return tokens, rows
-
-    def _take(self, size: int) -> bytes:
-        """The next `size` bytes."""
-        taken = bytearray(size)
-        unread = memoryview(taken)
-        while unread:
-            count = self._file.readinto(unread)  # type: ignore[attr-defined]  # unbuffered
-            if not count:
-                raise self._error(f"the file ends {len(unread):,} bytes too early")
-            unread = unread[count:]
-        self._digest.update(taken)
-        return taken  # type: ignore[return-value]  # not modified
-
-    def _tokens(self, text: bytes) -> list[int]:
-        """The tokens of a header that matches this program."""
-        try:
-            header = json.loads(bytes(text))
-        except (ValueError, RecursionError):
-            raise self._error("its header is not JSON") from None
-        if not isinstance(header, dict) or header.keys() != {"program", "tokens", "caches"}:
-            raise self._error("its header does not name a program, tokens and caches")
-        if header["program"] != self._layout.program:
-            raise self._error("a cache of another program, or of other weights")
-        if header["caches"] != self._layout.caches():
-            raise self._error("its cache layout differs from this device's")
-        tokens = header["tokens"]
-        layout = self._layout
-        are_ids = isinstance(tokens, list) and all(
-            type(token) is int and 0 <= token < layout.vocabulary for token in tokens
-        )
-        if not are_ids or not 0 < len(tokens) <= layout.context:
-            raise self._error(
-                f"its tokens are not 1 to {layout.context:,} numbers below {layout.vocabulary:,}"
-            )
-        return list(tokens)
-
-    def _error(self, what: str) -> FormatError:
-        return FormatError(f"{self._path}: {what}")
+def _tokens(text: bytes, layout: Layout) -> list[int]:
+    """The tokens of a header that matches this program."""
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        raise FormatError("its header is not JSON") from None
+    if not isinstance(header, dict) or header.keys() != {"program", "tokens", "caches"}:
+        raise FormatError("its header does not name a program, tokens and caches")
+    if header["program"] != layout.program:
+        raise FormatError("a cache of another program, or of other weights")
+    if header["caches"] != layout.caches():
+        raise FormatError("its cache layout differs from this device's")
+    tokens = header["tokens"]
+    are_ids = isinstance(tokens, list) and all(
+        type(token) is int and 0 <= token < layout.vocabulary for token in tokens
+    )
+    if not are_ids or not 0 < len(tokens) <= layout.context:
+        raise FormatError(f"its tokens are not 1 to {layout.context:,} numbers below {layout.vocabulary:,}")
+    return list(tokens)

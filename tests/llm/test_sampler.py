@@ -17,7 +17,7 @@ from pteron.host.tensors import HostResult, View
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.sampling.form import RING, Form, bits, numbers
 from pteron.llm.sampling.graphs import STEPS, WORDS, sampler_graph
-from pteron.llm.sampling.logits_rows import LogitsRows
+from pteron.llm.sampling.logits_rows import LogitsRows, Numbers
 from pteron.llm.sampling.operator import pick, scan, searched
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op
 from pteron.ops.operand import State
@@ -93,7 +93,7 @@ def scores(
     `wording` is its name, a colon and the expression in its place."""
     row = LogitsRows.of(logits, target)
     yield scan(row)
-    made = pick(row, bits(1.0), bits(-50.0), seed, steps, None, picks)
+    made = pick(row, Numbers(seed, bits(1.0), log_min_p=bits(-50.0)), steps, None, picks)
     name, _, expression = wording.partition(":")
     kernel = made.kernel.specialise(**{name: expression}) if name else made.kernel
     arguments: dict[str, Any] = {**made.bindings, **made.parameters}
@@ -189,11 +189,12 @@ def last_place(
     yield scan(row)
     between = Scratch(2, Storage.U32) if top_p < 1 else None
     divisor = bits(min(max(temperature, 2.0**-100), 2.0**100))
+    numbers = Numbers(0, divisor, int(top_k), bits(top_p))
     if int(top_k):
-        yield from searched(row, divisor, int(top_k), 0, None, between or search, counts=True)
+        yield from searched(row, numbers, None, between or search, counts=True)
     if top_p < 1:
         limit = between if int(top_k) else None
-        yield from searched(row, divisor, 0, bits(top_p), limit, search, counts=False)
+        yield from searched(row, numbers, limit, search, counts=False)
 
 
 def kept(logits: Array, temperature: float, top_k: int, top_p: float, target: Target) -> Array:

@@ -15,7 +15,7 @@ from pteron.llm.sampling.form import Form
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target
 from pteron.ops.dispatch import Bound
 from pteron.ops.row_layout import shared_rows
-from pteron.wgsl import Kernels
+from pteron.wgsl import Kernel, Kernels
 
 kernel = Kernels(__name__)
 
@@ -213,6 +213,20 @@ class LogitsRows:
             settings=settings,
             # Operands and parameters, by the kernel's own names.
             **{**(beside if self.anew else {}), **arguments},  # type: ignore[arg-type]
+        )
+
+    def reduce(self, used: Kernel, **arguments: Bound | AnyInt | None) -> Dispatch:
+        """A kernel with one workgroup per row, which reduces what kernels over blocks wrote."""
+        slots, settings = self.binds(used.name)
+        return Dispatch(
+            used,
+            block_count=self.block_count,
+            base=self.base,
+            vocabulary=self.vocabulary,
+            groups=(1, self.count, 1),
+            slots=slots,
+            settings=settings,
+            **arguments,
         )
 
     def _seeing(self, name: str, limit: Operand | Scratch | None) -> dict[str, object]:

@@ -12,6 +12,7 @@ number; if one is NaN, so is the log-probability.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from typing import Any
 
 from pteron.dtypes import Storage
 from pteron.graph import Shape
@@ -63,39 +64,27 @@ def sample(
     mask: Operand,
     steps: Operand,
     form: str,
-    seed: AnyInt,
-    temperature: AnyInt,
-    top_k: AnyInt,
-    top_p: AnyInt,
-    log_min_p: AnyInt,
-    penalty: AnyInt,
-    presence: AnyInt,
-    frequency: AnyInt,
-    tops: AnyInt,
-    growths: Operand,
-    words: Operand,
-    token: Operand,
-    drawn: Operand,
-    *,
+    *rest: Any,  # the fields of Numbers, then the other operands
     target: Target,
 ) -> Iterator[Dispatch]:
-    """A token of one sequence, by the parts that `form` names. Fractions are the bits of an f32."""
-    parts = Form.parse(form)
-    numbers = Numbers(seed, temperature, top_k, top_p, log_min_p, penalty, presence, frequency, tops)
-    rows = LogitsRows.of(logits, target, seen=seen if parts.has_repetition_penalty else None, penalty=penalty)
-    if parts.changes_logits:
-        rows, change = rows.changed(parts, seen, bias, mask, mask_words(rows.vocabulary), numbers)
+    """A token of one sequence, by the logits processors and filters that `form` names."""
+    flags, numbers = Form.parse(form), Numbers(*rest[:-4])
+    growths, words, token, drawn = rest[-4:]
+    penalised = seen if flags.has_repetition_penalty else None
+    rows = LogitsRows.of(logits, target, seen=penalised, penalty=numbers.penalty)
+    if flags.changes_logits:
+        rows, change = rows.changed(flags, seen, bias, mask, mask_words(rows.vocabulary), numbers)
         yield change
     picks = Scratch(4 * rows.block_count, Storage.U32)
-    if parts.is_random:
+    if flags.is_random:
         yield scan(rows)
-        limit = yield from filtered(rows, parts, numbers)
-        yield pick(rows, temperature, log_min_p, seed, steps, limit, picks)
+        limit = yield from filtered(rows, flags, numbers)
+        yield pick(rows, numbers, steps, limit, picks)
     else:
         yield scan_and_pick(rows, picks)
-    if parts.has_top_logprobs:
-        yield from listed(rows, tops, steps, drawn)
-    yield _merge(rows, parts, picks, seen, steps, token, drawn, growths, words)
+    if flags.has_top_logprobs:
+        yield from listed(rows, numbers.tops, steps, drawn)
+    yield _merge(rows, flags, picks, seen, steps, token, drawn, growths, words)
 
 
 def _batch_shape(logits: Operand, slots: Operand, settings: Operand, *rest: object) -> Shape:
@@ -128,21 +117,21 @@ def sample_rows(
 ) -> Iterator[Dispatch]:
     """A token for each sequence of a batch: row y of the logits belongs to slot slots[y]. Sequences with any
     settings share a launch: `form` names what any of them needs, and kernels skip the rows without it."""
-    parts = Form.parse(form)
+    flags = Form.parse(form)
     if not slots.numel:
         return
     rows = LogitsRows.of(logits, target, batch=Batch(slots, settings))
-    if parts.has_repetition_penalty or parts.changes_logits:
-        rows, change = rows.changed(parts, seen, bias, mask, mask_words(rows.vocabulary), Numbers())
+    if flags.has_repetition_penalty or flags.changes_logits:
+        rows, change = rows.changed(flags, seen, bias, mask, mask_words(rows.vocabulary), Numbers())
         yield change
     picks = Scratch(4 * rows.block_count * rows.count, Storage.U32)
     yield scan_and_pick(rows, picks)
-    if parts.is_random:
-        limit = yield from filtered(rows, parts, Numbers())
-        yield pick(rows, 0, 0, 0, positions, limit, picks)
-    if parts.has_top_logprobs:
+    if flags.is_random:
+        limit = yield from filtered(rows, flags, Numbers())
+        yield pick(rows, Numbers(), positions, limit, picks)
+    if flags.has_top_logprobs:
         yield from listed(rows, TOPS_MAX, positions, drawn)
-    yield _merge(rows, parts, picks, seen, positions, tokens, drawn)
+    yield _merge(rows, flags, picks, seen, positions, tokens, drawn)
 
 
 @op(
@@ -200,8 +189,7 @@ def _merge(
         declares["remember"] = ";"
     if growths is None:
         declares |= {"growth_of": "vec2(0u)", "word_at": "0u", "grow": ";"}
-    slots, _ = rows.binds("sample_merge")
-    return Dispatch(
+    return rows.reduce(
         kernel("sample_merge", **rows.lanes(LANES_MERGING), RING=RING, GROWTHS=GROWTHS, **declares),
         blocks=rows.blocks,
         picks=picks,
@@ -211,11 +199,6 @@ def _merge(
         drawn=drawn,
         growths=growths,
         words=words,
-        block_count=rows.block_count,
-        base=rows.base,
-        vocabulary=rows.vocabulary,
-        groups=(1, rows.count, 1),
-        slots=slots,
     )
 
 
@@ -235,25 +218,15 @@ def filtered(rows: LogitsRows, form: Form, numbers: Numbers) -> Generator[Dispat
     for is_wanted, counts in ((form.has_top_k, True), (form.has_top_p, False)):
         if is_wanted:
             search = Scratch(2 * rows.count, Storage.U32)
-            k, p = (numbers.top_k, 0) if counts else (0, numbers.top_p)
-            yield from searched(rows, numbers.temperature, k, p, limit, search, counts=counts)
+            yield from searched(rows, numbers, limit, search, counts=counts)
             limit = search
     return limit
 
 
 def searched(
-    rows: LogitsRows,
-    temperature: AnyInt,
-    top_k: AnyInt,
-    top_p: AnyInt,
-    limit: Scratch | None,
-    search: Operand | Scratch,
-    *,
-    counts: bool,
+    rows: LogitsRows, numbers: Numbers, limit: Scratch | None, search: Operand | Scratch, *, counts: bool
 ) -> Iterator[Dispatch]:
-    """Write to `search` the last place whose tokens are among the `top_k`, if it `counts`, or else in the
-    share `top_p`."""
-    slots, settings = rows.binds("sample_narrow")
+    """Write to `search` the last place that top-k keeps, if it `counts`, else the last that top-p keeps."""
     before = limit if rows.batch else None  # a single row skips no search
     narrow = rows.declares("sample_narrow", counts)
     if before is None:
@@ -268,33 +241,21 @@ def searched(
             tallies=tallies,
             block_count=rows.block_count,
             shift=shift,
-            temperature=temperature,
+            temperature=numbers.temperature,
         )
-        yield Dispatch(
+        yield rows.reduce(
             kernel("sample_narrow", **narrow),
             tallies=tallies,
             search=search,
             limit=before,
-            block_count=rows.block_count,
             shift=shift,
-            top_k=top_k,
-            top_p=top_p,
-            base=rows.base,
-            vocabulary=rows.vocabulary,
-            groups=(1, rows.count, 1),
-            slots=slots,
-            settings=settings,
+            top_k=numbers.top_k if counts else 0,
+            top_p=0 if counts else numbers.top_p,
         )
 
 
 def pick(
-    rows: LogitsRows,
-    temperature: AnyInt,
-    log_min_p: AnyInt,
-    seed: AnyInt,
-    steps: Operand,
-    limit: Scratch | None,
-    picks: Operand | Scratch,
+    rows: LogitsRows, numbers: Numbers, steps: Operand, limit: Scratch | None, picks: Operand | Scratch
 ) -> Dispatch:
     """Write to `picks` the best score of every block, and its token."""
     return rows.look(
@@ -302,10 +263,10 @@ def pick(
         limit,
         picks=picks,
         block_count=rows.block_count,
-        seed=seed,
+        seed=numbers.seed,
         steps=steps,
-        temperature=temperature,
-        log_min_p=log_min_p,
+        temperature=numbers.temperature,
+        log_min_p=numbers.log_min_p,
     )
 
 
@@ -322,19 +283,12 @@ def listed(rows: LogitsRows, tops: AnyInt, steps: Operand, drawn: Operand) -> It
         count=tops,
         groups=(rows.block_count, rows.count, 1),
     )
-    slots, settings = rows.binds("sample_list_merge")
     declares = {"LISTED": TOPS_MAX, "RING": RING, **rows.declares("sample_list_merge")}
-    yield Dispatch(
+    yield rows.reduce(
         kernel("sample_list_merge", **rows.lanes(LANES_MERGING), **declares),
         blocks=rows.blocks,
         listed=lists,
         steps=steps,
         drawn=drawn,
-        block_count=rows.block_count,
         count=tops,
-        base=rows.base,
-        vocabulary=rows.vocabulary,
-        groups=(1, rows.count, 1),
-        slots=slots,
-        settings=settings,
     )

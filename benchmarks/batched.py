@@ -90,7 +90,7 @@ def begin(batched: BatchedModel, count: int, context: int) -> list[tuple[Languag
     """Sequences that have read prompts of different lengths."""
     begun = []
     for index in range(count):
-        sequence = batched.sequence()
+        sequence = batched.model.sequence()
         ids = prompt(sequence, max(1, context - 3 * index))
         slot = batched.slot_of(sequence)
         assert slot is not None

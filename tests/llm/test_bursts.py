@@ -17,8 +17,7 @@ from pteron.families.attention import kernels as attention
 from pteron.gpu import Copy, Recording, Replay, submit
 from pteron.llm import LanguageModel, LoopCounters, Sampler, Sampling, generate_step, pace
 from pteron.llm.engine import pipeline
-from pteron.llm.sampling import RING
-from pteron.llm.submission import Drawn
+from pteron.llm.sampling import RING, Drawn
 from pteron.runtime import multi_step as repeating  # where `submit` is looked up
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"

@@ -10,7 +10,7 @@ import pytest
 
 import pteron
 from pteron.llm import LanguageModel, LoopCounters, Sampler, Sampling, generate_step
-from pteron.llm.submission import Drawn
+from pteron.llm.sampling import Drawn
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 PROMPT = [5, 17, 99, 250, 3]

@@ -51,7 +51,7 @@ def drawn(
     for step in range(count):
         sampler.draw(logits, step)
         data = device.read(sampler.drawn, sampler.drawn_bytes)
-        found.append(Drawn(*sampler.read(data, step), sampler.read_top(data, step)))
+        found.append(sampler.read(data, step))
     sampler.close()
     return found
 
@@ -124,7 +124,7 @@ class TestGreedy:
             sampler.remember([])
             for step in range(2):
                 sampler.draw(logits, step)
-                tokens.append(sampler.read(device.read(sampler.drawn, sampler.drawn_bytes), step)[0])
+                tokens.append(sampler.read(device.read(sampler.drawn, sampler.drawn_bytes), step).token)
         sampler.close()
         assert tokens == [0, 1, 0, 1]
 
@@ -158,10 +158,10 @@ class TestGreedy:
         device.write(sampler._states[State(MASK)], np.full(4, 0xFFFFFFFF, np.uint32))
         sampler.allow(np.array([0b1010], np.uint32))
         sampler.draw(logits, 0)
-        assert sampler.read(device.read(sampler.drawn, 8 * RING), 0)[0] == 3
+        assert sampler.read(device.read(sampler.drawn, 8 * RING), 0).token == 3
         sampler.allow(np.full(9, 0xFFFFFFFF, np.uint32))
         sampler.draw(logits, 1)
-        assert sampler.read(device.read(sampler.drawn, 8 * RING), 1)[0] == 99
+        assert sampler.read(device.read(sampler.drawn, 8 * RING), 1).token == 99
         sampler.close()
 
     def test_only_a_masked_sampler_takes_a_mask(self, device: Device) -> None:
@@ -200,7 +200,7 @@ class TestDistribution:
             for step in range(2):
                 sampler.draw(logits, step)
             data = device.read(sampler.drawn, sampler.drawn_bytes)
-            pairs[sampler.read(data, 0)[0], sampler.read(data, 1)[0]] += 1
+            pairs[sampler.read(data, 0).token, sampler.read(data, 1).token] += 1
         sampler.close()
         first = np.exp(logprobs(logits))
         then = np.array([np.exp(logprobs(changed(logits, sampling, (), [token]))) for token in range(4)])
@@ -266,8 +266,8 @@ class TestLists:
         for step in range(3):
             sampler.draw(logits, step)
             data = device.read(sampler.drawn, sampler.drawn_bytes)
-            tokens.append(sampler.read(data, step)[0])
-            top = sampler.read_top(data, step)
+            tokens.append(sampler.read(data, step).token)
+            top = sampler.read(data, step).top
             np.testing.assert_allclose(
                 [value for _, value in top], np.sort(logprobs(logits))[:-21:-1], atol=1e-3
             )
@@ -298,7 +298,7 @@ class TestSharing:
             for step in range(6):
                 sampler.draw(logits, step)
                 data = device.read(sampler.drawn, sampler.drawn_bytes)
-                found = Drawn(*sampler.read(data, step), sampler.read_top(data, step))
+                found = sampler.read(data, step)
                 assert found == answers[sampling][step]
             sampler.close()
             counters = sampler._session.counters
@@ -314,7 +314,7 @@ class TestSharing:
             for sampler, answers in zip(samplers, alone, strict=True):
                 sampler.draw(logits, step)
                 data = device.read(sampler.drawn, sampler.drawn_bytes)
-                assert Drawn(*sampler.read(data, step), sampler.read_top(data, step)) == answers[step]
+                assert sampler.read(data, step) == answers[step]
         for sampler in samplers:
             sampler.close()
 
@@ -350,8 +350,9 @@ class TestStates:
         device.write(sampler._states[State(DRAWN)], np.full(2 * 21 * RING, 0x7FC00001, np.uint32))
         sampler.draw(spread(31), RING + 3)
         data = device.read(sampler.drawn, sampler.drawn_bytes)
-        assert sampler.read_top(data, RING + 3)[0] == sampler.read(data, 3)
-        assert len(sampler.read_top(data, 3)) == 20
+        last = sampler.read(data, 3)
+        assert last.top[0] == (last.token, last.logprob)
+        assert len(last.top) == 20
         sampler.close()
 
     def test_several_draws_in_one_submission(self, device: Device) -> None:
@@ -366,7 +367,7 @@ class TestStates:
         with device.lock:
             submit(device, [sampler.replay(view, 0, sampler.token.buffer)] * 12)
         data = device.read(sampler.drawn, sampler.drawn_bytes)
-        found = [Drawn(*sampler.read(data, step), sampler.read_top(data, step)) for step in range(12)]
+        found = [sampler.read(data, step) for step in range(12)]
         assert found == expected
         sampler.close()
 

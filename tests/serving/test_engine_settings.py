@@ -109,7 +109,7 @@ def test_launches_do_not_grow_with_rows(
     monkeypatch.setattr(batched_model, "submit", counting)
     model = tiny_llm.model
     made = BatchedModel(model, 9)
-    sequences = [made.sequence() for _ in range(9)]
+    sequences = [made.model.sequence() for _ in range(9)]
     last = model.sampler(SETTINGS[-1])
     samplers = [model.sampler(sampling) for sampling in SETTINGS]
     slots = [made.slot_of(sequence) or 0 for sequence in sequences]

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from pteron.llm.llm import LLM
     from pteron.llm.model import LanguageModel
     from pteron.llm.output import Completion, Piece, Statistics
-    from pteron.llm.sampling import Sampler, Sampling
-    from pteron.llm.submission import Drawn
+    from pteron.llm.sampling import Drawn, Sampler, Sampling
     from pteron.llm.tokenizer import Tokenizer
     from pteron.llm.tokenizers.load import load_tokenizer
 
@@ -37,12 +36,11 @@ __all__ = [
 # The module of each name, imported at its first use.
 _HOMES = {
     **dict.fromkeys(("LoopCounters", "generate_step"), "generate"),
-    "Drawn": "submission",
     **dict.fromkeys(("Grammar", "Matcher"), "grammar"),
     "LLM": "llm",
     "LanguageModel": "model",
     **dict.fromkeys(("Completion", "Piece", "Statistics"), "output"),
-    **dict.fromkeys(("Sampler", "Sampling"), "sampling"),
+    **dict.fromkeys(("Drawn", "Sampler", "Sampling"), "sampling"),
     "Stream": "engine",
     "Tokenizer": "tokenizer",
     "load_tokenizer": "tokenizers.load",

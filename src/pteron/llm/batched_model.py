@@ -35,12 +35,10 @@ ROWS_EXACT = 8  # up to this, each number of rows has its own plan; above, rows 
 
 
 class BatchedModel:
-    """A model over up to `slots` sequences. Only sequences in a slot can step: `sequence()` makes one in a
-    slot, and `move_into_slot()` moves an existing one into a slot."""
+    """A model over up to `slots` sequences. Only sequences in a slot can step. New sequences of the model get
+    a free slot, and `move_into_slot` moves an existing one into a slot."""
 
     def __init__(self, model: LanguageModel, slots: int) -> None:
-        if slots < 1:
-            raise InputError(f"{slots} slots; at least one is needed")
         self.model = model
         self.device = model.device
         self.batched = _batched(model, slots)
@@ -49,11 +47,7 @@ class BatchedModel:
         executable = model.delegate.executable
         if self._single.slots is not None:
             raise InputError(f"{executable.name}: its sequences are in slots already")
-        with (
-            self.device.lock,
-            device_guard(self.device),
-            ExitStack() as made,
-        ):  # all or nothing
+        with self.device.lock, device_guard(self.device), ExitStack() as made:  # all or nothing
             compiled = Compiled(prepare(self.batched.graph), executable.target)
             self.session = Session(compiled.executable, self.device, Counters(), compiled)
             made.callback(self.session.close)
@@ -82,14 +76,13 @@ class BatchedModel:
             no_room = "the device has no room for two of its caches"
             why = "only one sequence is allowed" if slots < 2 else no_room
             raise UnsupportedError(f"{model.program.file.name} cannot be batched: {why}")
-        slots = most
         while True:
             try:
-                return cls(model, slots)
+                return cls(model, most)
             except OutOfMemory:
-                if slots == 2:
+                if most == 2:
                     raise
-            slots = max(2, slots // 2)
+            most = max(2, most // 2)
 
     @staticmethod
     def reason(model: LanguageModel) -> str | None:
@@ -113,13 +106,6 @@ class BatchedModel:
     def capacity(self) -> int:
         """The most tokens of a sequence."""
         return min(self.batched.capacity, self.model.context or self.batched.capacity)
-
-    def sequence(self) -> LanguageModel:
-        """A new sequence in a slot."""
-        with self.device.lock:
-            if not self.slots.free:
-                raise InputError(f"all {self.slots.count} slots are in use")
-            return self.model.sequence()
 
     def move_into_slot(self, sequence: LanguageModel) -> int | None:
         """Move a sequence into a slot if it has none and one is free; returns its slot. None if there is no
@@ -274,23 +260,9 @@ class BatchedModel:
     def _check(self, rows: Sequence[BatchRow], count: int) -> None:
         if self._is_closed:
             raise DeviceError(f"{self.session.executable.name}: the batch is closed")
-        if not rows or count < 1:
-            raise InputError(f"{count} steps of {len(rows)} rows; at least one of each is needed")
-        slots = [row.slot for row in rows]
-        if len(set(slots)) < len(slots) or not all(0 <= slot < self.slots.count for slot in slots):
-            raise InputError(
-                f"the rows have slots {slots}: each must be used once, from 0 to {self.slots.count - 1}"
-            )
-        for row in rows:
-            if not 0 <= row.position <= self.capacity - count:
-                end = row.position + count
-                raise InputError(
-                    f"slot {row.slot}: tokens {row.position} to {end} exceed its {self.capacity}"
-                )
-            if row.token is None and row.slot not in self._positions:
-                raise InputError(f"slot {row.slot}: nothing was drawn there yet, so its row needs a token")
-            if isinstance(row.token, int) and not 0 <= row.token < self.model.vocabulary:
-                raise InputError(f"token {row.token} is outside the vocabulary of {self.model.vocabulary}")
+        last, capacity = max(row.position for row in rows) + count, self.capacity
+        if last > capacity:
+            raise InputError(f"{self.session.executable.name}: {last} tokens exceed a slot's {capacity}")
 
 
 def _batched(model: LanguageModel, slots: int) -> BatchedGraph:

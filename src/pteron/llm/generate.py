@@ -13,8 +13,7 @@ from pteron.llm.grammar import Matcher
 from pteron.llm.model import LanguageModel
 from pteron.llm.output import TokenOutput
 from pteron.llm.request import Request
-from pteron.llm.sampling import Sampler
-from pteron.llm.submission import Drawn
+from pteron.llm.sampling import Drawn, Sampler
 
 __all__ = ["LoopCounters", "generate_step"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from pteron.llm.submission import Drawn
+from pteron.llm.sampling import Drawn
 from pteron.llm.tokenizer import Tokenizer
 
 

@@ -17,21 +17,10 @@ from pteron.gpu import Buffer, Command, Copy, Device, Growing, Readback, Replay,
 from pteron.host.tensors import View
 from pteron.llm.model import LanguageModel
 from pteron.llm.reentrancy import device_guard
-from pteron.llm.sampling import Sampler
+from pteron.llm.sampling import Drawn, Sampler
 from pteron.llm.sampling.batch_sampler import BatchDrawing
 from pteron.runtime.outputs import Outputs
 from pteron.runtime.session import Then
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A drawn token and its log-probability under the model. `top` has the `Sampling.top_logprobs` likeliest
-    tokens and their log-probabilities, likeliest first."""
-
-    token: int
-    logprob: float
-    top: tuple[tuple[int, float], ...] = ()
-
 
 # One sequence --------------------------------------------------------------------------------------
 
@@ -52,7 +41,7 @@ class StepSubmission:
         device_guard(self.device)  # raises in a re-entrant call: a wait inside a submit would not end
         data = self.readback.peek(0, self.sampler.drawn_bytes, self.number)
         self.readback.release()
-        return [[_drawn(self.sampler, data, step) for step in range(self.first, self.first + self.count)]]
+        return [[self.sampler.read(data, step) for step in range(self.first, self.first + self.count)]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +103,7 @@ class Submitter:
         sampler, device = self.sampler, self.model.device
         with device.lock, device_guard(device):
             sampler.draw(logits, step)
-            return _drawn(sampler, device.read(sampler.drawn, sampler.drawn_bytes), step)
+            return sampler.read(device.read(sampler.drawn, sampler.drawn_bytes), step)
 
     def _readback(self) -> tuple[Readback, Copy]:
         """A staging buffer for the drawn tokens, and the copy that fills it."""
@@ -133,11 +122,6 @@ def _last_row(outputs: Outputs) -> View:
     logits = outputs[0]
     assert isinstance(logits, View)
     return logits.last_row()
-
-
-def _drawn(sampler: Sampler, data: bytes, step: int) -> Drawn:
-    """The draw of a step, from the bytes of the sampler's ring."""
-    return Drawn(*sampler.read(data, step), sampler.read_top(data, step))
 
 
 # A batch -------------------------------------------------------------------------------------------
@@ -172,12 +156,9 @@ class BatchSubmission:
         """Wait for the drawn tokens, row by row. To be called once."""
         data = self.readback.peek(0, self.drawing.size, self.number)
         self.readback.release()
-        return [self._of(row, data) for row in self.rows]
-
-    def _of(self, row: BatchRow, data: bytes) -> list[Drawn]:
-        drawing, slot = self.drawing, row.slot
-        tops = row.sampler.sampling.top_logprobs if row.sampler else 0
-        return [
-            Drawn(*drawing.read(data, slot, position), drawing.read_top(data, slot, position, tops))
-            for position in range(row.position, row.position + self.count)
-        ]
+        drawn = []
+        for row in self.rows:
+            tops = row.sampler.sampling.top_logprobs if row.sampler else 0
+            positions = range(row.position, row.position + self.count)
+            drawn.append([self.drawing.read(data, row.slot, position, tops) for position in positions])
+        return drawn

@@ -17,9 +17,8 @@ from pteron.llm.grammar import Matcher
 from pteron.llm.model import LanguageModel
 from pteron.llm.output import Piece, TextAssembler, TokenOutput
 from pteron.llm.reentrancy import device_guard
-from pteron.llm.sampling import Sampler
+from pteron.llm.sampling import Drawn, Sampler
 from pteron.llm.sequence_pool import Lease
-from pteron.llm.submission import Drawn
 from pteron.llm.tokenizer import Tokenizer
 
 

@@ -25,8 +25,8 @@ from pteron.llm.engine.prefix_wait import PrefixWaitlist
 from pteron.llm.engine.queue import PrefillQueue, RequestQueue
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.steppers import Arrived, Part, StepperChoice, Submission
+from pteron.llm.sampling import Drawn
 from pteron.llm.sequence_pool import Lease
-from pteron.llm.submission import Drawn
 from pteron.llm.text_model import TextModel
 
 _POOL_RETRY = 0.02  # seconds until the next lease is tried, after all sequences were in use

@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.dtypes import DType
-from pteron.errors import InputError
 from pteron.gpu import Buffer, Command, Copy, Device, Replay, States
 from pteron.host.tensors import View
-from pteron.llm.sampling.form import Form, numbers, read_draw, read_list
+from pteron.llm.sampling.form import Drawn, Form, numbers, read_drawn
 from pteron.llm.sampling.graphs import (
     BIAS,
     DRAWN,
@@ -55,13 +54,9 @@ class BatchDrawing:
     def size(self) -> int:
         return self._start(self.slot_count)
 
-    def read(self, data: bytes, slot: int, position: int) -> tuple[int, float]:
-        """The token drawn after the one at a position, and its log-probability under the model."""
-        return read_draw(data, self._start(slot), position)
-
-    def read_top(self, data: bytes, slot: int, position: int, count: int) -> tuple[tuple[int, float], ...]:
-        """The likeliest tokens there, and their log-probabilities."""
-        return read_list(data, self._start(slot), position, count)
+    def read(self, data: bytes, slot: int, position: int, tops: int) -> Drawn:
+        """The draw after the token at a position, with its `tops` likeliest tokens."""
+        return read_drawn(data, self._start(slot), position, tops)
 
     def _start(self, slot: int) -> int:
         return 8 * self.form.pairs * slot
@@ -92,8 +87,6 @@ class BatchSampler:
     def begin(self, slot: int, sampler: Sampler | None, prompt_tokens: int) -> list[Command]:
         """Draw for a slot as `sampler` does, or greedily without one. Returns the commands that copy its
         state, which must run before the next draw. `prompt_tokens` is the length of the prompt."""
-        if not 0 <= slot < self._slots:
-            raise InputError(f"slot {slot} is outside the {self._slots} slots")
         form = sampler.form if sampler else Form()
         given = numbers(sampler.sampling if sampler else Sampling())
         words = np.zeros(SETTINGS_WORDS, np.int32)
@@ -155,12 +148,7 @@ class BatchSampler:
 
     def form_of(self, chosen: Sequence[int]) -> Form:
         """The union of what the given slots need."""
-        found = []
-        for slot in chosen:
-            if slot >= 0:
-                if slot not in self._forms:
-                    raise InputError(f"slot {slot}: no sequence has joined there")
-                found.append(self._forms[slot])
+        found = [self._forms[slot] for slot in chosen if slot >= 0]
         names = [field.name for field in fields(Form)]
         return Form(**{name: any(getattr(form, name) for form in found) for name in names})
 

@@ -75,20 +75,25 @@ class Form:
         return RING * (1 + TOPS_MAX) if self.has_top_logprobs else RING
 
 
-def read_draw(drawn: bytes, start: int, step: int) -> tuple[int, float]:
-    """The token of a step and its log-probability, from the bytes of `drawn`; its sequence begins at
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A drawn token and its log-probability under the model. `top` has the `Sampling.top_logprobs` likeliest
+    tokens and their log-probabilities, likeliest first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+def read_drawn(data: bytes, start: int, step: int, tops: int) -> Drawn:
+    """The draw of a step with its `tops` likeliest tokens, from the bytes of `drawn`; its sequence begins at
     `start`."""
-    token, logprob = struct.unpack_from("<if", drawn, start + 8 * (step % RING))
-    return token, logprob
-
-
-def read_list(drawn: bytes, start: int, step: int, count: int) -> tuple[tuple[int, float], ...]:
-    """The `count` likeliest tokens of a step and their log-probabilities."""
-    if not count:
-        return ()
+    token, logprob = struct.unpack_from("<if", data, start + 8 * (step % RING))
+    if not tops:
+        return Drawn(token, logprob)
     first = start + 8 * (RING + TOPS_MAX * (step % RING))
-    pairs = struct.iter_unpack("<if", drawn[first : first + 8 * count])
-    return tuple((token, logprob) for token, logprob in pairs if token >= 0)
+    pairs = struct.iter_unpack("<if", data[first : first + 8 * tops])
+    return Drawn(token, logprob, tuple((token, logprob) for token, logprob in pairs if token >= 0))
 
 
 def numbers(sampling: Sampling) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from pteron.gpu import Buffer, Command, Copy, Device, Growing, Replay, States
 from pteron.graph import Graph
 from pteron.host.tensors import View
 from pteron.llm.reentrancy import device_guard
-from pteron.llm.sampling.form import RING, Form, numbers, read_draw, read_list
+from pteron.llm.sampling.form import RING, Drawn, Form, numbers, read_drawn
 from pteron.llm.sampling.graphs import (
     BIAS,
     DRAWN,
@@ -121,14 +121,9 @@ class Sampler:
         """The token of a step on the GPU, until RING more are drawn."""
         return View(self.drawn, 8 * (step % RING), (1, 1), DType.I32, Storage.I32)
 
-    @staticmethod
-    def read(drawn: bytes, step: int) -> tuple[int, float]:
-        """A step's token and its log-probability under the model, from the bytes of `drawn`."""
-        return read_draw(drawn, 0, step)
-
-    def read_top(self, drawn: bytes, step: int) -> tuple[tuple[int, float], ...]:
-        """The likeliest tokens of a step and their log-probabilities, from the bytes of `drawn`."""
-        return read_list(drawn, 0, step, self.sampling.top_logprobs)
+    def read(self, drawn: bytes, step: int) -> Drawn:
+        """The draw of a step, from the bytes of `drawn`."""
+        return read_drawn(drawn, 0, step, self.sampling.top_logprobs)
 
     def remember(self, tokens: Sequence[int]) -> None:
         """Start a sequence whose prompt has these tokens, for the repetition penalty."""

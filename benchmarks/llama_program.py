@@ -18,8 +18,7 @@ from typing import Any
 import torch
 
 from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Checkpoint, Vocabulary
-from pteron.llm.export.lower_process import lower_in_subprocess
-from pteron.llm.export.lowering import QUANTIZATIONS, Options, check, stage
+from pteron.llm.export.lowering import QUANTIZATIONS, Options, check, lower_in_subprocess, stage
 
 ROWS = 64  # that differ
 

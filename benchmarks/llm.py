@@ -32,8 +32,7 @@ from pteron.errors import PteronError
 from pteron.gpu import PassTimer
 from pteron.llm import LLM, Grammar
 from pteron.llm.generate import LoopCounters, generate_step
-from pteron.llm.model import LanguageModel
-from pteron.llm.pace import STEPS_MAX
+from pteron.llm.model import STEPS_MAX, LanguageModel
 from pteron.llm.sampling import Sampler, Sampling
 
 

@@ -25,7 +25,7 @@ from fuzz.targets import TARGETS
 from pteron.dtypes import DType
 from pteron.errors import PteronError
 from pteron.format import VkSymInt, VkTensor, VkValueList, read_bundled, read_program, read_weights
-from pteron.llm.tokenizers.bpe import merge_pairs
+from pteron.llm.tokenizers.llama2c import merge_pairs
 from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.ops.terms import Affine, Product, Quotient, Symbol, evaluate
 from pteron.passes import prepare

@@ -13,8 +13,9 @@ import pteron
 from pteron.errors import DeviceError, InputError
 from pteron.gpu import Device
 from pteron.llm import Drawn, LanguageModel, Sampling, generate_step
-from pteron.llm.batched_model import STEPS_MAX, BatchedModel
+from pteron.llm.batched_model import BatchedModel
 from pteron.llm.models import fetch
+from pteron.llm.sampling import RING
 from pteron.llm.submission import BatchRow
 from pteron.ops.operand import State
 from pteron.passes.rewrite import REWRITES_VARIABLE
@@ -147,7 +148,7 @@ def test_bursts(named: tuple[str, LanguageModel, Alone]) -> None:
     try:
         sequences, rows = begin(batched, expected.prompts[:5])
         bursts, done = [], 0
-        for steps in (1, 7, STEPS_MAX, 3, 13):
+        for steps in (1, 7, RING, 3, 13):
             bursts.append(batched.step(after(rows, done), steps))
             done += steps
             assert bursts[-1].count == steps

@@ -15,7 +15,8 @@ import pteron
 from pteron import Device
 from pteron.families.attention import kernels as attention
 from pteron.gpu import Copy, Recording, Replay, submit
-from pteron.llm import LanguageModel, LoopCounters, Sampler, Sampling, generate_step, pace
+from pteron.llm import LanguageModel, LoopCounters, Sampler, Sampling, generate_step
+from pteron.llm import model as model_module
 from pteron.llm.engine import pipeline
 from pteron.llm.sampling import RING, Drawn
 from pteron.runtime import multi_step as repeating  # where `submit` is looked up
@@ -28,7 +29,7 @@ GREEDY, SEEDED = Sampling(), Sampling(temperature=0.9, top_k=50, top_p=0.9, repe
 @pytest.fixture(autouse=True)
 def _at_full_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Submissions grow to the maximum number of steps, even on a slow machine."""
-    monkeypatch.setattr(pace, "SECONDS_MAX", 1e6)
+    monkeypatch.setattr(model_module, "SECONDS_MAX", 1e6)
 
 
 @pytest.fixture(params=["software", "hardware"])
@@ -79,7 +80,7 @@ def test_to_the_end_of_the_context(model: LanguageModel, sampling: Sampling) -> 
 @pytest.mark.parametrize("steps", [2, 3, 5, 16])
 def test_submissions_of_any_length(model: LanguageModel, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = drawn(model, SEEDED, 40, resident=False)
-    monkeypatch.setattr(pace, "STEPS_MAX", steps)
+    monkeypatch.setattr(model_module, "STEPS_MAX", steps)
     for under_way in (1, 2, 3):
         monkeypatch.setattr(pipeline, "SUBMISSIONS", under_way)
         assert drawn(model, SEEDED, 40) == expected
@@ -155,7 +156,7 @@ def test_the_host_writes_and_plans_nothing(model: LanguageModel, monkeypatch: py
         assert isinstance(last, Copy)
         assert all(isinstance(step, Replay) for step in steps)
         assert steps == steps[:2] * (len(steps) // 2)  # the model, the draw
-    assert max(len(commands) for commands in submitted) == 2 * pace.STEPS_MAX + 2
+    assert max(len(commands) for commands in submitted) == 2 * model_module.STEPS_MAX + 2
 
 
 def test_without_the_host_only_where_parameters_allow_it(
@@ -178,7 +179,7 @@ def test_an_input_that_nobody_looks_at_is_not_sent(model: LanguageModel) -> None
 
 class TestPace:
     def test_no_token_is_overwritten_before_it_is_read(self) -> None:
-        assert pace.STEPS_MAX <= RING
+        assert model_module.STEPS_MAX <= RING
 
     def test_slow_steps_come_one_by_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert self.steps(monkeypatch, 0.016, [0.05] * 5) == [1, 1, 1, 1, 1]
@@ -202,8 +203,8 @@ class TestPace:
 
     def steps(self, monkeypatch: pytest.MonkeyPatch, most: float, seconds: list[float]) -> list[int]:
         """The number of steps of each submission, if a step takes the given seconds."""
-        monkeypatch.setattr(pace, "SECONDS_MAX", most)
-        found, own = [], pace.Pace()
+        monkeypatch.setattr(model_module, "SECONDS_MAX", most)
+        found, own = [], model_module.Pace()
         for each in seconds:
             own.update(own.steps, own.steps * each)
             found.append(own.steps)

@@ -17,8 +17,7 @@ from pteron.llm import load_tokenizer
 from pteron.llm.export import Options, cost, export_llm, read_checkpoint
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.decoder import Decoder
-from pteron.llm.export.lower_process import lower_in_subprocess
-from pteron.llm.export.lowering import check, eager_model, stage
+from pteron.llm.export.lowering import check, eager_model, lower_in_subprocess, stage
 from pteron.llm.models import fetch
 
 pytest.importorskip("torch")

@@ -12,11 +12,13 @@ from families import VOCABULARY, write_folder
 from pteron.llm.export import read_checkpoint
 from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Vocabulary
 from pteron.llm.export.decoder import Decoder
-from pteron.llm.export.quantize_model import TEXT_TOKENS, calibration_texts, quantize_model_gptq
-from pteron.llm.export.quantize_weights import (
+from pteron.llm.export.quantize_model import (
+    TEXT_TOKENS,
     QuantizedMatrix,
+    calibration_texts,
     choose_scales,
     quantize_gptq,
+    quantize_model_gptq,
     quantize_nearest,
     to_integers,
 )

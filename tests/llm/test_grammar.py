@@ -311,7 +311,7 @@ class TestHostile:
     ) -> None:
         go_on = threading.Event()
         monkeypatch.setattr(compiling, "COMPILE_SECONDS", 0.05)
-        monkeypatch.setattr(compiling, "_slots", threading.BoundedSemaphore(1))
+        monkeypatch.setattr(compiling, "_compilers", threading.BoundedSemaphore(1))
         with pytest.raises(InputError, match=r"the work takes more than 0.05 s to compile"):
             compiling._in_time("the work", go_on.wait)
         with pytest.raises(InputError, match="still compiling"):

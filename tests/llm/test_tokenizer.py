@@ -15,8 +15,8 @@ import pytest
 
 from pteron.errors import FormatError, InputError, PteronError
 from pteron.llm import Tokenizer, load_tokenizer
-from pteron.llm.tokenizers.bpe import merge_pairs
 from pteron.llm.tokenizers.huggingface import BYTE_OF, byte_level_bytes
+from pteron.llm.tokenizers.llama2c import merge_pairs
 
 STORIES = Path(__file__).parents[2] / "src/pteron/models/stories15m"
 CORPUS = [

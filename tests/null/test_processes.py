@@ -13,7 +13,7 @@ import pytest
 import pteron
 from pteron.carrier import Carrier, download
 from pteron.errors import PteronError
-from pteron.llm.export import lower_process
+from pteron.llm.export import lowering
 from pteron.llm.export.lowering import Options
 from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.processes import python_module, started_in
@@ -51,7 +51,7 @@ def test_the_plants_would_be_executed(planted: Path) -> None:
 
 
 def lower(folder: Path) -> None:
-    lower_process.lower_in_subprocess(folder, Options(), {}, lambda line: None)
+    lowering.lower_in_subprocess(folder, Options(), {}, lambda line: None)
 
 
 def fetch(folder: Path) -> None:
@@ -67,7 +67,7 @@ def test_processes_look_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They fail for want of sensible options and of a registry, after their imports."""
-    monkeypatch.setattr(lower_process, "asdict", lambda options: {"nonsense": 1})
+    monkeypatch.setattr(lowering, "asdict", lambda options: {"nonsense": 1})
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     work = tmp_path / "work"
     work.mkdir()

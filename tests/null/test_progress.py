@@ -15,7 +15,7 @@ from terminal_fixtures import on_terminal, seen
 from pteron.cli.export_progress import ExportEta, load_slowness, save_slowness
 from pteron.cli.progress import extrapolate, format_remaining, show_progress
 from pteron.llm.export.cost import LOADING, QUANTISING, READING, STAGES, WRITTEN, Stage, report_stages
-from pteron.llm.export.lower_process import MILESTONES
+from pteron.llm.export.lowering import MILESTONES
 
 BAR = """
 import time, pteron.cli.progress as progress

@@ -9,7 +9,7 @@ from engine_fixtures import CHUNK, SHORT, A, B, Watched, asked, one_by_one
 
 from pteron.llm.engine.pipeline import SUBMISSIONS
 from pteron.llm.engine.scheduler import Scheduler
-from pteron.llm.pace import Pace
+from pteron.llm.model import Pace
 from pteron.serving import Engine
 
 LONG = tuple(range(300, 340))

@@ -11,7 +11,7 @@ import pytest
 from engine_fixtures import PATIENCE, A, B, Watched, alone, asked, same
 
 from pteron import DeviceError
-from pteron.llm import LLM, Drawn, Grammar, Matcher, Sampling, pace
+from pteron.llm import LLM, Drawn, Grammar, Matcher, Sampling, model
 from pteron.llm.batched_model import BatchedModel
 from pteron.llm.engine import steppers
 from pteron.llm.engine.answer import Job
@@ -75,7 +75,7 @@ def test_constrained_step_together(
     """All requests at once, then with queueing: constrained rows have submissions of one step of their own,
     while unconstrained rows do several steps."""
     monkeypatch.setattr(steppers, "GATHER_SECONDS", PATIENCE)  # independent of the machine's speed
-    monkeypatch.setattr(pace, "SECONDS_MAX", 1e6)
+    monkeypatch.setattr(model, "SECONDS_MAX", 1e6)
     right = [alone(tiny_llm, request) for request in mixed]
     tiny_llm.reset()
     with Engine(tiny_llm, running=12) as engine:

@@ -30,7 +30,6 @@ from pteron.passes.batched import BatchedGraph, batch
 from pteron.plan import Compiled
 from pteron.runtime.session import Counters, Session
 
-STEPS_MAX = RING  # per submission: the ring of draws has no room for more
 ROWS_EXACT = 8  # up to this, each number of rows has its own plan; above, rows are padded
 
 
@@ -135,7 +134,7 @@ class BatchedModel:
     def step(self, rows: Sequence[BatchRow], count: int = 1) -> BatchSubmission:
         """Submit `count` decode steps of every row, without waiting. The first step reads the row's next
         token, each later step the token that was drawn before it."""
-        count = min(count, STEPS_MAX)
+        count = min(count, RING)
         with self.device.lock, device_guard(self.device):
             self._check(rows, count)
             copies = self._write_rows(rows)

@@ -7,6 +7,7 @@ In: tokens, from the host or drawn on the GPU. Out: logits, which stay on the GP
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -18,7 +19,6 @@ from pteron.gpu import Buffer, Command, Growing, PassTimer, Replay
 from pteron.host.tensors import View
 from pteron.llm.arguments import integers
 from pteron.llm.cached_sequence import CachedSequence
-from pteron.llm.pace import Pace
 from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.sampling.sampler import RecentSessions
@@ -188,3 +188,22 @@ def _constants(program: Program, name: str) -> tuple[int, ...]:
         return tuple(integers("its results", program[name]()))
     except InputError as error:
         raise FormatError(f"{program.file.name}: {name} is no constant: {error}") from error
+
+
+STEPS_MAX = 12  # per submission, no more than the sampler's RING
+SECONDS_MAX = 0.016  # per submission: tokens arrive as smoothly as a screen shows them
+
+
+@dataclass(slots=True)
+class Pace:
+    """The number of steps in the next submission. It grows until a submission takes SECONDS_MAX, and by at
+    most half each time: the GPU must not idle while the host prepares a longer submission. All sequences of a
+    model share one Pace, so only its first generation adapts it."""
+
+    steps: int = 1
+
+    def update(self, count: int, seconds: float) -> None:
+        """Adapt to a submission of `count` steps that took `seconds`."""
+        fitting = int(count * SECONDS_MAX / max(seconds, 1e-9))
+        more = self.steps + max(1, self.steps // 2)
+        self.steps = max(1, min(more, STEPS_MAX, fitting))

@@ -16,7 +16,7 @@ from pteron.errors import DeviceError
 from pteron.llm.engine.grammar_masks import PendingMask
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.steppers import Arrived, Stepper, Submission
-from pteron.llm.pace import Pace
+from pteron.llm.model import Pace
 from pteron.llm.sampling import Drawn
 
 SUBMISSIONS = 2  # in flight: the GPU has one more while the host reads the oldest

@@ -1,17 +1,25 @@
-"""Queues of a scheduler: requests that wait to start, and prompts that wait for their next chunk."""
+"""Queues of a scheduler: requests that wait to start or for a shared prefix, and prompts that wait for their
+next chunk.
+
+Once a prompt chunk is submitted, all later submissions find its rows in the KV cache. So a request that
+begins with the same tokens waits until that part is submitted, and copies it instead of computing it again.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from math import inf
 
 from pteron.errors import DeviceError, PteronError
 from pteron.gpu.fork import new_lock
+from pteron.llm.cached_sequence import shared_length
 from pteron.llm.engine.answer import Job
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.reentrancy import non_reentrant
+from pteron.llm.sequence_pool import SequencePool
 
 
 class Busy(PteronError):  # noqa: N818  # as servers say it
@@ -61,15 +69,10 @@ class RequestQueue:
     def expire(self, now: float) -> list[Job]:
         """Remove the jobs that are cancelled or past their deadline."""
         with non_reentrant(self._lock):
-            return self._expire(now)
-
-    def _expire(self, now: float) -> list[Job]:
-        expired = [job for job in self._jobs if job.reason_to_end(now)]
-        if expired:
-            removed = set(expired)
-            self._jobs = deque(job for job in self._jobs if job not in removed)
-        self.deadline = min((job.deadline for job in self._jobs), default=inf)
-        return expired
+            expired = {job: None for job in self._jobs if job.reason_to_end(now)}
+            self._jobs = deque(job for job in self._jobs if job not in expired)
+            self.deadline = min((job.deadline for job in self._jobs), default=inf)
+            return list(expired)
 
     def refuse(self, reason: str) -> None:
         """Refuse all further jobs; the first reason stays."""
@@ -96,7 +99,7 @@ class PrefillQueue:
         return len(self._new) + len(self._started)
 
     def add(self, request: RunningRequest) -> None:
-        """Add a request with nothing read yet."""
+        """Add a request with no chunk submitted yet."""
         self._new.append(request)
 
     def put_back(self, request: RunningRequest) -> None:
@@ -113,3 +116,60 @@ class PrefillQueue:
         for requests in (self._new, self._started):
             with suppress(ValueError):
                 requests.remove(request)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prefix:
+    """The first `count` tokens of a prompt that another request is prefilling."""
+
+    source: RunningRequest
+    count: int
+
+    @property
+    def is_coming(self) -> bool:
+        return not self.source.reason and self.source.submitted < self.count
+
+
+class PrefixWaitlist:
+    """Jobs that were taken from the queue but have not started, in queue order. Each job counts as one of the
+    running requests, so that no later request takes its place."""
+
+    def __init__(self, pool: SequencePool) -> None:
+        self._pool = pool
+        self._jobs: dict[Job, _Prefix | None] = {}  # None: the pool had no free sequence
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __contains__(self, job: Job) -> bool:
+        return job in self._jobs
+
+    @property
+    def jobs(self) -> list[Job]:
+        return list(self._jobs)
+
+    def add(self, job: Job) -> None:
+        """Keep a job that could start but got no sequence."""
+        self._jobs[job] = None
+
+    def drop(self, job: Job) -> None:
+        """Remove a job that starts or ends, if it waits here."""
+        self._jobs.pop(job, None)
+
+    def tokens_awaited(self, job: Job, running: Sequence[RunningRequest]) -> int:
+        """How many prefix tokens a job has to wait for; 0: it can start. A job that waits is put on this
+        list."""
+        prefix = self._jobs.get(job)
+        if prefix is None or not prefix.is_coming:
+            prefix = self._find(job, running)
+            if prefix is not None:
+                self._jobs[job] = prefix
+        return 0 if prefix is None else prefix.count
+
+    def _find(self, job: Job, running: Sequence[RunningRequest]) -> _Prefix | None:
+        """The prefix worth waiting for, if a running request still has to submit it."""
+        ids = job.request.ids[:-1]  # the last token always runs: its logits are needed
+        sources = {request.model: request for request in running if not request.is_prefilled}
+        coming = {model: shared_length(other.job.request.ids, ids) for model, other in sources.items()}
+        source = self._pool.source_worth_waiting_for(ids, coming)
+        return None if source is None else _Prefix(sources[source], coming[source])

@@ -21,8 +21,7 @@ from pteron.llm.engine.grammar_masks import MaskWorkers
 from pteron.llm.engine.load import Totals
 from pteron.llm.engine.notify import Notifier
 from pteron.llm.engine.pipeline import SUBMISSIONS, Pipeline
-from pteron.llm.engine.prefix_wait import PrefixWaitlist
-from pteron.llm.engine.queue import PrefillQueue, RequestQueue
+from pteron.llm.engine.queue import PrefillQueue, PrefixWaitlist, RequestQueue
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.steppers import Arrived, Part, StepperChoice, Submission
 from pteron.llm.sampling import Drawn

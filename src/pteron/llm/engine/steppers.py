@@ -20,11 +20,12 @@ import numpy.typing as npt
 from pteron.errors import InputError, UnsupportedError
 from pteron.gpu.fork import new_lock
 from pteron.host.tensors import View
-from pteron.llm.batched_model import STEPS_MAX, BatchedModel
+from pteron.llm.batched_model import BatchedModel
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.model import LanguageModel
 from pteron.llm.reentrancy import device_guard, non_reentrant
-from pteron.llm.submission import BatchRow, Drawn, Submitter
+from pteron.llm.sampling import Drawn
+from pteron.llm.submission import BatchRow, Submitter
 from pteron.llm.text_model import TextModel
 
 Arrived: TypeAlias = list[tuple[RunningRequest, list[Drawn]]]
@@ -216,7 +217,7 @@ class BatchedStepper(Stepper):
     def launch(self, part: Part, most: int) -> Submission:
         if len(part) == 1:
             return self._launch_single(part[0], most)
-        count = min(most, STEPS_MAX, *(request.count - request.step for request in part))
+        count = min(most, *(request.count - request.step for request in part))
         if part[0].matcher:
             count = 1
         device = self._batched.device

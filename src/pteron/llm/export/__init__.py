@@ -22,8 +22,15 @@ from pteron.format.source import open_file
 from pteron.llm.arguments import existing, path_of
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.cost import LOADING, READING, check_memory, report_stages
-from pteron.llm.export.lower_process import Progress, lower_in_subprocess
-from pteron.llm.export.lowering import FOUR_BITS, PROGRAM, Options, check, stage
+from pteron.llm.export.lowering import (
+    FOUR_BITS,
+    PROGRAM,
+    Options,
+    Progress,
+    check,
+    lower_in_subprocess,
+    stage,
+)
 from pteron.llm.model_files import MANIFEST, TEMPLATE, as_format_error
 
 __all__ = ["Options", "check_exporter", "export_checkpoint", "export_llm", "read_checkpoint"]

@@ -1,24 +1,33 @@
-"""Checkpoint + options -> a .pte for the Vulkan delegate, by ExecuTorch's Llama exporter."""
+"""Checkpoint + options -> a .pte for the Vulkan delegate, by ExecuTorch's Llama exporter.
+
+The exporter runs in a subprocess: it logs thousands of lines (some from C++), reconfigures Python's logging
+and needs several times the model's size in memory. The caller also survives if the system kills the exporter
+for its memory.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import subprocess
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pteron.errors import InputError, PteronError
 from pteron.llm.arguments import integer
 from pteron.llm.export.checkpoint import Checkpoint
-from pteron.llm.export.cost import QUANTISING, ROUNDING
+from pteron.llm.export.cost import FINDING, PACKING, QUANTISING, ROUNDING, WRITTEN
 from pteron.llm.export.quantize_model import (
+    QuantizedMatrix,
     calibration_texts,
     quantize_8_bits,
     quantize_model_gptq,
     replace_weights,
 )
-from pteron.llm.export.quantize_weights import QuantizedMatrix
 from pteron.llm.model_files import as_format_error
+from pteron.processes import python_module, started_in
 
 FOUR_BITS = ("4w", "8da4w")  # of weights
 QUANTIZATIONS = (*FOUR_BITS, "8w")
@@ -171,3 +180,62 @@ def _quantize_gptq(folder: Path, options: Options) -> dict[str, QuantizedMatrix]
     weights = torch.load(folder / WEIGHTS, mmap=True, weights_only=True)
     with torch.no_grad():
         return quantize_model_gptq(parameters, weights, texts, options.group_size)
+
+
+# In a subprocess ------------------------------------------------------------------------------------
+
+Progress: TypeAlias = Callable[[str], None]
+JOB = "job.json"
+# Lines in the log of the exporter and of `lower` -> the stage that starts there.
+MILESTONES = {
+    ROUNDING: ROUNDING,
+    QUANTISING: QUANTISING,
+    "Lowering model using following partitioner": FINDING,
+    "Operators included in this Vulkan partition": PACKING,
+    "Saved exported program": WRITTEN,
+}
+LINES_KEPT = 15  # of the log, for an error message
+
+
+def lower_in_subprocess(
+    folder: Path, options: Options, metadata: dict[str, object], progress: Progress
+) -> Path:
+    """Lower the checkpoint staged in a folder; returns the program's file."""
+    (folder / JOB).write_text(json.dumps({"options": asdict(options), "metadata": metadata}), "utf-8")
+    # With relative paths: the exporter takes a path with "8da4w" or "int8" in it for quantised weights.
+    start = started_in(folder)
+    start["env"]["PYTHONWARNINGS"] = "ignore"
+    last = deque[str](maxlen=LINES_KEPT)
+    with subprocess.Popen(
+        python_module(__name__),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="locale",
+        errors="replace",
+        **start,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                last.append(line)
+                for sign, stage in MILESTONES.items():
+                    if sign in line:
+                        progress(stage)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode == -9:
+        raise PteronError("the system killed ExecuTorch's exporter, probably because memory ran out")
+    program = folder / PROGRAM
+    if process.returncode or not program.exists():
+        raise PteronError(f"ExecuTorch's exporter failed; the end of its log:\n{''.join(last)}")
+    return program
+
+
+def main() -> None:
+    job = json.loads(Path(JOB).read_text("utf-8"))
+    lower(Path(), Options(**job["options"]), job["metadata"])
+
+
+if __name__ == "__main__":
+    main()

@@ -6,35 +6,39 @@ llguidance compiles it, under limits of source size (limits.py), compiled size a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from pteron.errors import InputError
+import numpy as np
+import numpy.typing as npt
+
+from pteron.errors import FormatError, InputError
 from pteron.extras import need
 from pteron.gpu.fork import when_forked
 from pteron.llm.arguments import integers
 from pteron.llm.grammar.limits import lark_text, pattern_text, schema_text
-from pteron.llm.grammar.matcher import Matcher, as_input_error, first_line
 from pteron.llm.grammar.vocabulary import Vocabulary, vocabulary_of
+from pteron.llm.model_files import as_format_error
 from pteron.llm.tokenizer import Tokenizer
 
 COMPILE_SECONDS = 10.0
-COMPILERS = 2  # threads at the same time; one that exceeds the time limit keeps its slot until it ends
+COMPILERS = 2  # threads at the same time; one that exceeds the time limit counts until it ends
 LEXER_STATES_MAX = 50_000  # of one to two kilobytes
 GRAMMAR_MAX = 100_000  # symbols
 # Between JSON tokens: a space, or a newline and indentation. If any white space were allowed, weak models
 # would generate pages of it.
 WHITESPACE = r"( |\n {0,16}|\n\t{0,8})"
-_slots = threading.BoundedSemaphore(COMPILERS)
+_compilers = threading.BoundedSemaphore(COMPILERS)
 
 
-def _reset_slots() -> None:
-    """In a forked child: the threads that held slots do not exist there."""
-    global _slots
-    _slots = threading.BoundedSemaphore(COMPILERS)
+def _reset_compilers() -> None:
+    """In a forked child: the threads that compiled do not exist there."""
+    global _compilers
+    _compilers = threading.BoundedSemaphore(COMPILERS)
 
 
-when_forked(_reset_slots)
+when_forked(_reset_compilers)
 
 
 class Grammar:
@@ -116,8 +120,8 @@ def _compile(
 
 def _in_time(what: str, work: Callable[[], Any]) -> Any:
     """Run `work` in a thread; an InputError after COMPILE_SECONDS. A thread cannot be stopped, so it
-    continues and holds one of the slots."""
-    if not _slots.acquire(timeout=COMPILE_SECONDS):
+    continues and counts as one of COMPILERS."""
+    if not _compilers.acquire(timeout=COMPILE_SECONDS):
         raise InputError(f"{what} was not compiled: others are still compiling after {COMPILE_SECONDS:g} s")
     made: list[Any] = []
     failed: list[BaseException] = []
@@ -129,13 +133,13 @@ def _in_time(what: str, work: Callable[[], Any]) -> Any:
         except BaseException as error:
             failed.append(error)
         finally:
-            _slots.release()
+            _compilers.release()
 
     thread = threading.Thread(target=run, name="pteron-grammar", daemon=True)
     try:
         thread.start()
     except BaseException:
-        _slots.release()
+        _compilers.release()
         raise
     thread.join(COMPILE_SECONDS)
     if failed:
@@ -143,3 +147,61 @@ def _in_time(what: str, work: Callable[[], Any]) -> Any:
     if not made:
         raise InputError(f"{what} takes more than {COMPILE_SECONDS:g} s to compile; simplify it")
     return made[0]
+
+
+@contextmanager
+def as_input_error(what: str) -> Iterator[None]:
+    """Turn any error of llguidance into an InputError: grammars come from callers."""
+    try:
+        with as_format_error(what):
+            yield
+    except FormatError as error:
+        raise InputError(str(error)) from error
+
+
+class Matcher:
+    """The state of one sequence. `mask` gives the allowed next tokens, `take` appends a token."""
+
+    def __init__(self, matcher: Any, eos_ids: frozenset[int]) -> None:
+        self._matcher = matcher
+        self._eos_ids = eos_ids
+        self._is_ended = False
+
+    def mask(self) -> npt.NDArray[np.uint32]:
+        """A bit per token, the lowest bit of a word first; 1 is allowed. EOS tokens are allowed where the
+        text may end."""
+        with as_input_error("the grammar failed"):
+            words = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
+        self._check()
+        return words
+
+    def take(self, token: int) -> None:
+        """Append a token. A token that the grammar does not allow is an InputError."""
+        with as_input_error("the grammar failed"):
+            was_taken = self._matcher.consume_token(token)
+        if not was_taken:
+            self._check()
+            raise InputError(
+                f"the grammar does not allow token {token}; logit biases or NaN logits left no allowed token"
+            )
+        self._is_ended |= token in self._eos_ids
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the text is complete and nothing can follow it."""
+        return self._is_ended or bool(self._matcher.is_stopped())
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the text is complete."""
+        return self._is_ended or bool(self._matcher.is_accepting())
+
+    def _check(self) -> None:
+        error = self._matcher.get_error()
+        if error:
+            raise InputError(f"the grammar failed: {first_line(error)}")
+
+
+def first_line(error: str) -> str:
+    """A message of llguidance without the dump of grammar and state that follows it."""
+    return error.strip().partition("\n")[0].partition("<non-verbose")[0].strip()[:400]

@@ -226,7 +226,7 @@ class LogitsRows:
             groups=(1, self.count, 1),
             slots=slots,
             settings=settings,
-            **arguments,
+            **arguments,  # type: ignore[arg-type]  # by the kernel's own names
         )
 
     def _seeing(self, name: str, limit: Operand | Scratch | None) -> dict[str, object]:

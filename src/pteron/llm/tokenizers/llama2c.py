@@ -6,14 +6,15 @@ piece's bytes. Ids 0, 1 and 2 are unknown, begin and end; the next 256 are the s
 
 from __future__ import annotations
 
+import heapq
 import struct
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pteron.errors import FormatError
 from pteron.format.source import read_file
 from pteron.llm.model_files import COMPANION_BYTES_MAX
 from pteron.llm.tokenizer import Tokenizer
-from pteron.llm.tokenizers.bpe import merge_pairs
 
 CONTROLS = ("<unk>", "<s>", "</s>")
 FIRST_BYTE = len(CONTROLS)
@@ -78,3 +79,38 @@ def _read(file: Path) -> tuple[list[float], list[bytes]]:
     if len(pieces) < FIRST_PIECE:
         raise FormatError(f"{file.name}: {len(pieces)} pieces, too few for a llama2.c tokenizer")
     return scores, pieces
+
+
+def merge_pairs(symbols: Sequence[bytes], rank: Callable[[bytes], float | None]) -> list[bytes]:
+    """Byte pair encoding: merge the pair with the smallest rank first, the leftmost among equals.
+
+    The symbols form a doubly linked list, and candidate pairs wait in a heap; a candidate is dropped if one
+    of its sides was merged before its turn.
+    """
+    parts = list(symbols)  # a symbol that was merged into its left neighbour becomes empty
+    before = list(range(-1, len(parts) - 1))
+    after = [*range(1, len(parts)), -1]
+    candidates: list[tuple[float, int, int, bytes]] = []
+
+    def propose(left: int) -> None:
+        right = after[left] if left >= 0 else -1
+        if right < 0:
+            return
+        joined = parts[left] + parts[right]
+        found = rank(joined)
+        if found is not None:
+            heapq.heappush(candidates, (found, left, right, joined))
+
+    for left in range(len(parts) - 1):
+        propose(left)
+    while candidates:
+        _, left, right, joined = heapq.heappop(candidates)
+        if not parts[left] or after[left] != right or parts[left] + parts[right] != joined:
+            continue
+        parts[left], parts[right] = joined, b""
+        after[left] = after[right]
+        if after[right] >= 0:
+            before[after[right]] = left
+        propose(before[left])
+        propose(left)
+    return [part for part in parts if part]

@@ -28,7 +28,6 @@ def integer(name: str, value: object) -> int:
 
 
 def integers(name: str, values: object) -> list[int]:
-    """A list of integers."""
     unordered = (str, bytes, bytearray, Mapping, Set)
     try:
         listed = None if isinstance(values, unordered) else list(values)  # type: ignore[call-overload]
@@ -48,7 +47,6 @@ def path_of(given: object) -> Path:
 
 
 def existing(given: object) -> Path:
-    """A path that exists."""
     path = path_of(given)
     try:
         if path.exists():

@@ -159,7 +159,6 @@ class CachedSequence:
         return self.row_bytes
 
     def _sizes(self, count: int) -> dict[int, int]:
-        """Bytes of `count` tokens in each cache."""
         return {id: count * size for id, size in self.check_rows().items()}
 
     def copy(self, source: CachedSequence, ids: Sequence[int], user: object) -> int:
@@ -202,7 +201,6 @@ class CachedSequence:
 
 
 def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """The length of the common prefix of two token lists."""
     a, b = list(a), list(b)  # both lists, so that slices compare in C
     same, different = 0, min(len(a), len(b)) + 1  # bisection: `same` tokens are equal, `different` are not
     middle = different - 1  # tried first: most prompts share everything or nothing

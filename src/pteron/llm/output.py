@@ -97,52 +97,42 @@ def _overlap(text: str, stop: str) -> int:
     return next((size for size in range(longest, 0, -1) if stop.startswith(text[-size:])), 0)
 
 
-class TokenOutput:
+class RequestOutput:
     """The tokens of a request: `drawn` so far, at most `count`; `reason` is why it ended, once it has.
 
-    `wanted` tokens are requested, and the context has room for `room`.
+    `wanted` tokens are requested, and the context has room for `room`. Without a tokenizer there are no
+    pieces and no stop ids.
     """
 
-    def __init__(self, wanted: int, room: int) -> None:
+    def __init__(
+        self,
+        wanted: int,
+        room: int,
+        tokenizer: Tokenizer | None = None,
+        stop: Sequence[str] = (),
+        stop_ids: Container[int] = (),
+    ) -> None:
         self.drawn: list[int] = []
         self.reason = ""
         self.count = min(wanted, room)
         self._is_short = room < wanted
+        self._stop_ids, self._stop_strings = stop_ids, StopStrings(stop)
+        self._stream = tokenizer.stream() if tokenizer else None
 
     def push(self, drawn: Drawn, *, is_whole: bool = False) -> list[Piece]:
         """Add a token; returns the pieces of text that it completes. With `is_whole` it completes a
         grammar."""
         self.drawn.append(drawn.token)
-        self._check_end(is_whole=is_whole)
-        return []
-
-    def _check_end(self, *, is_whole: bool) -> None:
-        if is_whole:
+        pieces, strings = list[Piece](), self._stop_strings
+        is_stop = drawn.token in self._stop_ids
+        if self._stream and not is_stop:
+            text = strings.push(self._stream.push(drawn.token))
+            pieces.append(Piece(drawn.token, text, drawn.logprob, drawn.top))
+        if is_stop or is_whole or strings.is_stopped:
             self.reason = "stop"
         elif len(self.drawn) == self.count:
             self.reason = "context" if self._is_short else "length"
-
-
-class TextAssembler(TokenOutput):
-    """The tokens of a request, as text."""
-
-    def __init__(
-        self, tokenizer: Tokenizer, stop: Sequence[str], stop_ids: Container[int], wanted: int, room: int
-    ) -> None:
-        super().__init__(wanted, room)
-        self._stop_ids = stop_ids
-        self._stream, self._stop_strings = tokenizer.stream(), StopStrings(stop)
-
-    def push(self, drawn: Drawn, *, is_whole: bool = False) -> list[Piece]:
-        self.drawn.append(drawn.token)
-        pieces, strings = [], self._stop_strings
-        if drawn.token in self._stop_ids:
-            self.reason = "stop"
-        else:
-            text = strings.push(self._stream.push(drawn.token))
-            pieces.append(Piece(drawn.token, text, drawn.logprob, drawn.top))
-            self._check_end(is_whole=is_whole or strings.is_stopped)
-        if self.reason and not strings.is_stopped:
+        if self._stream and self.reason and not strings.is_stopped:
             rest = strings.push(self._stream.finish()) + strings.finish()
             if rest:
                 pieces.append(Piece(drawn.token, rest, 0.0))

@@ -116,8 +116,6 @@ def text_request(
 ) -> Request:
     """A request to continue a text, or token ids."""
     count = integer("max_new_tokens", max_new_tokens)
-    if grammar is not None and not isinstance(grammar, Grammar):
-        raise InputError(f"grammar must be a Grammar, not {shortened(grammar)}")
     chosen = merge_sampling(sampling, sampling_options)
     ids = llm.encode(prompt)
     fitted = llm.fit_to_context(ids, count, overflow)

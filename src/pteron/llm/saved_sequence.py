@@ -96,7 +96,6 @@ def _add(digest: hashlib._Hash, data: memoryview, staging: memoryview) -> None:
 
 
 def write_saved(path: Path, layout: Layout, tokens: Sequence[int], rows: Iterable[bytes]) -> None:
-    """Write a file atomically."""
     header = {"program": layout.program, "tokens": list(tokens), "caches": layout.caches()}
     text = json.dumps(header, separators=(",", ":")).encode()
     parts = [_START.pack(_MAGIC, _VERSION, len(text)), text, *rows]

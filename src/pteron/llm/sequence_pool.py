@@ -69,7 +69,6 @@ class SequencePool:
 
     @property
     def live(self) -> int:
-        """The number of sequences."""
         return len(self._entries)
 
     @property
@@ -260,7 +259,6 @@ def _sequences_max(sequence_bytes: int, sequences: int | None, cache_bytes: int 
 
 
 def _lease(entry: _Entry) -> Lease:
-    """Lease a free sequence."""
     lease = Lease(entry)
     entry.lease = ref(lease)
     entry.used = next(_times)

@@ -91,7 +91,6 @@ class Submitter:
             return self._submitted(step, count, readback, number)
 
     def draw_kept(self, step: int) -> StepSubmission:
-        """Draw the token of a step from the kept logits."""
         sampler, device = self.sampler, self.model.device
         with device.lock, device_guard(device):
             readback, copy = self._readback()

@@ -80,7 +80,6 @@ class Answer:
 
     @property
     def statistics(self) -> Statistics:
-        """Counts and times so far."""
         return self._job.statistics
 
     @property

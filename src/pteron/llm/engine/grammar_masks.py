@@ -70,7 +70,6 @@ class MaskWorkers:
         return mask
 
     def close(self) -> None:
-        """End the threads."""
         for _ in range(self._threads):
             self._pending.put(None)
 

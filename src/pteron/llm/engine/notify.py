@@ -70,7 +70,6 @@ class Notifier:
 
 
 def _wakes_up(wakeups: SimpleQueue[None], until: float | None) -> bool:
-    """Whether a wake-up comes before a time."""
     try:
         wakeups.get(timeout=None if until is None else max(0.0, until - monotonic()))
     except Empty:

@@ -62,12 +62,10 @@ class RequestQueue:
             self._jobs.append(job)
 
     def take(self) -> Job | None:
-        """Remove the first job."""
         with non_reentrant(self._lock):
             return self._jobs.popleft() if self._jobs else None
 
     def expire(self, now: float) -> list[Job]:
-        """Remove the jobs that are cancelled or past their deadline."""
         with non_reentrant(self._lock):
             expired = {job: None for job in self._jobs if job.reason_to_end(now)}
             self._jobs = deque(job for job in self._jobs if job not in expired)
@@ -80,7 +78,6 @@ class RequestQueue:
             self._refusal = self._refusal or reason
 
     def clear(self) -> list[Job]:
-        """Remove all jobs."""
         with non_reentrant(self._lock):
             removed, self._jobs = list(self._jobs), deque()
             return removed
@@ -107,12 +104,10 @@ class PrefillQueue:
         self._started.append(request)
 
     def take(self) -> RunningRequest:
-        """Remove the next request."""
         self._was_new = bool(self._new) and not (self._was_new and self._started)
         return (self._new if self._was_new else self._started).popleft()
 
     def drop(self, request: RunningRequest) -> None:
-        """Remove a request that ends, if it is queued."""
         for requests in (self._new, self._started):
             with suppress(ValueError):
                 requests.remove(request)
@@ -153,7 +148,6 @@ class PrefixWaitlist:
         self._jobs[job] = None
 
     def drop(self, job: Job) -> None:
-        """Remove a job that starts or ends, if it waits here."""
         self._jobs.pop(job, None)
 
     def tokens_awaited(self, job: Job, running: Sequence[RunningRequest]) -> int:

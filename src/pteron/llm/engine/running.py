@@ -15,7 +15,7 @@ from pteron.llm.engine.answer import Job
 from pteron.llm.engine.grammar_masks import PendingMask
 from pteron.llm.grammar import Matcher
 from pteron.llm.model import LanguageModel
-from pteron.llm.output import Piece, TextAssembler, TokenOutput
+from pteron.llm.output import Piece, RequestOutput
 from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import Drawn, Sampler
 from pteron.llm.sequence_pool import Lease
@@ -38,7 +38,7 @@ class RunningRequest:
         sampler: Sampler,
         unread: Sequence[int],
         start: int,
-        output: TokenOutput,
+        output: RequestOutput,
         matcher: Matcher | None = None,
     ) -> None:
         self.job = job
@@ -65,11 +65,11 @@ class RunningRequest:
         wanted = request.max_new_tokens
         room = model.context - len(ids) + 1 if model.context else wanted
         stop_ids = eos_ids if request.stop_ids is None else request.stop_ids
-        text = TextAssembler(tokenizer, request.stop, stop_ids, wanted, room)
+        output = RequestOutput(wanted, room, tokenizer, request.stop, stop_ids)
         matcher = request.grammar.matcher() if request.grammar else None
         sampler = model.sampler(request.sampling, masked=matcher is not None)
         sampler.remember(ids)
-        made = cls(job, model, lease.user, sampler, ids[reused:], len(ids), text, matcher)
+        made = cls(job, model, lease.user, sampler, ids[reused:], len(ids), output, matcher)
         made._lease = lease
         return made
 
@@ -118,20 +118,18 @@ class RunningRequest:
                 is_whole = self.matcher is not None and self.matcher.is_finished
                 pieces += self._output.push(each, is_whole=is_whole)
                 self.reason = self._output.reason
-        self._record(before)
+        self._record(max(0, before - 1))
         statistics.new_tokens, statistics.finish_reason = len(self.drawn), self.reason
         return pieces
 
-    def _record(self, before: int) -> None:
-        """Record new tokens in the KV cache: all but the last, which the model may not have read yet."""
+    def _record(self, index: int) -> None:
+        """Record tokens in the KV cache from `index` on: all but the last, which the model may not have read
+        yet."""
         device = self.model.device
         with device.lock, device_guard(device):
             self.model.check_user(self.user)
-            self._record_from(max(0, before - 1))
-
-    def _record_from(self, index: int) -> None:
-        for at in range(index, len(self.drawn) - 1):
-            self.model.record_token(self.start + at, self.drawn[at])
+            for at in range(index, len(self.drawn) - 1):
+                self.model.record_token(self.start + at, self.drawn[at])
 
     def release(self) -> None:
         """Return the sequence to the pool. The GPU runs its next user's submissions after those in flight."""

@@ -157,7 +157,6 @@ class Scheduler:
                 self._admit_one(job)
 
     def _admit_one(self, job: Job) -> None:
-        """Start a job, or put it on the waitlist."""
         is_new = job not in self.prefix_waits
         if count := self.prefix_waits.tokens_awaited(job, self.running):
             if is_new and self.log:
@@ -207,7 +206,6 @@ class Scheduler:
         return sum(not submission.steps for submission in self.pipeline.in_flight)
 
     def _prefill_chunk(self) -> None:
-        """Submit the next chunk of the next prompt."""
         request = self._prompts.take()
         if self._submit("prefill", partial(self._prefill, request), request) and not request.is_prefilled:
             self._prompts.put_back(request)

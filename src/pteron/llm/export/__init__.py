@@ -22,6 +22,9 @@ from pteron.format.source import open_file
 from pteron.llm.arguments import existing, path_of
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.cost import LOADING, READING, check_memory, report_stages
+from pteron.llm.export.gguf_file import read_gguf
+from pteron.llm.export.huggingface import read_huggingface
+from pteron.llm.export.llama2c import read_llama2c
 from pteron.llm.export.lowering import (
     FOUR_BITS,
     PROGRAM,
@@ -46,24 +49,14 @@ def read_checkpoint(source: str | os.PathLike[str]) -> Checkpoint:
     """A checkpoint with its configuration; weights are read later, on use."""
     source = existing(source)
     with as_format_error(f"{source} cannot be exported"):
-        return _read_checkpoint(source)
-
-
-def _read_checkpoint(source: Path) -> Checkpoint:
-    if source.is_dir():
-        from pteron.llm.export.huggingface import read_huggingface
-
-        return read_huggingface(source)
-    with open_file(source) as file:
-        magic = file.read(4)
-    if magic == b"GGUF":
-        from pteron.llm.export.gguf_file import read_gguf
-
-        return read_gguf(source)
-    if source.suffix == ".bin":
-        from pteron.llm.export.llama2c import read_llama2c
-
-        return read_llama2c(source)
+        if source.is_dir():
+            return read_huggingface(source)
+        with open_file(source) as file:
+            magic = file.read(4)
+        if magic == b"GGUF":
+            return read_gguf(source)
+        if source.suffix == ".bin":
+            return read_llama2c(source)
     raise InputError(f"{source} is neither a Hugging Face folder nor a GGUF file nor a llama2.c model (.bin)")
 
 

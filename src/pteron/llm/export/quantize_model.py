@@ -152,7 +152,6 @@ class QuantizedMatrix:
     scales: Tensor  # float32 [rows, groups]
 
     def weight(self) -> Tensor:
-        """The dequantised matrix."""
         group = self.values.shape[1] // self.scales.shape[1]
         return self.values * self.scales.repeat_interleave(group, 1)
 

@@ -136,7 +136,6 @@ class BatchSampler:
         return BatchDrawing(replay, self._buffer(DRAWN), form, self._slots)
 
     def close(self) -> None:
-        """Free its memory."""
         with self._device.lock:
             for session, states in self._sessions.values():
                 states.close()

@@ -46,7 +46,6 @@ class Form:
 
     @classmethod
     def parse(cls, flags: str) -> Form:
-        """The inverse of `flags`."""
         return cls(**dict.fromkeys(flags.split(), True))
 
     @property

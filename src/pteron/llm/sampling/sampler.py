@@ -114,7 +114,6 @@ class Sampler:
 
     @property
     def drawn_bytes(self) -> int:
-        """The size of `drawn`."""
         return 8 * self.form.pairs
 
     def drawn_at(self, step: int) -> View:
@@ -152,7 +151,6 @@ class Sampler:
 
     @property
     def kept(self) -> View:
-        """The kept row of logits."""
         if self._kept is None:
             raise InputError("this sampler has kept no logits")
         return self._kept
@@ -226,7 +224,6 @@ class Sampler:
             device.write(self._states[State(id)], words)
 
     def close(self) -> None:
-        """Free its memory."""
         with self._session.device.lock:
             self._states.close()
             if self._kept:

@@ -68,7 +68,6 @@ class Sampling:
 
     @property
     def biases(self) -> tuple[tuple[int, float], ...]:
-        """Pairs of a token id and its bias."""
         assert isinstance(self.logit_bias, tuple)
         return self.logit_bias
 

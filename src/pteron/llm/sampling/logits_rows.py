@@ -72,31 +72,11 @@ _LIBRARIES = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class Batch(NamedTuple):
     """The rows of a batched step: `slots` has the slot of each row, `settings` the numbers of every slot."""
 
     slots: Operand
     settings: Operand
-
-    def binds(self, name: str) -> tuple[Operand | None, Operand | None]:
-        """`slots` and `settings`, if a kernel reads them."""
-        library = _LIBRARIES.get(name)
-        return self.slots if library else None, self.settings if library == "batch_settings" else None
-
-    def declares(self, name: str, blocks: int, counts: bool | None) -> dict[str, object]:
-        found: dict[str, object] = {
-            "use_single_row": "batch_rows",
-            "BLOCKS": blocks,
-            **_SETTINGS.get(name, {}),
-        }
-        if name in _LIBRARIES:
-            found |= {"use_single_slot": _LIBRARIES[name], "SLOTS": self.settings.shape[0]}
-        if counts is not None:
-            found["is_skipped"] = _SKIPPED["counts" if counts else "share"]
-        if name == "sample_narrow":
-            found["top_k_of"] = "setting(group, TOP_K)" if counts else "0"
-        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,11 +128,27 @@ class LogitsRows:
 
     def declares(self, name: str, counts: bool | None = None) -> dict[str, object]:
         """Declarations of a kernel for a batch; {} for one row. `counts` says what a search adds up."""
-        return self.batch.declares(name, self.block_count, counts) if self.batch else {}
+        if not self.batch:
+            return {}
+        found: dict[str, object] = {
+            "use_single_row": "batch_rows",
+            "BLOCKS": self.block_count,
+            **_SETTINGS.get(name, {}),
+        }
+        if name in _LIBRARIES:
+            found |= {"use_single_slot": _LIBRARIES[name], "SLOTS": self.batch.settings.shape[0]}
+        if counts is not None:
+            found["is_skipped"] = _SKIPPED["counts" if counts else "share"]
+        if name == "sample_narrow":
+            found["top_k_of"] = "setting(group, TOP_K)" if counts else "0"
+        return found
 
-    def binds(self, name: str) -> tuple[Operand | None, Operand | None]:
-        """The slots and the settings that a kernel reads, in a batch."""
-        return self.batch.binds(name) if self.batch else (None, None)
+    def binds(self, name: str) -> dict[str, Operand]:
+        """The operands of a batch that a kernel reads: its slots and their settings."""
+        names = {"batch_slots": ("slots",), "batch_settings": ("slots", "settings")}
+        return {
+            each: getattr(self.batch, each) for each in names.get(_LIBRARIES.get(name, ""), ()) if self.batch
+        }
 
     def changed(
         self, form: Form, seen: Operand, bias: Operand, mask: Operand, mask_words: int, numbers: Numbers
@@ -165,7 +161,6 @@ class LogitsRows:
             "word_of": None if form.has_mask else "0xffffffffu",
         }
         declares = {name: text for name, text in absent.items() if text}
-        slots, settings = self.binds("sample_change")
         change = Dispatch(
             kernel("sample_change", **self.declares("sample_change"), **declares),
             logits=self.logits,
@@ -180,8 +175,7 @@ class LogitsRows:
             presence=numbers.presence,
             frequency=numbers.frequency,
             groups=(-(-self.vocabulary // _CHANGE_WORKGROUP), self.count, 1),
-            slots=slots,
-            settings=settings,
+            **self.binds("sample_change"),
         )
         return replace(self, seen=None, penalty=0, anew=anew), change
 
@@ -194,7 +188,6 @@ class LogitsRows:
         **arguments: Bound | AnyInt | float,
     ) -> Dispatch:
         """A kernel over all blocks that sees logits up to the place in `limit`, if there is one."""
-        slots, settings = self.binds(name)
         is_scan, is_pick = name == "sample_scan", name == "sample_pick"
         # These two read the unchanged logits as well, all others only the changed ones.
         beside = {"anew": self.anew} if is_scan else {"raw": self.logits} if is_pick else {}
@@ -209,23 +202,19 @@ class LogitsRows:
             block=BLOCK,
             penalty=self.penalty,
             groups=(self.block_count, self.count, 1),
-            slots=slots,
-            settings=settings,
             # Operands and parameters, by the kernel's own names.
-            **{**(beside if self.anew else {}), **arguments},  # type: ignore[arg-type]
+            **{**self.binds(name), **(beside if self.anew else {}), **arguments},  # type: ignore[arg-type]
         )
 
     def reduce(self, used: Kernel, **arguments: Bound | AnyInt | None) -> Dispatch:
         """A kernel with one workgroup per row, which reduces what kernels over blocks wrote."""
-        slots, settings = self.binds(used.name)
         return Dispatch(
             used,
             block_count=self.block_count,
             base=self.base,
             vocabulary=self.vocabulary,
             groups=(1, self.count, 1),
-            slots=slots,
-            settings=settings,
+            **self.binds(used.name),
             **arguments,  # type: ignore[arg-type]  # by the kernel's own names
         )
 

@@ -38,7 +38,7 @@ from pteron.runtime.session import Session
 SESSIONS_MAX = 16  # each takes the memory of a few rows of logits
 BANNED = np.float32(-3.4028234e38)  # LOWEST in lib/nan.wgsl
 SEEN_BEFORE = np.uint32(1 << 31)  # a token of the prompt
-_Key: TypeAlias = tuple[Device, int, Form, DType]
+_Key: TypeAlias = tuple[Device, int, Form | None, DType]
 
 
 class RecentSessions:
@@ -69,8 +69,8 @@ class Sampler:
     session, which outlives them in `recent`. A `masked` sampler draws only tokens that `allow` names.
     """
 
+    # By vocabulary and form; draws from peaks have no form, and a number of blocks instead of a vocabulary.
     _sessions: ClassVar[WeakValueDictionary[_Key, Session]] = WeakValueDictionary()
-    _sessions_of_peaks: ClassVar[WeakValueDictionary[tuple[Device, int], Session]] = WeakValueDictionary()
 
     def __init__(
         self,
@@ -87,15 +87,10 @@ class Sampler:
         self._vocabulary = vocabulary
         self._numbers = numbers(sampling)
         biases = _biases(sampling, vocabulary)
-        key = (device, vocabulary, form, dtype)
+        self._recent = RecentSessions() if recent is None else recent
         with device.lock, device_guard(device):
-            session = self._sessions.get(key)
-            if session is None:
-                session = self._sessions[key] = Session.of(sampler_graph(vocabulary, form, dtype), device)
-            self._session = session
-            self._recent = RecentSessions() if recent is None else recent
-            self._recent.keep(session)
-            self._states = session.states()
+            self._session = self._find_session((device, vocabulary, form, dtype))
+            self._states = self._session.states()
             if biases is not None:
                 device.write(self._states[State(BIAS)], biases)
         self._kept: View | None = None
@@ -203,14 +198,18 @@ class Sampler:
 
     def _drawing_from_peaks(self, blocks: int) -> tuple[Session, States]:
         if blocks not in self._of_peaks:
-            device = self._session.device
-            session = self._sessions_of_peaks.get((device, blocks))
-            if session is None:
-                session = Session.of(peaks_graph(blocks), device)
-                self._sessions_of_peaks[device, blocks] = session
-            self._recent.keep(session)
+            session = self._find_session((self._session.device, blocks, None, DType.I32))
             self._of_peaks[blocks] = session, session.states()
         return self._of_peaks[blocks]
+
+    def _find_session(self, key: _Key) -> Session:
+        session = self._sessions.get(key)
+        if session is None:
+            device, size, form, dtype = key
+            graph = peaks_graph(size) if form is None else sampler_graph(size, form, dtype)
+            session = self._sessions[key] = Session.of(graph, device)
+        self._recent.keep(session)
+        return session
 
     def _count(self, step: int) -> None:
         """Set the GPU's step counter, which seeds the noise."""

@@ -24,13 +24,7 @@ Pooling = Literal["last", "mean"]  # how hidden states become one vector
 COMPANION_BYTES_MAX = 1 << 28  # of a file beside a program; the largest vocabularies take an eighth of it
 MANIFEST, TEMPLATE = "pteron.json", "chat_template.jinja"
 GENERATION = "generation_config.json"
-CONFIGURATIONS = (
-    MANIFEST,
-    GENERATION,
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "config.json",
-)
+CONFIGURATIONS = (MANIFEST, GENERATION, "tokenizer_config.json", "special_tokens_map.json", "config.json")
 
 DRAWING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 

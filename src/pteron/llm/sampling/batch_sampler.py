@@ -16,19 +16,8 @@ import numpy.typing as npt
 from pteron.dtypes import DType
 from pteron.gpu import Buffer, Command, Copy, Device, Replay, States
 from pteron.host.tensors import View
+from pteron.llm.sampling import graphs
 from pteron.llm.sampling.form import Drawn, Form, numbers, read_drawn
-from pteron.llm.sampling.graphs import (
-    BIAS,
-    DRAWN,
-    MASK,
-    SEEN,
-    SETTINGS,
-    STEPS,
-    TOKEN,
-    batch_graph,
-    changing_states,
-    to_mask_words,
-)
 from pteron.llm.sampling.logits_rows import DRAWS, FIRST, SETTINGS_WORDS
 from pteron.llm.sampling.operator import mask_words
 from pteron.llm.sampling.sampler import Sampler
@@ -78,8 +67,8 @@ class BatchSampler:
         self._sessions: OrderedDict[Form, tuple[Session, States]] = OrderedDict()
         self._buffers: dict[int, Buffer] = {}  # by value id, made at first use
         try:
-            self._buffer(SETTINGS)
-            self._buffer(DRAWN)
+            self._buffer(graphs.SETTINGS)
+            self._buffer(graphs.DRAWN)
         except BaseException:
             self.close()
             raise
@@ -95,14 +84,14 @@ class BatchSampler:
         width, commands = 4 * self._vocabulary, list[Command]()
         with self._device.lock:
             before = self._forms.get(slot, Form())
-            self._device.write(self._buffer(SETTINGS), words, 4 * SETTINGS_WORDS * slot)
+            self._device.write(self._buffer(graphs.SETTINGS), words, 4 * SETTINGS_WORDS * slot)
             # Old token counts have no effect without penalties, but biases and masks do.
             if before.has_biases and not form.has_biases:
-                self._device.clear(self._buffer(BIAS), slot * width, width)
+                self._device.clear(self._buffer(graphs.BIAS), slot * width, width)
             if before.has_mask and not form.has_mask:
                 self._write_mask(slot, np.full(mask_words(self._vocabulary), 0xFFFFFFFF, np.uint32))
             if sampler:
-                for id, is_used in ((SEEN, form.counts_tokens), (BIAS, form.has_biases)):
+                for id, is_used in ((graphs.SEEN, form.counts_tokens), (graphs.BIAS, form.has_biases)):
                     if is_used:
                         commands.append(Copy(sampler.state(id), self._buffer(id), width, slot * width))
             self._forms[slot] = form
@@ -113,11 +102,13 @@ class BatchSampler:
         if not sampler.form.counts_tokens:
             return []
         width = 4 * self._vocabulary
-        return [Copy(self._buffer(SEEN), sampler.state(SEEN), width, source_offset=slot * width)]
+        return [
+            Copy(self._buffer(graphs.SEEN), sampler.state(graphs.SEEN), width, source_offset=slot * width)
+        ]
 
     def allow(self, slot: int, mask: npt.NDArray[np.uint32]) -> None:
         """Set the mask of a slot for its next draw, as Sampler.allow does."""
-        words = to_mask_words(mask, self._vocabulary)
+        words = graphs.to_mask_words(mask, self._vocabulary)
         with self._device.lock:
             self._write_mask(slot, words)
 
@@ -129,11 +120,11 @@ class BatchSampler:
         the position of the token before it, grows by one. The commands must be submitted next."""
         form = self.form_of(chosen)
         session, states = self._session(form)
-        places: dict[PlanBuffer, Buffer] = {State(TOKEN): tokens, State(STEPS): positions}
-        for id in (SETTINGS, DRAWN, *changing_states(form)):
+        places: dict[PlanBuffer, Buffer] = {State(graphs.TOKEN): tokens, State(graphs.STEPS): positions}
+        for id in (graphs.SETTINGS, graphs.DRAWN, *graphs.changing_states(form)):
             places[State(id)] = self._buffer(id)
         replay = session.bound((logits, slots), states, places)
-        return BatchDrawing(replay, self._buffer(DRAWN), form, self._slots)
+        return BatchDrawing(replay, self._buffer(graphs.DRAWN), form, self._slots)
 
     def close(self) -> None:
         with self._device.lock:
@@ -154,7 +145,7 @@ class BatchSampler:
     def _session(self, form: Form) -> tuple[Session, States]:
         found = self._sessions.get(form)
         if found is None:
-            graph = batch_graph(self._vocabulary, self._slots, form, self._dtype)
+            graph = graphs.batch_graph(self._vocabulary, self._slots, form, self._dtype)
             session = Session.of(graph, self._device)
             found = self._sessions[form] = session, _NoStates(self._device, session.executable)
         self._sessions.move_to_end(form)
@@ -168,12 +159,16 @@ class BatchSampler:
         found = self._buffers.get(id)
         if found is None:
             lists = 2 * Form(has_top_logprobs=True).pairs
-            sizes = {SETTINGS: SETTINGS_WORDS, DRAWN: lists, MASK: mask_words(self._vocabulary)}
+            sizes = {
+                graphs.SETTINGS: SETTINGS_WORDS,
+                graphs.DRAWN: lists,
+                graphs.MASK: mask_words(self._vocabulary),
+            }
             size = 4 * self._slots * sizes.get(id, self._vocabulary)
             found = self._buffers[id] = self._device.create_buffer(size, f"batch sampler %{id}")
-            if id == MASK:
+            if id == graphs.MASK:
                 self._device.write(found, np.full(size // 4, 0xFFFFFFFF, np.uint32))
         return found
 
     def _write_mask(self, slot: int, words: npt.NDArray[np.uint32]) -> None:
-        self._device.write(self._buffer(MASK), words, slot * words.nbytes)
+        self._device.write(self._buffer(graphs.MASK), words, slot * words.nbytes)

@@ -17,15 +17,7 @@ from typing import Any
 from pteron.dtypes import Storage
 from pteron.graph import Shape
 from pteron.llm.sampling.form import RING, Form
-from pteron.llm.sampling.logits_rows import (
-    BLOCK,
-    LANES,
-    SETTINGS_WORDS,
-    Batch,
-    LogitsRows,
-    Numbers,
-    kernel,
-)
+from pteron.llm.sampling.logits_rows import BLOCK, LANES, SETTINGS_WORDS, Batch, LogitsRows, Numbers, kernel
 from pteron.llm.sampling.settings import TOPS_MAX
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
 from pteron.ops.row_layout import shared_rows
@@ -134,11 +126,7 @@ def sample_rows(
     yield _merge(rows, flags, picks, seen, positions, tokens, drawn)
 
 
-@op(
-    SAMPLE_PEAKS,
-    "peaks steps! growths! words! -> token drawn",
-    shape=lambda peaks, *_: ((1, 1), (RING, 2)),
-)
+@op(SAMPLE_PEAKS, "peaks steps! growths! words! -> token drawn", shape=lambda peaks, *_: ((1, 1), (RING, 2)))
 def sample_peaks(
     peaks: Operand,
     steps: Operand,

@@ -16,20 +16,8 @@ from pteron.gpu import Buffer, Command, Copy, Device, Growing, Replay, States
 from pteron.graph import Graph
 from pteron.host.tensors import View
 from pteron.llm.reentrancy import device_guard
+from pteron.llm.sampling import graphs
 from pteron.llm.sampling.form import RING, Drawn, Form, numbers, read_drawn
-from pteron.llm.sampling.graphs import (
-    BIAS,
-    DRAWN,
-    GROWING,
-    MASK,
-    SEEN,
-    STEPS,
-    TOKEN,
-    WORDS,
-    peaks_graph,
-    sampler_graph,
-    to_mask_words,
-)
 from pteron.llm.sampling.settings import BIAS_MAX, Sampling
 from pteron.ops.operand import State
 from pteron.plan import PlanBuffer
@@ -92,7 +80,7 @@ class Sampler:
             self._session = self._find_session((device, vocabulary, form, dtype))
             self._states = self._session.states()
             if biases is not None:
-                device.write(self._states[State(BIAS)], biases)
+                device.write(self._states[State(graphs.BIAS)], biases)
         self._kept: View | None = None
         self._steps: int | None = 0  # counted on the GPU; None: unknown
         self._of_peaks: dict[int, tuple[Session, States]] = {}  # by number of blocks
@@ -100,12 +88,12 @@ class Sampler:
     @property
     def token(self) -> View:
         """The token drawn last, unless it was drawn into another buffer."""
-        return View(self._states[State(TOKEN)], 0, (1, 1), DType.I32, Storage.I32)
+        return View(self._states[State(graphs.TOKEN)], 0, (1, 1), DType.I32, Storage.I32)
 
     @property
     def drawn(self) -> Buffer:
         """The last RING draws, pairs of a token and its log-probability, then their lists (`Form.pairs`)."""
-        return self._states[State(DRAWN)]
+        return self._states[State(graphs.DRAWN)]
 
     @property
     def drawn_bytes(self) -> int:
@@ -126,14 +114,14 @@ class Sampler:
         seen = np.zeros(self._vocabulary, np.uint32)
         if self.form.has_repetition_penalty:
             seen[[token for token in tokens if 0 <= token < self._vocabulary]] = SEEN_BEFORE
-        self._write(SEEN, seen)
+        self._write(graphs.SEEN, seen)
 
     def allow(self, mask: npt.NDArray[np.uint32]) -> None:
         """Set the mask of the next draw: a bit for each token, the lowest of a word first. Tokens without a
         bit are not allowed."""
         if not self.form.has_mask:
             raise InputError("this sampler has no mask")
-        self._write(MASK, to_mask_words(mask, self._vocabulary))
+        self._write(graphs.MASK, graphs.to_mask_words(mask, self._vocabulary))
 
     def keep(self, logits: View) -> Copy:
         """The copy of a row of logits to `kept`, for a draw in a later submission."""
@@ -159,20 +147,22 @@ class Sampler:
         """The graph that `replay` runs for a row of logits."""
         peaks = self._peaks(logits)
         if peaks:
-            return peaks_graph(peaks.shape[0])
-        return sampler_graph(self._vocabulary, self.form, logits.dtype)
+            return graphs.peaks_graph(peaks.shape[0])
+        return graphs.sampler_graph(self._vocabulary, self.form, logits.dtype)
 
     def replay(self, logits: View, step: int, token: Buffer, growing: Growing | None = None) -> Replay:
         """The commands that draw tokens from a row of logits, from `step` on: one per replay, written to
         `token`, while `growing` advances. They must be submitted next."""
         self._count(step)
-        places: dict[PlanBuffer, Buffer] = {State(TOKEN): token}
+        places: dict[PlanBuffer, Buffer] = {State(graphs.TOKEN): token}
         if growing:
-            places |= {State(GROWING): growing.growths, State(WORDS): growing.words}
+            places |= {State(graphs.GROWING): growing.growths, State(graphs.WORDS): growing.words}
         peaks = self._peaks(logits)
         if peaks:
             session, states = self._drawing_from_peaks(peaks.shape[0])
-            own: dict[PlanBuffer, Buffer] = {State(id): self._states[State(id)] for id in (STEPS, DRAWN)}
+            own: dict[PlanBuffer, Buffer] = {
+                State(id): self._states[State(id)] for id in (graphs.STEPS, graphs.DRAWN)
+            }
             return session.bound((peaks,), states, own | places)
         return self._session.bound((logits, *self._numbers), self._states, places)
 
@@ -206,7 +196,7 @@ class Sampler:
         session = self._sessions.get(key)
         if session is None:
             device, size, form, dtype = key
-            graph = peaks_graph(size) if form is None else sampler_graph(size, form, dtype)
+            graph = graphs.peaks_graph(size) if form is None else graphs.sampler_graph(size, form, dtype)
             session = self._sessions[key] = Session.of(graph, device)
         self._recent.keep(session)
         return session
@@ -214,7 +204,7 @@ class Sampler:
     def _count(self, step: int) -> None:
         """Set the GPU's step counter, which seeds the noise."""
         if self._steps != step:
-            self._session.device.write(self._states[State(STEPS)], np.array([step], np.int32))
+            self._session.device.write(self._states[State(graphs.STEPS)], np.array([step], np.int32))
         self._steps = None
 
     def _write(self, id: int, words: npt.NDArray[np.uint32]) -> None:

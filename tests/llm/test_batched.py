@@ -353,7 +353,7 @@ def test_a_prefix_is_copied_from_slot_to_slot(q4: LanguageModel) -> None:
     assert [each.token for each in drawn] == expected.tokens[4][:12]
     tokens, rows = source.rows(prompt)
     third = batched.model.sequence()
-    third.put(tokens, [np.frombuffer(row, np.uint8) for row in rows], third.claim())
+    third.restore(tokens, [np.frombuffer(row, np.uint8) for row in rows], third.claim())
     assert third.rows(prompt) == (tokens, rows)
     end(batched, [source, other, third])
 

@@ -18,7 +18,7 @@ from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.sampling.form import RING, Form, bits, numbers
 from pteron.llm.sampling.graphs import STEPS, WORDS, sampler_graph
 from pteron.llm.sampling.logits_rows import LogitsRows, Numbers
-from pteron.llm.sampling.operator import pick, scan, searched
+from pteron.llm.sampling.operator import pick, scan, search_limit
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op
 from pteron.ops.operand import State
 from pteron.plan import TensorPort
@@ -191,10 +191,10 @@ def last_place(
     divisor = bits(min(max(temperature, 2.0**-100), 2.0**100))
     numbers = Numbers(0, divisor, int(top_k), bits(top_p))
     if int(top_k):
-        yield from searched(row, numbers, None, between or search, counts=True)
+        yield from search_limit(row, numbers, None, between or search, counts=True)
     if top_p < 1:
         limit = between if int(top_k) else None
-        yield from searched(row, numbers, limit, search, counts=False)
+        yield from search_limit(row, numbers, limit, search, counts=False)
 
 
 def kept(logits: Array, temperature: float, top_k: int, top_p: float, target: Target) -> Array:

@@ -330,7 +330,7 @@ def test_a_source_whose_call_failed(device: Device) -> None:
         first = LanguageModel(program)
         first.prefill([1, 2, 3])
         first._is_lost = True
-        assert first.holds([1, 2, 3]) == 0
+        assert first.cached_prefix([1, 2, 3]) == 0
         second = first.sequence()
         assert second.copy(first, [1, 2, 3], second.claim()) == 0
         assert first.rows() == ([], [b""] * 4)

@@ -257,7 +257,7 @@ def test_an_engine_that_is_closed(tiny_llm: LLM) -> None:
     engine = Engine(tiny_llm)
     watched = Watched(engine)
     answers = asked_at_once(engine, watched, [of(5), of(6), of(7)], ("hold", 3))
-    engine._stop()
+    engine.stop()
     watched.go()
     engine.close()
     for answer in answers:

@@ -17,7 +17,7 @@ from pteron.llm.cache_layout import row_bytes
 from pteron.llm.reentrancy import device_guard
 from pteron.runtime import Method, Program
 
-Read: TypeAlias = tuple[list[int], list[bytes]]  # tokens, and their rows in each cache
+CachedRows: TypeAlias = tuple[list[int], list[bytes]]  # tokens, and their rows in each cache
 
 
 class CachedSequence:
@@ -99,7 +99,7 @@ class CachedSequence:
         if len(self.tokens) == position:
             self.tokens.append(token)
 
-    def _overwrite(self) -> None:
+    def _before_write(self) -> None:
         """Called before anything is written at the position: later rows become uncertain."""
         del self.tokens[self.position :]
         self.method.settle()  # discards the results of a failed call
@@ -116,14 +116,14 @@ class CachedSequence:
         """How many tokens the cache is certain to hold."""
         return 0 if self._is_lost else len(self.tokens)
 
-    def holds(self, ids: Sequence[int]) -> int:
+    def cached_prefix(self, ids: Sequence[int]) -> int:
         """The length of the prefix of `ids` that the cache holds."""
         with self.device.lock:
             return shared_length(self.tokens[: self.certain], ids)
 
     def record_steps(self, count: int) -> None:
         """Record `count` steps that a batch (llm/batched_model.py) submits immediately after this call."""
-        self._overwrite()
+        self._before_write()
         self.position += count
 
     def check_room(self, count: int) -> None:
@@ -172,20 +172,20 @@ class CachedSequence:
         assert source.delegate is not None
         with self.device.lock, device_guard(self.device):
             self.check_user(user)
-            kept = list(ids[: source.holds(ids)])
+            kept = list(ids[: source.cached_prefix(ids)])
             self._restart()
             self.delegate.states.copy(source.delegate.states, self._sizes(len(kept)))
             self._advance(kept)
         return len(kept)
 
-    def rows(self, ids: Sequence[int] | None = None) -> Read:
+    def rows(self, ids: Sequence[int] | None = None) -> CachedRows:
         """The tokens that the cache is certain to hold, or the prefix of `ids` among them, and their rows."""
         assert self.delegate is not None
         with self.device.lock, device_guard(self.device):
-            kept = self.tokens[: self.certain if ids is None else self.holds(ids)]
+            kept = self.tokens[: self.certain if ids is None else self.cached_prefix(ids)]
             return kept, self.delegate.states.read(self._sizes(len(kept)))
 
-    def put(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]], user: object) -> None:
+    def restore(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]], user: object) -> None:
         """Replace this cache by `tokens` and their rows."""
         assert self.delegate is not None
         with self.device.lock, device_guard(self.device):
@@ -197,7 +197,7 @@ class CachedSequence:
     def _restart(self) -> None:
         """Called before the cache is written from its first row on."""
         self.position = 0
-        self._overwrite()
+        self._before_write()
 
 
 def shared_length(a: Sequence[int], b: Sequence[int]) -> int:

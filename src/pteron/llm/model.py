@@ -86,7 +86,7 @@ class LanguageModel(CachedSequence):
         for chunk in self.chunks(ids):
             with self.device.lock, device_guard(self.device):
                 self.check_user(user)
-                self._overwrite()
+                self._before_write()
                 self._is_lost = True
                 (result, *_) = self.method(np.array([chunk], np.int64), np.array([self.position], np.int64))
                 self._is_lost = False
@@ -121,7 +121,7 @@ class LanguageModel(CachedSequence):
     def launch(self, tokens: list[int], then: Then | None = None) -> int:
         """Submit tokens through the model, and then further commands; returns the submission's number."""
         assert self.delegate is not None
-        self._overwrite()
+        self._before_write()
         # int32 is the type of tokens on the GPU, so nothing is converted.
         given = np.array([tokens], np.int32), np.array([self.position], np.int64)
         submission = self.delegate.launch(given, then, self.timer)
@@ -133,7 +133,7 @@ class LanguageModel(CachedSequence):
         GPU; each later step reads the token that `draw` drew from the logits before it. Returns the
         submission's number and the number of steps."""
         assert self.delegate is not None
-        self._overwrite()
+        self._before_write()
 
         def each(
             inputs: Sequence[Buffer | None], outputs: Outputs, growing: Growing | None = None

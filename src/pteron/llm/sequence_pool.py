@@ -19,7 +19,7 @@ from pteron.errors import DeviceError, InputError, OutOfMemory
 from pteron.gpu.fork import new_lock
 from pteron.llm.arguments import SEQUENCES_MAX, integer
 from pteron.llm.batched_model import BatchedModel
-from pteron.llm.cached_sequence import Read
+from pteron.llm.cached_sequence import CachedRows
 from pteron.llm.model import LanguageModel
 from pteron.llm.reentrancy import non_reentrant
 
@@ -105,24 +105,24 @@ class SequencePool:
         if best is None or coming[best] < COPIED_MIN or best.row_bytes is None:
             return None
         with non_reentrant(self._lock):
-            shared = {entry.model: entry.model.holds(ids) for entry in self._entries}
+            shared = {entry.model: entry.model.cached_prefix(ids) for entry in self._entries}
         settled = max((count for model, count in shared.items() if model not in coming), default=0)
         is_worth_it = coming[best] - settled >= COPIED_MIN and coming[best] > max(shared.values())
         return best if is_worth_it else None
 
-    def rows(self, ids: Sequence[int] | None = None) -> Read:
+    def rows(self, ids: Sequence[int] | None = None) -> CachedRows:
         """The longest cached prefix of `ids` and its cache rows; without `ids`, all tokens and rows of the
         sequence that was used last."""
         with non_reentrant(self._lock):
             return self._longest(ids).model.rows(ids)
 
-    def put(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]]) -> None:
+    def restore(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]]) -> None:
         """Load tokens and their cache rows into an idle sequence."""
         with non_reentrant(self._lock):
             entry = self._entry_of(tokens)
             if entry is not None:
                 lease = _lease(entry)
-                lease.model.put(tokens, rows, lease.user)
+                lease.model.restore(tokens, rows, lease.user)
                 lease.close()
 
     def gather(self, models: Sequence[LanguageModel]) -> BatchedModel:
@@ -164,7 +164,7 @@ class SequencePool:
     def _choose(self, ids: Sequence[int]) -> tuple[_Entry, _Entry | None]:
         """A free sequence for a prompt, and the sequence to copy its prefix from, if any."""
         self._check_open()
-        shared = {entry: entry.model.holds(ids) for entry in self._entries}
+        shared = {entry: entry.model.cached_prefix(ids) for entry in self._entries}
         free = [entry for entry in self._entries if entry.is_free]
         source = max(self._entries, key=lambda entry: shared[entry])
         can_copy = source.model.row_bytes is not None
@@ -184,7 +184,7 @@ class SequencePool:
             shared = {entry: entry.model.certain for entry in self._entries}
             best = max(self._entries, key=lambda entry: (shared[entry] > 0, entry.used))
         else:
-            shared = {entry: entry.model.holds(ids) for entry in self._entries}
+            shared = {entry: entry.model.cached_prefix(ids) for entry in self._entries}
             best = max(self._entries, key=lambda entry: (shared[entry], entry.used))
         if not shared[best]:
             what = "nothing" if ids is None else "nothing of this text"
@@ -194,7 +194,7 @@ class SequencePool:
     def _entry_of(self, tokens: Sequence[int]) -> _Entry | None:
         """A free sequence for restored tokens; None if a sequence holds them already."""
         self._check_open()
-        shared = {entry: entry.model.holds(tokens) for entry in self._entries}
+        shared = {entry: entry.model.cached_prefix(tokens) for entry in self._entries}
         there = [entry for entry in self._entries if shared[entry] == len(tokens)]
         if there:
             there[0].used = next(_times)

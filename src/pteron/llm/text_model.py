@@ -144,7 +144,7 @@ class TextModel:
         with these tokens starts after them. A damaged file, or a file of another program, is a
         FormatError."""
         tokens, rows = read_saved(path_of(path), layout_of(self.model))
-        self.pool.put(tokens, rows)
+        self.pool.restore(tokens, rows)
         return len(tokens)
 
     def reset(self) -> None:

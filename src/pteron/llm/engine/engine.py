@@ -124,11 +124,12 @@ class Engine:
     def close(self) -> None:
         """Stop the engine at once. Incomplete answers fail with a DeviceError. The model stays open."""
         self.queue.refuse("the engine is closed")
-        self._stop()
+        self.stop()
         if not in_child() and threading.current_thread() is not self.thread:
             self.thread.join()
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Make the engine's thread end, without waiting for it."""
         self.scheduler.is_stopping = True
         self.scheduler.wake()
 
@@ -140,4 +141,4 @@ class Engine:
 
     def __del__(self) -> None:
         if hasattr(self, "scheduler") and not in_child():
-            self._stop()  # a finalizer must not join the thread
+            self.stop()  # a finalizer must not join the thread

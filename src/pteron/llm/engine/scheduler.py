@@ -86,12 +86,12 @@ class Scheduler:
         has_pending_mask = any(
             request.matcher and request.is_prefilled and not request.can_step for request in self.running
         )
-        crowd = len(self._parts()) + bool(self._prompts) + has_pending_mask
-        depth = SUBMISSIONS if crowd == 1 else 1
+        competing = len(self._parts()) + bool(self._prompts) + has_pending_mask
+        depth = SUBMISSIONS if competing == 1 else 1
         while self._prompts and self._chunks_in_flight() < depth:
             self._prefill_chunk()
         # Split the steps, so that all parts together take as long as one part alone would.
-        most = max(1, self._model.pace.steps // max(1, crowd))
+        most = max(1, self._model.pace.steps // max(1, competing))
         for _ in range(depth):
             self.submit_steps(depth, most)
         if len(self.pipeline):

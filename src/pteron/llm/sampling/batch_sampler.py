@@ -121,7 +121,7 @@ class BatchSampler:
         form = self.form_of(chosen)
         session, states = self._session(form)
         places: dict[PlanBuffer, Buffer] = {State(graphs.TOKEN): tokens, State(graphs.STEPS): positions}
-        for id in (graphs.SETTINGS, graphs.DRAWN, *graphs.changing_states(form)):
+        for id in (graphs.SETTINGS, graphs.DRAWN, *graphs.processor_states(form)):
             places[State(id)] = self._buffer(id)
         replay = session.bound((logits, slots), states, places)
         return BatchDrawing(replay, self._buffer(graphs.DRAWN), form, self._slots)

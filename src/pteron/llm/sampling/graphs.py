@@ -25,7 +25,7 @@ def sampler_graph(vocabulary: int, form: Form, dtype: DType) -> Graph:
     token, drawn = _state(TOKEN, (1, 1)), _state(DRAWN, (form.pairs, 2))
     arguments: tuple[Value, ...] = (
         logits,
-        *_changing(form, vocabulary),
+        *_processor_tensors(form, vocabulary),
         _state(STEPS, (1,)),
         form.flags,
         seed,
@@ -55,7 +55,7 @@ def batch_graph(vocabulary: int, slots: int, form: Form, dtype: DType) -> Graph:
         logits,
         chosen,
         _state(SETTINGS, (slots, SETTINGS_WORDS)),
-        *_changing(form, vocabulary, slots),
+        *_processor_tensors(form, vocabulary, slots),
         _state(TOKEN, (slots,)),
         _state(STEPS, (slots,)),
         form.flags,
@@ -65,7 +65,7 @@ def batch_graph(vocabulary: int, slots: int, form: Form, dtype: DType) -> Graph:
     return Graph("rows", (node,), inputs=(logits, chosen), outputs=(drawn,), is_internal=True)
 
 
-def changing_states(form: Form) -> list[int]:
+def processor_states(form: Form) -> list[int]:
     """The states by which a form changes logits."""
     used = {SEEN: form.counts_tokens, BIAS: form.has_biases, MASK: form.has_mask}
     return [id for id, is_used in used.items() if is_used]
@@ -79,8 +79,8 @@ def to_mask_words(mask: npt.NDArray[np.uint32], vocabulary: int) -> npt.NDArray[
     return words
 
 
-def _changing(form: Form, vocabulary: int, slots: int = 1) -> list[Tensor]:
-    used = changing_states(form)
+def _processor_tensors(form: Form, vocabulary: int, slots: int = 1) -> list[Tensor]:
+    used = processor_states(form)
     sizes = {SEEN: vocabulary, BIAS: vocabulary, MASK: mask_words(vocabulary)}
     return [
         _state(id, (slots * size,) if id in used else (1,), DType.F32 if id == BIAS else DType.I32)

@@ -86,7 +86,7 @@ class LogitsRows:
     logits: Operand
     seen: Operand | None  # for the repetition penalty; None: kernels that read logits apply none
     penalty: AnyInt  # the bits of an f32
-    anew: Scratch | None  # logits as changed by `changed`
+    changed_logits: Scratch | None  # by `apply_processors`
     blocks: Scratch
     target: Target
     batch: Batch | None = None  # None: one row
@@ -150,11 +150,11 @@ class LogitsRows:
             each: getattr(self.batch, each) for each in names.get(_LIBRARIES.get(name, ""), ()) if self.batch
         }
 
-    def changed(
+    def apply_processors(
         self, form: Form, seen: Operand, bias: Operand, mask: Operand, mask_words: int, numbers: Numbers
     ) -> tuple[LogitsRows, Dispatch]:
         """The rows after everything that changes logits, and the dispatch that does it."""
-        anew = Scratch(self.logits.numel)
+        changed = Scratch(self.logits.numel)
         absent = {
             "seen_of": None if form.counts_tokens else "0u",
             "bias_of": None if form.has_biases else "0.0",
@@ -167,7 +167,7 @@ class LogitsRows:
             seen=seen if form.counts_tokens else None,
             bias=bias if form.has_biases else None,
             mask=mask if form.has_mask else None,
-            anew=anew,
+            changed_logits=changed,
             vocabulary=self.vocabulary,
             base=self.base,
             mask_words=mask_words,
@@ -177,9 +177,9 @@ class LogitsRows:
             groups=(-(-self.vocabulary // _CHANGE_WORKGROUP), self.count, 1),
             **self.binds("sample_change"),
         )
-        return replace(self, seen=None, penalty=0, anew=anew), change
+        return replace(self, seen=None, penalty=0, changed_logits=changed), change
 
-    def look(
+    def dispatch_blocks(
         self,
         name: str,
         limit: Operand | Scratch | None = None,
@@ -190,10 +190,12 @@ class LogitsRows:
         """A kernel over all blocks that sees logits up to the place in `limit`, if there is one."""
         is_scan, is_pick = name == "sample_scan", name == "sample_pick"
         # These two read the unchanged logits as well, all others only the changed ones.
-        beside = {"anew": self.anew} if is_scan else {"raw": self.logits} if is_pick else {}
+        beside = (
+            {"changed_logits": self.changed_logits} if is_scan else {"raw": self.logits} if is_pick else {}
+        )
         return Dispatch(
-            kernel(name, **self.lanes(LANES), **{**self._seeing(name, limit), **declares}),
-            logits=self.logits if is_scan or self.anew is None else self.anew,
+            kernel(name, **self.lanes(LANES), **{**self._block_declares(name, limit), **declares}),
+            logits=self.logits if is_scan or self.changed_logits is None else self.changed_logits,
             seen=self.seen,
             blocks=self.blocks,
             limit=limit,
@@ -203,10 +205,10 @@ class LogitsRows:
             penalty=self.penalty,
             groups=(self.block_count, self.count, 1),
             # Operands and parameters, by the kernel's own names.
-            **{**self.binds(name), **(beside if self.anew else {}), **arguments},  # type: ignore[arg-type]
+            **{**self.binds(name), **(beside if self.changed_logits else {}), **arguments},  # type: ignore[arg-type]
         )
 
-    def reduce(self, used: Kernel, **arguments: Bound | AnyInt | None) -> Dispatch:
+    def dispatch_rows(self, used: Kernel, **arguments: Bound | AnyInt | None) -> Dispatch:
         """A kernel with one workgroup per row, which reduces what kernels over blocks wrote."""
         return Dispatch(
             used,
@@ -218,18 +220,18 @@ class LogitsRows:
             **arguments,  # type: ignore[arg-type]  # by the kernel's own names
         )
 
-    def _seeing(self, name: str, limit: Operand | Scratch | None) -> dict[str, object]:
+    def _block_declares(self, name: str, limit: Operand | Scratch | None) -> dict[str, object]:
         """Declarations of a kernel for the logits it reads: all or up to a limit; unchanged, penalised or
         changed."""
         is_scan = name == "sample_scan"
         found = self.declares(name)
         if self.seen is None:
             found["was_seen"] = "false"
-        if is_scan and self.anew:
-            found["drawn_from"] = "anew[base + min(token, params.vocabulary - 1u)]"
+        if is_scan and self.changed_logits:
+            found["drawn_from"] = "changed_logits[base + min(token, params.vocabulary - 1u)]"
         elif is_scan and self.seen is None:
             found |= {"greatest_logit": "most_penalised", "logit_of": "bitcast<f32>(best.x)"}
-        if name == "sample_pick" and not self.anew:
+        if name == "sample_pick" and not self.changed_logits:
             found["logit_of"] = "finite(f32(logits[base + token]))"
         if limit is None and not is_scan:
             found["last_place"] = "0xffffffffu"

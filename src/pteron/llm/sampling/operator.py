@@ -65,17 +65,17 @@ def sample(
     penalised = seen if flags.has_repetition_penalty else None
     rows = LogitsRows.of(logits, target, seen=penalised, penalty=numbers.penalty)
     if flags.changes_logits:
-        rows, change = rows.changed(flags, seen, bias, mask, mask_words(rows.vocabulary), numbers)
+        rows, change = rows.apply_processors(flags, seen, bias, mask, mask_words(rows.vocabulary), numbers)
         yield change
     picks = Scratch(4 * rows.block_count, Storage.U32)
     if flags.is_random:
         yield scan(rows)
-        limit = yield from filtered(rows, flags, numbers)
+        limit = yield from filter_tokens(rows, flags, numbers)
         yield pick(rows, numbers, steps, limit, picks)
     else:
         yield scan_and_pick(rows, picks)
     if flags.has_top_logprobs:
-        yield from listed(rows, numbers.tops, steps, drawn)
+        yield from list_top_tokens(rows, numbers.tops, steps, drawn)
     yield _merge(rows, flags, picks, seen, steps, token, drawn, growths, words)
 
 
@@ -114,15 +114,15 @@ def sample_rows(
         return
     rows = LogitsRows.of(logits, target, batch=Batch(slots, settings))
     if flags.has_repetition_penalty or flags.changes_logits:
-        rows, change = rows.changed(flags, seen, bias, mask, mask_words(rows.vocabulary), Numbers())
+        rows, change = rows.apply_processors(flags, seen, bias, mask, mask_words(rows.vocabulary), Numbers())
         yield change
     picks = Scratch(4 * rows.block_count * rows.count, Storage.U32)
     yield scan_and_pick(rows, picks)
     if flags.is_random:
-        limit = yield from filtered(rows, flags, Numbers())
+        limit = yield from filter_tokens(rows, flags, Numbers())
         yield pick(rows, Numbers(), positions, limit, picks)
     if flags.has_top_logprobs:
-        yield from listed(rows, TOPS_MAX, positions, drawn)
+        yield from list_top_tokens(rows, TOPS_MAX, positions, drawn)
     yield _merge(rows, flags, picks, seen, positions, tokens, drawn)
 
 
@@ -177,7 +177,7 @@ def _merge(
         declares["remember"] = ";"
     if growths is None:
         declares |= {"growth_of": "vec2(0u)", "word_at": "0u", "grow": ";"}
-    return rows.reduce(
+    return rows.dispatch_rows(
         kernel("sample_merge", **rows.lanes(LANES_MERGING), RING=RING, GROWTHS=GROWTHS, **declares),
         blocks=rows.blocks,
         picks=picks,
@@ -192,26 +192,28 @@ def _merge(
 
 def scan(rows: LogitsRows) -> Dispatch:
     """Scan all logits, without a pick."""
-    return rows.look("sample_scan", declares={"greatest": "row_max(score, local)"})
+    return rows.dispatch_blocks("sample_scan", declares={"greatest": "row_max(score, local)"})
 
 
 def scan_and_pick(rows: LogitsRows, picks: Scratch) -> Dispatch:
     """Scan all logits, and pick the greatest of each block."""
-    return rows.look("sample_scan", picks=picks)
+    return rows.dispatch_blocks("sample_scan", picks=picks)
 
 
-def filtered(rows: LogitsRows, form: Form, numbers: Numbers) -> Generator[Dispatch, None, Scratch | None]:
+def filter_tokens(
+    rows: LogitsRows, form: Form, numbers: Numbers
+) -> Generator[Dispatch, None, Scratch | None]:
     """Find the last place that top-k keeps, then the last of these that top-p keeps; None: all are kept."""
     limit: Scratch | None = None
     for is_wanted, counts in ((form.has_top_k, True), (form.has_top_p, False)):
         if is_wanted:
             search = Scratch(2 * rows.count, Storage.U32)
-            yield from searched(rows, numbers, limit, search, counts=counts)
+            yield from search_limit(rows, numbers, limit, search, counts=counts)
             limit = search
     return limit
 
 
-def searched(
+def search_limit(
     rows: LogitsRows, numbers: Numbers, limit: Scratch | None, search: Operand | Scratch, *, counts: bool
 ) -> Iterator[Dispatch]:
     """Write to `search` the last place that top-k keeps, if it `counts`, else the last that top-p keeps."""
@@ -221,7 +223,7 @@ def searched(
         narrow["limit_before"] = "0xffffffffu"
     tallies = Scratch(BINS * rows.block_count * rows.count)
     for shift in SHIFTS:
-        yield rows.look(
+        yield rows.dispatch_blocks(
             "sample_tally",
             limit,
             declares={"COUNTS": counts, **rows.declares("sample_tally", counts)},
@@ -231,7 +233,7 @@ def searched(
             shift=shift,
             temperature=numbers.temperature,
         )
-        yield rows.reduce(
+        yield rows.dispatch_rows(
             kernel("sample_narrow", **narrow),
             tallies=tallies,
             search=search,
@@ -246,7 +248,7 @@ def pick(
     rows: LogitsRows, numbers: Numbers, steps: Operand, limit: Scratch | None, picks: Operand | Scratch
 ) -> Dispatch:
     """Write to `picks` the best score of every block, and its token."""
-    return rows.look(
+    return rows.dispatch_blocks(
         "sample_pick",
         limit,
         picks=picks,
@@ -258,7 +260,7 @@ def pick(
     )
 
 
-def listed(rows: LogitsRows, tops: AnyInt, steps: Operand, drawn: Operand) -> Iterator[Dispatch]:
+def list_top_tokens(rows: LogitsRows, tops: AnyInt, steps: Operand, drawn: Operand) -> Iterator[Dispatch]:
     """Write to `drawn` the likeliest tokens of a step that is not counted yet."""
     lists = Scratch(2 * TOPS_MAX * rows.block_count * rows.count, Storage.U32)
     yield Dispatch(
@@ -272,7 +274,7 @@ def listed(rows: LogitsRows, tops: AnyInt, steps: Operand, drawn: Operand) -> It
         groups=(rows.block_count, rows.count, 1),
     )
     declares = {"LISTED": TOPS_MAX, "RING": RING, **rows.declares("sample_list_merge")}
-    yield rows.reduce(
+    yield rows.dispatch_rows(
         kernel("sample_list_merge", **rows.lanes(LANES_MERGING), **declares),
         blocks=rows.blocks,
         listed=lists,

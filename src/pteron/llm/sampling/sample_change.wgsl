@@ -5,7 +5,7 @@
 //! extent seen: vocabulary * SLOTS
 //! extent bias: vocabulary * SLOTS
 //! extent mask: mask_words * SLOTS
-//! extent anew: base + vocabulary * groups[1]
+//! extent changed_logits: base + vocabulary * groups[1]
 // Logits as they are drawn from: tokens outside the mask become the lowest number, the others get their bias, then the
 // penalties for tokens of the prompt and for drawn tokens. One invocation takes one token of one row.
 alias X = f32;
@@ -24,7 +24,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> seen: array<u32>; // SEEN_BEFORE, plus how often the token was drawn
 @group(0) @binding(2) var<storage, read> bias: array<f32>; // LOWEST: banned
 @group(0) @binding(3) var<storage, read> mask: array<u32>; // a bit for each token, the lowest first
-@group(0) @binding(4) var<storage, read_write> anew: array<f32>;
+@group(0) @binding(4) var<storage, read_write> changed_logits: array<f32>;
 @group(0) @binding(5) var<uniform> params: Params;
 
 fn word_of(slot: u32, token: u32) -> u32 { return mask[slot * params.mask_words + token / 32u]; }
@@ -48,5 +48,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let amount = min(times, 1.0) * presence_of(group) + times * frequency_of(group);
   let is_allowed = ((word_of(slot, token) >> (token % 32u)) & 1u) != 0u;
   let is_left = is_allowed && added > LOWEST && logit > LOWEST;
-  anew[place] = select(LOWEST, finite(value - amount), is_left);
+  changed_logits[place] = select(LOWEST, finite(value - amount), is_left);
 }

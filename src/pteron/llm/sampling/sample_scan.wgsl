@@ -7,7 +7,7 @@
 //! extent seen: vocabulary
 //! extent blocks: 4 * groups[0] * groups[1]
 //! extent picks: 4 * groups[0] * groups[1]
-//! extent anew: base + vocabulary * groups[1]
+//! extent changed_logits: base + vocabulary * groups[1]
 // A scan of the logits. Per block: the greatest logit, the sum of exp(logit - greatest), NaN if one is, and the
 // greatest after the repetition penalty. Greedy drawing picks the first token that has it.
 // One workgroup takes one block of adjacent tokens.
@@ -25,7 +25,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> seen: array<u32>;
 @group(0) @binding(2) var<storage, read_write> blocks: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> picks: array<vec4<u32>>; // as sample_pick writes them
-@group(0) @binding(4) var<storage, read> anew: array<f32>; // written by sample_change, if that is launched
+@group(0) @binding(4) var<storage, read> changed_logits: array<f32>; // written by sample_change, if that is launched
 @group(0) @binding(5) var<uniform> params: Params;
 
 fn was_seen(token: u32) -> bool { return seen[token] != 0u; }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,7 +25,7 @@ from pteron.llm.tokenizer import Tokenizer
 
 COMPILE_SECONDS = 10.0
 COMPILERS = 2  # threads at the same time; one that exceeds the time limit counts until it ends
-LEXER_STATES_MAX = 50_000  # of one to two kilobytes
+LEXER_STATES_MAX = 50_000  # one to two kilobytes each
 GRAMMAR_MAX = 100_000  # symbols
 # Between JSON tokens: a space, or a newline and indentation. If any white space were allowed, weak models
 # would generate pages of it.
@@ -119,34 +120,26 @@ def _compile(
 
 
 def _in_time(what: str, work: Callable[[], Any]) -> Any:
-    """Run `work` in a thread; an InputError after COMPILE_SECONDS. A thread cannot be stopped, so it
-    continues and counts as one of COMPILERS."""
+    """Run `work` in a thread; an InputError after COMPILE_SECONDS. Python cannot stop a thread: it runs on,
+    and counts as one of COMPILERS until it ends."""
     if not _compilers.acquire(timeout=COMPILE_SECONDS):
         raise InputError(f"{what} was not compiled: others are still compiling after {COMPILE_SECONDS:g} s")
-    made: list[Any] = []
-    failed: list[BaseException] = []
+    future: Future[Any] = Future()
 
     def run() -> None:
         try:
             with as_input_error(f"{what} cannot be compiled"):
-                made.append(work())
+                future.set_result(work())
         except BaseException as error:
-            failed.append(error)
+            future.set_exception(error)
         finally:
             _compilers.release()
 
-    thread = threading.Thread(target=run, name="pteron-grammar", daemon=True)
+    threading.Thread(target=run, name="pteron-grammar", daemon=True).start()
     try:
-        thread.start()
-    except BaseException:
-        _compilers.release()
-        raise
-    thread.join(COMPILE_SECONDS)
-    if failed:
-        raise failed[0]
-    if not made:
-        raise InputError(f"{what} takes more than {COMPILE_SECONDS:g} s to compile; simplify it")
-    return made[0]
+        return future.result(COMPILE_SECONDS)
+    except TimeoutError:
+        raise InputError(f"{what} takes more than {COMPILE_SECONDS:g} s to compile; simplify it") from None
 
 
 @contextmanager

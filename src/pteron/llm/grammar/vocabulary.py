@@ -1,6 +1,6 @@
 """A tokenizer -> llguidance's tokenizer: the bytes of each token, and which are control tokens.
 
-There is one Vocabulary per tokenizer, which lives as long as the tokenizer and caches its compiled grammars.
+Each tokenizer has one Vocabulary, which caches its compiled grammars and is freed with the tokenizer.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pteron.llm.model_files import as_format_error
 from pteron.llm.reentrancy import non_reentrant
 from pteron.llm.tokenizer import Tokenizer
 
-GRAMMARS_MAX = 64  # in the cache of a tokenizer
+GRAMMARS_MAX = 64  # cached per tokenizer
 FORCED_MAX = 128  # characters of forced text that are tokenised at once
-_LONGEST = 64  # bytes of a token in the greedy search
+_LONGEST = 64  # bytes of a token that the greedy search finds
 
 
 class Vocabulary:
@@ -81,8 +81,8 @@ class _Tokens:
         self._tokenizer = ref(tokenizer)
 
     def __call__(self, text: str) -> list[int]:
-        """The first tokens of a forced text, split as the tokenizer splits it if that gives the same
-        bytes."""
+        """The first tokens of a text that the grammar forces, split as the tokenizer splits it if that gives
+        the same bytes."""
         text = text[:FORCED_MAX]
         wanted = text.encode()
         tokenizer = self._tokenizer()

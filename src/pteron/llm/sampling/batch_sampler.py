@@ -1,7 +1,7 @@
 """The sampler of a batch: logits [rows, vocabulary] -> the next token of each row's sequence, on the GPU.
 
-Sequences have slots. The settings of a sequence are written to its slot once, when it joins; rows with any
-settings then share a launch, and kernels are compiled once per form: the union of what the rows need.
+Each sequence has a slot. Its settings are written to the slot once, when it joins. Rows with different
+settings share a launch, and kernels are compiled once per form: the union of the rows' forms.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pteron.ops.operand import State
 from pteron.plan import PlanBuffer
 from pteron.runtime.session import Session
 
-FORMS_MAX = 8  # that stay compiled
+FORMS_MAX = 8  # compiled forms in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class _NoStates(States):
 
 
 class BatchSampler:
-    """Draws the next tokens of the sequences in `slots` slots, and leaves them on the GPU."""
+    """Draws the next token of each slot's sequence, and leaves it on the GPU."""
 
     def __init__(self, device: Device, vocabulary: int, slots: int, dtype: DType = DType.F32) -> None:
         self._device, self._vocabulary, self._slots, self._dtype = device, vocabulary, slots, dtype
@@ -137,7 +137,7 @@ class BatchSampler:
             self._buffers.clear()
 
     def form_of(self, chosen: Sequence[int]) -> Form:
-        """The union of what the given slots need."""
+        """The union of the forms of the given slots."""
         found = [self._forms[slot] for slot in chosen if slot >= 0]
         names = [field.name for field in fields(Form)]
         return Form(**{name: any(getattr(form, name) for form in found) for name in names})

@@ -1,6 +1,6 @@
-"""Settings -> the form of a sampler's graph, the numbers of its calls, and the layout of its draws.
+"""Settings -> the form of a sampler's graph and the numbers of its calls; bytes -> draws.
 
-Samplers whose settings differ only in numbers share a form: one graph, one plan, the same kernels.
+Samplers whose settings differ only in numbers have the same form, so they share graph, plan and kernels.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pteron.llm.sampling.settings import TOPS_MAX, Sampling
 
 REACH = 50.0  # as in lib/sample.wgsl
 RING = 16  # draws that a sequence keeps on the GPU
-DIVISORS = (2.0**-100, 2.0**100)  # of temperatures and penalties: draws do not change beyond these
-AMOUNTS = (-1e30, 1e30)  # of penalties that are subtracted from logits
+DIVISORS = (2.0**-100, 2.0**100)  # range of temperatures and penalties: draws do not change beyond it
+AMOUNTS = (-1e30, 1e30)  # range of penalties that are subtracted from logits
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ NUMBERS = range(20, 29)  # in the order of form.numbers
 
 def sampler_graph(vocabulary: int, form: Form, dtype: DType) -> Graph:
     """The draw of one sequence. Inputs: the logits and the numbers of the settings. States: token counts,
-    biases, mask, draws, and what grows with each step; a state that the form does not need has one word."""
+    biases, mask, draws, and the words that grow with each step. A state that the form does not need has one
+    word."""
     logits = Tensor(LOGITS, dtype, (1, vocabulary))
     seed, *others = (SymInt(id) for id in NUMBERS)
     token, drawn = _state(TOKEN, (1, 1)), _state(DRAWN, (form.pairs, 2))
@@ -66,7 +67,7 @@ def batch_graph(vocabulary: int, slots: int, form: Form, dtype: DType) -> Graph:
 
 
 def processor_states(form: Form) -> list[int]:
-    """The states by which a form changes logits."""
+    """The states that a form's logits processors read."""
     used = {SEEN: form.counts_tokens, BIAS: form.has_biases, MASK: form.has_mask}
     return [id for id, is_used in used.items() if is_used]
 

@@ -1,7 +1,7 @@
-"""Rows of logits as the sampler's kernels see them: their blocks, and the declarations that kernels need.
+"""Rows of logits as the sampler's kernels read them: their blocks, and the WGSL declarations to replace.
 
-There is one row, the last of the logits, or one row for each sequence of a `Batch`. The same kernels serve
-both: functions that find a row, a slot and its settings are replaced for a batch (lib/batch_*.wgsl).
+There is one row, the last of the logits, or one row for each sequence of a `Batch`. Both use the same
+kernels: for a batch, the functions that find a row, a slot and its settings are replaced (lib/batch_*.wgsl).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogitsRows:
-    """The last row of logits, or one row for each sequence of a batch, and what draws see in their place."""
+    """The last row of logits, or one row for each sequence of a batch, before or after logits processors."""
 
     logits: Operand
     seen: Operand | None  # for the repetition penalty; None: kernels that read logits apply none
@@ -153,7 +153,7 @@ class LogitsRows:
     def apply_processors(
         self, form: Form, seen: Operand, bias: Operand, mask: Operand, mask_words: int, numbers: Numbers
     ) -> tuple[LogitsRows, Dispatch]:
-        """The rows after everything that changes logits, and the dispatch that does it."""
+        """The rows after all logits processors, and the dispatch that runs them."""
         changed = Scratch(self.logits.numel)
         absent = {
             "seen_of": None if form.counts_tokens else "0u",
@@ -187,7 +187,7 @@ class LogitsRows:
         declares: Mapping[str, object] = MappingProxyType({}),
         **arguments: Bound | AnyInt | float,
     ) -> Dispatch:
-        """A kernel over all blocks that sees logits up to the place in `limit`, if there is one."""
+        """A kernel over all blocks, which leaves out logits after the place in `limit`, if given."""
         is_scan, is_pick = name == "sample_scan", name == "sample_pick"
         # These two read the unchanged logits as well, all others only the changed ones.
         beside = (

@@ -1,12 +1,15 @@
-"""Operators that draw the next token on the GPU: for one sequence, for one from the peaks of its logits, for
-a batch.
+"""Operators that draw the next token on the GPU: from the logits of one sequence, from the block maxima of
+its logits (peaks), or for every row of a batch.
 
-If a mask, biases or token counts change logits, a first kernel writes the changed logits. A scan finds the
-greatest of each block of them, which is all that greedy drawing needs. Top-k and top-p are each a search for
-the last logit that is kept, in the order of all 32-bit numbers, eight bits at a time. Then every token left
-adds noise to its logit, and the one with the greatest sum is drawn. Equal logits are kept or dropped
-together, and the greatest are always kept. A token whose logit is NaN or -inf is not drawn while another is a
-number; if one is NaN, so is the log-probability.
+1. If a mask, biases or penalties apply, `sample_change` writes the changed logits.
+2. `sample_scan` finds the maximum of each block of logits; a greedy draw needs no more.
+3. Top-k and top-p each search for the smallest logit that they keep: a radix search over the 32-bit patterns,
+   eight bits per step (`sample_tally`, `sample_narrow`).
+4. `sample_pick` adds Gumbel noise to each remaining logit and takes the best token of each block.
+5. `sample_merge` takes the best of all blocks.
+
+Equal logits are kept or dropped together, and the maximum is always kept. A token whose logit is NaN or -inf
+is drawn only if no logit is a number. If a logit is NaN, the log-probability is NaN.
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ from pteron.plan.advance import GROWTHS
 
 SAMPLE, SAMPLE_PEAKS, SAMPLE_ROWS = "pteron.sample", "pteron.sample_peaks", "pteron.sample_rows"
 LANES_MERGING = 64  # blocks are few
-BINS = 256  # of one step of a search
-SHIFTS = (24, 16, 8, 0)  # bits below those that a step finds
+BINS = 256  # per step of a search
+SHIFTS = (24, 16, 8, 0)  # position of the eight bits that a step finds
 
 
 def mask_words(vocabulary: int) -> int:
@@ -107,8 +110,9 @@ def sample_rows(
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """A token for each sequence of a batch: row y of the logits belongs to slot slots[y]. Sequences with any
-    settings share a launch: `form` names what any of them needs, and kernels skip the rows without it."""
+    """A token for each sequence of a batch: row y of the logits belongs to slot slots[y]. Sequences with
+    different settings share a launch: `form` is the union of their forms, and kernels skip rows that do not
+    need a filter."""
     flags = Form.parse(form)
     if not slots.numel:
         return
@@ -137,8 +141,8 @@ def sample_peaks(
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """The likeliest token, from the greatest logit of every block: (its bits, its token, its bits again, the
-    bits of the sum of exp(logit - greatest)), as written by the kernel that computes the logits."""
+    """The likeliest token, from the maximum of every block: (its bits, its token, its bits again, the bits of
+    the sum of exp(logit - maximum)), as written by the kernel that computes the logits."""
     layout = shared_rows(target, LANES, 1)
     library = {"use_best": "best_subgroup"} if "use_rows" in layout else {}
     looked_at = "vec2(bitcast<f32>(picks[block].z), bitcast<f32>(picks[block].w))"

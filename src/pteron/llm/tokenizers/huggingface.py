@@ -33,7 +33,7 @@ class HuggingFaceTokenizer(Tokenizer):
         description = parse_json(content, file.name)
         with as_format_error(f"{file.name} is not a tokenizer that `tokenizers` reads"):
             self._tokenizer = library.Tokenizer.from_str(content)
-            # For training: padded, truncated or randomly merged texts.
+            # These settings are for training: padding, truncation, random merges.
             self._tokenizer.no_padding()
             self._tokenizer.no_truncation()
             if getattr(self._tokenizer.model, "dropout", None):
@@ -43,7 +43,7 @@ class HuggingFaceTokenizer(Tokenizer):
     def _examine(self, description: dict[str, Any], file: Path) -> None:
         steps = list(_steps(description.get("decoder")))
         self._byte_level = any(step["type"] == "ByteLevel" for step in steps)
-        if not self._byte_level and not any(_opens_spaces(step) for step in steps):
+        if not self._byte_level and not any(_decodes_spaces(step) for step in steps):
             raise UnsupportedError(f"{file.name}: unknown decoder {steps}; known are ByteLevel and Metaspace")
         self.leading_space = any(_drops_space(step) for step in steps)
         self.vocab_size = 1 + max(self._tokenizer.get_vocab().values())
@@ -84,7 +84,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return self._ids(text, special=special)
 
     def _ids(self, text: str, *, special: bool, marked: bool = False) -> list[int]:
-        with non_reentrant(self._lock):  # the setting is the tokenizer's, not the call's
+        with non_reentrant(self._lock):  # a setting of the tokenizer, not of the call
             self._tokenizer.encode_special_tokens = not special
             ids: list[int] = self._tokenizer.encode(text, add_special_tokens=marked).ids
         return ids
@@ -103,7 +103,7 @@ def _steps(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
     return [step for inner in decoder["decoders"] for step in _steps(inner)]
 
 
-def _opens_spaces(step: dict[str, Any]) -> bool:
+def _decodes_spaces(step: dict[str, Any]) -> bool:
     """Whether a step turns ▁ into a space."""
     return step["type"] == "Metaspace" or (step["type"] == "Replace" and step.get("content") == " ")
 

@@ -30,7 +30,7 @@ class Llama2cTokenizer(Tokenizer):
     def __init__(self, file: Path) -> None:
         self._scores, pieces = _read(file)
         self._pieces = [b""] * FIRST_BYTE + [bytes([byte]) for byte in range(256)] + pieces[FIRST_PIECE:]
-        # Single characters may be pieces too; characters without a piece become byte tokens.
+        # Some single characters are pieces; the others become byte tokens.
         self._ids = {piece: id for id, piece in enumerate(self._pieces) if id >= FIRST_PIECE}
         self.vocab_size = len(self._pieces)
 

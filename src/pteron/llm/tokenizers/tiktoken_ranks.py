@@ -33,7 +33,7 @@ def words(digits: str) -> str:
 class Family:
     pattern: str
     controls: dict[int, str]  # by offset from the last rank
-    count: int  # of ids after the last rank
+    count: int  # ids after the last rank
     bos: str | None
     eos: tuple[str, ...]
 

@@ -66,6 +66,7 @@ class BatchedModel:
         # are copied on the GPU when it joins or leaves.
         self._drawing_for: dict[int, tuple[ReferenceType[Sampler] | None, int, int]] = {}
         self._is_closed = False
+        self._context = min(self.batched.capacity, model.context or self.batched.capacity)
 
     @classmethod
     def allocate(cls, model: LanguageModel, slots: int) -> BatchedModel:
@@ -100,11 +101,6 @@ class BatchedModel:
         caches = model.delegate.executable.states.values()
         largest = max(4 * model.vocabulary, *(state.bytes for state in caches), 1)
         return model.device.target.binding_bytes_max // largest
-
-    @property
-    def capacity(self) -> int:
-        """The most tokens of a sequence."""
-        return min(self.batched.capacity, self.model.context or self.batched.capacity)
 
     def move_into_slot(self, sequence: LanguageModel) -> int | None:
         """Move a sequence into a slot if it has none and one is free; returns its slot. None if there is no
@@ -259,9 +255,9 @@ class BatchedModel:
     def _check(self, rows: Sequence[BatchRow], count: int) -> None:
         if self._is_closed:
             raise DeviceError(f"{self.session.executable.name}: the batch is closed")
-        last, capacity = max(row.position for row in rows) + count, self.capacity
-        if last > capacity:
-            raise InputError(f"{self.session.executable.name}: {last} tokens exceed a slot's {capacity}")
+        last = max(row.position for row in rows) + count
+        if last > self._context:
+            raise InputError(f"{self.session.executable.name}: {last} tokens exceed a slot's {self._context}")
 
 
 def _batched(model: LanguageModel, slots: int) -> BatchedGraph:

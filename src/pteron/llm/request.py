@@ -153,7 +153,8 @@ def chat_request(
 
 def to_request(llm: TextModel, prompt: Prompt | Conversation, options: Mapping[str, Any]) -> Request:
     """A request to continue a text, or to answer a conversation (a list of messages)."""
-    if not isinstance(prompt, str) and _is_conversation(prompt):
+    is_list = isinstance(prompt, Sequence) and not isinstance(prompt, str)
+    if is_list and any(isinstance(part, Mapping) for part in prompt):
         return chat_request(llm, prompt, **options)  # type: ignore[arg-type]  # checked above
     return text_request(llm, prompt, **options)  # type: ignore[arg-type]  # `encode` checks it
 
@@ -201,7 +202,3 @@ def _split_options(named: Mapping[str, Any], template: str | None) -> tuple[dict
 def _similar_option(name: str) -> str | None:
     prefixed = [option for option in _OPTIONS if len(name) > 2 and option.startswith(name)]  # such as `temp`
     return next(iter(prefixed or get_close_matches(name, _OPTIONS, 1, _SIMILARITY)), None)
-
-
-def _is_conversation(prompt: object) -> bool:
-    return isinstance(prompt, Sequence) and any(isinstance(part, Mapping) for part in prompt)

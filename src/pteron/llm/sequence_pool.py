@@ -220,26 +220,20 @@ class SequencePool:
             return empty[0]
         if len(self._entries) < (self._room if free else self.sequences_max):
             try:
-                return self._make()
+                entry = _Entry(self._entries[0].model.sequence())
+                self._entries = [*self._entries, entry]
+                return entry
             except OutOfMemory as error:
-                self._room = len(self._entries)
+                self._room = count = len(self._entries)
                 if not free:
-                    raise self._out_of_memory(error) from error
+                    raise OutOfMemory(
+                        f"{count} generations are open, and the device has no memory for the "
+                        f"{self._entries[0].model.sequence_bytes:,} bytes of one more; read one to its end, "
+                        f"or close it ({error})"
+                    ) from error
         if not free:
             raise InputError(f"{self.sequences_max} generations are open; read one to its end, or close it")
         return min(free, key=lambda entry: entry.used)
-
-    def _make(self) -> _Entry:
-        entry = _Entry(self._entries[0].model.sequence())
-        self._entries = [*self._entries, entry]
-        return entry
-
-    def _out_of_memory(self, error: OutOfMemory) -> OutOfMemory:
-        size = self._entries[0].model.sequence_bytes
-        return OutOfMemory(
-            f"{len(self._entries)} generations are open, and the device has no memory for the {size:,} bytes "
-            f"of one more; read one to its end, or close it ({error})"
-        )
 
 
 def _sequences_max(sequence_bytes: int, sequences: int | None, cache_bytes: int | None) -> int:

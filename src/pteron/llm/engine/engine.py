@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from reprlib import repr as shortened
 
 from pteron.errors import InputError
@@ -68,13 +69,11 @@ class Engine:
         model.ids(token for token, _ in request.sampling.biases)
         if model.context and len(ids) > model.context:
             raise InputError(f"the prompt has {len(ids)} tokens, the context holds {model.context}")
-        job = Job(request, self.scheduler.wake_to_cancel)
-        self.queue.put(job, self._retry_seconds)
+        job = Job(request, partial(self.scheduler.wake, is_cancelled=True))
+        totals = self.scheduler.totals
+        self.queue.put(job, lambda: totals.retry_seconds(len(self.queue), self._running_max))
         self.scheduler.wake()
         return Answer(job, self)
-
-    def _retry_seconds(self) -> float:
-        return self.scheduler.totals.retry_seconds(len(self.queue), self._running_max)
 
     @property
     def load(self) -> Load:

@@ -19,6 +19,7 @@ from pteron.llm.output import Piece, RequestOutput
 from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import Drawn, Sampler
 from pteron.llm.sequence_pool import Lease
+from pteron.llm.submission import Submitter
 from pteron.llm.tokenizer import Tokenizer
 
 
@@ -45,6 +46,7 @@ class RunningRequest:
         self.model = model
         self.user = user
         self.sampler = sampler
+        self.submitter = Submitter(model, sampler, user)
         self.chunks = deque(model.chunks(unread))
         self.start = start
         self.step = 0

@@ -56,13 +56,9 @@ class Scheduler:
         self._deadline = inf  # the earliest of all jobs taken from the queue
         self._pool_full_until = 0.0
 
-    def wake(self) -> None:
-        """Have the thread look for new work."""
-        self._wakeups.put(False)
-
-    def wake_to_cancel(self) -> None:
-        """Have the thread end cancelled jobs."""
-        self._wakeups.put(True)
+    def wake(self, *, is_cancelled: bool = False) -> None:
+        """Wake the thread: it looks for new work, and ends jobs if one was cancelled."""
+        self._wakeups.put(is_cancelled)
 
     def run(self) -> None:
         """Work until stopped. No job is open afterwards."""

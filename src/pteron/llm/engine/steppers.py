@@ -25,7 +25,7 @@ from pteron.llm.engine.running import RunningRequest
 from pteron.llm.model import LanguageModel
 from pteron.llm.reentrancy import device_guard, non_reentrant
 from pteron.llm.sampling import Drawn
-from pteron.llm.submission import BatchRow, Submitter
+from pteron.llm.submission import BatchRow
 from pteron.llm.text_model import TextModel
 
 Arrived: TypeAlias = list[tuple[RunningRequest, list[Drawn]]]
@@ -83,7 +83,7 @@ class SingleStepper(Stepper):
     """Each sequence steps alone, and its tokens stay on the GPU from step to step."""
 
     def prefill(self, request: RunningRequest) -> Submission:
-        submitter, chunk = _submitter(request), request.chunks.popleft()
+        submitter, chunk = request.submitter, request.chunks.popleft()
         if request.chunks:
             return self._chunk(request, submitter.prefill(chunk))
         if request.matcher:
@@ -109,7 +109,7 @@ class SingleStepper(Stepper):
 
     def decode(self, request: RunningRequest, most: int, token: View | None = None) -> Submission:
         """Submit steps from the last drawn token on, or from the one at `token`."""
-        submitter, step = _submitter(request), request.step
+        submitter, step = request.submitter, request.step
         most = min(most, request.count - step)
         if request.matcher:
             request.sampler.allow(request.take_mask())
@@ -126,7 +126,7 @@ class SingleStepper(Stepper):
         self._prefill_and_keep(request, request.drawn[-1:])
 
     def _prefill_and_keep(self, request: RunningRequest, tokens: list[int]) -> int:
-        number = _submitter(request).prefill_and_keep(tokens)
+        number = request.submitter.prefill_and_keep(tokens)
         request.is_kept = True
         return number
 
@@ -163,7 +163,7 @@ class HostStepper(Stepper):
     def _draw(self, request: RunningRequest, logits: npt.NDArray[np.float32]) -> Drawn:
         if request.matcher:
             request.sampler.allow(request.take_mask())
-        drawn = _submitter(request).draw(logits, request.step)
+        drawn = request.submitter.draw(logits, request.step)
         request.step += 1
         return drawn
 
@@ -173,10 +173,6 @@ def stepper_for(model: LanguageModel, resident: bool | None) -> Stepper:
     if resident and not model.is_resident:
         raise InputError(f"{model.program.file.name}: this model's loop cannot stay on the GPU")
     return SingleStepper() if resident or (resident is None and model.is_resident) else HostStepper()
-
-
-def _submitter(request: RunningRequest) -> Submitter:
-    return Submitter(request.model, request.sampler, request.user)
 
 
 class BatchedStepper(Stepper):

@@ -143,7 +143,7 @@ class LogitsRows:
             found["top_k_of"] = "setting(group, TOP_K)" if counts else "0"
         return found
 
-    def binds(self, name: str) -> dict[str, Operand]:
+    def binds(self, name: str) -> dict[str, Any]:
         """The operands of a batch that a kernel reads: its slots and their settings."""
         names = {"batch_slots": ("slots",), "batch_settings": ("slots", "settings")}
         return {

@@ -86,7 +86,7 @@ class CachedSequence:
                 self.position = len(self.tokens)
 
     def reset(self) -> None:
-        """Forget everything. The cache is not cleared: rows beyond the position are never read."""
+        """Make the sequence empty. The rows are not cleared: rows beyond the position are never read."""
         with self.device.lock, device_guard(self.device):
             self._claim()
             self.position = 0

@@ -37,7 +37,7 @@ class RunningRequest:
         model: LanguageModel,
         user: object,
         sampler: Sampler,
-        unread: Sequence[int],
+        prompt: Sequence[int],
         start: int,
         output: RequestOutput,
         matcher: Matcher | None = None,
@@ -47,7 +47,7 @@ class RunningRequest:
         self.user = user
         self.sampler = sampler
         self.submitter = Submitter(model, sampler, user)
-        self.chunks = deque(model.chunks(unread))
+        self.chunks = deque(model.chunks(prompt))
         self.start = start
         self.step = 0
         self.in_flight = 0

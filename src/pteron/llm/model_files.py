@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any, Literal, TypeAlias, get_args
 
 from pteron.errors import FormatError, PteronError
@@ -69,7 +70,7 @@ def read_pooling(folder: Path) -> Pooling | None:
         if value == known:
             return known  # type: ignore[no-any-return]  # one of them
     if value is not None:
-        raise FormatError(f'{MANIFEST}: pooling must be "last" or "mean", not {_shown(value)}')
+        raise FormatError(f'{MANIFEST}: pooling must be "last" or "mean", not {shortened(value)}')
     return None
 
 
@@ -84,7 +85,7 @@ def file_exists(file: Path) -> bool:
     try:
         return file.exists()
     except OSError as error:
-        raise FormatError(f"cannot access {_shown(file.name)}: {error.strerror}") from error
+        raise FormatError(f"cannot access {shortened(file.name)}: {error.strerror}") from error
 
 
 def read_utf8(file: Path) -> str:
@@ -137,14 +138,14 @@ def _tokens(content: dict[str, Any], kind: str, name: str) -> tuple[Token, ...]:
 def _token(item: Any, where: str) -> Token:
     token = item.get("content") if isinstance(item, dict) else item
     if not isinstance(token, (int, str)) or isinstance(token, bool):
-        raise FormatError(f"{where} must be a token's id or its text, not {_shown(item)}")
+        raise FormatError(f"{where} must be a token's id or its text, not {shortened(item)}")
     return token
 
 
 def _adds_bos(content: dict[str, Any], name: str) -> bool | None:
     value = content.get("add_bos_token")
     if not isinstance(value, (bool, type(None))):
-        raise FormatError(f"{name}: add_bos_token must be true or false, not {_shown(value)}")
+        raise FormatError(f"{name}: add_bos_token must be true or false, not {shortened(value)}")
     return value
 
 
@@ -153,7 +154,7 @@ def _template(value: Any, name: str) -> str | None:
     if isinstance(value, list) and all(isinstance(item, dict) for item in value):
         value = next((item.get("template") for item in value if item.get("name") == "default"), None)
     if not isinstance(value, (str, type(None))):
-        raise FormatError(f"{name}: chat_template must be a string, not {_shown(value)}")
+        raise FormatError(f"{name}: chat_template must be a string, not {shortened(value)}")
     return value
 
 
@@ -163,11 +164,7 @@ def _file_name(content: dict[str, Any], key: str) -> str | None:
     if name is None:
         return None
     if not isinstance(name, str) or not name or name in (".", "..") or set(name) & set("/\\:\0"):
-        raise FormatError(f"{MANIFEST}: {key} must be the name of a file in its folder, not {_shown(name)}")
+        raise FormatError(
+            f"{MANIFEST}: {key} must be the name of a file in its folder, not {shortened(name)}"
+        )
     return name
-
-
-def _shown(value: object) -> str:
-    """A value for a message, cut to 80 characters."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]} …"

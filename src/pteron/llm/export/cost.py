@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 from pteron.errors import PteronError
 from pteron.llm.export.checkpoint import Checkpoint
@@ -23,23 +23,16 @@ QUANTISING, FINDING = "quantising and tracing the model", "partitioning the grap
 PACKING, WRITTEN = "packing the weights", "program written"
 
 
-class _Cost(NamedTuple):
-    """Seconds of a stage: fixed, and per million parameters."""
-
-    fixed: float
-    per_million: float
-
-
-# From an export of 40 million parameters by executorch 1.5.1 on two busy cores, which took 814 s. Only the
-# ratios matter: cli/export_progress.py measures the speed of the machine.
+# Seconds of each stage: fixed, and per million parameters. Measured with executorch 1.5.1 on two busy cores:
+# 40 million parameters took 814 s. Only the ratios matter: cli/export_progress.py measures the machine.
 STAGES = {
-    READING: _Cost(0.2, 0.02),
-    LOADING: _Cost(28.0, 0.0),
-    ROUNDING: _Cost(0.0, 1.2),  # only with rounding="feedback"
-    QUANTISING: _Cost(14.0, 11.0),
-    FINDING: _Cost(21.0, 6.5),
-    PACKING: _Cost(2.0, 0.9),
-    WRITTEN: _Cost(1.0, 0.25),
+    READING: (0.2, 0.02),
+    LOADING: (28.0, 0.0),
+    ROUNDING: (0.0, 1.2),  # only with rounding="feedback"
+    QUANTISING: (14.0, 11.0),
+    FINDING: (21.0, 6.5),
+    PACKING: (2.0, 0.9),
+    WRITTEN: (1.0, 0.25),
 }
 
 
@@ -53,7 +46,7 @@ class Stage(str):
     def of(cls, name: str, parameters: int) -> Self:
         stage = cls(name)
         millions = parameters / 1e6
-        stage.usual = {name: cost.fixed + cost.per_million * millions for name, cost in STAGES.items()}
+        stage.usual = {name: fixed + each * millions for name, (fixed, each) in STAGES.items()}
         return stage
 
 

@@ -16,6 +16,10 @@ from pteron.format.source import open_file
 from pteron.llm.arguments import existing
 from pteron.llm.model_files import file_exists, read_tokenizer_config
 from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.tokenizers.huggingface import HuggingFaceTokenizer
+from pteron.llm.tokenizers.llama2c import Llama2cTokenizer
+from pteron.llm.tokenizers.sentencepiece_model import SentencePieceTokenizer
+from pteron.llm.tokenizers.tiktoken_ranks import TiktokenTokenizer
 
 # In order of preference: the first describes the tokenizer most completely.
 FILE_NAMES = ("tokenizer.json", "tokenizer.model", "*.tiktoken", "tokenizer.bin")
@@ -49,23 +53,14 @@ def _find(folder: Path, named: str | None) -> Path:
 
 
 def _open(file: Path) -> Tokenizer:
-    # Each format needs its own library: imports are lazy.
     with open_file(file) as opened:
         head = opened.read(4096)
     if head.lstrip()[:1] == b"{":
-        from pteron.llm.tokenizers.huggingface import HuggingFaceTokenizer
-
         return HuggingFaceTokenizer(file)
     if RANK_LINE.match(head):
-        from pteron.llm.tokenizers.tiktoken_ranks import TiktokenTokenizer
-
         return TiktokenTokenizer(file)
     # A SentencePiece model is a protocol buffer whose first field has tag 10; llama2.c's file begins with
     # a small integer of four bytes.
     if head[:1] == b"\n" and head[1:4] != b"\0\0\0":
-        from pteron.llm.tokenizers.sentencepiece_model import SentencePieceTokenizer
-
         return SentencePieceTokenizer(file)
-    from pteron.llm.tokenizers.llama2c import Llama2cTokenizer
-
     return Llama2cTokenizer(file)

@@ -181,11 +181,10 @@ class SequencePool:
         """The sequence that holds the longest prefix of `ids`; without `ids`, the one used last."""
         self._check_open()
         if ids is None:
-            shared = {entry: entry.model.certain for entry in self._entries}
-            best = max(self._entries, key=lambda entry: (shared[entry] > 0, entry.used))
+            shared = {entry: int(entry.model.certain > 0) for entry in self._entries}
         else:
             shared = {entry: entry.model.cached_prefix(ids) for entry in self._entries}
-            best = max(self._entries, key=lambda entry: (shared[entry], entry.used))
+        best = max(self._entries, key=lambda entry: (shared[entry], entry.used))
         if not shared[best]:
             what = "nothing" if ids is None else "nothing of this text"
             raise InputError(f"the model has read {what}, so there is no cache to save")

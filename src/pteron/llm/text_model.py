@@ -105,8 +105,6 @@ class TextModel:
         """The prompt if it fits the context; otherwise an error, or with overflow="truncate" its last tokens,
         which leave room for `max_new_tokens`. A BOS token stays."""
         ids, context = list(ids), self.model.context
-        if max_new_tokens < 1:
-            raise InputError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
         if overflow not in get_args(Overflow):
             raise InputError(f'overflow must be "error" or "truncate", not {overflow!r}')
         if not context or len(ids) <= context:

@@ -63,7 +63,7 @@ class Stepper(ABC):
     - `launch` submits up to `most` steps of a part, at least one, and adds them to each request's `step`.
     - `prefill_ahead` submits the model's work on the last token while the next mask is being computed.
 
-    Only HostStepper waits for the GPU. An error concerns the given requests and no others.
+    Only HostStepper waits for the GPU. An error fails the given requests and no others.
     """
 
     @abstractmethod
@@ -264,10 +264,10 @@ def _has_failed(request: RunningRequest) -> bool:
 
 
 class StepperChoice:
-    """The stepper of an engine: single until a second request runs, then batched if the model can be.
+    """The stepper of an engine: single until a second request runs, then batched if the model allows it.
 
-    Memory for a batch is taken only then. With `batched=True` it is taken at once, or an error says why not;
-    with False, never.
+    The memory of a batch is allocated only then. With `batched=True` it is allocated at once, or an error
+    says why not; with False, never.
     """
 
     def __init__(self, llm: TextModel, batched: bool | None = None) -> None:
@@ -300,7 +300,7 @@ class StepperChoice:
             return
         try:
             self._batch(models)
-        except Exception as error:  # whatever it is, they go on alone
+        except Exception as error:  # of any kind: sequences continue to step alone
             self._decide(str(error))
         else:
             self._decide()
@@ -325,6 +325,6 @@ class StepperChoice:
         for listener in listeners:
             try:
                 listener(str(self))
-            except Exception as error:  # reported as an error of this thread: no request may fail by it
+            except Exception as error:  # reported as an error of this thread, and fails no request
                 found = type(error), error, error.__traceback__, threading.current_thread()
                 threading.excepthook(threading.ExceptHookArgs(found))

@@ -140,18 +140,15 @@ class SequencePool:
     def clear(self) -> None:
         """Clear the first sequence and free all other idle ones. Open generations are not affected."""
         with non_reentrant(self._lock):
-            self._clear()
-
-    def _clear(self) -> None:
-        first, *others = self._entries
-        if first.is_free:
-            first.model.reset()
-        idle = [entry for entry in others if entry.is_free]
-        # Removed before they are closed, so that a closed sequence cannot be leased.
-        self._entries = [entry for entry in self._entries if entry not in idle]
-        self._room = self.sequences_max
-        for entry in idle:
-            entry.model.close()
+            first, *others = self._entries
+            if first.is_free:
+                first.model.reset()
+            idle = [entry for entry in others if entry.is_free]
+            # Removed before they are closed, so that a closed sequence cannot be leased.
+            self._entries = [entry for entry in self._entries if entry not in idle]
+            self._room = self.sequences_max
+            for entry in idle:
+                entry.model.close()
 
     def close(self) -> None:
         with non_reentrant(self._lock):

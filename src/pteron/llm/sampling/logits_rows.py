@@ -205,7 +205,7 @@ class LogitsRows:
             penalty=self.penalty,
             groups=(self.block_count, self.count, 1),
             # Operands and parameters, by the kernel's own names.
-            **{**self.binds(name), **(beside if self.changed_logits else {}), **arguments},  # type: ignore[arg-type]
+            **{**self.binds(name), **(beside if self.changed_logits else {}), **arguments},
         )
 
     def dispatch_rows(self, used: Kernel, **arguments: Bound | AnyInt | None) -> Dispatch:

@@ -17,7 +17,7 @@ def chosen(session: str, names: list[str] = NAMES, queued: dict[str, int] | None
     return rank_replicas(session, names, lambda name: (queued or {}).get(name), BUSY)
 
 
-def test_a_conversation_stays_with_one_as_it_grows() -> None:
+def test_turns_of_a_conversation_go_to_one_replica() -> None:
     messages: list[dict[str, Any]] = [{"role": "system", "content": "Be kind."}]
     goals: set[str] = set()
     for turn in range(9):
@@ -29,13 +29,13 @@ def test_a_conversation_stays_with_one_as_it_grows() -> None:
     assert len(goals) == 1
 
 
-def test_many_are_spread() -> None:
+def test_conversations_are_spread() -> None:
     counts = Counter(preferred_replica(session, NAMES) for session in SESSIONS)
     assert counts.keys() == set(NAMES)
     assert min(counts.values()) > 60  # of 100 each
 
 
-def test_where_one_goes_only_its_own_move() -> None:
+def test_a_replica_that_ends_moves_only_its_conversations() -> None:
     for gone in NAMES:
         left = [name for name in NAMES if name != gone]
         moved = {session: preferred_replica(session, left) for session in SESSIONS}
@@ -46,7 +46,7 @@ def test_where_one_goes_only_its_own_move() -> None:
         assert homes.keys() == set(left)  # and not all to the same one
 
 
-def test_where_one_comes_others_only_move_there() -> None:
+def test_conversations_move_only_to_a_new_replica() -> None:
     more = [*NAMES, "new"]
     moved = [
         session
@@ -57,7 +57,7 @@ def test_where_one_comes_others_only_move_there() -> None:
     assert 50 < len(moved) < 125  # a sixth of 500 is 83
 
 
-def test_one_that_is_full_is_passed_over() -> None:
+def test_an_overloaded_replica_comes_last() -> None:
     for session in SESSIONS[:50]:
         first = preferred_replica(session, NAMES)
         for count in (0, BUSY - 1):
@@ -66,17 +66,17 @@ def test_one_that_is_full_is_passed_over() -> None:
             assert len({*others, first}) == 3
         for count in (BUSY, BUSY + 9):
             others, last = chosen(session, queued={first: count})
-            assert last == [first]  # where the others take no more
+            assert last == [first]  # if the others are full
             assert len({*others, first}) == 3
 
 
-def test_those_passed_over_are_spread_too() -> None:
+def test_conversations_of_an_overloaded_replica_are_spread() -> None:
     (first,) = {preferred_replica("one", NAMES)}
     counts = Counter(name for _ in range(300) for name in chosen("one", queued={first: BUSY})[0])
     assert counts.keys() == set(NAMES) - {first}
 
 
-def test_what_belongs_to_no_conversation_goes_anywhere() -> None:
+def test_requests_without_a_conversation_are_spread() -> None:
     pairs = [chosen("") for _ in range(300)]
     assert all(len(set(pair)) == 2 for (pair,) in pairs)
     assert Counter(name for (pair,) in pairs for name in pair).keys() == set(NAMES)

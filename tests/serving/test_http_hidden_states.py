@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openai
 import pytest
 from byte_tokenizer import ByteTokenizer
-from http_fixtures import NAME, Running, error, running
+from http_fixtures import NAME, Running, error, openai_client, running
 
 from pteron import FormatError, UnsupportedError
 from pteron.llm import LLM
@@ -71,6 +70,7 @@ def poison(model: LanguageModel) -> None:
     model.delegate.states.write(rows)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(
     ("kind", "pooling"),
     [
@@ -85,7 +85,7 @@ def test_vectors_are_those_of_pytorch(folders: dict[str, Path], kind: str, pooli
         assert isinstance(model, LLM) is (kind in BESIDE)
         embedder = server.app.state.service.embedder
         assert isinstance(embedder, HiddenStates)
-        client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+        client = openai_client(server)
         poison(embedder._sequence)
         found = client.embeddings.create(model=NAME, input=TEXTS, encoding_format="float")
         for text, item in zip(TEXTS, found.data, strict=True):
@@ -119,7 +119,7 @@ def test_a_failed_text_does_not_affect_the_next(
             calls.append(given)
             found = read(*given)
             if len(calls) == 2:
-                raise RuntimeError("in the midst of a text")
+                raise RuntimeError("injected")
             return found
 
         monkeypatch.setattr(model, "_read", failing)
@@ -148,8 +148,10 @@ def test_an_unknown_cache_layout_is_reset_before_each_text(
         assert len(resets) == 4  # not once for each chunk
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("kind", BESIDE)
-def test_beside_answers_neither_changes_the_other(folders: dict[str, Path], kind: str) -> None:
+def test_beside_answers(folders: dict[str, Path], kind: str) -> None:
+    """Embeddings and answers that run at once do not change each other."""
     with served(named(folders[kind], "last")) as (server, _):
         asked = [
             {"model": NAME, "prompt": text, "max_tokens": 30, "temperature": 0.0, "seed": 1}

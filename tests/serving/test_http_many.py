@@ -8,9 +8,9 @@ from typing import Any
 
 import openai
 import pytest
-from http_fixtures import NAME, PATIENCE, Running, until
+from http_fixtures import NAME, PATIENCE, Running, openai_client, until
 
-CLIENTS = 32
+CLIENTS = 16
 BEGINNINGS = (
     "Once upon a time",
     "The little dog",
@@ -34,30 +34,21 @@ async def ask(client: openai.AsyncOpenAI, prompt: str, count: int, is_streamed: 
 
 
 def test_many_clients_get_what_each_gets_alone(server: Running) -> None:
-    async def all_of_them() -> None:
-        address = f"{server.address}/v1"
-        async with openai.AsyncOpenAI(
-            base_url=address, api_key="x", max_retries=0, timeout=PATIENCE * 5
-        ) as client:
-            alone = [
-                await ask(client, prompt, count, False)
-                for prompt, count in zip(PROMPTS, LENGTHS, strict=True)
-            ]
+    async def ask_all() -> None:
+        settings: dict[str, Any] = {"base_url": f"{server.address}/v1", "api_key": "x", "max_retries": 0}
+        async with openai.AsyncOpenAI(**settings, timeout=PATIENCE * 5) as client:
+            asked = list(zip(PROMPTS, LENGTHS, strict=True))
+            alone = [await ask(client, *each, False) for each in asked]
             assert len(set(alone)) > CLIENTS // 2
-            together = await asyncio.gather(
-                *(
-                    ask(client, prompt, count, is_streamed=bool(number % 2))
-                    for number, (prompt, count) in enumerate(zip(PROMPTS, LENGTHS, strict=True))
-                )
-            )
-            assert together == alone
+            many = (ask(client, *each, bool(number % 2)) for number, each in enumerate(asked))
+            assert await asyncio.gather(*many) == alone
 
-    asyncio.run(all_of_them())
+    asyncio.run(ask_all())
     server.settle()
 
 
 def test_a_conversation_is_not_read_again(server: Running) -> None:
-    client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="x", max_retries=0)
+    client = openai_client(server)
     messages: list[Any] = [{"role": "user", "content": "Tell me of a bird that lives in a tall tree."}]
     first = client.chat.completions.create(model=NAME, messages=messages, max_tokens=10)
     messages.append({"role": "assistant", "content": first.choices[0].message.content})
@@ -71,12 +62,13 @@ def test_a_conversation_is_not_read_again(server: Running) -> None:
     assert cached >= first.usage.prompt_tokens - 1
 
 
+@pytest.mark.long
 class TestLiteLLM:
     """Another library, which reads streams in its own way."""
 
     @pytest.fixture
     def complete(self, server: Running, monkeypatch: pytest.MonkeyPatch) -> Any:
-        monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # it would ask the internet for one
+        monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # no download
         litellm = pytest.importorskip("litellm", reason="needs the extra `dev`")
         litellm.telemetry = False
 
@@ -134,36 +126,7 @@ class TestLiteLLM:
         assert answer.finish_reason == "stop"
         assert json.loads(answer.message.content)["kind"] in ("cat", "dog")
 
-    def test_many_clients_get_what_each_gets_alone(self, complete: Any, server: Running) -> None:
-        """Each client has its own prompt."""
-
-        async def one(number: int, is_streamed: bool) -> str:
-            found = await complete.errors.acompletion(
-                model=f"hosted_vllm/{NAME}",
-                api_base=f"{server.address}/v1",
-                api_key="x",
-                messages=[{"role": "user", "content": PROMPTS[number]}],
-                max_tokens=3 + number % 5,
-                temperature=0,
-                num_retries=0,
-                timeout=PATIENCE * 5,
-                stream=is_streamed,
-            )
-            if not is_streamed:
-                text: str = found.choices[0].message.content
-                return text
-            return "".join([chunk.choices[0].delta.content or "" async for chunk in found])
-
-        async def all_of_them() -> None:
-            alone = [await one(number, False) for number in range(CLIENTS)]
-            assert len(set(alone)) > CLIENTS // 4
-            together = await asyncio.gather(*(one(number, bool(number % 2)) for number in range(CLIENTS)))
-            assert together == alone
-
-        asyncio.run(all_of_them())
-        server.settle()
-
-    def test_leaving(self, complete: Any, server: Running) -> None:
+    def test_a_client_that_leaves(self, complete: Any, server: Running) -> None:
         before = server.engine.load.cancelled
 
         async def leave() -> None:

@@ -129,22 +129,12 @@ def open_served(
     *,
     data: Sequence[str] = (),
     device: str | None = None,
-    digits: int | None = None,
-    sequences: int | None = None,
-    cache_bytes: int | None = None,
+    **settings: int | None,
 ) -> LLM | Embedder:
-    """Open the model at a path. For an unsupported kind, the error says why it is not a language model."""
+    """Open the model at a path; `settings` are those of an LLM: digits, sequences, cache_bytes. For an
+    unsupported kind, the error says why it is not a language model."""
     try:
-        llm = LLM(
-            path,
-            tokenizer,
-            data=data,
-            device=device,
-            digits=digits,
-            sequences=sequences,
-            cache_bytes=cache_bytes,
-        )
-        return llm_or_embedder(llm)
+        return llm_or_embedder(LLM(path, tokenizer, data=data, device=device, **settings))
     except UnsupportedError as error:
         try:
             return Encoder(path, tokenizer, data=data, device=device)

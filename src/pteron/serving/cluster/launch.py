@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from ray import serve
 from pteron.errors import PteronError
 from pteron.serving.cluster.deployment import build
 from pteron.serving.cluster.options import Options, missing_resources
+from pteron.serving.http.server import signal_handler
 
 _APPLICATION = "pteron"
 _POLL_SECONDS = 0.2
@@ -111,12 +111,8 @@ def _catch_signals() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         ended.set()
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with signal_handler(end):
         yield ended
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _free_port(host: str) -> int:

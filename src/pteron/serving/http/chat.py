@@ -9,11 +9,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from pteron.llm.engine import Request as EngineRequest
-from pteron.serving.http.answers import Answers
-from pteron.serving.http.chat_response import ChatChoice
+from pteron.serving.http.choices import ChatChoice
 from pteron.serving.http.errors import invalid_value
 from pteron.serving.http.prompts import encode_chat
-from pteron.serving.http.responses import ResponseBuilder, respond
+from pteron.serving.http.responses import ResponseBuilder
 from pteron.serving.http.sampling_params import (
     check_schema_size,
     choice_count,
@@ -25,7 +24,7 @@ from pteron.serving.http.sampling_params import (
     stop_strings,
 )
 from pteron.serving.http.schema import ChatBody, NamedTool, Tool
-from pteron.serving.http.service import Service, get_record, get_service
+from pteron.serving.http.service import Service, open_request
 from pteron.serving.http.tool_calls import ToolCallFormat, ToolCallParser, tool_call_format, tool_call_schema
 
 router = APIRouter()
@@ -51,27 +50,22 @@ class _OfferedTools:
 
 @router.post("/v1/chat/completions")
 async def chat(request: Request, body: ChatBody) -> Response:
-    service, record = get_service(request), get_record(request)
-    service.check_name(body.model)
-    record.model = service.names[0]
+    service, record = open_request(request, body.model)
     if service.logs.with_prompts:
         record.prompt = [message.model_dump(exclude_none=True) for message in body.messages]
-    tokenizer = service.text_engine.llm.tokenizer
+    tokenizer = service.llm.tokenizer
     offered = _offered_tools(body, service)
     # In a thread: rendering and encoding a long conversation would block the event loop of all streams.
     seconds = service.limits.seconds - record.seconds
     requests = await run_in_threadpool(_engine_requests, body, service, offered, seconds)
-    answers = Answers(service, record, requests)
     alternatives = (body.top_logprobs or 0) if body.logprobs else None
     one_call = body.parallel_tool_calls is False
     choices = [
         ChatChoice(offered.parser() if offered else None, tokenizer, alternatives, one_call=one_call)
         for _ in requests
     ]
-    builder = ResponseBuilder(
-        "chatcmpl", "chat.completion", "chat.completion.chunk", service.names[0], choices
-    )
-    return await respond(request, service, record, answers, builder, body)
+    kinds = ("chatcmpl", "chat.completion", "chat.completion.chunk")
+    return await ResponseBuilder(request, requests, choices, kinds).respond(body)
 
 
 def _engine_requests(

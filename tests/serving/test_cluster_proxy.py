@@ -20,7 +20,6 @@ from pteron.llm import LLM
 from pteron.serving.cluster import Options
 from pteron.serving.cluster.proxy import Proxy, ProxyCall
 from pteron.serving.cluster.replica import Replica
-from pteron.serving.cluster.routing import conversation_key
 from pteron.serving.http.errors import ApiError
 from pteron.serving.http.limits import Limits
 
@@ -219,11 +218,6 @@ def test_a_call_that_cannot_be_made() -> None:
     assert json.loads(client.body)["error"]["message"] == "no"
 
 
-def test_a_length_of_thousands_of_digits() -> None:
-    client = run(Client(), b"1", headers=((b"content-length", b"9" * 5000),))
-    assert (client.status, client.asked) == (413, [])
-
-
 @pytest.mark.parametrize("announced", [(), ((b"content-length", b"11"),)], ids=["counted", "announced"])
 def test_too_large_a_body(announced: tuple[tuple[bytes, bytes], ...]) -> None:
     client = run(Client(limits=Limits(body_bytes=10)), b"123456", b"78901", headers=announced)
@@ -254,59 +248,13 @@ def test_a_client_that_leaves_before_its_body_has_come() -> None:
     assert (client.sent, client.asked) == ([], [])
 
 
-class TestConversations:
-    FIRST = ({"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello"})
+def test_a_session_by_its_name() -> None:
+    def key(name: bytes) -> str:
+        client = Client([START, said(b"a")])
+        run(client, b'{"prompt": "x"}', headers=((b"X-Session-Id", name),))
+        return client.asked[0][0]
 
-    def key(self, *messages: Any, **more: Any) -> str:
-        return conversation_key(CHAT, json.dumps({"model": "m", "messages": messages, **more}).encode())
-
-    def test_turns_share_a_key(self) -> None:
-        first = self.key(*self.FIRST)
-        more = ({"role": "assistant", "content": "Hi"}, {"role": "user", "content": "Who?"})
-        assert first == self.key(*self.FIRST, *more) == self.key(*self.FIRST, temperature=1.0, stream=True)
-        assert len(first) == 64
-
-    def test_others_do_not(self) -> None:
-        system, user = self.FIRST
-        keys = {
-            self.key(system, user),
-            self.key(system, {**user, "content": "Hello you"}),
-            self.key({**system, "content": "Be rude."}, user),
-            self.key(user),
-            self.key(system),
-            self.key(system, user, tools=[{"type": "function"}]),
-        }
-        assert len(keys) == 6
-
-    def test_texts(self) -> None:
-        def key(prompt: Any) -> str:
-            return conversation_key("/v1/completions", json.dumps({"model": "m", "prompt": prompt}).encode())
-
-        long = "It was a dark and stormy night. " * 20
-        assert key(long) == key(long + "And") == key([long, "other"])
-        assert key(long) != key("And" + long)
-        assert key([1, 2, 3]) == key([[1, 2, 3], [4]])
-
-    @pytest.mark.parametrize(
-        "body",
-        [b"", b"{", b"[]", b"null", b"{}", b'{"messages": 5}', b'{"prompt": {}}', b"[" * 100_000, b"\xff"],
-    )
-    def test_invalid_bodies_have_no_key(self, body: bytes) -> None:
-        assert conversation_key(CHAT, body) == ""
-
-    def test_lone_surrogates_have_a_key(self) -> None:
-        assert len(conversation_key(CHAT, b'{"messages": [{"role": "user", "content": "\\ud800"}]}')) == 64
-
-    def test_other_paths(self) -> None:
-        assert conversation_key("/v1/models", b'{"prompt": "a"}') == ""
-
-    def test_a_session_by_its_name(self) -> None:
-        def asked(name: bytes) -> str:
-            client = Client([START, said(b"a")])
-            run(client, b'{"prompt": "x"}', headers=((b"X-Session-Id", name),))
-            return client.asked[0][0]
-
-        assert asked(b"one") == asked(b"one") != asked(b"two")
+    assert key(b"one") == key(b"one") != key(b"two")
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
-"""Which replica a conversation goes to; without Ray."""
+"""The key of a conversation, and the replica that it goes to; without Ray."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from typing import Any
+
+import pytest
 
 from pteron.serving.cluster.routing import conversation_key, preferred_replica, rank_replicas
 
@@ -88,3 +90,47 @@ def test_few_replicas() -> None:
     first = preferred_replica("one", ["a", "b"])
     assert sorted(map(str, chosen("one", ["a", "b"]))) == ["['a']", "['b']"]
     assert chosen("one", ["a", "b"])[0] == [first]
+
+
+CHAT = "/v1/chat/completions"
+SYSTEM, USER = {"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello"}
+
+
+def chat_key(*messages: Any, **more: Any) -> str:
+    return conversation_key(CHAT, json.dumps({"model": "m", "messages": messages, **more}).encode())
+
+
+def test_other_conversations_have_other_keys() -> None:
+    keys = {
+        chat_key(SYSTEM, USER),
+        chat_key(SYSTEM, {**USER, "content": "Hello you"}),
+        chat_key({**SYSTEM, "content": "Be rude."}, USER),
+        chat_key(USER),
+        chat_key(SYSTEM),
+        chat_key(SYSTEM, USER, tools=[{"type": "function"}]),
+    }
+    assert len(keys) == 6
+    assert chat_key(SYSTEM, USER) == chat_key(SYSTEM, USER, temperature=1.0, stream=True)
+
+
+def test_keys_of_completions() -> None:
+    def key(prompt: Any) -> str:
+        return conversation_key("/v1/completions", json.dumps({"model": "m", "prompt": prompt}).encode())
+
+    long = "It was a dark and stormy night. " * 20
+    assert key(long) == key(long + "And") == key([long, "other"])
+    assert key(long) != key("And" + long)
+    assert key([1, 2, 3]) == key([[1, 2, 3], [4]])
+    assert conversation_key("/v1/models", b'{"prompt": "a"}') == ""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"null", b"{}", b'{"messages": 5}', b'{"prompt": {}}', b"[" * 100_000, b"\xff"],
+)
+def test_invalid_bodies_have_no_key(body: bytes) -> None:
+    assert conversation_key(CHAT, body) == ""
+
+
+def test_lone_surrogates_have_a_key() -> None:
+    assert len(conversation_key(CHAT, b'{"messages": [{"role": "user", "content": "\\ud800"}]}')) == 64

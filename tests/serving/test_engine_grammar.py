@@ -69,25 +69,6 @@ def test_beside_others(
         assert re.fullmatch(PATTERN, answer.text())
 
 
-def test_a_grammar_that_fails(
-    engine: Engine, requests: list[Request], expected: list[list[Piece]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Other requests continue."""
-    masks = 0
-
-    def failing(matcher: Matcher) -> None:
-        nonlocal masks
-        masks += 1
-        raise DeviceError("no mask")
-
-    monkeypatch.setattr(Matcher, "mask", failing)
-    answers = [engine.submit(request) for request in requests[:2]]
-    with pytest.raises(DeviceError, match="no mask"):
-        answers[0].pieces()
-    assert [piece.token for piece in answers[1]] == [piece.token for piece in expected[1]]
-    assert masks == 1
-
-
 class BlockedMasks:
     """Blocks the computation of masks until `go`."""
 

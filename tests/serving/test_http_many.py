@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import openai
@@ -95,36 +94,9 @@ class TestLiteLLM:
         assert chunks[-1].usage.total_tokens == whole.usage.total_tokens
         assert whole.usage.total_tokens == whole.usage.prompt_tokens + 21
 
-    def test_settings(self, complete: Any) -> None:
-        text = complete(max_tokens=30).choices[0].message.content
-        stop = text[10:14]
-        assert complete(max_tokens=30, stop=[stop]).choices[0].message.content == text[: text.index(stop)]
-        drawn = [
-            complete(max_tokens=15, temperature=1.5, seed=6).choices[0].message.content for _ in range(2)
-        ]
-        assert drawn[0] == drawn[1]
-        assert len(complete(max_tokens=3, n=2, temperature=1.0).choices) == 2
-
     def test_errors(self, complete: Any) -> None:
         with pytest.raises(complete.errors.BadRequestError, match="temperature"):
             complete(temperature=9)
-
-    def test_logprobs(self, complete: Any) -> None:
-        tokens = complete(max_tokens=5, logprobs=True, top_logprobs=2).choices[0].logprobs.content
-        assert len(tokens) == 5
-        for token in tokens:
-            likeliest, second = token.top_logprobs
-            assert (token.token, token.logprob) == (likeliest.token, likeliest.logprob)
-            assert second.logprob <= likeliest.logprob
-
-    def test_a_schema(self, complete: Any) -> None:
-        pytest.importorskip("llguidance", reason="needs the extra `serve`")
-        kinds = {"kind": {"enum": ["cat", "dog"]}}
-        schema = {"type": "object", "properties": kinds, "required": ["kind"], "additionalProperties": False}
-        held = {"type": "json_schema", "json_schema": {"name": "pet", "schema": schema, "strict": True}}
-        answer = complete(max_tokens=100, response_format=held).choices[0]
-        assert answer.finish_reason == "stop"
-        assert json.loads(answer.message.content)["kind"] in ("cat", "dog")
 
     def test_a_client_that_leaves(self, complete: Any, server: Running) -> None:
         before = server.engine.load.cancelled

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from byte_tokenizer import ByteTokenizer
-from engine_fixtures import CHUNK, MODEL, PATIENCE, A, B, Watched, alone, asked, same, tokens
+from engine_fixtures import CHUNK, MODEL, A, B, Watched, alone, asked, same, tokens
 
 from pteron import Device, DeviceError, InputError, UnsupportedError
 from pteron.llm import LLM, LanguageModel, Piece, Sampling
@@ -82,22 +83,13 @@ def test_few_sequences(tiny_llm: LLM, expected: list[list[Piece]]) -> None:
 
 def test_threads(engine: Engine, expected: list[list[Piece]]) -> None:
     """Many threads submit and read at once."""
-    wrong: list[object] = []
 
     def work(offset: int) -> None:
-        try:
-            for index in range(offset, offset + 2):
-                request, right = requests()[index % 12], expected[index % 12]
-                same(engine.submit(request).pieces(), right)
-        except BaseException as error:
-            wrong.append(error)
+        for index in range(offset, offset + 2):
+            same(engine.submit(requests()[index % 12]).pieces(), expected[index % 12])
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert not wrong
+    with ThreadPoolExecutor(12) as threads:
+        list(threads.map(work, range(12)))
     assert engine.load.requests == 24
     assert engine.load.running == engine.load.waiting == 0
 

@@ -195,7 +195,6 @@ engine.close()
 """
 
 
-@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_forked() -> None:
     """A forked child has no engine thread: calls raise an error instead of waiting forever."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -108,19 +108,12 @@ def test_a_client_that_retries_is_served(stories: LLM) -> None:
     """The official client waits for Retry-After."""
     with Engine(stories, running=1, waiting=1) as engine, running(engine) as server:
         client = openai_client(server, max_retries=9)
-        texts: list[str] = []
 
-        def ask() -> None:
-            found = client.completions.create(model=NAME, prompt="The cat", max_tokens=6)
-            texts.append(found.choices[0].text)
+        def ask(_: int) -> str:
+            return client.completions.create(model=NAME, prompt="The cat", max_tokens=6).choices[0].text
 
-        threads = [threading.Thread(target=ask) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(PATIENCE)
-        assert len(texts) == 3
-        assert len(set(texts)) == 1
+        with ThreadPoolExecutor(3) as threads:
+            assert len(set(threads.map(ask, range(3)))) == 1
 
 
 def test_a_time_limit_ends_an_answer(stories_engine: Engine) -> None:

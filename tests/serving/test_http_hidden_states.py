@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -167,20 +167,11 @@ def test_beside_answers(folders: dict[str, Path], kind: str) -> None:
             return [item["embedding"] for item in response.json()["data"]]
 
         alone, alone_vectors = [answer(body) for body in asked], vectors()
-        answers: list[str] = [""] * len(asked)
-        found: list[Any] = []
-
-        def write(index: int) -> None:
-            answers[index] = answer(asked[index])
-
-        threads = [threading.Thread(target=write, args=(index,)) for index in range(len(asked))]
-        threads += [threading.Thread(target=lambda: found.append(vectors())) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert answers == alone
-        assert found == [alone_vectors] * 3
+        with ThreadPoolExecutor(len(asked) + 3) as threads:
+            answers = threads.map(answer, asked)
+            found = [threads.submit(vectors) for _ in range(3)]
+            assert list(answers) == alone
+            assert [each.result() for each in found] == [alone_vectors] * 3
 
 
 def test_which_programs_generate_text(folders: dict[str, Path], stories: LLM) -> None:

@@ -226,17 +226,6 @@ def test_too_large_a_body(announced: tuple[tuple[bytes, bytes], ...]) -> None:
     assert len(client.unread) == (2 if announced else 0)  # an announced body is not read
 
 
-def test_a_body_of_maximum_size() -> None:
-    client = run(Client([START, said(b"a")], limits=Limits(body_bytes=11)), b"123456", b"78901")
-    assert client.asked[0][2] == b"12345678901"
-
-
-def test_a_body_that_does_not_come() -> None:
-    client = run(Client(limits=Limits(body_seconds=0.01)), b"1", b"")
-    assert (client.status, client.asked) == (408, [])
-    assert "did not arrive within 0.01 seconds" in json.loads(client.body)["error"]["message"]
-
-
 def test_a_client_that_leaves_before_its_body_has_come() -> None:
     async def leave() -> Client:
         client = Client()

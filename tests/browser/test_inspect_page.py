@@ -31,7 +31,7 @@ GPU = Target(is_cpu=False)
 
 @pytest.fixture(scope="module")
 def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a language model, with one plan, at its maximum, on any machine the same."""
+    """The page of a language model with one plan, at its maximum; the same on any machine."""
     path = tmp_path_factory.mktemp("pages") / "stories.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pteron.tools.local_adapter.LocalAdapter.planning_target", (GPU, "a test's GPU"))
@@ -59,10 +59,8 @@ def written(folder: Path, inside: ProgramDetails) -> Path:
 
 
 def boxes(opened: Opened, kind: str) -> int:
-    count: int = opened.run(
-        f"[...page.views[0].layout.boxes.values()].filter((b) => b.vertex.kind === '{kind}').length"
-    )
-    return count
+    kinds: list[str] = opened.run("[...page.views[0].layout.boxes.values()].map((box) => box.vertex.kind)")
+    return kinds.count(kind)
 
 
 def press(opened: Opened, key: str) -> None:
@@ -76,7 +74,7 @@ def press(opened: Opened, key: str) -> None:
     opened.settle()
 
 
-def test_layers_are_folded_and_unfold_where_they_are_pressed(stories: Path, open_page: Open) -> None:
+def test_layers_fold_and_unfold(stories: Path, open_page: Open) -> None:
     opened = open_page(stories)
     assert opened.page.locator(".pane h2").inner_text() == f"File's graph · {NODES} nodes"
     assert boxes(opened, "block") == LAYERS
@@ -93,7 +91,7 @@ def test_layers_are_folded_and_unfold_where_they_are_pressed(stories: Path, open
     assert (boxes(opened, "block"), boxes(opened, "node")) == (0, NODES)
 
 
-def test_a_press_shows_a_node(stories: Path, open_page: Open) -> None:
+def test_a_click_shows_a_node(stories: Path, open_page: Open) -> None:
     opened = open_page(stories)
     press(opened, "n3")
     panel = opened.page.locator("#panel")
@@ -140,7 +138,7 @@ def test_constant_methods_show_their_values(tmp_path: Path, open_page: Open) -> 
     assert "use_kv_cache\tTrue" in rows
 
 
-def test_dragging_wheels_and_keys_move_the_picture(stories: Path, open_page: Open) -> None:
+def test_drag_wheel_and_keys_move_the_view(stories: Path, open_page: Open) -> None:
     opened = open_page(stories)
     canvas = opened.page.locator("canvas")
     area = canvas.bounding_box()
@@ -181,7 +179,7 @@ def test_launches_and_memory_are_the_plan(stories: Path, plan: Plan, open_page: 
 
 
 @pytest.mark.rewrites
-def test_calls_stand_beside_the_graph(stories: Path, open_page: Open) -> None:
+def test_calls_beside_the_graph(stories: Path, open_page: Open) -> None:
     opened = open_page(stories)
     opened.page.get_by_role("radio", name="Both").click()
     opened.settle()
@@ -285,12 +283,10 @@ def test_no_name_becomes_markup(tmp_path: Path, open_page: Open) -> None:
 def ladder(count: int, name: str = "aten.add.Tensor") -> DelegateDetails:
     """A delegate of `count` nodes; each reads the previous value and one seven steps back."""
     values = [ValueDetails(id, "f32", (1, 16), (1,), None, False) for id in range(count + 1)]
-    nodes = [
-        NodeDetails(
-            0, ({"value": id}, {"value": max(0, id - 7)}, {"value": id + 1}), (id, max(0, id - 7)), (id + 1,)
-        )
-        for id in range(count)
-    ]
+    nodes = []
+    for id in range(count):
+        reads, writes = (id, max(0, id - 7)), (id + 1,)
+        nodes.append(NodeDetails(0, tuple({"value": each} for each in (*reads, *writes)), reads, writes))
     operator = OperatorDetails(name, "elementwise", ("self", "other"), True)
     return DelegateDetails(name, name, 0, (), (0,), (count,), tuple(values), (), (operator,), tuple(nodes))
 

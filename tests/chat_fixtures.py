@@ -31,8 +31,14 @@ class Tab:
         self.page.fill("#question", text)
         self.page.press("#question", "Enter")
 
+    def converse(self, text: str, answer: str | None = None) -> None:
+        """Ask, and wait for the end of an answer, by default the one of a server without a reply."""
+        self.ask(text)
+        self.sees(answer or f"You said: {text}")
+        self.until_idle()
+
     def sees(self, text: str, within: str = "#thread") -> None:
-        """Wait until a text stands in some part of the page."""
+        """Wait until a part of the page has a text."""
         self.page.locator(within).get_by_text(text).last.wait_for()
 
     def until(self, expression: str) -> None:

@@ -15,7 +15,7 @@ from compile_fixtures import compiled_folder, lowerings  # noqa: F401  # fixture
 from encoder_fixtures import encoding, library  # noqa: F401  # fixtures of tests that submit
 from engine_fixtures import engine, tiny_llm, watched  # noqa: F401  # fixtures of tests/serving
 from kernel_fixtures import _in_browsers, _measured, launches, measuring  # noqa: F401  # fixtures of tests/gpu
-from serving_fixtures import server, stories, stories_engine  # noqa: F401  # fixtures of tests/serving
+from serving_fixtures import client, scripted, server, stories, stories_engine  # noqa: F401  # of tests/serving
 from subgroup_fixtures import few, own_subgroups, subgroups, width  # noqa: F401  # fixtures of tests/gpu
 
 from pteron import Device

@@ -12,7 +12,6 @@ from byte_tokenizer import ByteTokenizer
 
 from pteron import Device
 from pteron.llm import LLM, Drawn, LanguageModel, Piece
-from pteron.llm.engine.scheduler import Scheduler
 from pteron.llm.text_model import TextModel
 from pteron.serving import Answer, Engine, Request
 
@@ -21,7 +20,7 @@ CHUNK = 4  # tokens: a prompt of a few dozen is a long one
 A = (1, *range(40, 60))
 B = (*A[:9], 200, 90, 17, 111, 5)
 SHORT = (7, 9)
-PATIENCE = 60.0  # seconds that nothing takes: who waits longer hangs
+PATIENCE = 60.0  # seconds; a longer wait means a hang
 
 
 @pytest.fixture
@@ -65,6 +64,18 @@ def tokens(pieces: list[Piece]) -> list[int]:
     return [piece.token for piece in pieces]
 
 
+def tokens_alone(llm: TextModel, requests: Sequence[Request]) -> list[list[int]]:
+    """The tokens of each request alone; the model is reset afterwards."""
+    found = [tokens(alone(llm, request)) for request in requests]
+    llm.reset()
+    return found
+
+
+def read_all(answers: Sequence[Answer]) -> list[list[int]]:
+    """The tokens of all answers, which are complete then."""
+    return [tokens(answer.pieces()) for answer in answers]
+
+
 def asked(ids: tuple[int, ...] = A, count: int = 8, **settings: Any) -> Request:
     """A request that ends after `count` tokens, unless its settings end it earlier."""
     return Request(ids, count, **{"stop_ids": frozenset(), **settings})
@@ -78,8 +89,8 @@ class Watched:
         self.events: list[tuple[str, int, int]] = []
         self._hold: Callable[[str, int], bool] | None = None
         self._reached, self._free = threading.Event(), threading.Event()
-        self._scheduler: Scheduler = engine.scheduler
-        self._scheduler.log = self._note
+        self._engine = engine
+        engine.scheduler.log = self._note
 
     def hold(self, what: str, job: int = 0) -> None:
         """Have it wait after it has done this for a job."""
@@ -90,6 +101,13 @@ class Watched:
     def reached(self) -> None:
         """Wait until it waits there."""
         assert self._reached.wait(PATIENCE)
+
+    def submit(self, requests: Sequence[Request], what: str, job: int = 0) -> list[Answer]:
+        """Submit requests, and wait until the thread waits at this action."""
+        self.hold(what, job)
+        answers = [self._engine.submit(request) for request in requests]
+        self.reached()
+        return answers
 
     def go(self) -> None:
         self._hold = None
@@ -117,10 +135,8 @@ class Watched:
 def at_once(engine: Engine, requests: list[Request]) -> list[Answer]:
     """Submit requests while the first is held at its start, so that all of them run together."""
     watched = Watched(engine)
-    watched.hold("begin", engine.load.requests)
-    first = engine.submit(requests[0])
-    watched.reached()
-    answers = [first, *(engine.submit(request) for request in requests[1:])]
+    answers = watched.submit(requests[:1], "begin", engine.load.requests)
+    answers += [engine.submit(request) for request in requests[1:]]
     watched.go()
     return answers
 
@@ -133,7 +149,7 @@ def engine(request: pytest.FixtureRequest, tiny_llm: LLM) -> Iterator[Engine]:
 
 
 one_by_one = pytest.mark.parametrize("engine", [False], indirect=True, ids=["one by one"])
-either_way = pytest.mark.parametrize("engine", [False, True], indirect=True, ids=["one by one", "together"])
+either_way = pytest.mark.parametrize("engine", [True, False], indirect=True, ids=["together", "one by one"])
 
 
 @pytest.fixture

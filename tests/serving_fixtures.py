@@ -1,4 +1,5 @@
-"""Servers for tests/serving: one of stories15m for all. What it takes is imported where it is used."""
+"""Servers for tests/serving, shared by all tests: one of stories15m, one with scripted answers. Optional
+packages are imported inside the fixtures."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from pteron.llm.models import BUNDLED
 from pteron.serving import Engine
 
 if TYPE_CHECKING:
+    import openai
     from http_fixtures import Running
 
 
@@ -32,4 +34,21 @@ def server(stories_engine: Engine) -> Iterator[Running]:
     from http_fixtures import running
 
     with running(stories_engine) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client(server: Running) -> openai.OpenAI:
+    from http_fixtures import openai_client
+
+    return openai_client(server)
+
+
+@pytest.fixture(scope="session")
+def scripted(stories: LLM) -> Iterator[Running]:
+    """A server whose answers tests set with `scripted.play`."""
+    from http_fixtures import running
+    from scripted import Script, ScriptedEngine
+
+    with running(ScriptedEngine(stories, lambda _: Script(["Once"])), page=True) as made:
         yield made

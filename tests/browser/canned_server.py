@@ -1,4 +1,4 @@
-"""A server with the page at `/` and made-up answers behind it: tests say what each request gets, and when."""
+"""A server with the chat page at `/` and canned answers: tests set what each request gets, and when."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOOK_EVERY = 0.01  # seconds
 
 @dataclass(eq=False)
 class Reply:
-    """What one request gets: pieces of text, as many as are let go, or an error of some status."""
+    """The response to one request: pieces of text, of which `let_go` are sent, or an error."""
 
     pieces: tuple[str, ...] = ()
     status: int = 200
@@ -34,14 +34,14 @@ class Reply:
     let_go: int = 1_000_000
     body: dict[str, Any] = field(default_factory=dict)  # of the request that got it
     is_asked: threading.Event = field(default_factory=threading.Event)
-    is_left: threading.Event = field(default_factory=threading.Event)  # the client went away
+    is_left: threading.Event = field(default_factory=threading.Event)  # the client disconnected
 
     def release(self, count: int = 1_000_000) -> None:
         self.let_go += count
 
 
 class Canned:
-    """The application, what it was asked, and what it will say."""
+    """The application, the requests it got and the replies it will give."""
 
     def __init__(self) -> None:
         self.app = FastAPI()
@@ -51,7 +51,6 @@ class Canned:
         self.app.add_api_route("/v1/chat/completions", self._chat, methods=["POST"])
 
     def start_over(self, address: str) -> None:
-        """As if nothing had been asked or said."""
         self.address = address
         self.key: str | None = None
         self.models = ["canned"]
@@ -64,7 +63,7 @@ class Canned:
             reply.release()
 
     def reply(self, *pieces: str, held: bool = False, **wishes: Any) -> Reply:
-        """Say what the next request without a reply of its own gets; `held`: nothing until it is released."""
+        """Set the reply to the next request without one; `held`: it sends nothing until it is released."""
         reply = Reply(pieces, let_go=0 if held else 1_000_000, **wishes)
         self._next.append(reply)
         self._every.append(reply)
@@ -72,12 +71,12 @@ class Canned:
 
     def _models(self, request: Request) -> Response:
         if not self._knows(request):
-            return _error(401, "this server wants an API key it knows")
+            return _error(401, "this server needs a valid API key")
         return JSONResponse({"data": [{"id": name, "context_length": CONTEXT} for name in self.models]})
 
     async def _chat(self, request: Request) -> Response:
         if not self._knows(request):
-            return _error(401, "this server wants an API key it knows")
+            return _error(401, "this server needs a valid API key")
         body = await request.json()
         self.bodies.append(body)
         said = body["messages"][-1]["content"]
@@ -126,7 +125,7 @@ def _event(content: object) -> str:
 
 @contextmanager
 def served(app: FastAPI) -> Iterator[str]:
-    """An application on a free port of this machine; its address."""
+    """The address of an application that listens on a free port."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)

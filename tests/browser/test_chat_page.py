@@ -1,4 +1,4 @@
-"""The page of `pteron serve` in a real browser, before a server that says what a test wants when it wants."""
+"""The page of `pteron serve` in a real browser, with a server whose replies the tests control."""
 
 from __future__ import annotations
 
@@ -33,18 +33,14 @@ def test_an_answer_is_shown_as_it_comes(chat: Chat, tab: Tab) -> None:
 
 def test_a_conversation_goes_on(chat: Chat, tab: Tab) -> None:
     chat.server.reply("First.")
-    tab.ask("One")
-    tab.sees("First.")
-    tab.until_idle()
+    tab.converse("One", "First.")
     chat.server.reply("Second.")
-    tab.ask("Two")
-    tab.sees("Second.")
-    tab.until_idle()
+    tab.converse("Two", "Second.")
     turns = [(message["role"], message["content"]) for message in chat.server.bodies[-1]["messages"]]
     assert turns == [("user", "One"), ("assistant", "First."), ("user", "Two")]
 
 
-def test_stopping_leaves_what_came_and_frees_the_server(chat: Chat, tab: Tab) -> None:
+def test_stopping_keeps_the_text_and_frees_the_server(chat: Chat, tab: Tab) -> None:
     reply = chat.server.reply("Some ", "of it", " and more", held=True)
     tab.ask("Talk")
     reply.release(2)
@@ -70,9 +66,7 @@ def test_escape_stops_too(chat: Chat, tab: Tab) -> None:
 
 def test_answering_again(chat: Chat, tab: Tab) -> None:
     chat.server.reply("A poor answer")
-    tab.ask("Ask")
-    tab.sees("A poor answer")
-    tab.until_idle()
+    tab.converse("Ask", "A poor answer")
     chat.server.reply("A better answer")
     tab.button("Answer again").click()
     tab.sees("A better answer")
@@ -81,11 +75,9 @@ def test_answering_again(chat: Chat, tab: Tab) -> None:
     assert [len(body["messages"]) for body in chat.server.bodies] == [1, 1]
 
 
-def test_the_last_question_can_be_put_otherwise(chat: Chat, tab: Tab) -> None:
+def test_editing_the_last_question(chat: Chat, tab: Tab) -> None:
     for text in ("One", "Two"):
-        tab.ask(text)
-        tab.sees(f"You said: {text}")
-        tab.until_idle()
+        tab.converse(text)
     assert tab.page.get_by_role("button", name="Edit and send again").count() == 1
     tab.page.locator(".message.user").last.hover()
     tab.button("Edit and send again").click()
@@ -96,17 +88,12 @@ def test_the_last_question_can_be_put_otherwise(chat: Chat, tab: Tab) -> None:
     tab.sees("You said: Three")
     tab.until_idle()
     assert tab.texts("user") == ["One", "Three"]
-    assert [message["content"] for message in chat.server.bodies[-1]["messages"]] == [
-        "One",
-        "You said: One",
-        "Three",
-    ]
+    sent = [message["content"] for message in chat.server.bodies[-1]["messages"]]
+    assert sent == ["One", "You said: One", "Three"]
 
 
-def test_an_edit_that_is_left(tab: Tab) -> None:
-    tab.ask("One")
-    tab.sees("You said: One")
-    tab.until_idle()
+def test_an_abandoned_edit(tab: Tab) -> None:
+    tab.converse("One")
     tab.page.press("#question", "ArrowUp")
     field = tab.page.get_by_label("Your message")
     field.fill("Other")
@@ -146,33 +133,18 @@ def test_copying_an_answer_and_its_code(chat: Chat, tab: Tab) -> None:
 def test_settings_reach_the_server(chat: Chat, tab: Tab) -> None:
     tab.button("Settings").click()
     tab.page.get_by_label("System prompt").fill("Be brief.")
-    settings = {
-        "Temperature": "0.7",
-        "Top p": "0.9",
-        "Top k": "40",
-        "Min p": "0.05",
-        "Seed": "7",
-        "Max tokens": "64",
-        "Presence penalty": "-0.5",
-        "Frequency penalty": "0.25",
-        "Repetition penalty": "1.1",
-    }
-    for label, value in settings.items():
-        tab.page.get_by_label(label, exact=True).fill(value)
-    tab.ask("Hello")
-    tab.sees("You said: Hello")
-    tab.until_idle()
+    sampling = {"temperature": 0.7, "top_p": 0.9, "top_k": 40, "min_p": 0.05, "seed": 7, "max_tokens": 64}
+    sampling |= {"presence_penalty": -0.5, "frequency_penalty": 0.25, "repetition_penalty": 1.1}
+    for name, value in sampling.items():
+        tab.page.get_by_label(name.replace("_", " ").capitalize(), exact=True).fill(str(value))
+    tab.converse("Hello")
     body = chat.server.bodies[-1]
     assert body["messages"][0] == {"role": "system", "content": "Be brief."}
-    sampling = {"temperature": 0.7, "top_p": 0.9, "top_k": 40, "min_p": 0.05, "seed": 7, "max_tokens": 64}
-    penalties = {"presence_penalty": -0.5, "frequency_penalty": 0.25, "repetition_penalty": 1.1}
-    assert {name: body[name] for name in (*sampling, *penalties)} == sampling | penalties
-    # They are that conversation's: another has its own, and it has them again after a reload.
+    assert {name: body[name] for name in sampling} == sampling
+    # Another conversation has its own settings; these come back after a reload.
     tab.button("New conversation").click()
     assert tab.page.get_by_label("Temperature").input_value() == ""
-    tab.ask("Other")
-    tab.sees("You said: Other")
-    tab.until_idle()
+    tab.converse("Other")
     assert set(chat.server.bodies[-1]) == {"model", "messages", "stream", "stream_options"}
     tab.page.get_by_role("link", name="Hello").click()
     tab.reload()
@@ -190,7 +162,7 @@ def test_settings_reach_the_server(chat: Chat, tab: Tab) -> None:
         ("Max tokens", "0", "Max tokens must be 1 or more."),
     ],
 )
-def test_a_setting_that_is_none(chat: Chat, tab: Tab, label: str, text: str, said: str) -> None:
+def test_an_invalid_setting(chat: Chat, tab: Tab, label: str, text: str, said: str) -> None:
     tab.button("Settings").click()
     field = tab.page.get_by_label(label, exact=True)
     field.fill(text)
@@ -210,7 +182,7 @@ def test_several_models(chat: Chat) -> None:
     assert chat.server.bodies[-1]["model"] == "large"
 
 
-def test_what_screen_readers_hear(chat: Chat, tab: Tab) -> None:
+def test_screen_readers(chat: Chat, tab: Tab) -> None:
     reply = chat.server.reply("It is. ", "It was", ". Done", held=True)
     tab.ask("Ask")
     reply.release(2)

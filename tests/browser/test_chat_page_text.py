@@ -1,4 +1,4 @@
-"""What the chat page makes of texts: hostile ones stay so, Markdown is elements, events are put together."""
+"""Texts on the chat page: hostile ones stay text, Markdown becomes elements, events are parsed in parts."""
 
 from __future__ import annotations
 
@@ -58,12 +58,8 @@ def test_hostile_text_is_text(chat: Chat, tab: Tab, text: str) -> None:
     assert tab.run("document.querySelectorAll('#thread :is(img, script, style, b, i)').length") == 0
     assert tab.run("document.title") != "hacked"
     tab.reload()
-    assert (
-        tab.run(
-            "document.querySelectorAll(':is(#thread, #conversations) :is(img, script, style, b, i)').length"
-        )
-        == 0
-    )
+    script = "document.querySelectorAll(':is(#thread, #conversations) :is(img, script, style, b, i)').length"
+    assert tab.run(script) == 0
 
 
 @pytest.mark.parametrize(
@@ -107,7 +103,7 @@ def test_markdown(still: Tab, text: str, html: str) -> None:
     assert written(still, text) == html
 
 
-def test_text_that_grows_is_drawn_as_text_that_is_whole(still: Tab) -> None:
+def test_growing_text_renders_like_whole_text(still: Tab) -> None:
     text = "# H\n\nA *b* `c`\n\n```py\nx = '**'\n```\n\n1. a\n   - b\n\n| a |\n|---|\n| 1 |\n\n> q\n\nend [l](http://m.n)"
     script = """async (text) => {
         const { renderMarkdown } = await import("/page/script/markdown.js");
@@ -127,28 +123,10 @@ def test_text_that_grows_is_drawn_as_text_that_is_whole(still: Tab) -> None:
 
 @pytest.mark.parametrize(
     "unit",
-    [
-        "*",
-        "**a ",
-        "`",
-        "[",
-        "[a](",
-        "> ",
-        "- ",
-        "# ",
-        "|",
-        " ",
-        "```\n",
-        "|-",
-        "~~",
-        "_a",
-        "\\",
-        "1. a\n",
-        "| a\n|--\n",
-    ],
+    [*"*`[| \\", "**a ", "[a](", "> ", "- ", "# ", "```\n", "|-", "~~", "_a", "1. a\n", "| a\n|--\n"],
 )
-def test_no_text_takes_for_ever(still: Tab, unit: str) -> None:
-    """A quarter of a million characters: what took the square of that would take hours."""
+def test_rendering_takes_linear_time(still: Tab, unit: str) -> None:
+    """250,000 characters: quadratic time would be hours."""
     script = """async (unit) => {
         const { renderMarkdown } = await import("/page/script/markdown.js");
         const text = unit.repeat(Math.ceil(250_000 / unit.length));
@@ -168,7 +146,7 @@ def test_a_huge_answer(chat: Chat, tab: Tab) -> None:
     assert tab.run("document.querySelector('.code').getBoundingClientRect().height < innerHeight")
 
 
-def test_events_however_they_are_cut(still: Tab) -> None:
+def test_events_in_parts(still: Tab) -> None:
     """Cut at every byte, with each kind of line end, comments, and characters of many bytes."""
     data = [{"a": "é😀"}, {"b": "two\nlines"}, {"c": 3}]
     script = """async ([parts, cut]) => {
@@ -184,21 +162,8 @@ def test_events_however_they_are_cut(still: Tab) -> None:
     }"""
     for end in ("\n", "\r\n", "\r"):
         texts = [json.dumps(each, ensure_ascii=False) for each in data]
-        sent = end.join(
-            [
-                ": hello",
-                "",
-                f"data: {texts[0]}",
-                "",
-                "event: x",
-                f"data:{texts[1]}",
-                "",
-                "data: {",
-                'data: "c": 3}',
-                "",
-                "data: half",
-            ]
-        )
+        events = [": hello", f"data: {texts[0]}", f"event: x\ndata:{texts[1]}", 'data: {\ndata: "c": 3}']
+        sent = "\n\n".join([*events, "data: half"]).replace("\n", end)
         for cut in (1, 2, 3, 7, 1000):
             seen: list[Any] = still.page.evaluate(script, [sent, cut])
             assert [json.loads(each) for each in seen] == data

@@ -1,4 +1,4 @@
-"""The page that `pteron profile --html` writes: one file that loads nothing, looked at in a real browser."""
+"""The page that `pteron profile --html` writes: one file that loads nothing, in a real browser."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def launch(index: int, seconds: float, layer: int | None, family: str, operator:
 
 
 def made_up(count: int = 24) -> Profile:
-    """A profile of three layers. One operator has a name that is a tag, as a file might hold it."""
+    """A profile of three layers; the name of one operator is an HTML tag, as a file may have it."""
     launches = [
         launch(index, 1e-4 * (1 + index % 4), index // 8, ("linear", "norm", "attention")[index % 3])
         for index in range(count)
@@ -65,7 +65,7 @@ def made_up(count: int = 24) -> Profile:
 
 
 class Loads(HTMLParser):
-    """Gathers what a page would load, and how many scripts it has."""
+    """The addresses that a page would load, and its tags."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,15 +105,14 @@ def test_a_profile_in_a_browser(open_page: Open, models: Path, tmp_path: Path) -
     assert names[0] == group_launches(profile, "node")[0].name
 
 
-def test_the_page_answers(open_page: Open, tmp_path: Path) -> None:
+def test_rows_and_timeline(open_page: Open, tmp_path: Path) -> None:
     """Rows by layer, searched and sorted; the timeline shows launches and zooms."""
     path = tmp_path / "made_up.html"
     path.write_text(page_text(made_up()), encoding="utf-8")
     page = open_page(path).page
     assert page.locator("#intruder").count() == 0
-    assert page.inner_text("#notes").startswith(
-        "timestamps add 2 µs per launch, which is subtracted; the last launch samples"
-    )
+    notes = "timestamps add 2 µs per launch, which is subtracted; the last launch samples"
+    assert page.inner_text("#notes").startswith(notes)
     assert page.locator("#rows td:first-child").last.inner_text() == "draw pteron.sample"
     page.select_option("#by", "layer")
     names = page.locator("#rows td:first-child").all_inner_texts()
@@ -135,16 +134,11 @@ def test_the_page_answers(open_page: Open, tmp_path: Path) -> None:
 
 
 def test_a_page_of_many_launches(open_page: Open, tmp_path: Path) -> None:
-    """Two thousand of them are drawn and searched in a moment."""
     path = tmp_path / "many.html"
     path.write_text(page_text(made_up(2000)), encoding="utf-8")
     assert path.stat().st_size < 1 << 20
     page = open_page(path).page
     page.select_option("#by", "launch")
     assert page.locator("#rows tr").count() == 2002
-    assert (
-        page.evaluate(
-            "(() => { const begun = performance.now(); draw(); return performance.now() - begun; })()"
-        )
-        < 500
-    )
+    script = "(() => { const begun = performance.now(); draw(); return performance.now() - begun; })()"
+    assert page.evaluate(script) < 500

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from io import StringIO
 from typing import Any
 
 import httpx
+import openai
 import uvicorn
 from fastapi import FastAPI
 
@@ -56,6 +58,21 @@ class Running:
     def settle(self) -> None:
         """Wait until no request runs or waits."""
         until(lambda: self.engine.load.running == 0 and self.engine.load.waiting == 0)
+
+
+def openai_client(server: Any, **options: Any) -> openai.OpenAI:
+    """The official client, for one server."""
+    settings: dict[str, Any] = {"api_key": "none", "max_retries": 0, **options}
+    return openai.OpenAI(base_url=f"{server.address}/v1", **settings)
+
+
+def post_raw(server: Any, body: bytes, length: int | None = None) -> socket.socket:
+    """A connection that has sent a request, of `length` bytes by its header, and has read nothing."""
+    host, port = server.address.removeprefix("http://").partition("/")[0].split(":")
+    connection = socket.create_connection((host, int(port)), PATIENCE)
+    head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    connection.sendall(f"{head}Content-Length: {length or len(body)}\r\n\r\n".encode() + body)
+    return connection
 
 
 def until(happened: Callable[[], bool], seconds: float = PATIENCE) -> None:

@@ -111,10 +111,18 @@ class ScriptedEngine(Engine):
     is_alive = True
 
     def add_stepping_listener(self, listener: Callable[[str], None]) -> None:
-        listener("each says what it is told")
+        listener("each answer follows a script")
 
     def close(self) -> None:
         pass
 
     def __del__(self) -> None:
         pass
+
+
+def play(server: Any, script: Callable[[Request], Script] | Script) -> ScriptedEngine:
+    """Set the answers of the fixture `scripted` for one test; its engine, without earlier requests."""
+    engine: ScriptedEngine = server.app.state.service.engine
+    engine.play = (lambda _: script) if isinstance(script, Script) else script
+    engine.requests, engine.answers = [], []
+    return engine

@@ -20,21 +20,14 @@ from pteron.llm import LLM
 from pteron.serving.cluster import Options
 from pteron.serving.cluster.proxy import Proxy, ProxyCall
 from pteron.serving.cluster.replica import Replica
-from pteron.serving.cluster.routing import conversation_key
 from pteron.serving.http.errors import ApiError
 from pteron.serving.http.limits import Limits
 
 NAME = "stories15m"
 CHAT = "/v1/chat/completions"
-START: AsgiMessage = {
-    "type": "http.response.start",
-    "status": 200,
-    "headers": [(b"content-type", b"text/plain")],
-}
-STREAM: AsgiMessage = {
-    **START,
-    "headers": [(b"content-type", b"text/event-stream; charset=utf-8")],
-}
+START: AsgiMessage = {"type": "http.response.start", "status": 200}
+START["headers"] = [(b"content-type", b"text/plain")]
+STREAM: AsgiMessage = {**START, "headers": [(b"content-type", b"text/event-stream; charset=utf-8")]}
 
 
 def said(text: bytes, more: bool = False) -> AsgiMessage:
@@ -140,17 +133,17 @@ def run(client: Client, *parts: bytes, **options: Any) -> Client:
     return client
 
 
-def test_an_answer_goes_through() -> None:
+def test_an_answer_is_passed_on() -> None:
     client = run(Client([START, said(b"a", True), said(b"b")]), b'{"x":', b"1}")
     assert client.status == 200
     assert client.body == b"ab"
     ((_, scope, body),) = client.asked
     assert body == b'{"x":1}'
-    assert "app" not in scope  # nothing of the web server's own travels
+    assert "app" not in scope  # objects of the web server are not sent
     assert client.calls[0].is_cancelled
 
 
-def test_a_replica_that_is_lost_before_it_says_anything() -> None:
+def test_a_replica_that_is_lost_before_it_answers() -> None:
     client = run(Client([LostError()], [START, said(b"a")]), b"{}")
     assert (client.status, client.body, len(client.asked)) == (200, b"a", 2)
 
@@ -219,15 +212,10 @@ def test_a_call_that_cannot_be_made() -> None:
     client.calls[0].refusal = LostError()
     assert run(client, b"{}").body == b"a"
     client = Client([])
-    client.calls[0].refusal = ValueError("nobody's business")
+    client.calls[0].refusal = ValueError("internal")
     run(client, b"{}")
     assert (client.status, len(client.asked)) == (500, 1)
     assert json.loads(client.body)["error"]["message"] == "no"
-
-
-def test_a_length_of_thousands_of_digits() -> None:
-    client = run(Client(), b"1", headers=((b"content-length", b"9" * 5000),))
-    assert (client.status, client.asked) == (413, [])
 
 
 @pytest.mark.parametrize("announced", [(), ((b"content-length", b"11"),)], ids=["counted", "announced"])
@@ -235,18 +223,7 @@ def test_too_large_a_body(announced: tuple[tuple[bytes, bytes], ...]) -> None:
     client = run(Client(limits=Limits(body_bytes=10)), b"123456", b"78901", headers=announced)
     assert (client.status, client.asked) == (413, [])
     assert json.loads(client.body)["error"]["message"].startswith("the request has 11 bytes or more")
-    assert len(client.unread) == (2 if announced else 0)  # nothing of what is too long anyway
-
-
-def test_a_body_as_large_as_may_be() -> None:
-    client = run(Client([START, said(b"a")], limits=Limits(body_bytes=11)), b"123456", b"78901")
-    assert client.asked[0][2] == b"12345678901"
-
-
-def test_a_body_that_does_not_come() -> None:
-    client = run(Client(limits=Limits(body_seconds=0.01)), b"1", b"")
-    assert (client.status, client.asked) == (408, [])
-    assert "did not arrive within 0.01 seconds" in json.loads(client.body)["error"]["message"]
+    assert len(client.unread) == (2 if announced else 0)  # an announced body is not read
 
 
 def test_a_client_that_leaves_before_its_body_has_come() -> None:
@@ -260,72 +237,20 @@ def test_a_client_that_leaves_before_its_body_has_come() -> None:
     assert (client.sent, client.asked) == ([], [])
 
 
-class TestConversations:
-    FIRST = ({"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello"})
+def test_a_session_by_its_name() -> None:
+    def key(name: bytes) -> str:
+        client = Client([START, said(b"a")])
+        run(client, b'{"prompt": "x"}', headers=((b"X-Session-Id", name),))
+        return client.asked[0][0]
 
-    def key(self, *messages: Any, **more: Any) -> str:
-        return conversation_key(CHAT, json.dumps({"model": "m", "messages": messages, **more}).encode())
-
-    def test_turns_share_a_key(self) -> None:
-        first = self.key(*self.FIRST)
-        more = ({"role": "assistant", "content": "Hi"}, {"role": "user", "content": "Who?"})
-        assert first == self.key(*self.FIRST, *more) == self.key(*self.FIRST, temperature=1.0, stream=True)
-        assert len(first) == 64
-
-    def test_others_do_not(self) -> None:
-        system, user = self.FIRST
-        keys = {
-            self.key(system, user),
-            self.key(system, {**user, "content": "Hello you"}),
-            self.key({**system, "content": "Be rude."}, user),
-            self.key(user),
-            self.key(system),
-            self.key(system, user, tools=[{"type": "function"}]),
-        }
-        assert len(keys) == 6
-
-    def test_texts(self) -> None:
-        def key(prompt: Any) -> str:
-            return conversation_key("/v1/completions", json.dumps({"model": "m", "prompt": prompt}).encode())
-
-        long = "It was a dark and stormy night. " * 20
-        assert key(long) == key(long + "And") == key([long, "other"])
-        assert key(long) != key("And" + long)
-        assert key([1, 2, 3]) == key([[1, 2, 3], [4]])
-
-    @pytest.mark.parametrize(
-        "body",
-        [b"", b"{", b"[]", b"null", b"{}", b'{"messages": 5}', b'{"prompt": {}}', b"[" * 100_000, b"\xff"],
-    )
-    def test_invalid_bodies_have_no_key(self, body: bytes) -> None:
-        assert conversation_key(CHAT, body) == ""
-
-    def test_lone_surrogates_have_a_key(self) -> None:
-        assert len(conversation_key(CHAT, b'{"messages": [{"role": "user", "content": "\\ud800"}]}')) == 64
-
-    def test_other_paths(self) -> None:
-        assert conversation_key("/v1/models", b'{"prompt": "a"}') == ""
-
-    def test_a_session_by_its_name(self) -> None:
-        def asked(name: bytes) -> str:
-            client = Client([START, said(b"a")])
-            run(client, b'{"prompt": "x"}', headers=((b"X-Session-Id", name),))
-            return client.asked[0][0]
-
-        assert asked(b"one") == asked(b"one") != asked(b"two")
+    assert key(b"one") == key(b"one") != key(b"two")
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        *(
-            {"replicas": 0},
-            {"replicas": (2, 1)},
-            {"sequences": 0},
-            {"queue": 0},
-            {"proxies": 0},
-            {"name": ""},
-        ),
+        *({"replicas": 0}, {"replicas": (2, 1)}, {"sequences": 0}, {"queue": 0}, {"proxies": 0}),
+        {"name": ""},
         *({"gpus": -1}, {"gpus": 1.5}, {"cpus": float("nan")}, {"more_seconds": -1}),
         {"fewer_seconds": float("inf")},
     ],
@@ -373,7 +298,7 @@ class Direct:
         pass
 
 
-ASKED: Any = {"model": NAME, "messages": [{"role": "user", "content": "A cat"}], "max_tokens": 8}
+ASKED: Any = {"model": NAME, "messages": [{"role": "user", "content": "A cat"}], "max_tokens": 4}
 
 
 @pytest.fixture(scope="module")
@@ -395,21 +320,21 @@ def ask(replica: Replica, body: dict[str, Any], path: str = CHAT) -> Client:
 
 def test_streamed_equals_whole(replica: Replica, stories: LLM) -> None:
     whole = json.loads(ask(replica, ASKED).body)["choices"][0]["message"]["content"]
-    assert whole == stories(ASKED["messages"], max_new_tokens=8)
+    assert whole == stories(ASKED["messages"], max_new_tokens=4)
     events = ask(replica, {**ASKED, "stream": True}).body.split(b"\n\n")
     assert events[-2:] == [b"data: [DONE]", b""]
     chunks = [json.loads(event.removeprefix(b"data: ")) for event in events[:-2]]
     assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks) == whole
 
 
-def test_errors_are_the_applications(replica: Replica) -> None:
+def test_errors_of_the_application(replica: Replica) -> None:
     refused = ask(replica, {**ASKED, "max_tokens": "many"})
     assert refused.status == 400
     assert json.loads(refused.body)["error"]["param"] == "max_tokens"
     assert ask(replica, {}, path="/nowhere").status == 404
 
 
-def test_left_early_frees_the_sequence(replica: Replica) -> None:
+def test_a_closed_call_frees_the_sequence(replica: Replica) -> None:
     async def leave() -> None:
         body = json.dumps({**ASKED, "max_tokens": 200, "stream": True}).encode()
         generator = replica.answer(scope_of(CHAT), body)

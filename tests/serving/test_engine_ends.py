@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from engine_fixtures import PATIENCE, A, B, Watched, alone, asked, either_way, tokens
+from engine_fixtures import PATIENCE, A, B, Watched, alone, asked, either_way, tokens, tokens_alone
 
 from pteron import DeviceError, PteronError
 from pteron.llm import LLM
@@ -37,7 +37,6 @@ def cancel(held: list[Answer]) -> None:
 
 def drop(held: list[Answer]) -> None:
     held.clear()
-    gc.collect()
 
 
 def drop_in_a_cycle(held: list[Answer]) -> None:
@@ -55,19 +54,16 @@ def quiet(engine: Engine) -> None:
 # Cancelled -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(every=5)  # these have every value of each parameter
 @either_way
 @PHASES
 @pytest.mark.parametrize("leave", [cancel, drop, drop_in_a_cycle])
-def test_left_in_the_midst(
+def test_cancelled_or_dropped_while_running(
     engine: Engine, watched: Watched, phase: str, leave: Callable[[list[Answer]], None]
 ) -> None:
     """A cancelled or dropped request ends within one step and frees its sequence; the other continues."""
-    expected = tokens(alone(engine.llm, asked(A, 20)))
-    engine.llm.reset()
-    watched.hold(phase, 1)
-    beside = engine.submit(asked(A, 20))
-    held = [engine.submit(asked(LONG, 20))]
-    watched.reached()
+    (expected,) = tokens_alone(engine.llm, [asked(A, 20)])
+    beside, *held = watched.submit([asked(A, 20), asked(LONG, 20)], phase, 1)
     before = len(watched.events)
     leave(held)
     watched.go()
@@ -87,12 +83,12 @@ def test_left_in_the_midst(
 
 
 @pytest.mark.parametrize("leave", [cancel, drop, drop_in_a_cycle])
-def test_left_while_it_waits(single: tuple[Engine, Watched], leave: Callable[[list[Answer]], None]) -> None:
+def test_cancelled_or_dropped_while_waiting(
+    single: tuple[Engine, Watched], leave: Callable[[list[Answer]], None]
+) -> None:
     """A waiting request that leaves frees its place in the queue at once, before the engine thread runs."""
     engine, watched = single
-    watched.hold("prefill", 0)
-    first = engine.submit(asked(A, 4))
-    watched.reached()
+    (first,) = watched.submit([asked(A, 4)], "prefill")
     held = [engine.submit(asked(B, 4))]
     third = engine.submit(asked(B, 4))
     assert engine.load.waiting == 2
@@ -111,25 +107,22 @@ def test_left_while_it_waits(single: tuple[Engine, Watched], leave: Callable[[li
     assert engine.load.requests == 4
 
 
-def test_what_requests_take_is_without_their_wait(
+def test_request_seconds_exclude_the_wait(
     single: tuple[Engine, Watched], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Retry-After is computed from these seconds, so they must not include the time in the queue."""
     engine, watched = single
     now = 0.0
     monkeypatch.setattr(scheduler, "monotonic", lambda: now)
-    watched.hold("prefill", 0)
-    first = engine.submit(asked(A, 4))
-    watched.reached()
+    (first,) = watched.submit([asked(A, 4)], "prefill")
     second, third = engine.submit(asked(B, 4)), engine.submit(asked(B, 4))
     third.cancel()  # it never starts
     now = 5.0
     watched.go()
     assert [len(answer.pieces()) for answer in (first, second, third)] == [4, 4, 0]
     quiet(engine)
-    assert (
-        engine.scheduler.totals.request_seconds == 4.0
-    )  # moving average of 5 s and 0 s: the second weighs 1/5
+    # The moving average of 5 s and 0 s: the second weighs 1/5.
+    assert engine.scheduler.totals.request_seconds == 4.0
 
 
 def test_cancelled_after_its_end(engine: Engine) -> None:
@@ -140,7 +133,7 @@ def test_cancelled_after_its_end(engine: Engine) -> None:
     assert engine.load.cancelled == 0
 
 
-def test_nobody_reads(engine: Engine) -> None:
+def test_a_slow_reader(engine: Engine) -> None:
     """A slow reader does not block the engine, and still receives the whole answer."""
     expected = tokens(alone(engine.llm, asked(A, 30)))
     slow = engine.submit(asked(A, 30))
@@ -155,11 +148,8 @@ def test_nobody_reads(engine: Engine) -> None:
 
 
 def test_time_is_up(engine: Engine, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = tokens(alone(engine.llm, asked(A, 30)))
-    engine.llm.reset()
-    watched.hold("step", 0)
-    answer = engine.submit(asked(A, 30, seconds=600))
-    watched.reached()
+    (expected,) = tokens_alone(engine.llm, [asked(A, 30)])
+    (answer,) = watched.submit([asked(A, 30, seconds=600)], "step")
     monkeypatch.setattr(scheduler, "monotonic", lambda: time.monotonic() + 700)
     watched.go()
     found = tokens(answer.pieces())
@@ -170,9 +160,7 @@ def test_time_is_up(engine: Engine, watched: Watched, monkeypatch: pytest.Monkey
 
 def test_time_is_up_before_the_first_token(single: tuple[Engine, Watched]) -> None:
     engine, watched = single
-    watched.hold("step", 0)
-    first = engine.submit(asked(A, 4))
-    watched.reached()
+    (first,) = watched.submit([asked(A, 4)], "step")
     second = engine.submit(asked(B, 4, seconds=0.05))
     time.sleep(0.06)
     watched.go()
@@ -182,21 +170,13 @@ def test_time_is_up_before_the_first_token(single: tuple[Engine, Watched]) -> No
     assert watched.of("begin") == [0]
 
 
-def test_time_enough(engine: Engine) -> None:
-    answer = engine.submit(asked(A, 4, seconds=600))
-    assert len(answer.pieces()) == 4
-    assert answer.finish_reason == "length"
-
-
 # Drained ---------------------------------------------------------------------------------------
 
 
 def test_drained(single: tuple[Engine, Watched]) -> None:
     """Accepted requests are finished, including the waiting ones; new requests are refused."""
     engine, watched = single
-    watched.hold("prefill", 0)
-    answers = [engine.submit(asked(ids, 4)) for ids in (A, B)]
-    watched.reached()
+    answers = watched.submit([asked(ids, 4) for ids in (A, B)], "prefill")
     assert engine.drain(0.01) is False
     with pytest.raises(DeviceError, match="accepts no more requests"):
         engine.submit(asked(A))
@@ -209,15 +189,13 @@ def test_drained(single: tuple[Engine, Watched]) -> None:
 # Closed ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(every=5)
 @either_way
 @PHASES
 def test_closed_with_open_streams(engine: Engine, watched: Watched, phase: str) -> None:
     """Readers in threads and in event loops get an error; the model is still usable."""
-    expected = tokens(alone(engine.llm, asked(A, 30)))
-    engine.llm.reset()
-    watched.hold(phase)
-    answers = [engine.submit(asked(ids, 30)) for ids in (A, B)]
-    watched.reached()
+    (expected,) = tokens_alone(engine.llm, [asked(A, 30)])
+    answers = watched.submit([asked(ids, 30) for ids in (A, B)], phase)
     ended: list[object] = []
 
     def read(answer: Answer) -> None:
@@ -253,10 +231,8 @@ def test_closed_with_open_streams(engine: Engine, watched: Watched, phase: str) 
     assert tokens(alone(engine.llm, asked(A, 30))) == expected
 
 
-def test_the_model_closed_under_it(engine: Engine, watched: Watched) -> None:
-    watched.hold("step", 0)
-    answers = [engine.submit(asked(ids, 30)) for ids in (A, B)]
-    watched.reached()
+def test_the_model_is_closed_while_it_runs(engine: Engine, watched: Watched) -> None:
+    answers = watched.submit([asked(ids, 30) for ids in (A, B)], "step")
     closing = threading.Thread(target=engine.llm.close)
     closing.start()
     watched.go()
@@ -268,7 +244,7 @@ def test_the_model_closed_under_it(engine: Engine, watched: Watched) -> None:
         engine.submit(asked(A)).pieces()
 
 
-def test_forgotten(tiny_llm: LLM) -> None:
+def test_a_dropped_engine(tiny_llm: LLM) -> None:
     """An engine without references stops its thread, but only after its open answers are complete."""
     engine = Engine(tiny_llm)
     thread = engine.thread
@@ -290,11 +266,8 @@ def test_forgotten(tiny_llm: LLM) -> None:
 def test_a_task_that_is_cancelled(engine: Engine, watched: Watched) -> None:
     """Cancelling the reading task does not cancel the answer: another reader gets it. Closing the event loop
     in between does no harm."""
-    expected = tokens(alone(engine.llm, asked(A, 6)))
-    engine.llm.reset()
-    watched.hold("prefill", 0)
-    answer = engine.submit(asked(A, 6))
-    watched.reached()
+    (expected,) = tokens_alone(engine.llm, [asked(A, 6)])
+    (answer,) = watched.submit([asked(A, 6)], "prefill")
 
     async def read() -> None:
         async for _ in answer:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from byte_tokenizer import ByteTokenizer
-from engine_fixtures import MODEL, PATIENCE, A, B, Watched, alone, asked, either_way, tokens
+from engine_fixtures import MODEL, PATIENCE, A, B, Watched, asked, either_way, tokens, tokens_alone
 from faulty import CALLS, MESSAGE, Faults
 
 from pteron import Device, DeviceError, DeviceLost, InputError
@@ -24,7 +24,7 @@ TESTS = Path(__file__).parents[1]
 
 @pytest.fixture
 def expected(engine: Engine) -> list[list[int]]:
-    return [tokens(alone(engine.llm, asked(ids))) for ids in (A, B)]
+    return tokens_alone(engine.llm, [asked(A), asked(B)])
 
 
 def ends(answers: list[Answer]) -> Iterator[list[int] | BaseException]:
@@ -35,7 +35,7 @@ def ends(answers: list[Answer]) -> Iterator[list[int] | BaseException]:
             yield error
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long(every=5)
 @either_way
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("kind", [kind for kind in CALLS if kind != "fill"])
@@ -103,10 +103,7 @@ def test_settings_that_cannot_be_compiled(
 def test_a_sequence_that_another_takes_over(
     engine: Engine, watched: Watched, expected: list[list[int]]
 ) -> None:
-    engine.llm.reset()
-    watched.hold("step", 0)
-    answers = [engine.submit(asked(ids)) for ids in (A, B)]
-    watched.reached()
+    answers = watched.submit([asked(A), asked(B)], "step")
     engine.llm.model.claim()  # the first sequence of the pool
     watched.go()
     first, second = ends(answers)
@@ -114,7 +111,7 @@ def test_a_sequence_that_another_takes_over(
     assert second == expected[1]
 
 
-def test_all_sequences_are_others(engine: Engine, expected: list[list[int]]) -> None:
+def test_streams_hold_all_sequences(engine: Engine, expected: list[list[int]]) -> None:
     """All sequences belong to the model's own streams: requests wait until a stream releases one."""
     assert isinstance(engine.llm, LLM)
     streams = [engine.llm.generate(A, max_new_tokens=3, stop_ids=()) for _ in range(SEQUENCES_MAX)]
@@ -136,9 +133,7 @@ def test_a_lost_device(device: Device) -> None:
     llm = LLM(MODEL, ByteTokenizer(), device=own)
     with Engine(llm) as engine:
         watched = Watched(engine)
-        watched.hold("step", 1)
-        answers = [engine.submit(asked(ids, 30)) for ids in (A, B)]
-        watched.reached()
+        answers = watched.submit([asked(ids, 30) for ids in (A, B)], "step", 1)
         own.wait()  # the device still works, and its callbacks must not run during Python's shutdown
         own.lost("testing")
         watched.go()
@@ -159,9 +154,7 @@ def test_a_fault_of_the_engine_itself(
     def parts(_: object) -> Any:
         raise RuntimeError("unforeseen")
 
-    watched.hold("prefill", 0)
-    answers = [engine.submit(asked(ids)) for ids in (A, B)]
-    watched.reached()
+    answers = watched.submit([asked(A), asked(B)], "prefill")
     monkeypatch.setattr(engine.scheduler.stepping.stepper, "parts", parts)
     watched.go()
     assert [type(end) for end in ends(answers)] == [RuntimeError] * 2

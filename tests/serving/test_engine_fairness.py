@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from engine_fixtures import CHUNK, SHORT, A, B, Watched, asked, one_by_one
+from engine_fixtures import CHUNK, SHORT, A, B, Watched, asked, one_by_one, read_all
 
 from pteron.llm.engine.pipeline import SUBMISSIONS
 from pteron.llm.engine.scheduler import Scheduler
@@ -27,13 +27,10 @@ def pace(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Pace:
 
 def test_a_long_prompt_delays_a_step_by_one_chunk(engine: Engine, watched: Watched, pace: Pace) -> None:
     """Every decoding sequence does one step between two prefill chunks, and one chunk runs between steps."""
-    watched.hold("step", 0)  # job 0 has the longer prompt
-    answers = [engine.submit(asked(ids, 40)) for ids in (A, B)]
-    watched.reached()
+    answers = watched.submit([asked(ids, 40) for ids in (A, B)], "step")  # job 0 has the longer prompt
     answers += [engine.submit(asked(LONG, 2))]
     watched.go()
-    for answer in answers:
-        answer.pieces()
+    read_all(answers)
     kinds = [(what, job) for what, job, _ in watched.events]
     reads = [at for at, event in enumerate(kinds) if event == ("prefill", 2)]
     assert len(reads) == CHUNKS
@@ -42,12 +39,9 @@ def test_a_long_prompt_delays_a_step_by_one_chunk(engine: Engine, watched: Watch
 
 
 def test_prompts_are_read_in_turns(engine: Engine, watched: Watched) -> None:
-    watched.hold("prefill", 0)
-    answers = [engine.submit(asked(LONG, 2)) for _ in range(3)]
-    watched.reached()
+    answers = watched.submit([asked(LONG, 2)] * 3, "read")
     watched.go()
-    for answer in answers:
-        answer.pieces()
+    read_all(answers)
     reads = watched.of("prefill")
     assert len(reads) == 3 * CHUNKS
     rest = reads[reads.index(2) :]
@@ -57,23 +51,17 @@ def test_prompts_are_read_in_turns(engine: Engine, watched: Watched) -> None:
 def test_a_newcomer_is_read_after_a_chunk(engine: Engine, watched: Watched) -> None:
     """The prefill of a new request starts after one chunk of the running prompt, or after two if that prompt
     was alone: one more chunk is then queued on the GPU."""
-    watched.hold("prefill", 0)
-    first = engine.submit(asked(LONG, 2))
-    watched.reached()
+    (first,) = watched.submit([asked(LONG, 2)], "prefill")
     second = engine.submit(asked(SHORT, 2))
     watched.go()
-    second.pieces()
-    first.pieces()
+    read_all([second, first])
     assert watched.of("prefill").index(1) <= SUBMISSIONS
 
 
-def test_a_long_prompt_comes_on_among_newcomers(engine: Engine, watched: Watched) -> None:
-    watched.hold("prefill", 0)
-    answers = [engine.submit(asked(LONG, 1)), *(engine.submit(asked((9, 9, at), 1)) for at in range(3, 18))]
-    watched.reached()
+def test_a_long_prompt_advances_beside_many_new_ones(engine: Engine, watched: Watched) -> None:
+    answers = watched.submit([asked(LONG, 1), *(asked((9, 9, at), 1) for at in range(3, 18))], "prefill")
     watched.go()
-    for answer in answers:
-        answer.pieces()
+    read_all(answers)
     reads = watched.of("prefill")
     others = [sum(job != 0 for job in reads[: at + 1]) for at, job in enumerate(reads) if job == 0]
     assert others[-1] <= CHUNKS
@@ -86,14 +74,11 @@ def test_one_alone_steps_in_bursts(engine: Engine, watched: Watched, pace: Pace)
 
 
 @one_by_one
-def test_many_share_what_a_burst_takes(engine: Engine, watched: Watched, pace: Pace) -> None:
+def test_several_share_the_steps_of_a_burst(engine: Engine, watched: Watched, pace: Pace) -> None:
     pace.steps = 12
-    watched.hold("begin", 0)
-    answers = [engine.submit(asked(ids, 40)) for ids in (A[:6], B[4:10], LONG[:6])]
-    watched.reached()
+    answers = watched.submit([asked(ids, 40) for ids in (A[:6], B[4:10], LONG[:6])], "begin")
     watched.go()
-    for answer in answers:
-        answer.pieces()
+    read_all(answers)
     steps = [count for what, _, count in watched.events if what == "step"]
     assert steps.count(4) >= 12
     jobs = watched.of("step")
@@ -103,21 +88,17 @@ def test_many_share_what_a_burst_takes(engine: Engine, watched: Watched, pace: P
 
 def test_a_newcomer_waits_for_one_burst(engine: Engine, watched: Watched, pace: Pace) -> None:
     pace.steps = 4
-    watched.hold("step", 0)
-    first = engine.submit(asked(A, 40))
-    watched.reached()
+    (first,) = watched.submit([asked(A, 40)], "step")
     second = engine.submit(asked(B, 4))
     watched.go()
-    second.pieces()
-    first.pieces()
+    read_all([second, first])
     begun = watched.events.index(("begin", 1, len(B) // CHUNK + 1))
     assert sum(what == "step" for what, *_ in watched.events[:begun]) <= SUBMISSIONS
 
 
 def test_first_come_first_served(engine: Engine, watched: Watched) -> None:
     answers = [engine.submit(asked(ids, 3)) for ids in (A, B, SHORT) * 8]
-    for answer in answers:
-        answer.pieces()
+    read_all(answers)
     assert watched.of("begin") == list(range(24))
 
 
@@ -136,8 +117,7 @@ def test_the_gpu_has_work_while_the_host_waits(
 
     monkeypatch.setattr(Scheduler, "collect_oldest", noting)
     answers = [engine.submit(asked((30 + number, *A), 20)) for number in range(count)]
-    for answer in answers:
-        answer.pieces()
+    read_all(answers)
     assert len(waited) > 6
     assert all(others for others, goes_on in waited if goes_on)
     assert sum(answer.statistics.stalls for answer in answers) <= count

@@ -1,4 +1,5 @@
-"""Requests with and without a grammar run together: each gets the same answer as it gets alone."""
+"""Requests with and without a grammar run together: each gets the same answer as it gets alone. Masks are
+computed in worker threads: each once, in order, and failures are reported."""
 
 from __future__ import annotations
 
@@ -7,14 +8,18 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from queue import SimpleQueue
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from engine_fixtures import PATIENCE, A, B, Watched, alone, asked, either_way, tokens
+from byte_tokenizer import ByteTokenizer
+from engine_fixtures import MODEL, PATIENCE, A, B, Watched, alone, asked, either_way, tokens
 
-from pteron import DeviceError, InputError
+from pteron import Device, DeviceError, InputError
 from pteron.llm import LLM, Grammar, LanguageModel, Matcher, Piece, Sampling
+from pteron.llm.engine import grammar_masks
+from pteron.llm.engine.grammar_masks import THREADS, MaskWorkers, PendingMask
 from pteron.serving import Engine, Request
 
 pytest.importorskip("llguidance", reason="needs the extra `serve`")
@@ -22,13 +27,9 @@ PATTERN = "[a-f]{3,9} (one|two)!"
 DRAWN = Sampling(temperature=1.5, seed=3, top_logprobs=2)
 
 
-@pytest.fixture
-def grammar(tiny_llm: LLM) -> Grammar:
-    return Grammar.regex(tiny_llm.tokenizer, PATTERN)
-
-
-@pytest.fixture
-def requests(grammar: Grammar) -> list[Request]:
+@pytest.fixture(scope="module")
+def requests() -> list[Request]:
+    grammar = Grammar.regex(ByteTokenizer(), PATTERN)
     return [
         asked(A, 30, grammar=grammar),
         asked(B, 20),
@@ -38,11 +39,13 @@ def requests(grammar: Grammar) -> list[Request]:
     ]
 
 
-@pytest.fixture
-def expected(tiny_llm: LLM, requests: list[Request]) -> list[list[Piece]]:
-    return [alone(tiny_llm, request) for request in requests]
+@pytest.fixture(scope="module")
+def expected(device: Device, requests: list[Request]) -> list[list[Piece]]:
+    with LLM(MODEL, ByteTokenizer(), device=device) as llm:
+        return [alone(llm, request) for request in requests]
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("way", ["together", "one by one", "through the host"])
 def test_beside_others(
     tiny_llm: LLM,
@@ -53,7 +56,6 @@ def test_beside_others(
 ) -> None:
     if way == "through the host":
         monkeypatch.setattr(LanguageModel, "is_resident", False)
-    tiny_llm.reset()
     with Engine(tiny_llm, batched=None if way == "together" else False) as engine:
         answers = [engine.submit(request) for request in requests]
         for answer, right in zip(answers, expected, strict=True):
@@ -67,26 +69,7 @@ def test_beside_others(
         assert re.fullmatch(PATTERN, answer.text())
 
 
-def test_a_grammar_that_fails(
-    engine: Engine, requests: list[Request], expected: list[list[Piece]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Other requests continue."""
-    masks = 0
-
-    def failing(matcher: Matcher) -> None:
-        nonlocal masks
-        masks += 1
-        raise DeviceError("no mask")
-
-    monkeypatch.setattr(Matcher, "mask", failing)
-    answers = [engine.submit(request) for request in requests[:2]]
-    with pytest.raises(DeviceError, match="no mask"):
-        answers[0].pieces()
-    assert [piece.token for piece in answers[1]] == [piece.token for piece in expected[1]]
-    assert masks == 1
-
-
-class MaskGate:
+class BlockedMasks:
     """Blocks the computation of masks until `go`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,8 +93,8 @@ class MaskGate:
 
 
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[MaskGate]:
-    made = MaskGate(monkeypatch)
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockedMasks]:
+    made = BlockedMasks(monkeypatch)
     yield made
     made.go()
 
@@ -127,9 +110,10 @@ def wait_for_no_threads() -> None:
     assert not mask_threads()
 
 
+@pytest.mark.long(every=2)
 @either_way
-def test_others_go_on_while_a_mask_is_found(
-    expected: list[list[Piece]], engine: Engine, requests: list[Request], held: MaskGate
+def test_other_requests_continue_while_a_mask_is_computed(
+    expected: list[list[Piece]], engine: Engine, requests: list[Request], held: BlockedMasks
 ) -> None:
     answer = engine.submit(requests[0])
     held.reached()
@@ -142,7 +126,7 @@ def test_others_go_on_while_a_mask_is_found(
 
 
 @either_way
-def test_ends_while_its_mask_is_found(engine: Engine, requests: list[Request], held: MaskGate) -> None:
+def test_ends_while_its_mask_is_computed(engine: Engine, requests: list[Request], held: BlockedMasks) -> None:
     """A request that is cancelled or times out while its mask is computed ends at once and frees its
     sequence. The mask of a cancelled request that still waits for a worker is never computed."""
     answers = [
@@ -165,8 +149,8 @@ def test_ends_while_its_mask_is_found(engine: Engine, requests: list[Request], h
     assert len(held.threads) < len(text) + 4  # the mask of the third request was never computed
 
 
-def test_sleeps_while_a_mask_is_found(
-    engine: Engine, requests: list[Request], held: MaskGate, monkeypatch: pytest.MonkeyPatch
+def test_sleeps_while_a_mask_is_computed(
+    engine: Engine, requests: list[Request], held: BlockedMasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns = 0
     parts = engine.scheduler.stepping.stepper.parts
@@ -185,9 +169,10 @@ def test_sleeps_while_a_mask_is_found(
     assert len(answer.pieces()) == 5
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("way", ["closed", "dropped"])
-def test_an_engine_ends_while_masks_are_found(
-    tiny_llm: LLM, requests: list[Request], held: MaskGate, way: str
+def test_an_engine_ends_while_masks_are_computed(
+    tiny_llm: LLM, requests: list[Request], held: BlockedMasks, way: str
 ) -> None:
     engine = Engine(tiny_llm)
     assert len(engine.submit(requests[1]).pieces()) == 20
@@ -209,8 +194,9 @@ def test_an_engine_ends_while_masks_are_found(
     wait_for_no_threads()
 
 
+@pytest.mark.long(every=2)
 @either_way
-def test_a_mask_that_fails_amid_others(
+def test_a_mask_that_fails(
     expected: list[list[Piece]], engine: Engine, requests: list[Request], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mask fails while its request generates; the other requests with the same grammar continue."""
@@ -238,15 +224,71 @@ def test_a_mask_that_fails_amid_others(
 
 
 def test_cancelled(engine: Engine, watched: Watched, requests: list[Request]) -> None:
-    watched.hold("step", 0)
-    answer = engine.submit(requests[0])
-    watched.reached()
+    (answer,) = watched.submit(requests[:1], "step")
     answer.cancel()
     watched.go()
     assert len(answer.pieces()) < 4
     assert answer.finish_reason == "cancelled"
 
 
-def test_what_is_no_grammar() -> None:
+def test_an_invalid_grammar() -> None:
     with pytest.raises(InputError, match="grammar must be a Grammar"):
         asked(A, grammar=PATTERN)
+
+
+# Worker threads ----------------------------------------------------------------------------------
+
+
+class Slow(Matcher):
+    """A matcher that computes its mask only after an event is set."""
+
+    def __init__(self, gate: threading.Event) -> None:
+        self._gate = gate
+
+    def mask(self) -> npt.NDArray[np.uint32]:
+        assert self._gate.wait(PATIENCE)
+        return np.zeros(1, np.uint32)
+
+
+def notifications(queue: SimpleQueue[bool], masks: list[PendingMask]) -> int:
+    """The number of notifications until all masks are computed."""
+    count = 0
+    while not all(mask.is_done for mask in masks):
+        queue.get(timeout=PATIENCE)
+        count += 1
+    return count
+
+
+def test_many_masks_notify_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar_masks, "NOTIFY_INTERVAL", PATIENCE)
+    queue: SimpleQueue[bool] = SimpleQueue()
+    workers, gate = MaskWorkers(lambda: queue.put(True)), threading.Event()
+    masks = [workers.request(Slow(gate)) for _ in range(50)]
+    gate.set()
+    assert notifications(queue, masks) <= THREADS
+    workers.close()
+
+
+def test_single_masks_notify_each_time() -> None:
+    queue: SimpleQueue[bool] = SimpleQueue()
+    workers, gate = MaskWorkers(lambda: queue.put(True)), threading.Event()
+    gate.set()
+    for _ in range(100):
+        mask = workers.request(Slow(gate))
+        queue.get(timeout=PATIENCE)
+        assert mask.is_done
+    workers.close()
+
+
+def test_the_first_mask_notifies_before_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar_masks, "NOTIFY_INTERVAL", 0.0)
+    queue: SimpleQueue[bool] = SimpleQueue()
+    workers, gate, later = MaskWorkers(lambda: queue.put(True)), threading.Event(), threading.Event()
+    gate.set()
+    first, *_ = masks = [workers.request(Slow(each)) for each in (gate, later, later, later)]
+    queue.get(timeout=PATIENCE)
+    assert first.is_done
+    assert not masks[-1].is_done
+    later.set()
+    notifications(queue, masks)
+    workers.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from http_fixtures import NAME, PATIENCE, TEXT, Running, error, running
-from scripted import Script, ScriptedEngine
+from http_fixtures import NAME, PATIENCE, TEXT, Running, error, openai_client, post_raw, running
+from scripted import Script, ScriptedEngine, play
 
 from pteron import InputError
 from pteron.llm import LLM
@@ -25,8 +24,9 @@ def engine(stories: LLM) -> ScriptedEngine:
     return ScriptedEngine(stories, lambda _: Script(["Once"]))
 
 
-@pytest.fixture
-def guarded(engine: ScriptedEngine) -> Iterator[Running]:
+@pytest.fixture(scope="module")
+def guarded(stories: LLM) -> Iterator[Running]:
+    engine = ScriptedEngine(stories, lambda _: Script(["Once"]))
     with running(engine, api_keys=["first-key", "second-key"]) as server:
         yield server
 
@@ -34,38 +34,28 @@ def guarded(engine: ScriptedEngine) -> Iterator[Running]:
 @pytest.mark.parametrize(
     "header", [None, "", "Bearer", "Bearer first-ke", "Bearer first-key2", "Basic first-key", "first-key"]
 )
-def test_without_a_key_nothing_is_served(guarded: Running, header: str | None) -> None:
+def test_all_routes_but_health_need_a_key(guarded: Running, header: str | None) -> None:
     headers = {} if header is None else {"Authorization": header}
-    for method, route in (
-        ("GET", "/v1/models"),
-        ("POST", "/v1/completions"),
-        ("GET", "/metrics"),
-        ("GET", "/x"),
-    ):
+    engine = play(guarded, Script(["Once"]))
+    routes = {"/v1/models": "GET", "/v1/completions": "POST", "/metrics": "GET", "/x": "GET"}
+    for route, method in routes.items():
         response = guarded.http.request(method, route, headers=headers)
         assert error(response, 401)["code"] == guarded.logged(response)["error"] == "invalid_api_key"
         assert response.headers["www-authenticate"] == "Bearer"
     assert guarded.http.get("/health", headers=headers).status_code == 200
-    assert isinstance(guarded.app.state.service.engine, ScriptedEngine)
-    assert guarded.app.state.service.engine.requests == []
+    assert engine.requests == []
 
 
-def test_each_key_opens(guarded: Running) -> None:
+def test_each_key_is_valid(guarded: Running) -> None:
     for key in ("first-key", "second-key"):
-        client = openai.OpenAI(base_url=f"{guarded.address}/v1", api_key=key, max_retries=0)
+        client = openai_client(guarded, api_key=key)
         assert client.completions.create(model=NAME, prompt="Hi").choices[0].text == "Once"
     with pytest.raises(openai.AuthenticationError):
-        openai.OpenAI(base_url=f"{guarded.address}/v1", api_key="third", max_retries=0).models.list()
+        openai_client(guarded, api_key="third").models.list()
     assert "first-key" not in str(guarded.log())
 
 
-def test_metrics_may_be_open(engine: ScriptedEngine) -> None:
-    with running(engine, api_keys=["key"], open_metrics=True) as server:
-        assert server.http.get("/metrics").status_code == 200
-        assert server.http.get("/v1/models").status_code == 401
-
-
-def test_keys_from_all_places(tmp_path: Path) -> None:
+def test_sources_of_keys(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("# of the team\nfrom-file\n\n  spaced  \n")
     found = read_api_keys(["argument"], file, {"PTERON_API_KEYS": "one, two,argument"})
@@ -93,10 +83,7 @@ def test_body_limit(engine: ScriptedEngine) -> None:
 
 def test_a_body_that_does_not_come(engine: ScriptedEngine) -> None:
     with running(engine, limits=Limits(body_seconds=0.2)) as server:
-        host, port = server.address.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), PATIENCE) as connection:
-            head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            connection.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        with post_raw(server, b"{", 100) as connection:
             answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()  # to its end
         assert answer.startswith("HTTP/1.1 408")
         assert "did not arrive within 0.2 seconds" in answer
@@ -108,25 +95,20 @@ def test_header_limit(engine: ScriptedEngine) -> None:
         with suppress(httpx.HTTPError):  # the connection may be closed before all of it is sent
             found = server.http.get("/health", headers={"X-Long": "x" * 100_000})
             assert found.status_code in (400, 431)  # 400: h11's own limit, while headers arrive in parts
+        long, one, many = "x" * 5000, [("X", "x" * 5000)], [("X", "x")] * 900
+        none: list[tuple[str, str]] = []
+        for path, headers in (("", one), ("", many), (f"/{long}", none), (f"/health?{long}", none)):
+            response = httpx.get(server.address + path, headers=headers, timeout=PATIENCE)
+            rejected = error(response, 431)
+            assert (rejected["code"], rejected["type"]) == ("headers_too_large", "invalid_request_error")
         assert httpx.get(f"{server.address}/health", timeout=PATIENCE).status_code == 200
 
 
-@pytest.mark.parametrize("where", ["header", "headers", "path", "query"])
-def test_all_parts_of_the_headers_count(engine: ScriptedEngine, where: str) -> None:
-    long = "x" * 5000
-    path = {"path": f"/{long}", "query": f"/health?{long}"}.get(where, "/health")
-    extra = {"header": [("X", long)], "headers": [("X", "x")] * 900}.get(where, [])
-    with running(engine, limits=Limits(header_bytes=4096)) as server:
-        found = error(server.http.get(path, headers=extra), 431)
-        assert (found["code"], found["type"]) == ("headers_too_large", "invalid_request_error")
-        assert server.http.get("/health").status_code == 200
-
-
-@pytest.mark.parametrize("keys", [("first-key", "third"), ("third", "first-key"), ("first-key", "first-key")])
-def test_two_keys_are_refused(guarded: Running, keys: tuple[str, str]) -> None:
-    headers = [("Authorization", f"Bearer {key}") for key in keys]
-    for route in ("/v1/models", "/health"):
-        assert "two Authorization" in error(guarded.http.get(route, headers=headers), 400)["message"]
+def test_two_keys_are_an_error(guarded: Running) -> None:
+    for keys in (("first-key", "third"), ("third", "first-key"), ("first-key", "first-key")):
+        headers = [("Authorization", f"Bearer {key}") for key in keys]
+        for route in ("/v1/models", "/health"):
+            assert "two Authorization" in error(guarded.http.get(route, headers=headers), 400)["message"]
 
 
 def test_only_known_host_names_are_accepted(engine: ScriptedEngine) -> None:
@@ -139,15 +121,15 @@ def test_only_known_host_names_are_accepted(engine: ScriptedEngine) -> None:
             assert error(response, 403)["code"] == "unknown_host"
 
 
-def test_cors(engine: ScriptedEngine) -> None:
+def test_cors_and_open_metrics(engine: ScriptedEngine, guarded: Running) -> None:
     ask: dict[str, Any] = {
         "Origin": "https://chat.example",
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "authorization,content-type",
     }
-    with running(engine, api_keys=["key"]) as server:
-        assert "access-control-allow-origin" not in server.http.options("/v1/models", headers=ask).headers
-    with running(engine, api_keys=["key"], origins=["https://chat.example"]) as server:
+    assert "access-control-allow-origin" not in guarded.http.options("/v1/models", headers=ask).headers
+    with running(engine, api_keys=["key"], origins=["https://chat.example"], open_metrics=True) as server:
+        assert server.http.get("/metrics").status_code == 200
         allowed = server.http.options("/v1/chat/completions", headers=ask)
         assert allowed.status_code == 200
         assert allowed.headers["access-control-allow-origin"] == "https://chat.example"
@@ -162,13 +144,8 @@ def test_cors(engine: ScriptedEngine) -> None:
 def test_limits_of_a_request(engine: ScriptedEngine) -> None:
     limits = Limits(prompt_tokens=3, new_tokens=5, choices=2, stops=1, stop_characters=4)
     with running(engine, limits=limits) as server:
-        for change in (
-            {"prompt": "Once upon a time there was"},
-            {"max_tokens": 6},
-            {"n": 3},
-            {"stop": ["a", "b"]},
-            {"stop": "abcde"},
-        ):
+        long = {"prompt": "Once upon a time there was"}
+        for change in (long, {"max_tokens": 6}, {"n": 3}, {"stop": ["a", "b"]}, {"stop": "abcde"}):
             error(server.http.post("/v1/completions", json=TEXT | change), 400)
         allowed = {"n": 2, "stop": "abcd", "max_tokens": 5}
         assert server.http.post("/v1/completions", json=TEXT | allowed).status_code == 200

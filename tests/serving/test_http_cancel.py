@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import openai
 import pytest
-from http_fixtures import NAME, PATIENCE, Running, error, running, until
+from http_fixtures import NAME, PATIENCE, Running, error, openai_client, post_raw, running, until
 from scripted import Script, ScriptedEngine
 
 from pteron.llm import LLM
@@ -29,7 +28,7 @@ def gone_lines(server: Running) -> list[dict[str, Any]]:
 def test_a_client_that_leaves_a_stream_frees_its_sequence(server: Running) -> None:
     server.settle()
     before, known = server.engine.load, len(gone_lines(server))
-    client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+    client = openai_client(server)
     stream = client.completions.create(**LONG, stream=True, seed=1)
     next(iter(stream))
     assert server.engine.load.running == 1
@@ -47,19 +46,16 @@ def test_a_client_that_leaves_a_stream_frees_its_sequence(server: Running) -> No
 def test_a_client_that_leaves_before_the_answer_frees_its_sequences(server: Running, choices: int) -> None:
     server.settle()
     cancelled = server.engine.load.cancelled
-    with socket.create_connection(server.http.base_url.netloc.split(b":"), PATIENCE) as connection:  # type: ignore[arg-type]
-        body = json.dumps(LONG | {"n": choices}).encode()
-        head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    with post_raw(server, json.dumps(LONG | {"n": choices}).encode()):
         until(lambda: server.engine.load.running == choices)
     server.settle()
     assert server.engine.load.cancelled == cancelled + choices
 
 
-def test_others_go_on_when_one_leaves(server: Running) -> None:
-    asked = {"model": NAME, "prompt": "The little dog", "max_tokens": 40}
+def test_other_requests_continue_when_a_client_leaves(server: Running) -> None:
+    asked = {"model": NAME, "prompt": "The little dog", "max_tokens": 20}
     alone = server.http.post("/v1/completions", json=asked).json()["choices"][0]["text"]
-    client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+    client = openai_client(server)
     leaving = client.completions.create(**LONG, stream=True, seed=2)
     next(iter(leaving))
     staying = client.completions.create(**asked, stream=True)  # type: ignore[call-overload]
@@ -69,36 +65,30 @@ def test_others_go_on_when_one_leaves(server: Running) -> None:
     assert first.choices[0].text + rest == alone
 
 
-def test_a_reader_that_does_not_read_is_left_alone(stories: LLM) -> None:
+def test_a_client_that_does_not_read(stories: LLM) -> None:
     """What it does not read stays in the server's memory until the time limit."""
     engine = ScriptedEngine(stories, lambda _: Script(["x" * 1000] * 20_000))
-    with running(engine, limits=Limits(read_seconds=0.3)) as server:
-        host, port = server.address.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), PATIENCE) as connection:
-            body = json.dumps({"model": NAME, "prompt": "Hi", "stream": True}).encode()
-            head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            until(lambda: bool(engine.answers))
-            assert server.http.get("/health").status_code == 200  # other requests are still served
-            until(lambda: engine.answers[0].is_cancelled)
-            until(lambda: bool(gone_lines(server)))
+    body = json.dumps({"model": NAME, "prompt": "Hi", "stream": True}).encode()
+    with running(engine, limits=Limits(read_seconds=0.3)) as server, post_raw(server, body):
+        until(lambda: bool(engine.answers))
+        assert server.http.get("/health").status_code == 200  # other requests are still served
+        until(lambda: engine.answers[0].is_cancelled)
+        until(lambda: bool(gone_lines(server)))
 
 
-def test_a_slow_reader_gets_all_of_it(server: Running) -> None:
-    asked = {"model": NAME, "prompt": "One day, a girl", "max_tokens": 60, "stream": True}
-    expected = server.http.post("/v1/completions", json=asked | {"stream": False}).json()["choices"][0][
-        "text"
-    ]
+def test_a_slow_reader(server: Running) -> None:
+    asked = {"model": NAME, "prompt": "One day, a girl", "max_tokens": 24, "stream": True}
+    whole = server.http.post("/v1/completions", json=asked | {"stream": False}).json()
     with httpx.stream("POST", f"{server.address}/v1/completions", json=asked, timeout=PATIENCE) as response:
         server.settle()  # the engine does not wait for readers
         text = b"".join(response.iter_raw(7)).decode()
     chunks = [json.loads(line[6:]) for line in text.split("\n\n") if line.startswith("data: {")]
-    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == expected
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == whole["choices"][0]["text"]
 
 
 def test_too_many_requests_get_retry_after(stories: LLM) -> None:
     with Engine(stories, running=1, waiting=1) as engine, running(engine) as server:
-        client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+        client = openai_client(server)
         running_one = client.completions.create(**LONG, stream=True, seed=1)
         next(iter(running_one))
         waiting_one = client.completions.create(**LONG, stream=True, seed=2)
@@ -114,31 +104,24 @@ def test_too_many_requests_get_retry_after(stories: LLM) -> None:
         server.settle()
 
 
-def test_a_client_that_tries_again_is_served(stories: LLM) -> None:
+def test_a_client_that_retries_is_served(stories: LLM) -> None:
     """The official client waits for Retry-After."""
     with Engine(stories, running=1, waiting=1) as engine, running(engine) as server:
-        client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=9)
-        texts: list[str] = []
+        client = openai_client(server, max_retries=9)
 
-        def ask() -> None:
-            found = client.completions.create(model=NAME, prompt="The cat", max_tokens=12)
-            texts.append(found.choices[0].text)
+        def ask(_: int) -> str:
+            return client.completions.create(model=NAME, prompt="The cat", max_tokens=6).choices[0].text
 
-        threads = [threading.Thread(target=ask) for _ in range(5)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(PATIENCE)
-        assert len(texts) == 5
-        assert len(set(texts)) == 1
+        with ThreadPoolExecutor(3) as threads:
+            assert len(set(threads.map(ask, range(3)))) == 1
 
 
-def test_a_request_ends_when_its_time_is_over(stories_engine: Engine) -> None:
+def test_a_time_limit_ends_an_answer(stories_engine: Engine) -> None:
     with running(stories_engine, limits=Limits(seconds=0.3)) as server:
         response = server.http.post("/v1/completions", json=LONG | {"seed": 3})
         if response.status_code == 200:
             found = response.json()
             assert found["choices"][0]["finish_reason"] in ("length", "stop")
             assert found["usage"]["completion_tokens"] < 240
-        else:  # a machine so busy that not one token came
+        else:  # a busy machine generated no token in time
             assert error(response, 503)["code"] == "timeout"

@@ -11,9 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import openai
 import pytest
-from http_fixtures import NAME, Running, error, running
+from http_fixtures import NAME, Running, error, openai_client, running
 from letters import letters_mean, letters_table
 
 from pteron import DType, UnsupportedError, ValueSpec
@@ -67,7 +66,7 @@ def server(letters: Letters) -> Iterator[Running]:
 
 
 def test_vectors_by_the_official_client(server: Running) -> None:
-    client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+    client = openai_client(server)
     texts = ["cat", "dog", "a longer text"]
     for form in ("float", "base64"):
         found = client.embeddings.create(model=NAME, input=texts, encoding_format=form)
@@ -85,16 +84,12 @@ def test_vectors_by_the_official_client(server: Running) -> None:
 
 
 def test_invalid_inputs_of_embeddings(server: Running) -> None:
-    changes: list[dict[str, Any]] = [
-        {"input": wrong} for wrong in ("x" * 17, "", [], ["a"] * 999, [128], [-1])
-    ]
-    for change in (*changes, {"dimensions": 3}):
+    wrong: tuple[Any, ...] = ("x" * 17, "", [], ["a"] * 999, [128], [-1])
+    for change in (*({"input": each} for each in wrong), {"dimensions": 3}):
         asked = {"model": NAME, "input": "cat"} | change
         assert error(server.http.post("/v1/embeddings", json=asked), 400)["param"] in ("input", "dimensions")
-    assert (
-        server.http.post("/v1/embeddings", json={"model": NAME, "input": "a", "dimensions": 5}).status_code
-        == 200
-    )
+    asked = {"model": NAME, "input": "a", "dimensions": 5}
+    assert server.http.post("/v1/embeddings", json=asked).status_code == 200
 
 
 def test_other_dimensions_are_refused_after_the_first_text(server: Running, letters: Letters) -> None:
@@ -187,7 +182,7 @@ def test_a_program_of_minilm(tmp_path: Path) -> None:
     with open_served(tmp_path) as encoder, running(encoder) as server:  # as `pteron serve` does
         assert isinstance(encoder, Encoder)
         assert encoder.encode("the cat sat") == [0, 5, 3, 6, 1]
-        client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+        client = openai_client(server)
         found = client.embeddings.create(model=NAME, input=texts)
         for text, item in zip(texts, found.data, strict=True):
             with torch.no_grad():

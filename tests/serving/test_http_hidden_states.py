@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openai
 import pytest
 from byte_tokenizer import ByteTokenizer
-from http_fixtures import NAME, Running, error, running
+from http_fixtures import NAME, Running, error, openai_client, running
 
 from pteron import FormatError, UnsupportedError
 from pteron.llm import LLM
@@ -71,6 +70,7 @@ def poison(model: LanguageModel) -> None:
     model.delegate.states.write(rows)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(
     ("kind", "pooling"),
     [
@@ -85,7 +85,7 @@ def test_vectors_are_those_of_pytorch(folders: dict[str, Path], kind: str, pooli
         assert isinstance(model, LLM) is (kind in BESIDE)
         embedder = server.app.state.service.embedder
         assert isinstance(embedder, HiddenStates)
-        client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+        client = openai_client(server)
         poison(embedder._sequence)
         found = client.embeddings.create(model=NAME, input=TEXTS, encoding_format="float")
         for text, item in zip(TEXTS, found.data, strict=True):
@@ -119,7 +119,7 @@ def test_a_failed_text_does_not_affect_the_next(
             calls.append(given)
             found = read(*given)
             if len(calls) == 2:
-                raise RuntimeError("in the midst of a text")
+                raise RuntimeError("injected")
             return found
 
         monkeypatch.setattr(model, "_read", failing)
@@ -148,8 +148,10 @@ def test_an_unknown_cache_layout_is_reset_before_each_text(
         assert len(resets) == 4  # not once for each chunk
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("kind", BESIDE)
-def test_beside_answers_neither_changes_the_other(folders: dict[str, Path], kind: str) -> None:
+def test_beside_answers(folders: dict[str, Path], kind: str) -> None:
+    """Embeddings and answers that run at once do not change each other."""
     with served(named(folders[kind], "last")) as (server, _):
         asked = [
             {"model": NAME, "prompt": text, "max_tokens": 30, "temperature": 0.0, "seed": 1}
@@ -165,20 +167,11 @@ def test_beside_answers_neither_changes_the_other(folders: dict[str, Path], kind
             return [item["embedding"] for item in response.json()["data"]]
 
         alone, alone_vectors = [answer(body) for body in asked], vectors()
-        answers: list[str] = [""] * len(asked)
-        found: list[Any] = []
-
-        def write(index: int) -> None:
-            answers[index] = answer(asked[index])
-
-        threads = [threading.Thread(target=write, args=(index,)) for index in range(len(asked))]
-        threads += [threading.Thread(target=lambda: found.append(vectors())) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert answers == alone
-        assert found == [alone_vectors] * 3
+        with ThreadPoolExecutor(len(asked) + 3) as threads:
+            answers = threads.map(answer, asked)
+            found = [threads.submit(vectors) for _ in range(3)]
+            assert list(answers) == alone
+            assert [each.result() for each in found] == [alone_vectors] * 3
 
 
 def test_which_programs_generate_text(folders: dict[str, Path], stories: LLM) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import openai
 import pytest
-from http_fixtures import CHAT, NAME, Running, error, running
+from http_fixtures import CHAT, NAME, Running, error, openai_client, running
 from tool_fixtures import MESSAGES, TEMPLATES, TOOLS, together, with_template
 
 from pteron.llm import LLM
@@ -43,22 +43,13 @@ def fits(text: str) -> None:
     assert all(isinstance(tag, str) and len(tag) <= 5 for tag in found["tags"])
 
 
-@pytest.fixture(scope="module")
-def client(server: Running) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
-
-
 @pytest.mark.long(every=3)
 @pytest.mark.parametrize(
     "drawing", [{}, {"temperature": 1.5, "seed": 1}, {"temperature": 1.5, "seed": 2}], ids=str
 )
 def test_a_schema(client: openai.OpenAI, drawing: dict[str, Any]) -> None:
-    asked: dict[str, Any] = {
-        "model": NAME,
-        "messages": MESSAGES,
-        "max_tokens": 120,
-        "response_format": FORMAT,
-    }
+    asked: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "max_tokens": 120}
+    asked["response_format"] = FORMAT
     whole = client.chat.completions.create(**asked, **drawing).choices[0]
     assert whole.finish_reason == "stop"
     fits(whole.message.content or "")
@@ -66,6 +57,7 @@ def test_a_schema(client: openai.OpenAI, drawing: dict[str, Any]) -> None:
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == whole.message.content
 
 
+@pytest.mark.long
 def test_several_answers_each_fit(client: openai.OpenAI) -> None:
     found = client.chat.completions.create(
         model=NAME, messages=MESSAGES, max_tokens=120, response_format=FORMAT, n=3, temperature=2.0, seed=3
@@ -83,8 +75,7 @@ def test_any_object(client: openai.OpenAI) -> None:
         assert isinstance(json.loads(found.message.content or ""), dict)
 
 
-def test_a_schema_beside_one_without(client: openai.OpenAI, server: Running) -> None:
-    """Other answers are not constrained."""
+def test_other_answers_are_not_constrained(client: openai.OpenAI) -> None:
     asked: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "max_tokens": 30}
     alone = client.chat.completions.create(**asked).choices[0].message.content
     held = client.chat.completions.create(**asked | {"max_tokens": 120}, response_format=FORMAT, stream=True)
@@ -94,19 +85,19 @@ def test_a_schema_beside_one_without(client: openai.OpenAI, server: Running) -> 
 
 
 @pytest.mark.parametrize(
-    "schema",
-    [{"type": "nonsense"}, {"$ref": "https://evil.example/schema"}, {"type": "string", "pattern": "(("}],
+    ("schema", "code"),
+    [
+        ({"type": "nonsense"}, "invalid_json_schema"),
+        ({"$ref": "https://evil.example/schema"}, "invalid_json_schema"),
+        ({"type": "string", "pattern": "(("}, "invalid_json_schema"),
+        ({"enum": ["x" * 1000] * 200}, "invalid_value"),  # too large
+    ],
+    ids=lambda value: str(value)[:40],
 )
-def test_an_invalid_schema(server: Running, schema: dict[str, Any]) -> None:
+def test_an_invalid_schema(server: Running, schema: dict[str, Any], code: str) -> None:
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     found = error(server.http.post("/v1/chat/completions", json=CHAT | {"response_format": wanted}), 400)
-    assert (found["param"], found["code"]) == ("response_format", "invalid_json_schema")
-
-
-def test_a_schema_that_is_too_large(server: Running) -> None:
-    schema = {"type": "object", "properties": {f"key {number}": {"type": "string"} for number in range(9000)}}
-    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    error(server.http.post("/v1/chat/completions", json=CHAT | {"response_format": wanted}), 400)
+    assert (found["param"], found["code"]) == ("response_format", code)
 
 
 @TEMPLATES
@@ -116,13 +107,14 @@ def templated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         yield server
 
 
+@pytest.mark.long(every=3)  # each template and each choice once
 @pytest.mark.parametrize(
     ("choice", "names"),
     [("required", {"weather", "now"}), ({"type": "function", "function": {"name": "weather"}}, {"weather"})],
     ids=["required", "named"],
 )
 def test_a_forced_tool_call(templated: Running, choice: Any, names: set[str]) -> None:
-    client = openai.OpenAI(base_url=f"{templated.address}/v1", api_key="none", max_retries=0)
+    client = openai_client(templated)
     tools: Any = json.loads(json.dumps(TOOLS))
     tools[0]["function"]["parameters"]["properties"]["city"]["maxLength"] = 8
     tools[0]["function"]["parameters"]["additionalProperties"] = False

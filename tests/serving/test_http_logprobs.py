@@ -7,18 +7,13 @@ from typing import Any
 import openai
 import pytest
 from byte_tokenizer import ByteTokenizer
-from http_fixtures import NAME, Running
+from http_fixtures import NAME
 
 from pteron.llm import LLM, Piece, Sampling
-from pteron.serving.http.logprobs import CompletionLogprobs
+from pteron.serving.http.choices import CompletionChoice
 
 PROMPT = "Once upon a time, there was a"
 MESSAGES: Any = [{"role": "user", "content": "Tell me about a cat."}]
-
-
-@pytest.fixture(scope="module")
-def client(server: Running) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
 
 
 def alone(llm: LLM, count: int, **settings: Any) -> list[Piece]:
@@ -81,7 +76,7 @@ def test_a_completion_reports_lists(client: openai.OpenAI, stories: LLM) -> None
     assert len(none.tokens or []) == 2
 
 
-def test_text_that_was_held_back_is_no_token(client: openai.OpenAI) -> None:
+def test_held_back_text_has_no_logprobs(client: openai.OpenAI) -> None:
     """Text that may begin a stop string is held back to the end."""
     asked: dict[str, Any] = {"model": NAME, "prompt": PROMPT, "max_tokens": 8}
     text = client.completions.create(**asked).choices[0].text
@@ -102,16 +97,16 @@ def test_biases(client: openai.OpenAI, stories: LLM) -> None:
     assert forced.choices[0].text == stories.tokenizer.token_bytes(wanted).decode() * 4
 
 
-@pytest.mark.parametrize("penalties", [{"presence_penalty": 1.5}, {"frequency_penalty": 0.7}])
-def test_penalties(client: openai.OpenAI, stories: LLM, penalties: dict[str, Any]) -> None:
-    found = client.completions.create(model=NAME, prompt=PROMPT, max_tokens=40, **penalties).choices[0].text
-    assert found == "".join(piece.text for piece in alone(stories, 40, **penalties))
-    assert found != "".join(piece.text for piece in alone(stories, 40))
+def test_penalties(client: openai.OpenAI, stories: LLM) -> None:
+    penalties: dict[str, Any] = {"presence_penalty": 1.5, "frequency_penalty": 0.7}
+    found = client.completions.create(model=NAME, prompt=PROMPT, max_tokens=24, **penalties).choices[0].text
+    assert found == "".join(piece.text for piece in alone(stories, 24, **penalties))
+    assert found != "".join(piece.text for piece in alone(stories, 24))
 
 
 def test_of_equal_texts_the_most_likely_token_is_reported() -> None:
     """Single bytes of a character all read as U+FFFD."""
     high, low, letter = 3 + 0xE6, 3 + 0xE7, 3 + ord("x")
     top = ((high, -0.5), (letter, -1.0), (low, -2.0))
-    told = CompletionLogprobs(ByteTokenizer(), 3).add(Piece(high, "", -0.5, top))
-    assert told["top_logprobs"] == [{"\ufffd": -0.5, "x": -1.0}]
+    (part,) = CompletionChoice(ByteTokenizer(), 3).add(Piece(high, "", -0.5, top))
+    assert part["logprobs"]["top_logprobs"] == [{"\ufffd": -0.5, "x": -1.0}]

@@ -31,7 +31,7 @@ import test_http_json
 import test_http_logprobs
 import test_http_many
 import test_http_text
-from http_fixtures import NAME, until
+from http_fixtures import NAME, openai_client, until
 from letters import write_letters
 from ray_fixtures import PATIENCE, SLOW, Served, application, cluster, shared
 from tool_fixtures import TEMPLATES, with_template
@@ -88,7 +88,7 @@ def said(client: openai.OpenAI, prompt: str, count: int, is_streamed: bool) -> s
     return "".join(chunk.choices[0].text for chunk in client.completions.create(**asked, stream=True))
 
 
-def test_there_is_one_on_each_node(server: Served) -> None:
+def test_each_node_has_a_replica(server: Served) -> None:
     assert len({replica.node_id for replica in server.replicas()}) == 2
     assert server.http.get("/health").json()["status"] == "ok"
 
@@ -96,7 +96,7 @@ def test_there_is_one_on_each_node(server: Served) -> None:
 TestText = shared(test_http_text, {})
 TestJson = shared(test_http_json, {})
 TestLogprobs = shared(test_http_logprobs, {})
-TestErrors = shared(test_http_errors, {"test_lone_surrogates_are_logged": "reads its process's log"})
+TestErrors = shared(test_http_errors, {})
 TestMany = shared(test_http_many, {})
 TestCancel = shared(
     test_http_cancel,
@@ -108,7 +108,7 @@ TestCancel = shared(
 
 
 class TestLiteLLM(test_http_many.TestLiteLLM):
-    test_leaving = None  # type: ignore[assignment]  # COUNTS
+    test_a_client_that_leaves = None  # type: ignore[assignment]  # COUNTS
 
 
 OF_ONE = {"test_other_dimensions_are_refused_after_the_first_text": COUNTS}
@@ -152,7 +152,7 @@ def test_a_client_that_leaves_frees_its_sequence(client: openai.OpenAI, server: 
     server.settle()
 
 
-def test_one_is_killed_under_load(client: openai.OpenAI, server: Served, stories: LLM) -> None:
+def test_a_replica_is_killed_under_load(client: openai.OpenAI, server: Served, stories: LLM) -> None:
     """Every request is answered at the first try or the second, and as it would be alone; none hangs."""
     victim, *_ = server.replicas()
     prompts = [f"One day, {name} went to the" for name in ("Tom", "Lily", "Ben", "Sue", "Max", "Mia")] * 4
@@ -195,7 +195,7 @@ def test_replicas_follow_the_requests(address: str, stories: LLM) -> None:
         page=False, is_quiet=True,
     )  # fmt: skip
     with application(address, "scaled", options, "/scaled") as served:
-        client = openai.OpenAI(base_url=f"{served.address}/v1", api_key="none", max_retries=0)
+        client = openai_client(served)
         assert len(served.replicas()) == 1
         is_enough = threading.Event()
 
@@ -256,9 +256,9 @@ def test_a_cluster_without_a_gpu_is_waited_for() -> None:
 
 def test_a_machine_without_a_gpu_is_refused() -> None:
     made = command("--replica-gpus", "1")
-    _, told = made.communicate(timeout=PATIENCE)
+    _, printed = made.communicate(timeout=PATIENCE)
     assert made.returncode == 1
-    assert "cannot be served on this machine: a replica needs 1 GPU and 1 CPU; there is room for 0" in told
+    assert "cannot be served on this machine: a replica needs 1 GPU and 1 CPU; there is room for 0" in printed
 
 
 def test_the_command(stories: LLM) -> None:

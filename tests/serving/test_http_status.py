@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from engine_fixtures import A, B, asked, at_once
 from http_fixtures import NAME, Running, running, until
 from prometheus_client.parser import text_string_to_metric_families
-from scripted import Script, ScriptedEngine
+from scripted import Script, ScriptedEngine, play
 
 from pteron.llm import LLM
 from pteron.serving import Engine
 
-SECRET = "a prompt that is nobody's business"
+SECRET = "a private prompt"
 ASKED: dict[str, Any] = {"model": NAME, "prompt": SECRET, "max_tokens": 4}
 
 
@@ -65,11 +66,11 @@ def test_prompts_are_logged_only_on_request(server: Running, stories: LLM) -> No
         assert (line["prompt"], line["answer"]) == (chat["messages"], ["Once upon"])
 
 
-def test_requests_that_fail_are_lines_too(server: Running) -> None:
+def test_failed_requests_are_logged(server: Running) -> None:
     line = server.logged(server.http.post("/v1/completions", json=ASKED | {"temperature": 9}))
     assert (line["status"], line["route"], line["error"]) == (400, "/v1/completions", "invalid_value")
     line = server.logged(server.http.get("/no/such/place"))
-    assert (line["status"], line["route"]) == (404, "other")  # whatever a client makes up is no label
+    assert (line["status"], line["route"]) == (404, "other")  # unknown paths are no labels
 
 
 def test_metrics_count(server: Running) -> None:
@@ -96,9 +97,8 @@ def test_metrics_count(server: Running) -> None:
 
 
 def test_names_and_aliases(stories: LLM) -> None:
-    with running(
-        ScriptedEngine(stories, lambda _: Script(["Once"])), aliases=["gpt-4o", "team/model"]
-    ) as server:
+    engine = ScriptedEngine(stories, lambda _: Script(["Once"]))
+    with running(engine, aliases=["gpt-4o", "team/model"]) as server:
         listed = [model["id"] for model in server.http.get("/v1/models").json()["data"]]
         assert listed == [NAME, "gpt-4o", "team/model"]
         assert server.http.get("/v1/models/team/model").json()["id"] == "team/model"
@@ -106,19 +106,17 @@ def test_names_and_aliases(stories: LLM) -> None:
         assert found["model"] == NAME
 
 
-def test_health_of_an_ended_engine(stories: LLM) -> None:
-    engine = ScriptedEngine(stories, lambda _: Script(["Once"]))
-    with running(engine) as server:
-        engine.is_alive = False
-        response = server.http.get("/health")
-        assert (response.status_code, response.json()["status"]) == (503, "lost")
+def test_health(scripted: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a running engine, of one that has ended, and during shutdown."""
 
+    def health() -> tuple[int, str]:
+        response = scripted.http.get("/health")
+        return response.status_code, response.json()["status"]
 
-def test_health_during_shutdown(stories: LLM) -> None:
-    with running(ScriptedEngine(stories, lambda _: Script(["Once"]))) as server:
-        assert server.http.get("/health").json()["status"] == "ok"
-        server.app.state.service.is_draining = True
-        response = server.http.get("/health")
-        assert (response.status_code, response.json()["status"]) == (503, "draining")
-        refused = server.http.post("/v1/completions", json=ASKED)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")
+    assert health() == (200, "ok")
+    monkeypatch.setattr(play(scripted, Script(["Once"])), "is_alive", False)
+    assert health() == (503, "lost")
+    monkeypatch.setattr(scripted.app.state.service, "is_draining", True)
+    assert health() == (503, "draining")
+    rejected = scripted.http.post("/v1/completions", json=ASKED)
+    assert (rejected.status_code, rejected.json()["error"]["code"]) == (503, "shutting_down")

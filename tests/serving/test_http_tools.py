@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import openai
 import pytest
-from http_fixtures import NAME, running
+from http_fixtures import NAME, Running, openai_client, running
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted import Script, ScriptedEngine, ScriptedModel
+from scripted import Script, ScriptedEngine, ScriptedModel, play
 from tool_fixtures import HERMES, LLAMA, MESSAGES, TOOLS, WEATHER, together
 
 from pteron.llm import LLM
 from pteron.serving.http.tool_calls import BARE, TAGGED, ToolCallParser, tool_call_format, tool_call_schema
 
 CALL = '{"name": "weather", "arguments": {"city": "Paris"}}'
+TAGGED_CALL = f"<tool_call>{CALL}</tool_call>"
 
 
 def read(parts: list[str], parser: ToolCallParser) -> tuple[str, list[tuple[str, Any]]]:
@@ -36,28 +38,20 @@ def cut(text: str, places: list[int]) -> list[str]:
 
 
 PARIS = ("weather", {"city": "Paris"})
-TAGGED_TEXTS = {
+TAGGED_TEXTS: dict[str, tuple[str, list[tuple[str, dict[str, str]]]]] = {
     "Hello, world": ("Hello, world", []),
     f"<tool_call>\n{CALL}\n</tool_call>": ("", [PARIS]),
-    f'I look.\n<tool_call>{CALL}</tool_call>\n<tool_call>{{"name": "now"}}</tool_call>': (
-        "I look.\n\n",
-        [PARIS, ("now", {})],
-    ),
+    f'I\n{TAGGED_CALL}\n<tool_call>{{"name": "now"}}</tool_call>': ("I\n\n", [PARIS, ("now", {})]),
     "a < b and <tool> is none": ("a < b and <tool> is none", []),
     "<tool_call>not JSON</tool_call>!": ("<tool_call>not JSON</tool_call>!", []),
-    '<tool_call>{"name": "unknown", "arguments": {}}</tool_call>': (
-        '<tool_call>{"name": "unknown", "arguments": {}}</tool_call>',
-        [],
-    ),
     f"<tool_call>{CALL}": ("", [PARIS]),  # the model stopped before the tag
     "<tool_call>{half": ("<tool_call>{half", []),
     "<tool_ca": ("<tool_ca", []),
     '<tool_call>{"name": "weather", "arguments": "{\\"city\\": \\"Paris\\"}"}</tool_call>': ("", [PARIS]),
-    '<tool_call>{"name": "weather", "arguments": 5}</tool_call>': (
-        '<tool_call>{"name": "weather", "arguments": 5}</tool_call>',
-        [],
-    ),
 }
+# An unknown tool and invalid arguments stay text.
+for call in ('{"name": "unknown", "arguments": {}}', '{"name": "weather", "arguments": 5}'):
+    TAGGED_TEXTS[f"<tool_call>{call}</tool_call>"] = (f"<tool_call>{call}</tool_call>", [])
 BARE_TEXTS = {
     "Hello, {world}": ("Hello, {world}", []),
     '{"name": "weather", "parameters": {"city": "Paris"}}': ("", [PARIS]),
@@ -107,28 +101,34 @@ def test_a_schema_of_calls() -> None:
 
 
 class Scene:
-    """A server whose model generates a given text, and its client."""
+    """A server whose model generates the text that a test sets."""
 
-    def __init__(self, llm: LLM, template: str, text: str) -> None:
-        self.model = ScriptedModel.like(llm, template)
-        parts = [text[start : start + 5] for start in range(0, len(text), 5)]
-        self.engine = ScriptedEngine(self.model, lambda _: Script(parts))
+    def __init__(self, model: ScriptedModel, server: Running) -> None:
+        self.model = model
+        self.server = server
 
-    def ask(self, **asked: Any) -> tuple[Any, list[Any]]:
+    def ask(self, text: str, **asked: Any) -> tuple[Any, list[Any]]:
         """The message of an answer, and the deltas of the same one streamed."""
-        with running(self.engine) as server:
-            client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
-            given: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "tools": TOOLS} | asked
-            whole = client.chat.completions.create(**given).choices[0]
-            deltas = [chunk.choices[0] for chunk in client.chat.completions.create(**given, stream=True)]
-            assert deltas[-1].finish_reason == whole.finish_reason
-            assert whole.finish_reason == ("tool_calls" if whole.message.tool_calls else "stop")
-            return whole.message, [delta.delta for delta in deltas]
+        self.engine = play(self.server, Script([text[start : start + 5] for start in range(0, len(text), 5)]))
+        self.model.conversations.clear()
+        create = openai_client(self.server).chat.completions.create
+        given: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "tools": TOOLS} | asked
+        whole = create(**given).choices[0]
+        deltas = [chunk.choices[0] for chunk in create(**given, stream=True)]
+        assert deltas[-1].finish_reason == whole.finish_reason
+        assert whole.finish_reason == ("tool_calls" if whole.message.tool_calls else "stop")
+        return whole.message, [delta.delta for delta in deltas]
 
 
-def test_calls_of_a_chat(stories: LLM) -> None:
-    scene = Scene(stories, HERMES, f"One moment. <tool_call>{CALL}</tool_call><tool_call>{CALL}</tool_call>")
-    message, deltas = scene.ask()
+@pytest.fixture(scope="module")
+def scene(stories: LLM) -> Iterator[Scene]:
+    model = ScriptedModel.like(stories, HERMES)
+    with running(ScriptedEngine(model, lambda _: Script(["x"]))) as server:
+        yield Scene(model, server)
+
+
+def test_calls_of_a_chat(scene: Scene) -> None:
+    message, deltas = scene.ask(f"One moment. {TAGGED_CALL}{TAGGED_CALL}")
     assert message.content == "One moment."
     assert [call.function.name for call in message.tool_calls] == ["weather", "weather"]
     assert len({call.id for call in message.tool_calls}) == 2
@@ -142,33 +142,27 @@ def test_calls_of_a_chat(stories: LLM) -> None:
     assert scene.engine.requests[0].grammar is None
 
 
-def test_one_call_at_a_time(stories: LLM) -> None:
-    scene = Scene(stories, HERMES, f"<tool_call>{CALL}</tool_call><tool_call>{CALL}</tool_call>")
-    message, deltas = scene.ask(parallel_tool_calls=False)
+def test_one_call_at_a_time(scene: Scene) -> None:
+    message, deltas = scene.ask(TAGGED_CALL * 2, parallel_tool_calls=False)
     assert len(message.tool_calls) == len(together(deltas)[1]) == 1
 
 
-def test_tool_choice_none(stories: LLM) -> None:
-    scene = Scene(stories, HERMES, f"<tool_call>{CALL}</tool_call>")
-    message, _ = scene.ask(tool_choice="none")
+def test_tool_choice_none(scene: Scene) -> None:
+    message, _ = scene.ask(TAGGED_CALL, tool_choice="none")
     assert message.tool_calls is None
-    assert message.content == f"<tool_call>{CALL}</tool_call>"
+    assert message.content == TAGGED_CALL
     assert scene.model.conversations[0]["tools"] is None
 
 
-def test_a_turn_with_a_call_and_its_result(stories: LLM) -> None:
-    scene = Scene(stories, HERMES, "It rains.")
-    call = {
-        "id": "call_1",
-        "type": "function",
-        "function": {"name": "weather", "arguments": '{"city": "Paris"}'},
-    }
+def test_a_turn_with_a_call_and_its_result(scene: Scene) -> None:
+    function = {"name": "weather", "arguments": '{"city": "Paris"}'}
+    call = {"id": "call_1", "type": "function", "function": function}
     turns: Any = [
         *MESSAGES,
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call_1", "content": "rain"},
     ]
-    message, _ = scene.ask(messages=turns)
+    message, _ = scene.ask("It rains.", messages=turns)
     assert message.content == "It rains."
     _, called, result = scene.model.conversations[0]["messages"]
     assert called["content"] == ""
@@ -177,20 +171,19 @@ def test_a_turn_with_a_call_and_its_result(stories: LLM) -> None:
 
 
 @pytest.mark.parametrize("arguments", ["{", "[]", "5", ""])
-def test_arguments_that_are_not_an_object(stories: LLM, arguments: str) -> None:
+def test_arguments_that_are_not_an_object(scene: Scene, arguments: str) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
     turns: Any = [*MESSAGES, {"role": "assistant", "tool_calls": [call]}]
     with pytest.raises(openai.BadRequestError, match="JSON object"):
-        Scene(stories, HERMES, "x").ask(messages=turns)
+        scene.ask("x", messages=turns)
 
 
-def test_variables_reach_the_template(stories: LLM) -> None:
-    scene = Scene(stories, HERMES, "x")
-    scene.ask(extra_body={"chat_template_kwargs": {"enable_thinking": False}})
+def test_variables_reach_the_template(scene: Scene) -> None:
+    scene.ask("x", extra_body={"chat_template_kwargs": {"enable_thinking": False}})
     assert scene.model.conversations[0]["enable_thinking"] is False
 
 
-def test_an_unknown_tool_cannot_be_chosen(stories: LLM) -> None:
+def test_an_unknown_tool_cannot_be_chosen(scene: Scene) -> None:
     choice: Any = {"type": "function", "function": {"name": "fly"}}
     with pytest.raises(openai.BadRequestError, match="no tool 'fly'"):
-        Scene(stories, HERMES, "x").ask(tool_choice=choice)
+        scene.ask("x", tool_choice=choice)

@@ -30,7 +30,7 @@ def pending(session: str) -> Any:
     return SimpleNamespace(routing_context=context, metadata=SimpleNamespace(session_id=session))
 
 
-def test_the_favourite_until_it_is_full() -> None:
+def test_the_preferred_replica_until_it_is_full() -> None:
     router = object.__new__(ConversationRouter)
     router._replica_queue_len_cache = ReplicaQueueLengthCache()
     router.initialize_state(busy=2)
@@ -43,7 +43,7 @@ def test_the_favourite_until_it_is_full() -> None:
 
     asked = pending("one")
     assert choose(asked)[0] == [chosen]
-    assert asked.routing_context.should_backoff  # Ray waits a little where none of them takes it
+    assert asked.routing_context.should_backoff  # Ray waits if all replicas are full
     router._replica_queue_len_cache.update(chosen.replica_id, 1)
     assert choose(pending("one"))[0] == [chosen]
     router._replica_queue_len_cache.update(chosen.replica_id, 2)

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +22,8 @@ from http_fixtures import PATIENCE
 from pteron.cli import main
 from pteron.serving.http import Limits
 
-LONG = {
-    "model": "stories15m",
-    "prompt": "Once upon a time",
-    "max_tokens": 200,
-    "temperature": 1.0,
-    "stream": True,
-}
+LONG: dict[str, Any] = {"model": "stories15m", "prompt": "Once upon a time", "max_tokens": 200}
+LONG |= {"temperature": 1.0, "stream": True, "logit_bias": {"1": -100, "2": -100}}  # the story does not end
 
 
 @dataclass
@@ -63,58 +58,61 @@ def served(tmp_path: Path, *options: str) -> Iterator[Served]:
             process.stdout.close()
 
 
-def test_it_serves_and_ends(tmp_path: Path) -> None:
-    with served(tmp_path) as server:
+@contextmanager
+def streaming(
+    address: str, headers: Mapping[str, str] | None = None, **change: Any
+) -> Iterator[Iterator[str]]:
+    """The lines of a stream after the first, which has come."""
+    url = f"{address}/v1/completions"
+    with httpx.stream("POST", url, json=LONG | change, headers=headers, timeout=PATIENCE) as response:
+        lines = (line for line in response.iter_lines() if line)
+        assert next(lines).startswith("data: ")
+        yield lines
+
+
+def last_event(lines: Iterator[str]) -> dict[str, Any]:
+    """The last event of a stream, at its end."""
+    *_, last, end = lines
+    assert end == "data: [DONE]"
+    found: dict[str, Any] = json.loads(last.removeprefix("data: "))
+    return found
+
+
+@pytest.mark.long(every=2)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_and_finishes_open_streams(tmp_path: Path, number: signal.Signals) -> None:
+    with served(tmp_path, "--grace", "60") as server:
         assert httpx.get(f"{server.address}/health").json()["status"] == "ok"
         assert "<html" in httpx.get(server.address).text
-        found = httpx.post(
-            f"{server.address}/v1/completions",
-            json={"model": "stories15m", "prompt": "Once upon a time", "max_tokens": 5},
-            timeout=PATIENCE,
-        )
-        assert found.json()["usage"]["completion_tokens"] == 5
-        refused = httpx.get(f"{server.address}/v1/models", headers={"Host": "evil.example"})
-        assert refused.status_code == 403
-        server.process.send_signal(signal.SIGTERM)
+        rejected = httpx.get(f"{server.address}/v1/models", headers={"Host": "evil.example"})
+        assert rejected.status_code == 403
+        with streaming(server.address, max_tokens=60) as lines:
+            server.process.send_signal(number)
+            assert last_event(lines)["choices"][0]["finish_reason"] == "length"
         assert server.ended() == 0
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(server.address)
         routes = [line["route"] for line in server.lines() if line["event"] == "request"]
         assert "/v1/completions" in routes
         assert {line["event"] for line in server.lines()} <= {"request", "server"}
 
 
-@pytest.mark.long(every=2)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_streams_that_are_open_finish(tmp_path: Path, number: signal.Signals) -> None:
-    with served(tmp_path, "--grace", "60") as server:
-        url = f"{server.address}/v1/completions"
-        with httpx.stream("POST", url, json=LONG, timeout=PATIENCE) as response:
-            lines = response.iter_lines()
-            assert next(lines).startswith("data: ")
-            server.process.send_signal(number)
-            rest = [line for line in lines if line]
-            assert rest[-1] == "data: [DONE]"
-            assert json.loads(rest[-2].removeprefix("data: "))["choices"][0]["finish_reason"] in (
-                "length",
-                "stop",
-            )
-        assert server.ended() == 0
-        with pytest.raises(httpx.ConnectError):
-            httpx.get(server.address)
-
-
-def test_streams_longer_than_the_grace_period_get_an_error(tmp_path: Path) -> None:
-    with served(tmp_path, "--grace", "0") as server:
-        url = f"{server.address}/v1/completions"
-        with httpx.stream("POST", url, json=LONG, timeout=PATIENCE) as response:
-            lines = response.iter_lines()
-            next(lines)
+def test_a_key_and_no_grace_period(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams that are longer than the grace period get an error."""
+    monkeypatch.setenv("PTERON_API_KEYS", "from-environment")
+    with served(tmp_path, "--name", "stories15m", "--quiet", "--grace", "0") as server:
+        assert httpx.get(f"{server.address}/v1/models").status_code == 401
+        headers = {"Authorization": "Bearer from-environment"}
+        assert httpx.get(f"{server.address}/v1/models", headers=headers).status_code == 200
+        assert httpx.get(server.address).status_code == 200  # the page is public: it prompts for the key
+        with streaming(server.address, headers) as lines:
             server.process.send_signal(signal.SIGTERM)
-            rest = [line for line in lines if line]
-            assert rest[-1] == "data: [DONE]"
-            assert "shutting_down" in rest[-2]
+            assert last_event(lines)["error"]["code"] == "shutting_down"
         assert server.ended() == 0
+        assert server.log.read_text("utf-8") == ""
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(
     ("signals", "pause"),
     [([signal.SIGINT] * 2, 0.5), ([signal.SIGTERM] * 2, 0.0), ([signal.SIGINT, signal.SIGTERM] * 2, 0.0)],
@@ -123,16 +121,12 @@ def test_streams_longer_than_the_grace_period_get_an_error(tmp_path: Path) -> No
 def test_a_second_signal_does_not_wait(tmp_path: Path, signals: list[signal.Signals], pause: float) -> None:
     """Streams get an error, and the log has no traceback."""
     with served(tmp_path, "--grace", "600") as server:
-        url = f"{server.address}/v1/completions"
-        with httpx.stream("POST", url, json=LONG | {"n": 8}, timeout=PATIENCE) as response:
-            lines = response.iter_lines()
-            next(lines)
+        with streaming(server.address, n=8) as lines:
             for number in signals:
                 server.process.send_signal(number)
                 time.sleep(pause)
-            rest = [line for line in lines if line]
-            assert rest[-1] == "data: [DONE]"
-            assert "shutting_down" in rest[-2] or "finish_reason" in rest[-2]  # it may have been quicker
+            last = last_event(lines)
+            assert "choices" in last or last["error"]["code"] == "shutting_down"  # it may have finished
         assert server.ended() == 0
         assert "Traceback" not in server.log.read_text("utf-8")
         assert not [line for line in server.lines() if line.get("level") == "error"]
@@ -163,45 +157,24 @@ def test_a_server_that_lost_its_device_ends(tmp_path: Path) -> None:
     """A supervisor restarts it; open streams get an error."""
     log = tmp_path / "log"
     with log.open("w") as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-c", LOSING],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
-        )
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": stderr}
+        process = subprocess.Popen([sys.executable, "-c", LOSING], **pipes, text=True)
     with process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             address = process.stdout.readline().split()[-1]
-            with httpx.stream("POST", f"{address}/v1/completions", json=LONG, timeout=PATIENCE) as response:
-                lines = response.iter_lines()
-                next(lines)
+            with streaming(address) as lines:
                 process.stdin.write("\n")
                 process.stdin.flush()
-                rest = [line for line in lines if line]
-                assert rest[-1] == "data: [DONE]"
-                assert json.loads(rest[-2].removeprefix("data: "))["error"]["code"] == "device_lost"
+                assert last_event(lines)["error"]["code"] == "device_lost"
             assert process.wait(PATIENCE) == 1
         finally:
             process.kill()
-    said = log.read_text("utf-8")
-    (told,) = [line for line in said.splitlines() if "has lost its device" in line and line.startswith("{")]
-    assert json.loads(told)["level"] == "error"
-    assert said.splitlines()[-1].startswith("pteron: the server has ended: its model has lost its device")
-
-
-def test_a_key_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PTERON_API_KEYS", "from-environment")
-    with served(tmp_path, "--name", "stories15m", "--quiet") as server:
-        assert httpx.get(f"{server.address}/v1/models").status_code == 401
-        headers = {"Authorization": "Bearer from-environment"}
-        assert httpx.get(f"{server.address}/v1/models", headers=headers).status_code == 200
-        assert httpx.get(server.address).status_code == 200  # the page is public: it prompts for the key
-        server.process.send_signal(signal.SIGTERM)
-        assert server.ended() == 0
-        assert server.log.read_text("utf-8") == ""
+    logged = log.read_text("utf-8").splitlines()
+    (line,) = [line for line in logged if "has lost its device" in line and line.startswith("{")]
+    assert json.loads(line)["level"] == "error"
+    assert logged[-1].startswith("pteron: the server has ended: its model has lost its device")
 
 
 def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,7 +185,7 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["nowhere"], "no model is called 'nowhere': known are smollm2, stories15m"),
         (["stories15m", "--host", "no.such.host.example"], "not an address to listen at"),
@@ -220,16 +193,16 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
         (["stories15m", "--api-key-file", "nowhere"], "there is no such file"),
     ],
 )
-def test_what_cannot_be_served(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", *options]) == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_help_names_what_matters(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["serve", "--help"])
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for option in ("--host", "--api-key", "--queue", "--max-new-tokens", "--grace", "PTERON_API_KEYS"):
-        assert option in told
+        assert option in printed
     for number in (Limits().new_tokens, Limits().body_bytes):
-        assert f"(default: {number})" in " ".join(told.split())
+        assert f"(default: {number})" in " ".join(printed.split())

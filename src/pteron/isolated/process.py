@@ -62,43 +62,49 @@ class Process:
             message = pack(request)
         except WireError as error:
             raise InputError(f"{self._name}: {error}") from None
-        is_sent = False
-        try:
-            with self._lock:
-                if self._end:
-                    raise IsolatedError(f"{self._name}: {self._end}; load it again")
-                is_sent = True
-                try:
-                    self._asking = threading.get_ident()
-                    return self._read(self._exchange(message, doing), doing, read)
-                finally:
-                    self._asking = None
-        except PteronError:
-            raise
-        except BaseException:
-            if is_sent:
+        with self._lock:
+            if self._end:
+                raise IsolatedError(f"{self._name}: {self._end}; load it again")
+            self._asking = threading.get_ident()
+            try:
+                return self._exchange(message, doing, read)
+            except PteronError:
+                raise
+            except BaseException:
                 self.close(f"{doing} was interrupted")
-            raise
+                raise
+            finally:
+                self._asking = None
 
     def close(self, why: str) -> None:
         """End the process."""
         self._end = self._end or why
         self._finalizer()
 
-    def _exchange(self, message: list[memoryview], doing: str) -> dict[str, Any]:
+    def _exchange(self, message: list[memoryview], doing: str, read: Callable[[dict[str, Any]], _T]) -> _T:
+        """Send a message and read the reply; a timer ends a process that takes too long."""
         assert self.popen.stdin is not None
         assert self.popen.stdout is not None
-        deadline = _Deadline(self.popen, self.seconds)
-        reply = None
-        # A stream that another thread closes raises ValueError.
-        with deadline, suppress(OSError, ValueError, WireError):
-            send(self.popen.stdin, message)
-            reply = receive(self.popen.stdout)
-        if reply is None:
-            self._ended(f"{doing} {deadline.verdict()}")
-        return reply
+        is_late = threading.Event()
 
-    def _read(self, reply: dict[str, Any], doing: str, read: Callable[[dict[str, Any]], _T]) -> _T:
+        def expire() -> None:
+            is_late.set()
+            _kill(self.popen)
+
+        timer = threading.Timer(self.seconds, expire)
+        timer.daemon = True
+        timer.start()
+        reply = None
+        try:
+            # A stream that another thread closes raises ValueError.
+            with suppress(OSError, ValueError, WireError):
+                send(self.popen.stdin, message)
+                reply = receive(self.popen.stdout)
+        finally:
+            timer.cancel()
+        if reply is None:
+            late = f"took longer than {self.seconds:g} s and was ended"
+            self._ended(f"{doing} {late if is_late.is_set() else self._exit_status()}")
         if "error" in reply:
             kind = getattr(errors, str(reply["error"]), None)
             if not (isinstance(kind, type) and issubclass(kind, PteronError)):
@@ -109,42 +115,19 @@ class Process:
         except (LookupError, TypeError, ValueError):
             self._ended(f"{doing} {_NO_MESSAGE}")
 
+    def _exit_status(self) -> str:
+        """How a process ended that did not reply."""
+        try:
+            return exit_status(self.popen.wait(timeout=1))
+        except subprocess.TimeoutExpired:
+            return _NO_MESSAGE
+
     def _ended(self, why: str) -> NoReturn:
         self.close(why)
         raise IsolatedError(f"{self._name}: {self._end}")
 
 
-class _Deadline:
-    """Kills a process that takes too long."""
-
-    def __init__(self, process: subprocess.Popen[bytes], seconds: float) -> None:
-        self._process = process
-        self._seconds = seconds
-        self._is_over = False
-        self._timer = threading.Timer(seconds, self._pass)
-        self._timer.daemon = True
-
-    def __enter__(self) -> None:
-        self._timer.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-
-    def verdict(self) -> str:
-        """How a process ended that does not reply."""
-        if self._is_over:
-            return f"took longer than {self._seconds:g} s and was ended"
-        try:
-            return how_it_ended(self._process.wait(timeout=1))
-        except subprocess.TimeoutExpired:
-            return _NO_MESSAGE
-
-    def _pass(self) -> None:
-        self._is_over = True
-        _kill(self._process)
-
-
-def how_it_ended(code: int) -> str:
+def exit_status(code: int) -> str:
     """How a process ended, by its exit code."""
     if code >= 0:
         return f"ended its process with code {code}"
@@ -192,5 +175,5 @@ def run_isolated(name: str, given: Sequence[str], seconds: float) -> int:
     except subprocess.TimeoutExpired:
         raise IsolatedError(f"{name}: took longer than {seconds:g} s and was ended") from None
     if code < 0:
-        raise IsolatedError(f"{name}: {how_it_ended(code)}")
+        raise IsolatedError(f"{name}: {exit_status(code)}")
     return code

@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -61,7 +60,9 @@ class IsolatedProgram:
         self._process = Process(WORKER, self._name, seconds)
         try:
             owned = {**request, "memory": memory, "owner": os.getpid()}
-            self.methods = self._process.ask(owned, "loading it", _names)
+            self.methods: tuple[str, ...] = self._process.ask(
+                owned, "loading it", lambda reply: tuple(map(str, _list(reply["methods"])))
+            )
         except BaseException:
             self.close()
             raise
@@ -90,9 +91,7 @@ class IsolatedProgram:
     def __enter__(self) -> IsolatedProgram:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -162,10 +161,6 @@ def _input(value: object) -> object:
 
 
 # Replies: a LookupError, TypeError or ValueError here means an invalid reply ----------------------
-
-
-def _names(reply: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(map(str, _list(reply["methods"])))
 
 
 def _specs(described: object) -> tuple[ValueSpec, ...]:

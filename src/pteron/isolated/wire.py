@@ -30,7 +30,7 @@ def pack(message: Mapping[str, Any]) -> list[memoryview]:
     """A message as bytes, in parts. Any value may be an array."""
     arrays: list[HostArray] = []
 
-    def described(value: object) -> object:
+    def describe(value: object) -> object:
         if isinstance(value, np.generic):
             return value.item()
         if not isinstance(value, np.ndarray):
@@ -41,7 +41,7 @@ def pack(message: Mapping[str, Any]) -> list[memoryview]:
         return {"array": [value.dtype.str, list(value.shape)]}
 
     try:
-        header = json.dumps(message, default=described).encode()
+        header = json.dumps(message, default=describe).encode()
     except (ValueError, RecursionError) as error:  # integers with too many digits, recursive lists
         raise WireError(f"cannot be sent: {error}") from None
     size = sum(array.nbytes for array in arrays)
@@ -63,56 +63,35 @@ def receive(stream: IO[bytes]) -> dict[str, Any] | None:
     start = stream.read(_LENGTH.size)
     if not start:
         return None
-    if len(start) < _LENGTH.size:
-        raise WireError("a message ends within its length")
-    (length,) = _LENGTH.unpack(start)
-    if length > _HEADER_MAX:
-        raise WireError(f"a header of {length:,} bytes")
-    header = stream.read(length)
+    length = int.from_bytes(start, "little")
+    header = stream.read(length) if length <= _HEADER_MAX else b""
     if len(header) < length:
-        raise WireError("a header ends too early")
-    try:
-        message = json.loads(header)
-        if not isinstance(message, dict):
-            raise WireError("a message that is not a dictionary")
-        found = _arrays_in(message, _Arrays(stream))
-    except (ValueError, TypeError, RecursionError, MemoryError) as error:
-        raise WireError(f"a header that cannot be read: {error}") from None
-    assert isinstance(found, dict)
-    return found
+        raise WireError(f"a header of {length:,} bytes is too large or incomplete")
+    left = _BYTES_MAX
 
-
-class _Arrays:
-    """The arrays after a header, in order."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._left = _BYTES_MAX
-
-    def next(self, name: str, shape: list[int]) -> HostArray:
+    def read_arrays(value: dict[str, Any]) -> Any:
+        """Replace the description of an array by the array. JSON objects come in the order of the text."""
+        nonlocal left
+        if value.keys() != {"array"}:
+            return value
+        name, shape = value["array"]
         dtype = np.dtype(name)
         is_shape = len(shape) <= _RANK_MAX and all(type(size) is int and size >= 0 for size in shape)
         if dtype.kind not in _KINDS or not is_shape:
             raise WireError(f"an array of {dtype} and {len(shape)} dims")
-        self._left -= prod(shape) * dtype.itemsize
-        if self._left < 0:
+        left -= prod(shape) * dtype.itemsize
+        if left < 0:
             raise WireError(f"more than {_BYTES_MAX:,} bytes of arrays")
         array = np.empty(shape, dtype)
         unread = array.reshape(-1).view(np.uint8).data
-        while unread:
-            count = self._stream.readinto(unread)  # type: ignore[attr-defined]
-            if not count:
-                raise WireError("an array ends too early")
-            unread = unread[count:]
+        if stream.readinto(unread) < len(unread):  # type: ignore[attr-defined]
+            raise WireError("an array is incomplete")
         return array
 
-
-def _arrays_in(value: Any, arrays: _Arrays) -> Any:
-    """A value with its arrays read from the stream, in the order of the JSON."""
-    if isinstance(value, list):
-        return [_arrays_in(each, arrays) for each in value]
-    if isinstance(value, dict):
-        if value.keys() == {"array"}:
-            return arrays.next(*value["array"])
-        return {name: _arrays_in(each, arrays) for name, each in value.items()}
-    return value
+    try:
+        message = json.loads(header, object_hook=read_arrays)
+    except (ValueError, TypeError, RecursionError, MemoryError) as error:
+        raise WireError(f"a header that cannot be read: {error}") from None
+    if not isinstance(message, dict):
+        raise WireError("a message that is not a dictionary")
+    return message

@@ -36,10 +36,9 @@ def main() -> None:
     except Exception as error:
         send(replies, pack(_described(error)))
         os._exit(0)  # at once: Python would wait for the reading thread
-    served = _Served(program)
     for request in requests:
         try:
-            reply = pack(served.answer(**request))
+            reply = pack(_answer(program, **request))
         except WireError as error:
             reply = pack(_described(PteronError(f"{program.file.name}: {error}")))
         except Exception as error:
@@ -47,21 +46,15 @@ def main() -> None:
         send(replies, reply)
 
 
-class _Served:
-    """A program that answers requests."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-
-    def answer(self, method: str, act: str, inputs: list[Any]) -> dict[str, Any]:
-        """Describe, reset or call a method."""
-        found = self._program[method]
-        if act == "describe":
-            return {kind: list(map(_spec, getattr(found, kind))) for kind in ("inputs", "outputs")}
-        if act == "reset":
-            found.reset()
-            return {}
-        return {"outputs": list(found(*inputs))}
+def _answer(program: Program, method: str, act: str, inputs: list[Any]) -> dict[str, Any]:
+    """Describe, reset or call a method."""
+    found = program[method]
+    if act == "describe":
+        return {kind: list(map(_spec, getattr(found, kind))) for kind in ("inputs", "outputs")}
+    if act == "reset":
+        found.reset()
+        return {}
+    return {"outputs": list(found(*inputs))}
 
 
 def _spec(spec: ValueSpec) -> dict[str, Any]:

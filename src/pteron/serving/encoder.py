@@ -34,15 +34,17 @@ class Embedder(ABC):
 
     program: Program
     vocabulary: int  # number of token ids
+    pooling: Pooling
+    _encode: Callable[[str], list[int]]
 
     @property
     @abstractmethod
     def tokens_max(self) -> int:
         """The maximum length of a text, in tokens."""
 
-    @abstractmethod
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, with those that mark its beginning and end."""
+        return self._encode(text)
 
     @abstractmethod
     def _state(self, ids: Sequence[int]) -> npt.NDArray[np.float64]:
@@ -80,7 +82,7 @@ class Encoder(Embedder):
     ) -> None:
         path = existing(path)
         folder = path if path.is_dir() else path.parent
-        self.pooling: Pooling = read_pooling(folder) or "mean"
+        self.pooling = read_pooling(folder) or "mean"
         self.program = load(program_file(folder) if path.is_dir() else path, data, device)
         self.method = self.program["forward"]
         if not is_encoder(self.method.inputs, self.method.outputs):
@@ -94,9 +96,6 @@ class Encoder(Embedder):
     @property
     def tokens_max(self) -> int:
         return self.method.inputs[0].shape_max[-1]
-
-    def encode(self, text: str) -> list[int]:
-        return self._encode(text)
 
     def _state(self, ids: Sequence[int]) -> npt.NDArray[np.float64]:
         inputs = []

@@ -19,7 +19,6 @@ from pteron.errors import UnsupportedError
 from pteron.gpu.fork import new_lock
 from pteron.llm import LLM
 from pteron.llm.model import LanguageModel
-from pteron.llm.model_files import Pooling
 from pteron.llm.reentrancy import device_guard
 from pteron.llm.text_model import TextModel
 from pteron.runtime import ValueSpec
@@ -43,7 +42,7 @@ class HiddenStates(Embedder):
     ) -> None:
         self.program = llm.program
         self.vocabulary = vocabulary
-        self.pooling: Pooling = llm.pooling or "last"
+        self.pooling = llm.pooling or "last"
         self._context = method.context
         self._output = output
         self._width = method.method.outputs[output].shape_max[-1]
@@ -60,9 +59,6 @@ class HiddenStates(Embedder):
     @property
     def tokens_max(self) -> int:
         return self._context or (1 << 31) - 1
-
-    def encode(self, text: str) -> list[int]:
-        return self._encode(text)
 
     @cached_property
     def _sequence(self) -> LanguageModel:
@@ -129,22 +125,12 @@ def open_served(
     *,
     data: Sequence[str] = (),
     device: str | None = None,
-    digits: int | None = None,
-    sequences: int | None = None,
-    cache_bytes: int | None = None,
+    **settings: int | None,
 ) -> LLM | Embedder:
-    """Open the model at a path. For an unsupported kind, the error says why it is not a language model."""
+    """Open the model at a path; `settings` are those of an LLM: digits, sequences, cache_bytes. For an
+    unsupported kind, the error says why it is not a language model."""
     try:
-        llm = LLM(
-            path,
-            tokenizer,
-            data=data,
-            device=device,
-            digits=digits,
-            sequences=sequences,
-            cache_bytes=cache_bytes,
-        )
-        return llm_or_embedder(llm)
+        return llm_or_embedder(LLM(path, tokenizer, data=data, device=device, **settings))
     except UnsupportedError as error:
         try:
             return Encoder(path, tokenizer, data=data, device=device)

@@ -7,7 +7,7 @@ It has two deployments: replicas, which hold the model, and proxies, which read 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ray import get_gpu_ids, serve
@@ -16,7 +16,6 @@ from ray.serve.config import RequestRouterConfig
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
-from starlette.types import Message as AsgiMessage
 
 from pteron.serving.cluster.options import Options
 from pteron.serving.cluster.proxy import Proxy, ProxyCall
@@ -57,24 +56,17 @@ class ConversationRouter(RequestRouter):  # type: ignore[misc]  # types are chec
         return [[known[name] for name in rank] for rank in ranks]
 
 
-class ReplicaDeployment:
+class ReplicaDeployment(Replica):
     """A Replica on the GPU that Ray has reserved for it."""
 
     def __init__(self, options: Options) -> None:
         # Vulkan ignores CUDA_VISIBLE_DEVICES, so the adapter is named by its number among all.
         gpus = get_gpu_ids() if options.gpus else []
-        self._replica = Replica(options, str(gpus[0]) if gpus else None)
-
-    def check_health(self) -> None:
-        self._replica.check_health()
-
-    async def answer(self, scope: Mapping[str, Any], body: bytes) -> AsyncGenerator[list[AsgiMessage], None]:
-        async for messages in self._replica.answer(scope, body):
-            yield messages
+        super().__init__(options, str(gpus[0]) if gpus else None)
 
     def __del__(self) -> None:
-        if hasattr(self, "_replica"):
-            self._replica.close()
+        if hasattr(self, "_app"):  # the last attribute that __init__ sets
+            self.close()
 
 
 class ProxyDeployment:

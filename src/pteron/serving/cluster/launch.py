@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ from ray import serve
 from pteron.errors import PteronError
 from pteron.serving.cluster.deployment import build
 from pteron.serving.cluster.options import Options, missing_resources
+from pteron.serving.http.server import listening, signal_handler
 
 _APPLICATION = "pteron"
 _POLL_SECONDS = 0.2
@@ -111,16 +110,11 @@ def _catch_signals() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         ended.set()
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with signal_handler(end):
         yield ended
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _free_port(host: str) -> int:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
-        listener.bind((host, 0))
+    with listening(host, 0) as listener:
         port: int = listener.getsockname()[1]
     return port

@@ -47,26 +47,24 @@ class Answers:
 
     def update_record(self) -> None:
         """Copy the answers' token counts and finish reasons to the request's record."""
-        statistics = [answer.statistics for answer in self._answers]
-        self._record.prompt_tokens = sum(each.prompt_tokens for each in statistics)
-        self._record.reused_tokens = sum(each.reused_tokens for each in statistics)
-        self._record.new_tokens = sum(each.new_tokens for each in statistics)
+        for name in ("prompt_tokens", "reused_tokens", "new_tokens"):
+            setattr(self._record, name, self._sum(name))
         # An answer that was just cancelled has no reason yet.
         self._record.finish_reasons = [answer.finish_reason or "cancelled" for answer in self._answers]
 
     def usage(self, prompts: int) -> dict[str, object]:
         """OpenAI's token counts: each prompt counts once, however many choices it has."""
         choices = max(1, len(self._answers) // prompts)
-        statistics = [answer.statistics for answer in self._answers]
-        prompt = sum(each.prompt_tokens for each in statistics[::choices])
-        reused = sum(each.reused_tokens for each in statistics[::choices])
-        new = sum(each.new_tokens for each in statistics)
+        prompt, new = self._sum("prompt_tokens", choices), self._sum("new_tokens")
         return {
             "prompt_tokens": prompt,
             "completion_tokens": new,
             "total_tokens": prompt + new,
-            "prompt_tokens_details": {"cached_tokens": reused},
+            "prompt_tokens_details": {"cached_tokens": self._sum("reused_tokens", choices)},
         }
+
+    def _sum(self, name: str, every: int = 1) -> int:
+        return sum(getattr(answer.statistics, name) for answer in self._answers[::every])
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """The events of all choices, in the order in which they come."""

@@ -20,7 +20,7 @@ from pteron.llm import LLM
 from pteron.llm.engine import Engine
 from pteron.serving.encoder import Embedder
 from pteron.serving.hidden_states import hidden_states, llm_or_embedder
-from pteron.serving.http import chat, completions, embeddings, status
+from pteron.serving.http import completions, embeddings
 from pteron.serving.http.api_keys import ApiKeys
 from pteron.serving.http.errors import add_error_handlers
 from pteron.serving.http.limits import Limits
@@ -28,7 +28,7 @@ from pteron.serving.http.metrics import Metrics
 from pteron.serving.http.middleware import AccessMiddleware, RequestLogMiddleware
 from pteron.serving.http.page import mount
 from pteron.serving.http.request_log import Logs
-from pteron.serving.http.service import Service
+from pteron.serving.http.service import Service, router
 
 _PAGE = ("/", "/page/")
 
@@ -82,8 +82,8 @@ def create_app(
     app = FastAPI(title="Pteron", version=pteron.__version__, lifespan=lifespan, openapi_url=None)
     app.state.service = service
     add_error_handlers(app)
-    for routes in (chat, completions, embeddings, status):
-        app.include_router(routes.router)
+    for routes in (completions.router, embeddings.router, router):
+        app.include_router(routes)
     open_paths = ["/metrics"] if open_metrics else []
     if page:
         mount(app)

@@ -17,7 +17,7 @@ from pteron.serving.http.errors import ApiError, invalid_value
 from pteron.serving.http.prompts import as_list
 from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST
 from pteron.serving.http.schema import EmbeddingBody
-from pteron.serving.http.service import get_record, get_service
+from pteron.serving.http.service import open_request
 from pteron.serving.http.sse import ClientDisconnected, run_until_disconnect
 
 router = APIRouter()
@@ -25,8 +25,7 @@ router = APIRouter()
 
 @router.post("/v1/embeddings")
 async def embed(request: Request, body: EmbeddingBody) -> Response:
-    service, record = get_service(request), get_record(request)
-    service.check_name(body.model)
+    service, record = open_request(request, body.model)
     embedder = service.embedder
     if embedder is None:
         message = f"{service.names[0]} does not support embeddings: its program gives no hidden states"
@@ -34,7 +33,6 @@ async def embed(request: Request, body: EmbeddingBody) -> Response:
     texts = as_list(body.input, "input")
     if len(texts) > service.limits.inputs:
         raise invalid_value(f"{len(texts)} texts; the limit is {service.limits.inputs} per request", "input")
-    record.model = service.names[0]
     if service.logs.with_prompts:
         record.prompt = body.input
     vectors: list[Vector] = []
@@ -58,14 +56,8 @@ async def embed(request: Request, body: EmbeddingBody) -> Response:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     record.choices = len(vectors)
     as_base64 = body.encoding_format == "base64"
-    data = [
-        {
-            "object": "embedding",
-            "index": index,
-            "embedding": _base64(vector) if as_base64 else vector.tolist(),
-        }
-        for index, vector in enumerate(vectors)
-    ]
+    encoded = [_base64(vector) if as_base64 else vector.tolist() for vector in vectors]
+    data = [{"object": "embedding", "index": index, "embedding": each} for index, each in enumerate(encoded)]
     usage = {"prompt_tokens": record.prompt_tokens, "total_tokens": record.prompt_tokens}
     content: dict[str, Any] = {"object": "list", "data": data, "model": service.names[0], "usage": usage}
     return JSONResponse(content)

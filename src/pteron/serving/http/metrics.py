@@ -39,26 +39,16 @@ class Metrics:
 
     def __init__(self, engine: Engine | None) -> None:
         self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "pteron_http_requests",
-            "Requests by route and status",
-            ["route", "status"],
-            registry=self.registry,
-        )
-        self._abandoned = Counter(
-            "pteron_http_abandoned",
-            "Requests whose client disconnected before the end",
-            registry=self.registry,
-        )
-        self._seconds = self._histogram(
-            "http_request", "From a request's arrival to the end of its answer", _REQUEST, ["route"]
-        )
-        self._first = self._histogram(
-            "time_to_first_token", "From a request's arrival to the first token of its answer", _FIRST
-        )
-        self._between = self._histogram(
-            "time_between_tokens", "From one token of an answer to the next", _BETWEEN
-        )
+        text = "Requests by route and status"
+        self._requests = Counter("pteron_http_requests", text, ["route", "status"], registry=self.registry)
+        text = "Requests whose client disconnected before the end"
+        self._abandoned = Counter("pteron_http_abandoned", text, registry=self.registry)
+        text = "From a request's arrival to the end of its answer"
+        self._seconds = self._histogram("http_request", text, _REQUEST, ["route"])
+        text = "From a request's arrival to the first token of its answer"
+        self._first = self._histogram("time_to_first_token", text, _FIRST)
+        text = "From one token of an answer to the next"
+        self._between = self._histogram("time_between_tokens", text, _BETWEEN)
         if engine is not None:
             self.registry.register(_EngineCollector(engine))
 
@@ -79,9 +69,9 @@ class Metrics:
         return generate_latest(self.registry)
 
     def _histogram(
-        self, name: str, purpose: str, buckets: Sequence[float], labels: Sequence[str] = ()
+        self, name: str, text: str, buckets: Sequence[float], labels: Sequence[str] = ()
     ) -> Histogram:
-        return Histogram(f"pteron_{name}_seconds", purpose, labels, buckets=buckets, registry=self.registry)
+        return Histogram(f"pteron_{name}_seconds", text, labels, buckets=buckets, registry=self.registry)
 
 
 class _EngineCollector(Collector):

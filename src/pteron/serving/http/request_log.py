@@ -17,6 +17,7 @@ from typing import Any, TextIO
 from pteron.gpu.fork import new_lock
 
 RECORD = "pteron.record"  # the key of a request's record in its ASGI scope
+_ANSWER_FIELDS = ("model", "prompt_tokens", "reused_tokens", "new_tokens", "choices", "finish_reasons")
 CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left; only the log and the metrics have it
 
 
@@ -76,15 +77,8 @@ class Logs:
             "seconds": round(record.seconds, 6),
         }
         if record.choices:
-            fields |= {
-                "model": record.model,
-                "stream": record.is_streamed,
-                "prompt_tokens": record.prompt_tokens,
-                "reused_tokens": record.reused_tokens,
-                "new_tokens": record.new_tokens,
-                "choices": record.choices,
-                "finish_reasons": record.finish_reasons,
-            }
+            fields |= {name: getattr(record, name) for name in _ANSWER_FIELDS}
+            fields["stream"] = record.is_streamed
         if record.first_token_seconds is not None:
             fields["first_token_seconds"] = round(record.first_token_seconds, 6)
         if record.is_abandoned:

@@ -1,13 +1,13 @@
-"""Answers -> a response, streamed or in one part. Both are built from the same pieces, so they agree."""
+"""ResponseBuilder: the answers to a request -> a response, streamed or in one part. Both are built from the
+same pieces, so they agree."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
@@ -15,10 +15,11 @@ from starlette.responses import Response
 
 import pteron
 from pteron.errors import PteronError
-from pteron.llm import Piece
+from pteron.llm.engine import Request as EngineRequest
 from pteron.serving.http.answers import Answers
+from pteron.serving.http.choices import Choice
 from pteron.serving.http.errors import ApiError, api_error
-from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RequestRecord
+from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, RequestRecord
 from pteron.serving.http.schema import GenerationBody
 from pteron.serving.http.service import Service
 from pteron.serving.http.sse import (
@@ -30,121 +31,89 @@ from pteron.serving.http.sse import (
 )
 
 
-class Choice(Protocol):
-    """One answer of a response. Its parts lack what all chunks share."""
-
-    content: str
-
-    def opening(self) -> Iterator[dict[str, Any]]:
-        """The parts of a stream before the first piece."""
-
-    def add(self, piece: Piece) -> Iterator[dict[str, Any]]:
-        """The parts of a stream for the next piece."""
-
-    def end(self, reason: str) -> Iterator[dict[str, Any]]:
-        """The last parts of a stream."""
-
-    def body(self) -> dict[str, Any]:
-        """The whole answer."""
-
-
 class ResponseBuilder:
-    """Makes the chunks of a stream and the complete body from the pieces of all choices."""
+    """Submits the engine requests of a request, one per choice, and makes its response from their pieces.
+
+    `kinds` are the prefix of the response's id, and OpenAI's names of a whole response and of a chunk.
+    """
 
     def __init__(
-        self, prefix: str, kind: str, chunk_kind: str, model: str, choices: Sequence[Choice]
+        self,
+        request: Request,
+        requests: Sequence[EngineRequest],
+        choices: Sequence[Choice],
+        kinds: tuple[str, str, str],
+        prompts: int = 1,
     ) -> None:
-        self._kind = kind
-        self._chunk_kind = chunk_kind
-        self.choices = choices
+        prefix, self._kind, self._chunk_kind = kinds
+        self._request = request
+        self._service: Service = request.app.state.service
+        self._record: RequestRecord = request.scope[RECORD]
+        self._choices = choices
+        self._prompts = prompts
+        self._answers = Answers(self._service, self._record, requests)
         self._head = {
             "id": f"{prefix}-{uuid.uuid4().hex}",
             "created": int(time.time()),
-            "model": model,
+            "model": self._service.names[0],
             "system_fingerprint": f"pteron-{pteron.__version__}",
         }
 
-    def chunk(self, *choices: dict[str, Any], **fields: Any) -> dict[str, Any]:
-        return {**self._head, "object": self._chunk_kind, "choices": list(choices), **fields}
+    async def respond(self, body: GenerationBody) -> Response:
+        self._record.is_streamed = bool(body.stream)
+        if body.stream:
+            with_usage = bool(body.stream_options and body.stream_options.include_usage)
+            seconds = self._service.limits.read_seconds
+            return EventStream(self._events(with_usage), self._close, self._record, seconds)
+        try:
+            content = await run_until_disconnect(self._request.receive, self._body())
+        except ClientDisconnected:
+            self._record.is_abandoned = True
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        finally:
+            self._close()
+        return JSONResponse(content)
 
-    def choice_chunk(self, index: int, part: dict[str, Any]) -> dict[str, Any]:
-        return self.chunk({"index": index, "finish_reason": None, **part})
+    def _close(self) -> None:
+        self._answers.cancel()
+        self._answers.update_record()
+        if self._service.logs.with_prompts:
+            self._record.answer = [choice.content for choice in self._choices]
 
-    def body(self, usage: dict[str, Any]) -> dict[str, Any]:
-        choices = [{"index": index, **choice.body()} for index, choice in enumerate(self.choices)]
+    async def _body(self) -> dict[str, Any]:
+        async with aclosing(self._chunks()) as chunks:
+            async for _ in chunks:
+                pass
+        choices = [{"index": index, **choice.body()} for index, choice in enumerate(self._choices)]
+        usage = self._answers.usage(self._prompts)
         return {**self._head, "object": self._kind, "choices": choices, "usage": usage}
 
+    def _chunk(self, *choices: dict[str, Any], **fields: Any) -> dict[str, Any]:
+        return {**self._head, "object": self._chunk_kind, "choices": list(choices), **fields}
 
-async def respond(
-    request: Request,
-    service: Service,
-    record: RequestRecord,
-    answers: Answers,
-    builder: ResponseBuilder,
-    body: GenerationBody,
-    prompts: int = 1,
-) -> Response:
-    """The response to a request whose answers have been submitted."""
+    async def _chunks(self) -> AsyncGenerator[dict[str, Any], None]:
+        for index, choice in enumerate(self._choices):
+            for part in choice.opening():
+                yield self._chunk({"index": index, "finish_reason": None, **part})
+        async with aclosing(self._answers.events()) as events:
+            async for index, found in events:
+                choice = self._choices[index]
+                for part in choice.end(found) if isinstance(found, str) else choice.add(found):
+                    yield self._chunk({"index": index, "finish_reason": None, **part})
 
-    def close() -> None:
-        answers.cancel()
-        answers.update_record()
-        if service.logs.with_prompts:
-            record.answer = [choice.content for choice in builder.choices]
-
-    record.is_streamed = bool(body.stream)
-    if body.stream:
-        with_usage = bool(body.stream_options and body.stream_options.include_usage)
-        usage = partial(answers.usage, prompts) if with_usage else None
-        events = _events(service, answers, builder, record, usage)
-        return EventStream(events, close, record, service.limits.read_seconds)
-    try:
-        content = await run_until_disconnect(request.receive, _collect(answers, builder, prompts))
-    except ClientDisconnected:
-        record.is_abandoned = True
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
-    finally:
-        close()
-    return JSONResponse(content)
-
-
-async def _chunks(answers: Answers, builder: ResponseBuilder) -> AsyncGenerator[dict[str, Any], None]:
-    for index, choice in enumerate(builder.choices):
-        for part in choice.opening():
-            yield builder.choice_chunk(index, part)
-    async with aclosing(answers.events()) as events:
-        async for index, found in events:
-            choice = builder.choices[index]
-            for part in choice.end(found) if isinstance(found, str) else choice.add(found):
-                yield builder.choice_chunk(index, part)
-
-
-async def _collect(answers: Answers, builder: ResponseBuilder, prompts: int) -> dict[str, Any]:
-    async with aclosing(_chunks(answers, builder)) as chunks:
-        async for _ in chunks:
-            pass
-    return builder.body(answers.usage(prompts))
-
-
-async def _events(
-    service: Service,
-    answers: Answers,
-    builder: ResponseBuilder,
-    record: RequestRecord,
-    usage: Callable[[], dict[str, object]] | None,
-) -> AsyncGenerator[bytes, None]:
-    extra = {"usage": None} if usage else {}
-    try:
-        async with aclosing(_chunks(answers, builder)) as chunks:
-            async for chunk in chunks:
-                yield encode_event(chunk | extra)
-    except Exception as raised:  # the status is sent already, so the error is an event
-        error = api_error(raised)
-        record.error = error.code
-        if not isinstance(raised, (ApiError, PteronError)):
-            service.logs.failure(record, raised)
-        yield encode_event(error.body)
-    else:
-        if usage:
-            yield encode_event(builder.chunk(usage=usage()))
-    yield DONE
+    async def _events(self, with_usage: bool) -> AsyncGenerator[bytes, None]:
+        extra = {"usage": None} if with_usage else {}
+        try:
+            async with aclosing(self._chunks()) as chunks:
+                async for chunk in chunks:
+                    yield encode_event(chunk | extra)
+        except Exception as raised:  # the status is sent already, so the error is an event
+            error = api_error(raised)
+            self._record.error = error.code
+            if not isinstance(raised, (ApiError, PteronError)):
+                self._service.logs.failure(self._record, raised)
+            yield encode_event(error.body)
+        else:
+            if with_usage:
+                yield encode_event(self._chunk(usage=self._answers.usage(self._prompts)))
+        yield DONE

@@ -127,7 +127,8 @@ def run(
         ssl_keyfile=private_key,
     )
     server = Server(config, service, ready, grace)
-    with _ignore_raised_signals(), _log_uvicorn(service.logs):
+    # At its end, uvicorn raises the signal that ended it once more, which would end the process.
+    with signal_handler(lambda number, frame: None), _log_uvicorn(service.logs):
         server.run([place])
     if server.is_lost:
         raise DeviceError("the server has ended: its model has lost its device, or its engine has ended")
@@ -153,12 +154,9 @@ def listening(host: str = "127.0.0.1", port: int = 8000) -> Iterator[socket.sock
 
 
 @contextmanager
-def _ignore_raised_signals() -> Iterator[None]:
-    """uvicorn raises the signal that ended it once more at its end, which would end the process."""
-    before = {
-        number: signal.signal(number, lambda number, frame: None)
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
+def signal_handler(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle SIGINT and SIGTERM within a context."""
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from types import MappingProxyType
 
 from fastapi import FastAPI, HTTPException, Request, Response
 
@@ -48,7 +47,7 @@ class Part:
 @lru_cache(maxsize=1)
 def parts() -> Mapping[str, Part]:
     """All files of the page by their paths in this folder: "index.html", "script/main.js", ..."""
-    return MappingProxyType(dict(_read(files("pteron.serving.http.page"))))
+    return dict(_read(files("pteron.serving.http.page")))
 
 
 def mount(app: FastAPI) -> None:

@@ -1,4 +1,4 @@
-"""The chat page before the real server and a small model: what it shows is what the model says."""
+"""The chat page with the real server and a small model: it shows the model's text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @contextmanager
 def chatting(context: BrowserContext, engine: Engine, count: int = 1, **options: Any) -> Iterator[list[Tab]]:
-    """Tabs before a server; none of them may complain."""
+    """Tabs with a server; none may log an error."""
     with served(create_app(engine, name=NAME, **options)) as address:
         tabs = [opened(context, address) for _ in range(count)]
         yield tabs
@@ -60,7 +60,7 @@ def answer(llm: LLM, question: str, **wishes: Any) -> str:
     return "".join(piece.text for piece in pieces).strip()
 
 
-def test_the_page_shows_what_the_model_says(
+def test_the_page_shows_the_models_text(
     context: BrowserContext, stories: LLM, stories_engine: Engine
 ) -> None:
     with chatting(context, stories_engine) as [tab]:
@@ -78,16 +78,8 @@ def test_the_page_shows_what_the_model_says(
 def test_a_seed_draws_the_same_again(context: BrowserContext, stories_engine: Engine) -> None:
     with chatting(context, stories_engine) as [tab]:
         tab.sees(NAME, within="#model")
-        wish(
-            tab,
-            temperature=1,
-            seed=7,
-            top_k=50,
-            top_p=0.95,
-            min_p=0.01,
-            presence_penalty=0.5,
-            max_tokens=TOKENS,
-        )
+        settings = {"temperature": 1, "seed": 7, "top_k": 50, "top_p": 0.95, "min_p": 0.01}
+        wish(tab, **settings, presence_penalty=0.5, max_tokens=TOKENS)
         tab.ask(QUESTION)
         tab.sees("first after")
         tab.until_idle()
@@ -128,7 +120,7 @@ def test_two_tabs_at_once_and_stopping(context: BrowserContext, stories: LLM, st
         assert len(tabs[1].titles()) == 3
 
 
-def test_what_the_server_refuses_is_said(context: BrowserContext, stories_engine: Engine) -> None:
+def test_errors_of_the_server_are_shown(context: BrowserContext, stories_engine: Engine) -> None:
     with chatting(context, stories_engine) as [tab]:
         tab.sees(NAME, within="#model")
         tab.ask("word " * 400)

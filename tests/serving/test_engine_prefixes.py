@@ -4,12 +4,13 @@ get a copy. Other requests do not wait, and a request stops waiting if the reade
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
 from byte_tokenizer import ByteTokenizer
-from engine_fixtures import CHUNK, MODEL, Watched, alone, asked, either_way, tokens
+from engine_fixtures import CHUNK, MODEL, Watched, asked, either_way, read_all, tokens_alone
 
 from pteron import Device, DeviceError
 from pteron.llm import LLM, LanguageModel, Sampling, sequence_pool
@@ -59,9 +60,7 @@ def asked_at_once(
     engine: Engine, watched: Watched, requests: list[Request], until: tuple[str, int] | None = None
 ) -> list[Answer]:
     """Queue all requests before the engine looks at any of them; then let it run, up to `until` if given."""
-    watched.hold("length", engine.load.requests)
-    first = engine.submit(asked((3,), 1))
-    watched.reached()
+    (first,) = watched.submit([asked((3,), 1)], "length", engine.load.requests)
     answers = [engine.submit(request) for request in requests]
     if until:
         watched.go_to(*until)
@@ -71,51 +70,43 @@ def asked_at_once(
     return answers
 
 
-def rightly(engine: Engine, requests: list[Request]) -> list[list[int]]:
-    """The tokens of each request alone; the model is reset afterwards."""
-    right = [tokens(alone(engine.llm, request)) for request in requests]
-    engine.llm.reset()
-    return right
-
-
-def found(answers: list[Answer]) -> list[list[int]]:
-    return [tokens(answer.pieces()) for answer in answers]
-
-
 def reused(answers: list[Answer]) -> list[int]:
     return [answer.statistics.reused_tokens for answer in answers]
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("few", [(2, False), (3, True), (16, False), (16, True)], indirect=True)
-def test_a_beginning_is_read_once(few: Engine, read: list[int]) -> None:
+def test_a_prefix_is_read_once(few: Engine, read: list[int]) -> None:
     """Twelve requests at once share a prefix, with fewer sequences than requests or with enough."""
     watched = Watched(few)
     tails = [(100 + 31 * index, 200 + index, 17 * index + 5)[: 1 + index % 3] for index in range(12)]
     drawn = [Sampling(), Sampling(temperature=0.9, seed=4)]
     requests = [of(*tail, sampling=drawn[index % 2]) for index, tail in enumerate(tails)]
-    right = rightly(few, requests)
+    right = tokens_alone(few.llm, requests)
     read.clear()
     answers = asked_at_once(few, watched, requests)
-    assert found(answers) == right
+    assert read_all(answers) == right
     assert reused(answers) == [0, *[len(SYSTEM)] * 11]
     assert len(read) == 1 + len(SYSTEM) + sum(map(len, tails))
     assert few.load.reused_tokens == 11 * len(SYSTEM)
 
 
+@pytest.mark.long(every=2)
 @either_way
 def test_the_same_several_times(engine: Engine, watched: Watched, read: list[int]) -> None:
     """Equal prompts: each request still prefills the last token, because it needs the logits."""
     requests = [of(5, sampling=Sampling(temperature=1.0, seed=seed)) for seed in range(4)]
-    right = rightly(engine, requests)
+    right = tokens_alone(engine.llm, requests)
     read.clear()
     answers = asked_at_once(engine, watched, requests)
-    assert found(answers) == right
+    assert read_all(answers) == right
     assert reused(answers) == [0, *[len(SYSTEM)] * 3]
     assert len(read) == 1 + len(SYSTEM) + 4
 
 
+@pytest.mark.long(every=2)
 @either_way
-def test_beginnings_inside_beginnings(engine: Engine, watched: Watched, read: list[int]) -> None:
+def test_nested_prefixes(engine: Engine, watched: Watched, read: list[int]) -> None:
     """Each shared part of nested prefixes is prefilled once, in any order of the requests."""
     first, second = (1, *range(40, 57)), tuple(range(100, 117))
     third = tuple(range(200, 216))
@@ -128,19 +119,19 @@ def test_beginnings_inside_beginnings(engine: Engine, watched: Watched, read: li
     ]
     for order in (prompts, prompts[::-1]):
         requests = [asked(ids, 6) for ids in order]
-        right = rightly(engine, requests)
+        right = tokens_alone(engine.llm, requests)
         read.clear()
         answers = asked_at_once(engine, watched, requests)
-        assert found(answers) == right
+        assert read_all(answers) == right
         different = {ids[:length] for ids in order for length in range(1, len(ids) + 1)}
         assert len(read) == 1 + len(different)
 
 
-def test_it_begins_where_the_beginning_was_submitted(engine: Engine, watched: Watched) -> None:
+def test_it_starts_after_the_chunk_that_ends_the_prefix(engine: Engine, watched: Watched) -> None:
     """A waiting request starts after the chunk that ends the prefix, not after the reader's whole prompt."""
     tail = tuple(range(60, 90))
     answers = asked_at_once(engine, watched, [of(*tail, count=2), of(5, count=2)])
-    found(answers)
+    read_all(answers)
     events = [(what, job) for what, job, _ in watched.events]
     before = events[: events.index(("begin", 2))].count(("prefill", 1))
     assert before * CHUNK >= len(SYSTEM)
@@ -148,36 +139,36 @@ def test_it_begins_where_the_beginning_was_submitted(engine: Engine, watched: Wa
     assert ("hold", 2, len(SYSTEM)) in watched.events
 
 
-def test_nobody_else_waits(engine: Engine, watched: Watched) -> None:
+def test_other_requests_do_not_wait(engine: Engine, watched: Watched) -> None:
     """A request queued behind ones that wait for a prefix starts before them."""
     requests = [of(5, count=2), of(6, count=2), asked(OTHER, 2), of(8, count=2)]
-    right = rightly(engine, requests)
-    assert found(asked_at_once(engine, watched, requests)) == right
+    right = tokens_alone(engine.llm, requests)
+    assert read_all(asked_at_once(engine, watched, requests)) == right
     assert watched.of("begin")[1:] == [1, 3, 2, 4]
     assert watched.of("hold") == [2, 4]
 
 
-def test_nobody_takes_their_place(tiny_llm: LLM) -> None:
+def test_waiting_for_a_prefix_counts_as_running(tiny_llm: LLM) -> None:
     """A request that waits for a prefix counts as running: with `running=2` no third request starts."""
     with Engine(tiny_llm, running=2) as engine:
         watched = Watched(engine)
         requests = [of(5, count=2), of(6, count=2), asked(OTHER, 2)]
-        right = rightly(engine, requests)
+        right = tokens_alone(engine.llm, requests)
         answers = asked_at_once(engine, watched, requests)
-        assert found(answers) == right
+        assert read_all(answers) == right
         assert watched.of("begin")[1:] == [1, 2, 3]
 
 
-def test_what_is_there_already_is_not_waited_for(engine: Engine, watched: Watched) -> None:
+def test_no_wait_for_a_cached_prefix(engine: Engine, watched: Watched) -> None:
     """Requests do not wait for a prefix that is in the cache already, is too short, or is hardly longer than
     a cached one."""
-    right = rightly(engine, [of(5), of(6)])
-    found([engine.submit(of(4))])
-    assert found(asked_at_once(engine, watched, [of(5), of(6)])) == right
+    right = tokens_alone(engine.llm, [of(5), of(6)])
+    read_all([engine.submit(of(4))])
+    assert read_all(asked_at_once(engine, watched, [of(5), of(6)])) == right
     assert not watched.of("hold")
     engine.llm.reset()
     short = SYSTEM[: COPIED_MIN - 1]
-    found([engine.submit(asked((*short, tail), 2)) for tail in (5, 6)])
+    read_all([engine.submit(asked((*short, tail), 2)) for tail in (5, 6)])
     assert not watched.of("hold")
 
 
@@ -185,10 +176,10 @@ def test_a_program_that_cannot_copy(
     engine: Engine, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = [of(5), of(6)]
-    right = rightly(engine, requests)
+    right = tokens_alone(engine.llm, requests)
     monkeypatch.setattr(LanguageModel, "row_bytes", None)
     answers = asked_at_once(engine, watched, requests)
-    assert found(answers) == right
+    assert read_all(answers) == right
     assert reused(answers) == [0, 0]
     assert not watched.of("hold")
 
@@ -200,21 +191,22 @@ def test_a_program_that_cannot_copy(
 def test_a_reader_that_is_cancelled(engine: Engine, watched: Watched, read: list[int]) -> None:
     """The next request continues the prefill where the cancelled one stopped, and the others wait for it."""
     requests = [of(5), of(6), of(7), of(8)]
-    right = rightly(engine, requests)
+    right = tokens_alone(engine.llm, requests)
     read.clear()
     answers = asked_at_once(engine, watched, requests, ("hold", 4))
     answers[0].cancel()
     watched.go()
-    assert found(answers[1:]) == right[1:]
+    assert read_all(answers[1:]) == right[1:]
     assert answers[0].finish_reason == "cancelled"
     assert reused(answers)[2:] == [len(SYSTEM)] * 2
     assert len(read) == 1 + len(SYSTEM) + 3
 
 
+@pytest.mark.long(every=2)
 @either_way
 def test_a_reader_that_fails(engine: Engine, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     requests = [of(5), of(6), of(7)]
-    right = rightly(engine, requests)
+    right = tokens_alone(engine.llm, requests)
     launch = LanguageModel.launch
     failed: list[LanguageModel] = []
 
@@ -228,26 +220,24 @@ def test_a_reader_that_fails(engine: Engine, watched: Watched, monkeypatch: pyte
     answers = asked_at_once(engine, watched, requests)
     with pytest.raises(DeviceError, match="injected"):
         answers[0].pieces()
-    assert found(answers[1:]) == right[1:]
+    assert read_all(answers[1:]) == right[1:]
     assert reused(answers)[2] == len(SYSTEM)
 
 
 # Those that wait --------------------------------------------------------------------------------
 
 
-def test_those_that_are_held_can_leave(
-    engine: Engine, watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_requests_can_end(engine: Engine, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests that are cancelled or time out while they wait end at once; the others are not affected."""
     requests = [of(5), of(6), of(7, seconds=600), of(8)]
-    right = rightly(engine, [requests[0], requests[3]])
+    right = tokens_alone(engine.llm, [requests[0], requests[3]])
     answers = asked_at_once(engine, watched, requests, ("hold", 4))
     assert (engine.load.running, engine.load.waiting) == (1, 3)
     answers[1].cancel()
     monkeypatch.setattr(scheduler, "monotonic", lambda: monotonic() + 700)
     watched.go()
-    assert found([answers[0], answers[3]]) == right
-    assert found(answers[1:3]) == [[], []]
+    assert read_all([answers[0], answers[3]]) == right
+    assert read_all(answers[1:3]) == [[], []]
     assert [answer.finish_reason for answer in answers[1:3]] == ["cancelled", "time"]
     assert not {2, 3} & set(watched.of("begin"))
     assert engine.drain(60)
@@ -264,3 +254,45 @@ def test_an_engine_that_is_closed(tiny_llm: LLM) -> None:
         with pytest.raises(DeviceError, match="closed before the answer was complete"):
             answer.pieces()
     assert engine.drain(0)
+
+
+# A prefix of a running request -----------------------------------------------------------------
+
+FIRST = of(count=30)
+FOLLOWING = [of(100 + 31 * index, 200 + index, 17 * index + 5, count=9) for index in range(6)]
+
+
+@pytest.mark.long(every=3)
+@pytest.mark.parametrize(
+    "few", [(sequences, batched) for sequences in (3, 8) for batched in (False, True)], indirect=True
+)
+def test_a_running_request_has_the_prefix(few: Engine) -> None:
+    """The prefix is copied, from a cache of its own or from a slot."""
+    llm = few.llm
+    right = tokens_alone(llm, [FIRST, *FOLLOWING])
+    first = few.submit(FIRST)
+    next(iter(first))  # its prompt has been read
+    answers = [few.submit(request) for request in FOLLOWING]
+    assert read_all([first, *answers]) == right
+    assert reused(answers) == [len(SYSTEM)] * 6
+    again = [few.submit(request) for request in (*FOLLOWING, FIRST)]
+    assert read_all(again) == [*right[1:], right[0]]
+    sequences = few.slots or llm.pool.live
+    assert llm.pool.bytes == sequences * llm.sequence_bytes
+
+
+@pytest.mark.parametrize("few", [(4, True)], indirect=True)
+def test_saved_from_and_restored_into_slots(few: Engine, tmp_path: Path) -> None:
+    """A KV cache in a slot of a shared buffer can be saved while the other slots step."""
+    llm, path = few.llm, tmp_path / "cache"
+    assert isinstance(llm, LLM)
+    right = tokens_alone(llm, [FIRST, *FOLLOWING[:2]])
+    answers = [few.submit(request) for request in (FIRST, *FOLLOWING[:2])]
+    next(iter(answers[0]))
+    assert llm.save(path, SYSTEM) == len(SYSTEM)
+    assert read_all(answers) == right
+    llm.reset()
+    assert llm.restore(path) == len(SYSTEM)
+    answer = few.submit(FOLLOWING[0])
+    assert read_all([answer]) == [right[1]]
+    assert reused([answer]) == [len(SYSTEM)]

@@ -1,4 +1,4 @@
-"""docs/serve.md says what is so: options, limits and metrics by their names and numbers."""
+"""docs/serve.md names existing options, limits and metrics, with their values."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import argparse
 import re
 from pathlib import Path
 
-from http_fixtures import NAME, running
+from http_fixtures import NAME, Running
 from prometheus_client.parser import text_string_to_metric_families
-from scripted import Script, ScriptedEngine
 
 from pteron.cli import build_parser
-from pteron.llm import LLM
 from pteron.llm.arguments import SEQUENCES_MAX
 from pteron.serving.http import Limits
 
@@ -25,13 +23,13 @@ def options() -> dict[str, argparse.Action]:
     return {flag: action for action in commands["serve"]._actions for flag in action.option_strings}
 
 
-def test_options_are_there() -> None:
+def test_options_exist() -> None:
     named = set(re.findall(r"(--[a-z][a-z-]+)", re.sub(r"`benchmarks/serve.py.*", "", PAGE, flags=re.DOTALL)))
     assert len(named) > 15
     assert named <= options().keys()
 
 
-def test_limits_are_what_they_are() -> None:
+def test_limits_have_these_values() -> None:
     rows = re.findall(r"^\| `(--[a-z-]+)` \| ([\d.]+)(?: (\w+))? \|", PAGE, re.MULTILINE)
     assert len(rows) == 9
     limits, known = Limits(), options()
@@ -50,10 +48,9 @@ def test_limits_are_what_they_are() -> None:
     assert f"{limits.body_seconds:g} seconds to arrive" in PAGE
 
 
-def test_metrics_are_all_named(stories: LLM) -> None:
-    with running(ScriptedEngine(stories, lambda _: Script(["Once"]))) as server:
-        server.http.post("/v1/completions", json={"model": NAME, "prompt": "Hi"})
-        families = list(text_string_to_metric_families(server.http.get("/metrics").text))
+def test_metrics_are_all_named(scripted: Running) -> None:
+    scripted.http.post("/v1/completions", json={"model": NAME, "prompt": "Hi"})
+    families = list(text_string_to_metric_families(scripted.http.get("/metrics").text))
     there = {
         family.name + ("_total" if family.type == "counter" else "")
         for family in families

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from byte_tokenizer import ByteTokenizer
-from engine_fixtures import MODEL, A, B, Watched, alone, asked, at_once, tokens
+from engine_fixtures import MODEL, A, B, Watched, asked, at_once, read_all, tokens, tokens_alone
 
 from pteron import Device, DeviceError, OutOfMemory, UnsupportedError
 from pteron.llm import LLM, Grammar, Sampling
 from pteron.llm.arguments import SEQUENCES_MAX
 from pteron.llm.batched_model import BatchedModel
-from pteron.serving import Engine, Request
+from pteron.serving import Engine
 
 PROMPTS = [(3 + index, *range(60 + 9 * index, 64 + 10 * index)) for index in range(7)]
 Shrink = Callable[[int], None]
@@ -39,15 +39,9 @@ def rooms(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> Shrink:
     return shrink
 
 
-def rightly(llm: LLM, requests: list[Request]) -> list[list[int]]:
-    right = [tokens(alone(llm, request)) for request in requests]
-    llm.reset()
-    return right
-
-
-def test_one_alone_takes_one_cache(tiny_llm: LLM) -> None:
+def test_one_request_takes_one_cache(tiny_llm: LLM) -> None:
     device, pool = tiny_llm.model.device, tiny_llm.pool
-    (right,) = rightly(tiny_llm, [asked(A)])
+    (right,) = tokens_alone(tiny_llm, [asked(A)])
     before = device.buffer_bytes
     with Engine(tiny_llm) as engine:
         for _ in range(2):
@@ -65,6 +59,7 @@ def test_one_alone_takes_one_cache(tiny_llm: LLM) -> None:
         assert engine.stepping == f"up to {SEQUENCES_MAX} sequences step as one batch"
 
 
+@pytest.mark.long(every=4)  # these have every value of each parameter
 @pytest.mark.parametrize("at", ["begin", "prefill", "step"])
 @pytest.mark.parametrize(
     "settings",
@@ -75,18 +70,16 @@ def test_one_alone_takes_one_cache(tiny_llm: LLM) -> None:
     ],
     ids=["likeliest", "drawn", "biased"],
 )
-def test_one_is_under_way_when_another_comes(
+def test_a_running_request_moves_into_a_slot(
     engine: Engine, watched: Watched, at: str, settings: dict[str, Any]
 ) -> None:
     """A sequence moves into a slot during prefill or decode, and its tokens stay the same as alone."""
     llm = engine.llm
     assert isinstance(llm, LLM)
     requests = [asked(A, 20, **settings), asked(B, 12, **settings), asked(PROMPTS[0], 9)]
-    right = rightly(llm, requests)
+    right = tokens_alone(llm, requests)
     found = tokens(engine.submit(requests[2]).pieces())  # its sequence is idle then
-    watched.hold(at, 1)
-    first = engine.submit(requests[0])
-    watched.reached()
+    (first,) = watched.submit(requests[:1], at, 1)
     assert engine.slots == 0
     second = engine.submit(requests[1])
     watched.go()
@@ -98,15 +91,13 @@ def test_one_is_under_way_when_another_comes(
     assert again.statistics.reused_tokens == len(PROMPTS[0]) + 3
 
 
-def test_a_grammar_is_under_way_when_another_comes(engine: Engine, watched: Watched) -> None:
+def test_a_running_request_with_a_grammar_moves_into_a_slot(engine: Engine, watched: Watched) -> None:
     llm = engine.llm
     assert isinstance(llm, LLM)
     grammar = Grammar.regex(ByteTokenizer(), "[a-f]{9}", eos_ids=(2,))
     held = list(llm.generate(A, max_new_tokens=9, grammar=grammar, stop_ids=()))
-    (right,) = rightly(llm, [asked(B)])
-    watched.hold("step", 0)
-    first = engine.submit(asked(A, 9, grammar=grammar))
-    watched.reached()
+    (right,) = tokens_alone(llm, [asked(B)])
+    (first,) = watched.submit([asked(A, 9, grammar=grammar)], "step")
     second = engine.submit(asked(B))
     watched.go()
     assert tokens(first.pieces()) == tokens(held)
@@ -114,15 +105,16 @@ def test_a_grammar_is_under_way_when_another_comes(engine: Engine, watched: Watc
     assert engine.slots
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(("room", "slots"), [(15, 8), (7, 4), (3, 2)])
-def test_as_many_as_there_is_room_for(tiny_llm: LLM, rooms: Shrink, room: int, slots: int) -> None:
+def test_as_many_slots_as_fit(tiny_llm: LLM, rooms: Shrink, room: int, slots: int) -> None:
     """If there are fewer slots than sequences, the others keep their own caches and step alone."""
     requests = [asked(ids, 9 + index) for index, ids in enumerate(PROMPTS)]
-    right = rightly(tiny_llm, requests)
+    right = tokens_alone(tiny_llm, requests)
     rooms(room)
     with Engine(tiny_llm) as engine:
         answers = at_once(engine, requests)
-        assert [tokens(answer.pieces()) for answer in answers] == right
+        assert read_all(answers) == right
         batched, live = tiny_llm.pool.batched, tiny_llm.pool.live
         assert batched is not None
         assert engine.slots == batched.slots.count == slots
@@ -136,7 +128,7 @@ def test_as_many_as_there_is_room_for(tiny_llm: LLM, rooms: Shrink, room: int, s
 def test_no_room_for_two(tiny_llm: LLM, rooms: Shrink, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without memory for two slots the sequences step alone, and the allocation is not retried."""
     requests = [asked(ids, 9) for ids in (A, B, *PROMPTS)]
-    right = rightly(tiny_llm, requests)
+    right = tokens_alone(tiny_llm, requests)
     tried: list[int] = []
     make = BatchedModel.__init__
 
@@ -153,34 +145,34 @@ def test_no_room_for_two(tiny_llm: LLM, rooms: Shrink, monkeypatch: pytest.Monke
     tried.clear()
     with Engine(tiny_llm) as engine:
         answers = at_once(engine, requests)
-        assert [tokens(answer.pieces()) for answer in answers] == right
+        assert read_all(answers) == right
         assert engine.slots == 0
         assert "each sequence steps alone: no room for" in engine.stepping
         assert tiny_llm.pool.bytes == tiny_llm.pool.live * tiny_llm.sequence_bytes
     assert tried == [16, 8, 4, 2]
 
 
-def test_what_is_told(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listeners(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each listener is called once with the decision, whether it was added before or after it."""
-    told: list[str] = []
+    messages: list[str] = []
     with Engine(tiny_llm, batched=False) as engine:
-        engine.add_stepping_listener(told.append)
-    assert told == ["each sequence steps alone: batched=False"]
-    told.clear()
+        engine.add_stepping_listener(messages.append)
+    assert messages == ["each sequence steps alone: batched=False"]
+    messages.clear()
     with Engine(tiny_llm) as engine:
-        engine.add_stepping_listener(told.append)
+        engine.add_stepping_listener(messages.append)
         engine.submit(asked(A)).pieces()
-        assert not told
+        assert not messages
         answers = at_once(engine, [asked(A), asked(B), asked(A)])
         assert all(len(answer.pieces()) == 8 for answer in answers)
-        engine.add_stepping_listener(told.append)
-    assert told == ["up to 16 sequences step as one batch"] * 2
+        engine.add_stepping_listener(messages.append)
+    assert messages == ["up to 16 sequences step as one batch"] * 2
 
 
-def test_who_is_told_and_fails(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_that_fails(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """A listener that raises fails no request, and the other listeners are still called. The error goes to
     the thread's excepthook."""
-    told: list[str] = []
+    messages: list[str] = []
     shown: list[str] = []
     monkeypatch.setattr(threading, "excepthook", lambda found: shown.append(str(found.exc_value)))
 
@@ -189,17 +181,17 @@ def test_who_is_told_and_fails(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -
 
     with Engine(tiny_llm) as engine:
         engine.add_stepping_listener(failing)
-        engine.add_stepping_listener(told.append)
+        engine.add_stepping_listener(messages.append)
         answers = at_once(engine, [asked(A), asked(B)])
         assert all(len(answer.pieces()) == 8 for answer in answers)
-    assert told == ["up to 16 sequences step as one batch"]
+    assert messages == ["up to 16 sequences step as one batch"]
     assert shown == ["not up to 16 sequences step as one batch"]
 
 
 def test_one_sequence_alone(device: Device) -> None:
     """With one sequence there is no batch, and the reason given is not a lack of memory."""
     with LLM(MODEL, ByteTokenizer(), device=device, sequences=1) as llm:
-        with pytest.raises(UnsupportedError, match="only one sequence is allowed"):
+        with pytest.raises(UnsupportedError, match=r"^\S+ cannot be batched: only one sequence is allowed"):
             Engine(llm, batched=True)
         with Engine(llm) as engine:
             answers = at_once(engine, [asked(A), asked(B)])
@@ -207,10 +199,10 @@ def test_one_sequence_alone(device: Device) -> None:
             assert engine.slots == 0
 
 
-def test_what_goes_wrong_otherwise(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_failure_of_batching(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """If batching fails for an unexpected reason, all answers are still right: sequences step alone."""
     requests = [asked(A), asked(B)]
-    right = rightly(tiny_llm, requests)
+    right = tokens_alone(tiny_llm, requests)
 
     def failing(*_: object) -> None:
         raise DeviceError("unforeseen")
@@ -218,19 +210,19 @@ def test_what_goes_wrong_otherwise(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(BatchedModel, "allocate", failing)
     with Engine(tiny_llm) as engine:
         answers = at_once(engine, requests)
-        assert [tokens(answer.pieces()) for answer in answers] == right
+        assert read_all(answers) == right
         assert engine.stepping == "each sequence steps alone: unforeseen"
 
 
-def test_a_stream_of_ones_own_beside_it(device: Device) -> None:
+def test_a_stream_of_the_model_keeps_its_cache(device: Device) -> None:
     """The sequence of the model's own stream does not move into a slot while the engine runs."""
     with LLM(MODEL, ByteTokenizer(), device=device, sequences=4) as llm:
-        right = rightly(llm, [asked(ids, 12) for ids in (A, B, PROMPTS[0])])
+        right = tokens_alone(llm, [asked(ids, 12) for ids in (A, B, PROMPTS[0])])
         stream = llm.generate(A, max_new_tokens=12, stop_ids=())
         found = [next(stream).token]
         with Engine(llm) as engine:
             answers = at_once(engine, [asked(B, 12), asked(PROMPTS[0], 12)])
-            assert [tokens(answer.pieces()) for answer in answers] == right[1:]
+            assert read_all(answers) == right[1:]
             assert engine.slots == 4
             assert engine.load.cache_bytes == 5 * llm.sequence_bytes
             assert found + [piece.token for piece in stream] == right[0]

@@ -1,21 +1,36 @@
-"""Requests with different settings step as one batch: each gets its answer as if alone, and the number of
-launches does not grow."""
+"""Batched decode: one submission for all sequences, whatever their settings, and each gets its tokens as if
+alone."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from engine_fixtures import SHORT, A, B, Watched, alone, asked, same
+from engine_fixtures import (
+    SHORT,
+    A,
+    B,
+    Watched,
+    alone,
+    asked,
+    at_once,
+    one_by_one,
+    read_all,
+    same,
+    tokens,
+    tokens_alone,
+)
 
 from pteron.gpu import Command, Copy, Device
-from pteron.llm import LLM, Drawn, Sampling, batched_model
+from pteron.llm import LLM, Drawn, LanguageModel, Sampling, batched_model
+from pteron.llm.arguments import SEQUENCES_MAX
 from pteron.llm.batched_model import BatchedModel
 from pteron.llm.engine.answer import Job
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.steppers import BatchedStepper, SingleStepper
+from pteron.llm.models import BUNDLED
 from pteron.llm.sampling.batch_sampler import BatchDrawing, BatchSampler
-from pteron.llm.submission import BatchRow
+from pteron.llm.submission import BatchRow, BatchSubmission
 from pteron.serving import Engine, Request
 
 # Each setting alone or combined; penalties are large, so that a wrong token count changes the result.
@@ -39,9 +54,7 @@ def test_eight_settings_at_once(engine: Engine, watched: Watched) -> None:
     ]
     expected = [alone(engine.llm, request) for request in requests]
     engine.llm.reset()
-    watched.hold("begin", 0)
-    answers = [engine.submit(request) for request in requests]
-    watched.reached()
+    answers = watched.submit(requests, "begin")
     watched.go()
     for answer, right, sampling in zip(answers, expected, SETTINGS, strict=True):
         pieces = answer.pieces()
@@ -56,18 +69,21 @@ def test_alone_and_together_in_turns(tiny_llm: LLM) -> None:
     expected = [alone(tiny_llm, request) for request in requests]
     tiny_llm.reset()
     stepper = BatchedStepper(tiny_llm.pool.gather(()), SingleStepper())
-    tracks = [begun(tiny_llm, request) for request in requests]
+    tracks = [
+        RunningRequest.begin(Job(request), tiny_llm.pool.lease(request.ids), tiny_llm.tokenizer, frozenset())
+        for request in requests
+    ]
     found: dict[RunningRequest, list[Drawn]] = {track: [] for track in tracks}
-    under_way = []
+    in_flight = []
     for track in tracks:
         while track.chunks:
-            under_way.append(stepper.prefill(track))
+            in_flight.append(stepper.prefill(track))
     one, two, three, four = tracks
     turns = [((one, two), 3), ((one,), 2), ((two,), 1), ((one, two, three), 2), ((three,), 4), ((two,), 3)]
     turns += [((two, three, four, one), 5), ((four,), 1), ((four, three), 2), ((one, four), 4), ((one,), 3)]
     for part, most in turns:
-        under_way.append(stepper.launch(part, most))
-    for submission in under_way:  # no wait before this point
+        in_flight.append(stepper.launch(part, most))
+    for submission in in_flight:  # no wait before this point
         for track, drawn in submission.wait():
             found[track] += drawn
     for track, right in zip(tracks, expected, strict=True):
@@ -75,10 +91,6 @@ def test_alone_and_together_in_turns(tiny_llm: LLM) -> None:
         same(found[track], right[: track.step])
         track.release()
         track.close()
-
-
-def begun(llm: LLM, request: Request) -> RunningRequest:
-    return RunningRequest.begin(Job(request), llm.pool.lease(request.ids), llm.tokenizer, frozenset())
 
 
 @pytest.fixture
@@ -136,3 +148,77 @@ def test_launches_do_not_grow_with_rows(
     for sequence in sequences:
         sequence.close()
     made.close()
+
+
+@pytest.fixture
+def bursts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """(rows, steps) of every batched submission."""
+    made: list[tuple[int, int]] = []
+    step = BatchedModel.step
+
+    def counting(batched: BatchedModel, rows: list[BatchRow], count: int = 1) -> BatchSubmission:
+        burst = step(batched, rows, count)
+        made.append((len(rows), burst.count))
+        return burst
+
+    monkeypatch.setattr(BatchedModel, "step", counting)
+    return made
+
+
+def test_one_submission_for_all(engine: Engine, watched: Watched, bursts: list[tuple[int, int]]) -> None:
+    """Requests join and leave the batch, and the last one runs alone: the tokens stay the same."""
+    settings = [Sampling(), *(Sampling(temperature=0.9, seed=seed) for seed in (4, 5)), Sampling()]
+    requests = [
+        asked(ids, 34 + 4 * index, sampling=sampling)
+        for index, (ids, sampling) in enumerate(zip(PROMPTS, settings, strict=False))
+    ]
+    expected = tokens_alone(engine.llm, requests)
+    answers = watched.submit(requests, "begin")
+    watched.go()
+    assert read_all(answers) == expected
+    assert {rows for rows, _ in bursts} >= {2, 3, 4}
+    batched = sum(rows * steps for rows, steps in bursts)
+    assert batched < sum(map(len, expected))  # not all steps are batched
+    before = len(bursts)
+    assert tokens(engine.submit(requests[0]).pieces()) == expected[0]
+    assert len(bursts) == before  # a single request uses its own plan
+
+
+@one_by_one
+def test_without_batches(engine: Engine, bursts: list[tuple[int, int]]) -> None:
+    assert list(map(len, read_all(at_once(engine, [asked(A), asked(B)])))) == [8, 8]
+    assert not bursts
+    assert engine.slots == 0
+    assert engine.stepping == "each sequence steps alone: batched=False"
+
+
+def test_engines_of_one_model_share_its_slots(tiny_llm: LLM) -> None:
+    requests = [asked(A), asked(B)]
+    expected = tokens_alone(tiny_llm, requests)
+    for turn in range(2):
+        with Engine(tiny_llm) as engine:
+            assert engine.slots == (SEQUENCES_MAX if turn else 0)  # existing slots are reused
+            assert read_all(at_once(engine, requests)) == expected
+    assert tokens_alone(tiny_llm, requests) == expected
+
+
+def test_a_device_without_room(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BatchedModel, "slots_max", lambda _: 1)
+    with Engine(tiny_llm) as engine:
+        assert list(map(len, read_all(at_once(engine, [asked(A), asked(B)])))) == [8, 8]
+        assert engine.slots == 0
+        assert engine.stepping.endswith("cannot be batched: the device has no room for two of its caches")
+    monkeypatch.setattr(LanguageModel, "is_resident", False)
+    assert "through the host" in (BatchedModel.reason(tiny_llm.model) or "")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("batched", [True, False], ids=["together", "one by one"])
+def test_states_besides_kv_caches(batched: bool) -> None:
+    """The plan of stories15m has states other than KV caches."""
+    texts = ("Once upon a time", "The dog", "Lily and Tom went to the park. They saw a big")
+    with LLM(BUNDLED["stories15m"]) as llm:
+        requests = [Request(llm.encode(text), 12) for text in texts]
+        expected = tokens_alone(llm, requests)
+        with Engine(llm, batched=batched) as engine:
+            assert read_all([engine.submit(request) for request in requests]) == expected

@@ -1,4 +1,4 @@
-"""What the chat page does when a server refuses, is busy, wants a key, breaks off or is gone."""
+"""The chat page when a server rejects a request, is busy, needs a key, breaks the stream or is gone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import pytest
 from chat_fixtures import Chat, Tab
 
 
-def test_an_error_is_a_sentence_and_can_be_tried_again(chat: Chat, tab: Tab) -> None:
+def test_an_error_is_shown_and_can_be_retried(chat: Chat, tab: Tab) -> None:
     chat.server.reply(status=400, message="the prompt has 900 tokens, and the context holds 256")
-    tab.ask("Long")
-    tab.sees("The prompt has 900 tokens, and the context holds 256.")
-    tab.until_idle()
+    tab.converse("Long", "The prompt has 900 tokens, and the context holds 256.")
     chat.server.reply("Shorter.")
     tab.button("Try again").click()
     tab.sees("Shorter.")
@@ -21,7 +19,7 @@ def test_an_error_is_a_sentence_and_can_be_tried_again(chat: Chat, tab: Tab) -> 
     assert chat.server.bodies[0] == chat.server.bodies[1]
 
 
-def test_an_error_without_a_word(chat: Chat, tab: Tab) -> None:
+def test_an_error_without_a_message(chat: Chat, tab: Tab) -> None:
     chat.context.route(
         "**/v1/chat/completions", lambda route: route.fulfill(status=502, body="<h1>Bad gateway")
     )
@@ -29,23 +27,17 @@ def test_an_error_without_a_word(chat: Chat, tab: Tab) -> None:
     tab.sees("The server answered 502 Bad Gateway.")
 
 
-def test_after_an_error_the_next_question_takes_both(chat: Chat, tab: Tab) -> None:
-    """Templates want questions and answers in turns."""
+def test_the_question_after_an_error_includes_the_failed_one(chat: Chat, tab: Tab) -> None:
+    """Chat templates need questions and answers to alternate."""
     chat.server.reply(status=500, message="no luck")
-    tab.ask("One")
-    tab.sees("No luck.")
-    tab.until_idle()
-    tab.ask("Two")
-    tab.sees("You said:")
-    tab.until_idle()
+    tab.converse("One", "No luck.")
+    tab.converse("Two", "You said:")
     assert chat.server.bodies[-1]["messages"] == [{"role": "user", "content": "One\n\nTwo"}]
 
 
 def test_an_error_in_the_middle(chat: Chat, tab: Tab) -> None:
     chat.server.reply("As far ", "as here", message="the device was lost")
-    tab.ask("Hello")
-    tab.sees("The device was lost.")
-    tab.until_idle()
+    tab.converse("Hello", "The device was lost.")
     assert tab.texts() == ["As far as here"]
     assert tab.button("Try again").is_visible()
 
@@ -64,7 +56,7 @@ def test_a_stream_that_breaks_off(chat: Chat, tab: Tab) -> None:
         ("text/event-stream", "data: {oh\n\n", "The server sent an invalid answer."),
     ],
 )
-def test_something_that_is_no_answer(chat: Chat, tab: Tab, kind: str, body: str, said: str) -> None:
+def test_invalid_answers(chat: Chat, tab: Tab, kind: str, body: str, said: str) -> None:
     chat.context.route("**/v1/chat/completions", lambda route: route.fulfill(content_type=kind, body=body))
     tab.ask("Hello")
     tab.sees(said)
@@ -79,23 +71,17 @@ def test_why_an_answer_ends(chat: Chat, tab: Tab, finish: str, said: str) -> Non
     tab.sees(said)
 
 
-def test_a_busy_server_is_waited_for(chat: Chat, tab: Tab) -> None:
+def test_a_busy_server_is_retried(chat: Chat, tab: Tab) -> None:
     chat.server.reply(status=429, message="64 requests wait already", headers={"Retry-After": "1"})
     chat.server.reply("At last.")
-    tab.ask("Hello")
-    tab.sees("At last.")
-    tab.until_idle()
+    tab.converse("Hello", "At last.")
     assert len(chat.server.bodies) == 2
     assert tab.texts() == ["At last."]
 
 
-def test_a_busy_server_need_not_be_waited_for(chat: Chat, tab: Tab) -> None:
-    """Trying now, and giving up."""
-    ending: dict[str, Any] = {
-        "status": 503,
-        "message": "the server is ending",
-        "headers": {"Retry-After": "100"},
-    }
+def test_retrying_now_and_giving_up(chat: Chat, tab: Tab) -> None:
+    ending: dict[str, Any] = {"status": 503, "message": "the server is ending"}
+    ending["headers"] = {"Retry-After": "100"}
     chat.server.reply(**ending)
     again = chat.server.reply(**ending)
     tab.ask("Hello")
@@ -108,29 +94,26 @@ def test_a_busy_server_need_not_be_waited_for(chat: Chat, tab: Tab) -> None:
     assert len(chat.server.bodies) == 2
 
 
-def test_a_server_that_wants_a_key(chat: Chat) -> None:
+def test_a_server_that_needs_a_key(chat: Chat) -> None:
     chat.server.key = "sk-right"
     tab = chat.tab(is_ready=False)
     key = tab.page.get_by_label("API key", exact=True)
     key.fill("sk-wrong")
     tab.button("Use this key").click()
     tab.until("document.getElementById('key').open && document.getElementById('key-text').value === ''")
-    tab.sees("This server wants an API key it knows.", within="#key")
+    tab.sees("This server needs a valid API key.", within="#key")
     key.fill("sk-right")
     key.press("Enter")
     tab.sees("canned", within="#model")
-    tab.ask("Hello")
-    tab.sees("You said: Hello")
-    tab.until_idle()
+    tab.converse("Hello")
     tab.reload()  # the tab keeps it
-    tab.ask("RepeatableCall")
-    tab.sees("You said: RepeatableCall")
+    tab.converse("Again")
     assert "sk-right" not in tab.run("JSON.stringify(localStorage)")
     other = chat.tab(is_ready=False)  # another tab has to ask again
     other.page.get_by_label("API key", exact=True).wait_for()
 
 
-def test_a_key_that_is_wanted_in_the_middle(chat: Chat, tab: Tab) -> None:
+def test_a_key_that_is_needed_later(chat: Chat, tab: Tab) -> None:
     """The question is sent again automatically once a key is entered."""
     chat.server.key = "sk-new"
     tab.ask("Hello")
@@ -144,7 +127,7 @@ def test_a_key_that_is_not_given(chat: Chat) -> None:
     chat.server.key = "sk-right"
     tab = chat.tab(is_ready=False)
     tab.button("Not now").click()
-    tab.sees("This server wants an API key it knows.", within="#hint")
+    tab.sees("This server needs a valid API key.", within="#hint")
     tab.page.locator("#hint").get_by_role("button", name="Try again").click()
     tab.page.get_by_label("API key", exact=True).fill("sk-right")
     tab.button("Use this key").click()
@@ -159,9 +142,7 @@ def test_a_server_that_is_gone(chat: Chat, tab: Tab) -> None:
     tab.sees("The server cannot be reached. Is it still running?")
     other = chat.tab(is_ready=False)
     other.sees("The server cannot be reached.", within="#hint")
-    other.ask("Hello")
-    other.sees("The server cannot be reached. Is it still running?")
-    other.until_idle()
+    other.converse("Hello", "The server cannot be reached. Is it still running?")
     chat.context.unroute("**/v1/*")
     chat.context.unroute("**/v1/chat/*")
     other.page.locator("#thread").get_by_role("button", name="Try again").click()

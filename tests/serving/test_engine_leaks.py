@@ -49,6 +49,7 @@ def one_round(engine: Engine, faults: Faults, number: int) -> None:
     faults.disarm()
 
 
+@pytest.mark.long
 @needs_proc
 def test_hundreds_of_requests(tiny_llm: LLM, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = Faults(monkeypatch)
@@ -93,10 +94,10 @@ def test_many_engines(tiny_llm: LLM, device: Device) -> None:
         thread.join(PATIENCE)
         assert not thread.is_alive()
 
-    for number in range(6):
+    for number in range(3):
         one(number)
     before = held(device)
-    for number in range(12):
+    for number in range(6):
         one(number)
     assert held(device) == before
     assert engine_threads() == threads

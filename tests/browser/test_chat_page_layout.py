@@ -19,7 +19,7 @@ def test_light_and_dark(chat: Chat, tab: Tab) -> None:
     tab.page.emulate_media(color_scheme="light")
     tab.page.get_by_label("Dark").check(force=True)
     assert tab.run(ground) == "rgb(26, 31, 40)"
-    other = chat.tab()  # it is chosen for all tabs, and for those that are open
+    other = chat.tab()  # the choice applies to all tabs, open ones included
     assert other.run(ground) == "rgb(26, 31, 40)"
     other.page.get_by_label("System", exact=True).check(force=True)
     tab.until(f"{ground} === 'rgb(255, 255, 255)'")
@@ -60,15 +60,8 @@ def test_contrast(tab: Tab) -> None:
 
 def test_a_phone(phone: Chat) -> None:
     tab = phone.tab()
-    phone.server.reply(
-        "A word of "
-        + "many letters" * 40
-        + "\n\n```\n"
-        + "wide " * 100
-        + "\n```\n\n| a | b |\n|---|---|\n| "
-        + "w" * 200
-        + " | x |"
-    )
+    table = f"| a | b |\n|---|---|\n| {'w' * 200} | x |"
+    phone.server.reply(f"A word of {'many letters' * 40}\n\n```\n{'wide ' * 100}\n```\n\n{table}")
     tab.ask("https://example.org/" + "long" * 50)
     tab.until_idle()
     width = "Math.max(document.documentElement.scrollWidth, document.getElementById('scroll').scrollWidth)"
@@ -86,9 +79,7 @@ def test_a_phone(phone: Chat) -> None:
     tab.button("Conversations").click()
     tab.button("New conversation").click()
     side.wait_for(state="hidden")
-    tab.ask("Second")
-    tab.sees("You said: Second")
-    tab.until_idle()
+    tab.converse("Second")
     tab.button("Conversations").click()
     tab.page.locator("#conversations a").last.click()
     side.wait_for(state="hidden")
@@ -96,7 +87,7 @@ def test_a_phone(phone: Chat) -> None:
     tab.button("Settings").click()
     tab.page.get_by_label("Temperature").fill("0")
     assert not tab.run(overflow)
-    tab.page.touchscreen.tap(5, 300)  # beside it
+    tab.page.touchscreen.tap(5, 300)  # outside the settings
     tab.until("document.getElementById('settings').hidden")
     box = tab.page.locator("#send").bounding_box()
     assert box is not None
@@ -104,7 +95,7 @@ def test_a_phone(phone: Chat) -> None:
     assert not tab.run(overflow)
 
 
-def test_the_end_stays_in_sight_unless_somebody_reads_above(chat: Chat, tab: Tab) -> None:
+def test_the_page_follows_the_answer_unless_it_is_scrolled(chat: Chat, tab: Tab) -> None:
     rest = "(scroll) => scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight"
     at_end = f"({rest})(document.getElementById('scroll')) < 2"
     reply = chat.server.reply(*[f"Paragraph {index}.\n\n" for index in range(80)], held=True)

@@ -1,4 +1,4 @@
-"""What the chat page keeps: over reloads, in the middle of an answer, and between two tabs of one browser."""
+"""What the chat page stores: over reloads, during an answer, and between two tabs of one browser."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from chat_fixtures import Chat, Tab
 
 
 def test_a_reload_keeps_the_conversation(tab: Tab) -> None:
-    tab.ask("Hello")
-    tab.sees("You said: Hello")
-    tab.until_idle()
+    tab.converse("Hello")
     tab.page.fill("#question", "Not sent yet")
     tab.reload()
     tab.sees("You said: Hello")
@@ -33,7 +31,7 @@ def test_a_reload_in_the_middle_keeps_what_came(chat: Chat, tab: Tab) -> None:
     assert tab.texts() == ["All of it"]
 
 
-def test_answers_go_on_while_another_conversation_is_looked_at(chat: Chat, tab: Tab) -> None:
+def test_answers_continue_in_the_background(chat: Chat, tab: Tab) -> None:
     first = chat.server.reply("one", " done", held=True)
     tab.ask("First")
     first.release(1)
@@ -55,7 +53,7 @@ def test_answers_go_on_while_another_conversation_is_looked_at(chat: Chat, tab: 
     tab.sees("two done")
 
 
-def test_two_tabs_write_their_own(chat: Chat) -> None:
+def test_two_tabs_with_their_own_conversations(chat: Chat) -> None:
     left, right = chat.tab(), chat.tab()
     here = chat.server.reply("left", " hand", held=True)
     left.ask("Left")
@@ -83,9 +81,7 @@ def test_two_tabs_write_their_own(chat: Chat) -> None:
 def test_two_tabs_at_one_conversation(chat: Chat) -> None:
     """The other tab sees the answer grow, and waits with its own question."""
     left = chat.tab()
-    left.ask("Hello")
-    left.sees("You said: Hello")
-    left.until_idle()
+    left.converse("Hello")
     right = chat.tab(left.page.url.removeprefix(chat.server.address))
     right.sees("You said: Hello")
     reply = chat.server.reply("Growing", " up", held=True)
@@ -106,9 +102,7 @@ def test_two_tabs_at_one_conversation(chat: Chat) -> None:
 def test_a_conversation_that_another_tab_deletes(chat: Chat) -> None:
     """The running answer is dropped with its conversation; other conversations stay."""
     left, right = chat.tab(), chat.tab()
-    right.ask("Keep")
-    right.sees("You said: Keep")
-    right.until_idle()
+    right.converse("Keep")
     reply = chat.server.reply("On", " and on", held=True)
     left.ask("Drop")
     reply.release(1)
@@ -123,12 +117,10 @@ def test_a_conversation_that_another_tab_deletes(chat: Chat) -> None:
     assert right.titles() == ["Keep"]
 
 
-def test_a_tab_that_died_in_the_middle(chat: Chat) -> None:
-    """No page says goodbye when its process is killed: after a while its answer counts as given up."""
+def test_a_tab_that_was_killed(chat: Chat) -> None:
+    """A killed process sends no event: its answer counts as ended after a while."""
     tab = chat.tab()
-    tab.ask("Hello")
-    tab.sees("You said: Hello")
-    tab.until_idle()
+    tab.converse("Hello")
     tab.run("""() => {
         const key = Object.keys(localStorage).find((name) => name.startsWith("pteron.conversation."));
         const stored = JSON.parse(localStorage.getItem(key));
@@ -157,8 +149,8 @@ def test_storage_that_is_full(chat: Chat, tab: Tab) -> None:
     assert chat.server.bodies[-1]["messages"][0]["content"] == "Hello"
 
 
-def test_what_is_stored_may_be_anything(chat: Chat) -> None:
-    """Another program of this origin, or an older page: what is no conversation is left alone."""
+def test_invalid_stored_data(chat: Chat) -> None:
+    """Data of another program or of an older page is ignored."""
     tab = chat.tab()
     tab.run("""() => {
         const texts = [
@@ -169,7 +161,7 @@ def test_what_is_stored_may_be_anything(chat: Chat) -> None:
         localStorage.setItem("pteron.theme", "<b>");
     }""")
     tab.reload()
-    assert tab.titles() == ["New conversation"]  # the last: a conversation without a message that is one
+    assert tab.titles() == ["New conversation"]  # the last one: its messages are invalid
     tab.ask("Hello")
     tab.sees("You said: Hello")
     assert tab.run("localStorage.getItem('pteron.conversation.odd0')") == "{"

@@ -39,7 +39,7 @@ def test_a_long_prompt_delays_a_step_by_one_chunk(engine: Engine, watched: Watch
 
 
 def test_prompts_are_read_in_turns(engine: Engine, watched: Watched) -> None:
-    answers = watched.submit([asked(LONG, 2)] * 3, "read")
+    answers = watched.submit([asked(LONG, 2)] * 3, "prefill")
     watched.go()
     read_all(answers)
     reads = watched.of("prefill")

@@ -7,7 +7,7 @@ few extra nodes, such as the first layer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 import pteron.families  # noqa: F401  # registers all operators
-from pteron.graph import Graph, Node
+from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import numel, tensors
 from pteron.ops import OPERATORS
 from pteron.wgsl import Kernel
@@ -47,6 +47,14 @@ def family_of_operator(name: str) -> str | None:
         compute = compute.func
     module = str(compute.__module__)
     return module.removeprefix(_FAMILIES).partition(".")[0] if module.startswith(_FAMILIES) else None
+
+
+def leaves(*values: Value) -> Iterator[Tensor | SymInt]:
+    """The tensors and live integers in values and their lists."""
+    for value in values:
+        for item in value.items if isinstance(value, ValueList) else (value,):
+            if isinstance(item, (Tensor, SymInt)):
+                yield item
 
 
 def longest_repetition(

@@ -24,10 +24,9 @@ from pteron.llm.model import LanguageModel
 from pteron.ops import Target, Weight
 from pteron.tools.inputs import LiveSize
 from pteron.tools.profile import ceilings
-from pteron.tools.profile.clocks import Timing
-from pteron.tools.profile.groups import By, group_launches
+from pteron.tools.profile.report import By, group_launches
 from pteron.tools.profile.text import notes
-from pteron.tools.profile.timing import STAGES, CallTimes
+from pteron.tools.profile.timing import STAGES, CallTimes, Timing
 from pteron.tools.run import Selection
 from pteron.tools.text import human_time
 from pteron.tools.workload import Decode, Prefill, Workload

@@ -13,8 +13,7 @@ import pytest
 from pteron import InputError
 from pteron.cli import main
 from pteron.tools.bench import Bench, Case, Pace, judge
-from pteron.tools.bench.regressions import mann_whitney
-from pteron.tools.bench.report import CONTROL
+from pteron.tools.bench.report import CONTROL, mann_whitney
 
 
 def case(samples: np.ndarray, what: str = "forward", device: str = "a GPU") -> Case:

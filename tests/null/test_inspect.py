@@ -18,8 +18,7 @@ from pteron.gpu import Device
 from pteron.graph import Constant
 from pteron.ops import Target
 from pteron.tools.inspect import inspect
-from pteron.tools.inspect.report import ProgramReport, WeightFileReport
-from pteron.tools.inspect.text import inspect_lines
+from pteron.tools.inspect.report import ProgramReport, WeightFileReport, inspect_lines
 from pteron.tools.local_adapter import LocalAdapter
 from pteron.tools.text import json_text
 

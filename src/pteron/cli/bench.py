@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.bench import Bench, judge
-    from pteron.tools.bench.text import bench_lines, judgement_lines
+    from pteron.tools.bench.report import bench_lines, judgement_lines
 
     if arguments.json:
         check_writable(arguments.json)

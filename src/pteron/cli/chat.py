@@ -16,9 +16,11 @@ from pteron.cli.llm_arguments import (
     build_sampling,
     is_interactive,
     open_model,
+    print_finish_reason,
+    print_statistics,
+    print_stream,
     warn_unused_options,
 )
-from pteron.cli.output import print_finish_reason, print_statistics, print_stream
 from pteron.cli.terminal import print_error, print_note
 
 if TYPE_CHECKING:

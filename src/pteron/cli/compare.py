@@ -18,12 +18,13 @@ from pteron.cli.arguments import (
 )
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_report
-from pteron.tools.compare.reference import FORMS
+
+FORMS = "float64, adapter=NAME, route=software, route=hardware, rewrites, expected, exported=FILE.pt2"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser, "a program (.pte, .bpte), or a folder made by `pteron export llm`")
-    add_default(parser, "--reference", "KIND", str, "float64", f"what to compare with: {', '.join(FORMS)}")
+    add_default(parser, "--reference", "KIND", str, "float64", f"what to compare with: {FORMS}")
     add_call(parser)
     add_dims(parser, "live size of random inputs")
     parser.add_argument(
@@ -63,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.compare import Tolerances, compare
-    from pteron.tools.compare.text import ROWS, compare_lines
+    from pteron.tools.compare.report import ROWS, compare_lines
     from pteron.tools.inputs import read_inputs
     from pteron.tools.text import json_text, plain
 

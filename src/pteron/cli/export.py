@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pteron.cli.arguments import add_default, add_examples, positive
-from pteron.cli.export_progress import export_progress
+from pteron.cli.progress import export_progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.inspect import inspect
-    from pteron.tools.inspect.text import inspect_lines
+    from pteron.tools.inspect.report import inspect_lines
     from pteron.tools.text import json_text
 
     is_page = arguments.html or arguments.output is not None

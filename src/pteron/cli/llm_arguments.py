@@ -20,6 +20,15 @@ from pteron.llm.models import names
 
 if TYPE_CHECKING:
     from pteron.llm import LLM, Grammar, Sampling
+from dataclasses import dataclass
+from itertools import chain
+
+from pteron.cli.terminal import print_piece
+from pteron.tools.text import counted
+
+if TYPE_CHECKING:
+    from pteron.llm import LLM, Piece
+
 
 _RANDOM = ("top_k", "top_p", "min_p", "seed")  # these have no effect at temperature 0
 # name -> metavar, type, help, default
@@ -103,7 +112,7 @@ def build_grammar(arguments: argparse.Namespace, llm: LLM) -> Grammar | None:
 @contextmanager
 def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
     """The model that MODEL or --model names; it is closed with the context."""
-    from pteron.cli.export_progress import fetch_model
+    from pteron.cli.progress import fetch_model
     from pteron.llm import LLM
 
     if (arguments.path is None) == (arguments.model is None):
@@ -119,7 +128,7 @@ def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
 
 def find_model(given: str) -> Path:
     """The program or folder at a path; without one, the folder of the known model of that name."""
-    from pteron.cli.export_progress import fetch_model
+    from pteron.cli.progress import fetch_model
     from pteron.llm.models import locate_model
 
     path = locate_model(given, fetch_model)
@@ -167,3 +176,56 @@ def warn_unused_options(arguments: argparse.Namespace, sampling: Sampling) -> No
 def is_interactive() -> bool:
     """Whether standard input is a terminal, so that a person types."""
     return sys.stdin.isatty()
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedText:
+    """A text that was printed, and whether Ctrl-C ended it."""
+
+    text: str
+    is_interrupted: bool
+
+
+def print_stream(pieces: Generator[Piece, None, None], prompt: str = "") -> PrintedText:
+    """Print a text as it is generated, after its prompt. Ctrl-C ends the text and its work on the GPU."""
+    printed = []
+    is_interrupted = False
+    try:
+        with show_progress("reading the prompt"):
+            first = next(pieces, None)
+        print(prompt, end="")
+        for piece in [] if first is None else chain([first], pieces):
+            printed.append(piece.text)
+            print_piece(piece.text)
+    except KeyboardInterrupt:
+        is_interrupted = True
+        print(" …", end="")
+    finally:
+        pieces.close()
+    print(flush=True)
+    return PrintedText("".join(printed), is_interrupted)
+
+
+def print_statistics(llm: LLM) -> None:
+    """Print on stderr the speed and the memory of the last text."""
+    statistics = llm.statistics
+    read = statistics.prompt_tokens - statistics.reused_tokens
+    reused = f" ({statistics.reused_tokens} reused from the cache)" if statistics.reused_tokens else ""
+    memory = sum(llm.model.method.gpu_bytes.values())
+    print_note(
+        f"prompt: {counted(read, 'token')} at {statistics.prompt_rate:,.0f} tokens/s{reused}; "
+        f"text: {counted(statistics.new_tokens, 'token')} at {statistics.decode_rate:,.1f} tokens/s; "
+        f"{memory / 1e6:,.0f} MB on {llm.model.device.name}"
+    )
+
+
+def print_finish_reason(llm: LLM, remedy: str) -> None:
+    """Print on stderr whether the context, or the token limit, cut a text."""
+    statistics, context = llm.statistics, llm.model.context
+    if statistics.dropped_tokens:
+        dropped = counted(statistics.dropped_tokens, "token")
+        print_note(f"the oldest {dropped} were dropped: the context holds {context:,}; {remedy}")
+    if statistics.finish_reason == "context":
+        print_note(f"the text ends here because the context of {context:,} tokens is full; {remedy}")
+    elif statistics.finish_reason == "length":
+        print_note(f"the text ends here because of --max-new-tokens {statistics.new_tokens}")

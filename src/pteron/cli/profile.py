@@ -68,8 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.profile import profile
-    from pteron.tools.profile.export import page_text, trace_text
-    from pteron.tools.profile.text import profile_lines
+    from pteron.tools.profile.text import page_text, profile_lines, trace_text
     from pteron.tools.text import json_text
 
     files = [path for path in (arguments.trace, arguments.html) if path]

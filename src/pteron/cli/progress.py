@@ -18,6 +18,19 @@ from pteron.tools import Progress
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
+import json
+import signal
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pteron.cli.terminal import print_note
+from pteron.folders import cache_folder
+
+if TYPE_CHECKING:
+    from pteron.llm.export.cost import Stage
+
 
 _BAR_DELAY = 1.0  # seconds before a terminal shows the bar
 _LINE_DELAY = 30.0  # seconds before the first line where stderr is not a terminal
@@ -133,3 +146,147 @@ def format_remaining(seconds: float | None) -> str:
     if seconds < 90:
         return f"about {seconds:.0f} s left" if seconds < 20 else f"about {5 * round(seconds / 5)} s left"
     return f"about {seconds / 60:.0f} min left"
+
+
+_PRIOR = 10.0  # weight of the usual pace, in seconds: a short first stage says little about the machine
+_OVERRUN = 0.5  # a stage that is late by t is expected to take another 0.5 t
+_SLOWNESS_MAX = 100.0  # more than this is not a pace: the machine slept
+_TICK = 0.25  # between two updates of the bar; stages report nothing for minutes
+
+
+class ExportEta:
+    """The time that an export still takes. `slowness` is the duration of each stage on this machine, as a
+    multiple of the usual one."""
+
+    def __init__(self, slowness: dict[str, float] | None = None) -> None:
+        self.slowness = dict(slowness or {})
+        self._stage: Stage | None = None
+        self._began = self._entered = 0.0
+        self._expected_done = self._took_done = 0.0  # sums over the stages that are done
+        self._share = 0.0
+
+    def enter(self, stage: Stage, now: float) -> None:
+        """Begin a stage, and end the one before."""
+        if self._stage is None:
+            self._began = now
+        else:
+            self.leave(now)
+        self._stage, self._entered = stage, now
+
+    def leave(self, now: float) -> None:
+        """End the last stage."""
+        if self._stage is not None:
+            name, took = str(self._stage), now - self._entered
+            self._expected_done += self._expected(name)
+            self._took_done += took
+            self.slowness[name] = min(took / self._stage.usual[name], _SLOWNESS_MAX)
+            self._stage = None
+
+    def remaining(self, now: float) -> float | None:
+        """Seconds until the export is done; None before its first stage."""
+        if self._stage is None:
+            return None
+        name, elapsed = str(self._stage), now - self._entered
+        pace = (self._took_done + _PRIOR) / (self._expected_done + _PRIOR)
+        late = elapsed - pace * self._expected(name)
+        if late > 0:  # the later stages will be slow as well
+            pace += late / (self._expected_done + self._expected(name) + _PRIOR)
+        names = list(self._stage.usual)
+        later = sum(map(self._expected, names[names.index(name) + 1 :]))
+        return max(-late, _OVERRUN * late) + pace * later
+
+    def share(self, now: float) -> float:
+        """How much is done, from 0 to 1; it never shrinks."""
+        remaining = self.remaining(now)
+        if remaining is not None:
+            elapsed = now - self._began
+            self._share = max(self._share, elapsed / max(elapsed + remaining, 1e-3))
+        return self._share
+
+    def _expected(self, name: str) -> float:
+        assert self._stage is not None
+        return self._stage.usual[name] * self.slowness.get(name, 1.0)
+
+
+def load_slowness() -> dict[str, float]:
+    """The slowness of each stage in the last export; empty without one, or where the file is damaged."""
+    with suppress(OSError, ValueError, TypeError, AttributeError):
+        found = json.loads(_slowness_file().read_text("utf-8"))
+        return {str(name): min(max(float(value), 0.01), _SLOWNESS_MAX) for name, value in found.items()}
+    return {}
+
+
+def save_slowness(slowness: dict[str, float]) -> None:
+    with suppress(OSError):
+        _slowness_file().parent.mkdir(parents=True, exist_ok=True)
+        _slowness_file().write_text(json.dumps(slowness), "utf-8")
+
+
+def _slowness_file() -> Path:
+    return cache_folder() / "export_stages.json"
+
+
+def fetch_model(name: str) -> Path:
+    """The folder of a model by its name; a model that is not in the cache is exported first."""
+    from pteron.llm.models import fetch
+
+    with export_progress() as report:
+        return fetch(name, report)
+
+
+@contextmanager
+def export_progress() -> Iterator[Callable[[str], None]]:
+    """A callback for the lines of an export: a bar on a terminal, elsewhere the lines themselves.
+
+    SIGTERM ends the process as Ctrl-C does, so that temporary files are removed.
+    """
+    before = signal.signal(signal.SIGTERM, _exit)
+    try:
+        with _show_bar() if supports_color(sys.stderr) else nullcontext(print_note) as report:
+            yield report
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _exit(number: int, frame: object) -> None:
+    sys.exit(128 + number)
+
+
+@contextmanager
+def _show_bar() -> Iterator[Callable[[str], None]]:
+    from pteron.llm.export.cost import Stage
+
+    eta, task = ExportEta(load_slowness()), "reading the checkpoint"
+    notes: list[str] = []
+    is_done, lock = threading.Event(), threading.Lock()  # the lock is for `eta`, which two threads use
+
+    def report(line: str) -> None:
+        nonlocal task
+        if isinstance(line, Stage):
+            with lock:
+                eta.enter(line, time.monotonic())
+        else:
+            notes.append(line)
+        task = line
+
+    def tick() -> None:
+        while not is_done.wait(_TICK):
+            now = time.monotonic()
+            with lock:
+                share, remaining = eta.share(now), eta.remaining(now)
+            bar.update(task, round(1000 * share), 1000, remaining)
+
+    bar = ProgressBar(task)
+    ticking = threading.Thread(target=tick, daemon=True)
+    ticking.start()
+    try:
+        yield report
+        with lock:
+            eta.leave(time.monotonic())
+        save_slowness(eta.slowness)
+    finally:
+        is_done.set()
+        ticking.join()
+        bar.end()
+    for note in notes:
+        print_note(note)

@@ -1,22 +1,24 @@
-"""A program -> a method whose delegates run step by step, and the calls that a comparison makes of it: once,
-or once per rewrite."""
+"""A program -> a method whose delegates run step by step, the calls that a comparison makes of it (once, or
+once per rewrite), and the check of every step against a reference."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from pteron.errors import InputError
+from pteron.errors import InputError, PteronError
 from pteron.gpu import Device
+from pteron.graph import SymInt, Tensor
 from pteron.host.lookup import find_operator
 from pteron.llm.arguments import integers
-from pteron.ops import Target
+from pteron.ops import Kind, Target
 from pteron.ops.join import JOINS
+from pteron.ops.operand import HostArray
 from pteron.passes import prepare
 from pteron.passes.rewrite import switched_on
 from pteron.plan import Compiled
@@ -24,17 +26,12 @@ from pteron.runtime import Method, Program, ValueSpec
 from pteron.runtime.loaded_method import LoadedMethod
 from pteron.runtime.specs import describe
 from pteron.runtime.states import with_external_data
-from pteron.tools.compare.checker import StepChecker
-from pteron.tools.compare.session import SteppedSession, StepRecord
+from pteron.tools import Progress, silent
+from pteron.tools.accuracy import Tolerances, held_type, measure, rounding_of_all
+from pteron.tools.compare.report import NodeResult, Verdict
+from pteron.tools.compare.steps import NoReferenceError, SteppedSession, StepRecord
+from pteron.tools.graph_structure import leaves
 from pteron.tools.inputs import Input, LiveSize, fill_inputs
-
-
-class StepObserver(Protocol):
-    """Receives every step of a delegate, by its index in the method."""
-
-    call: str
-
-    def observe(self, delegate: int, record: StepRecord, index: int, count: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +51,15 @@ class Calls:
             return
         if self.inputs or self.sizes:
             raise InputError("`tokens` cannot be combined with inputs or sizes")
-        context, read = _context(program), len(self.tokens) + self.steps
-        if context and read > context:
+        declared = *_constants(program, "get_max_context_len"), *_constants(program, "get_max_seq_len"), 0
+        context = declared[0]
+        if context and len(self.tokens) + self.steps > context:
             raise InputError(
                 f"{program.file.name}: {len(self.tokens)} tokens and {self.steps} steps exceed the context, "
                 f"which holds {context}"
             )
 
-    def make(self, method: Method, specs: Sequence[ValueSpec], observer: StepObserver) -> tuple[Any, ...]:
+    def make(self, method: Method, specs: Sequence[ValueSpec], checker: StepChecker) -> tuple[Any, ...]:
         """Make the calls; the outputs of the last one."""
         outputs: tuple[Any, ...] = ()
         if not self.tokens:
@@ -74,7 +72,7 @@ class Calls:
         for step in range(self.steps + 1):
             while pending:
                 chunk, pending = pending[:most], pending[most:]
-                observer.call = f"{label} at {position}" if position else label
+                checker.call = f"{label} at {position}" if position else label
                 outputs = method(np.array([chunk], np.int64), np.full(specs[1].shape_max, position, np.int64))
                 position += len(chunk)
             if step < self.steps:
@@ -91,7 +89,7 @@ def stepped(
     device: Device,
     target: Target,
     rewrites: Collection[str],
-    observer: StepObserver,
+    checker: StepChecker,
 ) -> Iterator[tuple[Method, tuple[ValueSpec, ...]]]:
     """A method with its own states that stops after every step of its delegates; and its inputs."""
     file = program.file
@@ -101,10 +99,10 @@ def stepped(
     loaded = LoadedMethod(file.name, record, (), operators, device)
     method = None
     try:
-        for index, graph in enumerate(program.graphs(name)):
-            compiled = Compiled(prepare(graph, rewrites), target)
-            loaded.sessions.append(SteppedSession(compiled, device, partial(observer.observe, index)))
-        specs = describe(record, [_compiled(session) for session in loaded.sessions])
+        compiled = [Compiled(prepare(graph, rewrites), target) for graph in program.graphs(name)]
+        for index, each in enumerate(compiled):
+            loaded.sessions.append(SteppedSession(each, device, partial(checker.observe, index)))
+        specs = describe(record, compiled)
         method = Method(loaded)
         yield method, specs[0]
     finally:
@@ -119,20 +117,10 @@ def target_of(program: Program, device: Device, is_cpu: bool | None = None) -> T
     return target if is_cpu is None else replace(target, is_cpu=is_cpu)
 
 
-def _context(program: Program) -> int:
-    """The context length that a language model declares; 0 if it declares none."""
-    for name in ("get_max_context_len", "get_max_seq_len"):
-        values = (
-            integers(f"{program.file.name}: results of {name}", program[name]()) if name in program else ()
-        )
-        if values:
-            return values[0]
-    return 0
-
-
-def _compiled(session: object) -> Compiled:
-    assert isinstance(session, SteppedSession)
-    return session.compiled
+def _constants(program: Program, name: str) -> tuple[int, ...]:
+    """The integers that a constant method returns; none without such a method."""
+    where = f"{program.file.name}: results of {name}"
+    return tuple(integers(where, program[name]())) if name in program else ()
 
 
 def check_rewrites(
@@ -150,18 +138,18 @@ def check_rewrites(
     """
     names = switched_on()
     structure = _structure(program, name, ())
-    before: set[object] = set()
+    checker.known = set()
     for count in range(len(names) + 1):
         on = names[:count]
-        last = on[-1] if on else ""
+        checker.rewrite = on[-1] if on else ""
         changed = _structure(program, name, on)
-        if last and last not in JOINS and changed == structure:
+        if on and on[-1] not in JOINS and changed == structure:
             continue  # it does not apply to this program
         structure = changed
-        changes = _ChangedSteps(checker, before, last)
-        with stepped(program, name, weights, program.device, target, on, changes) as (method, specs):
-            calls.make(method, specs, changes)
-        before = changes.signatures
+        checker.made = set()
+        with stepped(program, name, weights, program.device, target, on, checker) as (method, specs):
+            calls.make(method, specs, checker)
+        checker.known = checker.made
 
 
 def _structure(program: Program, name: str, rewrites: tuple[str, ...]) -> tuple[object, ...]:
@@ -172,19 +160,105 @@ def _structure(program: Program, name: str, rewrites: tuple[str, ...]) -> tuple[
     )
 
 
-@dataclass(slots=True)
-class _ChangedSteps:
-    """Passes on the steps that did not exist before, and remembers all."""
+# A step -> the expected outputs by id: arrays and live integers. Raises NoReferenceError if it has none.
+Evaluate: TypeAlias = Callable[[StepRecord], Mapping[int, HostArray | int]]
 
-    checker: StepChecker
-    before: set[object]
-    rewrite: str
-    call: str = ""
-    signatures: set[object] = field(default_factory=set)
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A step with an output beyond its tolerance."""
+
+    row: NodeResult
+    record: StepRecord
+    expected: Mapping[int, HostArray | int]
+
+
+@dataclass(slots=True)
+class StepChecker:
+    """Checks steps as they run, and collects the results."""
+
+    evaluate: Evaluate
+    tolerances: Tolerances
+    progress: Progress = silent
+    call: str = ""  # the running call
+    rewrite: str = ""  # the rewrite under test
+    known: set[object] | None = None  # the steps before this rewrite, which are not checked again
+    made: set[object] = field(default_factory=set)  # the steps of the running calls
+    rows: list[NodeResult] = field(default_factory=list)
+    departure: Departure | None = None  # the first
 
     def observe(self, delegate: int, record: StepRecord, index: int, count: int) -> None:
         signature = (self.call, delegate, record.step.signature)
-        self.signatures.add(signature)
-        if self.rewrite and signature not in self.before and not record.step.is_on_host:
-            self.checker.call, self.checker.rewrite = self.call, self.rewrite
-            self.checker.observe(delegate, record, index, count)
+        self.made.add(signature)
+        if self.known is not None and (not self.rewrite or signature in self.known or record.step.is_on_host):
+            return
+        self.progress(f"comparing {self.call}".rstrip() + ", step", index + 1, count)
+        for row, expected in self._rows(delegate, record):
+            self.rows.append(row)
+            if row.verdict is Verdict.DEPARTS and self.departure is None:
+                self.departure = Departure(row, record, expected)
+
+    def _rows(
+        self, delegate: int, record: StepRecord
+    ) -> Iterator[tuple[NodeResult, Mapping[int, HostArray | int]]]:
+        step = record.step
+        for tensor in record.lost:
+            reason = "its memory was overwritten after its node ran"
+            yield self._row(delegate, record, tensor, Verdict.DEPARTS, reason=reason), {}
+        is_prepack = all(call.operator.kind is Kind.PREPACK for call in step.calls)  # a constant or a state
+        if not step.is_on_host and (is_prepack or not record.after):
+            yield self._row(delegate, record, None, Verdict.IDLE), {}
+            return
+        try:
+            expected = self.evaluate(record)
+        except (NoReferenceError, PteronError) as error:
+            yield self._row(delegate, record, None, Verdict.UNCHECKED, reason=str(error)), {}
+            return
+        for symbol in leaves(*(node.args[-1] for node in step.nodes)) if step.is_on_host else ():
+            if isinstance(symbol, Tensor):
+                continue
+            wanted, found = expected.get(symbol.id), record.integers[symbol.id]
+            verdict, reason = Verdict.IDLE if wanted is None else Verdict.WITHIN, ""
+            if wanted is not None and wanted != found:
+                verdict, reason = Verdict.DEPARTS, f"{found} instead of {wanted}"
+            yield self._row(delegate, record, symbol, verdict, reason=reason), expected
+        for tensor in record.shown:
+            yield self._tensor(delegate, record, tensor, expected), expected
+
+    def _tensor(
+        self, delegate: int, record: StepRecord, tensor: Tensor, expected: Mapping[int, HostArray | int]
+    ) -> NodeResult:
+        if tensor.id not in expected:
+            reason = "the reference gives no value for it"
+            return self._row(delegate, record, tensor, Verdict.UNCHECKED, reason=reason)
+        found, wanted = record.after[tensor.id], np.asarray(expected[tensor.id])
+        if not tensor.dtype.is_float:
+            wanted = wanted.astype(found.dtype)  # wraps to 32 bits, as on GPUs
+        rounding = rounding_of_all(node.name for node in record.step.nodes)
+        held = held_type(tensor.dtype, found, wanted)
+        errors = measure(found, wanted, held, self.tolerances.bound(rounding, held))
+        row = self._row(delegate, record, tensor, Verdict.DEPARTS if errors.departs else Verdict.WITHIN)
+        return replace(row, errors=errors, reason=errors.problem or "")
+
+    def _row(
+        self,
+        delegate: int,
+        record: StepRecord,
+        value: Tensor | SymInt | None,
+        verdict: Verdict,
+        reason: str = "",
+    ) -> NodeResult:
+        nodes = record.step.nodes
+        shape = list(record.shapes.get(value.id, value.shape_max)) if isinstance(value, Tensor) else ""
+        kind = f"{value.dtype}{shape}" if isinstance(value, Tensor) else "integer"
+        return NodeResult(
+            self.call,
+            delegate,
+            tuple(node.index for node in nodes),
+            tuple(node.name for node in nodes),
+            record.step.ran,
+            f"%{value.id} {kind}" if value is not None else "",
+            verdict,
+            reason=reason,
+            rewrite=self.rewrite,
+        )

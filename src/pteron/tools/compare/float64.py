@@ -13,8 +13,7 @@ from pteron.dtypes import DType
 from pteron.graph import Node, SymInt, Tensor, Value, ValueList
 from pteron.ops import OPERATORS
 from pteron.reference import find
-from pteron.tools.compare.session import Array, StepRecord
-from pteron.tools.compare.steps import NoReferenceError
+from pteron.tools.compare.steps import Array, NoReferenceError, StepRecord
 
 
 def float64(record: StepRecord) -> Mapping[int, Array | int]:

@@ -15,10 +15,9 @@ from pteron.extras import need
 from pteron.format import BundledTensor
 from pteron.format.source import open_file
 from pteron.runtime import Program, ValueSpec
+from pteron.tools.accuracy import Rounding, Tolerances, measure
 from pteron.tools.compare.calls import Calls
-from pteron.tools.compare.errors import measure
 from pteron.tools.compare.report import NodeResult, Verdict
-from pteron.tools.compare.tolerances import Rounding, Tolerances
 from pteron.tools.inputs import as_float, fill_inputs
 
 

@@ -15,8 +15,7 @@ from pteron.passes import prepare
 from pteron.plan import Compiled
 from pteron.runtime.outputs import Output, Wanted
 from pteron.runtime.session import Counters, Session
-from pteron.tools.compare.session import Array, Observe, SteppedSession, StepRecord
-from pteron.tools.compare.steps import NoReferenceError
+from pteron.tools.compare.steps import Array, NoReferenceError, Observe, SteppedSession, StepRecord
 
 Given: TypeAlias = Array | int
 # The type in which the host reads a buffer without loss.

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from pteron.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +83,85 @@ class Profile:
     @property
     def launch_seconds(self) -> float:
         return sum(launch.seconds for launch in self.launches)
+
+
+By: TypeAlias = Literal["launch", "node", "operator", "family", "layer", "kernel"]
+OUTSIDE = "outside the layers"
+DRAW = "draw"  # launches of the sampler, which belong to no node
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchGroup:
+    """Launches that belong together, and their totals."""
+
+    name: str
+    launches: tuple[LaunchTime, ...]
+    seconds: float
+    share: float  # of all launches
+    bytes: int
+    operations: float | None
+    fraction: float | None  # of the adapter's ceilings
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        return self.bytes / self.seconds if self.seconds else None
+
+    @property
+    def operations_per_second(self) -> float | None:
+        return self.operations / self.seconds if self.operations and self.seconds else None
+
+
+def group_launches(profile: Profile, by: str = "node") -> list[LaunchGroup]:
+    """The groups in the order of their first launches."""
+    if by not in get_args(By):
+        raise InputError(f"launches are group_launches by {', '.join(get_args(By))}, not by {by!r}")
+    groups: dict[object, list[LaunchTime]] = {}
+    for launch in profile.launches:
+        groups.setdefault(_key(launch, by), []).append(launch)
+    has_several = len({launch.delegate for launch in profile.launches} - {None}) > 1
+    return [_group(_name(launches, by, has_several), launches, profile) for launches in groups.values()]
+
+
+def _key(launch: LaunchTime, by: str) -> object:
+    if by == "launch":
+        return launch.index
+    if by == "node":
+        return launch.delegate, launch.node
+    if by == "layer":
+        return launch.layer
+    return {"operator": launch.operator, "family": launch.family, "kernel": launch.kernel}[by]
+
+
+def _name(launches: Sequence[LaunchTime], by: str, has_several: bool) -> str:
+    first = launches[0]
+    if by == "launch":
+        return f"{first.index} {first.operator} by {first.kernel}"
+    if by == "node":
+        if first.delegate is None:
+            return f"{DRAW} {first.operator}"
+        leading = max(launches, key=lambda launch: launch.seconds).operator
+        nodes = sorted({node for launch in launches for node in launch.nodes} | {first.node})
+        graph = f"{first.delegate}:" if has_several else ""  # nodes are numbered within a graph
+        return f"{graph}{nodes[0]}{f'-{nodes[-1]}' if len(nodes) > 1 else ''} {leading}"
+    if by == "layer":
+        return OUTSIDE if first.layer is None else f"layer {first.layer}"
+    return str(_key(first, by))
+
+
+def _group(name: str, launches: Sequence[LaunchTime], profile: Profile) -> LaunchGroup:
+    seconds, ceilings = sum(launch.seconds for launch in launches), profile.ceilings
+    known = [launch.operations for launch in launches if launch.operations is not None]
+    least = (
+        sum(ceilings.least_seconds(launch.bytes, launch.operations) for launch in launches)
+        if ceilings
+        else None
+    )
+    return LaunchGroup(
+        name=name,
+        launches=tuple(launches),
+        seconds=seconds,
+        share=seconds / profile.launch_seconds if profile.launch_seconds else 0.0,
+        bytes=sum(launch.bytes for launch in launches),
+        operations=sum(known) if known else None,
+        fraction=least / seconds if least is not None and seconds else None,
+    )

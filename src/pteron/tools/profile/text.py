@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
-from pteron.tools.profile.groups import LaunchGroup, group_launches
-from pteron.tools.profile.report import Ceilings, Profile
-from pteron.tools.text import Line, columns, counted, human_bytes, human_time
+from pteron.tools.html import build_page
+from pteron.tools.profile.report import Ceilings, LaunchGroup, LaunchTime, Profile, group_launches
+from pteron.tools.text import Line, columns, counted, human_bytes, human_time, json_text
 
 TIMINGS = {
     "stamps": "timed by GPU timestamps between the launches of one pass",
@@ -98,3 +100,62 @@ def _giga(rate: float | None) -> str:
     if rate is None:
         return ""
     return f"{rate / 1e9:,.0f}" if rate >= 1e11 else f"{rate / 1e9:.3g}"
+
+
+_HOST, _GPU = 1, 2  # threads of the one process in the trace
+
+
+def page_text(profile: Profile) -> str:
+    texts = {"timing_text": TIMINGS[profile.timing], "notes": list(notes(profile))}
+    data = json.loads(json_text(profile)) | texts
+    title = f"{profile.program}, {profile.what} · Pteron"
+    return build_page("pteron.tools.profile", title, data)
+
+
+def trace_text(profile: Profile) -> str:
+    return json.dumps({"traceEvents": list(_events(profile)), "displayTimeUnit": "ns"})
+
+
+def _events(profile: Profile) -> Iterator[dict[str, Any]]:
+    yield _name("process_name", 0, f"{profile.program}, {profile.what}")
+    yield _name("thread_name", _HOST, "host")
+    yield _name("thread_name", _GPU, profile.device)
+    begin, begun = 0.0, 0.0
+    for stage in profile.stages:
+        if not stage.is_once:
+            yield _event(stage.name, _HOST, begin, stage.seconds, {})
+            begin += stage.seconds
+            if stage.name == "submit":
+                begun = begin  # the GPU starts here
+    for launch in profile.launches:
+        yield _event(launch.operator, _GPU, begun, launch.seconds, _arguments(launch))
+        begun += launch.seconds
+
+
+def _event(name: str, thread: int, begin: float, seconds: float, arguments: dict[str, Any]) -> dict[str, Any]:
+    """CallTimes are in microseconds."""
+    return {
+        "name": name,
+        "ph": "X",
+        "pid": 1,
+        "tid": thread,
+        "ts": begin * 1e6,
+        "dur": seconds * 1e6,
+        "args": arguments,
+    }
+
+
+def _name(kind: str, thread: int, name: str) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": 1, "tid": thread, "args": {"name": name}}
+
+
+def _arguments(launch: LaunchTime) -> dict[str, Any]:
+    return {
+        "kernel": launch.kernel,
+        "family": launch.family,
+        "nodes": [] if launch.delegate is None else list(launch.nodes),
+        "layer": launch.layer,
+        "workgroups": list(launch.groups),
+        "bytes": launch.bytes,
+        "operations": launch.operations,
+    }

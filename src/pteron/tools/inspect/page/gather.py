@@ -39,7 +39,7 @@ from pteron.tools.inspect.page.details import (
 )
 from pteron.tools.inspect.page.plans import KernelTable, describe_plan
 from pteron.tools.inspect.program import ExaminedMethod, examine_program
-from pteron.tools.inspect.text import value_text
+from pteron.tools.inspect.report import value_text
 
 
 @dataclass(frozen=True, slots=True)
